@@ -1,0 +1,23 @@
+//! The words every other crate speaks: ids, units, time, tensors, resources, seeds.
+//!
+//! Plain data without IO. Nothing here knows about sockets, clocks or threads.
+
+mod class;
+mod id;
+mod outbox;
+mod parcel;
+mod resources;
+mod seed;
+mod size;
+mod tensor;
+mod time;
+
+pub use class::Class;
+pub use id::{DomainName, Epoch, IdError, Incarnation, JobId, LeaseId, NodeId, SessionId};
+pub use outbox::Outbox;
+pub use parcel::{Parcel, ParcelHead, PartError, TensorHead};
+pub use resources::{Device, Needs, Resources};
+pub use seed::Seed;
+pub use size::{ByteSize, ParseSizeError};
+pub use tensor::{DType, Tensor, TensorError};
+pub use time::Time;

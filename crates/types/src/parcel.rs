@@ -1,0 +1,157 @@
+use crate::tensor::byte_len;
+use crate::{DType, Tensor, TensorError};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What travels with a job and comes back with its solution: bytes and named tensors.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Parcel {
+    pub bytes: Bytes,
+    pub tensors: Vec<(String, Tensor)>,
+}
+
+/// The description of a parcel without its bulk.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParcelHead {
+    pub bytes_len: u64,
+    pub tensors: Vec<TensorHead>,
+}
+
+/// The description of one named tensor of a parcel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorHead {
+    pub name: String,
+    pub dtype: DType,
+    pub shape: Vec<u64>,
+}
+
+/// Why a body does not fit the head it came with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartError {
+    #[error("parcel head describes {described} bytes, its body has {got}")]
+    Length { described: u64, got: u64 },
+    #[error("parcel head describes more bytes than can be counted")]
+    Overflow,
+    #[error("parcel tensor {name:?} is malformed")]
+    Tensor {
+        name: String,
+        #[source]
+        source: TensorError,
+    },
+}
+
+impl Parcel {
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
+        Self { bytes: bytes.into(), tensors: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn with_tensor(mut self, name: impl Into<String>, tensor: Tensor) -> Self {
+        self.tensors.push((name.into(), tensor));
+        self
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.iter().find(|(n, _)| n == name).map(|(_, t)| t)
+    }
+
+    /// The bytes of everything in it.
+    pub fn len(&self) -> u64 {
+        self.segments().map(|s| s.len() as u64).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn head(&self) -> ParcelHead {
+        ParcelHead {
+            bytes_len: self.bytes.len() as u64,
+            tensors: self
+                .tensors
+                .iter()
+                .map(|(name, t)| TensorHead {
+                    name: name.clone(),
+                    dtype: t.dtype(),
+                    shape: t.shape().to_vec(),
+                })
+                .collect(),
+        }
+    }
+
+    /// The body, piece by piece and without copying: the bytes, then each tensor in order.
+    pub fn segments(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.bytes).chain(self.tensors.iter().map(|(_, t)| t.data()))
+    }
+
+    /// The body in one piece; copies only when there is more than one piece.
+    pub fn body(&self) -> Bytes {
+        if self.tensors.is_empty() {
+            return self.bytes.clone();
+        }
+        let mut body = Vec::with_capacity(self.len() as usize);
+        for segment in self.segments() {
+            body.extend_from_slice(segment);
+        }
+        body.into()
+    }
+
+    /// Cuts a body into the parts its head describes, sharing the memory.
+    ///
+    /// # Errors
+    /// The lengths disagree; nothing is read beyond the body.
+    pub fn from_parts(head: ParcelHead, mut body: Bytes) -> Result<Self, PartError> {
+        let described = head.body_len().ok_or(PartError::Overflow)?;
+        if described != body.len() as u64 {
+            return Err(PartError::Length { described, got: body.len() as u64 });
+        }
+        let bytes = body.split_to(head.bytes_len as usize);
+        let mut tensors = Vec::with_capacity(head.tensors.len());
+        for TensorHead { name, dtype, shape } in head.tensors {
+            let len = byte_len(dtype, &shape).ok_or(PartError::Overflow)?;
+            let data = body.split_to(len as usize);
+            let tensor = Tensor::new(dtype, shape, data)
+                .map_err(|source| PartError::Tensor { name: name.clone(), source })?;
+            tensors.push((name, tensor));
+        }
+        Ok(Self { bytes, tensors })
+    }
+}
+
+impl ParcelHead {
+    /// The bytes the body must have, or `None` when they cannot be counted.
+    pub fn body_len(&self) -> Option<u64> {
+        self.tensors
+            .iter()
+            .try_fold(self.bytes_len, |sum, t| sum.checked_add(byte_len(t.dtype, &t.shape)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parcel() -> Parcel {
+        Parcel::from_bytes("hello")
+            .with_tensor("x", Tensor::from_f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap())
+            .with_tensor("empty", Tensor::from_f32(vec![0, 7], &[]).unwrap())
+    }
+
+    #[test]
+    fn a_parcel_survives_being_cut_into_head_and_body() {
+        let p = parcel();
+        assert_eq!(Parcel::from_parts(p.head(), p.body()).unwrap(), p);
+    }
+
+    #[test]
+    fn a_head_that_lies_about_its_body_is_refused() {
+        let p = parcel();
+        let mut head = p.head();
+        head.bytes_len += 1;
+        assert_eq!(Parcel::from_parts(head, p.body()), Err(PartError::Length { described: 22, got: 21 }));
+        let mut head = p.head();
+        head.tensors[0].shape = vec![u64::MAX, u64::MAX];
+        assert_eq!(Parcel::from_parts(head, p.body()), Err(PartError::Overflow));
+    }
+}

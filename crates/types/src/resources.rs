@@ -1,0 +1,38 @@
+use crate::ByteSize;
+use serde::{Deserialize, Serialize};
+
+/// What a node has to offer.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resources {
+    pub cores: u32,
+    pub memory: ByteSize,
+    pub devices: Vec<Device>,
+    /// Measured speed in GFLOP/s, once somebody measured it.
+    pub speed_gflops: Option<f32>,
+}
+
+/// An accelerator of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    pub name: String,
+    pub memory: ByteSize,
+}
+
+/// What one job holds while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Needs {
+    pub cores: u32,
+    pub memory: ByteSize,
+}
+
+impl Default for Needs {
+    fn default() -> Self {
+        Self { cores: 1, memory: ByteSize(0) }
+    }
+}
+
+impl Needs {
+    pub fn fit(&self, cores: u32, memory: ByteSize) -> bool {
+        self.cores <= cores && self.memory <= memory
+    }
+}

@@ -1,0 +1,113 @@
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The type of a tensor's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    F32,
+    F64,
+    F16,
+    Bf16,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bool,
+}
+
+impl DType {
+    /// The bytes one element takes.
+    pub fn size(self) -> usize {
+        match self {
+            DType::I8 | DType::U8 | DType::Bool => 1,
+            DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 2,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+        }
+    }
+}
+
+/// A tensor: element type, shape and little-endian bytes in row-major order.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<u64>,
+    data: Bytes,
+}
+
+/// Why bytes do not make the tensor they claim to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    #[error("shape {shape:?} of {dtype:?} needs {needed} bytes, got {got}")]
+    Length { dtype: DType, shape: Vec<u64>, needed: u64, got: u64 },
+    #[error("shape {shape:?} has more elements than can be counted")]
+    Overflow { shape: Vec<u64> },
+    #[error("tensor holds {have:?}, asked for {asked:?}")]
+    DType { have: DType, asked: DType },
+}
+
+/// The bytes a tensor of this type and shape takes, or `None` when they cannot be counted.
+pub(crate) fn byte_len(dtype: DType, shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(dtype.size() as u64, |n, d| n.checked_mul(*d))
+}
+
+impl Tensor {
+    /// Checks that the bytes are exactly what the shape needs.
+    ///
+    /// # Errors
+    /// The shape overflows or the number of bytes differs.
+    pub fn new(dtype: DType, shape: Vec<u64>, data: Bytes) -> Result<Self, TensorError> {
+        let Some(needed) = byte_len(dtype, &shape) else { return Err(TensorError::Overflow { shape }) };
+        let got = data.len() as u64;
+        if needed != got {
+            return Err(TensorError::Length { dtype, shape, needed, got });
+        }
+        Ok(Self { dtype, shape, data })
+    }
+
+    /// Copies values into a tensor of `f32`.
+    ///
+    /// # Errors
+    /// The shape does not have as many elements as there are values.
+    pub fn from_f32(shape: Vec<u64>, values: &[f32]) -> Result<Self, TensorError> {
+        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Self::new(DType::F32, shape, data.into())
+    }
+
+    /// The values of a tensor of `f32`.
+    ///
+    /// # Errors
+    /// The tensor holds another type.
+    pub fn to_f32(&self) -> Result<Vec<f32>, TensorError> {
+        if self.dtype != DType::F32 {
+            return Err(TensorError::DType { have: self.dtype, asked: DType::F32 });
+        }
+        let (values, _) = self.data.as_chunks::<4>();
+        Ok(values.iter().map(|b| f32::from_le_bytes(*b)).collect())
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}{:?}", self.dtype, self.shape)
+    }
+}

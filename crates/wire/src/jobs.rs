@@ -1,0 +1,232 @@
+//! What main nodes and computing nodes say to each other.
+//!
+//! Everything is batched: one [`Dispatch`] or [`Report`] carries all that came up since the last.
+//! Every list may repeat what was said before; receivers treat repetition as no news.
+
+use crate::bulk::BlobId;
+use crate::reason::FailReason;
+use bytes::Bytes;
+use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Parcel, ParcelHead, PartError, SessionId};
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+/// A payload or solution up to this many bytes rides inside the message; a larger one is a blob.
+pub const INLINE_LIMIT: u64 = 16 << 10;
+
+/// Main node → computing node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// First on every link: whose jobs these are, and in which life of it.
+    Invite { session: SessionId, epoch: Epoch },
+    Dispatch(Dispatch),
+}
+
+/// Computing node → main node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromWorker {
+    Join(Join),
+    Report(Report),
+}
+
+/// The answer to an invitation: what the node can do and what it holds of this session already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    pub session: SessionId,
+    pub epoch: Epoch,
+    pub kinds: Vec<SmolStr>,
+    pub capacity: Needs,
+    /// How many leases of this session the node wants to hold at once.
+    pub window: u32,
+    /// Leases it holds unfinished from before, by whether they run.
+    pub held: Vec<Held>,
+    /// Solutions that were never acknowledged.
+    pub done: Vec<Done>,
+}
+
+/// A lease that outlived its link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub lease: LeaseId,
+    pub running: bool,
+}
+
+/// All that a main node has to say to one computing node at a moment.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dispatch {
+    pub epoch: Epoch,
+    /// Results that are recorded; the node may forget them.
+    pub acks: Vec<LeaseId>,
+    /// Careful jobs that may start now.
+    pub go: Vec<LeaseId>,
+    /// Leases that end now, whether running or not.
+    pub cancels: Vec<LeaseId>,
+    /// Leases to hand back unless they run already.
+    pub recalls: Vec<LeaseId>,
+    pub offers: Vec<OfferGroup>,
+}
+
+/// Offers that share a kind and needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferGroup {
+    pub kind: SmolStr,
+    pub needs: Needs,
+    pub offers: Vec<Offer>,
+}
+
+/// One leased job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    pub lease: LeaseId,
+    pub priority: i32,
+    /// A node was lost with this job before: ask before starting it, and start it alone.
+    pub careful: bool,
+    pub payload: ParcelRef,
+}
+
+/// All that a computing node has to say to one main node at a moment.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub epoch: Epoch,
+    pub window: u32,
+    /// No new leases are taken; what is held will be finished or handed back.
+    pub draining: bool,
+    /// Careful leases that could start now and wait for `go`.
+    pub asks: Vec<LeaseId>,
+    pub started: Vec<LeaseId>,
+    pub progress: Vec<Progress>,
+    pub done: Vec<Done>,
+    pub handed_back: Vec<LeaseId>,
+}
+
+/// How far a running job is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub lease: LeaseId,
+    /// Thousandths of the whole.
+    pub permille: u16,
+    pub note: String,
+}
+
+/// The end of a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    pub lease: LeaseId,
+    pub result: DoneResult,
+    pub run_micros: u64,
+}
+
+/// How a lease ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DoneResult {
+    Solved(ParcelRef),
+    /// With `retry` the job may run again elsewhere while it has attempts left.
+    Failed {
+        reason: FailReason,
+        retry: bool,
+    },
+}
+
+/// A parcel in a message, or where to fetch its body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ParcelRef {
+    Inline { head: ParcelHead, body: Bytes },
+    Blob { head: ParcelHead, blob: BlobId },
+}
+
+impl ParcelRef {
+    /// Puts a small parcel inside.
+    pub fn inline(parcel: &Parcel) -> Self {
+        ParcelRef::Inline { head: parcel.head(), body: parcel.body() }
+    }
+
+    /// The parcel, when it came inside the message.
+    ///
+    /// # Errors
+    /// Head and body disagree.
+    pub fn open_inline(self) -> Result<Result<Parcel, (ParcelHead, BlobId)>, PartError> {
+        match self {
+            ParcelRef::Inline { head, body } => Parcel::from_parts(head, body).map(Ok),
+            ParcelRef::Blob { head, blob } => Ok(Err((head, blob))),
+        }
+    }
+}
+
+/// The service by which a main node answers questions about its jobs.
+pub const QUERY_SERVICE: &str = "jobs";
+
+/// A question to a main node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobQuery {
+    /// Jobs with an id above `after`, in order of id; finished ones only when `all`.
+    List {
+        after: JobId,
+        limit: u32,
+        all: bool,
+    },
+    Show {
+        job: JobId,
+    },
+    Cancel {
+        jobs: Vec<JobId>,
+    },
+    CancelAll,
+}
+
+/// The answer to a [`JobQuery`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum JobAnswer {
+    Jobs { jobs: Vec<JobInfo>, more: bool },
+    Cancelled { jobs: u64 },
+    NoSuchJob { job: JobId },
+}
+
+/// A job as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobInfo {
+    pub job: JobId,
+    pub kind: SmolStr,
+    pub priority: i32,
+    pub needs: Needs,
+    pub state: JobState,
+    /// Runs that ended with their node or with an error worth retrying.
+    pub attempts: u32,
+    pub max_attempts: u32,
+    pub age_ms: u64,
+    pub deadline_in_ms: Option<u64>,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum JobState {
+    Waiting(crate::reason::WaitReason),
+    /// In a node's hand, behind what the node runs.
+    Leased {
+        node: NodeId,
+    },
+    Running {
+        node: NodeId,
+        for_ms: u64,
+        progress: Option<(u16, String)>,
+    },
+    Solved {
+        bytes: u64,
+    },
+    Failed(FailReason),
+    Cancelled,
+    Expired,
+}
+
+impl JobState {
+    /// The one word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            JobState::Waiting(_) => "waiting",
+            JobState::Leased { .. } => "leased",
+            JobState::Running { .. } => "running",
+            JobState::Solved { .. } => "solved",
+            JobState::Failed(_) => "failed",
+            JobState::Cancelled => "cancelled",
+            JobState::Expired => "expired",
+        }
+    }
+}

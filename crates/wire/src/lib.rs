@@ -1,0 +1,19 @@
+//! Every message and frame that crosses a connection, and nothing else.
+//!
+//! Plain data with a stable encoding: [`frame`] cuts a byte stream into typed, length-checked
+//! frames; the other modules say what stands inside them. Decoding never panics, never reads past
+//! its input and never allocates more than the input could hold.
+
+pub mod bulk;
+pub mod codec;
+pub mod fabric;
+pub mod frame;
+pub mod handshake;
+pub mod jobs;
+pub mod node;
+pub mod reason;
+pub mod relay;
+pub mod samples;
+
+/// The version both ends of a connection must share.
+pub const VERSION: u16 = 1;

@@ -1,0 +1,127 @@
+//! What a node says about itself.
+
+use phalanx_types::{Incarnation, NodeId, Resources};
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// What a node is in its domain for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    /// Asks for jobs to be solved.
+    Main,
+    /// Solves jobs.
+    Computing,
+    /// Only looks.
+    Observer,
+}
+
+impl fmt::Display for NodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            NodeKind::Main => "main",
+            NodeKind::Computing => "computing",
+            NodeKind::Observer => "observer",
+        })
+    }
+}
+
+/// How a node is doing, as far as the node that says it knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeState {
+    Running,
+    /// Finishes what it has and takes nothing new.
+    Draining,
+    /// Said goodbye.
+    Stopped,
+    /// Went without a word.
+    Lost(LostReason),
+}
+
+impl NodeState {
+    /// Whether the node can still be talked to.
+    pub fn is_live(&self) -> bool {
+        matches!(self, NodeState::Running | NodeState::Draining)
+    }
+
+    /// The one word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            NodeState::Running => "running",
+            NodeState::Draining => "draining",
+            NodeState::Stopped => "stopped",
+            NodeState::Lost(_) => "lost",
+        }
+    }
+}
+
+/// Why a node counts as lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LostReason {
+    /// The connection broke.
+    LinkBroken { detail: String },
+    /// Nothing was heard within the heartbeat.
+    Silent { heartbeat_ms: u64 },
+    /// It broke the protocol and was cut off.
+    Misbehaved { detail: String },
+    /// It did not take what was sent to it fast enough.
+    TooSlow { queued_bytes: u64 },
+    /// Another process came back under its id.
+    Replaced,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LostReason::LinkBroken { detail } => write!(f, "the link broke ({detail})"),
+            LostReason::Silent { heartbeat_ms } => {
+                write!(f, "silent for longer than the heartbeat of {heartbeat_ms} ms")
+            }
+            LostReason::Misbehaved { detail } => write!(f, "cut off for misbehaving ({detail})"),
+            LostReason::TooSlow { queued_bytes } => {
+                write!(f, "cut off with {queued_bytes} bytes it did not take")
+            }
+            LostReason::Replaced => f.write_str("replaced by a newer process of the same id"),
+        }
+    }
+}
+
+/// One way to reach a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PeerAddr {
+    Tcp(SocketAddr),
+    /// Through the relay that listens at this `host:port`.
+    Relay(SmolStr),
+}
+
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddr::Tcp(addr) => write!(f, "{addr}"),
+            PeerAddr::Relay(relay) => write!(f, "relay:{relay}"),
+        }
+    }
+}
+
+/// Everything a node publishes about itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    pub id: NodeId,
+    pub incarnation: Incarnation,
+    pub kind: NodeKind,
+    pub state: NodeState,
+    pub resources: Resources,
+    /// The kinds of job it solves.
+    pub handles: Vec<SmolStr>,
+    /// The topics it subscribed to.
+    pub topics: Vec<SmolStr>,
+    pub addresses: Vec<PeerAddr>,
+    pub jobs_running: u32,
+    pub jobs_done: u64,
+    /// When the process started, in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// Grows with every change within an incarnation; the higher one is the newer.
+    pub version: u64,
+}

@@ -1,0 +1,69 @@
+//! Why something waits or failed, as data; every front prints the same words for it.
+
+use phalanx_types::{ByteSize, NodeId};
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+use std::fmt;
+
+/// Why a job has not been given to a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum WaitReason {
+    NoNodes,
+    NoHandler { kind: SmolStr },
+    NeedsMemory { needed: ByteSize, largest: ByteSize, node: NodeId },
+    NeedsCores { needed: u32, largest: u32, node: NodeId },
+    NodesDraining { nodes: u32 },
+    AllBusy { nodes: u32, ahead: u64 },
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitReason::NoNodes => f.write_str("no computing node in this domain yet"),
+            WaitReason::NoHandler { kind } => write!(f, "no node of this domain handles {kind:?}"),
+            WaitReason::NeedsMemory { needed, largest, node } => {
+                write!(f, "needs {needed}, largest free node has {largest} ({node})")
+            }
+            WaitReason::NeedsCores { needed, largest, node } => {
+                write!(f, "needs {needed} cores, largest node has {largest} ({node})")
+            }
+            WaitReason::NodesDraining { nodes } => {
+                write!(f, "every node that could take it is draining ({nodes})")
+            }
+            WaitReason::AllBusy { nodes, ahead } => {
+                let s = if *nodes == 1 { "" } else { "s" };
+                write!(f, "{nodes} suitable node{s} busy, {ahead} jobs ahead")
+            }
+        }
+    }
+}
+
+/// Why a job failed for good.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FailReason {
+    /// The handler returned an error.
+    Handler { message: String },
+    /// The handler panicked.
+    Panicked { message: String },
+    /// Every node it ran on was lost while it ran.
+    NodesLost { attempts: u32, nodes: Vec<NodeId> },
+    /// The solution could not be taken over from the node.
+    Unreadable { message: String },
+}
+
+impl fmt::Display for FailReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FailReason::Handler { message } => write!(f, "handler failed: {message}"),
+            FailReason::Panicked { message } => write!(f, "handler panicked: {message}"),
+            FailReason::NodesLost { attempts, nodes } => {
+                write!(f, "set aside: {attempts} nodes were lost while running it (")?;
+                for (i, node) in nodes.iter().enumerate() {
+                    write!(f, "{}{node}", if i == 0 { "" } else { ", " })?;
+                }
+                f.write_str(")")
+            }
+            FailReason::Unreadable { message } => write!(f, "solution could not be read: {message}"),
+        }
+    }
+}
