@@ -1,1 +1,38 @@
-fn main() {}
+//! The project's own chores: `cargo xtask test` checks everything, `cargo xtask bench` compares
+//! with other systems.
+
+mod bench;
+mod purity;
+mod test;
+mod tool;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "xtask", about = "Chores of the Phalanx project")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Install what tests need, then check format, lints, docs, units, simulation, black box.
+    Test(test::TestArgs),
+    /// Rewrite the golden bytes of the wire format after a wanted change.
+    Golden,
+    /// Measure against other systems, side by side.
+    Bench(bench::BenchArgs),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().chore {
+        Chore::Test(args) => test::run(&args),
+        Chore::Golden => {
+            tool::cargo(&["test", "--package", "phalanx-wire", "--test", "golden"])
+                .env("UPDATE_GOLDEN", "1")
+                .run()
+        }
+        Chore::Bench(args) => bench::run(&args),
+    }
+}

@@ -1,1 +1,27 @@
-//! fabric
+//! The fabric: how the nodes of a domain find each other, stay in touch and talk.
+//!
+//! ```text
+//!  access files, --connect, mDNS, relays          users: jobs, store, collectives
+//!            |  Learned                                   ^ LinkEvent   | Peer::send
+//!            v                                            |             v
+//!   core::Membership  -- Dial / Accept / Close -->   links (control) --- bulk connections
+//! ```
+//! `core` decides who is dialed, which link survives, who is lost; it is pure. `shell` owns the
+//! sockets, files and timers. `security` holds the domain key and what is derived from it.
+
+mod config;
+mod core;
+mod error;
+mod security;
+mod shell;
+
+pub use crate::config::{FabricConfig, default_runtime_dir};
+pub use crate::core::{LinkKey, NodeEvent};
+pub use crate::error::{FetchError, PublishError, RequestError, SendError, StartError};
+pub use crate::security::{DomainKey, KeyError, NodeCertificate, ParseTokenError, RelayToken, subject_name};
+pub use crate::shell::{
+    Fabric, LinkEvent, NodeWatch, Peer, Published, Relay, RelayConfig, RelayError, Subscription,
+};
+pub use phalanx_wire::bulk::BlobId;
+pub use phalanx_wire::frame::FrameKind;
+pub use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus};

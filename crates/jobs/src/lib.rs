@@ -1,1 +1,14 @@
-//! jobs
+//! Work distribution: main nodes ask, computing nodes solve, and no job is lost.
+//!
+//! [`MainNode`] submits jobs and hears how each ended; [`ComputingNode`] solves them with
+//! [`Handlers`] of its own. [`core`] holds the decisions, `shell` carries them out.
+
+pub mod builtin;
+pub mod core;
+mod shell;
+
+pub use crate::core::{JobSpec, MainCounts, Outcome};
+pub use shell::{
+    ComputingNode, Handler, HandlerError, Handlers, JobContext, JobHandle, JournalError, JournalHistory,
+    JournaledJob, MainError, MainNode, MainOptions, NodeError, Outcomes, Recovered, Stopper, read_journal,
+};

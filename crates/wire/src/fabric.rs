@@ -18,9 +18,20 @@ pub enum FabricMessage {
     Goodbye,
     /// Asks the side that dialed to open the bulk connection.
     OpenBulk,
-    Publish { topic: SmolStr, body: Bytes },
-    Request { id: u64, service: SmolStr, deadline_ms: u64, body: Bytes },
-    Reply { id: u64, result: Result<Bytes, ReplyError> },
+    Publish {
+        topic: SmolStr,
+        body: Bytes,
+    },
+    Request {
+        id: u64,
+        service: SmolStr,
+        deadline_ms: u64,
+        body: Bytes,
+    },
+    Reply {
+        id: u64,
+        result: Result<Bytes, ReplyError>,
+    },
 }
 
 /// Why a request has no answer.

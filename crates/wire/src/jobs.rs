@@ -17,7 +17,10 @@ pub const INLINE_LIMIT: u64 = 16 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
     /// First on every link: whose jobs these are, and in which life of it.
-    Invite { session: SessionId, epoch: Epoch },
+    Invite {
+        session: SessionId,
+        epoch: Epoch,
+    },
     Dispatch(Dispatch),
 }
 
@@ -208,9 +211,7 @@ pub enum JobState {
         for_ms: u64,
         progress: Option<(u16, String)>,
     },
-    Solved {
-        bytes: u64,
-    },
+    Solved,
     Failed(FailReason),
     Cancelled,
     Expired,
@@ -223,7 +224,7 @@ impl JobState {
             JobState::Waiting(_) => "waiting",
             JobState::Leased { .. } => "leased",
             JobState::Running { .. } => "running",
-            JobState::Solved { .. } => "solved",
+            JobState::Solved => "solved",
             JobState::Failed(_) => "failed",
             JobState::Cancelled => "cancelled",
             JobState::Expired => "expired",

@@ -2,7 +2,7 @@
 //!
 //! Plain data with a stable encoding: [`frame`] cuts a byte stream into typed, length-checked
 //! frames; the other modules say what stands inside them. Decoding never panics, never reads past
-//! its input and never allocates more than the input could hold.
+//! its input, and allocates no more than a small multiple of it plus a few mebibytes.
 
 pub mod bulk;
 pub mod codec;
@@ -13,7 +13,6 @@ pub mod jobs;
 pub mod node;
 pub mod reason;
 pub mod relay;
-pub mod samples;
 
 /// The version both ends of a connection must share.
 pub const VERSION: u16 = 1;

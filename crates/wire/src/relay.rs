@@ -21,11 +21,25 @@ pub struct RelayChallenge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToRelay {
     /// Keeps this connection as the way to tell `node` about callers.
-    Register { tag: DomainTag, node: NodeId, proof: Proof },
+    Register {
+        tag: DomainTag,
+        node: NodeId,
+        proof: Proof,
+    },
     /// Asks for a stream to `to`; this connection becomes that stream.
-    Dial { tag: DomainTag, node: NodeId, to: NodeId, proof: Proof },
+    Dial {
+        tag: DomainTag,
+        node: NodeId,
+        to: NodeId,
+        proof: Proof,
+    },
     /// Answers an `Incoming`; this connection becomes the stream.
-    Accept { tag: DomainTag, node: NodeId, ticket: u64, proof: Proof },
+    Accept {
+        tag: DomainTag,
+        node: NodeId,
+        ticket: u64,
+        proof: Proof,
+    },
     Heartbeat,
 }
 

@@ -1,0 +1,176 @@
+//! `phalanx bench jobs`: a main node in this process, computing nodes in processes of their own.
+
+use super::stats::{median, percentile, resident_bytes};
+use crate::commands::job::main_failure;
+use crate::failure::Failure;
+use crate::local::{LocalNodes, private_domain};
+use crate::output::{Output, Render, summary};
+use anyhow::anyhow;
+use clap::Args;
+use phalanx_fabric::{FabricConfig, NodeKind};
+use phalanx_jobs::{JobSpec, MainNode, MainOptions, Outcome, Outcomes};
+use phalanx_types::Parcel;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Example: phalanx bench jobs --output json
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct JobsArgs {
+    /// Computing nodes, with one core each.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    workers: u32,
+    /// No-op jobs in each measurement of throughput.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    jobs: u64,
+    /// Round trips measured.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(10..))]
+    round_trips: u32,
+    /// Jobs queued to measure memory, and the longest queue to measure throughput with.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    queued: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    workers: u32,
+    jobs_per_s: f64,
+    rtt_p50_us: f64,
+    rtt_p99_us: f64,
+    rtt_1mib_p50_us: f64,
+    bytes_per_queued_job: f64,
+    /// Throughput with this many jobs queued all the time.
+    jobs_per_s_by_queue: BTreeMap<u64, f64>,
+}
+
+impl Render for Measured {
+    fn table(&self) -> String {
+        let by_queue = self.jobs_per_s_by_queue.iter().map(|(q, r)| format!("{q}: {r:.0}"));
+        summary([
+            ("workers", self.workers.to_string()),
+            ("no-op jobs/s", format!("{:.0}", self.jobs_per_s)),
+            ("jobs/s by queue length", by_queue.collect::<Vec<_>>().join("  ")),
+            ("round trip p50", format!("{:.0} µs", self.rtt_p50_us)),
+            ("round trip p99", format!("{:.0} µs", self.rtt_p99_us)),
+            ("round trip 1 MiB p50", format!("{:.0} µs", self.rtt_1mib_p50_us)),
+            ("bytes per queued job", format!("{:.0}", self.bytes_per_queued_job)),
+        ])
+    }
+
+    fn quiet(&self) -> String {
+        format!("{:.0}", self.jobs_per_s)
+    }
+}
+
+fn noop() -> JobSpec {
+    JobSpec::new("echo", Parcel::default())
+}
+
+pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
+    let domain = private_domain()?;
+    let main = MainNode::start(FabricConfig::new(domain.clone(), "bench", NodeKind::Main), MainOptions::default())
+        .await
+        .map_err(main_failure)?;
+    let nodes = LocalNodes::start(&domain, args.workers, Some(1), &[])?;
+    let mut outcomes = main.outcomes().await.map_err(main_failure)?;
+    // Nodes learn how short these jobs are before anything is measured.
+    keep_queued(&main, &mut outcomes, 1_000, args.jobs / 4).await?;
+    let mut rates = Vec::new();
+    for _ in 0..3 {
+        rates.push(keep_queued(&main, &mut outcomes, 10_000, args.jobs).await?);
+    }
+    let mut by_queue = BTreeMap::new();
+    let mut queue = 1_000;
+    while queue <= args.queued {
+        by_queue.insert(queue, keep_queued(&main, &mut outcomes, queue, args.jobs).await?);
+        queue *= 10;
+    }
+    drop(outcomes);
+    let mut trips = round_trips(&main, args.round_trips, &Parcel::default()).await?;
+    let large = Parcel::from_bytes(vec![7; 1 << 20]);
+    let mut large_trips = round_trips(&main, args.round_trips.div_ceil(10), &large).await?;
+    main.shutdown().await;
+    drop(nodes);
+    let bytes_per_queued_job = memory_per_job(args.queued).await?;
+    let micros = |d: Duration| d.as_secs_f64() * 1e6;
+    output.print(&Measured {
+        workers: args.workers,
+        jobs_per_s: median(&mut rates),
+        rtt_p50_us: micros(percentile(&mut trips, 0.5)),
+        rtt_p99_us: micros(percentile(&mut trips, 0.99)),
+        rtt_1mib_p50_us: micros(percentile(&mut large_trips, 0.5)),
+        bytes_per_queued_job,
+        jobs_per_s_by_queue: by_queue,
+    })
+}
+
+/// Jobs solved per second while `queued` jobs are kept in the queue; the queue is empty after.
+async fn keep_queued(main: &MainNode, outcomes: &mut Outcomes, queued: u64, jobs: u64) -> Result<f64, Failure> {
+    const REFILL: u64 = 1_000;
+    submit(main, queued).await?;
+    let mut solved = 0;
+    let mut owed = 0;
+    let started = Instant::now();
+    let mut rate = 0.0;
+    let mut submitted = queued;
+    while solved < submitted {
+        let (_, outcome) = outcomes.next().await.ok_or_else(|| Failure::infrastructure(anyhow!("main node ended")))?;
+        if !matches!(outcome, Outcome::Solved(_)) {
+            return Err(Failure::infrastructure(anyhow!("a no-op job was not solved: {outcome:?}")));
+        }
+        solved += 1;
+        if solved == jobs {
+            rate = solved as f64 / started.elapsed().as_secs_f64();
+        }
+        owed += 1;
+        if owed == REFILL && submitted < jobs + queued {
+            submit(main, REFILL).await?;
+            submitted += REFILL;
+            owed = 0;
+        }
+    }
+    Ok(rate)
+}
+
+async fn submit(main: &MainNode, jobs: u64) -> Result<(), Failure> {
+    for start in (0..jobs).step_by(10_000) {
+        let chunk = (jobs - start).min(10_000);
+        main.submit_many((0..chunk).map(|_| noop()).collect()).await.map_err(main_failure)?;
+    }
+    Ok(())
+}
+
+/// The times from submission to outcome of jobs submitted one after the other.
+async fn round_trips(main: &MainNode, count: u32, payload: &Parcel) -> Result<Vec<Duration>, Failure> {
+    let mut times = Vec::new();
+    // The first few open connections and touch memory.
+    for i in 0..count + 20 {
+        let started = Instant::now();
+        let job = main.submit(JobSpec::new("echo", payload.clone())).await.map_err(main_failure)?;
+        let outcome = job.await.map_err(main_failure)?;
+        let time = started.elapsed();
+        match outcome {
+            Outcome::Solved(parcel) if parcel.len() == payload.len() => {}
+            other => return Err(Failure::infrastructure(anyhow!("echo came back as {other:?}"))),
+        }
+        if i >= 20 {
+            times.push(time);
+        }
+    }
+    Ok(times)
+}
+
+/// What a queued job takes in memory beyond its payload, which here is empty.
+async fn memory_per_job(jobs: u64) -> Result<f64, Failure> {
+    let config = FabricConfig::new(private_domain()?, "bench", NodeKind::Main);
+    let main = MainNode::start(config, MainOptions::default()).await.map_err(main_failure)?;
+    let before = resident_bytes();
+    submit(&main, jobs).await?;
+    let after = resident_bytes();
+    main.shutdown().await;
+    match (before, after) {
+        (Some(before), Some(after)) => Ok(after.saturating_sub(before) as f64 / jobs as f64),
+        _ => Err(Failure::infrastructure(anyhow!("this system does not tell how much memory a process holds"))),
+    }
+}

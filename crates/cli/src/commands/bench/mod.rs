@@ -1,0 +1,26 @@
+//! `phalanx bench`: measures this machine.
+
+mod jobs;
+mod stats;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Jobs per second, round trips and memory of work distribution.
+    Jobs(jobs::JobsArgs),
+}
+
+pub(crate) async fn run(command: BenchCommand, output: Output) -> Result<(), Failure> {
+    match command.what {
+        What::Jobs(args) => jobs::run(args, output).await,
+    }
+}

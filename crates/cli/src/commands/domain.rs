@@ -1,0 +1,113 @@
+//! `phalanx domain`: keys.
+
+use crate::failure::Failure;
+use crate::output::{Output, Render, summary};
+use crate::paths;
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use phalanx_fabric::DomainKey;
+use phalanx_types::DomainName;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct DomainCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Make the key of a new domain.
+    ///
+    /// Whoever has the file is a member: copy it to each machine over a safe way.
+    ///
+    /// Example: phalanx domain new lab
+    #[command(verbatim_doc_comment)]
+    New(DomainFile),
+    /// Show a domain's key without its secret.
+    ///
+    /// Example: phalanx domain show lab
+    #[command(verbatim_doc_comment)]
+    Show {
+        #[command(flatten)]
+        file: DomainFile,
+        /// Print the token a relay needs to serve this domain.
+        #[arg(long)]
+        relay_token: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct DomainFile {
+    /// The name of the domain.
+    name: DomainName,
+    /// Where the key is kept, if not in the usual place.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl DomainFile {
+    fn path(&self) -> Result<PathBuf, Failure> {
+        self.file.clone().map_or_else(|| paths::domain_key(&self.name), Ok)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct KeyInfo {
+    domain: String,
+    file: String,
+    fingerprint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    relay_token: Option<String>,
+}
+
+impl Render for KeyInfo {
+    fn table(&self) -> String {
+        let token = self.relay_token.iter().map(|t| ("relay token", t.clone()));
+        summary(
+            [
+                ("domain", self.domain.clone()),
+                ("key file", self.file.clone()),
+                ("fingerprint", self.fingerprint.clone()),
+            ]
+            .into_iter()
+            .chain(token),
+        )
+    }
+
+    fn quiet(&self) -> String {
+        self.relay_token.clone().unwrap_or_else(|| self.file.clone())
+    }
+}
+
+pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure> {
+    let (file, key, token) = match command.verb {
+        Verb::New(file) => {
+            let key = DomainKey::generate(&file.name).map_err(Failure::infrastructure)?;
+            let path = file.path()?;
+            if let Some(dir) = path.parent() {
+                std::fs::create_dir_all(dir)
+                    .with_context(|| format!("could not make {}", dir.display()))
+                    .map_err(Failure::infrastructure)?;
+            }
+            key.save(&path).map_err(|error| {
+                Failure::usage(error).hint("a key is never overwritten: every member would be locked out")
+            })?;
+            (file, key, None)
+        }
+        Verb::Show { file, relay_token } => {
+            let key = DomainKey::load(&file.path()?).map_err(|error| {
+                Failure::usage(error).hint(format!("`phalanx domain new {}` makes it", file.name))
+            })?;
+            let token = relay_token.then(|| key.relay_token().to_string());
+            (file, key, token)
+        }
+    };
+    output.print(&KeyInfo {
+        domain: key.domain().to_string(),
+        file: file.path()?.display().to_string(),
+        fingerprint: key.fingerprint(),
+        relay_token: token,
+    })
+}

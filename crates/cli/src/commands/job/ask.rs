@@ -1,0 +1,106 @@
+//! Asking the main nodes of a domain about their jobs, and the journals of those that are gone.
+
+use super::reference::JobRef;
+use crate::args::{DomainArgs, start_failure};
+use crate::failure::Failure;
+use crate::paths;
+use anyhow::{Context, anyhow};
+use bytes::BytesMut;
+use phalanx_fabric::{Fabric, NodeKind};
+use phalanx_jobs::{JournalHistory, Outcome, read_journal};
+use phalanx_types::{JobId, NodeId};
+use phalanx_wire::codec;
+use phalanx_wire::jobs::{JobAnswer, JobQuery, QUERY_SERVICE};
+use std::time::Duration;
+
+const LOOK: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A look into a domain.
+pub(super) struct Asker {
+    fabric: Fabric,
+    mains: Vec<NodeId>,
+}
+
+/// A main node that is gone, and what its journal tells.
+pub(super) struct Past {
+    pub(super) name: String,
+    pub(super) history: JournalHistory,
+}
+
+impl Asker {
+    pub(super) async fn start(domain: &DomainArgs) -> Result<Self, Failure> {
+        let fabric =
+            Fabric::start(domain.fabric("look", NodeKind::Observer)?).await.map_err(start_failure)?;
+        fabric.settled(LOOK).await;
+        let live = |s: &phalanx_fabric::NodeStatus| s.kind == NodeKind::Main && s.state.is_live();
+        let mains = fabric.nodes().into_iter().filter(live).map(|s| s.id).collect();
+        Ok(Self { fabric, mains })
+    }
+
+    pub(super) fn mains(&self) -> &[NodeId] {
+        &self.mains
+    }
+
+    pub(super) async fn ask(&self, main: &NodeId, query: &JobQuery) -> Result<JobAnswer, Failure> {
+        let mut body = BytesMut::new();
+        codec::encode_into(query, &mut body).map_err(Failure::infrastructure)?;
+        let answer = self
+            .fabric
+            .request(main, QUERY_SERVICE, body.freeze(), ANSWER)
+            .await
+            .with_context(|| format!("could not ask main node {main}"))
+            .map_err(Failure::infrastructure)?;
+        codec::decode(&answer).map_err(Failure::infrastructure)
+    }
+
+    /// The one live main node a reference means, if any has the job.
+    pub(super) async fn find(&self, job: &JobRef) -> Result<Option<NodeId>, Failure> {
+        let mut found = Vec::new();
+        for main in self.mains.iter().filter(|m| job.may_be_at(m.as_str())) {
+            if let JobAnswer::Jobs { .. } = self.ask(main, &JobQuery::Show { job: job.job }).await? {
+                found.push(main.clone());
+            }
+        }
+        match found.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            several => {
+                let names: Vec<String> = several.iter().map(|m| format!("{}@{m}", job.job)).collect();
+                let error = anyhow!("several main nodes have a job {}", job.job);
+                Err(Failure::usage(error).hint(format!("name one of {}", names.join(", "))))
+            }
+        }
+    }
+
+    pub(super) async fn stop(self) {
+        self.fabric.shutdown().await;
+    }
+}
+
+/// The journals of background main nodes that are not among `live`, newest name last.
+pub(super) fn past_mains(domain: &DomainArgs, live: &[NodeId]) -> Vec<Past> {
+    let Ok(dir) = paths::job_journals(&domain.domain) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let mut past: Vec<Past> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_str()?.strip_suffix(".journal")?.to_owned();
+            if live.iter().any(|id| id.as_str().starts_with(&name)) {
+                return None;
+            }
+            let history = read_journal(&path)
+                .inspect_err(|error| tracing::warn!(%error, "a journal is left out"))
+                .ok()?;
+            Some(Past { name, history })
+        })
+        .collect();
+    past.sort_by(|a, b| a.name.cmp(&b.name));
+    past
+}
+
+impl Past {
+    pub(super) fn outcome(&self, job: JobId) -> Option<&Outcome> {
+        self.history.jobs.get(&job)?.outcome.as_ref()
+    }
+}

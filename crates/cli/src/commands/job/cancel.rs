@@ -1,0 +1,65 @@
+//! `phalanx job cancel`.
+
+use super::ask::Asker;
+use super::reference::JobRef;
+use crate::args::DomainArgs;
+use crate::failure::Failure;
+use crate::output::{Output, Render};
+use anyhow::anyhow;
+use clap::Args;
+use phalanx_wire::jobs::{JobAnswer, JobQuery};
+use serde::Serialize;
+
+/// Examples:
+///   phalanx job cancel 17 18
+///   phalanx job cancel --all
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct CancelArgs {
+    /// The jobs, as `phalanx job list` names them.
+    #[arg(required_unless_present = "all")]
+    jobs: Vec<JobRef>,
+    /// End every unfinished job of every main node in the domain.
+    #[arg(long, conflicts_with = "jobs")]
+    all: bool,
+    #[command(flatten)]
+    domain: DomainArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Cancelled {
+    cancelled: u64,
+}
+
+impl Render for Cancelled {
+    fn table(&self) -> String {
+        format!("{} jobs cancelled", self.cancelled)
+    }
+
+    fn quiet(&self) -> String {
+        self.cancelled.to_string()
+    }
+}
+
+pub(crate) async fn run(args: CancelArgs, output: Output) -> Result<(), Failure> {
+    let asker = Asker::start(&args.domain).await?;
+    let mut queries = Vec::new();
+    if args.all {
+        queries.extend(asker.mains().iter().map(|main| (main.clone(), JobQuery::CancelAll)));
+    }
+    for job in &args.jobs {
+        let main = asker.find(job).await?.ok_or_else(|| {
+            Failure::usage(anyhow!("no main node of domain {} has a job {job}", args.domain.domain))
+                .hint("`phalanx job list` names the jobs there are")
+        })?;
+        queries.push((main, JobQuery::Cancel { jobs: vec![job.job] }));
+    }
+    let mut cancelled = 0;
+    for (main, query) in &queries {
+        if let JobAnswer::Cancelled { jobs } = asker.ask(main, query).await? {
+            cancelled += jobs;
+        }
+    }
+    asker.stop().await;
+    output.print(&Cancelled { cancelled })
+}

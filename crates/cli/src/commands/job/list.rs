@@ -1,0 +1,148 @@
+//! `phalanx job list`.
+
+use super::ask::{Asker, Past, past_mains};
+use crate::args::DomainArgs;
+use crate::failure::Failure;
+use crate::output::{Output, Render, listing};
+use clap::Args;
+use phalanx_jobs::Outcome;
+use phalanx_types::JobId;
+use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
+use serde::Serialize;
+
+/// Example: phalanx job list --all
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ListArgs {
+    /// List jobs that have ended, too.
+    #[arg(long)]
+    all: bool,
+    /// List at most so many jobs of each main node.
+    #[arg(long, default_value_t = 1_000)]
+    limit: u32,
+    #[command(flatten)]
+    domain: DomainArgs,
+}
+
+/// A job as listings show it.
+#[derive(Debug, Serialize)]
+pub(super) struct JobRow {
+    pub(super) job: String,
+    pub(super) kind: String,
+    state: &'static str,
+    /// Why it waits or failed, or where it runs.
+    why: String,
+    priority: i32,
+    pub(super) attempts: u32,
+    age_ms: u64,
+}
+
+impl JobRow {
+    /// One sentence: `waiting: no node of this domain handles "train"`.
+    pub(super) fn state_and_why(&self) -> String {
+        if self.why.is_empty() { self.state.to_owned() } else { format!("{}: {}", self.state, self.why) }
+    }
+}
+
+/// Where a job stands, in words; the same in every listing and in the logs.
+pub(super) fn sentence(state: &JobState) -> String {
+    match state {
+        JobState::Waiting(reason) => reason.to_string(),
+        JobState::Leased { node } => format!("next at {node}"),
+        JobState::Running { node, for_ms, progress } => {
+            let mut text = format!("on {node} for {:.1} s", *for_ms as f64 / 1000.0);
+            if let Some((permille, note)) = progress {
+                text += &format!(", {:.0} % {note}", f64::from(*permille) / 10.0);
+            }
+            text
+        }
+        JobState::Failed(reason) => reason.to_string(),
+        JobState::Solved | JobState::Cancelled | JobState::Expired => String::new(),
+    }
+}
+
+pub(super) fn row(main: &str, info: &JobInfo) -> JobRow {
+    JobRow {
+        job: format!("{}@{main}", info.job),
+        kind: info.kind.to_string(),
+        state: info.state.name(),
+        why: sentence(&info.state),
+        priority: info.priority,
+        attempts: info.attempts,
+        age_ms: info.age_ms,
+    }
+}
+
+/// The row of a job whose main node is gone.
+pub(super) fn past_row(past: &Past, job: JobId) -> Option<JobRow> {
+    let known = past.history.jobs.get(&job)?;
+    let (state, why) = match &known.outcome {
+        Some(Outcome::Solved(_)) => ("solved", String::new()),
+        Some(Outcome::Failed(reason)) => ("failed", reason.to_string()),
+        Some(Outcome::Cancelled) => ("cancelled", String::new()),
+        Some(Outcome::Expired) => ("expired", String::new()),
+        None => {
+            let why = format!("its main node {} is gone; submit its journal again to go on", past.name);
+            ("waiting", why)
+        }
+    };
+    Some(JobRow {
+        job: format!("{job}@{}", past.name),
+        kind: known.spec.kind.to_string(),
+        state,
+        why,
+        priority: known.spec.priority,
+        attempts: known.attempts,
+        age_ms: 0,
+    })
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct JobTable(Vec<JobRow>);
+
+impl Render for JobTable {
+    fn table(&self) -> String {
+        if self.0.is_empty() {
+            return "no unfinished jobs; --all lists those that have ended".to_owned();
+        }
+        let rows = self.0.iter().map(|j| {
+            [j.job.clone(), j.kind.clone(), j.state.to_owned(), j.why.clone(), j.attempts.to_string()]
+        });
+        listing(["job", "kind", "state", "why", "attempts"], rows)
+    }
+
+    fn quiet(&self) -> String {
+        self.0.iter().map(|j| j.job.as_str()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) async fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
+    let asker = Asker::start(&args.domain).await?;
+    let mut rows = Vec::new();
+    for main in asker.mains() {
+        rows.extend(jobs_of(&asker, main, &args).await?);
+    }
+    for past in past_mains(&args.domain, asker.mains()) {
+        let jobs = past.history.jobs.keys().filter(|job| args.all || past.outcome(**job).is_none());
+        rows.extend(jobs.take(args.limit as usize).filter_map(|job| past_row(&past, *job)));
+    }
+    asker.stop().await;
+    output.print(&JobTable(rows))
+}
+
+async fn jobs_of(asker: &Asker, main: &phalanx_types::NodeId, args: &ListArgs) -> Result<Vec<JobRow>, Failure> {
+    let mut rows = Vec::new();
+    let mut after = JobId(0);
+    loop {
+        let left = args.limit - u32::try_from(rows.len()).unwrap_or(u32::MAX).min(args.limit);
+        let query = JobQuery::List { after, limit: left, all: args.all };
+        let JobAnswer::Jobs { jobs, more } = asker.ask(main, &query).await? else { return Ok(rows) };
+        let Some(last) = jobs.last() else { return Ok(rows) };
+        after = last.job;
+        rows.extend(jobs.iter().map(|info| row(main.as_str(), info)));
+        if !more || rows.len() >= args.limit as usize {
+            return Ok(rows);
+        }
+    }
+}

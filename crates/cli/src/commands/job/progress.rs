@@ -1,0 +1,69 @@
+//! What people see while jobs run: a bar, and why nothing moves when nothing moves.
+
+use crate::output::Output;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use phalanx_fabric::{NodeKind, NodeState};
+use phalanx_jobs::MainNode;
+use phalanx_types::JobId;
+use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
+
+/// The progress of one command's jobs, on standard error.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    bar: ProgressBar,
+    last_reason: Option<String>,
+    moved: bool,
+}
+
+impl Watcher {
+    pub(super) fn new(total: u64, output: Output) -> Self {
+        let counts = "{wide_bar} {pos}/{len} jobs, {per_sec}, {eta} left  {msg}";
+        let style = ProgressStyle::with_template(counts).unwrap_or_else(|_bad| ProgressStyle::default_bar());
+        // Drawn only on a terminal; programs that read the results see none of it.
+        let target =
+            if output == Output::Quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
+        Self { bar, last_reason: None, moved: false }
+    }
+
+    pub(super) fn ended(&mut self, jobs: u64) {
+        self.bar.inc(jobs);
+        self.moved = true;
+    }
+
+    /// Shows who works, or why nobody does.
+    pub(super) async fn look(&mut self, main: &MainNode) {
+        let moved = std::mem::take(&mut self.moved);
+        let reason = if moved { None } else { first_wait(main).await };
+        match &reason {
+            Some(reason) => self.bar.set_message(format!("waiting: {reason}")),
+            None => self.bar.set_message(working(main)),
+        }
+        if reason.is_some() && reason != self.last_reason && self.bar.is_hidden() {
+            tracing::warn!("waiting: {}", reason.as_deref().unwrap_or_default());
+        }
+        self.last_reason = reason;
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Why the first unfinished job waits, if it does.
+async fn first_wait(main: &MainNode) -> Option<String> {
+    let query = JobQuery::List { after: JobId(0), limit: 1, all: false };
+    let Ok(JobAnswer::Jobs { jobs, .. }) = main.query(query).await else { return None };
+    match &jobs.first()?.state {
+        JobState::Waiting(reason) => Some(reason.to_string()),
+        _ => None,
+    }
+}
+
+fn working(main: &MainNode) -> String {
+    let nodes = main.fabric().nodes();
+    let computing = || nodes.iter().filter(|n| n.kind == NodeKind::Computing);
+    let live = computing().filter(|n| n.state.is_live()).count();
+    let lost = computing().filter(|n| matches!(n.state, NodeState::Lost(_))).count();
+    if lost == 0 { format!("{live} nodes") } else { format!("{live} nodes, {lost} lost") }
+}

@@ -1,0 +1,40 @@
+use phalanx_types::JobId;
+use std::fmt;
+use std::str::FromStr;
+
+/// A job as the user names it: `17`, or `17@main-4f2a` when there are several main nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct JobRef {
+    pub(super) job: JobId,
+    /// The beginning of the main node's id.
+    pub(super) main: Option<String>,
+}
+
+impl JobRef {
+    /// Whether a main node of this id may be meant.
+    pub(super) fn may_be_at(&self, main: &str) -> bool {
+        self.main.as_deref().is_none_or(|prefix| main.starts_with(prefix))
+    }
+}
+
+impl FromStr for JobRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (job, main) = match text.split_once('@') {
+            Some((job, main)) => (job, Some(main.to_owned())),
+            None => (text, None),
+        };
+        let Ok(job) = job.parse() else { return Err("expected a job like 17 or 17@main-4f2a".to_owned()) };
+        Ok(Self { job, main })
+    }
+}
+
+impl fmt::Display for JobRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.main {
+            Some(main) => write!(f, "{}@{main}", self.job),
+            None => write!(f, "{}", self.job),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `phalanx job show` and `phalanx job explain`.
+
+use super::ask::{Asker, past_mains};
+use super::list::{JobRow, past_row, row};
+use super::reference::JobRef;
+use crate::args::DomainArgs;
+use crate::failure::Failure;
+use crate::output::{Output, Render, summary};
+use anyhow::anyhow;
+use clap::Args;
+use phalanx_jobs::Outcome;
+use phalanx_wire::jobs::{JobAnswer, JobQuery};
+use serde::Serialize;
+
+/// Example: phalanx job show 17
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ShowArgs {
+    /// The job, as `phalanx job list` names it.
+    job: JobRef,
+    #[command(flatten)]
+    domain: DomainArgs,
+}
+
+/// Example: phalanx job explain 17@main-4f2a
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ExplainArgs {
+    /// The job, as `phalanx job list` names it.
+    job: JobRef,
+    #[command(flatten)]
+    domain: DomainArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    row: JobRow,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    solution: Option<String>,
+}
+
+impl Render for Shown {
+    fn table(&self) -> String {
+        let r = &self.row;
+        let mut rows = vec![
+            ("job", r.job.clone()),
+            ("kind", r.kind.clone()),
+            ("state", r.state_and_why()),
+            ("attempts", r.attempts.to_string()),
+        ];
+        rows.extend(self.solution.iter().map(|s| ("solution", s.clone())));
+        summary(rows)
+    }
+
+    fn quiet(&self) -> String {
+        self.solution.clone().unwrap_or_else(|| self.row.state_and_why())
+    }
+}
+
+async fn look(job: &JobRef, domain: &DomainArgs) -> Result<Shown, Failure> {
+    let asker = Asker::start(domain).await?;
+    let shown = match asker.find(job).await? {
+        Some(main) => match asker.ask(&main, &JobQuery::Show { job: job.job }).await? {
+            JobAnswer::Jobs { jobs, .. } => {
+                jobs.first().map(|info| Shown { row: row(main.as_str(), info), solution: None })
+            }
+            JobAnswer::Cancelled { .. } | JobAnswer::NoSuchJob { .. } => None,
+        },
+        None => past_mains(domain, asker.mains()).iter().rev().filter(|p| job.may_be_at(&p.name)).find_map(
+            |past| {
+                let solution = match past.outcome(job.job) {
+                    Some(Outcome::Solved(parcel)) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
+                    _ => None,
+                };
+                Some(Shown { row: past_row(past, job.job)?, solution })
+            },
+        ),
+    };
+    asker.stop().await;
+    shown.ok_or_else(|| {
+        Failure::usage(anyhow!("no main node of domain {} has a job {job}", domain.domain))
+            .hint("`phalanx job list --all` names the jobs there are")
+    })
+}
+
+pub(crate) async fn run(args: ShowArgs, output: Output) -> Result<(), Failure> {
+    output.print(&look(&args.job, &args.domain).await?)
+}
+
+#[derive(Debug, Serialize)]
+struct Explained {
+    #[serde(flatten)]
+    row: JobRow,
+}
+
+impl Render for Explained {
+    fn table(&self) -> String {
+        self.row.state_and_why()
+    }
+
+    fn quiet(&self) -> String {
+        self.row.state_and_why()
+    }
+}
+
+pub(crate) async fn explain(args: ExplainArgs, output: Output) -> Result<(), Failure> {
+    let Shown { row, .. } = look(&args.job, &args.domain).await?;
+    output.print(&Explained { row })
+}

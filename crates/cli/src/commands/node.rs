@@ -1,0 +1,156 @@
+//! `phalanx node`: a computing node.
+
+use super::exec_shim::die_with_parent;
+use crate::args::{DomainArgs, start_failure};
+use crate::failure::Failure;
+use crate::output::{Output, Render};
+use crate::stop::StopSignals;
+use clap::Args;
+use phalanx_fabric::NodeKind;
+use phalanx_jobs::{ComputingNode, builtin};
+use phalanx_types::{ByteSize, Resources};
+use serde::Serialize;
+
+/// Examples:
+///   phalanx node                                   join the nodes of this user on this host
+///   phalanx node --domain lab --connect n1:7000    join a domain that has a key
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct NodeArgs {
+    /// A name to know it by; four random digits are added.
+    #[arg(long, default_value = "node")]
+    name: String,
+    /// How many cores jobs may use together; all when not given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    cores: Option<u32>,
+    /// How much memory jobs may reserve together; four fifths of the machine's when not given.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<ByteSize>,
+    /// Let jobs of kind "exec" run commands on this machine.
+    #[arg(long)]
+    allow_exec: bool,
+    /// Solve this many jobs, one at a time, then leave.
+    #[arg(long, value_name = "N")]
+    solve: Option<u64>,
+    /// Stop when the process with this id, which must be the parent, ends.
+    #[arg(long, hide = true, value_name = "PID")]
+    die_with: Option<u32>,
+    #[command(flatten)]
+    domain: DomainArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Started {
+    id: String,
+    domain: String,
+    address: String,
+    secure: bool,
+    cores: u32,
+    memory_bytes: u64,
+    handles: Vec<String>,
+    pid: u32,
+}
+
+impl Render for Started {
+    fn table(&self) -> String {
+        let reach = if self.secure { "mutual TLS" } else { "no key: loopback only" };
+        format!(
+            "{} joined {} at {} ({reach}); {} cores, {}; solves {}",
+            self.id,
+            self.domain,
+            self.address,
+            self.cores,
+            ByteSize(self.memory_bytes),
+            self.handles.join(", ")
+        )
+    }
+
+    fn quiet(&self) -> String {
+        self.id.clone()
+    }
+}
+
+/// What this machine has.
+fn machine() -> Resources {
+    let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+    #[cfg(target_os = "linux")]
+    let memory = {
+        let info = rustix::system::sysinfo();
+        ByteSize(info.totalram.saturating_mul(u64::from(info.mem_unit)) / 5 * 4)
+    };
+    #[cfg(not(target_os = "linux"))]
+    let memory = ByteSize::gib(4);
+    Resources { cores, memory, devices: Vec::new(), speed_gflops: None }
+}
+
+pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
+    if let Some(parent) = args.die_with
+        && !die_with_parent(parent, rustix::process::Signal::TERM)?
+    {
+        return Ok(());
+    }
+    let mut handlers = builtin::handlers();
+    if args.allow_exec {
+        let me = std::env::current_exe().map_err(Failure::infrastructure)?;
+        let shim = ["exec-shim".to_owned(), std::process::id().to_string(), "--".to_owned()];
+        let wrapper = std::iter::once(me.to_string_lossy().into_owned()).chain(shim).collect();
+        handlers = handlers.with("exec", builtin::Exec { wrapper });
+    }
+    let mut config = args.domain.fabric(&args.name, NodeKind::Computing)?;
+    let machine = machine();
+    config.resources = Resources {
+        cores: args.cores.unwrap_or(machine.cores),
+        memory: args.memory.unwrap_or(machine.memory),
+        ..machine
+    };
+    let resources = config.resources.clone();
+    let handles = handlers.kinds().map(ToString::to_string).collect();
+    let mut stops = StopSignals::new()?;
+    let node = ComputingNode::start(config, handlers).await.map_err(start_failure)?;
+    output.print(&Started {
+        id: node.id().to_string(),
+        domain: args.domain.domain.to_string(),
+        address: node.fabric().address().to_string(),
+        secure: node.fabric().is_secure(),
+        cores: resources.cores,
+        memory_bytes: resources.memory.0,
+        handles,
+        pid: std::process::id(),
+    })?;
+    match args.solve {
+        Some(count) => solve(node, count, &mut stops).await,
+        None => run_until_stopped(node, &mut stops).await,
+    }
+}
+
+async fn run_until_stopped(node: ComputingNode, stops: &mut StopSignals) -> Result<(), Failure> {
+    let stopper = node.stopper();
+    let mut running = std::pin::pin!(node.run());
+    let mut asked = 0;
+    loop {
+        tokio::select! {
+            result = &mut running => return result.map_err(Failure::infrastructure),
+            () = stops.next() => {
+                asked += 1;
+                if asked == 1 {
+                    tracing::info!("draining: finishing what runs, handing back the rest; once more to stop at once");
+                    stopper.drain();
+                } else {
+                    tracing::warn!("stopping at once");
+                    stopper.stop_now();
+                }
+            }
+        }
+    }
+}
+
+async fn solve(mut node: ComputingNode, count: u64, stops: &mut StopSignals) -> Result<(), Failure> {
+    for _ in 0..count {
+        tokio::select! {
+            result = node.solve_one() => result.map_err(Failure::infrastructure)?,
+            () = stops.next() => break,
+        }
+    }
+    node.shutdown().await;
+    Ok(())
+}

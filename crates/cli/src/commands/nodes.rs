@@ -1,0 +1,161 @@
+//! `phalanx nodes`: who is in the domain.
+
+use crate::args::{DomainArgs, start_failure};
+use crate::failure::Failure;
+use crate::output::{Output, Render, listing, print_line};
+use crate::stop::StopSignals;
+use clap::Args;
+use phalanx_fabric::{Fabric, NodeEvent, NodeKind, NodeState, NodeStatus};
+use phalanx_types::{ByteSize, NodeId};
+use serde::Serialize;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Examples:
+///   phalanx nodes --output json
+///   phalanx nodes --watch
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct NodesArgs {
+    /// Go on, and print every change as it comes.
+    #[arg(long)]
+    watch: bool,
+    /// Show nodes that only look, too.
+    #[arg(long)]
+    all: bool,
+    /// How long to look for nodes at most.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = crate::args::duration)]
+    patience: Duration,
+    #[command(flatten)]
+    domain: DomainArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeRow {
+    id: String,
+    kind: String,
+    state: &'static str,
+    cores: u32,
+    memory_bytes: u64,
+    address: String,
+    jobs_running: u32,
+    jobs_done: u64,
+    since: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    handles: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+impl NodeRow {
+    fn new(status: &NodeStatus) -> Self {
+        let since = UNIX_EPOCH + Duration::from_millis(status.since_unix_ms);
+        Self {
+            id: status.id.to_string(),
+            kind: status.kind.to_string(),
+            state: status.state.name(),
+            cores: status.resources.cores,
+            memory_bytes: status.resources.memory.0,
+            address: status.addresses.first().map(ToString::to_string).unwrap_or_default(),
+            jobs_running: status.jobs_running,
+            jobs_done: status.jobs_done,
+            since: humantime::format_rfc3339_seconds(since).to_string(),
+            handles: status.handles.iter().map(ToString::to_string).collect(),
+            why: match &status.state {
+                NodeState::Lost(reason) => Some(reason.to_string()),
+                NodeState::Running | NodeState::Draining | NodeState::Stopped => None,
+            },
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct NodeTable(Vec<NodeRow>);
+
+impl Render for NodeTable {
+    fn table(&self) -> String {
+        if self.0.is_empty() {
+            return "no nodes here; `phalanx node` starts one".to_owned();
+        }
+        let rows = self.0.iter().map(|n| {
+            let state = match &n.why {
+                Some(why) => format!("{}: {why}", n.state),
+                None => n.state.to_owned(),
+            };
+            let resources = (n.cores > 0).then(|| format!("{} cores, {}", n.cores, ByteSize(n.memory_bytes)));
+            [
+                n.id.clone(),
+                n.kind.clone(),
+                state,
+                resources.unwrap_or_default(),
+                n.jobs_running.to_string(),
+                n.jobs_done.to_string(),
+                n.address.clone(),
+                n.since.clone(),
+            ]
+        });
+        listing(["id", "kind", "state", "resources", "running", "done", "address", "since"], rows)
+    }
+
+    fn quiet(&self) -> String {
+        self.0.iter().map(|n| n.id.as_str()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) async fn run(args: NodesArgs, output: Output) -> Result<(), Failure> {
+    let config = args.domain.fabric("look", NodeKind::Observer)?;
+    let fabric = Fabric::start(config).await.map_err(start_failure)?;
+    let mut stops = StopSignals::new()?;
+    let result = if args.watch {
+        tokio::select! {
+            result = watch(&fabric, args.all, output) => result,
+            () = stops.next() => Ok(()),
+        }
+    } else {
+        fabric.settled(args.patience).await;
+        let shown = |s: &&NodeStatus| s.id != *fabric.id() && (args.all || s.kind != NodeKind::Observer);
+        let rows = fabric.nodes().iter().filter(shown).map(NodeRow::new).collect();
+        output.print(&NodeTable(rows))
+    };
+    fabric.shutdown().await;
+    result
+}
+
+#[derive(Debug, Serialize)]
+struct Change {
+    event: &'static str,
+    #[serde(flatten)]
+    node: NodeRow,
+}
+
+impl Render for Change {
+    fn table(&self) -> String {
+        let NodeRow { id, kind, state, jobs_running, jobs_done, address, why, .. } = &self.node;
+        let why = why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
+        let Change { event, .. } = self;
+        format!("{event:<9} {id:<20} {kind:<10} {state}{why}  running {jobs_running}, done {jobs_done}  {address}")
+    }
+
+    fn quiet(&self) -> String {
+        format!("{} {}", self.event, self.node.id)
+    }
+}
+
+async fn watch(fabric: &Fabric, all: bool, output: Output) -> Result<(), Failure> {
+    let me: NodeId = fabric.id().clone();
+    let mut events = fabric.watch();
+    if output == Output::Table {
+        print_line(&format!("watching as {me}; Ctrl-C ends"))?;
+    }
+    while let Some(event) = events.next().await {
+        let (event, status) = match &event {
+            NodeEvent::Appeared(status) => ("appeared", status),
+            NodeEvent::Changed(status) => ("changed", status),
+            NodeEvent::Gone(status) => ("gone", status),
+        };
+        if status.id != me && (all || status.kind != NodeKind::Observer) {
+            output.print(&Change { event, node: NodeRow::new(status) })?;
+        }
+    }
+    Ok(())
+}

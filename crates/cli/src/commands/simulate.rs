@@ -1,0 +1,97 @@
+//! `phalanx simulate`: the real cores on simulated nodes.
+
+use crate::failure::Failure;
+use crate::output::{Output, Render, print_line, summary};
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+use phalanx_sim::jobs::{Options, run as run_seed};
+use serde::Serialize;
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Work distribution under crashes, freezes, partitions and restarts.
+    ///
+    /// Each seed makes a small cluster and its misfortunes; invariants are checked after every
+    /// event. The same seed gives the same trace, byte for byte.
+    ///
+    /// Examples:
+    ///   phalanx simulate jobs --seeds 1000
+    ///   phalanx simulate jobs --seed 17 --trace
+    #[command(verbatim_doc_comment)]
+    Jobs(JobsArgs),
+}
+
+#[derive(Debug, Args)]
+struct JobsArgs {
+    /// Run this seed only.
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Run the seeds from 0 up to this one.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// Print everything that happens, in simulated time.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Simulated {
+    seeds: u64,
+    events: u64,
+    violations: Vec<Violated>,
+}
+
+#[derive(Debug, Serialize)]
+struct Violated {
+    seed: u64,
+    what: String,
+    replay: String,
+}
+
+impl Render for Simulated {
+    fn table(&self) -> String {
+        let mut rows = vec![
+            ("seeds", self.seeds.to_string()),
+            ("events", self.events.to_string()),
+            ("violations", self.violations.len().to_string()),
+        ];
+        for v in &self.violations {
+            rows.push(("violated", format!("seed {}: {}", v.seed, v.what)));
+            rows.push(("replay", v.replay.clone()));
+        }
+        summary(rows)
+    }
+
+    fn quiet(&self) -> String {
+        self.violations.iter().map(|v| v.seed.to_string()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) fn run(command: SimulateCommand, output: Output) -> Result<(), Failure> {
+    let What::Jobs(args) = command.what;
+    let seeds = args.seed.map_or(0..args.seeds, |seed| seed..seed + 1);
+    let mut simulated = Simulated::default();
+    for seed in seeds {
+        let report = run_seed(seed, &Options { trace: args.trace, ..Options::default() });
+        simulated.seeds += 1;
+        simulated.events += report.events;
+        if let Some(trace) = &report.trace {
+            print_line(trace)?;
+        }
+        if let Some(violation) = report.violation {
+            let replay = format!("phalanx simulate jobs --seed {seed} --trace");
+            simulated.violations.push(Violated { seed, what: format!("at {}: {}", violation.at, violation.what), replay });
+        }
+    }
+    output.print(&simulated)?;
+    match simulated.violations.len() {
+        0 => Ok(()),
+        n => Err(Failure::work(anyhow!("{n} seeds violate an invariant"))),
+    }
+}

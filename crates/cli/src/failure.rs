@@ -1,0 +1,51 @@
+use std::process::ExitCode;
+
+/// Why a command ends without success, and the exit code that says so.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    error: anyhow::Error,
+    hint: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// The work was done and failed.
+    Work = 1,
+    /// The command line or an input is wrong.
+    Usage = 2,
+    /// Something this command needs is not there or broke.
+    Infrastructure = 3,
+}
+
+impl Failure {
+    pub(crate) fn work(error: impl Into<anyhow::Error>) -> Self {
+        Self { kind: Kind::Work, error: error.into(), hint: None }
+    }
+
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self { kind: Kind::Usage, error: error.into(), hint: None }
+    }
+
+    pub(crate) fn infrastructure(error: impl Into<anyhow::Error>) -> Self {
+        Self { kind: Kind::Infrastructure, error: error.into(), hint: None }
+    }
+
+    /// Adds what the user can do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[expect(clippy::print_stderr, reason = "the one place that reports errors to the user")]
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("error: {}", self.error);
+        for cause in self.error.chain().skip(1) {
+            eprintln!("  caused by: {cause}");
+        }
+        if let Some(hint) = &self.hint {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::from(self.kind as u8)
+    }
+}

@@ -1,0 +1,21 @@
+//! Who may talk to whom: the domain key and what is derived from it.
+//!
+//! Nothing here opens a socket. [`DomainKey`] is a certificate authority of one domain; every
+//! node that has it issues itself a certificate. [`RelayToken`] lets a relay check membership
+//! without being able to impersonate a member.
+
+mod key;
+mod proof;
+mod relay_token;
+mod tls;
+
+pub use key::{DomainKey, KeyError, NodeCertificate};
+pub(crate) use proof::{DomainToken, End, Secret, random};
+pub(crate) use relay_token::Ask;
+pub use relay_token::{ParseTokenError, RelayToken};
+pub use tls::subject_name;
+pub(crate) use tls::{TlsContext, is_issued_to};
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

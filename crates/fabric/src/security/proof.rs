@@ -1,0 +1,111 @@
+//! Keyed hashes that show knowledge of a secret without saying it.
+
+use phalanx_types::NodeId;
+use phalanx_wire::handshake::{Nonce, Proof};
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fmt;
+
+/// Fills an array with random bytes, or says that the system has none.
+pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// A shared secret that never leaves the process.
+#[derive(Clone)]
+pub(crate) struct Secret(hmac::Key);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl Secret {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+    }
+
+    /// Hashes the parts, each with its length before it so that no two lists look alike.
+    pub(crate) fn prove(&self, label: &str, parts: &[&[u8]]) -> Proof {
+        let context = self.context(label, parts);
+        let mut proof = [0; 32];
+        proof.copy_from_slice(context.sign().as_ref());
+        proof
+    }
+
+    /// Compares in constant time.
+    pub(crate) fn check(&self, label: &str, parts: &[&[u8]], proof: &Proof) -> bool {
+        let expected = self.prove(label, parts);
+        let difference = expected.iter().zip(proof).fold(0u8, |d, (a, b)| d | (a ^ b));
+        std::hint::black_box(difference) == 0
+    }
+
+    fn context(&self, label: &str, parts: &[&[u8]]) -> hmac::Context {
+        let mut context = hmac::Context::with_key(&self.0);
+        context.update(label.as_bytes());
+        for part in parts {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        }
+        context
+    }
+}
+
+/// The secret in the token file of a domain without a key: who can read it is the same user.
+#[derive(Debug, Clone)]
+pub(crate) struct DomainToken(Secret);
+
+/// Which end of a connection a proof speaks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    Dialer,
+    Acceptor,
+}
+
+impl DomainToken {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self(Secret::new(bytes))
+    }
+
+    pub(crate) fn prove(&self, end: End, challenge: &Nonce, nonce: &Nonce, node: &NodeId) -> Proof {
+        self.0.prove(label(end), &[challenge, nonce, node.as_str().as_bytes()])
+    }
+
+    pub(crate) fn check(
+        &self,
+        end: End,
+        challenge: &Nonce,
+        nonce: &Nonce,
+        node: &NodeId,
+        proof: &Proof,
+    ) -> bool {
+        self.0.check(label(end), &[challenge, nonce, node.as_str().as_bytes()], proof)
+    }
+}
+
+fn label(end: End) -> &'static str {
+    match end {
+        End::Dialer => "phalanx dialer",
+        End::Acceptor => "phalanx acceptor",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_holds_only_for_its_end_nonces_and_node() {
+        let token = DomainToken::new(&[7; 32]);
+        let node = NodeId::new("a-0001").unwrap();
+        let proof = token.prove(End::Dialer, &[1; 16], &[2; 16], &node);
+        assert!(token.check(End::Dialer, &[1; 16], &[2; 16], &node, &proof));
+        assert!(!token.check(End::Acceptor, &[1; 16], &[2; 16], &node, &proof));
+        assert!(!token.check(End::Dialer, &[2; 16], &[1; 16], &node, &proof));
+        assert!(!token.check(End::Dialer, &[1; 16], &[2; 16], &NodeId::new("b").unwrap(), &proof));
+        assert!(!DomainToken::new(&[8; 32]).check(End::Dialer, &[1; 16], &[2; 16], &node, &proof));
+    }
+}

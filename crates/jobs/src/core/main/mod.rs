@@ -1,0 +1,294 @@
+//! The jobs of one main node: who waits, who holds a lease, how each ended.
+//!
+//! A job waits, is leased to one worker at a time, and ends once. Losing a worker puts its leases
+//! back in front of the queue. A late solution is as good as an early one: the first wins,
+//! whichever lease it came from, and every other one is acknowledged and forgotten.
+
+mod dispatch;
+mod explain;
+mod recall;
+mod report;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use super::job::{Ending, Job, JobSpec, Outcome, Phase, State};
+use super::queue::Queue;
+use super::table::JobTable;
+use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
+use phalanx_wire::bulk::BlobId;
+use phalanx_wire::reason::{FailReason, WaitReason};
+use smol_str::SmolStr;
+use std::collections::{BTreeMap, BTreeSet};
+use workers::Worker;
+
+/// One link to a computing node, numbered by the shell and never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerKey(pub u64);
+
+/// What the shell of a main node does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MainCommand {
+    Invite { worker: WorkerKey },
+    Offer { worker: WorkerKey, lease: LeaseId },
+    Ack { worker: WorkerKey, lease: LeaseId },
+    Go { worker: WorkerKey, lease: LeaseId },
+    Cancel { worker: WorkerKey, lease: LeaseId },
+    Recall { worker: WorkerKey, lease: LeaseId },
+    /// Fetch a large solution, then say [`MainCore::on_taken`].
+    Take { worker: WorkerKey, lease: LeaseId, head: ParcelHead, blob: BlobId },
+    /// A run was lost or is retried; recorded so that a restart does not forget it.
+    Attempt { job: JobId, attempts: u32 },
+    /// The one outcome of a job. Comes before the acknowledgement of the solution.
+    Finished { job: JobId, outcome: Outcome },
+    /// A class of jobs waits for a reason worth telling.
+    Explain { kind: SmolStr, needs: Needs, reason: WaitReason },
+    /// The worker broke the protocol; its link is to be closed.
+    CutOff { worker: WorkerKey, why: &'static str },
+}
+
+/// How many jobs came to which end.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct MainCounts {
+    pub submitted: u64,
+    pub solved: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    pub expired: u64,
+    /// Leases that were lost with their node, or ended in an error worth retrying.
+    pub reruns: u64,
+    /// Solutions that came after their job had ended.
+    pub duplicates: u64,
+}
+
+impl MainCounts {
+    /// The jobs that have their outcome.
+    pub fn ended(&self) -> u64 {
+        self.solved + self.failed + self.cancelled + self.expired
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct MainCore {
+    session: SessionId,
+    epoch: Epoch,
+    jobs: JobTable,
+    queue: Queue,
+    workers: BTreeMap<WorkerKey, Worker>,
+    deadlines: BTreeSet<(Time, JobId)>,
+    progress: BTreeMap<JobId, (u16, String)>,
+    /// On which nodes a job's attempts were lost.
+    lost_on: BTreeMap<JobId, Vec<NodeId>>,
+    failed: BTreeMap<JobId, FailReason>,
+    counts: MainCounts,
+    recall_at: Time,
+}
+
+impl MainCore {
+    pub fn new(session: SessionId, epoch: Epoch) -> Self {
+        Self {
+            session,
+            epoch,
+            jobs: JobTable::default(),
+            queue: Queue::default(),
+            workers: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            progress: BTreeMap::new(),
+            lost_on: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            counts: MainCounts::default(),
+            recall_at: Time::NEVER,
+        }
+    }
+
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub fn counts(&self) -> MainCounts {
+        self.counts
+    }
+
+    /// The id the next submitted job gets.
+    pub fn next_id(&self) -> JobId {
+        self.jobs.next_id()
+    }
+
+    /// What an unfinished job carries, and what a worker must know to run it.
+    pub fn offer_of(&self, job: JobId) -> Option<OfferView<'_>> {
+        let j = self.jobs.get(job)?;
+        let class = self.queue.class(j.class);
+        Some(OfferView {
+            payload: &j.payload,
+            kind: &class.kind,
+            needs: class.needs,
+            priority: j.priority,
+            careful: j.careful,
+        })
+    }
+
+    /// Takes a job in. The caller dispatches when it has submitted all it has.
+    pub fn on_submit(&mut self, now: Time, spec: JobSpec) -> JobId {
+        self.insert(now, spec, 0)
+    }
+
+    /// Takes in a job of an earlier life that had not ended.
+    pub fn on_restore(&mut self, now: Time, spec: JobSpec, attempts: u32) -> JobId {
+        self.insert(now, spec, attempts)
+    }
+
+    /// Takes in a job of an earlier life that had ended.
+    pub fn on_restore_ended(&mut self, kind: &SmolStr, needs: Needs, outcome: &Outcome) -> JobId {
+        self.counts.submitted += 1;
+        let class = self.queue.class_of(kind, needs);
+        let job = self.jobs.push_ended(outcome.ending(), class);
+        self.count(job, outcome);
+        job
+    }
+
+    fn insert(&mut self, now: Time, spec: JobSpec, attempts: u32) -> JobId {
+        let class = self.queue.class_of(&spec.kind, spec.needs);
+        let deadline = spec.deadline.map_or(Time::NEVER, |d| now + d);
+        let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+        let job = self.jobs.push(Job {
+            payload: spec.payload,
+            state: State::Waiting,
+            submitted: now,
+            deadline,
+            class,
+            priority: spec.priority,
+            leases: 0,
+            attempts: clamp(attempts),
+            max_attempts: clamp(spec.max_attempts.max(1)),
+            careful: attempts > 0,
+        });
+        if deadline != Time::NEVER {
+            self.deadlines.insert((deadline, job));
+        }
+        self.counts.submitted += 1;
+        self.queue.push_back(class, spec.priority, job);
+        job
+    }
+
+    /// Ends a job on the user's wish; `false` when it had ended already or never was.
+    pub fn on_cancel(&mut self, job: JobId, out: &mut Outbox<MainCommand>) -> bool {
+        self.stop(job, Outcome::Cancelled, out)
+    }
+
+    /// Ends every unfinished job on the user's wish.
+    pub fn on_cancel_all(&mut self, out: &mut Outbox<MainCommand>) -> u64 {
+        let live: Vec<JobId> = self.jobs.ids_after(JobId(0), false).collect();
+        live.into_iter().map(|job| u64::from(self.on_cancel(job, out))).sum()
+    }
+
+    fn stop(&mut self, job: JobId, outcome: Outcome, out: &mut Outbox<MainCommand>) -> bool {
+        let Some(j) = self.jobs.get(job) else { return false };
+        if let State::Leased { worker, .. } = j.state {
+            out.push(MainCommand::Cancel { worker, lease: LeaseId { job, number: j.leases } });
+        }
+        self.finish(job, outcome, out);
+        true
+    }
+
+    /// Looks at what time alone brings: deadlines, and leases worth asking back.
+    pub fn on_tick(&mut self, now: Time, out: &mut Outbox<MainCommand>) {
+        while let Some((deadline, job)) = self.deadlines.first().copied() {
+            if deadline > now {
+                break;
+            }
+            self.deadlines.pop_first();
+            self.stop(job, Outcome::Expired, out);
+        }
+        if self.recall_at <= now {
+            self.recall(now, out);
+        }
+    }
+
+    /// When [`MainCore::on_tick`] is next worth calling.
+    pub fn next_wake(&self) -> Time {
+        let deadline = self.deadlines.first().map_or(Time::NEVER, |(at, _)| *at);
+        deadline.min(self.recall_at)
+    }
+
+    fn finish(&mut self, job: JobId, outcome: Outcome, out: &mut Outbox<MainCommand>) {
+        let Some(ended) = self.jobs.end(job, outcome.ending()) else { return };
+        match ended.state {
+            State::Waiting => self.queue.class_mut(ended.class).waiting -= 1,
+            State::Leased { worker, .. } => self.detach(worker, job, ended.class),
+        }
+        if ended.deadline != Time::NEVER {
+            self.deadlines.remove(&(ended.deadline, job));
+        }
+        // Both maps are empty in the ordinary case; looking costs nothing then.
+        self.progress.remove(&job);
+        self.lost_on.remove(&job);
+        self.count(job, &outcome);
+        out.push(MainCommand::Finished { job, outcome });
+    }
+
+    fn count(&mut self, job: JobId, outcome: &Outcome) {
+        match outcome {
+            Outcome::Solved(_) => self.counts.solved += 1,
+            Outcome::Failed(reason) => {
+                self.counts.failed += 1;
+                self.failed.insert(job, reason.clone());
+            }
+            Outcome::Cancelled => self.counts.cancelled += 1,
+            Outcome::Expired => self.counts.expired += 1,
+        }
+    }
+
+    /// Puts a leased job back in front of its queue.
+    fn requeue(&mut self, job: JobId) {
+        let Some(j) = self.jobs.get_mut(job) else { return };
+        let State::Leased { worker, .. } = j.state else { return };
+        j.state = State::Waiting;
+        let (class, priority) = (j.class, j.priority);
+        self.detach(worker, job, class);
+        self.queue.push_front(class, priority, job);
+    }
+
+    /// Panics when the books do not balance; for tests and the simulator.
+    ///
+    /// # Panics
+    /// A lease and a worker disagree, or a count is off.
+    pub fn check_invariants(&self) {
+        let mut waiting = 0;
+        let mut leased = BTreeMap::<WorkerKey, BTreeSet<JobId>>::new();
+        for job in self.jobs.ids_after(JobId(0), false) {
+            let Some(j) = self.jobs.get(job) else { continue };
+            match j.state {
+                State::Waiting => waiting += 1,
+                State::Leased { worker, .. } => {
+                    assert!(leased.entry(worker).or_default().insert(job), "{job} leased twice");
+                }
+            }
+            assert!(j.attempts < j.max_attempts, "{job} lives on after its attempts");
+            assert_eq!(self.jobs.ending(job), Some(Ending::NotYet));
+        }
+        assert_eq!(waiting, self.queue.waiting(), "waiting jobs");
+        for (key, worker) in &self.workers {
+            let held = leased.remove(key).unwrap_or_default();
+            assert_eq!(held, worker.leases, "leases of {}", worker.node);
+            worker.check(held.iter().filter_map(|j| self.jobs.get(*j)).map(|j| self.queue.class(j.class).needs));
+        }
+        assert!(leased.is_empty(), "leases of workers that are gone: {leased:?}");
+        let live = self.jobs.ids_after(JobId(0), false).count() as u64;
+        assert_eq!(self.counts.submitted, self.counts.ended() + live, "every job lives or has ended");
+    }
+}
+
+/// What an offer says about its job.
+#[derive(Debug)]
+pub struct OfferView<'a> {
+    pub payload: &'a Parcel,
+    pub kind: &'a SmolStr,
+    pub needs: Needs,
+    pub priority: i32,
+    pub careful: bool,
+}

@@ -1,0 +1,62 @@
+//! Asking back leases that wait at a busy worker while another worker is idle.
+//!
+//! Every worker has its next jobs in hand. When the queue runs dry that would leave some workers
+//! idle while jobs wait behind others, so leases that did not start soon after they were given
+//! are recalled; a worker hands back what it has not started.
+
+use super::{MainCommand, MainCore, Phase, State, WorkerKey};
+use phalanx_types::{JobId, LeaseId, Outbox, Time};
+use std::time::Duration;
+
+/// A lease that has not started after this long waits behind something.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+impl MainCore {
+    /// Arms the timer while somebody is idle and something given out may be waiting.
+    pub(super) fn schedule_recall(&mut self, now: Time) {
+        if self.recall_at == Time::NEVER && self.workers.len() > 1 && self.worth_recalling() {
+            self.recall_at = now + PATIENCE;
+        }
+    }
+
+    fn worth_recalling(&self) -> bool {
+        self.workers.values().any(super::workers::Worker::is_idle)
+            && self.workers.values().any(|w| !w.leases.is_empty() && !w.is_idle())
+    }
+
+    pub(super) fn recall(&mut self, now: Time, out: &mut Outbox<MainCommand>) {
+        self.recall_at = Time::NEVER;
+        let idle: Vec<WorkerKey> =
+            self.workers.iter().filter(|(_, w)| w.is_idle()).map(|(key, _)| *key).collect();
+        for key in idle {
+            let Some(worker) = self.workers.get(&key) else { continue };
+            let mut free = u64::from(worker.capacity.cores).saturating_sub(worker.leased_cores);
+            while free > 0
+                && let Some((holder, job)) = self.stuck_lease_for(now, key)
+            {
+                let Some(j) = self.jobs.get_mut(job) else { break };
+                if let State::Leased { phase, .. } = &mut j.state {
+                    *phase = Phase::Recalled;
+                }
+                let lease = LeaseId { job, number: j.leases };
+                free = free.saturating_sub(u64::from(self.queue.class(j.class).needs.cores));
+                out.push(MainCommand::Recall { worker: holder, lease });
+            }
+        }
+        self.schedule_recall(now);
+    }
+
+    /// The lease that would run last among those waiting elsewhere that `idle` could run.
+    fn stuck_lease_for(&self, now: Time, idle: WorkerKey) -> Option<(WorkerKey, JobId)> {
+        let taker = self.workers.get(&idle)?;
+        self.workers.iter().filter(|(key, _)| **key != idle).find_map(|(key, holder)| {
+            holder.leases.iter().rev().copied().find_map(|job| {
+                let j = self.jobs.get(job)?;
+                let class = self.queue.class(j.class);
+                let stuck = matches!(j.state, State::Leased { since, phase: Phase::Given, .. }
+                    if now.since(since) >= PATIENCE);
+                (stuck && taker.can_run(&class.kind, class.needs)).then_some((*key, job))
+            })
+        })
+    }
+}

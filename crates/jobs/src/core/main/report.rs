@@ -1,0 +1,191 @@
+//! What workers report about their leases.
+
+use super::{MainCommand, MainCore, Outcome, Phase, State, WorkerKey};
+use crate::core::bugs::{Bug, planted};
+use phalanx_types::{JobId, LeaseId, Outbox, Parcel, ParcelHead, Time};
+use phalanx_wire::bulk::BlobId;
+use phalanx_wire::jobs::{Done, DoneResult, ParcelRef, Report};
+use phalanx_wire::reason::FailReason;
+
+impl MainCore {
+    /// A worker tells what came up since its last report.
+    pub fn on_report(&mut self, now: Time, worker: WorkerKey, report: Report, out: &mut Outbox<MainCommand>) {
+        if report.epoch != self.epoch {
+            return;
+        }
+        let Some(w) = self.workers.get_mut(&worker) else { return };
+        w.window = report.window;
+        w.draining = report.draining;
+        for lease in report.asks {
+            self.on_ask(now, worker, lease, out);
+        }
+        for lease in report.started {
+            self.on_started(now, worker, lease, out);
+        }
+        for progress in report.progress {
+            if self.is_current(worker, progress.lease) {
+                self.progress.insert(progress.lease.job, (progress.permille.min(1000), progress.note));
+            }
+        }
+        for done in report.done {
+            self.on_done(now, worker, done, out);
+        }
+        for lease in report.handed_back.into_iter().rev() {
+            if self.is_current(worker, lease) {
+                if planted(Bug::KeepsHandedBack) {
+                    continue;
+                }
+                self.requeue(lease.job);
+            }
+        }
+    }
+
+    fn is_current(&self, worker: WorkerKey, lease: LeaseId) -> bool {
+        self.jobs.get(lease.job).is_some_and(|j| {
+            j.leases == lease.number && matches!(j.state, State::Leased { worker: w, .. } if w == worker)
+        })
+    }
+
+    /// A careful job could start: from here on it counts as running, before it really does.
+    fn on_ask(&mut self, now: Time, worker: WorkerKey, lease: LeaseId, out: &mut Outbox<MainCommand>) {
+        if self.is_current(worker, lease) {
+            self.set_phase(now, lease.job, Phase::Running);
+            out.push(MainCommand::Go { worker, lease });
+        } else {
+            out.push(MainCommand::Cancel { worker, lease });
+        }
+    }
+
+    fn on_started(&mut self, now: Time, worker: WorkerKey, lease: LeaseId, out: &mut Outbox<MainCommand>) {
+        if self.is_current(worker, lease) {
+            self.set_phase(now, lease.job, Phase::Running);
+        } else {
+            out.push(MainCommand::Cancel { worker, lease });
+        }
+    }
+
+    fn set_phase(&mut self, now: Time, job: JobId, to: Phase) {
+        if let Some(State::Leased { since, phase, .. }) = self.jobs.get_mut(job).map(|j| &mut j.state)
+            && *phase != Phase::Taking
+            && *phase != to
+        {
+            *phase = to;
+            *since = now;
+        }
+    }
+
+    pub(super) fn on_done(&mut self, now: Time, worker: WorkerKey, done: Done, out: &mut Outbox<MainCommand>) {
+        let Done { lease, result, .. } = done;
+        if self.jobs.ending(lease.job).is_none() {
+            out.push(MainCommand::CutOff { worker, why: "it solved a job that was never given out" });
+            return;
+        }
+        if self.jobs.get(lease.job).is_none() {
+            self.counts.duplicates += 1;
+            if planted(Bug::CountsDuplicates) {
+                self.counts.solved += 1;
+                out.push(MainCommand::Finished { job: lease.job, outcome: Outcome::Cancelled });
+            }
+            out.push(MainCommand::Ack { worker, lease });
+            return;
+        }
+        match result {
+            DoneResult::Solved(ParcelRef::Inline { head, body }) => match Parcel::from_parts(head, body) {
+                Ok(parcel) => self.solve(worker, lease, parcel, out),
+                Err(_) => {
+                    out.push(MainCommand::CutOff { worker, why: "its solution does not fit its own head" });
+                }
+            },
+            DoneResult::Solved(ParcelRef::Blob { head, blob }) => {
+                self.take(now, worker, lease, (head, blob), out);
+            }
+            DoneResult::Failed { reason, retry } => {
+                if self.is_current(worker, lease) {
+                    self.fail(lease.job, reason, retry, out);
+                }
+                out.push(MainCommand::Ack { worker, lease });
+            }
+        }
+    }
+
+    /// The first solution of a job ends it, and the lease that is out for it, if another.
+    fn solve(&mut self, worker: WorkerKey, lease: LeaseId, parcel: Parcel, out: &mut Outbox<MainCommand>) {
+        self.cancel_elsewhere(worker, lease, out);
+        self.finish(lease.job, Outcome::Solved(parcel), out);
+        out.push(MainCommand::Ack { worker, lease });
+    }
+
+    fn cancel_elsewhere(&self, worker: WorkerKey, lease: LeaseId, out: &mut Outbox<MainCommand>) {
+        if let Some(j) = self.jobs.get(lease.job)
+            && let State::Leased { worker: other, .. } = j.state
+            && other != worker
+        {
+            out.push(MainCommand::Cancel {
+                worker: other,
+                lease: LeaseId { job: lease.job, number: j.leases },
+            });
+        }
+    }
+
+    /// A large solution waits at a worker: fetch it, unless one is being fetched already.
+    fn take(
+        &mut self,
+        now: Time,
+        worker: WorkerKey,
+        lease: LeaseId,
+        (head, blob): (ParcelHead, BlobId),
+        out: &mut Outbox<MainCommand>,
+    ) {
+        let Some(j) = self.jobs.get_mut(lease.job) else { return };
+        match &mut j.state {
+            // Said twice, or solved elsewhere too: one solution is enough.
+            State::Leased { worker: holder, phase: Phase::Taking, .. } => {
+                if *holder != worker {
+                    out.push(MainCommand::Ack { worker, lease });
+                }
+                return;
+            }
+            State::Leased { worker: holder, phase, .. } if *holder == worker => *phase = Phase::Taking,
+            State::Leased { .. } => {
+                self.cancel_elsewhere(worker, lease, out);
+                self.requeue(lease.job);
+                self.attach(now, worker, lease, Phase::Taking);
+            }
+            State::Waiting => self.attach(now, worker, lease, Phase::Taking),
+        }
+        out.push(MainCommand::Take { worker, lease, head, blob });
+    }
+
+    /// A large solution was fetched, or could not be.
+    pub fn on_taken(
+        &mut self,
+        worker: WorkerKey,
+        lease: LeaseId,
+        result: Result<Parcel, String>,
+        out: &mut Outbox<MainCommand>,
+    ) {
+        match result {
+            Ok(parcel) if self.jobs.get(lease.job).is_some() => self.solve(worker, lease, parcel, out),
+            Ok(_) => out.push(MainCommand::Ack { worker, lease }),
+            Err(message) => {
+                let held = self.jobs.get(lease.job).map(|j| j.state);
+                if matches!(held, Some(State::Leased { worker: w, phase: Phase::Taking, .. }) if w == worker) {
+                    self.fail(lease.job, FailReason::Unreadable { message }, true, out);
+                }
+                out.push(MainCommand::Ack { worker, lease });
+            }
+        }
+    }
+
+    fn fail(&mut self, job: JobId, reason: FailReason, retry: bool, out: &mut Outbox<MainCommand>) {
+        let Some(j) = self.jobs.get_mut(job) else { return };
+        j.attempts += 1;
+        if retry && j.attempts < j.max_attempts {
+            self.counts.reruns += 1;
+            out.push(MainCommand::Attempt { job, attempts: u32::from(j.attempts) });
+            self.requeue(job);
+        } else {
+            self.finish(job, Outcome::Failed(reason), out);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Workers coming, joining and going.
+
+use super::{MainCommand, MainCore, Outcome, Phase, State, WorkerKey};
+use crate::core::bugs::{Bug, planted};
+use crate::core::queue::ClassId;
+use phalanx_types::{ByteSize, JobId, LeaseId, Needs, NodeId, Outbox, Time};
+use phalanx_wire::jobs::{Held, Join};
+use phalanx_wire::reason::FailReason;
+use smol_str::SmolStr;
+use std::collections::BTreeSet;
+
+/// What is known of a worker.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) node: NodeId,
+    /// Whether it answered the invitation; before that it gets nothing.
+    pub(super) joined: bool,
+    pub(super) draining: bool,
+    pub(super) kinds: BTreeSet<SmolStr>,
+    pub(super) capacity: Needs,
+    pub(super) window: u32,
+    pub(super) leases: BTreeSet<JobId>,
+    pub(super) leased_cores: u64,
+    pub(super) leased_memory: u64,
+}
+
+impl Worker {
+    fn new(node: NodeId) -> Self {
+        Self {
+            node,
+            joined: false,
+            draining: false,
+            kinds: BTreeSet::new(),
+            capacity: Needs { cores: 0, memory: ByteSize(0) },
+            window: 0,
+            leases: BTreeSet::new(),
+            leased_cores: 0,
+            leased_memory: 0,
+        }
+    }
+
+    pub(super) fn takes_jobs(&self) -> bool {
+        self.joined && !self.draining
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.takes_jobs() && self.leases.len() < self.window as usize
+    }
+
+    /// Whether some of its cores have nothing from this main node.
+    pub(super) fn is_idle(&self) -> bool {
+        self.has_room() && self.leased_cores < u64::from(self.capacity.cores)
+    }
+
+    /// Leased cores in thousandths of what it has: the smaller, the sooner a job starts there.
+    pub(super) fn load(&self) -> u64 {
+        self.leased_cores * 1000 / u64::from(self.capacity.cores.max(1))
+    }
+
+    pub(super) fn can_run(&self, kind: &SmolStr, needs: Needs) -> bool {
+        needs.fit(self.capacity.cores, self.capacity.memory) && self.kinds.contains(kind)
+    }
+
+    /// Whether the memory it has not leased out already would hold one more.
+    pub(super) fn has_memory(&self, needs: Needs) -> bool {
+        self.leased_memory + needs.memory.0 <= self.capacity.memory.0
+    }
+
+    /// Compares the sums with what the leases need.
+    pub(super) fn check(&self, needs: impl Iterator<Item = Needs>) {
+        let (mut cores, mut memory) = (0, 0);
+        for n in needs {
+            cores += u64::from(n.cores);
+            memory += n.memory.0;
+        }
+        assert_eq!((cores, memory), (self.leased_cores, self.leased_memory), "sums of {}", self.node);
+    }
+}
+
+impl MainCore {
+    /// A link to a computing node is up.
+    pub fn on_worker_up(&mut self, worker: WorkerKey, node: NodeId, out: &mut Outbox<MainCommand>) {
+        self.workers.insert(worker, Worker::new(node));
+        out.push(MainCommand::Invite { worker });
+    }
+
+    /// The worker says what it can do and what it still holds of ours.
+    pub fn on_join(&mut self, now: Time, worker: WorkerKey, join: Join, out: &mut Outbox<MainCommand>) {
+        if join.session != self.session || join.epoch != self.epoch {
+            return;
+        }
+        let Some(w) = self.workers.get_mut(&worker).filter(|w| !w.joined) else { return };
+        w.joined = true;
+        w.kinds = join.kinds.into_iter().collect();
+        w.capacity = join.capacity;
+        w.window = join.window;
+        for done in join.done {
+            self.on_done(now, worker, done, out);
+        }
+        for held in join.held {
+            self.adopt(now, worker, held, out);
+        }
+    }
+
+    /// Keeps a lease that outlived its link, unless the job moved on meanwhile.
+    fn adopt(&mut self, now: Time, worker: WorkerKey, held: Held, out: &mut Outbox<MainCommand>) {
+        let Held { lease, running } = held;
+        let free = match self.jobs.get(lease.job).map(|j| j.state) {
+            Some(State::Waiting) => true,
+            Some(State::Leased { worker: other, .. }) if other == worker => return,
+            Some(State::Leased { worker: other, .. }) => {
+                if planted(Bug::AdoptsTwice)
+                    && let Some(w) = self.workers.get_mut(&worker)
+                {
+                    let _ = other;
+                    w.leases.insert(lease.job);
+                }
+                false
+            }
+            None => false,
+        };
+        if free {
+            let phase = if running { Phase::Running } else { Phase::Given };
+            self.attach(now, worker, lease, phase);
+        } else {
+            out.push(MainCommand::Cancel { worker, lease });
+        }
+    }
+
+    /// A link to a worker is gone; `goodbye` when the node left on purpose.
+    pub fn on_worker_lost(&mut self, worker: WorkerKey, goodbye: bool, out: &mut Outbox<MainCommand>) {
+        let Some(w) = self.workers.get(&worker) else { return };
+        let node = w.node.clone();
+        // Highest id first: each goes to the very front, so the lowest ends up first.
+        let leases: Vec<JobId> = w.leases.iter().rev().copied().collect();
+        for job in leases {
+            let Some(j) = self.jobs.get_mut(job) else { continue };
+            let State::Leased { phase, .. } = j.state else { continue };
+            if planted(Bug::ForgetsUnstarted) && phase == Phase::Given {
+                continue;
+            }
+            self.counts.reruns += 1;
+            j.careful |= !goodbye;
+            if phase == Phase::Running && !goodbye && !planted(Bug::NeverSetsAside) {
+                self.count_attempt(job, &node, out);
+            }
+            self.requeue(job);
+        }
+        self.workers.remove(&worker);
+    }
+
+    /// Counts a run that took its node down, and sets the job aside when it was one too many.
+    fn count_attempt(&mut self, job: JobId, node: &NodeId, out: &mut Outbox<MainCommand>) {
+        let nodes = self.lost_on.entry(job).or_default();
+        nodes.push(node.clone());
+        let Some(j) = self.jobs.get_mut(job) else { return };
+        j.attempts += 1;
+        let (attempts, max) = (u32::from(j.attempts), u32::from(j.max_attempts));
+        if attempts >= max {
+            let nodes = self.lost_on.remove(&job).unwrap_or_default();
+            self.finish(job, Outcome::Failed(FailReason::NodesLost { attempts, nodes }), out);
+        } else {
+            out.push(MainCommand::Attempt { job, attempts });
+        }
+    }
+
+    /// Gives a waiting job to a worker.
+    pub(super) fn attach(&mut self, now: Time, worker: WorkerKey, lease: LeaseId, phase: Phase) {
+        let (Some(j), Some(w)) = (self.jobs.get_mut(lease.job), self.workers.get_mut(&worker)) else {
+            return;
+        };
+        j.leases = j.leases.max(lease.number);
+        j.state = State::Leased { worker, since: now, phase };
+        let class = self.queue.class_mut(j.class);
+        class.waiting -= 1;
+        w.leases.insert(lease.job);
+        w.leased_cores += u64::from(class.needs.cores);
+        w.leased_memory += class.needs.memory.0;
+    }
+
+    /// Takes a lease off its worker's books.
+    pub(super) fn detach(&mut self, worker: WorkerKey, job: JobId, class: ClassId) {
+        let needs = self.queue.class(class).needs;
+        let Some(w) = self.workers.get_mut(&worker) else { return };
+        if w.leases.remove(&job) {
+            w.leased_cores -= u64::from(needs.cores);
+            w.leased_memory -= needs.memory.0;
+        }
+    }
+}

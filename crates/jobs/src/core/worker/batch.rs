@@ -1,0 +1,117 @@
+//! What runs: batches of one or more jobs, each on a thread of its own.
+
+use super::{BatchId, RunKey};
+use phalanx_types::{Needs, Time};
+use smol_str::SmolStr;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// A job that runs at least this long is reported as started.
+const REPORT_AFTER: Duration = Duration::from_millis(2);
+/// A batch whose current job runs at least this long gives back the rest.
+const STUCK_AFTER: Duration = Duration::from_millis(5);
+
+#[derive(Debug)]
+struct Batch {
+    needs: Needs,
+    /// The first one runs, the others wait behind it.
+    runs: VecDeque<(RunKey, SmolStr)>,
+    /// When the first one began, as far as the core knows.
+    since: Time,
+    reported: bool,
+    taking_back: bool,
+}
+
+/// All batches of a node.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    next: u64,
+    live: BTreeMap<BatchId, Batch>,
+    by_run: BTreeMap<RunKey, BatchId>,
+}
+
+impl Batches {
+    pub(super) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    pub(super) fn contains(&self, key: RunKey) -> bool {
+        self.by_run.contains_key(&key)
+    }
+
+    pub(super) fn needs(&self) -> impl Iterator<Item = Needs> + '_ {
+        self.live.values().map(|b| b.needs)
+    }
+
+    pub(super) fn start(&mut self, now: Time, needs: Needs, runs: VecDeque<(RunKey, SmolStr)>, reported: bool) -> BatchId {
+        let id = BatchId(self.next);
+        self.next += 1;
+        for (key, _) in &runs {
+            self.by_run.insert(*key, id);
+        }
+        self.live.insert(id, Batch { needs, runs, since: now, reported, taking_back: false });
+        id
+    }
+
+    /// Removes one run; a batch without runs ends and frees what it held. Gives the job's kind.
+    pub(super) fn end(&mut self, now: Time, key: RunKey) -> Option<SmolStr> {
+        let id = self.by_run.remove(&key)?;
+        let batch = self.live.get_mut(&id)?;
+        let at = batch.runs.iter().position(|(k, _)| *k == key)?;
+        let (_, kind) = batch.runs.remove(at)?;
+        if at == 0 {
+            batch.since = now;
+            batch.reported = false;
+        }
+        if batch.runs.is_empty() {
+            self.live.remove(&id);
+        }
+        Some(kind)
+    }
+
+    /// Removes runs that had not begun when the shell took them out.
+    pub(super) fn take_back(&mut self, id: BatchId, keys: &[RunKey]) {
+        if let Some(batch) = self.live.get_mut(&id) {
+            batch.taking_back = false;
+            batch.runs.retain(|(key, _)| !keys.contains(key));
+            for key in keys {
+                self.by_run.remove(key);
+            }
+            if batch.runs.is_empty() {
+                self.live.remove(&id);
+            }
+        }
+    }
+
+    /// Runs that have lasted long enough to be reported, once each.
+    pub(super) fn newly_started(&mut self, now: Time) -> Vec<RunKey> {
+        let due = |b: &&mut Batch| !b.reported && now.since(b.since) >= REPORT_AFTER;
+        self.live
+            .values_mut()
+            .filter(due)
+            .filter_map(|b| {
+                b.reported = true;
+                b.runs.front().map(|(key, _)| *key)
+            })
+            .collect()
+    }
+
+    /// Batches whose rest should run elsewhere, once each.
+    pub(super) fn stuck(&mut self, now: Time) -> Vec<BatchId> {
+        let due = |b: &Batch| b.runs.len() > 1 && !b.taking_back && now.since(b.since) >= STUCK_AFTER;
+        let mut stuck = Vec::new();
+        for (id, batch) in &mut self.live {
+            if due(batch) {
+                batch.taking_back = true;
+                stuck.push(*id);
+            }
+        }
+        stuck
+    }
+
+    pub(super) fn next_wake(&self) -> Time {
+        let report = self.live.values().filter(|b| !b.reported).map(|b| b.since + REPORT_AFTER);
+        let stuck = self.live.values().filter(|b| b.runs.len() > 1 && !b.taking_back);
+        report.chain(stuck.map(|b| b.since + STUCK_AFTER)).min().unwrap_or(Time::NEVER)
+    }
+}

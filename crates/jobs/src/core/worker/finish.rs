@@ -1,0 +1,100 @@
+//! Payloads arriving, jobs making progress and ending.
+
+use super::dispatch::forget;
+use super::{HandlerEnd, LeaseState, RunKey, WorkerCommand, WorkerCore};
+use phalanx_types::{Outbox, Parcel, Time};
+use phalanx_wire::jobs::{Done, DoneResult, Progress};
+
+impl WorkerCore {
+    /// A large payload arrived, or could not be had: then the lease goes back.
+    pub fn on_fetched(
+        &mut self,
+        now: Time,
+        key: RunKey,
+        payload: Option<Parcel>,
+        out: &mut Outbox<WorkerCommand>,
+    ) {
+        let Some(session) = self.sessions.get_mut(&key.session) else { return };
+        let Some(lease) = session.lease_mut(key.lease) else { return };
+        if !matches!(lease.state, LeaseState::Fetching) {
+            return;
+        }
+        let Some(payload) = payload else {
+            session.remove(key.lease);
+            session.hand_back(key.lease);
+            return;
+        };
+        lease.state = LeaseState::Ready { payload };
+        let (order, recalled) = (lease.order, lease.recalled);
+        session.ready.insert(order, key.lease.job);
+        self.start_ready(now, out);
+        let Some(session) = self.sessions.get_mut(&key.session) else { return };
+        let waits = |s: &LeaseState| matches!(s, LeaseState::Ready { .. });
+        if recalled && session.lease_mut(key.lease).is_some_and(|l| waits(&l.state)) {
+            session.remove(key.lease);
+            session.hand_back(key.lease);
+        }
+    }
+
+    /// A handler tells how far it is.
+    pub fn on_progress(&mut self, key: RunKey, permille: u16, note: String) {
+        let Some(session) = self.sessions.get_mut(&key.session) else { return };
+        if session.lease_mut(key.lease).is_some() {
+            session.report.progress.retain(|p| p.lease != key.lease);
+            session.report.progress.push(Progress { lease: key.lease, permille, note });
+            session.dirty = true;
+        }
+    }
+
+    /// A handler ended. The caller starts the next with [`WorkerCore::on_room`] when it has told
+    /// all that ended.
+    pub fn on_finished(
+        &mut self,
+        now: Time,
+        key: RunKey,
+        end: HandlerEnd,
+        run_micros: u64,
+        out: &mut Outbox<WorkerCommand>,
+    ) {
+        let Some(kind) = self.batches.end(now, key) else { return };
+        let expected = self.pace.expected(&kind);
+        self.pace.observe(&kind, run_micros);
+        self.done += 1;
+        let result = match end {
+            HandlerEnd::Solved(parcel) => Some(DoneResult::Solved(parcel)),
+            HandlerEnd::Failed { reason, retry } => Some(DoneResult::Failed { reason, retry }),
+            HandlerEnd::Cancelled => None,
+        };
+        let done = result.map(|result| Done { lease: key.lease, result, run_micros });
+        let session = self.sessions.get_mut(&key.session);
+        let wanted = session.and_then(|s| {
+            s.served = (s.served + run_micros).saturating_sub(expected.min(s.served));
+            s.lease_mut(key.lease).is_some().then_some(s)
+        });
+        match (wanted, done) {
+            (Some(session), Some(done)) => {
+                session.report.done.push(done.clone());
+                session.dirty = true;
+                if let Some(lease) = session.lease_mut(key.lease) {
+                    lease.state = LeaseState::Done(done);
+                }
+            }
+            // It stopped without having been told to by its main node: another node may try.
+            (Some(session), None) => {
+                session.remove(key.lease);
+                session.hand_back(key.lease);
+            }
+            (None, Some(done)) => forget(done, out),
+            (None, None) => {}
+        }
+        if self.config.once {
+            self.on_drain(out);
+        }
+    }
+
+    /// Room may have come free: start what fits.
+    pub fn on_room(&mut self, now: Time, out: &mut Outbox<WorkerCommand>) {
+        self.start_ready(now, out);
+        self.check_drained(out);
+    }
+}

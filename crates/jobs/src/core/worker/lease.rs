@@ -1,0 +1,112 @@
+//! Leases and the sessions they belong to.
+
+use super::MainKey;
+use phalanx_types::{Epoch, JobId, LeaseId, Needs, Parcel, Time};
+use phalanx_wire::jobs::{Done, Report};
+use smol_str::SmolStr;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Best priority first, then first come.
+pub(super) type Order = (Reverse<i32>, u64);
+
+/// A job this node may run.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) number: u32,
+    pub(super) kind: SmolStr,
+    pub(super) needs: Needs,
+    pub(super) order: Order,
+    pub(super) careful: bool,
+    /// The main node would rather have it back than see it wait.
+    pub(super) recalled: bool,
+    pub(super) state: LeaseState,
+}
+
+/// How far a lease has come.
+#[derive(Debug)]
+pub(super) enum LeaseState {
+    /// Its payload is on the way.
+    Fetching,
+    /// Waits for room.
+    Ready { payload: Parcel },
+    /// Has room, waits for the main node's `go`.
+    Asking { payload: Parcel },
+    Running,
+    /// Ended; kept until the main node has recorded it.
+    Done(Done),
+}
+
+/// One main node's part of this node.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The link to it, while there is one.
+    pub(super) main: Option<MainKey>,
+    pub(super) epoch: Epoch,
+    pub(super) leases: BTreeMap<JobId, Lease>,
+    pub(super) ready: BTreeMap<Order, JobId>,
+    /// Core-microseconds given to it, for fair shares.
+    pub(super) served: u64,
+    /// Since when its main node is gone.
+    pub(super) orphaned: Option<Time>,
+    pub(super) report: Report,
+    /// Whether there is something to report.
+    pub(super) dirty: bool,
+}
+
+impl Session {
+    pub(super) fn new(main: MainKey, epoch: Epoch, served: u64) -> Self {
+        Self {
+            main: Some(main),
+            epoch,
+            leases: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            served,
+            orphaned: None,
+            report: Report::default(),
+            dirty: false,
+        }
+    }
+
+    /// Removes every lease that has not started and names them, oldest last.
+    pub(super) fn take_unstarted(&mut self) -> Vec<LeaseId> {
+        self.ready.clear();
+        let mut taken = Vec::new();
+        self.leases.retain(|job, lease| match lease.state {
+            LeaseState::Running | LeaseState::Done(_) => true,
+            LeaseState::Fetching | LeaseState::Ready { .. } | LeaseState::Asking { .. } => {
+                taken.push(LeaseId { job: *job, number: lease.number });
+                false
+            }
+        });
+        taken
+    }
+
+    pub(super) fn hand_back(&mut self, lease: LeaseId) {
+        if crate::core::bugs::planted(crate::core::bugs::Bug::DropsOnDrain) {
+            return;
+        }
+        self.report.handed_back.push(lease);
+        self.dirty = true;
+    }
+
+    /// The lease, when its number is the one asked for.
+    pub(super) fn lease_mut(&mut self, lease: LeaseId) -> Option<&mut Lease> {
+        self.leases.get_mut(&lease.job).filter(|l| l.number == lease.number)
+    }
+
+    /// Removes a lease, from the queue too.
+    pub(super) fn remove(&mut self, lease: LeaseId) -> Option<Lease> {
+        self.lease_mut(lease)?;
+        let removed = self.leases.remove(&lease.job)?;
+        if let LeaseState::Ready { .. } = removed.state {
+            self.ready.remove(&removed.order);
+        }
+        Some(removed)
+    }
+
+    pub(super) fn check(&self) {
+        let ready = self.leases.values().filter(|l| matches!(l.state, LeaseState::Ready { .. })).count();
+        assert_eq!(ready, self.ready.len(), "ready leases and queue");
+    }
+}

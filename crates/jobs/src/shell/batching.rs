@@ -1,0 +1,78 @@
+//! Gathering a core's commands into few messages, and cutting what would be too long for one.
+
+use phalanx_types::{Epoch, Needs};
+use phalanx_wire::jobs::{Dispatch, Done, DoneResult, Offer, OfferGroup, ParcelRef, Report};
+use smol_str::SmolStr;
+
+/// A message is sent off once its payloads pass this; the frame ceiling is far above.
+const SOFT_LIMIT: usize = 512 << 10;
+
+/// A [`Dispatch`] in the making.
+#[derive(Debug, Default)]
+pub(super) struct DispatchBuilder {
+    pub(super) dispatch: Dispatch,
+    bytes: usize,
+}
+
+impl DispatchBuilder {
+    /// Adds an offer; `true` when the message should go out before more is added.
+    pub(super) fn offer(&mut self, kind: &SmolStr, needs: Needs, offer: Offer) -> bool {
+        self.bytes += inline_len(&offer.payload) + 32;
+        match self.dispatch.offers.last_mut() {
+            Some(group) if group.kind == *kind && group.needs == needs => group.offers.push(offer),
+            _ => {
+                self.dispatch.offers.push(OfferGroup { kind: kind.clone(), needs, offers: vec![offer] });
+            }
+        }
+        self.bytes > SOFT_LIMIT
+    }
+
+    /// The message so far, or `None` when there is nothing in it.
+    pub(super) fn take(&mut self, epoch: Epoch) -> Option<Dispatch> {
+        let d = &self.dispatch;
+        let empty = d.acks.is_empty()
+            && d.go.is_empty()
+            && d.cancels.is_empty()
+            && d.recalls.is_empty()
+            && d.offers.is_empty();
+        if empty {
+            return None;
+        }
+        self.bytes = 0;
+        let mut dispatch = std::mem::take(&mut self.dispatch);
+        dispatch.epoch = epoch;
+        Some(dispatch)
+    }
+}
+
+/// Cuts a report whose solutions are too much for one message into several.
+pub(super) fn split_report(mut report: Report) -> Vec<Report> {
+    let mut parts = Vec::new();
+    let mut bytes = 0;
+    let done = std::mem::take(&mut report.done);
+    let frame = Report { epoch: report.epoch, window: report.window, draining: report.draining, ..Report::default() };
+    for result in done {
+        bytes += done_len(&result);
+        report.done.push(result);
+        if bytes > SOFT_LIMIT {
+            parts.push(std::mem::replace(&mut report, frame.clone()));
+            bytes = 0;
+        }
+    }
+    parts.push(report);
+    parts
+}
+
+fn done_len(done: &Done) -> usize {
+    match &done.result {
+        DoneResult::Solved(parcel) => inline_len(parcel) + 32,
+        DoneResult::Failed { .. } => 1 << 10,
+    }
+}
+
+fn inline_len(parcel: &ParcelRef) -> usize {
+    match parcel {
+        ParcelRef::Inline { head, body } => body.len() + head.tensors.len() * 128,
+        ParcelRef::Blob { head, .. } => head.tensors.len() * 128,
+    }
+}

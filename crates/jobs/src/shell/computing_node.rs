@@ -1,0 +1,350 @@
+//! A node that solves jobs.
+
+use super::batching::split_report;
+use super::executor::{Ended, Executor, Happened};
+use super::handler::Handlers;
+use super::wake::Wake;
+use crate::core::{HandlerEnd, MainKey, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
+use phalanx_fabric::{Fabric, FabricConfig, FrameKind, LinkEvent, LinkKey, Peer, StartError};
+use phalanx_types::{Needs, NodeId, Outbox, Parcel, ParcelHead, Time};
+use phalanx_wire::bulk::BlobId;
+use phalanx_wire::codec;
+use phalanx_wire::jobs::{FromWorker, INLINE_LIMIT, Join, ParcelRef, ToWorker};
+use phalanx_wire::node::{LostReason, NodeKind, NodeState};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// How long results and running jobs of a main node that vanished are kept for its return.
+const ORPHAN_GRACE: Duration = Duration::from_secs(30);
+/// Events handled before messages go out, so that a burst becomes one message.
+const BURST: usize = 256;
+/// The status of a node is published at most this often.
+const STATUS_EVERY: Duration = Duration::from_millis(100);
+/// How long a solution or payload may take to be looked for before its message is cut.
+const FETCH_QUEUE: usize = 1024;
+
+/// Why a node could not be, or could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    #[error("could not join the domain")]
+    Start(#[from] StartError),
+    #[error("could not start a compute thread")]
+    Thread(#[source] std::io::Error),
+    #[error("the fabric of this node has ended")]
+    FabricEnded,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Run,
+    Drain,
+    StopNow,
+}
+
+/// Tells a running node to stop.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<watch::Sender<Wish>>);
+
+impl Stopper {
+    /// Finishes what runs, hands back the rest, then ends.
+    pub fn drain(&self) {
+        self.0.send_if_modified(|wish| std::mem::replace(wish, Wish::Drain) == Wish::Run);
+    }
+
+    /// Ends at once; what runs is run again elsewhere.
+    pub fn stop_now(&self) {
+        self.0.send_replace(Wish::StopNow);
+    }
+}
+
+/// A node that solves jobs of every main node in its domain.
+#[derive(Debug)]
+pub struct ComputingNode {
+    fabric: Fabric,
+    core: WorkerCore,
+    executor: Executor,
+    events: mpsc::Receiver<LinkEvent>,
+    peers: BTreeMap<LinkKey, Peer>,
+    fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
+    wish: (Stopper, watch::Receiver<Wish>),
+    out: Outbox<WorkerCommand>,
+    happened: Vec<Happened>,
+    published: (u32, u64, Time),
+    drained: bool,
+}
+
+type Fetched = (RunKey, Option<Parcel>);
+
+impl ComputingNode {
+    /// Joins the domain. Nothing is solved before [`ComputingNode::run`] or
+    /// [`ComputingNode::solve_one`].
+    ///
+    /// # Errors
+    /// The fabric could not start.
+    pub async fn start(mut config: FabricConfig, handlers: Handlers) -> Result<Self, NodeError> {
+        config.kind = NodeKind::Computing;
+        config.handles = handlers.kinds().cloned().collect();
+        let capacity = Needs { cores: config.resources.cores, memory: config.resources.memory };
+        let worker = WorkerConfig {
+            kinds: handlers.kinds().cloned().collect(),
+            capacity,
+            once: false,
+            orphan_grace: ORPHAN_GRACE,
+        };
+        let fabric = Fabric::start(config).await?;
+        let events = fabric.channel(FrameKind::Jobs);
+        let (wish, wishes) = watch::channel(Wish::Run);
+        Ok(Self {
+            events,
+            core: WorkerCore::new(worker),
+            executor: Executor::new(handlers),
+            peers: BTreeMap::new(),
+            fetched: mpsc::channel(FETCH_QUEUE),
+            wish: (Stopper(Arc::new(wish)), wishes),
+            out: Outbox::default(),
+            happened: Vec::new(),
+            published: (0, 0, Time::ZERO),
+            drained: false,
+            fabric,
+        })
+    }
+
+    pub fn id(&self) -> &NodeId {
+        self.fabric.id()
+    }
+
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    pub fn stopper(&self) -> Stopper {
+        self.wish.0.clone()
+    }
+
+    /// Solves jobs until told to stop.
+    ///
+    /// # Errors
+    /// The node cannot go on; its jobs run elsewhere.
+    pub async fn run(mut self) -> Result<(), NodeError> {
+        let result = self.turn_until_drained().await;
+        self.executor.cancel_all();
+        self.fabric.shutdown().await;
+        result
+    }
+
+    /// Takes exactly one job, solves it and returns when its main node has the result.
+    ///
+    /// # Errors
+    /// The node cannot go on; the job runs elsewhere.
+    pub async fn solve_one(&mut self) -> Result<(), NodeError> {
+        self.core.on_take_one();
+        self.drained = false;
+        self.turn_until_drained().await
+    }
+
+    /// Leaves the domain.
+    pub async fn shutdown(mut self) {
+        self.executor.cancel_all();
+        self.fabric.shutdown().await;
+    }
+
+    async fn turn_until_drained(&mut self) -> Result<(), NodeError> {
+        let mut wake = Wake::new();
+        loop {
+            self.carry_out()?;
+            if self.drained || *self.wish.1.borrow() == Wish::StopNow {
+                return Ok(());
+            }
+            let now = self.fabric.now();
+            let at = self.core.next_wake().min(self.status_due());
+            tokio::select! {
+                event = self.events.recv() => {
+                    let Some(event) = event else { return Err(NodeError::FabricEnded) };
+                    self.on_event(event);
+                    for _ in 0..BURST {
+                        match self.events.try_recv() {
+                            Ok(event) => self.on_event(event),
+                            Err(_empty) => break,
+                        }
+                    }
+                }
+                () = self.executor.happened() => {}
+                Some((key, payload)) = self.fetched.1.recv() => {
+                    self.core.on_fetched(self.fabric.now(), key, payload, &mut self.out);
+                }
+                () = wake.until(now, at) => {}
+                Ok(()) = self.wish.1.changed() => self.on_wish(),
+            }
+            self.settle();
+        }
+    }
+
+    fn on_wish(&mut self) {
+        let wish = *self.wish.1.borrow_and_update();
+        match wish {
+            Wish::Run => {}
+            Wish::Drain => {
+                self.fabric.update_status(|s| s.state = NodeState::Draining);
+                self.core.on_drain(&mut self.out);
+            }
+            Wish::StopNow => self.executor.cancel_all(),
+        }
+    }
+
+    /// Tells the core what the threads did, then what time it is, then sends what there is to say.
+    fn settle(&mut self) {
+        let now = self.fabric.now();
+        let mut happened = std::mem::take(&mut self.happened);
+        self.executor.take_happened(&mut happened);
+        for event in happened.drain(..) {
+            match event {
+                Happened::Progress { key, permille, note } => self.core.on_progress(key, permille, note),
+                Happened::Finished { key, end, run_micros } => {
+                    let end = self.pack(end);
+                    self.core.on_finished(now, key, end, run_micros, &mut self.out);
+                }
+            }
+        }
+        self.happened = happened;
+        self.core.on_tick(now, &mut self.out);
+        self.core.on_room(now, &mut self.out);
+        self.core.flush(&mut self.out);
+        self.publish(now);
+    }
+
+    fn pack(&self, end: Ended) -> HandlerEnd {
+        match end {
+            Ended::Solved(parcel) if parcel.len() <= INLINE_LIMIT => HandlerEnd::Solved(ParcelRef::inline(&parcel)),
+            Ended::Solved(parcel) => {
+                let head = parcel.head();
+                HandlerEnd::Solved(ParcelRef::Blob { head, blob: self.fabric.hold(parcel) })
+            }
+            Ended::Failed { reason, retry } => HandlerEnd::Failed { reason, retry },
+            Ended::Cancelled => HandlerEnd::Cancelled,
+        }
+    }
+
+    fn on_event(&mut self, event: LinkEvent) {
+        let now = self.fabric.now();
+        match event {
+            LinkEvent::Up(peer) => {
+                if peer.kind() == NodeKind::Main {
+                    self.peers.insert(peer.key(), peer);
+                }
+            }
+            LinkEvent::Down { link, node, reason, goodbye } => {
+                if self.peers.remove(&link).is_some() {
+                    tracing::info!(main = %node, %reason, goodbye, "main node gone");
+                    self.core.on_main_lost(now, MainKey(link.0), goodbye, &mut self.out);
+                }
+            }
+            LinkEvent::Frame { link, body } => {
+                let main = MainKey(link.0);
+                match codec::decode(&body) {
+                    Ok(ToWorker::Invite { session, epoch }) => {
+                        self.core.on_invite(main, session, epoch, &mut self.out);
+                    }
+                    Ok(ToWorker::Dispatch(dispatch)) => {
+                        self.core.on_dispatch(now, main, dispatch, &mut self.out);
+                    }
+                    Err(error) => self.cut_off(link, &error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn cut_off(&self, link: LinkKey, why: &str) {
+        if let Some(peer) = self.peers.get(&link) {
+            peer.close(LostReason::Misbehaved { detail: why.to_owned() });
+        }
+    }
+
+    fn carry_out(&mut self) -> Result<(), NodeError> {
+        // Commands may bring new ones: taking a batch apart frees what then starts elsewhere.
+        while !self.out.is_empty() {
+            let commands: Vec<WorkerCommand> = self.out.drain().collect();
+            for command in commands {
+                self.act(command)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, command: WorkerCommand) -> Result<(), NodeError> {
+        match command {
+            WorkerCommand::Join { main, join } => self.send_join(main, join),
+            WorkerCommand::Report { main, report } => {
+                for part in split_report(report) {
+                    self.send(main, &FromWorker::Report(part));
+                }
+            }
+            WorkerCommand::Fetch { main, key, head, blob } => self.fetch(main, key, head, blob),
+            WorkerCommand::Start { batch, runs } => {
+                self.executor.start(batch, runs).map_err(NodeError::Thread)?;
+            }
+            WorkerCommand::TakeBack { batch } => {
+                let runs = self.executor.take_back(batch);
+                self.core.on_taken_back(self.fabric.now(), batch, runs, &mut self.out);
+            }
+            WorkerCommand::CancelRun { key } => self.executor.cancel(key),
+            WorkerCommand::Forget { blob } => self.fabric.release(blob),
+            WorkerCommand::Drained => self.drained = true,
+        }
+        Ok(())
+    }
+
+    fn send_join(&self, main: MainKey, mut join: Join) {
+        // Results from before go in reports of their own, however many there are.
+        let done = std::mem::take(&mut join.done);
+        let (epoch, window) = (join.epoch, join.window);
+        self.send(main, &FromWorker::Join(join));
+        if !done.is_empty() {
+            let report = phalanx_wire::jobs::Report { epoch, window, done, ..Default::default() };
+            for part in split_report(report) {
+                self.send(main, &FromWorker::Report(part));
+            }
+        }
+    }
+
+    fn send(&self, main: MainKey, message: &FromWorker) {
+        if let Some(peer) = self.peers.get(&LinkKey(main.0))
+            && let Err(error) = peer.send(FrameKind::Jobs, message)
+        {
+            // The link is closing; its Down event does the rest.
+            tracing::debug!(main = %peer.id(), %error, "message not sent");
+        }
+    }
+
+    fn fetch(&self, main: MainKey, key: RunKey, head: ParcelHead, blob: BlobId) {
+        let Some(peer) = self.peers.get(&LinkKey(main.0)).cloned() else { return };
+        let (fabric, done) = (self.fabric.clone(), self.fetched.0.clone());
+        tokio::spawn(async move {
+            let payload = match fabric.fetch(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
+                Ok(body) => Parcel::from_parts(head, body).map_err(|e| e.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            let payload = payload
+                .inspect_err(|error| tracing::warn!(main = %peer.id(), job = %key.lease, %error, "payload not fetched"))
+                .ok();
+            // The node may have stopped meanwhile.
+            let _stopped = done.send((key, payload)).await;
+        });
+    }
+
+    fn status_due(&self) -> Time {
+        let (running, done, at) = self.published;
+        let changed = (running, done) != (self.core.running(), self.core.done());
+        if changed { at + STATUS_EVERY } else { Time::NEVER }
+    }
+
+    fn publish(&mut self, now: Time) {
+        if self.status_due() <= now {
+            let (running, done) = (self.core.running(), self.core.done());
+            self.published = (running, done, now);
+            self.fabric.update_status(|s| (s.jobs_running, s.jobs_done) = (running, done));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The compute threads of a node: each runs one batch of jobs at a time.
+//!
+//! The threads never touch the core. They put what ended into a list and wake the node's task, at
+//! most every [`WAKE_EVERY`] while a batch of short jobs lasts.
+
+use super::handler::{HandlerErrorKind, Handlers, JobContext};
+use crate::core::{BatchId, Run, RunKey};
+use phalanx_types::{LeaseId, Parcel};
+use phalanx_wire::reason::FailReason;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// How long results may wait for the end of their batch before the node is woken for them.
+const WAKE_EVERY: Duration = Duration::from_micros(200);
+
+/// How a run ended, before its solution is put inline or into a blob.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Solved(Parcel),
+    Failed { reason: FailReason, retry: bool },
+    Cancelled,
+}
+
+/// What happened on a compute thread.
+#[derive(Debug)]
+pub(super) enum Happened {
+    Finished { key: RunKey, end: Ended, run_micros: u64 },
+    Progress { key: RunKey, permille: u16, note: String },
+}
+
+/// What compute threads and the node's task share.
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    more: Condvar,
+    happened: Mutex<Vec<Happened>>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    batches: VecDeque<Arc<Batch>>,
+    idle: usize,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Batch {
+    id: BatchId,
+    waiting: Mutex<VecDeque<Run>>,
+    current: Mutex<Option<Arc<RunControl>>>,
+}
+
+/// The line between a running handler and its node.
+#[derive(Debug)]
+pub(super) struct RunControl {
+    key: RunKey,
+    shared: Arc<Shared>,
+    cancelled: AtomicBool,
+    gate: Mutex<()>,
+    changed: Condvar,
+}
+
+/// A lock whose holder panicked still guards plain data that is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RunControl {
+    pub(super) fn lease(&self) -> LeaseId {
+        self.key.lease
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn progress(&self, permille: u16, note: String) {
+        lock(&self.shared.happened).push(Happened::Progress { key: self.key, permille, note });
+        self.shared.wake.notify_one();
+    }
+
+    /// Waits until cancelled, at most so long; tells whether it was.
+    pub(super) fn wait_cancelled(&self, at_most: Duration) -> bool {
+        let until = Instant::now() + at_most;
+        let mut gate = lock(&self.gate);
+        while !self.is_cancelled() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            gate = self.changed.wait_timeout(gate, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    fn cancel(&self) {
+        let _gate = lock(&self.gate);
+        self.cancelled.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+}
+
+/// The handle of the node's task to its compute threads.
+#[derive(Debug)]
+pub(super) struct Executor {
+    shared: Arc<Shared>,
+    handlers: Arc<Handlers>,
+    live: BTreeMap<BatchId, Arc<Batch>>,
+    threads: usize,
+}
+
+impl Executor {
+    pub(super) fn new(handlers: Handlers) -> Self {
+        Self {
+            shared: Arc::new(Shared::default()),
+            handlers: Arc::new(handlers),
+            live: BTreeMap::new(),
+            threads: 0,
+        }
+    }
+
+    /// Starts a batch, on a new thread when none is idle. The core starts no more batches than
+    /// the node has cores, so neither are there more threads.
+    pub(super) fn start(&mut self, id: BatchId, runs: Vec<Run>) -> std::io::Result<()> {
+        let batch =
+            Arc::new(Batch { id, waiting: Mutex::new(VecDeque::from(runs)), current: Mutex::new(None) });
+        self.live.retain(|_, b| !lock(&b.waiting).is_empty() || lock(&b.current).is_some());
+        self.live.insert(id, batch.clone());
+        let need_thread = {
+            let mut queue = lock(&self.shared.queue);
+            queue.batches.push_back(batch);
+            queue.batches.len() > queue.idle
+        };
+        if need_thread {
+            let (shared, handlers) = (self.shared.clone(), self.handlers.clone());
+            let name = format!("compute-{}", self.threads);
+            std::thread::Builder::new().name(name).spawn(move || work(&shared, &handlers))?;
+            self.threads += 1;
+        }
+        self.shared.more.notify_one();
+        Ok(())
+    }
+
+    /// Takes out of a batch what has not begun.
+    pub(super) fn take_back(&mut self, id: BatchId) -> Vec<Run> {
+        self.live.get(&id).map(|batch| lock(&batch.waiting).drain(..).collect()).unwrap_or_default()
+    }
+
+    /// Tells a handler to stop; a job that has not begun never will.
+    pub(super) fn cancel(&mut self, key: RunKey) {
+        for batch in self.live.values() {
+            // Taken in the order the compute thread takes them, so a run is never between the two.
+            let mut waiting = lock(&batch.waiting);
+            if let Some(control) = lock(&batch.current).as_ref().filter(|c| c.key == key) {
+                control.cancel();
+                return;
+            }
+            if let Some(at) = waiting.iter().position(|run| run.key == key) {
+                waiting.remove(at);
+                let ended = Happened::Finished { key, end: Ended::Cancelled, run_micros: 0 };
+                lock(&self.shared.happened).push(ended);
+                self.shared.wake.notify_one();
+                return;
+            }
+        }
+    }
+
+    /// Tells every handler to stop.
+    pub(super) fn cancel_all(&mut self) {
+        for batch in self.live.values() {
+            lock(&batch.waiting).clear();
+            if let Some(control) = lock(&batch.current).as_ref() {
+                control.cancel();
+            }
+        }
+    }
+
+    pub(super) fn take_happened(&self, into: &mut Vec<Happened>) {
+        std::mem::swap(&mut *lock(&self.shared.happened), into);
+    }
+
+    /// Returns when something happened on a compute thread.
+    pub(super) async fn happened(&self) {
+        self.shared.wake.notified().await;
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.cancel_all();
+        lock(&self.shared.queue).closed = true;
+        self.shared.more.notify_all();
+    }
+}
+
+fn next_batch(shared: &Shared) -> Option<Arc<Batch>> {
+    let mut queue = lock(&shared.queue);
+    loop {
+        if let Some(batch) = queue.batches.pop_front() {
+            return Some(batch);
+        }
+        if queue.closed {
+            return None;
+        }
+        queue.idle += 1;
+        queue = shared.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        queue.idle -= 1;
+    }
+}
+
+fn work(shared: &Arc<Shared>, handlers: &Handlers) {
+    while let Some(batch) = next_batch(shared) {
+        tracing::trace!(batch = batch.id.0, "batch begins");
+        let mut woken = Instant::now();
+        while let Some((run, control)) = begin(shared, &batch) {
+            let (key, started) = (run.key, Instant::now());
+            let end = solve(handlers, run, control);
+            let now = Instant::now();
+            let run_micros =
+                u64::try_from(now.saturating_duration_since(started).as_micros()).unwrap_or(u64::MAX);
+            lock(&shared.happened).push(Happened::Finished { key, end, run_micros });
+            if now.saturating_duration_since(woken) >= WAKE_EVERY {
+                shared.wake.notify_one();
+                woken = now;
+            }
+        }
+        shared.wake.notify_one();
+    }
+}
+
+/// Takes the next run of a batch and makes it the current one, in one step for `cancel`.
+fn begin(shared: &Arc<Shared>, batch: &Batch) -> Option<(Run, Arc<RunControl>)> {
+    let mut waiting = lock(&batch.waiting);
+    let mut current = lock(&batch.current);
+    let Some(run) = waiting.pop_front() else {
+        *current = None;
+        return None;
+    };
+    let control = Arc::new(RunControl {
+        key: run.key,
+        shared: shared.clone(),
+        cancelled: AtomicBool::new(false),
+        gate: Mutex::new(()),
+        changed: Condvar::new(),
+    });
+    *current = Some(control.clone());
+    Some((run, control))
+}
+
+fn solve(handlers: &Handlers, run: Run, control: Arc<RunControl>) -> Ended {
+    let Run { kind, payload, .. } = run;
+    let Some(handler) = handlers.get(&kind) else {
+        let message = format!("this node does not handle {kind:?}");
+        return Ended::Failed { reason: FailReason::Handler { message }, retry: true };
+    };
+    let context = JobContext::new(kind, payload, control);
+    match std::panic::catch_unwind(AssertUnwindSafe(|| handler.solve(&context))) {
+        Ok(Ok(parcel)) => Ended::Solved(parcel),
+        Ok(Err(error)) => match error.kind {
+            HandlerErrorKind::Cancelled => Ended::Cancelled,
+            HandlerErrorKind::Failed | HandlerErrorKind::Retry => Ended::Failed {
+                reason: FailReason::Handler { message: error.message },
+                retry: error.kind == HandlerErrorKind::Retry,
+            },
+        },
+        Err(panic) => {
+            let message = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            Ended::Failed { reason: FailReason::Panicked { message }, retry: false }
+        }
+    }
+}

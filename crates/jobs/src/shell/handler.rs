@@ -1,0 +1,150 @@
+//! What solves jobs: handlers by kind, and what a handler may ask for while it runs.
+
+use super::executor::RunControl;
+use phalanx_types::{JobId, LeaseId, Parcel};
+use smol_str::SmolStr;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Solves jobs of one kind. Runs on a compute thread and may block.
+pub trait Handler: Send + Sync {
+    /// Solves one job.
+    ///
+    /// # Errors
+    /// The job failed; [`HandlerError::retry`] asks for another try on some node.
+    fn solve(&self, job: &JobContext) -> Result<Parcel, HandlerError>;
+}
+
+impl<F> Handler for F
+where
+    F: Fn(&JobContext) -> Result<Parcel, HandlerError> + Send + Sync,
+{
+    fn solve(&self, job: &JobContext) -> Result<Parcel, HandlerError> {
+        self(job)
+    }
+}
+
+/// A job as its handler sees it.
+#[derive(Debug)]
+pub struct JobContext {
+    kind: SmolStr,
+    payload: Parcel,
+    control: Arc<RunControl>,
+}
+
+impl JobContext {
+    pub(super) fn new(kind: SmolStr, payload: Parcel, control: Arc<RunControl>) -> Self {
+        Self { kind, payload, control }
+    }
+
+    /// The job's id in the session of its main node.
+    pub fn job(&self) -> JobId {
+        self.control.lease().job
+    }
+
+    /// The number of this run's lease; above 1 when the job was given out before.
+    pub fn lease(&self) -> LeaseId {
+        self.control.lease()
+    }
+
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    pub fn payload(&self) -> &Parcel {
+        &self.payload
+    }
+
+    /// Tells the main node how far the job is, from 0 to 1.
+    pub fn progress(&self, fraction: f32, note: impl Into<String>) {
+        // Clamped, so the cast cannot wrap; NaN becomes 0.
+        self.control.progress((fraction.clamp(0.0, 1.0) * 1000.0) as u16, note.into());
+    }
+
+    /// Whether nobody wants the solution any more. Long handlers look now and then.
+    pub fn is_cancelled(&self) -> bool {
+        self.control.is_cancelled()
+    }
+
+    /// Waits, but no longer than until the job is cancelled.
+    ///
+    /// # Errors
+    /// The job was cancelled.
+    pub fn sleep(&self, duration: Duration) -> Result<(), HandlerError> {
+        if self.control.wait_cancelled(duration) { Err(HandlerError::cancelled()) } else { Ok(()) }
+    }
+}
+
+/// Why a handler has no solution.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerError {
+    pub(super) message: String,
+    pub(super) kind: HandlerErrorKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HandlerErrorKind {
+    Failed,
+    Retry,
+    Cancelled,
+}
+
+impl HandlerError {
+    /// The job cannot be solved.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind: HandlerErrorKind::Failed }
+    }
+
+    /// The job may be solved on another try.
+    pub fn retry(message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind: HandlerErrorKind::Retry }
+    }
+
+    /// The handler stopped because the job was cancelled.
+    pub fn cancelled() -> Self {
+        Self { message: "cancelled".to_owned(), kind: HandlerErrorKind::Cancelled }
+    }
+}
+
+impl fmt::Display for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for HandlerError {}
+
+/// Handlers by the kind of job they solve.
+#[derive(Clone, Default)]
+pub struct Handlers {
+    by_kind: BTreeMap<SmolStr, Arc<dyn Handler>>,
+}
+
+impl Handlers {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a handler; a second one of the same kind replaces the first.
+    #[must_use]
+    pub fn with(mut self, kind: impl Into<SmolStr>, handler: impl Handler + 'static) -> Self {
+        self.by_kind.insert(kind.into(), Arc::new(handler));
+        self
+    }
+
+    pub fn kinds(&self) -> impl Iterator<Item = &SmolStr> {
+        self.by_kind.keys()
+    }
+
+    pub(super) fn get(&self, kind: &str) -> Option<&Arc<dyn Handler>> {
+        self.by_kind.get(kind)
+    }
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_kind.keys()).finish()
+    }
+}

@@ -1,0 +1,180 @@
+//! The bytes of a journal: a header, then records of `length, checksum, body`.
+
+use super::JournalError;
+use crate::core::{JobSpec, Outcome};
+use bytes::Bytes;
+use phalanx_types::{Epoch, JobId, Needs, Parcel, ParcelHead, PartError, SessionId};
+use phalanx_wire::codec;
+use phalanx_wire::reason::FailReason;
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+use std::path::Path;
+
+const MAGIC: [u8; 8] = *b"PHLXJNL1";
+pub(super) const HEADER_LEN: usize = 16;
+/// Length (`u64`) and checksum (`u32`), little endian.
+const PREFIX_LEN: usize = 12;
+
+/// The first bytes of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) session: SessionId,
+}
+
+impl Header {
+    pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..].copy_from_slice(&self.session.0.to_le_bytes());
+        bytes
+    }
+
+    /// Whether these are the bytes of a journal that was killed while its header was written.
+    pub(super) fn is_unfinished(self, bytes: &[u8]) -> bool {
+        bytes.len() < HEADER_LEN && MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())])
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+        let (session, _) = rest.split_first_chunk::<8>()?;
+        (*magic == MAGIC).then(|| Self { session: SessionId(u64::from_le_bytes(*session)) })
+    }
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Record {
+    /// A main node took the journal up.
+    Opened { epoch: Epoch },
+    Submitted { job: JobId, spec: RecordedSpec },
+    Attempt { job: JobId, attempts: u32 },
+    Ended { job: JobId, outcome: RecordedOutcome },
+}
+
+/// A [`JobSpec`] as it is recorded: its deadline on the calendar, its payload in two parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecordedSpec {
+    kind: SmolStr,
+    head: ParcelHead,
+    body: Bytes,
+    priority: i32,
+    deadline_unix_ms: Option<u64>,
+    max_attempts: u32,
+    needs: Needs,
+}
+
+impl RecordedSpec {
+    pub(crate) fn new(spec: &JobSpec, now_unix_ms: u64) -> Self {
+        let deadline = |d: std::time::Duration| {
+            now_unix_ms.saturating_add(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+        };
+        Self {
+            kind: spec.kind.clone(),
+            head: spec.payload.head(),
+            body: spec.payload.body(),
+            priority: spec.priority,
+            deadline_unix_ms: spec.deadline.map(deadline),
+            max_attempts: spec.max_attempts,
+            needs: spec.needs,
+        }
+    }
+
+    /// The spec without its deadline, and the deadline.
+    pub(super) fn into_spec(self) -> Result<(JobSpec, Option<u64>), PartError> {
+        let spec = JobSpec {
+            kind: self.kind,
+            payload: Parcel::from_parts(self.head, self.body)?,
+            priority: self.priority,
+            deadline: None,
+            max_attempts: self.max_attempts,
+            needs: self.needs,
+        };
+        Ok((spec, self.deadline_unix_ms))
+    }
+}
+
+/// An [`Outcome`] as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RecordedOutcome {
+    Solved { head: ParcelHead, body: Bytes },
+    Failed(FailReason),
+    Cancelled,
+    Expired,
+}
+
+impl RecordedOutcome {
+    pub(crate) fn new(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Solved(parcel) => Self::Solved { head: parcel.head(), body: parcel.body() },
+            Outcome::Failed(reason) => Self::Failed(reason.clone()),
+            Outcome::Cancelled => Self::Cancelled,
+            Outcome::Expired => Self::Expired,
+        }
+    }
+
+    pub(super) fn into_outcome(self) -> Result<Outcome, PartError> {
+        Ok(match self {
+            Self::Solved { head, body } => Outcome::Solved(Parcel::from_parts(head, body)?),
+            Self::Failed(reason) => Outcome::Failed(reason),
+            Self::Cancelled => Outcome::Cancelled,
+            Self::Expired => Outcome::Expired,
+        })
+    }
+}
+
+/// Appends a record to `out`.
+pub(super) fn put(record: &Record, out: &mut bytes::BytesMut) {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX_LEN]);
+    if codec::encode_into(record, out).is_err() {
+        // Plain data always encodes; half a record must not stay if that ever changes.
+        out.truncate(start);
+        return;
+    }
+    let (prefix, body) = out[start..].split_at_mut(PREFIX_LEN);
+    prefix[..8].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    prefix[8..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+}
+
+/// One record at the front of `bytes` and its whole length, or `None` when it is not whole.
+fn take(bytes: &[u8]) -> Option<(Record, usize)> {
+    let (len, rest) = bytes.split_first_chunk::<8>()?;
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
+    let body = rest.get(..len)?;
+    if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    Some((codec::decode(body).ok()?, PREFIX_LEN + len))
+}
+
+/// Feeds every whole record to `each` and tells how many torn bytes stand at the end.
+///
+/// # Errors
+/// A broken record has a whole one after it, or `each` refuses a record.
+pub(super) fn read_records(
+    path: &Path,
+    bytes: &[u8],
+    mut each: impl FnMut(u64, Record) -> Result<(), JournalError>,
+) -> Result<u64, JournalError> {
+    let mut at = HEADER_LEN.min(bytes.len());
+    while at < bytes.len() {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some((record, len)) = take(rest) else {
+            if whole_record_follows(rest) {
+                return Err(JournalError::Damaged { path: path.to_owned(), offset: at as u64 });
+            }
+            return Ok((bytes.len() - at) as u64);
+        };
+        each(at as u64, record)?;
+        at += len;
+    }
+    Ok(0)
+}
+
+/// Whether the broken record at the front is followed, where its length says, by a whole one.
+fn whole_record_follows(bytes: &[u8]) -> bool {
+    let Some((len, _)) = bytes.split_first_chunk::<8>() else { return false };
+    let Ok(len) = usize::try_from(u64::from_le_bytes(*len)) else { return false };
+    len.checked_add(PREFIX_LEN).and_then(|end| bytes.get(end..)).is_some_and(|rest| take(rest).is_some())
+}

@@ -1,0 +1,76 @@
+//! Writing a journal.
+
+use super::record::{Header, Record, put};
+use super::{JournalError, JournalHistory, history, lock};
+use bytes::BytesMut;
+use phalanx_types::{Epoch, SessionId};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A journal open for writing, by one main node at a time.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: Arc<File>,
+    buffer: BytesMut,
+    unsynced: bool,
+}
+
+impl Journal {
+    /// Opens or makes a journal, cuts off a torn tail, and begins the next life of its session.
+    pub(crate) fn open(path: &Path, new_session: SessionId) -> Result<(Self, JournalHistory), JournalError> {
+        let failed =
+            |doing: &'static str| move |source| JournalError::Io { doing, path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(path).map_err(failed("open"))?;
+        lock(&file, path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed("read"))?;
+        let header = Header { session: new_session };
+        let mut past = if header.is_unfinished(&bytes) {
+            // New, or killed before its first record: nothing was promised yet.
+            file.set_len(0).map_err(failed("write"))?;
+            file.seek(SeekFrom::Start(0)).map_err(failed("write"))?;
+            file.write_all(&header.to_bytes()).map_err(failed("write"))?;
+            history(path, &header.to_bytes())?
+        } else {
+            history(path, &bytes)?
+        };
+        if past.torn_bytes > 0 {
+            let whole = bytes.len() as u64 - past.torn_bytes;
+            tracing::warn!(bytes = past.torn_bytes, journal = %path.display(), "cut a torn record off the end");
+            file.set_len(whole).map_err(failed("cut"))?;
+        }
+        file.seek(SeekFrom::End(0)).map_err(failed("open"))?;
+        past.epoch = Epoch(past.epoch.0 + 1);
+        let mut journal =
+            Self { path: path.to_owned(), file: Arc::new(file), buffer: BytesMut::new(), unsynced: false };
+        journal.add(&Record::Opened { epoch: past.epoch });
+        journal.write()?;
+        Ok((journal, past))
+    }
+
+    /// Adds a record to what the next [`Journal::write`] writes.
+    pub(crate) fn add(&mut self, record: &Record) {
+        put(record, &mut self.buffer);
+    }
+
+    /// Hands everything added to the operating system: from here on it survives this process.
+    pub(crate) fn write(&mut self) -> Result<(), JournalError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let written = (&*self.file).write_all(&self.buffer);
+        self.buffer.clear();
+        self.unsynced = true;
+        written.map_err(|source| JournalError::Io { doing: "write", path: self.path.clone(), source })
+    }
+
+    /// The file, when something in it may not survive the machine yet.
+    pub(crate) fn take_unsynced(&mut self) -> Option<Arc<File>> {
+        std::mem::take(&mut self.unsynced).then(|| self.file.clone())
+    }
+}

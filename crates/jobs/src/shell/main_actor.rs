@@ -1,0 +1,383 @@
+//! The task of a main node: feeds its core and carries out what it decides.
+//!
+//! Order matters in one place: what the core finished is written to the journal before anybody
+//! hears of it, the user or the worker.
+
+use super::batching::DispatchBuilder;
+use super::journal::{Journal, JournalError, Record, RecordedOutcome, RecordedSpec};
+use super::main_node::{MainError, unix_millis};
+use super::wake::Wake;
+use crate::core::{JobSpec, MainCommand, MainCore, MainCounts, Outcome, WorkerKey};
+use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
+use phalanx_types::{JobId, LeaseId, Outbox, Parcel, ParcelHead, Time};
+use phalanx_wire::codec;
+use phalanx_wire::jobs::{Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, Offer, ParcelRef, ToWorker};
+use phalanx_wire::node::{LostReason, NodeKind};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Events handled before messages go out, so that a burst becomes one message.
+const BURST: usize = 256;
+/// The journal reaches the disk at most this long after it was written.
+const SYNC_EVERY: Duration = Duration::from_millis(100);
+/// Solutions being fetched before the next waits.
+const TAKE_QUEUE: usize = 1024;
+/// Jobs in one answer; a list of more comes in several.
+const MAX_LISTED: u32 = 1_000;
+
+type Reply<T> = oneshot::Sender<Result<T, MainError>>;
+type Taken = (WorkerKey, LeaseId, Result<Parcel, String>);
+type OutcomeSender = mpsc::UnboundedSender<Vec<(JobId, Outcome)>>;
+
+/// What the handle of a main node asks of its task.
+#[derive(Debug)]
+pub(super) enum Ask {
+    Submit { spec: JobSpec, tell: oneshot::Sender<Outcome>, reply: Reply<JobId> },
+    SubmitMany { specs: Vec<JobSpec>, reply: Reply<Range<u64>> },
+    Outcomes { sender: OutcomeSender, reply: Reply<()> },
+    Counts { reply: Reply<MainCounts> },
+    Query { query: JobQuery, reply: Reply<JobAnswer> },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Actor {
+    fabric: Fabric,
+    core: MainCore,
+    journal: Option<Journal>,
+    asked: mpsc::Receiver<Ask>,
+    peers: BTreeMap<WorkerKey, Peer>,
+    outgoing: BTreeMap<WorkerKey, DispatchBuilder>,
+    /// Messages that are full, and wait for the journal.
+    full: Vec<(WorkerKey, Dispatch)>,
+    taken: (mpsc::Sender<Taken>, mpsc::Receiver<Taken>),
+    /// Payloads too large for a message, held for fetching until their job ends.
+    blobs: BTreeMap<JobId, BlobId>,
+    waiters: HashMap<JobId, oneshot::Sender<Outcome>>,
+    listeners: Vec<OutcomeSender>,
+    out: Outbox<MainCommand>,
+    /// Replies that wait for the journal.
+    submitted: Vec<(Reply<Range<u64>>, Range<u64>)>,
+    submitted_one: Vec<(Reply<JobId>, JobId)>,
+    sync_at: Time,
+}
+
+impl Actor {
+    pub(super) fn new(
+        fabric: Fabric,
+        core: MainCore,
+        journal: Option<Journal>,
+        asked: mpsc::Receiver<Ask>,
+    ) -> Self {
+        Self {
+            fabric,
+            core,
+            journal,
+            asked,
+            peers: BTreeMap::new(),
+            outgoing: BTreeMap::new(),
+            full: Vec::new(),
+            taken: mpsc::channel(TAKE_QUEUE),
+            blobs: BTreeMap::new(),
+            waiters: HashMap::new(),
+            listeners: Vec::new(),
+            out: Outbox::default(),
+            submitted: Vec::new(),
+            submitted_one: Vec::new(),
+            sync_at: Time::NEVER,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut events: mpsc::Receiver<LinkEvent>) {
+        let mut wake = Wake::new();
+        loop {
+            let now = self.fabric.now();
+            let at = self.core.next_wake().min(self.sync_at);
+            tokio::select! {
+                event = events.recv() => {
+                    let Some(event) = event else { break };
+                    self.on_event(event);
+                    for _ in 0..BURST {
+                        match events.try_recv() {
+                            Ok(event) => self.on_event(event),
+                            Err(_empty) => break,
+                        }
+                    }
+                }
+                ask = self.asked.recv() => {
+                    let Some(ask) = ask else { break };
+                    self.on_ask(ask);
+                    for _ in 0..BURST {
+                        match self.asked.try_recv() {
+                            Ok(ask) => self.on_ask(ask),
+                            Err(_empty) => break,
+                        }
+                    }
+                }
+                Some((worker, lease, result)) = self.taken.1.recv() => {
+                    self.core.on_taken(worker, lease, result, &mut self.out);
+                }
+                () = wake.until(now, at) => {}
+            }
+            if let Err(error) = self.settle() {
+                tracing::error!(%error, "the main node stops: its journal cannot be written");
+                break;
+            }
+        }
+        self.fabric.shutdown().await;
+    }
+
+    fn settle(&mut self) -> Result<(), JournalError> {
+        let now = self.fabric.now();
+        self.core.on_tick(now, &mut self.out);
+        self.core.dispatch(now, &mut self.out);
+        let mut out = std::mem::take(&mut self.out);
+        let mut finished = Vec::new();
+        for command in out.drain() {
+            self.act(command, &mut finished);
+        }
+        self.out = out;
+        if let Some(journal) = &mut self.journal {
+            journal.write()?;
+        }
+        self.tell(finished);
+        self.send_all();
+        self.sync(now);
+        Ok(())
+    }
+
+    /// Has the journal reach the disk, off this task, now and then.
+    fn sync(&mut self, now: Time) {
+        if now >= self.sync_at {
+            self.sync_at = Time::NEVER;
+            if let Some(file) = self.journal.as_mut().and_then(Journal::take_unsynced) {
+                tokio::task::spawn_blocking(move || {
+                    if let Err(error) = file.sync_data() {
+                        tracing::warn!(%error, "the journal may not survive a power failure");
+                    }
+                });
+            }
+        } else if self.journal.is_some() && self.sync_at == Time::NEVER {
+            self.sync_at = now + SYNC_EVERY;
+        }
+    }
+
+    fn on_event(&mut self, event: LinkEvent) {
+        let now = self.fabric.now();
+        match event {
+            LinkEvent::Up(peer) => {
+                if peer.kind() == NodeKind::Computing {
+                    let worker = WorkerKey(peer.key().0);
+                    self.core.on_worker_up(worker, peer.id().clone(), &mut self.out);
+                    self.peers.insert(worker, peer);
+                }
+            }
+            LinkEvent::Down { link, node, reason, goodbye } => {
+                let worker = WorkerKey(link.0);
+                if self.peers.remove(&worker).is_some() {
+                    tracing::info!(%node, %reason, goodbye, "computing node gone");
+                    self.outgoing.remove(&worker);
+                    self.core.on_worker_lost(worker, goodbye, &mut self.out);
+                }
+            }
+            LinkEvent::Frame { link, body } => self.on_frame(now, link, &body),
+        }
+    }
+
+    fn on_frame(&mut self, now: Time, link: LinkKey, body: &[u8]) {
+        let worker = WorkerKey(link.0);
+        match codec::decode(body) {
+            Ok(FromWorker::Join(join)) => self.core.on_join(now, worker, join, &mut self.out),
+            Ok(FromWorker::Report(report)) => self.core.on_report(now, worker, report, &mut self.out),
+            Err(error) => self.cut_off(worker, error.to_string()),
+        }
+    }
+
+    fn cut_off(&self, worker: WorkerKey, detail: String) {
+        if let Some(peer) = self.peers.get(&worker) {
+            tracing::warn!(node = %peer.id(), detail, "computing node cut off");
+            peer.close(LostReason::Misbehaved { detail });
+        }
+    }
+
+    fn on_ask(&mut self, ask: Ask) {
+        match ask {
+            Ask::Submit { spec, tell, reply } => {
+                let job = self.submit(spec);
+                self.waiters.insert(job, tell);
+                self.submitted_one.push((reply, job));
+            }
+            Ask::SubmitMany { specs, reply } => {
+                let first = self.core.next_id().0;
+                for spec in specs {
+                    self.submit(spec);
+                }
+                self.submitted.push((reply, first..self.core.next_id().0));
+            }
+            Ask::Outcomes { sender, reply } => {
+                self.listeners.push(sender);
+                answer(reply, ());
+            }
+            Ask::Counts { reply } => answer(reply, self.core.counts()),
+            Ask::Query { query, reply } => {
+                let result = self.on_query(query);
+                answer(reply, result);
+            }
+        }
+    }
+
+    fn submit(&mut self, spec: JobSpec) -> JobId {
+        if let Some(journal) = &mut self.journal {
+            let spec = RecordedSpec::new(&spec, unix_millis());
+            journal.add(&Record::Submitted { job: self.core.next_id(), spec });
+        }
+        self.core.on_submit(self.fabric.now(), spec)
+    }
+
+    fn on_query(&mut self, query: JobQuery) -> JobAnswer {
+        let now = self.fabric.now();
+        match query {
+            JobQuery::List { after, limit, all } => {
+                let limit = limit.min(MAX_LISTED) as usize;
+                let mut jobs: Vec<JobInfo> = self.core.list(now, after, all).take(limit + 1).collect();
+                let more = jobs.len() > limit;
+                jobs.truncate(limit);
+                JobAnswer::Jobs { jobs, more }
+            }
+            JobQuery::Show { job } => match self.core.info(now, job) {
+                Some(info) => JobAnswer::Jobs { jobs: vec![info], more: false },
+                None => JobAnswer::NoSuchJob { job },
+            },
+            JobQuery::Cancel { jobs } => {
+                let ended = jobs.into_iter().filter(|job| self.core.on_cancel(*job, &mut self.out)).count();
+                JobAnswer::Cancelled { jobs: ended as u64 }
+            }
+            JobQuery::CancelAll => JobAnswer::Cancelled { jobs: self.core.on_cancel_all(&mut self.out) },
+        }
+    }
+
+    fn act(&mut self, command: MainCommand, finished: &mut Vec<(JobId, Outcome)>) {
+        match command {
+            MainCommand::Invite { worker } => {
+                let invite = ToWorker::Invite { session: self.core.session(), epoch: self.core.epoch() };
+                self.send(worker, &invite);
+            }
+            MainCommand::Offer { worker, lease } => self.offer(worker, lease),
+            MainCommand::Ack { worker, lease } => self.to(worker).acks.push(lease),
+            MainCommand::Go { worker, lease } => self.to(worker).go.push(lease),
+            MainCommand::Cancel { worker, lease } => self.to(worker).cancels.push(lease),
+            MainCommand::Recall { worker, lease } => self.to(worker).recalls.push(lease),
+            MainCommand::Take { worker, lease, head, blob } => self.take(worker, lease, head, blob),
+            MainCommand::Attempt { job, attempts } => {
+                if let Some(journal) = &mut self.journal {
+                    journal.add(&Record::Attempt { job, attempts });
+                }
+            }
+            MainCommand::Finished { job, outcome } => {
+                if let Some(journal) = &mut self.journal {
+                    journal.add(&Record::Ended { job, outcome: RecordedOutcome::new(&outcome) });
+                }
+                if let Some(blob) = self.blobs.remove(&job) {
+                    self.fabric.release(blob);
+                }
+                finished.push((job, outcome));
+            }
+            MainCommand::Explain { kind, reason, .. } => {
+                tracing::info!(%kind, "jobs wait: {reason}");
+            }
+            MainCommand::CutOff { worker, why } => self.cut_off(worker, why.to_owned()),
+        }
+    }
+
+    fn to(&mut self, worker: WorkerKey) -> &mut Dispatch {
+        &mut self.outgoing.entry(worker).or_default().dispatch
+    }
+
+    fn offer(&mut self, worker: WorkerKey, lease: LeaseId) {
+        let Some(job) = self.core.offer_of(lease.job) else { return };
+        let payload = if job.payload.len() <= INLINE_LIMIT {
+            ParcelRef::inline(job.payload)
+        } else {
+            let blob = *self.blobs.entry(lease.job).or_insert_with(|| self.fabric.hold(job.payload.clone()));
+            ParcelRef::Blob { head: job.payload.head(), blob }
+        };
+        let offer = Offer { lease, priority: job.priority, careful: job.careful, payload };
+        let epoch = self.core.epoch();
+        let builder = self.outgoing.entry(worker).or_default();
+        if builder.offer(job.kind, job.needs, offer)
+            && let Some(dispatch) = builder.take(epoch)
+        {
+            self.full.push((worker, dispatch));
+        }
+    }
+
+    fn take(&self, worker: WorkerKey, lease: LeaseId, head: ParcelHead, blob: BlobId) {
+        let Some(peer) = self.peers.get(&worker).cloned() else { return };
+        let (fabric, done) = (self.fabric.clone(), self.taken.0.clone());
+        tokio::spawn(async move {
+            let result = match fabric.fetch(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
+                Ok(body) => Parcel::from_parts(head, body).map_err(|e| e.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            // The main node may have ended meanwhile.
+            let _ended = done.send((worker, lease, result)).await;
+        });
+    }
+
+    /// Tells the user what is recorded by now.
+    fn tell(&mut self, finished: Vec<(JobId, Outcome)>) {
+        for (reply, job) in self.submitted_one.drain(..) {
+            answer(reply, job);
+        }
+        for (reply, jobs) in self.submitted.drain(..) {
+            answer(reply, jobs);
+        }
+        if finished.is_empty() {
+            return;
+        }
+        if !self.waiters.is_empty() {
+            for (job, outcome) in &finished {
+                if let Some(waiter) = self.waiters.remove(job) {
+                    // A dropped handle does not want to know.
+                    let _dropped = waiter.send(outcome.clone());
+                }
+            }
+        }
+        if let Some((last, others)) = self.listeners.split_last() {
+            let mut gone = others.iter().map(|l| l.send(finished.clone()).is_err()).collect::<Vec<_>>();
+            gone.push(last.send(finished).is_err());
+            let mut gone = gone.into_iter();
+            self.listeners.retain(|_| !gone.next().unwrap_or(false));
+        }
+    }
+
+    fn send_all(&mut self) {
+        let epoch = self.core.epoch();
+        for (worker, dispatch) in std::mem::take(&mut self.full) {
+            self.send(worker, &ToWorker::Dispatch(dispatch));
+        }
+        let mut outgoing = std::mem::take(&mut self.outgoing);
+        for (worker, builder) in &mut outgoing {
+            if let Some(dispatch) = builder.take(epoch) {
+                self.send(*worker, &ToWorker::Dispatch(dispatch));
+            }
+        }
+        self.outgoing = outgoing;
+    }
+
+    fn send(&self, worker: WorkerKey, message: &ToWorker) {
+        if let Some(peer) = self.peers.get(&worker)
+            && let Err(error) = peer.send(FrameKind::Jobs, message)
+        {
+            // The link is closing; its Down event does the rest.
+            tracing::debug!(node = %peer.id(), %error, "message not sent");
+        }
+    }
+}
+
+fn answer<T>(reply: Reply<T>, value: T) {
+    // Whoever asked may have given up.
+    let _gone = reply.send(Ok(value));
+}

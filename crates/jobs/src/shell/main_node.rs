@@ -1,0 +1,252 @@
+//! A node that asks for jobs to be solved.
+
+use super::journal::{Journal, JournalError};
+use super::main_actor::{Actor, Ask};
+use crate::core::{JobSpec, MainCore, MainCounts, Outcome};
+use phalanx_fabric::{Fabric, FabricConfig, FrameKind, StartError};
+use phalanx_types::{Epoch, JobId, NodeId, SessionId, Time};
+use phalanx_wire::jobs::{JobAnswer, JobQuery, QUERY_SERVICE};
+use phalanx_wire::node::NodeKind;
+use phalanx_wire::{codec, jobs};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, oneshot};
+
+/// Submissions that may be under way before `submit` waits.
+const ASK_QUEUE: usize = 256;
+
+/// Why a main node could not be, or could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MainError {
+    #[error("could not join the domain")]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("the main node has ended")]
+    Ended,
+}
+
+/// How a main node is set up.
+#[derive(Debug, Clone, Default)]
+pub struct MainOptions {
+    /// Records everything here, and goes on from what is recorded.
+    pub journal: Option<PathBuf>,
+}
+
+/// The jobs a journal held, in order, with the outcomes of those that had ended.
+pub type Recovered = Vec<(JobId, Option<Outcome>)>;
+
+/// A node that asks for jobs to be solved. Cheap to clone; all clones are the same node.
+#[derive(Debug, Clone)]
+pub struct MainNode {
+    fabric: Fabric,
+    asks: mpsc::Sender<Ask>,
+    recovered: Arc<Mutex<Recovered>>,
+}
+
+/// The outcomes of all jobs, as they come.
+#[derive(Debug)]
+pub struct Outcomes(mpsc::UnboundedReceiver<Vec<(JobId, Outcome)>>, std::vec::IntoIter<(JobId, Outcome)>);
+
+impl Outcomes {
+    /// The next outcome; `None` once the main node has ended.
+    pub async fn next(&mut self) -> Option<(JobId, Outcome)> {
+        loop {
+            if let Some(outcome) = self.1.next() {
+                return Some(outcome);
+            }
+            self.1 = self.0.recv().await?.into_iter();
+        }
+    }
+}
+
+/// A submitted job: await it for its outcome.
+#[derive(Debug)]
+pub struct JobHandle {
+    job: JobId,
+    outcome: oneshot::Receiver<Outcome>,
+}
+
+impl JobHandle {
+    pub fn id(&self) -> JobId {
+        self.job
+    }
+}
+
+impl Future for JobHandle {
+    type Output = Result<Outcome, MainError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.outcome).poll(context).map_err(|_closed| MainError::Ended)
+    }
+}
+
+impl MainNode {
+    /// Joins the domain and, with a journal, takes up what is recorded there.
+    ///
+    /// # Errors
+    /// The fabric could not start, or the journal cannot be used.
+    pub async fn start(mut config: FabricConfig, options: MainOptions) -> Result<Self, MainError> {
+        config.kind = NodeKind::Main;
+        // Before the fabric starts: a journal that cannot be used should trouble nobody.
+        let opened = options.journal.as_deref().map(|path| Journal::open(path, random_session())).transpose()?;
+        let fabric = Fabric::start(config).await?;
+        let now = fabric.now();
+        let (core, journal, recovered) = match opened {
+            None => (MainCore::new(random_session(), Epoch(1)), None, Vec::new()),
+            Some((journal, past)) => {
+                let mut core = MainCore::new(past.session, past.epoch);
+                let recovered = past.jobs.into_values().map(|job| restore(&mut core, now, job)).collect();
+                (core, Some(journal), recovered)
+            }
+        };
+        let events = fabric.channel(FrameKind::Jobs);
+        let (asks, asked) = mpsc::channel(ASK_QUEUE);
+        let actor = Actor::new(fabric.clone(), core, journal, asked);
+        tokio::spawn(actor.run(events));
+        let node = Self { fabric, asks, recovered: Arc::new(Mutex::new(recovered)) };
+        node.serve_queries();
+        Ok(node)
+    }
+
+    pub fn id(&self) -> &NodeId {
+        self.fabric.id()
+    }
+
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// What the journal held at the start, by job; taken once.
+    pub fn take_recovered(&self) -> Recovered {
+        std::mem::take(&mut self.recovered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Submits one job; waits only while too many submissions are under way.
+    ///
+    /// # Errors
+    /// The main node has ended, or its journal cannot be written.
+    pub async fn submit(&self, spec: JobSpec) -> Result<JobHandle, MainError> {
+        let (tell, outcome) = oneshot::channel();
+        let job = self.ask(|reply| Ask::Submit { spec, tell, reply }).await?;
+        Ok(JobHandle { job, outcome })
+    }
+
+    /// Submits many jobs; their outcomes come through [`MainNode::outcomes`].
+    ///
+    /// # Errors
+    /// The main node has ended, or its journal cannot be written.
+    pub async fn submit_many(&self, specs: Vec<JobSpec>) -> Result<Range<u64>, MainError> {
+        self.ask(|reply| Ask::SubmitMany { specs, reply }).await
+    }
+
+    /// The outcomes of jobs from now on, as they come.
+    ///
+    /// # Errors
+    /// The main node has ended.
+    pub async fn outcomes(&self) -> Result<Outcomes, MainError> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.ask(|reply| Ask::Outcomes { sender, reply }).await?;
+        Ok(Outcomes(receiver, Vec::new().into_iter()))
+    }
+
+    /// Ends a job, also when it runs; `false` when it had ended already or never was.
+    ///
+    /// # Errors
+    /// The main node has ended.
+    pub async fn cancel(&self, job: JobId) -> Result<bool, MainError> {
+        let answer = self.query(JobQuery::Cancel { jobs: vec![job] }).await?;
+        Ok(matches!(answer, JobAnswer::Cancelled { jobs: 1 }))
+    }
+
+    /// Ends every unfinished job and tells how many there were.
+    ///
+    /// # Errors
+    /// The main node has ended.
+    pub async fn cancel_all(&self) -> Result<u64, MainError> {
+        match self.query(JobQuery::CancelAll).await? {
+            JobAnswer::Cancelled { jobs } => Ok(jobs),
+            JobAnswer::Jobs { .. } | JobAnswer::NoSuchJob { .. } => Ok(0),
+        }
+    }
+
+    /// How many jobs came to which end so far.
+    ///
+    /// # Errors
+    /// The main node has ended.
+    pub async fn counts(&self) -> Result<MainCounts, MainError> {
+        self.ask(|reply| Ask::Counts { reply }).await
+    }
+
+    /// Asks about jobs; the same questions other nodes may ask over the wire.
+    ///
+    /// # Errors
+    /// The main node has ended.
+    pub async fn query(&self, query: JobQuery) -> Result<JobAnswer, MainError> {
+        self.ask(|reply| Ask::Query { query, reply }).await
+    }
+
+    /// Leaves the domain; what computing nodes still run for it is cancelled there.
+    pub async fn shutdown(&self) {
+        self.fabric.shutdown().await;
+    }
+
+    async fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, MainError>>) -> Ask) -> Result<T, MainError> {
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(make(reply)).await.map_err(|_closed| MainError::Ended)?;
+        answer.await.map_err(|_closed| MainError::Ended)?
+    }
+
+    fn serve_queries(&self) {
+        // Weak, so that the service does not keep a node alive that everybody dropped.
+        let asks = self.asks.downgrade();
+        self.fabric.serve(QUERY_SERVICE, move |_from, body| {
+            let asks = asks.clone();
+            async move {
+                let query: jobs::JobQuery = codec::decode(&body).map_err(|e| e.to_string())?;
+                let asks = asks.upgrade().ok_or_else(|| MainError::Ended.to_string())?;
+                let (reply, answer) = oneshot::channel();
+                let ended = |()| MainError::Ended.to_string();
+                asks.send(Ask::Query { query, reply }).await.map_err(|_closed| ended(()))?;
+                let answer = answer.await.map_err(|_closed| ended(()))?.map_err(|e| e.to_string())?;
+                let mut bytes = bytes::BytesMut::new();
+                codec::encode_into(&answer, &mut bytes).map_err(|e| e.to_string())?;
+                Ok(bytes.freeze())
+            }
+        });
+    }
+}
+
+/// Puts a recorded job into the core of the next life.
+fn restore(
+    core: &mut MainCore,
+    now: Time,
+    job: super::journal::JournaledJob,
+) -> (JobId, Option<Outcome>) {
+    let super::journal::JournaledJob { mut spec, deadline_unix_ms, attempts, outcome } = job;
+    match outcome {
+        Some(outcome) => (core.on_restore_ended(&spec.kind, spec.needs, &outcome), Some(outcome)),
+        None => {
+            spec.deadline =
+                deadline_unix_ms.map(|at| Duration::from_millis(at.saturating_sub(unix_millis())));
+            (core.on_restore(now, spec, attempts), None)
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn random_session() -> SessionId {
+    // The standard library seeds this hasher from the operating system.
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), unix_millis());
+    SessionId(random)
+}

@@ -1,0 +1,15 @@
+//! Sockets, threads, timers and files around the cores.
+
+mod batching;
+mod computing_node;
+mod executor;
+mod handler;
+mod journal;
+mod main_actor;
+mod main_node;
+mod wake;
+
+pub use computing_node::{ComputingNode, NodeError, Stopper};
+pub use handler::{Handler, HandlerError, Handlers, JobContext};
+pub use journal::{JournalError, JournalHistory, JournaledJob, read_journal};
+pub use main_node::{JobHandle, MainError, MainNode, MainOptions, Outcomes, Recovered};

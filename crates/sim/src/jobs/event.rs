@@ -1,0 +1,47 @@
+use super::link::{LinkId, Side};
+use bytes::Bytes;
+use phalanx_jobs::core::{BatchId, Run, RunKey};
+use phalanx_types::LeaseId;
+use phalanx_wire::bulk::BlobId;
+
+/// What can happen. `life` names the process it is meant for: a later one ignores it.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Submit { job: usize },
+    UserCancels { job: usize },
+    Connect { main: usize, worker: usize },
+    Deliver { link: LinkId, to: Side, bytes: Bytes },
+    /// The worker left on purpose; comes after all it sent before.
+    Goodbye { link: LinkId },
+    LinkDown { link: LinkId, side: Side },
+    /// A frozen worker has been silent for too long.
+    HeartbeatMissed { link: LinkId, freeze: u64 },
+    Main { main: usize, life: u64, event: MainEvent },
+    Worker { worker: usize, life: u64, event: WorkerEvent },
+    Fault { index: usize },
+    PartitionHeals { index: usize },
+    Thaw { worker: usize, freeze: u64 },
+    StartWorker { worker: usize },
+    StartMain { main: usize },
+    /// The end of the chaos phase.
+    Heal,
+}
+
+/// Something within the process of a main node.
+#[derive(Debug, Clone)]
+pub(super) enum MainEvent {
+    Settle,
+    Wake,
+    Taken { link: LinkId, lease: LeaseId, blob: BlobId },
+}
+
+/// Something within the process of a computing node.
+#[derive(Debug, Clone)]
+pub(super) enum WorkerEvent {
+    Settle,
+    Wake,
+    Fetched { link: LinkId, key: RunKey },
+    RunEnds { batch: BatchId, key: RunKey },
+    Progress { key: RunKey },
+    TakenBack { batch: BatchId, runs: Vec<Run> },
+}

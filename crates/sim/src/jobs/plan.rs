@@ -1,0 +1,174 @@
+//! What a seed decides beforehand: the cluster, the jobs and the faults.
+
+use super::Options;
+use crate::dice::Dice;
+use bytes::Bytes;
+use phalanx_jobs::core::JobSpec;
+use phalanx_types::{ByteSize, Needs, Parcel, Time};
+use smol_str::SmolStr;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const KINDS: [&str; 3] = ["short", "square", "train"];
+/// Attempts of a job that must not run out of them by bad luck.
+const PLENTY: u32 = 64;
+
+/// The whole of a scenario.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) mains: usize,
+    pub(super) workers: Vec<WorkerPlan>,
+    pub(super) jobs: Vec<JobPlan>,
+    pub(super) faults: Vec<(Time, Fault)>,
+    /// From here on nothing fails any more.
+    pub(super) heal_at: Time,
+    /// One message in so many is delivered twice; never when zero.
+    pub(super) duplicates: u32,
+    pub(super) orphan_grace: Duration,
+}
+
+/// A computing node.
+#[derive(Debug)]
+pub(super) struct WorkerPlan {
+    pub(super) kinds: BTreeSet<SmolStr>,
+    pub(super) capacity: Needs,
+    pub(super) once: bool,
+}
+
+/// A job and what its handler will do.
+#[derive(Debug)]
+pub(super) struct JobPlan {
+    pub(super) main: usize,
+    pub(super) submit_at: Time,
+    pub(super) spec: JobSpec,
+    pub(super) behaviour: Behaviour,
+    pub(super) run: Duration,
+    pub(super) solution: Parcel,
+    /// Whether payload and solution travel as blobs.
+    pub(super) large: (bool, bool),
+    pub(super) cancel_at: Option<Time>,
+}
+
+/// What a handler does with a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behaviour {
+    Solves,
+    FailsForGood,
+    /// Fails in a way worth retrying, every time.
+    FailsAlways,
+    /// Fails in a way worth retrying this often, then solves.
+    FailsTimes(u32),
+    /// Takes its node down.
+    Poison,
+}
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    LinkBreaks { main: usize, worker: usize },
+    /// Cuts the nodes in `apart` off from the others; bits: main nodes, then workers.
+    Partition { apart: u32, lasts: Duration },
+    WorkerCrashes { worker: usize, down: Duration },
+    WorkerFreezes { worker: usize, lasts: Duration },
+    WorkerDrains { worker: usize },
+    MainCrashes { main: usize, down: Duration },
+}
+
+impl Plan {
+    pub(super) fn new(seed: u64, options: &Options) -> Self {
+        let mut dice = Dice::new(seed, "plan");
+        let mains = 1 + dice.index(3);
+        let workers = plan_workers(&mut dice);
+        let heal_at = Time::from_millis(200 + dice.number(0..1_200));
+        let mut jobs: Vec<JobPlan> = Vec::new();
+        let most = 20 + u64::from(options.jobs).max(1);
+        for number in 0..dice.number(20..most) {
+            jobs.push(plan_job(&mut dice, number, mains, workers[0].capacity, heal_at));
+        }
+        jobs.sort_by_key(|j| j.submit_at);
+        let faults = if dice.chance(1, 10) { 0 } else { dice.number(1..25) };
+        let mut faults: Vec<(Time, Fault)> = (0..faults)
+            .map(|_| {
+                let at = Time(dice.number(0..heal_at.0));
+                (at, plan_fault(&mut dice, mains, workers.len()))
+            })
+            .collect();
+        faults.sort_by_key(|(at, _)| *at);
+        let duplicates = [0, 4, 20][dice.index(3)];
+        let orphan_grace = dice.millis(20..1_500);
+        Self { mains, workers, jobs, faults, heal_at, duplicates, orphan_grace }
+    }
+}
+
+/// The first worker can run every job there is; the others are any.
+fn plan_workers(dice: &mut Dice) -> Vec<WorkerPlan> {
+    let capacity =
+        |dice: &mut Dice| Needs { cores: 1 + dice.index(4) as u32, memory: ByteSize(4 + dice.number(0..13)) };
+    let all = || KINDS.iter().map(SmolStr::new).collect();
+    let mut workers = vec![WorkerPlan { kinds: all(), capacity: capacity(dice), once: false }];
+    for _ in 0..dice.index(6) {
+        let mut kinds: BTreeSet<SmolStr> = all();
+        if dice.chance(1, 3) {
+            kinds.remove(KINDS[dice.index(KINDS.len())]);
+        }
+        workers.push(WorkerPlan { kinds, capacity: capacity(dice), once: dice.chance(1, 8) });
+    }
+    workers
+}
+
+fn plan_job(dice: &mut Dice, number: u64, mains: usize, largest: Needs, heal_at: Time) -> JobPlan {
+    let kind = dice.index(KINDS.len());
+    let behaviour = match dice.number(0..40) {
+        0 => Behaviour::FailsForGood,
+        1 => Behaviour::FailsAlways,
+        2 => Behaviour::FailsTimes(1 + dice.index(2) as u32),
+        3 if dice.chance(1, 2) => Behaviour::Poison,
+        _ => Behaviour::Solves,
+    };
+    let mut spec = JobSpec::new(KINDS[kind], Parcel::from_bytes(format!("payload {number}")));
+    spec.needs = plan_needs(dice, largest);
+    spec.priority = if dice.chance(1, 4) { dice.number(0..5) as i32 - 2 } else { 0 };
+    spec.max_attempts = match behaviour {
+        Behaviour::Poison | Behaviour::FailsAlways => 1 + dice.index(4) as u32,
+        Behaviour::Solves | Behaviour::FailsForGood | Behaviour::FailsTimes(_) => PLENTY,
+    };
+    let poison = behaviour == Behaviour::Poison;
+    if dice.chance(1, 12) && !poison {
+        spec.deadline = Some(dice.millis(1..600));
+    }
+    // Half of the jobs are there from the start, as when a user submits a file of them.
+    let submit_at = if dice.chance(1, 2) { Time::ZERO } else { Time(dice.number(0..heal_at.0)) };
+    let cancel_at = (dice.chance(1, 15) && !poison).then(|| submit_at + dice.millis(0..200));
+    let large = (dice.chance(1, 6), dice.chance(1, 6));
+    let run = match kind {
+        // A short job now and then is not, which makes its batch slow.
+        0 if dice.chance(1, 12) => dice.micros(6_000..40_000),
+        0 => dice.micros(10..150),
+        1 => dice.micros(500..20_000),
+        _ if dice.chance(1, 8) => dice.millis(50..500),
+        _ => dice.millis(2..60),
+    };
+    let solution = Parcel::from_bytes(Bytes::from(format!("solution {number}")));
+    JobPlan { main: dice.index(mains), submit_at, spec, behaviour, run, solution, large, cancel_at }
+}
+
+fn plan_needs(dice: &mut Dice, largest: Needs) -> Needs {
+    let cores = if dice.chance(3, 4) { 1 } else { 1 + dice.index(largest.cores as usize) as u32 };
+    let memory = if dice.chance(1, 2) { 0 } else { dice.number(0..largest.memory.0 + 1) };
+    Needs { cores, memory: ByteSize(memory) }
+}
+
+fn plan_fault(dice: &mut Dice, mains: usize, workers: usize) -> Fault {
+    let (main, worker) = (dice.index(mains), dice.index(workers));
+    match dice.number(0..12) {
+        0..=3 => Fault::LinkBreaks { main, worker },
+        4 => {
+            let apart = dice.number(1..(1 << (mains + workers)) - 1) as u32;
+            Fault::Partition { apart, lasts: dice.millis(20..400) }
+        }
+        5 | 6 => Fault::WorkerCrashes { worker, down: dice.millis(1..300) },
+        7 | 8 => Fault::WorkerFreezes { worker, lasts: dice.millis(1..400) },
+        9 | 10 => Fault::WorkerDrains { worker },
+        _ => Fault::MainCrashes { main, down: dice.millis(1..300) },
+    }
+}

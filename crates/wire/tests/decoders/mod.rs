@@ -1,0 +1,98 @@
+//! Every message that a body can be decoded as, and what is asserted of the outcome.
+
+use crate::memory;
+use crate::stable::assert_stable;
+use phalanx_wire::bulk::BulkMessage;
+use phalanx_wire::codec;
+use phalanx_wire::fabric::FabricMessage;
+use phalanx_wire::handshake::{Challenge, Hello, HelloReply};
+use phalanx_wire::jobs::{Done, DoneResult, FromWorker, JobAnswer, JobQuery, ParcelRef, ToWorker};
+use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::type_name;
+use std::fmt::Debug;
+
+const DECODERS: [fn(&[u8]) -> bool; 12] = [
+    plain::<Challenge>,
+    plain::<Hello>,
+    plain::<HelloReply>,
+    fabric,
+    plain::<BulkMessage>,
+    plain::<RelayChallenge>,
+    plain::<ToRelay>,
+    plain::<FromRelay>,
+    to_worker,
+    from_worker,
+    plain::<JobQuery>,
+    plain::<JobAnswer>,
+];
+
+/// Tries a body as every message and returns how many it is.
+pub(crate) fn try_all(body: &[u8]) -> usize {
+    DECODERS.iter().filter(|decoder| decoder(body)).count()
+}
+
+fn check<T>(body: &[u8]) -> Option<T>
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    let (decoded, peak) = memory::peak_of(|| codec::decode::<T>(body));
+    let allowed = memory::allowance(body.len());
+    let (name, len) = (type_name::<T>(), body.len());
+    assert!(peak <= allowed, "{name} of {len} bytes took {peak} of memory, {allowed} are allowed");
+    let message = decoded.ok()?;
+    assert_stable(&message, body);
+    Some(message)
+}
+
+fn plain<T: Serialize + DeserializeOwned + PartialEq + Debug>(body: &[u8]) -> bool {
+    check::<T>(body).is_some()
+}
+
+fn fabric(body: &[u8]) -> bool {
+    let Some(message) = check::<FabricMessage>(body) else { return false };
+    match message {
+        FabricMessage::Request { body, .. } => {
+            plain::<JobQuery>(&body);
+        }
+        FabricMessage::Reply { result: Ok(body), .. } => {
+            plain::<JobAnswer>(&body);
+        }
+        _ => {}
+    }
+    true
+}
+
+fn to_worker(body: &[u8]) -> bool {
+    let Some(message) = check::<ToWorker>(body) else { return false };
+    if let ToWorker::Dispatch(dispatch) = message {
+        let offers = dispatch.offers.into_iter().flat_map(|group| group.offers);
+        offers.for_each(|offer| open(offer.payload));
+    }
+    true
+}
+
+fn from_worker(body: &[u8]) -> bool {
+    match check::<FromWorker>(body) {
+        Some(FromWorker::Join(join)) => open_solved(join.done),
+        Some(FromWorker::Report(report)) => open_solved(report.done),
+        None => return false,
+    }
+    true
+}
+
+fn open_solved(done: Vec<Done>) {
+    for done in done {
+        if let DoneResult::Solved(solution) = done.result {
+            open(solution);
+        }
+    }
+}
+
+/// A parcel that opens is what its head and body said.
+fn open(payload: ParcelRef) {
+    if let Ok(Ok(parcel)) = payload.clone().open_inline() {
+        assert_eq!(ParcelRef::inline(&parcel), payload);
+    }
+}

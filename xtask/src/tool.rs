@@ -1,0 +1,70 @@
+//! Running other programs.
+
+use anyhow::{Context, bail};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// A program about to run in the root of the workspace.
+pub(crate) struct Tool {
+    command: Command,
+    name: String,
+}
+
+pub(crate) fn tool<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[S]) -> Tool {
+    let mut command = Command::new(&program);
+    command.args(args).current_dir(root());
+    let words = args.iter().map(|a| a.as_ref().to_string_lossy().into_owned());
+    let program = Path::new(program.as_ref()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ");
+    Tool { command, name }
+}
+
+pub(crate) fn cargo(args: &[&str]) -> Tool {
+    tool(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), args)
+}
+
+impl Tool {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    #[expect(clippy::print_stderr, reason = "says what runs")]
+    fn say(&self) {
+        eprintln!("\x1b[1m==> {}\x1b[0m", self.name);
+    }
+
+    /// Runs it and fails when it fails.
+    pub(crate) fn run(mut self) -> anyhow::Result<()> {
+        self.say();
+        let status = self.command.status().with_context(|| format!("could not start {}", self.name))?;
+        if !status.success() {
+            bail!("{} failed: {status}", self.name);
+        }
+        Ok(())
+    }
+
+    /// Runs it and gives what it printed on standard output.
+    pub(crate) fn capture(mut self) -> anyhow::Result<String> {
+        self.say();
+        let output = self.command.stderr(Stdio::inherit()).output();
+        let output = output.with_context(|| format!("could not start {}", self.name))?;
+        if !output.status.success() {
+            bail!("{} failed: {}", self.name, output.status);
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// Whether a program is on the path.
+pub(crate) fn present(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
