@@ -23,7 +23,7 @@ enum What {
 }
 
 /// The release of Ray that is compared with.
-const RAY: &str = "ray==2.60.0";
+const RAY: [&str; 2] = ["ray==2.60.0", "numpy"];
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match args.what {
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
 }
 
 fn jobs(rounds: usize) -> anyhow::Result<()> {
-    let python = environment("ray", &[RAY])?;
+    let python = environment("ray", &RAY)?;
     cargo(&["build", "--release", "--package", "phalanx-cli"]).run()?;
     let phalanx = root().join("target/release/phalanx");
     let script = root().join("xtask/bench/ray_jobs.py");
@@ -47,7 +47,7 @@ fn jobs(rounds: usize) -> anyhow::Result<()> {
         ("round trip p99, µs", "rtt_p99_us", false),
         ("round trip 1 MiB p50, µs", "rtt_1mib_p50_us", false),
     ];
-    say(&format!("{:<28}{:>12}{:>12}{:>10}", "", "phalanx", RAY, "ratio"));
+    say(&format!("{:<28}{:>12}{:>12}{:>10}", "", "phalanx", RAY[0], "ratio"));
     for (name, key, higher_is_better) in rows {
         let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
         let ratio = if higher_is_better { a / b } else { b / a };

@@ -64,10 +64,10 @@ impl FabricConfig {
 /// `$PHALANX_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/phalanx`, else `<tmp>/phalanx-<uid>`.
 pub fn default_runtime_dir() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    set("PHALANX_RUNTIME_DIR").or_else(|| set("XDG_RUNTIME_DIR").map(|dir| dir.join("phalanx"))).unwrap_or_else(
-        || {
+    set("PHALANX_RUNTIME_DIR")
+        .or_else(|| set("XDG_RUNTIME_DIR").map(|dir| dir.join("phalanx")))
+        .unwrap_or_else(|| {
             let uid = rustix::process::geteuid().as_raw();
             std::env::temp_dir().join(format!("phalanx-{uid}"))
-        },
-    )
+        })
 }

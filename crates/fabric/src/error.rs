@@ -158,8 +158,9 @@ impl FetchError {
         match self {
             FetchError::Missing { .. } | FetchError::OutOfMemory { .. } => Class::Fatal,
             FetchError::Length { .. } => Class::Peer,
-            FetchError::LinkDown { .. } | FetchError::BulkLost { .. } | FetchError::NoBulk { .. } => Class::Retry,
+            FetchError::LinkDown { .. } | FetchError::BulkLost { .. } | FetchError::NoBulk { .. } => {
+                Class::Retry
+            }
         }
     }
 }
-

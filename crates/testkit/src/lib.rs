@@ -1,1 +1,12 @@
-//! testkit
+//! What black-box tests share: real processes with deadlines, network namespaces, raw peers.
+//!
+//! Nothing here waits a fixed time: every wait is for an event, under a deadline that only a
+//! failing test reaches. Processes and namespaces end with the values that stand for them.
+
+mod netns;
+mod process;
+mod sandbox;
+
+pub use netns::{Bridge, Cable, Namespace};
+pub use process::{DEADLINE, Process, eventually};
+pub use sandbox::Sandbox;

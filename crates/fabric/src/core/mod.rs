@@ -1,15 +1,18 @@
-//! Who is in the domain: a state machine without IO.
-use phalanx_wire::node::NodeStatus;
+//! Who is in the domain: a state machine without IO, clock or randomness.
+//!
+//! [`Membership`] takes what was learned, offered, heard and lost, and says whom to dial, which
+//! link to keep, what to send and whom to announce. Everything it knows of a peer comes either
+//! from a link to that peer (which always wins) or from a member that has such a link.
 
-/// One link of this node, numbered by this node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkKey(pub u64);
+mod backoff;
+mod event;
+mod gossip;
+mod links;
+mod membership;
+mod peer;
+#[cfg(test)]
+mod tests;
 
-/// What happened to somebody in the domain.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NodeEvent {
-    Appeared(NodeStatus),
-    Changed(NodeStatus),
-    /// The state is `Stopped` or `Lost`.
-    Gone(NodeStatus),
-}
+pub(crate) use event::{Command, DialEnd, Event, LinkOffer, LinkSample, Target, Words};
+pub use event::{LinkKey, NodeEvent};
+pub(crate) use membership::{Membership, Settings};

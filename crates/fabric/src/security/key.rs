@@ -218,10 +218,8 @@ fn pem(label: &str, der: &[u8]) -> String {
             text.push(if i <= triple.len() { char::from(digit) } else { '=' });
         }
     }
-    let lines: Vec<&str> = (0..text.len())
-        .step_by(64)
-        .filter_map(|start| text.get(start..text.len().min(start + 64)))
-        .collect();
+    let lines: Vec<&str> =
+        (0..text.len()).step_by(64).filter_map(|start| text.get(start..text.len().min(start + 64))).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 

@@ -8,7 +8,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+};
 use std::sync::Arc;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -41,8 +43,7 @@ impl TlsContext {
         roots.add(key.authority().clone())?;
         let roots = Arc::new(roots);
 
-        let clients =
-            WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build()?;
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build()?;
         let mine = key.issue_now(node)?;
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])?

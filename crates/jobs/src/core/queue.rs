@@ -71,11 +71,16 @@ impl Queue {
         class.levels.entry(Reverse(priority)).or_default().push_back(job);
     }
 
-    /// Puts a job that was out already before all others of its priority.
-    pub(crate) fn push_front(&mut self, class: ClassId, priority: i32, job: JobId) {
+    /// Puts a job that was out already back where its age belongs, which is near the front.
+    pub(crate) fn put_back(&mut self, class: ClassId, priority: i32, job: JobId) {
         let class = self.class_mut(class);
         class.waiting += 1;
-        class.levels.entry(Reverse(priority)).or_default().push_front(job);
+        let level = class.levels.entry(Reverse(priority)).or_default();
+        let at = level.partition_point(|other| *other < job);
+        // It may still stand there, when it was not taken from the front.
+        if level.get(at) != Some(&job) {
+            level.insert(at, job);
+        }
     }
 
     /// The waiting jobs ahead of one, over all classes.
@@ -86,7 +91,6 @@ impl Queue {
                 if *level > priority {
                     ahead += jobs.len();
                 } else if *level == priority {
-                    // Sorted but for what was put back in front, which is older anyway.
                     ahead += jobs.partition_point(|other| *other < job);
                 }
             }

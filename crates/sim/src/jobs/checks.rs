@@ -47,13 +47,17 @@ impl Link {
 impl World {
     /// Notes which leases a main node kept when a worker joined.
     pub(super) fn note_join(&mut self, id: LinkId, window: u32, held: &[Held], answers: &[MainCommand]) {
+        // Said a second time it is no news.
+        if std::mem::replace(&mut self.links[id.0].joined, true) {
+            return;
+        }
         self.links[id.0].window = window;
         for Held { lease, .. } in held {
             let refused = |c: &MainCommand| matches!(c, MainCommand::Cancel { lease: l, .. } if l == lease);
             if answers.iter().any(refused) {
                 continue;
             }
-            if let Some(other) = self.leased_anywhere(id, lease.job).filter(|l| *l != id.0) {
+            if let Some(other) = self.leased_anywhere(id, lease.job) {
                 let what = format!("{lease} is adopted from l{}, while it is leased to l{other}", id.0);
                 self.violate(what);
             }

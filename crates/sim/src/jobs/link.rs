@@ -56,6 +56,7 @@ pub(super) struct Link {
     pub(super) worker_up: bool,
     last_to_main: Time,
     last_to_worker: Time,
+    pub(super) joined: bool,
     /// What the main node was last told it may have out here.
     pub(super) window: u32,
     /// Leases the main node has out here: number, and whether it was adopted.
@@ -76,6 +77,7 @@ impl Link {
             worker_up: true,
             last_to_main: Time::ZERO,
             last_to_worker: Time::ZERO,
+            joined: false,
             window: 0,
             leased: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -152,12 +154,15 @@ impl World {
         self.queue.push(self.now + delay, Event::Connect { main, worker });
     }
 
+    fn reachable(&self, main: usize, worker: usize) -> bool {
+        let (m, w) = (&self.mains[main], &self.workers[worker]);
+        m.core.is_some() && w.core.is_some() && !w.frozen && !self.apart(main, worker)
+    }
+
     /// Makes a link when both ends can; otherwise whatever is in the way plans it again.
     pub(super) fn on_connect(&mut self, main: usize, worker: usize) {
-        let (m, w) = (&self.mains[main], &self.workers[worker]);
-        let reachable = m.core.is_some() && w.core.is_some() && !w.frozen && !self.apart(main, worker);
         let old = self.pairs[main][worker];
-        if !reachable || old.is_some_and(|l| !self.links[l.0].cut) {
+        if !self.reachable(main, worker) || old.is_some_and(|l| !self.links[l.0].cut) {
             return;
         }
         if let Some(old) = old {
@@ -167,6 +172,10 @@ impl World {
                     self.on_link_down(old, side);
                 }
             }
+        }
+        // A worker that drains may have left when it saw the old link go.
+        if !self.reachable(main, worker) {
+            return;
         }
         let link = Link::new((main, self.mains[main].life), (worker, self.workers[worker].life));
         let id = LinkId(self.links.len());
@@ -191,6 +200,8 @@ impl World {
         if !self.links[id.0].cut {
             self.links[id.0].cut = true;
             self.main_loses(id, true);
+            // The next process may have tried already and found the old link there.
+            self.plan_connect(self.links[id.0].main, self.links[id.0].worker);
         }
     }
 }

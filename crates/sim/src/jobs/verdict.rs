@@ -96,8 +96,8 @@ impl World {
             return Some(format!("ends as {outcome:?} at {at}, after its deadline {deadline}"));
         }
         // Once in each life of its main node it may take a worker down before anybody knows that
-        // it runs; from then on it runs only when that is known.
-        let most = max + record.repeated_offers + lives as u32;
+        // it runs, and once more when the main node dies too before it sees the loss.
+        let most = max + record.repeated_offers + 2 * lives as u32 - 1;
         (record.crashes > most).then(|| format!("took {} workers down, {most} were allowed", record.crashes))
     }
 

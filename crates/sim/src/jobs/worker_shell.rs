@@ -26,7 +26,10 @@ pub(super) struct WorkerNode {
     pub(super) next_blob: u64,
     /// What the offers said that each job needs.
     pub(super) needs: BTreeMap<RunKey, Needs>,
+    /// It was asked to drain.
     pub(super) draining: bool,
+    /// It has drained and leaves.
+    drained: bool,
     pub(super) frozen: bool,
     pub(super) freeze: u64,
     /// What waits for a frozen process.
@@ -165,11 +168,10 @@ impl World {
         core.on_room(self.now, &mut node.out);
         core.flush(&mut node.out);
         let commands: Vec<WorkerCommand> = node.out.drain().collect();
-        let drained = commands.contains(&WorkerCommand::Drained);
         for command in commands {
             self.carry_worker(worker, command);
         }
-        if drained {
+        if self.workers[worker].drained {
             self.leave(worker);
             return;
         }
@@ -187,7 +189,10 @@ impl World {
         match command {
             WorkerCommand::Join { main, join } => {
                 let link = &mut self.links[LinkId::from(main).0];
+                // Once drained it leaves, though its main node came back at the last moment.
+                let staying = !self.workers[worker].drained;
                 let kept = join.held.iter().map(|h| h.lease).chain(join.done.iter().map(|d| d.lease));
+                let kept = kept.filter(|_| staying);
                 link.held = kept.map(|LeaseId { job, number }| (job, number)).collect();
                 self.send_to_main(main.into(), &FromWorker::Join(join));
             }
@@ -213,7 +218,7 @@ impl World {
                     self.violate(format!("w{worker} forgets {blob} twice"));
                 }
             }
-            WorkerCommand::Drained => self.workers[worker].draining = true,
+            WorkerCommand::Drained => self.workers[worker].drained = true,
         }
     }
 

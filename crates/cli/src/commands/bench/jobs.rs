@@ -68,6 +68,8 @@ fn noop() -> JobSpec {
 }
 
 pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
+    // First, while this process has not held and given back memory for anything else.
+    let bytes_per_queued_job = memory_per_job(args.queued).await?;
     let domain = private_domain()?;
     let main = MainNode::start(FabricConfig::new(domain.clone(), "bench", NodeKind::Main), MainOptions::default())
         .await
@@ -92,7 +94,6 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
     let mut large_trips = round_trips(&main, args.round_trips.div_ceil(10), &large).await?;
     main.shutdown().await;
     drop(nodes);
-    let bytes_per_queued_job = memory_per_job(args.queued).await?;
     let micros = |d: Duration| d.as_secs_f64() * 1e6;
     output.print(&Measured {
         workers: args.workers,

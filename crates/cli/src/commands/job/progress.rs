@@ -6,13 +6,17 @@ use phalanx_fabric::{NodeKind, NodeState};
 use phalanx_jobs::MainNode;
 use phalanx_types::JobId;
 use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
+use std::time::{Duration, Instant};
+
+/// Nothing is said about waiting before nothing has moved for this long.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
 
 /// The progress of one command's jobs, on standard error.
 #[derive(Debug)]
 pub(super) struct Watcher {
     bar: ProgressBar,
     last_reason: Option<String>,
-    moved: bool,
+    moved: Instant,
 }
 
 impl Watcher {
@@ -23,18 +27,18 @@ impl Watcher {
         let target =
             if output == Output::Quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
-        Self { bar, last_reason: None, moved: false }
+        Self { bar, last_reason: None, moved: Instant::now() }
     }
 
     pub(super) fn ended(&mut self, jobs: u64) {
         self.bar.inc(jobs);
-        self.moved = true;
+        self.moved = Instant::now();
     }
 
     /// Shows who works, or why nobody does.
     pub(super) async fn look(&mut self, main: &MainNode) {
-        let moved = std::mem::take(&mut self.moved);
-        let reason = if moved { None } else { first_wait(main).await };
+        let stuck = self.moved.elapsed() >= STUCK_AFTER;
+        let reason = if stuck { first_wait(main).await } else { None };
         match &reason {
             Some(reason) => self.bar.set_message(format!("waiting: {reason}")),
             None => self.bar.set_message(working(main)),

@@ -72,7 +72,7 @@ impl MainCore {
         ready: &mut Ready,
         out: &mut Outbox<MainCommand>,
     ) {
-        let Some(number) = self.jobs.get(job).map(|j| j.leases + 1) else { return };
+        let Some(number) = self.jobs.get(job).map(|j| j.leases.saturating_add(1)) else { return };
         let before = self.workers.get(&worker).map_or(0, super::workers::Worker::load);
         self.queue.class_mut(class).pop();
         let lease = LeaseId { job, number };

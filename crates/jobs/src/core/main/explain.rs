@@ -27,7 +27,8 @@ impl MainCore {
             };
         }
         if !able().any(|w| w.can_run(kind, needs)) {
-            let widest = able().max_by_key(|w| (w.capacity.cores, &w.node)).unwrap_or(roomiest);
+            let roomy = able().filter(|w| needs.memory <= w.capacity.memory);
+            let widest = roomy.max_by_key(|w| (w.capacity.cores, &w.node)).unwrap_or(roomiest);
             return WaitReason::NeedsCores {
                 needed: needs.cores,
                 largest: widest.capacity.cores,

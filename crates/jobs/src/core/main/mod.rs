@@ -1,7 +1,7 @@
 //! The jobs of one main node: who waits, who holds a lease, how each ended.
 //!
 //! A job waits, is leased to one worker at a time, and ends once. Losing a worker puts its leases
-//! back in front of the queue. A late solution is as good as an early one: the first wins,
+//! back into the queue, by their age. A late solution is as good as an early one: the first wins,
 //! whichever lease it came from, and every other one is acknowledged and forgotten.
 
 mod dispatch;
@@ -243,14 +243,14 @@ impl MainCore {
         }
     }
 
-    /// Puts a leased job back in front of its queue.
+    /// Puts a leased job back into its queue, where its age belongs.
     fn requeue(&mut self, job: JobId) {
         let Some(j) = self.jobs.get_mut(job) else { return };
         let State::Leased { worker, .. } = j.state else { return };
         j.state = State::Waiting;
         let (class, priority) = (j.class, j.priority);
         self.detach(worker, job, class);
-        self.queue.push_front(class, priority, job);
+        self.queue.put_back(class, priority, job);
     }
 
     /// Panics when the books do not balance; for tests and the simulator.

@@ -30,8 +30,8 @@ impl MainCore {
         for done in report.done {
             self.on_done(now, worker, done, out);
         }
-        for lease in report.handed_back.into_iter().rev() {
-            if self.is_current(worker, lease) {
+        for lease in report.handed_back {
+            if self.is_current(worker, lease) && !self.is_taking(lease.job) {
                 if planted(Bug::KeepsHandedBack) {
                     continue;
                 }
@@ -44,6 +44,10 @@ impl MainCore {
         self.jobs.get(lease.job).is_some_and(|j| {
             j.leases == lease.number && matches!(j.state, State::Leased { worker: w, .. } if w == worker)
         })
+    }
+
+    fn is_taking(&self, job: JobId) -> bool {
+        self.jobs.get(job).is_some_and(|j| matches!(j.state, State::Leased { phase: Phase::Taking, .. }))
     }
 
     /// A careful job could start: from here on it counts as running, before it really does.
@@ -118,7 +122,7 @@ impl MainCore {
     fn cancel_elsewhere(&self, worker: WorkerKey, lease: LeaseId, out: &mut Outbox<MainCommand>) {
         if let Some(j) = self.jobs.get(lease.job)
             && let State::Leased { worker: other, .. } = j.state
-            && other != worker
+            && (other, j.leases) != (worker, lease.number)
         {
             out.push(MainCommand::Cancel {
                 worker: other,

@@ -131,8 +131,7 @@ impl MainCore {
     pub fn on_worker_lost(&mut self, worker: WorkerKey, goodbye: bool, out: &mut Outbox<MainCommand>) {
         let Some(w) = self.workers.get(&worker) else { return };
         let node = w.node.clone();
-        // Highest id first: each goes to the very front, so the lowest ends up first.
-        let leases: Vec<JobId> = w.leases.iter().rev().copied().collect();
+        let leases: Vec<JobId> = w.leases.iter().copied().collect();
         for job in leases {
             let Some(j) = self.jobs.get_mut(job) else { continue };
             let State::Leased { phase, .. } = j.state else { continue };

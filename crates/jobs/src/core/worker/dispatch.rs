@@ -68,6 +68,11 @@ impl WorkerCore {
             if known.number >= lease.number {
                 return false;
             }
+            if matches!(known.state, LeaseState::Done(_)) {
+                // The result is on its way to the main node.
+                session.hand_back(lease);
+                return false;
+            }
             let older = LeaseId { job: lease.job, number: known.number };
             self.on_cancel(id, older, out);
         }
@@ -110,8 +115,13 @@ impl WorkerCore {
         }
     }
 
-    pub(super) fn on_cancel(&mut self, id: SessionId, lease: LeaseId, out: &mut Outbox<WorkerCommand>) {
+    /// Ends a lease. A result is kept: it crossed the cancellation on the way, and the main node
+    /// may be fetching it; it says when it no longer needs it.
+    fn on_cancel(&mut self, id: SessionId, lease: LeaseId, out: &mut Outbox<WorkerCommand>) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        if matches!(session.lease_mut(lease), Some(Lease { state: LeaseState::Done(_), .. })) {
+            return;
+        }
         let Some(removed) = session.remove(lease) else { return };
         let key = RunKey { session: id, lease };
         match removed.state {
@@ -119,8 +129,7 @@ impl WorkerCore {
             LeaseState::Asking { .. } => {
                 self.asking.remove(&key);
             }
-            LeaseState::Done(done) => forget(done, out),
-            LeaseState::Fetching | LeaseState::Ready { .. } => {}
+            LeaseState::Fetching | LeaseState::Ready { .. } | LeaseState::Done(_) => {}
         }
     }
 

@@ -1,0 +1,138 @@
+use phalanx_types::{Incarnation, NodeId, Time};
+use phalanx_wire::handshake::Refusal;
+use phalanx_wire::node::{LostReason, NodeKind, NodeStatus, PeerAddr};
+use smol_str::SmolStr;
+use std::fmt;
+use std::time::Duration;
+
+/// One link of this node, numbered by this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkKey(pub u64);
+
+impl fmt::Display for LinkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "l{}", self.0)
+    }
+}
+
+/// What happened to somebody in the domain.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeEvent {
+    Appeared(NodeStatus),
+    Changed(NodeStatus),
+    /// The state is `Stopped` or `Lost`.
+    Gone(NodeStatus),
+}
+
+impl NodeEvent {
+    pub fn status(&self) -> &NodeStatus {
+        match self {
+            NodeEvent::Appeared(status) | NodeEvent::Changed(status) | NodeEvent::Gone(status) => status,
+        }
+    }
+}
+
+/// What a dial is meant to reach.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Target {
+    Peer(NodeId),
+    /// Whoever listens at this `host:port`.
+    Seed(SmolStr),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Peer(node) => write!(f, "{node}"),
+            Target::Seed(seed) => write!(f, "{seed}"),
+        }
+    }
+}
+
+/// How a dial ended that led to no link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DialEnd {
+    Failed,
+    /// The address is this node's own.
+    Myself,
+    /// Whoever is there has a better link to this node already.
+    Duplicate,
+}
+
+/// A connection whose other end has proved who it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LinkOffer {
+    pub(crate) link: LinkKey,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) kind: NodeKind,
+    pub(crate) addresses: Vec<PeerAddr>,
+    pub(crate) heartbeat: Duration,
+    /// What this node dialed to get it; `None` when the other side dialed.
+    pub(crate) dialed: Option<Target>,
+    /// When the present link to the same node was last heard from.
+    pub(crate) present_heard: Option<Time>,
+}
+
+/// When something was last heard from a link and sent to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkSample {
+    pub(crate) link: LinkKey,
+    pub(crate) heard: Time,
+    pub(crate) sent: Time,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    Seeded(SmolStr),
+    RelayAdded(SmolStr),
+    Learned { node: NodeId, address: PeerAddr },
+    RelayPresent { relay: SmolStr, nodes: Vec<NodeId> },
+    RelayFailed { relay: SmolStr },
+    LinkOffered(LinkOffer),
+    LinkDown { link: LinkKey, reason: LostReason, goodbye: bool },
+    DialFailed { target: Target, why: DialEnd },
+    StatusHeard { link: LinkKey, status: NodeStatus },
+    KnownHeard { link: LinkKey, known: Vec<NodeStatus> },
+    OwnStatus(NodeStatus),
+    Ticked(Vec<LinkSample>),
+    Stopping,
+}
+
+/// What to put into a control frame.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Words {
+    Heartbeat,
+    Goodbye,
+    Status(NodeStatus),
+    Known(Vec<NodeStatus>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    Dial {
+        target: Target,
+        addresses: Vec<PeerAddr>,
+    },
+    CancelDial {
+        target: Target,
+    },
+    Accept {
+        link: LinkKey,
+    },
+    Refuse {
+        link: LinkKey,
+        refusal: Refusal,
+    },
+    Close {
+        link: LinkKey,
+        reason: LostReason,
+    },
+    Send {
+        link: LinkKey,
+        words: Words,
+    },
+    Announce(NodeEvent),
+    /// The node was not heard of for so long that nothing is kept of it.
+    Forget(NodeId),
+}

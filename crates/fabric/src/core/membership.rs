@@ -1,0 +1,271 @@
+use super::backoff::Backoff;
+use super::links::LinkEntry;
+use super::peer::PeerEntry;
+use super::{Command, DialEnd, Event, LinkKey, NodeEvent, Target};
+use phalanx_types::{Incarnation, NodeId, Outbox, Time};
+use phalanx_wire::node::{LostReason, NodeState, NodeStatus, PeerAddr};
+use smol_str::SmolStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A node without a link is forgotten after this long without news.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// Changes of the own status go out at most this often, apart from changes of state.
+const STATUS_PACE: Duration = Duration::from_millis(50);
+/// How long the node with the larger id waits when both learn of each other at the same moment.
+const YIELD: Duration = Duration::from_millis(30);
+/// More nodes than this are not remembered, so that no member can fill another's memory.
+const MAX_PEERS: usize = 10_000;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) me: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) heartbeat: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct SeedEntry {
+    /// Whom the last dial led to.
+    pub(super) peer: Option<NodeId>,
+    /// Whoever is there is linked to this node, by a link that was dialed from there.
+    pub(super) linked_otherwise: bool,
+    pub(super) dialing: bool,
+    pub(super) tried: bool,
+    pub(super) backoff: Backoff,
+}
+
+/// The membership of one node.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(super) settings: Settings,
+    pub(super) own: NodeStatus,
+    pub(super) own_sent: Option<Time>,
+    pub(super) own_changed: bool,
+    pub(super) peers: BTreeMap<NodeId, PeerEntry>,
+    pub(super) links: BTreeMap<LinkKey, LinkEntry>,
+    pub(super) seeds: BTreeMap<SmolStr, SeedEntry>,
+    /// Relays, and whether each has answered or failed once.
+    pub(super) relays: BTreeMap<SmolStr, bool>,
+    /// Silence before this moment is not held against anybody: this node itself was asleep.
+    pub(super) silence_from: Time,
+    pub(super) last_tick: Time,
+    pub(super) stopping: bool,
+}
+
+impl Membership {
+    pub(crate) fn new(settings: Settings, own: NodeStatus) -> Self {
+        Self {
+            settings,
+            own,
+            own_sent: None,
+            own_changed: false,
+            peers: BTreeMap::new(),
+            links: BTreeMap::new(),
+            seeds: BTreeMap::new(),
+            relays: BTreeMap::new(),
+            silence_from: Time::ZERO,
+            last_tick: Time::ZERO,
+            stopping: false,
+        }
+    }
+
+    pub(crate) fn on(&mut self, now: Time, event: Event, out: &mut Outbox<Command>) {
+        match event {
+            Event::Seeded(seed) => self.on_seeded(now, seed),
+            Event::RelayAdded(relay) => {
+                self.relays.entry(relay).or_insert(false);
+            }
+            Event::Learned { node, address } => self.on_learned(now, node, address),
+            Event::RelayPresent { relay, nodes } => {
+                self.on_relay_present(now, relay, &nodes.into_iter().collect());
+            }
+            Event::RelayFailed { relay } => {
+                self.relays.insert(relay, true);
+            }
+            Event::LinkOffered(offer) => self.on_offer(now, offer, out),
+            Event::LinkDown { link, reason, goodbye } => self.on_link_down(now, link, reason, goodbye, out),
+            Event::DialFailed { target, why } => self.on_dial_failed(now, target, why),
+            Event::StatusHeard { link, status } => self.on_status(now, link, status, out),
+            Event::KnownHeard { link, known } => self.on_known(now, link, known, out),
+            Event::OwnStatus(status) => self.on_own_status(now, status, out),
+            Event::Ticked(samples) => self.on_tick(now, &samples, out),
+            Event::Stopping => self.on_stopping(out),
+        }
+        self.flush_own_status(now, out);
+        self.dial_due(now, out);
+    }
+
+    /// When to send [`Event::Ticked`] next.
+    pub(crate) fn next_wake(&self) -> Time {
+        if self.stopping {
+            return Time::NEVER;
+        }
+        let peers = self.peers.values().map(|p| {
+            let forget = if p.link.is_some() { Time::NEVER } else { p.last_news + FORGET_AFTER };
+            if p.wants_dial() { p.backoff.due().min(forget) } else { forget }
+        });
+        let seeds = self.seeds.values().filter(|s| self.seed_wants_dial(s)).map(|s| s.backoff.due());
+        let flush = self.own_sent.filter(|_| self.own_changed).map(|at| at + STATUS_PACE);
+        let soonest = peers.chain(seeds).chain(flush).min().unwrap_or(Time::NEVER);
+        soonest.min(self.next_heartbeat_check())
+    }
+
+    /// Whether every address known so far has led to a link whose table arrived, or failed once.
+    pub(crate) fn is_settled(&self) -> bool {
+        let introduced = |link: LinkKey| self.links.get(&link).is_none_or(|l| l.known_arrived);
+        self.relays.values().all(|answered| *answered)
+            && self.seeds.values().all(|s| s.tried || s.peer.is_some())
+            && self.peers.values().all(|p| match p.link {
+                Some(link) => introduced(link),
+                None => p.tried || !p.wants_dial() && !p.dialing || p.status.is_some() && !p.is_live(),
+            })
+    }
+
+    fn on_seeded(&mut self, now: Time, seed: SmolStr) {
+        let owner = self.peers.iter().find(|(_, p)| p.found.iter().any(|a| is_seed(a, &seed)));
+        let entry = SeedEntry {
+            peer: owner.map(|(id, _)| id.clone()),
+            linked_otherwise: false,
+            dialing: false,
+            tried: false,
+            backoff: Backoff::due_at(now),
+        };
+        self.seeds.entry(seed).or_insert(entry);
+    }
+
+    fn on_learned(&mut self, now: Time, node: NodeId, address: PeerAddr) {
+        if node == self.settings.me {
+            return;
+        }
+        for (seed, entry) in &mut self.seeds {
+            if entry.peer.is_none() && !entry.dialing && is_seed(&address, seed) {
+                entry.peer = Some(node.clone());
+            }
+        }
+        let Some(peer) = self.entry(now, &node, now) else { return };
+        if peer.add_found(address) && peer.link.is_none() && !peer.dialing {
+            peer.backoff = Backoff::due_at(now);
+            peer.last_news = now;
+        }
+    }
+
+    fn on_relay_present(&mut self, now: Time, relay: SmolStr, nodes: &BTreeSet<NodeId>) {
+        self.relays.insert(relay.clone(), true);
+        let address = PeerAddr::Relay(relay);
+        for (id, peer) in &mut self.peers {
+            if !nodes.contains(id) {
+                peer.found.remove(&address);
+            }
+        }
+        for node in nodes {
+            if *node == self.settings.me {
+                continue;
+            }
+            let first_dial = self.first_dial(now, node);
+            let Some(peer) = self.entry(now, node, first_dial) else { continue };
+            peer.add_found(address.clone());
+            if peer.link.is_none() && !peer.dialing {
+                peer.backoff = Backoff::due_at(first_dial);
+            }
+        }
+    }
+
+    fn on_dial_failed(&mut self, now: Time, target: Target, why: DialEnd) {
+        match target {
+            Target::Peer(node) => {
+                let Some(peer) = self.peers.get_mut(&node) else { return };
+                peer.dialing = false;
+                peer.tried = true;
+                peer.backoff.failed(now);
+                // The address was taken over by this very process; nobody else is there.
+                if why == DialEnd::Myself && peer.status.is_none() && peer.link.is_none() {
+                    self.peers.remove(&node);
+                }
+            }
+            Target::Seed(seed) if why == DialEnd::Myself => {
+                self.seeds.remove(&seed);
+            }
+            Target::Seed(seed) => {
+                let Some(entry) = self.seeds.get_mut(&seed) else { return };
+                entry.dialing = false;
+                entry.tried = true;
+                entry.linked_otherwise = why == DialEnd::Duplicate;
+                entry.backoff.failed(now);
+            }
+        }
+    }
+
+    fn seed_wants_dial(&self, seed: &SeedEntry) -> bool {
+        let reached = seed.peer.as_ref().and_then(|id| self.peers.get(id));
+        !seed.dialing && !seed.linked_otherwise && !reached.is_some_and(|p| p.link.is_some() || p.dialing)
+    }
+
+    fn dial_due(&mut self, now: Time, out: &mut Outbox<Command>) {
+        if self.stopping {
+            return;
+        }
+        for (id, peer) in &mut self.peers {
+            if peer.wants_dial() && peer.backoff.due() <= now {
+                peer.dialing = true;
+                out.push(Command::Dial { target: Target::Peer(id.clone()), addresses: peer.addresses() });
+            }
+        }
+        let due = self.seeds.iter().filter(|(_, s)| s.backoff.due() <= now && self.seed_wants_dial(s));
+        let due: Vec<SmolStr> = due.map(|(seed, _)| seed.clone()).collect();
+        for seed in due {
+            if let Some(entry) = self.seeds.get_mut(&seed) {
+                entry.dialing = true;
+            }
+            out.push(Command::Dial { target: Target::Seed(seed), addresses: Vec::new() });
+        }
+    }
+
+    pub(super) fn forget_old(&mut self, now: Time, out: &mut Outbox<Command>) {
+        let old = self.peers.iter().filter(|(_, p)| p.is_forgotten(now, FORGET_AFTER));
+        let old: Vec<(NodeId, bool)> = old.map(|(id, p)| (id.clone(), self.is_vouched_for(p))).collect();
+        for (id, vouched_for) in old {
+            if vouched_for && let Some(peer) = self.peers.get_mut(&id) {
+                peer.last_news = now;
+                continue;
+            }
+            let Some(peer) = self.peers.remove(&id) else { continue };
+            if let Some(mut status) = peer.status.filter(|s| s.state.is_live()) {
+                status.state = NodeState::Lost(LostReason::LinkBroken { detail: "never reached".into() });
+                out.push(Command::Announce(NodeEvent::Gone(status)));
+            }
+            out.push(Command::Forget(id));
+        }
+    }
+
+    /// Whether a member that is linked to this node says that the peer lives.
+    fn is_vouched_for(&self, peer: &PeerEntry) -> bool {
+        let voucher = peer.told_by.as_ref().and_then(|id| self.peers.get(id));
+        peer.is_live() && voucher.is_some_and(|v| v.link.is_some())
+    }
+
+    /// The entry of a node, made when there is room for another one.
+    pub(super) fn entry(&mut self, now: Time, node: &NodeId, first_dial: Time) -> Option<&mut PeerEntry> {
+        let full = self.peers.len() >= MAX_PEERS;
+        if full && !self.peers.contains_key(node) {
+            return None;
+        }
+        Some(self.peers.entry(node.clone()).or_insert_with(|| PeerEntry::new(now, first_dial)))
+    }
+
+    /// When to dial a node that learns of this one at the same moment.
+    pub(super) fn first_dial(&self, now: Time, node: &NodeId) -> Time {
+        if self.settings.me < *node { now } else { now + YIELD }
+    }
+
+    pub(super) fn flush_own_status(&mut self, now: Time, out: &mut Outbox<Command>) {
+        let due = self.own_sent.is_none_or(|at| now.since(at) >= STATUS_PACE);
+        if self.own_changed && due {
+            self.broadcast_own_status(now, out);
+        }
+    }
+}
+
+fn is_seed(address: &PeerAddr, seed: &str) -> bool {
+    matches!(address, PeerAddr::Tcp(addr) if addr.to_string() == seed)
+}

@@ -1,0 +1,121 @@
+//! The listening side: who may come in, and as what.
+
+use super::bulk;
+use super::dial::propose;
+use super::handshake::{self, Greeting, HANDSHAKE_TIMEOUT, Met};
+use super::inner::Inner;
+use super::link::{Link, Other};
+use super::link_io;
+use super::refusal::ConnError;
+use crate::core::{LinkKey, LinkOffer};
+use crate::security::random;
+use phalanx_wire::frame::FrameKind;
+use phalanx_wire::handshake::{Channel, Hello, HelloReply, Proof, Refusal, Welcome};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// Connections that have not finished their handshake.
+const MAX_UNFINISHED: usize = 64;
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
+
+pub(crate) async fn run(inner: Arc<Inner>, listener: TcpListener) {
+    let unfinished = Arc::new(Semaphore::new(MAX_UNFINISHED));
+    loop {
+        let (tcp, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, mostly; the connection stays in the queue meanwhile.
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                continue;
+            }
+        };
+        let Ok(permit) = unfinished.clone().try_acquire_owned() else {
+            inner.refused(&from, &ConnError::RefusedHere(Refusal::Busy));
+            continue;
+        };
+        let shared = inner.clone();
+        inner.spawn(Box::pin(async move {
+            receive(&shared, tcp, &from).await;
+            drop(permit);
+        }));
+    }
+}
+
+/// Shakes hands with whoever dialed, directly or through a relay.
+pub(crate) async fn receive(inner: &Arc<Inner>, tcp: TcpStream, from: &(dyn Display + Send + Sync)) {
+    let handshake = async {
+        let met = handshake::receive(inner, tcp).await?;
+        admit(inner, met).await
+    };
+    let result = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
+    if let Err(error) = result.unwrap_or(Err(ConnError::Timeout)) {
+        inner.refused(from, &error);
+    }
+}
+
+async fn admit(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), ConnError> {
+    match met.words.hello.channel {
+        Channel::Control => admit_control(inner, met).await,
+        Channel::Bulk { link } => admit_bulk(inner, met, link).await,
+    }
+}
+
+fn welcome(inner: &Inner, link: u64, proof: Proof) -> HelloReply {
+    HelloReply::Welcome(Welcome {
+        node: inner.id.clone(),
+        incarnation: inner.incarnation,
+        kind: inner.kind,
+        addresses: inner.addresses.clone(),
+        heartbeat_ms: inner.heartbeat_ms(),
+        link,
+        proof,
+    })
+}
+
+async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), ConnError> {
+    let Met { stream, buffer, words: Greeting { hello, proof } } = met;
+    let Hello { node, incarnation, kind, addresses, heartbeat_ms, .. } = hello;
+    let number = random().map_or_else(|| inner.next_number(), u64::from_le_bytes);
+    let key = LinkKey(inner.next_number());
+    let other = Other { number, node: node.clone(), incarnation, kind };
+    let link = Arc::new(Link::new(key, other, None, inner.origin));
+    // Queued before the core may queue anything: it must be the first frame.
+    if let Err(error) = link.send(FrameKind::Handshake, &welcome(inner, number, proof)) {
+        return Err(ConnError::Io(std::io::Error::other(error)));
+    }
+    let heartbeat = Duration::from_millis(u64::from(heartbeat_ms));
+    let offer = LinkOffer {
+        link: key,
+        node,
+        incarnation,
+        kind,
+        addresses,
+        heartbeat,
+        dialed: None,
+        present_heard: None,
+    };
+    match propose(inner, offer, link.clone()).await {
+        Ok(()) => {
+            link_io::run(inner, link, stream, buffer);
+            Ok(())
+        }
+        Err(refusal) => Err(handshake::refuse(stream, refusal).await),
+    }
+}
+
+async fn admit_bulk(inner: &Arc<Inner>, met: Met<Greeting>, number: u64) -> Result<(), ConnError> {
+    let Met { mut stream, buffer, words: Greeting { hello, proof } } = met;
+    let link = inner.links.to_node(&hello.node);
+    let link = link.filter(|l| l.number == number && l.incarnation == hello.incarnation && l.route.is_none());
+    let Some(link) = link else {
+        return Err(handshake::refuse(stream, Refusal::UnknownLink { link: number }).await);
+    };
+    let reply = welcome(inner, number, proof);
+    handshake::write_message(&mut stream, FrameKind::Handshake, &reply).await?;
+    bulk::attach(inner, &link, stream, buffer);
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Access files: how the nodes of one user on one host find each other without any network.
+//!
+//! ```text
+//! <runtime>/<domain>/token            32 random bytes; who can read them is the same user
+//! <runtime>/<domain>/<node id>.json   where that node listens
+//! ```
+
+use crate::error::StartError;
+use crate::security::random;
+use phalanx_types::{DomainName, Incarnation, NodeId};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// An access file is short; whatever is longer is not one.
+const MAX_FILE: u64 = 16 << 10;
+const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Access {
+    pub(crate) id: NodeId,
+    pub(crate) address: SocketAddr,
+    pub(crate) pid: u32,
+    pub(crate) incarnation: Incarnation,
+}
+
+/// The access files of one domain.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessDir(PathBuf);
+
+impl AccessDir {
+    /// Makes the directory if need be and checks that it belongs to this user.
+    pub(crate) fn open(runtime: &Path, domain: &DomainName) -> Result<Self, StartError> {
+        own_directory(runtime)?;
+        let dir = runtime.join(domain.as_str());
+        own_directory(&dir)?;
+        Ok(Self(dir))
+    }
+
+    /// Reads the token of a domain without a key; the first node makes it.
+    pub(crate) fn token(&self) -> Result<Vec<u8>, StartError> {
+        let path = self.0.join("token");
+        let failed = |source| StartError::Directory { path: path.clone(), source };
+        if !path.exists() {
+            let bytes: [u8; 32] = random().ok_or(StartError::Random)?;
+            let temporary = self.write_temporary(&bytes).map_err(failed)?;
+            // A link appears whole or not at all, and never replaces another node's token.
+            let linked = fs::hard_link(&temporary, &path);
+            fs::remove_file(&temporary).map_err(failed)?;
+            match linked {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        fs::read(&path).map_err(failed)
+    }
+
+    pub(crate) fn write(&self, access: &Access) -> Result<(), StartError> {
+        let path = self.file(&access.id);
+        let failed = |source| StartError::Directory { path: path.clone(), source };
+        let text = serde_json::to_vec(access).map_err(|e| failed(e.into()))?;
+        let temporary = self.write_temporary(&text).map_err(failed)?;
+        fs::rename(&temporary, &path).map_err(failed)
+    }
+
+    pub(crate) fn remove(&self, id: &NodeId) {
+        let path = self.file(id);
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::debug!(%error, path = %path.display(), "could not remove the access file");
+        }
+    }
+
+    /// Everyone else with an access file; files of dead processes are removed.
+    pub(crate) async fn others(&self, me: &NodeId) -> Vec<Access> {
+        let mut others = Vec::new();
+        for access in self.read_all().into_iter().filter(|a| a.id != *me) {
+            if is_running(access.pid) || answers(access.address).await {
+                others.push(access);
+            } else {
+                tracing::debug!(node = %access.id, "its process is gone; removing its access file");
+                self.remove(&access.id);
+            }
+        }
+        others
+    }
+
+    fn read_all(&self) -> Vec<Access> {
+        let Ok(entries) = fs::read_dir(&self.0) else { return Vec::new() };
+        let mut all = Vec::new();
+        for path in entries.filter_map(|e| Some(e.ok()?.path())) {
+            if path.extension().is_some_and(|e| e == "json")
+                && fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() <= MAX_FILE)
+                && let Ok(text) = fs::read(&path)
+            {
+                match serde_json::from_slice::<Access>(&text) {
+                    Ok(access) if self.file(&access.id) == path => all.push(access),
+                    _ => tracing::warn!(path = %path.display(), "not an access file"),
+                }
+            }
+        }
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    fn file(&self, id: &NodeId) -> PathBuf {
+        self.0.join(format!("{id}.json"))
+    }
+
+    fn write_temporary(&self, bytes: &[u8]) -> io::Result<PathBuf> {
+        let suffix = random::<8>().ok_or_else(|| io::Error::other("no random numbers"))?;
+        let path = self.0.join(format!(".{}", crate::security::hex(&suffix)));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(bytes)?;
+        Ok(path)
+    }
+}
+
+fn own_directory(path: &Path) -> Result<(), StartError> {
+    let failed = |source| StartError::Directory { path: path.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    // Followed or not: a link that another user placed would lead to a directory of theirs.
+    let (link, target) = (fs::symlink_metadata(path).map_err(failed)?, fs::metadata(path).map_err(failed)?);
+    let me = rustix::process::geteuid().as_raw();
+    if link.uid() != me || target.uid() != me {
+        return Err(StartError::ForeignDirectory { path: path.to_owned() });
+    }
+    if target.mode() & 0o022 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn is_running(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+async fn answers(address: SocketAddr) -> bool {
+    let connected = tokio::time::timeout(PROBE_TIMEOUT, TcpStream::connect(address)).await;
+    !matches!(connected, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_node_reads_the_token_the_first_one_made() {
+        let runtime = tempfile::tempdir().unwrap();
+        let open = || AccessDir::open(runtime.path(), &DomainName::new("lab").unwrap()).unwrap();
+        let tokens: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| open().token().unwrap())).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(tokens[0].len(), 32);
+        assert!(tokens.iter().all(|t| *t == tokens[0]));
+        let mode = fs::metadata(runtime.path().join("lab/token")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn files_of_dead_processes_are_removed_and_nonsense_is_ignored() {
+        let runtime = tempfile::tempdir().unwrap();
+        let dir = AccessDir::open(runtime.path(), &DomainName::new("lab").unwrap()).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let access = |id: &str, pid| Access {
+            id: NodeId::new(id).unwrap(),
+            address: listener.local_addr().unwrap(),
+            pid,
+            incarnation: Incarnation(1),
+        };
+        let alive = access("a-0001", std::process::id());
+        dir.write(&alive).unwrap();
+        let reachable = access("b-0002", i32::MAX as u32);
+        dir.write(&reachable).unwrap();
+        fs::write(runtime.path().join("lab/c-0003.json"), "{").unwrap();
+        fs::write(runtime.path().join("lab/d-0004.json"), serde_json::to_vec(&alive).unwrap()).unwrap();
+        let me = NodeId::new("me-0000").unwrap();
+        assert_eq!(dir.others(&me).await, [alive.clone(), reachable.clone()]);
+        drop(listener);
+        assert_eq!(dir.others(&me).await, [alive]);
+        assert!(!runtime.path().join("lab/b-0002.json").exists());
+    }
+}

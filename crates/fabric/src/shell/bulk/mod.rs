@@ -1,0 +1,162 @@
+//! Transfers of blobs beside a control link.
+//!
+//! ```text
+//! asker                               holder
+//!   | -- Get{transfer, blob} ----------> |
+//!   | <-- Begin{transfer, len} --------- |   or Missing
+//!   | <-- chunk frames, interleaved ---- |
+//! ```
+//! The side that dialed the control link opens the bulk connection when it is first needed; the
+//! other side asks it to with `OpenBulk`. A broken connection is opened again and the transfers
+//! start over, three times at most, as long as the control link lives.
+
+mod blobs;
+mod connection;
+mod pool;
+mod read;
+mod write;
+
+pub(crate) use blobs::BlobStore;
+pub(crate) use connection::{attach, open};
+pub(crate) use pool::BufferPool;
+
+use super::inner::Inner;
+use super::link::Link;
+use super::lock;
+use crate::error::FetchError;
+use blobs::Serving;
+use bytes::Bytes;
+use phalanx_types::NodeId;
+use phalanx_wire::bulk::{BlobId, BulkMessage};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot, watch};
+
+/// How often a transfer is started over after its connection broke.
+const MAX_RESTARTS: u32 = 3;
+/// How long a fetch waits for a bulk connection.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A blob that somebody here waits for.
+#[derive(Debug)]
+struct Get {
+    blob: BlobId,
+    len: u64,
+    restarts: u32,
+    done: oneshot::Sender<Result<Bytes, FetchError>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of the connection in use.
+    connected: Option<u64>,
+    opening: bool,
+    closed: bool,
+    gets: BTreeMap<u64, Get>,
+    orders: VecDeque<BulkMessage>,
+    serving: VecDeque<Serving>,
+}
+
+/// The bulk side of one link; it outlives the connections it uses.
+#[derive(Debug)]
+pub(crate) struct Bulk {
+    state: Mutex<State>,
+    wake: Notify,
+    /// The number of the newest connection; an older one ends when it changes.
+    newest: watch::Sender<u64>,
+}
+
+impl Default for Bulk {
+    fn default() -> Self {
+        Self { state: Mutex::default(), wake: Notify::new(), newest: watch::Sender::new(0) }
+    }
+}
+
+impl Bulk {
+    /// Ends everything when the control link is down.
+    pub(crate) fn close(&self, node: &NodeId) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.connected = None;
+        state.serving.clear();
+        for get in std::mem::take(&mut state.gets).into_values() {
+            let blob = get.blob;
+            settle(get, Err(FetchError::LinkDown { node: node.clone(), blob }));
+        }
+        drop(state);
+        self.newest.send_modify(|n| *n += 1);
+    }
+
+    fn finish(&self, transfer: u64, result: Result<Bytes, FetchError>) {
+        let get = lock(&self.state).gets.remove(&transfer);
+        if let Some(get) = get {
+            settle(get, result);
+        }
+    }
+
+    fn order(&self, message: BulkMessage) {
+        lock(&self.state).orders.push_back(message);
+        self.wake.notify_one();
+    }
+}
+
+fn settle(get: Get, result: Result<Bytes, FetchError>) {
+    if get.done.send(result).is_err() {
+        tracing::debug!(blob = %get.blob, "nobody waits for this blob any more");
+    }
+}
+
+/// Takes back a fetch whose caller went away.
+struct Withdraw<'a>(&'a Bulk, u64);
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        let removed = lock(&self.0.state).gets.remove(&self.1);
+        if removed.is_some() {
+            self.0.order(BulkMessage::Cancel { transfer: self.1 });
+        }
+    }
+}
+
+pub(crate) async fn fetch(
+    inner: &Arc<Inner>,
+    link: &Arc<Link>,
+    blob: BlobId,
+    len: u64,
+) -> Result<Bytes, FetchError> {
+    let node = link.node.clone();
+    let transfer = inner.next_number();
+    let (done, mut result) = oneshot::channel();
+    let connected = {
+        let mut state = lock(&link.bulk.state);
+        if state.closed {
+            return Err(FetchError::LinkDown { node, blob });
+        }
+        state.gets.insert(transfer, Get { blob, len, restarts: 0, done });
+        let connected = state.connected.is_some();
+        if connected {
+            state.orders.push_back(BulkMessage::Get { transfer, blob });
+        }
+        connected
+    };
+    let _withdraw = Withdraw(&link.bulk, transfer);
+    if connected {
+        link.bulk.wake.notify_one();
+    } else {
+        open(inner, link);
+    }
+    loop {
+        match tokio::time::timeout(OPEN_TIMEOUT, &mut result).await {
+            Ok(Ok(result)) => return result,
+            Ok(Err(_)) => return Err(FetchError::LinkDown { node, blob }),
+            Err(_) => {
+                let mut state = lock(&link.bulk.state);
+                if state.connected.is_none() {
+                    state.opening = false;
+                    return Err(FetchError::NoBulk { node, within: OPEN_TIMEOUT });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Reading blobs straight into the buffers they end up in.
+
+use super::super::inner::Inner;
+use super::super::link::Link;
+use super::super::lock;
+use super::super::refusal::ConnError;
+use super::super::stream::ReadHalf;
+use crate::error::FetchError;
+use bytes::{BufMut, BytesMut};
+use phalanx_wire::bulk::BulkMessage;
+use phalanx_wire::codec;
+use phalanx_wire::frame::{FrameError, FrameKind, HEADER_LEN};
+use phalanx_wire::handshake::Refusal;
+use std::collections::BTreeMap;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Memory reserved beyond what has arrived, whatever length was announced.
+const AHEAD: u64 = 64 << 20;
+/// Transfers of one peer that are served at the same time.
+const MAX_SERVING: usize = 1 << 16;
+/// Answers that a peer may leave unread.
+const MAX_ORDERS: usize = 1 << 17;
+
+/// A blob on its way in.
+struct Arriving {
+    buffer: Vec<u8>,
+    len: u64,
+}
+
+struct Receiver<'a, R> {
+    inner: &'a Inner,
+    link: &'a Link,
+    stream: R,
+    arriving: BTreeMap<u64, Arriving>,
+}
+
+pub(super) async fn receive(
+    inner: &Inner,
+    link: &Link,
+    half: ReadHalf,
+    early: BytesMut,
+) -> Result<(), ConnError> {
+    let early = early.freeze();
+    let stream = (&early[..]).chain(half);
+    Receiver { inner, link, stream, arriving: BTreeMap::new() }.run().await
+}
+
+impl<R: AsyncRead + Unpin> Receiver<'_, R> {
+    async fn run(&mut self) -> Result<(), ConnError> {
+        loop {
+            let mut header = [0; HEADER_LEN];
+            if self.stream.read(&mut header[..1]).await? == 0 {
+                return Ok(());
+            }
+            self.stream.read_exact(&mut header[1..]).await?;
+            let [l0, l1, l2, l3, kind] = header;
+            let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+            let bulk = FrameKind::Bulk as u8;
+            let (kind, max) = match kind {
+                k if k == FrameKind::Chunk as u8 => (FrameKind::Chunk, FrameKind::Chunk.max_len()),
+                k if k == bulk => (FrameKind::Bulk, FrameKind::Bulk.max_len()),
+                other => return Err(FrameError::UnknownKind(other).into()),
+            };
+            if len > max {
+                return Err(FrameError::TooLong { kind, len, max }.into());
+            }
+            if kind == FrameKind::Bulk {
+                let mut body = vec![0; len];
+                self.stream.read_exact(&mut body).await?;
+                self.on_message(codec::decode(&body)?);
+                if lock(&self.link.bulk.state).orders.len() > MAX_ORDERS {
+                    return Err(ConnError::RefusedHere(Refusal::Busy));
+                }
+            } else {
+                self.on_chunk(len).await?;
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: BulkMessage) {
+        let bulk = &self.link.bulk;
+        match message {
+            BulkMessage::Get { transfer, blob } => {
+                let mut state = lock(&bulk.state);
+                let room = state.serving.len() < MAX_SERVING;
+                let order = match self.inner.blobs.serve(transfer, blob).filter(|_| room) {
+                    None => BulkMessage::Missing { transfer, blob },
+                    Some((len, serving)) => {
+                        if !serving.is_done() {
+                            state.serving.push_back(serving);
+                        }
+                        BulkMessage::Begin { transfer, len }
+                    }
+                };
+                state.orders.push_back(order);
+                drop(state);
+                bulk.wake.notify_one();
+            }
+            BulkMessage::Begin { transfer, len } => self.on_begin(transfer, len),
+            BulkMessage::Missing { transfer, blob } => {
+                bulk.finish(transfer, Err(FetchError::Missing { node: self.link.node.clone(), blob }));
+            }
+            BulkMessage::Cancel { transfer } => {
+                lock(&bulk.state).serving.retain(|s| s.transfer != transfer);
+            }
+        }
+    }
+
+    fn on_begin(&mut self, transfer: u64, got: u64) {
+        let bulk = &self.link.bulk;
+        let Some((blob, expected)) = lock(&bulk.state).gets.get(&transfer).map(|g| (g.blob, g.len)) else {
+            return;
+        };
+        if got != expected {
+            let node = self.link.node.clone();
+            bulk.finish(transfer, Err(FetchError::Length { node, blob, expected, got }));
+            bulk.order(BulkMessage::Cancel { transfer });
+            return;
+        }
+        let buffer = self.inner.pool.take(got);
+        if got == 0 {
+            bulk.finish(transfer, Ok(self.inner.pool.seal(buffer)));
+        } else {
+            self.arriving.insert(transfer, Arriving { buffer, len: got });
+        }
+    }
+
+    async fn on_chunk(&mut self, frame_len: usize) -> Result<(), ConnError> {
+        let Some(mut left) = frame_len.checked_sub(8) else {
+            return Err(FrameError::Truncated { have: frame_len }.into());
+        };
+        let mut number = [0; 8];
+        self.stream.read_exact(&mut number).await?;
+        let transfer = u64::from_le_bytes(number);
+        let wanted = lock(&self.link.bulk.state).gets.contains_key(&transfer);
+        let Some(arriving) = self.arriving.get_mut(&transfer).filter(|_| wanted) else {
+            self.arriving.remove(&transfer);
+            return self.skip(left).await;
+        };
+        let missing = arriving.len - arriving.buffer.len() as u64;
+        if left as u64 > missing {
+            let max = usize::try_from(missing).unwrap_or(usize::MAX);
+            return Err(FrameError::TooLong { kind: FrameKind::Chunk, len: left, max }.into());
+        }
+        if !reserve(&mut arriving.buffer, left, missing) {
+            let len = arriving.len;
+            self.arriving.remove(&transfer);
+            let blob = lock(&self.link.bulk.state).gets.get(&transfer).map(|g| g.blob);
+            if let Some(blob) = blob {
+                self.link.bulk.finish(transfer, Err(FetchError::OutOfMemory { blob, len }));
+            }
+            self.link.bulk.order(BulkMessage::Cancel { transfer });
+            return self.skip(left).await;
+        }
+        while left > 0 {
+            let n = self.stream.read_buf(&mut (&mut arriving.buffer).limit(left)).await?;
+            if n == 0 {
+                return Err(FrameError::Truncated { have: frame_len - left }.into());
+            }
+            left -= n;
+        }
+        if arriving.buffer.len() as u64 == arriving.len
+            && let Some(done) = self.arriving.remove(&transfer)
+        {
+            self.link.bulk.finish(transfer, Ok(self.inner.pool.seal(done.buffer)));
+        }
+        Ok(())
+    }
+
+    async fn skip(&mut self, mut left: usize) -> Result<(), ConnError> {
+        let mut scratch = [0; 4096];
+        while left > 0 {
+            let part = left.min(scratch.len());
+            let n = self.stream.read(scratch.get_mut(..part).unwrap_or_default()).await?;
+            if n == 0 {
+                return Err(FrameError::Truncated { have: 0 }.into());
+            }
+            left -= n;
+        }
+        Ok(())
+    }
+}
+
+/// Makes room for `next` bytes of the `missing` ones, or says that there is no memory.
+fn reserve(buffer: &mut Vec<u8>, next: usize, missing: u64) -> bool {
+    if buffer.capacity() - buffer.len() >= next {
+        return true;
+    }
+    let ahead = usize::try_from(missing.min(AHEAD)).unwrap_or(next);
+    buffer.try_reserve_exact(ahead).is_ok()
+}

@@ -1,0 +1,220 @@
+use super::access::AccessDir;
+use super::inner::{Incoming, Inner, Security};
+use super::link::{LinkEvent, Peer};
+use super::mdns::Announcer;
+use super::topics::{MAX_PUBLISHED, Subscription};
+use super::watch::NodeWatch;
+use super::{bulk, lock, requests, start};
+use crate::config::FabricConfig;
+use crate::error::{FetchError, PublishError, RequestError, StartError};
+use bytes::Bytes;
+use phalanx_types::{Incarnation, NodeId, Parcel, Time};
+use phalanx_wire::bulk::BlobId;
+use phalanx_wire::fabric::FabricMessage;
+use phalanx_wire::frame::FrameKind;
+use phalanx_wire::node::NodeStatus;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// How long a node that stops waits for its tasks.
+const SHUTDOWN: Duration = Duration::from_secs(3);
+
+/// One node of a domain. Clones are handles to the same node.
+///
+/// Its tasks run on the runtime it was started on, until [`Fabric::shutdown`] or the end of that
+/// runtime.
+#[derive(Debug, Clone)]
+pub struct Fabric {
+    inner: Arc<Inner>,
+    directory: AccessDir,
+    announcer: Option<Arc<Announcer>>,
+}
+
+impl Fabric {
+    pub(super) fn new(inner: Arc<Inner>, directory: AccessDir, announcer: Option<Announcer>) -> Self {
+        Self { inner, directory, announcer: announcer.map(Arc::new) }
+    }
+
+    /// Joins the domain: listens, writes the access file and dials everyone it knows of.
+    ///
+    /// # Errors
+    /// The configuration is refused, or the port or the runtime directory cannot be used.
+    pub async fn start(config: FabricConfig) -> Result<Fabric, StartError> {
+        Box::pin(start::start(config)).await
+    }
+
+    pub fn id(&self) -> &NodeId {
+        &self.inner.id
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        self.inner.incarnation
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.inner.address
+    }
+
+    /// Whether its connections are encrypted and authenticated by a domain key.
+    pub fn is_secure(&self) -> bool {
+        matches!(self.inner.security, Security::Key(_))
+    }
+
+    /// The time since this node started.
+    pub fn now(&self) -> Time {
+        self.inner.now()
+    }
+
+    /// The links and their frames of one kind.
+    ///
+    /// Reports the links that are up, then everything that happens. Only [`FrameKind::Jobs`] has
+    /// a channel; that of another kind never says anything. A second call takes the channel over
+    /// from the first. A user that does not keep up stops the peers from sending.
+    pub fn channel(&self, kind: FrameKind) -> mpsc::Receiver<LinkEvent> {
+        self.inner.channels.open(kind)
+    }
+
+    /// Changes what this node publishes about itself.
+    pub fn update_status(&self, change: impl FnOnce(&mut NodeStatus)) {
+        let mut own = lock(&self.inner.own);
+        let version = own.version;
+        change(&mut own);
+        own.id = self.inner.id.clone();
+        own.incarnation = self.inner.incarnation;
+        own.version = version + 1;
+        drop(own);
+        self.inner.own_changed.notify_one();
+    }
+
+    /// Everyone known, this node included, sorted by id.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let mut nodes = self.inner.nodes.snapshot();
+        if let Some(me) = nodes.iter_mut().find(|n| n.id == self.inner.id) {
+            *me = lock(&self.inner.own).clone();
+        }
+        nodes
+    }
+
+    /// Watches who comes, changes and goes; begins with everyone known.
+    pub fn watch(&self) -> NodeWatch {
+        self.inner.nodes.watch()
+    }
+
+    /// Waits until every address known so far has answered or failed once, or `at_most`.
+    pub async fn settled(&self, at_most: Duration) {
+        let mut settled = self.inner.settled.subscribe();
+        let waited = tokio::time::timeout(at_most, settled.wait_for(|settled| *settled)).await;
+        if waited.is_err() {
+            tracing::debug!(?at_most, "not everyone answered in time");
+        }
+    }
+
+    /// The present link to a node.
+    pub fn peer(&self, node: &NodeId) -> Option<Peer> {
+        self.inner.links.to_node(node).map(Peer)
+    }
+
+    /// Asks a service of a node.
+    ///
+    /// # Errors
+    /// There is no link, it goes down, the deadline passes, or the service refuses.
+    pub async fn request(
+        &self,
+        to: &NodeId,
+        service: &str,
+        body: Bytes,
+        deadline: Duration,
+    ) -> Result<Bytes, RequestError> {
+        requests::request(&self.inner, to, service, body, deadline).await
+    }
+
+    /// Offers a service under a name; a second one of the same name takes its place.
+    pub fn serve<F, Fut>(&self, service: &str, f: F)
+    where
+        F: Fn(NodeId, Bytes) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Bytes, String>> + Send + 'static,
+    {
+        self.inner.services.offer(service, Arc::new(move |from, body| Box::pin(f(from, body))));
+    }
+
+    /// Sends a small message to every node that subscribed to the topic and says to how many.
+    ///
+    /// # Errors
+    /// The message is longer than 64 KiB.
+    pub fn publish(&self, topic: &str, body: Bytes) -> Result<usize, PublishError> {
+        if body.len() > MAX_PUBLISHED {
+            return Err(PublishError::TooLong { len: body.len(), max: MAX_PUBLISHED });
+        }
+        let inner = &self.inner;
+        let subscribed = |s: &NodeStatus| s.topics.iter().any(|t| t == topic).then(|| s.id.clone());
+        let nodes = inner.nodes.filter_map(|s| subscribed(s).filter(|id| *id != inner.id));
+        let message = FabricMessage::Publish { topic: topic.into(), body: body.clone() };
+        let mut reached = 0;
+        for link in nodes.iter().filter_map(|id| inner.links.to_node(id)) {
+            match link.send(FrameKind::Fabric, &message) {
+                Ok(()) => reached += 1,
+                Err(error) => tracing::debug!(?link, %error, "could not publish"),
+            }
+        }
+        reached += usize::from(inner.topics.deliver(topic, inner.id.clone(), body));
+        Ok(reached)
+    }
+
+    /// Receives what is published under a topic from now on.
+    pub fn subscribe(&self, topic: &str) -> Subscription {
+        let subscription = self.inner.topics.subscribe(topic);
+        if !lock(&self.inner.own).topics.iter().any(|t| t == topic) {
+            self.update_status(|own| own.topics.push(topic.into()));
+        }
+        subscription
+    }
+
+    /// Holds a parcel ready for others to fetch, until it is released.
+    pub fn hold(&self, parcel: Parcel) -> BlobId {
+        self.inner.blobs.hold(parcel)
+    }
+
+    pub fn release(&self, blob: BlobId) {
+        self.inner.blobs.release(blob);
+    }
+
+    /// Fetches the body of a parcel that a peer holds.
+    ///
+    /// # Errors
+    /// The peer does not hold it, it has another length, or the link goes down.
+    pub async fn fetch(&self, from: &Peer, blob: BlobId, len: u64) -> Result<Bytes, FetchError> {
+        bulk::fetch(&self.inner, &from.0, blob, len).await
+    }
+
+    /// How often connections came to nothing, by the name of the reason.
+    pub fn refused(&self) -> Vec<(String, u64)> {
+        self.inner.refusals.snapshot()
+    }
+
+    /// Says goodbye to everyone and ends every task.
+    pub async fn shutdown(&self) {
+        self.directory.remove(&self.inner.id);
+        let (done, stopped) = oneshot::channel();
+        if self.inner.events.send(Incoming::Stop(done)).await.is_ok() && stopped.await.is_err() {
+            tracing::debug!("the driver was gone already");
+        }
+        if let Some(announcer) = &self.announcer {
+            announcer.stop().await;
+        }
+        self.inner.stop.send_replace(true);
+        lock(&self.inner.alive).take();
+        self.inner.nodes.close();
+        self.inner.topics.close();
+        self.inner.services.clear();
+        let mut ended = self.inner.ended.lock().await;
+        if tokio::time::timeout(SHUTDOWN, ended.recv()).await.is_err() {
+            tracing::warn!("some tasks did not end in time");
+        }
+        self.inner.channels.close();
+        tracing::info!(node = %self.inner.id, "node stopped");
+    }
+}

@@ -1,0 +1,234 @@
+//! The first words on a connection, from both sides.
+
+use super::inner::{Inner, Security};
+use super::refusal::ConnError;
+use super::stream::Stream;
+use crate::security::{End, is_issued_to, random};
+use bytes::BytesMut;
+use phalanx_types::NodeId;
+use phalanx_wire::codec;
+use phalanx_wire::frame::{self, FrameError, FrameKind};
+use phalanx_wire::handshake::{
+    Challenge, Channel, Hello, HelloReply, Nonce, PREFACE_LEN, Proof, Purpose, Refusal, Welcome,
+    check_preface, preface,
+};
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// From the first byte to the last word of a handshake.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection that the acceptor has challenged; the dialer has not said yet who it is.
+#[derive(Debug)]
+pub(crate) struct Challenged {
+    stream: Stream,
+    buffer: BytesMut,
+    challenge: Nonce,
+}
+
+/// A connection whose other end is known.
+#[derive(Debug)]
+pub(crate) struct Met<T> {
+    pub(crate) stream: Stream,
+    /// What arrived behind the handshake already.
+    pub(crate) buffer: BytesMut,
+    pub(crate) words: T,
+}
+
+/// Dials up to the point where this node must say who it is.
+pub(crate) async fn approach(inner: &Inner, tcp: TcpStream) -> Result<Challenged, ConnError> {
+    tcp.set_nodelay(true)?;
+    let mut stream = match &inner.security {
+        Security::Token(_) => Stream::Plain(tcp),
+        Security::Key(keyed) => {
+            let Ok(name) = ServerName::try_from("node.phalanx") else { return Err(ConnError::NoAddress) };
+            let tls = keyed.tls.connector.connect(name, tcp).await.map_err(ConnError::from_tls)?;
+            Stream::Tls(Box::new(tls.into()))
+        }
+    };
+    stream.write_all(&preface(Purpose::Node)).await?;
+    stream.flush().await?;
+    check_preface(read_preface(&mut stream).await?, Purpose::Node)?;
+    let mut buffer = BytesMut::with_capacity(1024);
+    let Challenge { nonce } = read_message(&mut stream, &mut buffer, FrameKind::Handshake).await?;
+    Ok(Challenged { stream, buffer, challenge: nonce })
+}
+
+/// Says who this node is and hears who the other one is.
+pub(crate) async fn introduce(
+    inner: &Inner,
+    challenged: Challenged,
+    channel: Channel,
+    expected: Option<&NodeId>,
+) -> Result<Met<Welcome>, ConnError> {
+    let Challenged { mut stream, mut buffer, challenge } = challenged;
+    let nonce = random().ok_or_else(no_random)?;
+    let proof = match &inner.security {
+        Security::Token(token) => token.prove(End::Dialer, &challenge, &nonce, &inner.id),
+        Security::Key(_) => [0; 32],
+    };
+    let hello = Hello {
+        domain: inner.domain.clone(),
+        node: inner.id.clone(),
+        incarnation: inner.incarnation,
+        kind: inner.kind,
+        channel,
+        addresses: inner.addresses.clone(),
+        heartbeat_ms: inner.heartbeat_ms(),
+        nonce,
+        proof,
+    };
+    write_message(&mut stream, FrameKind::Handshake, &hello).await?;
+    let welcome = match read_message(&mut stream, &mut buffer, FrameKind::Handshake).await? {
+        HelloReply::Welcome(welcome) => welcome,
+        HelloReply::Refused(refusal) => return Err(ConnError::RefusedThere(refusal)),
+    };
+    let good = match &inner.security {
+        Security::Token(token) => {
+            token.check(End::Acceptor, &challenge, &nonce, &welcome.node, &welcome.proof)
+        }
+        Security::Key(_) => true,
+    };
+    if !good {
+        return Err(ConnError::RefusedHere(Refusal::BadProof));
+    }
+    let claimed = welcome.node.clone();
+    if !speaks_for(&stream, &claimed) || expected.is_some_and(|id| *id != claimed) {
+        return Err(ConnError::RefusedHere(Refusal::IdentityMismatch { claimed }));
+    }
+    Ok(Met { stream, buffer, words: welcome })
+}
+
+/// A dialer's words, checked, and the proof to answer with.
+#[derive(Debug)]
+pub(crate) struct Greeting {
+    pub(crate) hello: Hello,
+    pub(crate) proof: Proof,
+}
+
+/// Hears who is dialing and checks that it may.
+pub(crate) async fn receive(inner: &Inner, tcp: TcpStream) -> Result<Met<Greeting>, ConnError> {
+    tcp.set_nodelay(true)?;
+    let mut stream = match &inner.security {
+        Security::Token(_) => Stream::Plain(tcp),
+        Security::Key(keyed) => {
+            let tls = keyed.tls.acceptor.accept(tcp).await.map_err(ConnError::from_tls)?;
+            Stream::Tls(Box::new(tls.into()))
+        }
+    };
+    let theirs = read_preface(&mut stream).await?;
+    // Answered even when it does not fit, so that the other side can name the difference.
+    stream.write_all(&preface(Purpose::Node)).await?;
+    check_preface(theirs, Purpose::Node)?;
+    let challenge: Nonce = random().ok_or_else(no_random)?;
+    write_message(&mut stream, FrameKind::Handshake, &Challenge { nonce: challenge }).await?;
+    let mut buffer = BytesMut::with_capacity(1024);
+    let hello: Hello = read_message(&mut stream, &mut buffer, FrameKind::Handshake).await?;
+    if let Err(refusal) = check_hello(inner, &stream, &challenge, &hello) {
+        return Err(refuse(stream, refusal).await);
+    }
+    let proof = match &inner.security {
+        Security::Token(token) => token.prove(End::Acceptor, &challenge, &hello.nonce, &inner.id),
+        Security::Key(_) => [0; 32],
+    };
+    Ok(Met { stream, buffer, words: Greeting { hello, proof } })
+}
+
+fn check_hello(inner: &Inner, stream: &Stream, challenge: &Nonce, hello: &Hello) -> Result<(), Refusal> {
+    if hello.domain != inner.domain {
+        let (ours, theirs) = (inner.domain.clone(), hello.domain.clone());
+        return Err(Refusal::WrongDomain { ours, theirs });
+    }
+    if let Security::Token(token) = &inner.security
+        && !token.check(End::Dialer, challenge, &hello.nonce, &hello.node, &hello.proof)
+    {
+        return Err(Refusal::BadProof);
+    }
+    if !speaks_for(stream, &hello.node) {
+        return Err(Refusal::IdentityMismatch { claimed: hello.node.clone() });
+    }
+    Ok(())
+}
+
+/// Tells the dialer why not, as far as it still listens.
+pub(crate) async fn refuse(mut stream: Stream, refusal: Refusal) -> ConnError {
+    let reply = HelloReply::Refused(refusal.clone());
+    let told = async {
+        write_message(&mut stream, FrameKind::Handshake, &reply).await?;
+        stream.shutdown().await?;
+        // Closing with unread bytes would reset the connection before the answer is read.
+        let mut rest = [0; 256];
+        while stream.read(&mut rest).await? > 0 {}
+        Ok::<(), ConnError>(())
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(Duration::from_millis(500), told).await {
+        tracing::debug!(%error, "a refusal could not be delivered");
+    }
+    ConnError::RefusedHere(refusal)
+}
+
+/// Whether the other end holds a certificate of this node, where certificates are used.
+fn speaks_for(stream: &Stream, node: &NodeId) -> bool {
+    match stream {
+        Stream::Plain(_) => true,
+        Stream::Tls(tls) => {
+            let certificates: Option<&[CertificateDer<'_>]> = tls.get_ref().1.peer_certificates();
+            certificates.and_then(<[_]>::first).is_some_and(|c| is_issued_to(c, node))
+        }
+    }
+}
+
+fn no_random() -> ConnError {
+    ConnError::Io(std::io::Error::other("no random numbers"))
+}
+
+pub(crate) async fn read_preface<R: AsyncRead + Unpin>(
+    stream: &mut R,
+) -> Result<[u8; PREFACE_LEN], ConnError> {
+    let mut bytes = [0; PREFACE_LEN];
+    let mut have = 0;
+    while let Some(rest) = bytes.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match stream.read(rest).await.map_err(ConnError::from_tls)? {
+            0 if have == 0 => return Err(ConnError::Closed),
+            0 => return Err(FrameError::Truncated { have }.into()),
+            n => have += n,
+        }
+    }
+    Ok(bytes)
+}
+
+pub(crate) async fn write_message<W: AsyncWrite + Unpin, T: Serialize>(
+    stream: &mut W,
+    kind: FrameKind,
+    message: &T,
+) -> Result<(), ConnError> {
+    let mut bytes = BytesMut::with_capacity(512);
+    frame::put(kind, message, &mut bytes).map_err(|error| ConnError::Io(std::io::Error::other(error)))?;
+    stream.write_all(&bytes).await?;
+    stream.flush().await?;
+    Ok(())
+}
+
+pub(crate) async fn read_message<R: AsyncRead + Unpin, T: DeserializeOwned>(
+    stream: &mut R,
+    buffer: &mut BytesMut,
+    expected: FrameKind,
+) -> Result<T, ConnError> {
+    loop {
+        if let Some(frame) = frame::take(buffer)? {
+            if frame.kind != expected {
+                return Err(FrameError::Unexpected { expected, got: frame.kind }.into());
+            }
+            return Ok(codec::decode(&frame.body)?);
+        }
+        buffer.reserve(1024);
+        if stream.read_buf(buffer).await.map_err(ConnError::from_tls)? == 0 {
+            let have = buffer.len();
+            return Err(if have == 0 { ConnError::Closed } else { FrameError::Truncated { have }.into() });
+        }
+    }
+}

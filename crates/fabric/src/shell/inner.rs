@@ -1,0 +1,165 @@
+//! What all tasks of one node share.
+
+use super::bulk::{BlobStore, BufferPool};
+use super::link::{Channels, Link, LinkTable};
+use super::refusal::{ConnError, RefusalStats};
+use super::requests::Services;
+use super::topics::Topics;
+use super::watch::NodeTable;
+use super::{lock, relay};
+use crate::core::{Event, LinkOffer};
+use crate::security::{DomainToken, RelayToken, TlsContext};
+use phalanx_types::{DomainName, Incarnation, NodeId, Time};
+use phalanx_wire::handshake::Refusal;
+use phalanx_wire::node::{NodeKind, NodeStatus, PeerAddr};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+/// How members prove to each other that they are members.
+pub(crate) enum Security {
+    Token(DomainToken),
+    Key(Box<Keyed>),
+}
+
+pub(crate) struct Keyed {
+    pub(crate) tls: TlsContext,
+    pub(crate) relay_token: RelayToken,
+}
+
+/// What reaches the driver of the core.
+pub(crate) enum Incoming {
+    /// The first things known, taken together so that nothing looks settled in between.
+    Begin(Vec<Event>),
+    Core(Event),
+    Offer {
+        offer: LinkOffer,
+        link: Arc<Link>,
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    Stop(oneshot::Sender<()>),
+}
+
+pub(crate) struct Inner {
+    pub(crate) domain: DomainName,
+    pub(crate) id: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) kind: NodeKind,
+    pub(crate) address: SocketAddr,
+    pub(crate) addresses: Vec<PeerAddr>,
+    pub(crate) heartbeat: Duration,
+    pub(crate) security: Security,
+    pub(crate) origin: Instant,
+    pub(crate) events: mpsc::Sender<Incoming>,
+    pub(crate) own: Mutex<NodeStatus>,
+    pub(crate) own_changed: Notify,
+    pub(crate) nodes: NodeTable,
+    pub(crate) links: LinkTable,
+    pub(crate) channels: Channels,
+    pub(crate) services: Services,
+    pub(crate) topics: Topics,
+    pub(crate) blobs: BlobStore,
+    pub(crate) pool: BufferPool,
+    pub(crate) refusals: RefusalStats,
+    pub(crate) settled: watch::Sender<bool>,
+    pub(crate) stop: watch::Sender<bool>,
+    /// Every task holds a clone; the other end sees when the last one is gone.
+    pub(crate) alive: Mutex<Option<mpsc::Sender<()>>>,
+    pub(crate) ended: tokio::sync::Mutex<mpsc::Receiver<()>>,
+    pub(crate) counter: AtomicU64,
+    /// The last reason logged for each thing that is dialed again and again.
+    pub(crate) logged: Mutex<BTreeMap<String, &'static str>>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fabric").field("id", &self.id).field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    pub(crate) fn heartbeat_ms(&self) -> u32 {
+        u32::try_from(self.heartbeat.as_millis()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn next_number(&self) -> u64 {
+        self.counter.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Runs a task until it ends or the node stops.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut stop = self.stop.subscribe();
+        self.spawn_to_end(async move {
+            tokio::select! {
+                _ = stop.wait_for(|stopped| *stopped) => {}
+                () = work => {}
+            }
+        });
+    }
+
+    /// Runs a task that ends by itself soon after the node stops.
+    pub(crate) fn spawn_to_end(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let Some(guard) = lock(&self.alive).clone() else { return };
+        tokio::spawn(async move {
+            work.await;
+            drop(guard);
+        });
+    }
+
+    /// Tells the driver; nobody is there to be told once the node has stopped.
+    pub(crate) async fn tell(&self, event: Event) {
+        if self.events.send(Incoming::Core(event)).await.is_err() {
+            tracing::debug!("an event came after the node had stopped");
+        }
+    }
+
+    /// Counts a connection that came to nothing and logs why.
+    pub(crate) fn refused(&self, from: &dyn fmt::Display, error: &ConnError) {
+        self.refusals.count(error.name());
+        if error.is_ordinary() {
+            tracing::debug!(%from, reason = error.name(), %error, "connection ended");
+        } else {
+            tracing::warn!(%from, reason = error.name(), %error, "connection refused");
+        }
+    }
+
+    /// Counts a failed dial; logs it unless the same reason was logged for it before.
+    pub(crate) fn dial_failed(&self, target: &dyn fmt::Display, error: &ConnError) {
+        self.refusals.count(error.name());
+        let before = lock(&self.logged).insert(target.to_string(), error.name());
+        if before == Some(error.name()) || error.is_ordinary() {
+            tracing::debug!(%target, reason = error.name(), %error, "dial failed again");
+        } else {
+            tracing::info!(%target, reason = error.name(), %error, "dial failed");
+        }
+    }
+
+    pub(crate) fn dial_worked(&self, target: &dyn fmt::Display) {
+        lock(&self.logged).remove(&target.to_string());
+    }
+
+    /// Connects to a node the way a route says.
+    pub(crate) async fn connect(&self, route: &Route) -> Result<TcpStream, ConnError> {
+        match route {
+            Route::Tcp(addr) => Ok(TcpStream::connect(addr).await?),
+            Route::Relay { relay, to } => relay::dial(self, relay, to).await,
+        }
+    }
+}
+
+/// How a link was reached; its bulk connection goes the same way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    Tcp(SocketAddr),
+    Relay { relay: smol_str::SmolStr, to: NodeId },
+}

@@ -1,0 +1,283 @@
+//! One link: what both its tasks and its users share.
+
+use super::bulk::Bulk;
+use super::inner::Route;
+use super::lock;
+use super::requests::Pending;
+use crate::core::LinkKey;
+use crate::error::SendError;
+use bytes::{Bytes, BytesMut};
+use phalanx_types::{Incarnation, NodeId, Time};
+use phalanx_wire::frame::{self, FrameKind};
+use phalanx_wire::node::{LostReason, NodeKind};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio::sync::{Notify, mpsc, watch};
+
+/// A peer that leaves more than this unread is cut off.
+const MAX_QUEUED: usize = 64 << 20;
+/// Events a user of a channel may be behind before the readers wait for it.
+const CHANNEL_LEN: usize = 1024;
+
+/// What happens on the links, as far as one kind of frame is concerned.
+#[derive(Debug, Clone)]
+pub enum LinkEvent {
+    Up(Peer),
+    Frame { link: LinkKey, body: Bytes },
+    Down { link: LinkKey, node: NodeId, reason: LostReason, goodbye: bool },
+}
+
+/// How a link is to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Send what is queued, then close.
+    Drain,
+    Cut(LostReason),
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    buffer: BytesMut,
+    closed: bool,
+}
+
+pub(crate) struct Link {
+    pub(crate) key: LinkKey,
+    /// The number both ends know the link by.
+    pub(crate) number: u64,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) kind: NodeKind,
+    /// How this side reached the other, when this side dialed.
+    pub(crate) route: Option<Route>,
+    pub(crate) pending: Pending,
+    pub(crate) bulk: Bulk,
+    pub(crate) ending: watch::Sender<Option<Ending>>,
+    pub(crate) goodbye: AtomicBool,
+    pub(crate) wake: Notify,
+    out: Mutex<Outgoing>,
+    origin: Instant,
+    heard: AtomicU64,
+    /// The reader waits for a slow user, so silence is not the peer's fault.
+    held_up: AtomicBool,
+    sent: AtomicU64,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.key, self.node)
+    }
+}
+
+/// Who is at the other end of a new link.
+#[derive(Debug, Clone)]
+pub(crate) struct Other {
+    pub(crate) number: u64,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) kind: NodeKind,
+}
+
+impl Link {
+    pub(crate) fn new(key: LinkKey, other: Other, route: Option<Route>, origin: Instant) -> Self {
+        let link = Self {
+            key,
+            number: other.number,
+            node: other.node,
+            incarnation: other.incarnation,
+            kind: other.kind,
+            route,
+            pending: Pending::default(),
+            bulk: Bulk::default(),
+            ending: watch::Sender::new(None),
+            goodbye: AtomicBool::new(false),
+            wake: Notify::new(),
+            out: Mutex::new(Outgoing { buffer: BytesMut::new(), closed: false }),
+            origin,
+            heard: AtomicU64::new(0),
+            held_up: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+        };
+        link.mark_heard();
+        link.mark_sent();
+        link
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO + self.origin.elapsed()
+    }
+
+    pub(crate) fn mark_heard(&self) {
+        self.heard.store(self.now().0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_sent(&self) {
+        self.sent.store(self.now().0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_held_up(&self, held_up: bool) {
+        self.mark_heard();
+        self.held_up.store(held_up, Ordering::Relaxed);
+    }
+
+    pub(crate) fn heard(&self) -> Time {
+        if self.held_up.load(Ordering::Relaxed) {
+            return self.now();
+        }
+        Time(self.heard.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn sent(&self) -> Time {
+        Time(self.sent.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.ending.borrow().is_none()
+    }
+
+    /// Puts a message into the outgoing buffer and wakes the writer.
+    pub(crate) fn send<T: Serialize>(&self, kind: FrameKind, message: &T) -> Result<(), SendError> {
+        let mut out = lock(&self.out);
+        if out.closed {
+            return Err(SendError::Closed { node: self.node.clone() });
+        }
+        frame::put(kind, message, &mut out.buffer)?;
+        let queued = out.buffer.len();
+        if queued > MAX_QUEUED {
+            out.closed = true;
+            out.buffer = BytesMut::new();
+            drop(out);
+            let queued_bytes = queued as u64;
+            self.end(Ending::Cut(LostReason::TooSlow { queued_bytes }));
+            return Err(SendError::TooSlow { node: self.node.clone(), queued_bytes });
+        }
+        drop(out);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Exchanges the outgoing buffer for an empty one.
+    pub(crate) fn swap_outgoing(&self, empty: &mut BytesMut) {
+        std::mem::swap(&mut lock(&self.out).buffer, empty);
+    }
+
+    /// Ends the link; a cut comes before a drain, the first cut before any later one.
+    pub(crate) fn end(&self, ending: Ending) {
+        lock(&self.out).closed = true;
+        self.ending.send_if_modified(|present| match (&present, &ending) {
+            (None, _) | (Some(Ending::Drain), Ending::Cut(_)) => {
+                *present = Some(ending);
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+/// One link to a peer, for sending.
+#[derive(Debug, Clone)]
+pub struct Peer(pub(crate) Arc<Link>);
+
+impl Peer {
+    pub fn id(&self) -> &NodeId {
+        &self.0.node
+    }
+
+    pub fn kind(&self) -> NodeKind {
+        self.0.kind
+    }
+
+    pub fn key(&self) -> LinkKey {
+        self.0.key
+    }
+
+    /// The life of the peer's process that this link leads to.
+    pub fn incarnation(&self) -> Incarnation {
+        self.0.incarnation
+    }
+
+    /// Queues a message; it goes out in the order of the calls.
+    ///
+    /// # Errors
+    /// The link is down, the peer is too slow, or the message is too long.
+    pub fn send<T: Serialize>(&self, kind: FrameKind, message: &T) -> Result<(), SendError> {
+        self.0.send(kind, message)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    by_key: BTreeMap<LinkKey, Arc<Link>>,
+    by_node: BTreeMap<NodeId, LinkKey>,
+}
+
+/// The links that are up.
+#[derive(Debug, Default)]
+pub(crate) struct LinkTable(Mutex<Links>);
+
+impl LinkTable {
+    pub(crate) fn insert(&self, link: Arc<Link>) {
+        let mut links = lock(&self.0);
+        links.by_node.insert(link.node.clone(), link.key);
+        links.by_key.insert(link.key, link);
+    }
+
+    pub(crate) fn remove(&self, key: LinkKey) {
+        let mut links = lock(&self.0);
+        if let Some(link) = links.by_key.remove(&key)
+            && links.by_node.get(&link.node) == Some(&key)
+        {
+            links.by_node.remove(&link.node);
+        }
+    }
+
+    pub(crate) fn get(&self, key: LinkKey) -> Option<Arc<Link>> {
+        lock(&self.0).by_key.get(&key).cloned()
+    }
+
+    pub(crate) fn to_node(&self, node: &NodeId) -> Option<Arc<Link>> {
+        let links = lock(&self.0);
+        links.by_key.get(links.by_node.get(node)?).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Link>> {
+        lock(&self.0).by_key.values().cloned().collect()
+    }
+}
+
+/// Who takes the frames that are not the fabric's own.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    jobs: Mutex<Option<mpsc::Sender<LinkEvent>>>,
+    pub(crate) changed: watch::Sender<()>,
+}
+
+impl Default for Channels {
+    fn default() -> Self {
+        Self { jobs: Mutex::new(None), changed: watch::Sender::new(()) }
+    }
+}
+
+impl Channels {
+    /// Opens the channel of a kind; an earlier receiver of the kind gets nothing more.
+    pub(crate) fn open(&self, kind: FrameKind) -> mpsc::Receiver<LinkEvent> {
+        let (sender, receiver) = mpsc::channel(CHANNEL_LEN);
+        if kind == FrameKind::Jobs {
+            *lock(&self.jobs) = Some(sender);
+            self.changed.send_replace(());
+        }
+        receiver
+    }
+
+    pub(crate) fn jobs(&self) -> Option<mpsc::Sender<LinkEvent>> {
+        lock(&self.jobs).clone()
+    }
+
+    pub(crate) fn close(&self) {
+        lock(&self.jobs).take();
+    }
+}

@@ -1,0 +1,151 @@
+//! Why a connection came to nothing, named and counted.
+
+use phalanx_wire::codec::CodecError;
+use phalanx_wire::frame::FrameError;
+use phalanx_wire::handshake::{PrefaceError, Refusal};
+use phalanx_wire::relay::RelayRefusal;
+use rustls::{AlertDescription, CertificateError};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::lock;
+
+/// Why a connection was refused or failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ConnError {
+    #[error("connection failed")]
+    Io(#[from] std::io::Error),
+    #[error("closed without a word")]
+    Closed,
+    #[error("the handshake took too long")]
+    Timeout,
+    #[error(transparent)]
+    Preface(#[from] PrefaceError),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    #[error("certificate refused: {0}")]
+    Certificate(CertificateReason),
+    #[error("not a TLS handshake of this domain")]
+    Tls(#[source] rustls::Error),
+    #[error("refused here: {0}")]
+    RefusedHere(Refusal),
+    #[error("refused by the other side: {0}")]
+    RefusedThere(Refusal),
+    #[error("refused by the relay: {0}")]
+    Relay(RelayRefusal),
+    #[error("no address to dial")]
+    NoAddress,
+}
+
+/// What is wrong with a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CertificateReason {
+    #[error("expired or not valid yet")]
+    Expired,
+    #[error("issued by another domain")]
+    Foreign,
+    #[error("missing")]
+    Missing,
+    #[error("malformed")]
+    Malformed,
+}
+
+impl ConnError {
+    /// The stable name under which it is counted and logged.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ConnError::Io(_) => "io",
+            ConnError::Closed => "closed",
+            ConnError::Timeout => "timeout",
+            ConnError::Preface(PrefaceError::NotPhalanx) => "not-phalanx",
+            ConnError::Preface(PrefaceError::Version { .. }) => "version",
+            ConnError::Preface(_) => "purpose",
+            ConnError::Frame(FrameError::TooLong { .. }) => "too-long",
+            ConnError::Frame(FrameError::UnknownKind(_)) => "unknown-kind",
+            ConnError::Frame(FrameError::Truncated { .. }) => "truncated",
+            ConnError::Frame(_) => "unexpected-frame",
+            ConnError::Codec(_) => "malformed",
+            ConnError::Certificate(CertificateReason::Expired) => "certificate-expired",
+            ConnError::Certificate(CertificateReason::Foreign) => "certificate-foreign",
+            ConnError::Certificate(CertificateReason::Missing) => "certificate-missing",
+            ConnError::Certificate(CertificateReason::Malformed) => "certificate-malformed",
+            ConnError::Tls(_) => "tls",
+            ConnError::RefusedHere(refusal) | ConnError::RefusedThere(refusal) => refusal_name(refusal),
+            ConnError::Relay(_) => "relay",
+            ConnError::NoAddress => "no-address",
+        }
+    }
+
+    /// Whether it is part of two nodes agreeing on one link, and nothing to tell the user.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        matches!(
+            self,
+            ConnError::Closed
+                | ConnError::RefusedHere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping)
+                | ConnError::RefusedThere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping)
+        )
+    }
+
+    /// Sorts out what TLS says through an IO error.
+    pub(crate) fn from_tls(error: std::io::Error) -> Self {
+        let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).cloned();
+        match inner {
+            Some(rustls::Error::InvalidCertificate(reason)) => ConnError::Certificate(match reason {
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. } => CertificateReason::Expired,
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                    CertificateReason::Foreign
+                }
+                _ => CertificateReason::Malformed,
+            }),
+            Some(rustls::Error::NoCertificatesPresented) => {
+                ConnError::Certificate(CertificateReason::Missing)
+            }
+            Some(rustls::Error::AlertReceived(alert)) => match alert {
+                AlertDescription::CertificateExpired => ConnError::Certificate(CertificateReason::Expired),
+                AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+                    ConnError::Certificate(CertificateReason::Foreign)
+                }
+                AlertDescription::CertificateRequired => ConnError::Certificate(CertificateReason::Missing),
+                _ => ConnError::Tls(rustls::Error::AlertReceived(alert)),
+            },
+            Some(other) => ConnError::Tls(other),
+            None if error.kind() == std::io::ErrorKind::UnexpectedEof => ConnError::Closed,
+            None => ConnError::Io(error),
+        }
+    }
+}
+
+fn refusal_name(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::WrongDomain { .. } => "wrong-domain",
+        Refusal::BadProof => "bad-proof",
+        Refusal::IdentityMismatch { .. } => "identity-mismatch",
+        Refusal::Duplicate => "duplicate",
+        Refusal::Myself => "myself",
+        Refusal::IdTaken { .. } => "id-taken",
+        Refusal::UnknownLink { .. } => "unknown-link",
+        Refusal::Stopping => "stopping",
+        Refusal::Busy => "busy",
+        _ => "refused",
+    }
+}
+
+/// How often connections came to nothing, by the name of the reason.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalStats(Mutex<BTreeMap<&'static str, u64>>);
+
+impl RefusalStats {
+    pub(crate) fn count(&self, name: &'static str) {
+        *lock(&self.0).entry(name).or_default() += 1;
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<(String, u64)> {
+        lock(&self.0).iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! Who is registered at a relay, and the calls that wait for an answer.
+
+use super::super::lock;
+use crate::security::RelayToken;
+use phalanx_types::NodeId;
+use phalanx_wire::relay::{DomainTag, FromRelay, RelayRefusal};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+
+/// Calls that wait for the called node.
+const MAX_TICKETS: usize = 256;
+/// Calls that a registered node may be behind.
+const MAX_CALLS: usize = 64;
+
+/// A connection of a node that answered a call, with its place among the relay's connections.
+pub(super) type Answered = (TcpStream, OwnedSemaphorePermit);
+
+struct Registered {
+    number: u64,
+    calls: mpsc::Sender<FromRelay>,
+}
+
+struct Domain {
+    token: RelayToken,
+    nodes: BTreeMap<NodeId, Registered>,
+    changed: watch::Sender<()>,
+}
+
+struct Ticket {
+    tag: DomainTag,
+    to: NodeId,
+    answered: oneshot::Sender<Answered>,
+}
+
+#[derive(Default)]
+struct State {
+    domains: BTreeMap<DomainTag, Domain>,
+    tickets: BTreeMap<u64, Ticket>,
+    next: u64,
+}
+
+pub(super) struct Registry(Mutex<State>);
+
+/// A node's place in the registry while its connection lasts.
+pub(super) struct Registration {
+    pub(super) number: u64,
+    pub(super) calls: mpsc::Receiver<FromRelay>,
+    pub(super) changed: watch::Receiver<()>,
+}
+
+impl Registry {
+    pub(super) fn new(tokens: Vec<RelayToken>) -> Self {
+        let domain = |token| Domain { token, nodes: BTreeMap::new(), changed: watch::Sender::new(()) };
+        let domains = tokens.into_iter().map(|token| (*token.tag(), domain(token))).collect();
+        Self(Mutex::new(State { domains, tickets: BTreeMap::new(), next: 0 }))
+    }
+
+    pub(super) fn token(&self, tag: &DomainTag) -> Option<RelayToken> {
+        lock(&self.0).domains.get(tag).map(|d| d.token.clone())
+    }
+
+    /// Registers a node; an older registration of the same node ends.
+    pub(super) fn register(&self, tag: &DomainTag, node: &NodeId) -> Option<Registration> {
+        let mut state = lock(&self.0);
+        state.next += 1;
+        let number = state.next;
+        let domain = state.domains.get_mut(tag)?;
+        let (sender, calls) = mpsc::channel(MAX_CALLS);
+        domain.nodes.insert(node.clone(), Registered { number, calls: sender });
+        domain.changed.send_replace(());
+        let mut changed = domain.changed.subscribe();
+        changed.mark_changed();
+        Some(Registration { number, calls, changed })
+    }
+
+    pub(super) fn leave(&self, tag: &DomainTag, node: &NodeId, number: u64) {
+        let mut state = lock(&self.0);
+        let Some(domain) = state.domains.get_mut(tag) else { return };
+        if domain.nodes.get(node).is_some_and(|r| r.number == number) {
+            domain.nodes.remove(node);
+            domain.changed.send_replace(());
+        }
+    }
+
+    pub(super) fn present(&self, tag: &DomainTag, but: &NodeId) -> Vec<NodeId> {
+        let state = lock(&self.0);
+        let nodes = state.domains.get(tag).map(|d| d.nodes.keys().filter(|n| *n != but).cloned().collect());
+        nodes.unwrap_or_default()
+    }
+
+    /// Calls a node and hands out the ticket its answer will carry.
+    pub(super) fn call(
+        &self,
+        tag: &DomainTag,
+        from: NodeId,
+        to: &NodeId,
+        ticket: u64,
+    ) -> Result<oneshot::Receiver<Answered>, RelayRefusal> {
+        let mut state = lock(&self.0);
+        if state.tickets.len() >= MAX_TICKETS {
+            return Err(RelayRefusal::Busy);
+        }
+        let registered = state.domains.get(tag).and_then(|d| d.nodes.get(to));
+        let Some(registered) = registered else { return Err(RelayRefusal::NotPresent { node: to.clone() }) };
+        if registered.calls.try_send(FromRelay::Incoming { ticket, from }).is_err() {
+            return Err(RelayRefusal::NoAnswer { node: to.clone() });
+        }
+        let (answered, answer) = oneshot::channel();
+        state.tickets.insert(ticket, Ticket { tag: *tag, to: to.clone(), answered });
+        Ok(answer)
+    }
+
+    pub(super) fn forget(&self, ticket: u64) {
+        lock(&self.0).tickets.remove(&ticket);
+    }
+
+    /// Takes the ticket that a called node answers with; only that node has it.
+    pub(super) fn redeem(
+        &self,
+        tag: &DomainTag,
+        node: &NodeId,
+        ticket: u64,
+    ) -> Option<oneshot::Sender<Answered>> {
+        let mut state = lock(&self.0);
+        state.tickets.get(&ticket).filter(|t| t.tag == *tag && t.to == *node)?;
+        state.tickets.remove(&ticket).map(|t| t.answered)
+    }
+}

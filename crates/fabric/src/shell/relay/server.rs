@@ -1,0 +1,286 @@
+//! The relay itself.
+
+use super::super::handshake::HANDSHAKE_TIMEOUT;
+use super::super::refusal::{ConnError, RefusalStats};
+use super::registry::{Registration, Registry};
+use super::{PACE, SILENCE, expect_relay_preface, read_exactly, take_message, write_message};
+use crate::security::{Ask, RelayToken, random};
+use bytes::BytesMut;
+use phalanx_types::{Class, NodeId};
+use phalanx_wire::frame::{FrameError, FrameKind};
+use phalanx_wire::handshake::{Nonce, Purpose, preface};
+use phalanx_wire::relay::{DomainTag, FromRelay, RelayChallenge, RelayRefusal, ToRelay};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
+
+const MAX_CONNECTIONS: usize = 4096;
+const MAX_UNFINISHED: usize = 256;
+/// A registered node has nothing to say but heartbeats.
+const MAX_WORDS: usize = 1024;
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
+
+/// How a relay is started.
+#[derive(Debug, Clone)]
+pub struct RelayConfig {
+    pub bind: SocketAddr,
+    /// The domains it serves.
+    pub tokens: Vec<RelayToken>,
+}
+
+/// Why a relay could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    #[error("could not listen on {bind}")]
+    Bind {
+        bind: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl RelayError {
+    pub fn class(&self) -> Class {
+        Class::Fatal
+    }
+}
+
+struct Shared {
+    registry: Registry,
+    refusals: RefusalStats,
+}
+
+/// A meeting point for nodes that cannot reach each other; it passes their bytes on unread.
+pub struct Relay {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    ended: tokio::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// Listens and serves on the current runtime, until [`Relay::shutdown`] or the relay is dropped.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub async fn start(config: RelayConfig) -> Result<Relay, RelayError> {
+        let bind = config.bind;
+        let failed = |source| RelayError::Bind { bind, source };
+        let listener = TcpListener::bind(bind).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let registry = Registry::new(config.tokens);
+        let shared = Arc::new(Shared { registry, refusals: RefusalStats::default() });
+        let (alive, ended) = mpsc::channel(1);
+        let stop = watch::Sender::new(false);
+        tokio::spawn(listen(shared.clone(), listener, stop.subscribe(), alive));
+        tracing::info!(%address, "relay started");
+        Ok(Self { address, shared, stop, ended: tokio::sync::Mutex::new(ended) })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How often connections came to nothing, by the name of the reason.
+    pub fn refused(&self) -> Vec<(String, u64)> {
+        self.shared.refusals.snapshot()
+    }
+
+    /// Closes every connection and the port.
+    pub async fn shutdown(&self) {
+        self.stop.send_replace(true);
+        self.ended.lock().await.recv().await;
+    }
+}
+
+async fn listen(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    mut stop: watch::Receiver<bool>,
+    alive: mpsc::Sender<()>,
+) {
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let unfinished = Arc::new(Semaphore::new(MAX_UNFINISHED));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stopped| *stopped) => return,
+        };
+        let (tcp, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                continue;
+            }
+        };
+        let places = (connections.clone().try_acquire_owned(), unfinished.clone().try_acquire_owned());
+        let (Ok(place), Ok(handshake)) = places else {
+            shared.refusals.count("busy");
+            continue;
+        };
+        let (shared, mut stop, alive) = (shared.clone(), stop.clone(), alive.clone());
+        tokio::spawn(async move {
+            let _alive = alive;
+            let served = Box::pin(serve(&shared, tcp, place, handshake));
+            let result = tokio::select! {
+                result = served => result,
+                _ = stop.wait_for(|stopped| *stopped) => return,
+            };
+            if let Err(error) = result {
+                shared.refusals.count(error.name());
+                if !error.is_ordinary() {
+                    tracing::warn!(%from, reason = error.name(), %error, "connection refused");
+                }
+            }
+        });
+    }
+}
+
+async fn serve(
+    shared: &Shared,
+    tcp: TcpStream,
+    place: OwnedSemaphorePermit,
+    handshake: OwnedSemaphorePermit,
+) -> Result<(), ConnError> {
+    let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(tcp)).await;
+    let (mut stream, nonce, words) = greeted.unwrap_or(Err(ConnError::Timeout))?;
+    let good = match &words {
+        ToRelay::Register { tag, node, proof } => check(shared, tag, Ask::Register, &nonce, node, proof),
+        ToRelay::Dial { tag, node, to, proof } => check(shared, tag, Ask::Dial(to), &nonce, node, proof),
+        ToRelay::Accept { tag, node, ticket, proof } => {
+            check(shared, tag, Ask::Accept(*ticket), &nonce, node, proof)
+        }
+        ToRelay::Heartbeat => false,
+    };
+    if !good {
+        return refuse(&mut stream, RelayRefusal::BadProof).await;
+    }
+    drop(handshake);
+    match words {
+        ToRelay::Register { tag, node, .. } => {
+            let Some(registration) = shared.registry.register(&tag, &node) else { return Ok(()) };
+            let number = registration.number;
+            let result = attend(shared, stream, &tag, &node, registration).await;
+            shared.registry.leave(&tag, &node, number);
+            result
+        }
+        ToRelay::Dial { tag, node, to, .. } => connect(shared, stream, &tag, node, &to).await,
+        ToRelay::Accept { tag, node, ticket, .. } => match shared.registry.redeem(&tag, &node, ticket) {
+            Some(answered) => {
+                if answered.send((stream, place)).is_err() {
+                    tracing::debug!("the caller is gone");
+                }
+                Ok(())
+            }
+            None => refuse(&mut stream, RelayRefusal::UnknownTicket).await,
+        },
+        ToRelay::Heartbeat => Ok(()),
+    }
+}
+
+async fn greet(mut stream: TcpStream) -> Result<(TcpStream, Nonce, ToRelay), ConnError> {
+    stream.set_nodelay(true)?;
+    expect_relay_preface(&mut stream).await?;
+    stream.write_all(&preface(Purpose::Relay)).await?;
+    let nonce: Nonce = random().ok_or_else(|| std::io::Error::other("no random numbers"))?;
+    write_message(&mut stream, FrameKind::Relay, &RelayChallenge { nonce }).await?;
+    let words = read_exactly(&mut stream).await?;
+    Ok((stream, nonce, words))
+}
+
+fn check(
+    shared: &Shared,
+    tag: &DomainTag,
+    ask: Ask<'_>,
+    nonce: &Nonce,
+    node: &NodeId,
+    proof: &[u8; 32],
+) -> bool {
+    shared.registry.token(tag).is_some_and(|token| token.check(ask, nonce, node, proof))
+}
+
+async fn refuse(stream: &mut TcpStream, refusal: RelayRefusal) -> Result<(), ConnError> {
+    write_message(stream, FrameKind::Relay, &FromRelay::Refused(refusal.clone())).await?;
+    stream.shutdown().await?;
+    Err(ConnError::Relay(refusal))
+}
+
+/// Keeps a registered node informed for as long as it is heard from.
+async fn attend(
+    shared: &Shared,
+    mut stream: TcpStream,
+    tag: &DomainTag,
+    node: &NodeId,
+    mut registration: Registration,
+) -> Result<(), ConnError> {
+    let mut buffer = BytesMut::new();
+    let mut heard = Instant::now();
+    let mut speak = tokio::time::interval(PACE);
+    loop {
+        while take_message::<ToRelay>(&mut buffer)?.is_some() {}
+        if buffer.len() > MAX_WORDS {
+            let (kind, len) = (FrameKind::Relay, buffer.len());
+            return Err(FrameError::TooLong { kind, len, max: MAX_WORDS }.into());
+        }
+        buffer.reserve(256);
+        let words = tokio::select! {
+            read = stream.read_buf(&mut buffer) => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                heard = Instant::now();
+                continue;
+            }
+            call = registration.calls.recv() => match call {
+                Some(call) => call,
+                // The node registered anew on another connection.
+                None => return Ok(()),
+            },
+            _ = registration.changed.changed() => FromRelay::Present(shared.registry.present(tag, node)),
+            _ = speak.tick() => FromRelay::Heartbeat,
+            () = tokio::time::sleep_until(heard + SILENCE) => return Err(ConnError::Timeout),
+        };
+        let written = tokio::time::timeout(SILENCE, write_message(&mut stream, FrameKind::Relay, &words));
+        written.await.unwrap_or(Err(ConnError::Timeout))?;
+    }
+}
+
+/// Calls the other node and joins both streams once it answers.
+async fn connect(
+    shared: &Shared,
+    mut stream: TcpStream,
+    tag: &DomainTag,
+    from: NodeId,
+    to: &NodeId,
+) -> Result<(), ConnError> {
+    let ticket = random().ok_or_else(|| std::io::Error::other("no random numbers"))?;
+    let ticket = u64::from_le_bytes(ticket);
+    let answer = match shared.registry.call(tag, from, to, ticket) {
+        Ok(answer) => answer,
+        Err(refusal) => return refuse(&mut stream, refusal).await,
+    };
+    let answered = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer).await;
+    shared.registry.forget(ticket);
+    let Ok(Ok((mut other, _place))) = answered else {
+        return refuse(&mut stream, RelayRefusal::NoAnswer { node: to.clone() }).await;
+    };
+    write_message(&mut other, FrameKind::Relay, &FromRelay::Spliced).await?;
+    write_message(&mut stream, FrameKind::Relay, &FromRelay::Spliced).await?;
+    if let Err(error) = tokio::io::copy_bidirectional(&mut stream, &mut other).await {
+        tracing::debug!(%error, "a spliced stream broke");
+    }
+    Ok(())
+}

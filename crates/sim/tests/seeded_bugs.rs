@@ -1,0 +1,37 @@
+//! Plants known mistakes in the cores and asks whether the simulator finds each of them.
+//!
+//! `RUSTFLAGS="--cfg seeded_bugs" cargo test -p phalanx-sim --test seeded_bugs --target-dir target/seeded-bugs`
+#![cfg(seeded_bugs)]
+
+use phalanx_jobs::core::bugs::{Bug, plant};
+use phalanx_sim::jobs::{Options, Report, run};
+
+/// A mistake must show within this many seeds.
+const SEEDS: u64 = 60;
+
+fn first_violated() -> Option<Report> {
+    (0..SEEDS).map(|seed| run(seed, &Options::default())).find(|r| r.violation.is_some())
+}
+
+/// One test, because a planted mistake is there for the whole process.
+#[test]
+fn every_planted_mistake_is_found() {
+    // The mistakes make cores panic by the dozen; what they say is in the reports.
+    std::panic::set_hook(Box::new(|_| {}));
+    plant(None);
+    let clean = first_violated();
+    let mut missed = Vec::new();
+    for bug in Bug::ALL {
+        plant(Some(bug));
+        match first_violated() {
+            Some(Report { seed, violation: Some(violation), .. }) => {
+                println!("{bug:?}: seed {seed}: {}", violation.what);
+            }
+            _ => missed.push(bug),
+        }
+    }
+    plant(None);
+    drop(std::panic::take_hook());
+    assert_eq!(clean, None, "without a mistake nothing is violated");
+    assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
+}

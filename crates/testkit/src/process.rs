@@ -1,0 +1,160 @@
+//! A real process under test.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test fails.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A process that is killed when the test lets go of it.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    stderr: Arc<Mutex<String>>,
+    name: String,
+}
+
+impl Process {
+    /// Starts it with its output captured.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn start(mut command: Command) -> Self {
+        let name = format!("{command:?}");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("could not start {name}: {error}"));
+        let (sender, lines) = channel();
+        let stdout = child.stdout.take().expect("stdout is piped");
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let (collected, mut pipe) = (stderr.clone(), child.stderr.take().expect("stderr is piped"));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+                let text = String::from_utf8_lossy(&buffer[..n]);
+                collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+            }
+        });
+        Self { child, lines, stderr, name }
+    }
+
+    /// The next line it prints.
+    ///
+    /// # Panics
+    /// It ends or stays silent.
+    pub fn line(&self) -> String {
+        match self.lines.recv_timeout(DEADLINE) {
+            Ok(line) => line,
+            Err(error @ (RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected)) => {
+                panic!("{} printed nothing more ({error}); stderr:\n{}", self.name, self.stderr())
+            }
+        }
+    }
+
+    /// The next line it prints, as JSON.
+    ///
+    /// # Panics
+    /// It is not JSON.
+    pub fn json(&self) -> Value {
+        let line = self.line();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
+    }
+
+    /// What it said on standard error so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// The process has ended.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, signal).unwrap_or_else(|error| panic!("could not signal {}: {error}", self.name));
+    }
+
+    /// Waits for its end; gives how it ended and the rest of what it printed.
+    ///
+    /// # Panics
+    /// It goes on past the deadline.
+    pub fn finish(&mut self) -> (ExitStatus, Vec<String>) {
+        self.finish_within(DEADLINE)
+    }
+
+    /// Waits for its end at most so long.
+    ///
+    /// # Panics
+    /// It goes on past the deadline.
+    pub fn finish_within(&mut self, deadline: Duration) -> (ExitStatus, Vec<String>) {
+        let until = Instant::now() + deadline;
+        let mut printed = Vec::new();
+        // Its output closes when it ends, so there is nothing to poll.
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => printed.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let (name, stderr) = (&self.name, self.stderr());
+                    panic!("{name} did not end; printed {printed:#?}; stderr:\n{stderr}")
+                }
+            }
+        }
+        let status = self.child.wait().unwrap_or_else(|error| panic!("could not wait for {}: {error}", self.name));
+        (status, printed)
+    }
+
+    /// Memory it holds, in bytes.
+    ///
+    /// # Panics
+    /// The process has ended.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS in the status");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended needs neither.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Looks again and again until there is something to see.
+///
+/// # Panics
+/// There is nothing by the deadline.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + DEADLINE;
+    while Instant::now() < until {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    panic!("not within {DEADLINE:?}: {what}")
+}

@@ -1,0 +1,86 @@
+//! A place for one test: its own directories, its own domain, the binary under test.
+
+use crate::{Namespace, Process};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// Directories and environment in which a test's processes meet each other and nobody else.
+#[derive(Debug)]
+pub struct Sandbox {
+    binary: PathBuf,
+    dir: TempDir,
+}
+
+impl Sandbox {
+    /// # Panics
+    /// There is no room for temporary files.
+    pub fn new(binary: impl Into<PathBuf>) -> Self {
+        Self { binary: binary.into(), dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The binary with these arguments, kept to this sandbox.
+    pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        self.command_at("host", None, args)
+    }
+
+    /// The same on another host: other access files, and in a network namespace if one is given.
+    pub fn command_at<S: AsRef<OsStr>>(&self, host: &str, ns: Option<&Namespace>, args: &[S]) -> Command {
+        let mut command = match ns {
+            Some(ns) => ns.command(&self.binary),
+            None => Command::new(&self.binary),
+        };
+        let dir = self.dir.path();
+        command
+            .args(args)
+            .current_dir(dir)
+            .env("PHALANX_RUNTIME_DIR", dir.join("run").join(host))
+            .env("PHALANX_CONFIG_DIR", dir.join("config"))
+            .env("PHALANX_STATE_DIR", dir.join("state"))
+            .env("RUST_BACKTRACE", "1");
+        command
+    }
+
+    /// Starts the binary.
+    pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Process {
+        Process::start(self.command(args))
+    }
+
+    /// Starts a computing node and waits until it has joined; gives its id, too.
+    ///
+    /// # Panics
+    /// It does not join.
+    pub fn node(&self, args: &[&str]) -> (Process, String) {
+        let all: Vec<&str> = ["node", "--output", "json"].iter().chain(args).copied().collect();
+        let process = self.start(&all);
+        let id = process.json()["id"].as_str().expect("an id").to_owned();
+        (process, id)
+    }
+
+    /// Runs the binary to its end.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Output {
+        self.command(args).output().expect("the binary starts")
+    }
+
+    /// Runs the binary to its end, which must be success, and reads the last line as JSON.
+    ///
+    /// # Panics
+    /// It fails or prints no JSON.
+    pub fn json<S: AsRef<OsStr>>(&self, args: &[S]) -> Value {
+        let output = self.run(args);
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}\nstdout:\n{stdout}\nstderr:\n{stderr}", output.status);
+        let line = stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
+    }
+}
