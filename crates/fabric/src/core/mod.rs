@@ -9,6 +9,8 @@ mod event;
 mod gossip;
 mod links;
 mod membership;
+#[cfg(test)]
+mod mesh_tests;
 mod peer;
 #[cfg(test)]
 mod tests;

@@ -207,6 +207,11 @@ impl Peer {
     pub fn send<T: Serialize>(&self, kind: FrameKind, message: &T) -> Result<(), SendError> {
         self.0.send(kind, message)
     }
+
+    /// Cuts the link off; the node counts as lost for this reason until it is back.
+    pub fn close(&self, reason: LostReason) {
+        self.0.end(Ending::Cut(reason));
+    }
 }
 
 #[derive(Debug, Default)]

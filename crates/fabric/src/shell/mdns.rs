@@ -45,9 +45,12 @@ impl Announcer {
         let tag = key.fingerprint();
         let properties =
             [("domain", inner.domain.as_str()), ("tag", tag.as_str()), ("id", inner.id.as_str())];
-        let host = format!("{}.local.", inner.id);
+        // A label of DNS has no dots and at most 63 characters; the end of an id tells nodes apart.
+        let label = inner.id.as_str().replace('.', "-");
+        let label = label.get(label.len().saturating_sub(60)..).unwrap_or(&label);
+        let host = format!("{label}.local.");
         let port = inner.address.port();
-        let info = ServiceInfo::new(SERVICE, inner.id.as_str(), &host, "", port, &properties[..])?;
+        let info = ServiceInfo::new(SERVICE, label, &host, "", port, &properties[..])?;
         let info = info.enable_addr_auto();
         let name = info.get_fullname().to_owned();
         daemon.register(info)?;

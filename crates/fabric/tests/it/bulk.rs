@@ -95,6 +95,14 @@ async fn a_wrong_length_is_a_typed_error_and_a_lost_link_ends_the_fetch() {
     within(b.shutdown()).await;
 }
 
+/// Waits for the link to the member made by hand.
+async fn meets_raw(a: &Fabric) -> Peer {
+    let id = NodeId::new("h-0001").unwrap();
+    let mut watch = a.watch();
+    see(&mut watch, |e| e.status().id == id).await;
+    a.peer(&id).unwrap()
+}
+
 /// A member made by hand that holds one blob.
 struct Holder {
     runtime: std::path::PathBuf,
@@ -143,12 +151,7 @@ async fn a_broken_bulk_connection_is_opened_again_and_the_transfer_starts_over()
         }
     };
     let fetch = async {
-        let peer = loop {
-            if let Some(peer) = a.peer(&NodeId::new("h-0001").unwrap()) {
-                break peer;
-            }
-            tokio::task::yield_now().await;
-        };
+        let peer = meets_raw(&a).await;
         assert_eq!(within(a.fetch(&peer, BlobId(77), 1000)).await.unwrap(), body);
         within(a.shutdown()).await;
     };
@@ -161,12 +164,7 @@ async fn a_transfer_that_breaks_again_and_again_or_overflows_fails() {
     let a = start(config(dir.path(), "a")).await;
     let mut holder = Holder::join(&a, dir.path()).await;
     let node = NodeId::new("h-0001").unwrap();
-    let peer = loop {
-        if let Some(peer) = a.peer(&node) {
-            break peer;
-        }
-        tokio::task::yield_now().await;
-    };
+    let peer = meets_raw(&a).await;
     let serve = async {
         for _ in 0..4 {
             // More bytes than were announced: the connection is closed.
@@ -179,5 +177,22 @@ async fn a_transfer_that_breaks_again_and_again_or_overflows_fails() {
     let (result, ()) = within(async { tokio::join!(a.fetch(&peer, BlobId(77), 10), serve) }).await;
     assert_eq!(result, Err(FetchError::BulkLost { node, blob: BlobId(77), attempts: 4 }));
     assert_eq!(refusals(&a, "too-long"), 4);
+    within(a.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_fetch_under_way_ends_with_its_control_link() {
+    let dir = tempdir().unwrap();
+    let a = start(config(dir.path(), "a")).await;
+    let mut holder = Holder::join(&a, dir.path()).await;
+    let peer = meets_raw(&a).await;
+    let lose = async {
+        let (mut bulk, transfer) = holder.asked().await;
+        bulk.send(FrameKind::Bulk, &BulkMessage::Begin { transfer, len: 10 }).await;
+        drop(holder);
+        bulk.closed().await;
+    };
+    let (result, ()) = within(async { tokio::join!(a.fetch(&peer, BlobId(77), 10), lose) }).await;
+    assert_eq!(result, Err(FetchError::LinkDown { node: peer.id().clone(), blob: BlobId(77) }));
     within(a.shutdown()).await;
 }

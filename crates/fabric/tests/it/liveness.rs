@@ -1,6 +1,6 @@
 use super::raw::{Raw, hello};
 use super::*;
-use phalanx_fabric::LostReason;
+use phalanx_fabric::{FrameKind, LinkEvent, LostReason, RequestError, SendError};
 use phalanx_wire::handshake::HelloReply;
 use std::time::Instant;
 use tempfile::tempdir;
@@ -56,4 +56,80 @@ async fn idle_nodes_keep_each_other_alive_and_goodbye_means_stopped() {
     assert_eq!(a.nodes().iter().find(|n| n.id == *b.id()).unwrap().state, NodeState::Stopped);
     within(a.shutdown()).await;
     within(async { while watch.next().await.is_some() {} }).await;
+}
+
+async fn joined(a: &Fabric, raw: &mut Raw<tokio::net::TcpStream>, runtime: &Path, id: &str) -> Peer {
+    assert!(matches!(raw.join(runtime, hello(id)).await, HelloReply::Welcome(_)));
+    let id = NodeId::new(id).unwrap();
+    let mut watch = a.watch();
+    see(&mut watch, |e| e.status().id == id).await;
+    a.peer(&id).unwrap()
+}
+
+#[tokio::test]
+async fn a_request_to_a_node_that_is_lost_fails_at_once() {
+    let dir = tempdir().unwrap();
+    let a = start(config(dir.path(), "a")).await;
+    let mut raw = Raw::connect(a.address()).await;
+    let peer = joined(&a, &mut raw, dir.path(), "x-0001").await;
+    let request = a.request(peer.id(), "any", "body".into(), Duration::from_secs(3600));
+    let lose = async {
+        use phalanx_wire::fabric::FabricMessage;
+        while !matches!(raw.read::<FabricMessage>().await, FabricMessage::Request { .. }) {}
+        drop(raw);
+    };
+    let (result, ()) = within(async { tokio::join!(request, lose) }).await;
+    assert!(matches!(result, Err(RequestError::Lost { .. })), "{result:?}");
+    within(a.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_nothing_is_cut_off() {
+    let dir = tempdir().unwrap();
+    let heartbeat = Duration::from_secs(60);
+    let a = start(FabricConfig { heartbeat, ..config(dir.path(), "a") }).await;
+    let mut raw = Raw::connect(a.address()).await;
+    let peer = joined(&a, &mut raw, dir.path(), "x-0001").await;
+    let mut watch = a.watch();
+    let megabyte = vec![0u8; 1 << 20];
+    let error = within(async {
+        loop {
+            if let Err(error) = peer.send(FrameKind::Jobs, &megabyte) {
+                return error;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(matches!(error, SendError::TooSlow { .. }), "{error:?}");
+    let state = sees_gone(&mut watch, peer.id()).await;
+    assert!(matches!(state, NodeState::Lost(LostReason::TooSlow { .. })), "{state:?}");
+    within(a.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_slow_user_of_a_channel_does_not_lose_the_peer() {
+    const FRAMES: usize = 3000;
+    let dir = tempdir().unwrap();
+    let heartbeat = Duration::from_millis(200);
+    let a = start(FabricConfig { heartbeat, ..config(dir.path(), "a") }).await;
+    let b = start(FabricConfig { heartbeat, ..config(dir.path(), "b") }).await;
+    let to_b = meets(&a, b.id()).await;
+    let mut channel = b.channel(FrameKind::Jobs);
+    let mut watch = b.watch();
+    for i in 0..FRAMES {
+        to_b.send(FrameKind::Jobs, &i).unwrap();
+    }
+    let lost = tokio::time::timeout(heartbeat * 5, see(&mut watch, |e| matches!(e, NodeEvent::Gone(_))));
+    assert!(lost.await.is_err());
+    let mut frames = 0;
+    while frames < FRAMES {
+        match within(channel.recv()).await.unwrap() {
+            LinkEvent::Up(_) => {}
+            LinkEvent::Frame { .. } => frames += 1,
+            LinkEvent::Down { reason, .. } => panic!("{reason}"),
+        }
+    }
+    within(a.shutdown()).await;
+    within(b.shutdown()).await;
 }

@@ -18,8 +18,9 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Fails a test that would otherwise hang.
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), work).await.expect("took too long")
+fn within<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    let work = Box::pin(work);
+    async move { tokio::time::timeout(Duration::from_secs(30), work).await.expect("took too long") }
 }
 
 fn domain() -> DomainName {
