@@ -5,8 +5,10 @@
 
 mod netns;
 mod process;
+mod raw;
 mod sandbox;
 
 pub use netns::{Bridge, Cable, Namespace};
 pub use process::{DEADLINE, Process, eventually};
-pub use sandbox::Sandbox;
+pub use raw::{Credentials, Raw, TlsRaw, hello, prove, tls};
+pub use sandbox::{Host, Node, Sandbox};

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test fails.
@@ -16,8 +16,15 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 pub struct Process {
     child: Child,
     lines: Receiver<String>,
-    stderr: Arc<Mutex<String>>,
+    stderr: Arc<Said>,
     name: String,
+}
+
+/// What a process said so far, and word of more.
+#[derive(Debug, Default)]
+struct Said {
+    text: Mutex<String>,
+    more: Condvar,
 }
 
 impl Process {
@@ -42,13 +49,14 @@ impl Process {
                 }
             }
         });
-        let stderr = Arc::new(Mutex::new(String::new()));
+        let stderr = Arc::new(Said::default());
         let (collected, mut pipe) = (stderr.clone(), child.stderr.take().expect("stderr is piped"));
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(n @ 1..) = pipe.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..n]);
-                collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+                collected.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+                collected.more.notify_all();
             }
         });
         Self { child, lines, stderr, name }
@@ -76,9 +84,50 @@ impl Process {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
     }
 
+    /// The next line it prints that is JSON of this kind; others are passed over.
+    ///
+    /// # Panics
+    /// There is none by the deadline.
+    pub fn json_where(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + DEADLINE;
+        let mut others = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match serde_json::from_str(&line) {
+                Ok(value) if wanted(&value) => return value,
+                _ => others.push(line),
+            }
+        }
+        panic!("{} did not print {what}, only {others:#?}; stderr:\n{}", self.name, self.stderr())
+    }
+
+    /// Waits until it says these words on standard error.
+    ///
+    /// # Panics
+    /// It does not by the deadline.
+    pub fn says(&self, words: &str) {
+        self.says_where(words, |said| said.contains(words));
+    }
+
+    /// Waits until what it has said on standard error is as wanted.
+    ///
+    /// # Panics
+    /// It is not by the deadline.
+    pub fn says_where(&self, what: &str, wanted: impl Fn(&str) -> bool) {
+        let Said { text, more } = &*self.stderr;
+        let text = text.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = more.wait_timeout_while(text, DEADLINE, |text| !wanted(text));
+        let (text, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(!timeout.timed_out(), "{} did not say {what:?}; stderr:\n{text}", self.name);
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// What it said on standard error so far.
     pub fn stderr(&self) -> String {
-        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.stderr.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn id(&self) -> u32 {

@@ -3,6 +3,7 @@
 use crate::{Namespace, Process};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -47,6 +48,12 @@ impl Sandbox {
         command
     }
 
+    /// A host of this sandbox, in a network namespace if one is given; the nodes of one host find
+    /// each other by themselves.
+    pub fn host<'a>(&'a self, name: &'a str, ns: Option<&'a Namespace>) -> Host<'a> {
+        Host { sandbox: self, name, ns }
+    }
+
     /// Starts the binary.
     pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Process {
         Process::start(self.command(args))
@@ -57,10 +64,8 @@ impl Sandbox {
     /// # Panics
     /// It does not join.
     pub fn node(&self, args: &[&str]) -> (Process, String) {
-        let all: Vec<&str> = ["node", "--output", "json"].iter().chain(args).copied().collect();
-        let process = self.start(&all);
-        let id = process.json()["id"].as_str().expect("an id").to_owned();
-        (process, id)
+        let node = self.host("host", None).node(args);
+        (node.process, node.id)
     }
 
     /// Runs the binary to its end.
@@ -76,11 +81,60 @@ impl Sandbox {
     /// # Panics
     /// It fails or prints no JSON.
     pub fn json<S: AsRef<OsStr>>(&self, args: &[S]) -> Value {
-        let output = self.run(args);
-        let (stdout, stderr) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{}\nstdout:\n{stdout}\nstderr:\n{stderr}", output.status);
-        let line = stdout.lines().last().unwrap_or_default();
+        self.host("host", None).json(args)
+    }
+}
+
+/// One host of a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct Host<'a> {
+    sandbox: &'a Sandbox,
+    name: &'a str,
+    ns: Option<&'a Namespace>,
+}
+
+/// A computing node that has joined.
+#[derive(Debug)]
+pub struct Node {
+    pub process: Process,
+    pub id: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Host<'_> {
+    /// The binary with these arguments, on this host.
+    pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        self.sandbox.command_at(self.name, self.ns, args)
+    }
+
+    /// Starts the binary.
+    pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Process {
+        Process::start(self.command(args))
+    }
+
+    /// Starts a computing node and waits until it has joined.
+    ///
+    /// # Panics
+    /// It does not join.
+    pub fn node(&self, args: &[&str]) -> Node {
+        let all: Vec<&str> = ["node", "--output", "json"].iter().chain(args).copied().collect();
+        let process = self.start(&all);
+        let started = process.json();
+        let id = started["id"].as_str().expect("an id").to_owned();
+        let address = started["address"].as_str().and_then(|a| a.parse().ok()).expect("an address");
+        Node { process, id, address }
+    }
+
+    /// Runs the binary to its end, which must be success, and reads the last line as JSON.
+    ///
+    /// # Panics
+    /// It fails, hangs or prints no JSON.
+    pub fn json<S: AsRef<OsStr>>(&self, args: &[S]) -> Value {
+        let mut process = self.start(args);
+        let (status, printed) = process.finish();
+        assert!(status.success(), "{status}\nstdout:\n{printed:#?}\nstderr:\n{}", process.stderr());
+        let line = printed.last().map(String::as_str).unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
     }
 }

@@ -1,0 +1,224 @@
+//! A peer made by hand, to say what no real node would.
+
+use crate::DEADLINE;
+use bytes::BytesMut;
+use phalanx_types::{DomainName, Incarnation, NodeId};
+use phalanx_wire::codec;
+use phalanx_wire::frame::{self, FrameKind};
+use phalanx_wire::handshake::{Challenge, Channel, Hello, HelloReply, PREFACE_LEN, Proof, Purpose, preface};
+use phalanx_wire::node::NodeKind;
+use ring::hmac;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+
+/// One connection whose every byte the test chooses.
+#[derive(Debug)]
+pub struct Raw<S> {
+    pub stream: S,
+    buffer: BytesMut,
+}
+
+/// One inside TLS.
+pub type TlsRaw = Raw<StreamOwned<ClientConnection, TcpStream>>;
+
+impl Raw<TcpStream> {
+    /// # Panics
+    /// Nobody listens there.
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
+            set(&stream, Some(DEADLINE)).expect("a socket takes a timeout");
+        }
+        Self::over(stream)
+    }
+
+    /// Says these bytes and nothing more, then waits until the other side closes.
+    pub fn say(address: SocketAddr, bytes: &[u8]) {
+        let mut raw = Self::connect(address);
+        // The other side may have closed in the middle of it, which is its answer.
+        let _refused = raw.stream.write_all(bytes).and_then(|()| raw.stream.shutdown(Shutdown::Write));
+        raw.closed();
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    pub fn over(stream: S) -> Self {
+        Self { stream, buffer: BytesMut::new() }
+    }
+
+    /// # Panics
+    /// The other side has closed.
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).expect("the other side listens");
+    }
+
+    /// # Panics
+    /// The other side has closed.
+    pub fn send<T: Serialize>(&mut self, kind: FrameKind, message: &T) {
+        let mut bytes = BytesMut::new();
+        frame::put(kind, message, &mut bytes).expect("a message fits a frame");
+        self.write(&bytes);
+    }
+
+    /// Sends a frame with any kind and body.
+    ///
+    /// # Panics
+    /// The other side has closed.
+    pub fn send_raw(&mut self, kind: u8, body: &[u8]) {
+        let len = u32::try_from(body.len()).expect("a length").to_le_bytes();
+        self.write(&[&len[..], &[kind], body].concat());
+    }
+
+    /// The next message, which must be a `T`.
+    ///
+    /// # Panics
+    /// The other side closes or says something else.
+    pub fn read<T: DeserializeOwned>(&mut self) -> T {
+        loop {
+            if let Some(frame) = frame::take(&mut self.buffer).expect("a frame") {
+                return codec::decode(&frame.body).expect("the message expected");
+            }
+            assert!(self.fill().expect("the other side speaks") > 0, "the other side closed");
+        }
+    }
+
+    /// The next message that is a `T` as wanted; others are passed over.
+    ///
+    /// # Panics
+    /// The other side closes before.
+    pub fn read_where<T: DeserializeOwned>(&mut self, kind: FrameKind, wanted: impl Fn(&T) -> bool) -> T {
+        loop {
+            while let Some(frame) = frame::take(&mut self.buffer).expect("a frame") {
+                if frame.kind == kind
+                    && let Some(message) = codec::decode(&frame.body).ok().filter(&wanted)
+                {
+                    return message;
+                }
+            }
+            assert!(self.fill().expect("the other side speaks") > 0, "the other side closed");
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        let mut bytes = [0; 4096];
+        let n = self.stream.read(&mut bytes)?;
+        self.buffer.extend_from_slice(bytes.get(..n).unwrap_or_default());
+        Ok(n)
+    }
+
+    /// Waits until the other side closes.
+    ///
+    /// # Panics
+    /// It does not by the deadline.
+    pub fn closed(&mut self) {
+        let mut rest = [0; 4096];
+        loop {
+            match self.stream.read(&mut rest) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    panic!("the other side kept the connection for {DEADLINE:?}")
+                }
+                Err(_closed_hard) => return,
+            }
+        }
+    }
+
+    /// Exchanges prefaces and hears the challenge.
+    ///
+    /// # Panics
+    /// The other side is no node of this version.
+    pub fn challenged(&mut self) -> Challenge {
+        self.meet(Purpose::Node);
+        self.read()
+    }
+
+    /// Exchanges prefaces.
+    ///
+    /// # Panics
+    /// The other side is something else.
+    pub fn meet(&mut self, purpose: Purpose) {
+        self.write(&preface(purpose));
+        let mut theirs = [0; PREFACE_LEN];
+        self.stream.read_exact(&mut theirs).expect("a preface");
+        assert_eq!(theirs, preface(purpose));
+    }
+
+    /// Joins as a member; `token` is what stands in the token file of a domain without a key.
+    ///
+    /// # Panics
+    /// The other side is no node of this version.
+    pub fn join(&mut self, token: Option<&[u8]>, mut hello: Hello) -> HelloReply {
+        let challenge = self.challenged();
+        if let Some(token) = token {
+            let node = hello.node.as_str().as_bytes();
+            hello.proof = prove(token, "phalanx dialer", &[&challenge.nonce, &hello.nonce, node]);
+        }
+        self.send(FrameKind::Handshake, &hello);
+        self.read()
+    }
+}
+
+/// The first words of a member.
+///
+/// # Panics
+/// A name is not one.
+pub fn hello(domain: &str, node: &str, kind: NodeKind) -> Hello {
+    Hello {
+        domain: DomainName::new(domain).expect("a domain name"),
+        node: NodeId::new(node).expect("a node id"),
+        incarnation: Incarnation(7),
+        kind,
+        channel: Channel::Control,
+        addresses: Vec::new(),
+        heartbeat_ms: 60_000,
+        nonce: [3; 16],
+        proof: [0; 32],
+    }
+}
+
+/// The keyed hash that shows knowledge of a secret.
+pub fn prove(secret: &[u8], label: &str, parts: &[&[u8]]) -> Proof {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
+    context.update(label.as_bytes());
+    for part in parts {
+        context.update(&(part.len() as u64).to_le_bytes());
+        context.update(part);
+    }
+    let mut proof = [0; 32];
+    proof.copy_from_slice(context.sign().as_ref());
+    proof
+}
+
+/// A certificate with its private key.
+pub type Credentials = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+/// A TLS client over a connection that trusts `authority` to vouch for `name`.
+///
+/// Nothing is exchanged before the first read or write.
+///
+/// # Panics
+/// The certificates are unusable.
+pub fn tls(tcp: TcpStream, authority: &CertificateDer<'static>, name: String, mine: Option<Credentials>) -> TlsRaw {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.clone()).expect("an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3")
+        .with_root_certificates(roots);
+    let config = match mine {
+        Some((certificate, key)) => {
+            builder.with_client_auth_cert(vec![certificate], key).expect("a certificate with its key")
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let name = ServerName::try_from(name).expect("a server name");
+    let connection = ClientConnection::new(Arc::new(config), name).expect("a TLS client");
+    Raw::over(StreamOwned::new(connection, tcp))
+}
