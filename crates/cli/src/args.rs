@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Train machine-learning models on many unequal machines as if they were one.
 #[derive(Debug, Parser)]
-#[command(name = "phalanx", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "phalanx", version, propagate_version = true, max_term_width = 100, args_override_self = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -42,8 +42,6 @@ pub(crate) enum Command {
     Bench(commands::bench::BenchCommand),
     /// Run the real protocols on simulated nodes.
     Simulate(commands::simulate::SimulateCommand),
-    #[command(name = "exec-shim", hide = true)]
-    ExecShim(commands::exec_shim::ExecShimArgs),
 }
 
 /// Which domain, and how to reach it.

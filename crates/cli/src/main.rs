@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod exec_shim;
 mod failure;
 mod local;
 mod output;
@@ -14,6 +15,10 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before anything else: this process becomes a job's command, and there may be many.
+    if let Some(failure) = exec_shim::run_if_asked() {
+        return failure.report();
+    }
     let cli = Cli::parse();
     start_logging(&cli);
     match run(cli) {
@@ -39,7 +44,6 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Job(args) => commands::job::run(args, output).await,
             Command::Bench(args) => commands::bench::run(args, output).await,
             Command::Simulate(args) => commands::simulate::run(args, output),
-            Command::ExecShim(args) => commands::exec_shim::run(&args),
         }
     });
     // A handler that ignores its cancellation must not keep the process.

@@ -2,7 +2,8 @@
 
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{
-    ComputingNode, HandlerError, Handlers, JobContext, JobSpec, MainNode, MainOptions, Outcome, Stopper, builtin,
+    ComputingNode, HandlerError, Handlers, JobContext, JobSpec, MainNode, MainOptions, Outcome, Stopper,
+    builtin,
 };
 use phalanx_types::{ByteSize, DomainName, JobId, Parcel, Resources, Tensor};
 use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
@@ -85,7 +86,8 @@ async fn tensors_travel_both_ways_whether_small_or_large() {
         let x = job.payload().tensor("x").ok_or_else(|| HandlerError::failed("no x"))?;
         let values = x.to_f32().map_err(|e| HandlerError::failed(e.to_string()))?;
         let doubled: Vec<f32> = values.iter().map(|v| v * 2.0).collect();
-        let y = Tensor::from_f32(x.shape().to_vec(), &doubled).map_err(|e| HandlerError::failed(e.to_string()))?;
+        let y = Tensor::from_f32(x.shape().to_vec(), &doubled)
+            .map_err(|e| HandlerError::failed(e.to_string()))?;
         Ok(Parcel::default().with_tensor("y", y))
     };
     let (_node, _) = running(&dir, Handlers::new().with("double", double)).await;
@@ -93,7 +95,9 @@ async fn tensors_travel_both_ways_whether_small_or_large() {
         let values: Vec<f32> = (0..rows * 3).map(|v| v as f32).collect();
         let x = Tensor::from_f32(vec![rows, 3], &values).unwrap();
         let job = main.submit(JobSpec::new("double", Parcel::default().with_tensor("x", x))).await.unwrap();
-        let Outcome::Solved(solution) = timeout(DEADLINE, job).await.unwrap().unwrap() else { panic!("unsolved") };
+        let Outcome::Solved(solution) = timeout(DEADLINE, job).await.unwrap().unwrap() else {
+            panic!("unsolved")
+        };
         let y = solution.tensor("y").unwrap();
         assert_eq!(y.shape(), [rows, 3]);
         assert_eq!(y.to_f32().unwrap(), values.iter().map(|v| v * 2.0).collect::<Vec<_>>());
@@ -156,7 +160,9 @@ async fn a_handler_that_panics_fails_its_job_and_nothing_else() {
     let bad = |_: &JobContext| -> Result<Parcel, HandlerError> { panic!("out of arrows") };
     let (_node, _) = running(&dir, builtin::handlers().with("bad", bad)).await;
     let job = main.submit(JobSpec::new("bad", Parcel::default())).await.unwrap();
-    let Outcome::Failed(reason) = timeout(DEADLINE, job).await.unwrap().unwrap() else { panic!("not failed") };
+    let Outcome::Failed(reason) = timeout(DEADLINE, job).await.unwrap().unwrap() else {
+        panic!("not failed")
+    };
     assert_eq!(reason.to_string(), "handler panicked: out of arrows");
     let job = main.submit(JobSpec::new("echo", Parcel::from_bytes("on"))).await.unwrap();
     assert_eq!(text(&timeout(DEADLINE, job).await.unwrap().unwrap()), "on");

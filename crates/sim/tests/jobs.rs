@@ -23,12 +23,12 @@ fn run_all(seeds: u64, options: &Options) -> Vec<Report> {
                         break;
                     }
                     let report = run(seed, options);
-                    reports.lock().unwrap().push(report);
+                    reports.lock().expect("no thread panics").push(report);
                 }
             });
         }
     });
-    let mut reports = reports.into_inner().unwrap();
+    let mut reports = reports.into_inner().expect("no thread panics");
     reports.sort_by_key(|r| r.seed);
     reports
 }

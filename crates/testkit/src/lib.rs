@@ -3,12 +3,16 @@
 //! Nothing here waits a fixed time: every wait is for an event, under a deadline that only a
 //! failing test reaches. Processes and namespaces end with the values that stand for them.
 
+mod ended;
 mod netns;
 mod process;
 mod raw;
 mod sandbox;
+mod watch;
 
+pub use ended::is_alive;
 pub use netns::{Bridge, Cable, Namespace};
 pub use process::{DEADLINE, Process, eventually};
-pub use raw::{Credentials, Raw, TlsRaw, hello, prove, tls};
+pub use raw::{Credentials, Raw, TlsRaw, Wire, hello, prove, tls};
 pub use sandbox::{Host, Node, Sandbox};
+pub use watch::NodeWatch;

@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ pub struct Process {
     child: Child,
     lines: Receiver<String>,
     stderr: Arc<Said>,
+    /// Closes when there is no more to come on standard error.
+    said_all: Receiver<()>,
     name: String,
 }
 
@@ -51,7 +53,9 @@ impl Process {
         });
         let stderr = Arc::new(Said::default());
         let (collected, mut pipe) = (stderr.clone(), child.stderr.take().expect("stderr is piped"));
+        let (saying, said_all) = channel();
         std::thread::spawn(move || {
+            let _saying: Sender<()> = saying;
             let mut buffer = [0; 4096];
             while let Ok(n @ 1..) = pipe.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..n]);
@@ -59,7 +63,7 @@ impl Process {
                 collected.more.notify_all();
             }
         });
-        Self { child, lines, stderr, name }
+        Self { child, lines, stderr, said_all, name }
     }
 
     /// The next line it prints.
@@ -120,6 +124,14 @@ impl Process {
         assert!(!timeout.timed_out(), "{} did not say {what:?}; stderr:\n{text}", self.name);
     }
 
+    /// How many files and sockets it has open.
+    ///
+    /// # Panics
+    /// The process has ended.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("its files").count()
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
@@ -170,6 +182,8 @@ impl Process {
             }
         }
         let status = self.child.wait().unwrap_or_else(|error| panic!("could not wait for {}: {error}", self.name));
+        // Children of its own may hold on to its standard error.
+        let _closed = self.said_all.recv_timeout(until.saturating_duration_since(Instant::now()));
         (status, printed)
     }
 

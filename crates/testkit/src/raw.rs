@@ -16,6 +16,34 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
+/// What a raw peer speaks through.
+pub trait Wire: Read + Write {
+    /// Says that nothing more will come.
+    ///
+    /// # Errors
+    /// The other side has closed.
+    fn hang_up(&mut self) -> io::Result<()>;
+}
+
+impl Wire for TcpStream {
+    fn hang_up(&mut self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+impl Wire for StreamOwned<ClientConnection, TcpStream> {
+    fn hang_up(&mut self) -> io::Result<()> {
+        self.conn.send_close_notify();
+        self.flush()
+    }
+}
+
+impl Wire for Box<dyn Wire> {
+    fn hang_up(&mut self) -> io::Result<()> {
+        (**self).hang_up()
+    }
+}
+
 /// One connection whose every byte the test chooses.
 #[derive(Debug)]
 pub struct Raw<S> {
@@ -37,12 +65,28 @@ impl Raw<TcpStream> {
         Self::over(stream)
     }
 
+    /// The name by which the other side knows this connection.
+    ///
+    /// # Panics
+    /// It has none any more.
+    pub fn name(&self) -> String {
+        self.stream.local_addr().expect("an address").to_string()
+    }
+}
+
+impl<S: Wire + 'static> Raw<S> {
+    /// The same, whatever it speaks through.
+    pub fn boxed(self) -> Raw<Box<dyn Wire>> {
+        Raw { stream: Box::new(self.stream), buffer: self.buffer }
+    }
+}
+
+impl<S: Wire> Raw<S> {
     /// Says these bytes and nothing more, then waits until the other side closes.
-    pub fn say(address: SocketAddr, bytes: &[u8]) {
-        let mut raw = Self::connect(address);
+    pub fn say_last(&mut self, bytes: &[u8]) {
         // The other side may have closed in the middle of it, which is its answer.
-        let _refused = raw.stream.write_all(bytes).and_then(|()| raw.stream.shutdown(Shutdown::Write));
-        raw.closed();
+        let _refused = self.stream.write_all(bytes).and_then(|()| self.stream.hang_up());
+        self.closed();
     }
 }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod bench;
 pub(crate) mod domain;
-pub(crate) mod exec_shim;
 pub(crate) mod job;
 pub(crate) mod node;
 pub(crate) mod nodes;

@@ -1,7 +1,7 @@
 //! `phalanx node`: a computing node.
 
-use super::exec_shim::die_with_parent;
 use crate::args::{DomainArgs, start_failure};
+use crate::exec_shim::{self, die_with_parent};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
@@ -91,9 +91,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     }
     let mut handlers = builtin::handlers();
     if args.allow_exec {
-        let me = std::env::current_exe().map_err(Failure::infrastructure)?;
-        let shim = ["exec-shim".to_owned(), std::process::id().to_string(), "--".to_owned()];
-        let wrapper = std::iter::once(me.to_string_lossy().into_owned()).chain(shim).collect();
+        let wrapper = exec_shim::wrapper()?;
         handlers = handlers.with("exec", builtin::Exec { wrapper });
     }
     let mut config = args.domain.fabric(&args.name, NodeKind::Computing)?;

@@ -86,6 +86,8 @@ pub(crate) struct LinkSample {
 pub(crate) enum Event {
     Seeded(SmolStr),
     RelayAdded(SmolStr),
+    Listening,
+    Listened,
     Learned { node: NodeId, address: PeerAddr },
     RelayPresent { relay: SmolStr, nodes: Vec<NodeId> },
     RelayFailed { relay: SmolStr },

@@ -3,7 +3,7 @@ use super::links::LinkEntry;
 use super::peer::PeerEntry;
 use super::{Command, DialEnd, Event, LinkKey, NodeEvent, Target};
 use phalanx_types::{Incarnation, NodeId, Outbox, Time};
-use phalanx_wire::node::{LostReason, NodeState, NodeStatus, PeerAddr};
+use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub(crate) struct Membership {
     pub(super) seeds: BTreeMap<SmolStr, SeedEntry>,
     /// Relays, and whether each has answered or failed once.
     pub(super) relays: BTreeMap<SmolStr, bool>,
+    /// The local network was asked for others, and they may still answer.
+    listening: bool,
     /// Silence before this moment is not held against anybody: this node itself was asleep.
     pub(super) silence_from: Time,
     pub(super) last_tick: Time,
@@ -64,6 +66,7 @@ impl Membership {
             links: BTreeMap::new(),
             seeds: BTreeMap::new(),
             relays: BTreeMap::new(),
+            listening: false,
             silence_from: Time::ZERO,
             last_tick: Time::ZERO,
             stopping: false,
@@ -76,6 +79,8 @@ impl Membership {
             Event::RelayAdded(relay) => {
                 self.relays.entry(relay).or_insert(false);
             }
+            Event::Listening => self.listening = true,
+            Event::Listened => self.listening = false,
             Event::Learned { node, address } => self.on_learned(now, node, address),
             Event::RelayPresent { relay, nodes } => {
                 self.on_relay_present(now, relay, &nodes.into_iter().collect());
@@ -114,12 +119,21 @@ impl Membership {
     /// Whether every address known so far has led to a link whose table arrived, or failed once.
     pub(crate) fn is_settled(&self) -> bool {
         let introduced = |link: LinkKey| self.links.get(&link).is_none_or(|l| l.known_arrived);
-        self.relays.values().all(|answered| *answered)
+        (!self.listening || self.is_introduced())
+            && self.relays.values().all(|answered| *answered)
             && self.seeds.values().all(|s| s.tried || s.peer.is_some())
             && self.peers.values().all(|p| match p.link {
                 Some(link) => introduced(link),
                 None => p.tried || !p.wants_dial() && !p.dialing || p.status.is_some() && !p.is_live(),
             })
+    }
+
+    /// Whether a member has told this node whom it knows: then nobody else needs to be heard.
+    fn is_introduced(&self) -> bool {
+        self.links.values().filter(|l| l.known_arrived).any(|l| {
+            let status = self.peers.get(&l.node).and_then(|p| p.status.as_ref());
+            status.is_some_and(|s| s.kind != NodeKind::Observer)
+        })
     }
 
     fn on_seeded(&mut self, now: Time, seed: SmolStr) {

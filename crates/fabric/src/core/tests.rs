@@ -416,6 +416,30 @@ fn an_address_taken_over_by_another_node_is_not_dialed_for_the_old_one() {
 }
 
 #[test]
+fn a_node_that_listens_is_settled_when_a_member_told_or_the_time_is_over() {
+    let mut b = Bench::new();
+    b.feed(ms(0), Event::Listening);
+    assert!(!b.0.is_settled());
+    b.feed(ms(1500), Event::Listened);
+    assert!(b.0.is_settled());
+
+    let mut b = Bench::new();
+    b.feed(ms(0), Event::Listening);
+    b.feed(ms(5), Event::LinkOffered(offer(1, "a", 5, None)));
+    assert!(!b.0.is_settled());
+    b.feed(ms(6), Event::KnownHeard { link: LinkKey(1), known: Vec::new() });
+    assert!(b.0.is_settled());
+
+    // Whoever only looks may know no more than this node.
+    let mut b = Bench::new();
+    b.feed(ms(0), Event::Listening);
+    let onlooker = LinkOffer { kind: NodeKind::Observer, ..offer(1, "a", 5, None) };
+    b.feed(ms(5), Event::LinkOffered(onlooker));
+    b.feed(ms(6), Event::KnownHeard { link: LinkKey(1), known: Vec::new() });
+    assert!(!b.0.is_settled());
+}
+
+#[test]
 fn nodes_present_at_a_relay_are_dialed_through_it() {
     let mut b = Bench::new();
     b.feed(ms(0), Event::RelayAdded("r:1".into()));

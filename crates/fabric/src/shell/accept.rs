@@ -7,6 +7,7 @@ use super::inner::Inner;
 use super::link::{Link, Other};
 use super::link_io;
 use super::refusal::ConnError;
+use super::unfinished::{Place, Unfinished};
 use crate::core::{LinkKey, LinkOffer};
 use crate::security::random;
 use phalanx_wire::frame::FrameKind;
@@ -15,14 +16,13 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 /// Connections that have not finished their handshake.
-const MAX_UNFINISHED: usize = 64;
+const MAX_UNFINISHED: usize = 256;
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(inner: Arc<Inner>, listener: TcpListener) {
-    let unfinished = Arc::new(Semaphore::new(MAX_UNFINISHED));
+    let mut unfinished = Unfinished::new(MAX_UNFINISHED);
     loop {
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -33,22 +33,24 @@ pub(crate) async fn run(inner: Arc<Inner>, listener: TcpListener) {
                 continue;
             }
         };
-        let Ok(permit) = unfinished.clone().try_acquire_owned() else {
-            inner.refused(&from, &ConnError::RefusedHere(Refusal::Busy));
-            continue;
-        };
-        let shared = inner.clone();
-        inner.spawn(Box::pin(async move {
-            receive(&shared, tcp, &from).await;
-            drop(permit);
-        }));
+        let (shared, place) = (inner.clone(), unfinished.enter());
+        inner.spawn(Box::pin(async move { receive(&shared, tcp, &from, Some(place)).await }));
     }
 }
 
 /// Shakes hands with whoever dialed, directly or through a relay.
-pub(crate) async fn receive(inner: &Arc<Inner>, tcp: TcpStream, from: &(dyn Display + Send + Sync)) {
+pub(crate) async fn receive(
+    inner: &Arc<Inner>,
+    tcp: TcpStream,
+    from: &(dyn Display + Send + Sync),
+    place: Option<Place>,
+) {
     let handshake = async {
-        let met = handshake::receive(inner, tcp).await?;
+        let greeting = handshake::receive(inner, tcp);
+        let met = match place {
+            Some(place) => place.hold(greeting).await?,
+            None => greeting.await?,
+        };
         admit(inner, met).await
     };
     let result = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;

@@ -13,6 +13,23 @@ use std::time::Duration;
 
 const SERVICE: &str = "_phalanx._tcp.local.";
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long the others have to answer: none repeats within a second what it has multicast.
+const LISTEN: Duration = Duration::from_millis(1500);
+
+/// Advertises this node, looks for others, and tells when they have had their time to answer.
+pub(crate) async fn listen(inner: &Arc<Inner>, key: &DomainKey) -> Option<Announcer> {
+    let announcer = Announcer::start(inner, key);
+    if announcer.is_none() {
+        inner.tell(Event::Listened).await;
+        return None;
+    }
+    let shared = inner.clone();
+    inner.spawn(async move {
+        tokio::time::sleep(LISTEN).await;
+        shared.tell(Event::Listened).await;
+    });
+    announcer
+}
 
 /// This node's entry on the local network.
 #[derive(Debug)]

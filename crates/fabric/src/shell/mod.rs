@@ -17,6 +17,7 @@ mod requests;
 mod start;
 mod stream;
 mod topics;
+mod unfinished;
 mod watch;
 
 pub use fabric::Fabric;

@@ -59,16 +59,18 @@ pub(super) async fn start(config: FabricConfig) -> Result<Fabric, StartError> {
     let driver = Driver::new(inner.clone(), Membership::new(settings, own));
     inner.spawn_to_end(Box::pin(driver.run(incoming)));
     inner.spawn(accept::run(inner.clone(), listener));
-    let first = first_events(&config, &inner, &directory).await;
+    let mut first = first_events(&config, &inner, &directory).await;
+    let multicast = config.key.as_ref().filter(|_| config.mdns && !address.ip().is_loopback());
+    first.extend(multicast.map(|_| Event::Listening));
     if inner.events.send(Incoming::Begin(first)).await.is_err() {
         tracing::error!("the driver ended at once");
     }
     for name in &config.relays {
         inner.spawn(Box::pin(relay::stay_registered(inner.clone(), name.as_str().into())));
     }
-    let announcer = match &config.key {
-        Some(key) if config.mdns && !address.ip().is_loopback() => mdns::Announcer::start(&inner, key),
-        _ => None,
+    let announcer = match multicast {
+        Some(key) => mdns::listen(&inner, key).await,
+        None => None,
     };
     tracing::info!(node = %inner.id, domain = %inner.domain, %address, "node started");
     Ok(Fabric::new(inner, directory, announcer))

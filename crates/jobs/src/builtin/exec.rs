@@ -2,9 +2,9 @@
 
 use crate::{Handler, HandlerError, JobContext};
 use phalanx_types::{DType, Parcel, Tensor};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// The name of the tensor that holds the command line, each argument ended by a zero byte.
 const ARGV: &str = "argv";
@@ -43,7 +43,9 @@ impl Handler for Exec {
         let mut words = self.wrapper.iter().map(String::as_str).chain(argv.iter().copied());
         let program = words.next().unwrap_or_default();
         let mut command = Command::new(program);
-        command.env("PHALANX_JOB", job.job().to_string()).env("PHALANX_LEASE", job.lease().number.to_string());
+        command
+            .env("PHALANX_JOB", job.job().to_string())
+            .env("PHALANX_LEASE", job.lease().number.to_string());
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -57,46 +59,41 @@ impl Handler for Exec {
 /// Feeds a child, collects what it prints, and kills it when the job is cancelled.
 fn supervise(job: &JobContext, mut child: Child, what: &str) -> Result<Parcel, HandlerError> {
     let broken = |error: std::io::Error| HandlerError::failed(format!("lost touch with {what}: {error}"));
-    let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (pid, stdin) = (child.id(), job.payload().bytes.clone());
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            // A command that does not read its input closes the pipe; that is its right.
-            if let Some(pipe) = input.as_mut() {
-                let _closed_early = pipe.write_all(&stdin);
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| HandlerError::failed(format!("{what} has no process id")))?;
+    let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let stdin = job.payload().bytes.clone();
+    let kill = move || {
+        // Gone already is as good as killed.
+        let _gone = kill_process_group(pid, Signal::KILL);
+    };
+    let (output, errors) = job.cancelling(kill, || {
+        let printed = std::thread::scope(|scope| {
+            if !stdin.is_empty() {
+                scope.spawn(move || feed(input, &stdin));
             }
+            let errors = scope.spawn(move || collect(errors));
+            (collect(output), errors.join().unwrap_or_default())
         });
-        let output = scope.spawn(move || collect(output));
-        let errors = scope.spawn(move || collect(errors));
-        let (over, ended) = std::sync::mpsc::channel();
-        let waiter = scope.spawn(move || {
-            let status = child.wait();
-            // The receiver lives until the end of the scope.
-            let _sent = over.send(());
-            status
-        });
-        let mut cancelled = false;
-        while let Err(std::sync::mpsc::RecvTimeoutError::Timeout) =
-            ended.recv_timeout(Duration::from_millis(if cancelled { 1000 } else { 20 }))
-        {
-            if job.is_cancelled() {
-                cancelled = true;
-                kill_group(pid);
-            }
-        }
-        let joined = |text: std::thread::Result<Vec<u8>>| text.unwrap_or_default();
-        let (output, errors) = (joined(output.join()), joined(errors.join()));
-        if cancelled {
-            return Err(HandlerError::cancelled());
-        }
-        let status = waiter.join().map_err(|_panic| HandlerError::failed("waiting panicked"))?.map_err(broken)?;
-        if status.success() {
-            return Ok(Parcel::from_bytes(output));
-        }
-        let tail = String::from_utf8_lossy(&errors);
-        let tail = tail.trim().lines().last().unwrap_or("nothing on stderr").to_owned();
-        Err(HandlerError::failed(format!("{what}: {status}: {tail}")))
-    })
+        // Ended but not reaped: until then its id cannot become another process's.
+        let _ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        printed
+    });
+    let status = child.wait().map_err(broken)?;
+    if job.is_cancelled() {
+        return Err(HandlerError::cancelled());
+    }
+    if status.success() {
+        return Ok(Parcel::from_bytes(output));
+    }
+    let tail = String::from_utf8_lossy(&errors);
+    let tail = tail.trim().lines().last().unwrap_or("nothing on stderr").to_owned();
+    Err(HandlerError::failed(format!("{what}: {status}: {tail}")))
+}
+
+/// A command that does not read its input closes the pipe; that is its right.
+fn feed(pipe: Option<impl Write>, stdin: &[u8]) {
+    let _closed_early = pipe.map(|mut pipe| pipe.write_all(stdin));
 }
 
 fn collect(pipe: Option<impl Read>) -> Vec<u8> {
@@ -106,14 +103,6 @@ fn collect(pipe: Option<impl Read>) -> Vec<u8> {
         let _read = pipe.read_to_end(&mut all);
     }
     all
-}
-
-fn kill_group(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    if let Some(pid) = pid {
-        // Gone already is as good as killed.
-        let _gone = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-    }
 }
 
 #[cfg(test)]

@@ -33,8 +33,9 @@ fn upper(job: &JobContext) -> Result<Parcel, HandlerError> {
 fn sleep(job: &JobContext) -> Result<Parcel, HandlerError> {
     const STEP: Duration = Duration::from_secs(1);
     let text = text(job)?.trim();
-    let whole = humantime::parse_duration(text)
-        .map_err(|error| HandlerError::failed(format!("expected a duration like 5ms, got {text:?}: {error}")))?;
+    let whole = humantime::parse_duration(text).map_err(|error| {
+        HandlerError::failed(format!("expected a duration like 5ms, got {text:?}: {error}"))
+    })?;
     let mut slept = Duration::ZERO;
     while slept < whole {
         let step = STEP.min(whole - slept);

@@ -89,6 +89,8 @@ pub(crate) enum State {
     Waiting,
     Leased {
         worker: WorkerKey,
+        /// Which lease of the job it is; not the newest when an older one was adopted.
+        number: u32,
         since: Time,
         phase: Phase,
     },

@@ -6,7 +6,7 @@ use super::handler::Handlers;
 use super::wake::Wake;
 use crate::core::{HandlerEnd, MainKey, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
 use phalanx_fabric::{Fabric, FabricConfig, FrameKind, LinkEvent, LinkKey, Peer, StartError};
-use phalanx_types::{Needs, NodeId, Outbox, Parcel, ParcelHead, Time};
+use phalanx_types::{Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{FromWorker, INLINE_LIMIT, Join, ParcelRef, ToWorker};
@@ -68,6 +68,8 @@ pub struct ComputingNode {
     executor: Executor,
     events: mpsc::Receiver<LinkEvent>,
     peers: BTreeMap<LinkKey, Peer>,
+    /// Whose jobs come over each link.
+    sessions: BTreeMap<LinkKey, SessionId>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
     wish: (Stopper, watch::Receiver<Wish>),
     out: Outbox<WorkerCommand>,
@@ -102,6 +104,7 @@ impl ComputingNode {
             core: WorkerCore::new(worker),
             executor: Executor::new(handlers),
             peers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             fetched: mpsc::channel(FETCH_QUEUE),
             wish: (Stopper(Arc::new(wish)), wishes),
             out: Outbox::default(),
@@ -217,7 +220,9 @@ impl ComputingNode {
 
     fn pack(&self, end: Ended) -> HandlerEnd {
         match end {
-            Ended::Solved(parcel) if parcel.len() <= INLINE_LIMIT => HandlerEnd::Solved(ParcelRef::inline(&parcel)),
+            Ended::Solved(parcel) if parcel.len() <= INLINE_LIMIT => {
+                HandlerEnd::Solved(ParcelRef::inline(&parcel))
+            }
             Ended::Solved(parcel) => {
                 let head = parcel.head();
                 HandlerEnd::Solved(ParcelRef::Blob { head, blob: self.fabric.hold(parcel) })
@@ -236,29 +241,30 @@ impl ComputingNode {
                 }
             }
             LinkEvent::Down { link, node, reason, goodbye } => {
+                self.sessions.remove(&link);
                 if self.peers.remove(&link).is_some() {
                     tracing::info!(main = %node, %reason, goodbye, "main node gone");
                     self.core.on_main_lost(now, MainKey(link.0), goodbye, &mut self.out);
                 }
             }
-            LinkEvent::Frame { link, body } => {
-                let main = MainKey(link.0);
-                match codec::decode(&body) {
-                    Ok(ToWorker::Invite { session, epoch }) => {
-                        self.core.on_invite(main, session, epoch, &mut self.out);
-                    }
-                    Ok(ToWorker::Dispatch(dispatch)) => {
-                        self.core.on_dispatch(now, main, dispatch, &mut self.out);
-                    }
-                    Err(error) => self.cut_off(link, &error.to_string()),
-                }
-            }
+            LinkEvent::Frame { link, body } => self.on_frame(now, link, &body),
         }
     }
 
-    fn cut_off(&self, link: LinkKey, why: &str) {
-        if let Some(peer) = self.peers.get(&link) {
-            peer.close(LostReason::Misbehaved { detail: why.to_owned() });
+    fn on_frame(&mut self, now: Time, link: LinkKey, body: &[u8]) {
+        // Only main nodes hand out jobs; nothing would ever end what another began.
+        let Some(peer) = self.peers.get(&link) else { return };
+        let main = MainKey(link.0);
+        match codec::decode(body) {
+            Ok(ToWorker::Invite { session, epoch }) => {
+                if *self.sessions.entry(link).or_insert(session) == session {
+                    self.core.on_invite(main, session, epoch, &mut self.out);
+                } else {
+                    cut_off(peer, "a second session on one link");
+                }
+            }
+            Ok(ToWorker::Dispatch(dispatch)) => self.core.on_dispatch(now, main, dispatch, &mut self.out),
+            Err(error) => cut_off(peer, &error.to_string()),
         }
     }
 
@@ -347,4 +353,9 @@ impl ComputingNode {
             self.fabric.update_status(|s| (s.jobs_running, s.jobs_done) = (running, done));
         }
     }
+}
+
+fn cut_off(main: &Peer, why: &str) {
+    tracing::warn!(main = %main.id(), why, "main node cut off");
+    main.close(LostReason::Misbehaved { detail: why.to_owned() });
 }

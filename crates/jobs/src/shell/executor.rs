@@ -8,6 +8,7 @@ use crate::core::{BatchId, Run, RunKey};
 use phalanx_types::{LeaseId, Parcel};
 use phalanx_wire::reason::FailReason;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -61,8 +62,18 @@ pub(super) struct RunControl {
     key: RunKey,
     shared: Arc<Shared>,
     cancelled: AtomicBool,
-    gate: Mutex<()>,
+    on_cancel: Mutex<OnCancel>,
     changed: Condvar,
+}
+
+/// What a handler wants done when its job is cancelled.
+#[derive(Default)]
+struct OnCancel(Option<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for OnCancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnCancel").field(&self.0.is_some()).finish()
+    }
 }
 
 /// A lock whose holder panicked still guards plain data that is whole.
@@ -87,7 +98,7 @@ impl RunControl {
     /// Waits until cancelled, at most so long; tells whether it was.
     pub(super) fn wait_cancelled(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
-        let mut gate = lock(&self.gate);
+        let mut gate = lock(&self.on_cancel);
         while !self.is_cancelled() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -98,9 +109,23 @@ impl RunControl {
         true
     }
 
+    /// Has `act` done when the job is cancelled, at once when it was already.
+    pub(super) fn on_cancel(&self, act: Box<dyn FnOnce() + Send>) {
+        let mut on_cancel = lock(&self.on_cancel);
+        if self.is_cancelled() { act() } else { on_cancel.0 = Some(act) }
+    }
+
+    /// Nothing is to be done on cancellation any more; one that is under way is waited for.
+    pub(super) fn clear_on_cancel(&self) {
+        lock(&self.on_cancel).0 = None;
+    }
+
     fn cancel(&self) {
-        let _gate = lock(&self.gate);
+        let mut on_cancel = lock(&self.on_cancel);
         self.cancelled.store(true, Ordering::Release);
+        if let Some(act) = on_cancel.0.take() {
+            act();
+        }
         self.changed.notify_all();
     }
 }
@@ -245,7 +270,7 @@ fn begin(shared: &Arc<Shared>, batch: &Batch) -> Option<(Run, Arc<RunControl>)> 
         key: run.key,
         shared: shared.clone(),
         cancelled: AtomicBool::new(false),
-        gate: Mutex::new(()),
+        on_cancel: Mutex::default(),
         changed: Condvar::new(),
     });
     *current = Some(control.clone());

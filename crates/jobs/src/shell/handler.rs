@@ -68,6 +68,14 @@ impl JobContext {
         self.control.is_cancelled()
     }
 
+    /// Has `act` done, on another thread, when the job is cancelled while `work` lasts.
+    pub fn cancelling<T>(&self, act: impl FnOnce() + Send + 'static, work: impl FnOnce() -> T) -> T {
+        self.control.on_cancel(Box::new(act));
+        let done = work();
+        self.control.clear_on_cancel();
+        done
+    }
+
     /// Waits, but no longer than until the job is cancelled.
     ///
     /// # Errors

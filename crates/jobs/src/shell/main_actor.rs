@@ -11,7 +11,9 @@ use crate::core::{JobSpec, MainCommand, MainCore, MainCounts, Outcome, WorkerKey
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{JobId, LeaseId, Outbox, Parcel, ParcelHead, Time};
 use phalanx_wire::codec;
-use phalanx_wire::jobs::{Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, Offer, ParcelRef, ToWorker};
+use phalanx_wire::jobs::{
+    Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, Offer, ParcelRef, ToWorker,
+};
 use phalanx_wire::node::{LostReason, NodeKind};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

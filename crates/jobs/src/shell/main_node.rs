@@ -94,7 +94,8 @@ impl MainNode {
     pub async fn start(mut config: FabricConfig, options: MainOptions) -> Result<Self, MainError> {
         config.kind = NodeKind::Main;
         // Before the fabric starts: a journal that cannot be used should trouble nobody.
-        let opened = options.journal.as_deref().map(|path| Journal::open(path, random_session())).transpose()?;
+        let opened =
+            options.journal.as_deref().map(|path| Journal::open(path, random_session())).transpose()?;
         let fabric = Fabric::start(config).await?;
         let now = fabric.now();
         let (core, journal, recovered) = match opened {
@@ -196,7 +197,10 @@ impl MainNode {
         self.fabric.shutdown().await;
     }
 
-    async fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T, MainError>>) -> Ask) -> Result<T, MainError> {
+    async fn ask<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<Result<T, MainError>>) -> Ask,
+    ) -> Result<T, MainError> {
         let (reply, answer) = oneshot::channel();
         self.asks.send(make(reply)).await.map_err(|_closed| MainError::Ended)?;
         answer.await.map_err(|_closed| MainError::Ended)?
@@ -223,11 +227,7 @@ impl MainNode {
 }
 
 /// Puts a recorded job into the core of the next life.
-fn restore(
-    core: &mut MainCore,
-    now: Time,
-    job: super::journal::JournaledJob,
-) -> (JobId, Option<Outcome>) {
+fn restore(core: &mut MainCore, now: Time, job: super::journal::JournaledJob) -> (JobId, Option<Outcome>) {
     let super::journal::JournaledJob { mut spec, deadline_unix_ms, attempts, outcome } = job;
     match outcome {
         Some(outcome) => (core.on_restore_ended(&spec.kind, spec.needs, &outcome), Some(outcome)),

@@ -7,22 +7,60 @@ use phalanx_wire::bulk::BlobId;
 /// What can happen. `life` names the process it is meant for: a later one ignores it.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    Submit { job: usize },
-    UserCancels { job: usize },
-    Connect { main: usize, worker: usize },
-    Deliver { link: LinkId, to: Side, bytes: Bytes },
+    Submit {
+        job: usize,
+    },
+    UserCancels {
+        job: usize,
+    },
+    Connect {
+        main: usize,
+        worker: usize,
+    },
+    Deliver {
+        link: LinkId,
+        to: Side,
+        bytes: Bytes,
+    },
     /// The worker left on purpose; comes after all it sent before.
-    Goodbye { link: LinkId },
-    LinkDown { link: LinkId, side: Side },
+    Goodbye {
+        link: LinkId,
+    },
+    LinkDown {
+        link: LinkId,
+        side: Side,
+    },
     /// A frozen worker has been silent for too long.
-    HeartbeatMissed { link: LinkId, freeze: u64 },
-    Main { main: usize, life: u64, event: MainEvent },
-    Worker { worker: usize, life: u64, event: WorkerEvent },
-    Fault { index: usize },
-    PartitionHeals { index: usize },
-    Thaw { worker: usize, freeze: u64 },
-    StartWorker { worker: usize },
-    StartMain { main: usize },
+    HeartbeatMissed {
+        link: LinkId,
+        freeze: u64,
+    },
+    Main {
+        main: usize,
+        life: u64,
+        event: MainEvent,
+    },
+    Worker {
+        worker: usize,
+        life: u64,
+        event: WorkerEvent,
+    },
+    Fault {
+        index: usize,
+    },
+    PartitionHeals {
+        index: usize,
+    },
+    Thaw {
+        worker: usize,
+        freeze: u64,
+    },
+    StartWorker {
+        worker: usize,
+    },
+    StartMain {
+        main: usize,
+    },
     /// The end of the chaos phase.
     Heal,
 }

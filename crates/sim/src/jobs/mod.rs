@@ -12,6 +12,7 @@ mod event;
 mod faults;
 mod journal;
 mod link;
+mod main_commands;
 mod main_shell;
 mod plan;
 mod threads;

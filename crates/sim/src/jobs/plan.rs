@@ -65,13 +65,30 @@ pub(super) enum Behaviour {
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    LinkBreaks { main: usize, worker: usize },
+    LinkBreaks {
+        main: usize,
+        worker: usize,
+    },
     /// Cuts the nodes in `apart` off from the others; bits: main nodes, then workers.
-    Partition { apart: u32, lasts: Duration },
-    WorkerCrashes { worker: usize, down: Duration },
-    WorkerFreezes { worker: usize, lasts: Duration },
-    WorkerDrains { worker: usize },
-    MainCrashes { main: usize, down: Duration },
+    Partition {
+        apart: u32,
+        lasts: Duration,
+    },
+    WorkerCrashes {
+        worker: usize,
+        down: Duration,
+    },
+    WorkerFreezes {
+        worker: usize,
+        lasts: Duration,
+    },
+    WorkerDrains {
+        worker: usize,
+    },
+    MainCrashes {
+        main: usize,
+        down: Duration,
+    },
 }
 
 impl Plan {

@@ -222,12 +222,14 @@ impl World {
         }
     }
 
-    /// Leaves the domain on purpose; another process takes the place later.
+    /// Leaves the domain on purpose, and another process takes the place later; or takes one job
+    /// more, if that is all it was asked for.
     fn leave(&mut self, worker: usize) {
         let life = self.workers[worker].life;
         if !self.workers[worker].threads.is_empty() {
             self.violate(format!("w{worker} says it is drained while it runs jobs"));
         }
+        let mut links = Vec::new();
         for main in 0..self.mains.len() {
             let Some(id) = self.pairs[main][worker] else { continue };
             let link = &self.links[id.0];
@@ -235,10 +237,23 @@ impl World {
                 continue;
             }
             if let Some((job, number)) = link.held.first_key_value() {
-                let what = format!("w{worker} is drained but neither finished nor handed back {job}#{number}");
+                let what =
+                    format!("w{worker} is drained but neither finished nor handed back {job}#{number}");
                 self.violate(what);
             }
-            self.say_goodbye(id);
+            links.push(id);
+        }
+        let node = &mut self.workers[worker];
+        let rearms = self.plan.workers[worker].once && !node.draining && self.dice.shells.chance(1, 2);
+        if let Some(core) = node.core.as_mut().filter(|_| rearms) {
+            self.trace.line(self.now, format_args!("w{worker} takes one more"));
+            node.drained = false;
+            core.on_take_one();
+            self.touch_worker(worker);
+            return;
+        }
+        for link in links {
+            self.say_goodbye(link);
         }
         self.trace.line(self.now, format_args!("w{worker} leaves"));
         self.end_worker(worker);

@@ -108,30 +108,44 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
 
 /// Jobs solved per second while `queued` jobs are kept in the queue; the queue is empty after.
 async fn keep_queued(main: &MainNode, outcomes: &mut Outcomes, queued: u64, jobs: u64) -> Result<f64, Failure> {
-    const REFILL: u64 = 1_000;
+    // Jobs are put in and taken out in lots, to keep the queue at its length.
+    let lot = (queued / 10).clamp(1, 1_000);
+    let before = solved(main).await?;
     submit(main, queued).await?;
-    let mut solved = 0;
-    let mut owed = 0;
+    let mut seen = 0;
+    // While a long queue was being filled much of it was solved: catch up before the clock starts.
+    while before + seen + 2 * lot < solved(main).await? {
+        seen += exchange(main, outcomes, lot).await?;
+    }
     let started = Instant::now();
-    let mut rate = 0.0;
-    let mut submitted = queued;
-    while solved < submitted {
-        let (_, outcome) = outcomes.next().await.ok_or_else(|| Failure::infrastructure(anyhow!("main node ended")))?;
-        if !matches!(outcome, Outcome::Solved(_)) {
-            return Err(Failure::infrastructure(anyhow!("a no-op job was not solved: {outcome:?}")));
-        }
-        solved += 1;
-        if solved == jobs {
-            rate = solved as f64 / started.elapsed().as_secs_f64();
-        }
-        owed += 1;
-        if owed == REFILL && submitted < jobs + queued {
-            submit(main, REFILL).await?;
-            submitted += REFILL;
-            owed = 0;
+    let mut measured = 0;
+    while measured < jobs {
+        measured += exchange(main, outcomes, lot).await?;
+    }
+    let rate = measured as f64 / started.elapsed().as_secs_f64();
+    take(outcomes, queued).await?;
+    Ok(rate)
+}
+
+async fn solved(main: &MainNode) -> Result<u64, Failure> {
+    Ok(main.counts().await.map_err(main_failure)?.solved)
+}
+
+/// Takes out a lot that was solved and puts in another.
+async fn exchange(main: &MainNode, outcomes: &mut Outcomes, lot: u64) -> Result<u64, Failure> {
+    take(outcomes, lot).await?;
+    submit(main, lot).await?;
+    Ok(lot)
+}
+
+async fn take(outcomes: &mut Outcomes, count: u64) -> Result<(), Failure> {
+    for _ in 0..count {
+        match outcomes.next().await {
+            Some((_, Outcome::Solved(_))) => {}
+            other => return Err(Failure::infrastructure(anyhow!("a no-op job was not solved: {other:?}"))),
         }
     }
-    Ok(rate)
+    Ok(())
 }
 
 async fn submit(main: &MainNode, jobs: u64) -> Result<(), Failure> {

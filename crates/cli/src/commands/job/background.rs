@@ -7,7 +7,7 @@ use crate::paths;
 use anyhow::{Context, anyhow};
 use phalanx_types::NodeId;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -70,11 +70,16 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
     match serde_json::from_str::<Announced>(&line) {
         Ok(announced) => output.print(&announced),
         Err(_not_announced) => {
-            let mut said = String::new();
-            let file = std::fs::File::open(dir.join(format!("{name}.log")));
-            let _unread = file.map(|mut f| f.read_to_string(&mut said));
-            let said = said.lines().find_map(|l| l.strip_prefix("error: ")).unwrap_or("it said nothing");
-            Err(Failure::infrastructure(anyhow!("the background main node did not start: {said}")))
+            let code = child.wait().ok().and_then(|status| status.code());
+            let log = std::fs::read_to_string(dir.join(format!("{name}.log"))).unwrap_or_default();
+            let said = |what: &str| log.lines().find_map(|line| line.strip_prefix(what));
+            let error = said("error: ").unwrap_or("it said nothing");
+            let error = anyhow!("the background main node did not start: {error}");
+            let failure = if code == Some(2) { Failure::usage(error) } else { Failure::infrastructure(error) };
+            Err(match said("hint: ") {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            })
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_fabric::NodeKind;
-use phalanx_jobs::{JobSpec, MainCounts, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin};
+use phalanx_jobs::{JobSpec, MainCounts, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin, read_journal};
 use phalanx_types::{ByteSize, JobId, Needs, Parcel};
 use serde::Serialize;
 use std::io::Read;
@@ -122,6 +122,9 @@ impl Render for Summary {
 
 pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Failure> {
     let spec = spec(&args)?;
+    if let (Some(journal), Some(spec)) = (&args.journal, &spec) {
+        check_journal(journal, spec, args.count)?;
+    }
     if !args.wait {
         return background::submit(&args, output);
     }
@@ -192,6 +195,26 @@ fn spec(args: &SubmitArgs) -> Result<Option<JobSpec>, Failure> {
     Ok(Some(spec))
 }
 
+/// Refuses a journal of other jobs than these before anything is done with it.
+fn check_journal(path: &Path, spec: &JobSpec, count: u64) -> Result<(), Failure> {
+    // One that is not there yet is fine; one that cannot be used is refused when it is opened.
+    let Ok(history) = read_journal(path) else { return Ok(()) };
+    let other = |error| {
+        Err(Failure::usage(error).hint("name another journal, or leave out --kind to finish this one"))
+    };
+    let alike = |known: &JobSpec| {
+        (&known.kind, &known.payload, known.needs) == (&spec.kind, &spec.payload, spec.needs)
+    };
+    if let Some((job, _)) = history.jobs.iter().find(|(_, known)| !alike(&known.spec)) {
+        return other(anyhow!("the journal is of other jobs: its job {job} is not like these"));
+    }
+    let known = history.jobs.len() as u64;
+    if known > count {
+        return other(anyhow!("the journal holds {known} jobs, more than the {count} asked for"));
+    }
+    Ok(())
+}
+
 fn read_payload(path: &Path) -> anyhow::Result<Vec<u8>> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
@@ -253,10 +276,10 @@ async fn solve_all(
     output: Output,
 ) -> Result<(Summary, bool), Failure> {
     let started = Instant::now();
-    let mut sink =
-        Sink { dir: args.solutions.as_deref(), single: args.count == 1, solution: None, first_failure: None };
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;
     let recovered = main.take_recovered();
+    let single = if spec.is_some() { args.count == 1 } else { recovered.len() == 1 };
+    let mut sink = Sink { dir: args.solutions.as_deref(), single, solution: None, first_failure: None };
     for (job, outcome) in &recovered {
         if let Some(outcome) = outcome {
             sink.take(*job, outcome)?;
@@ -282,11 +305,7 @@ async fn solve_all(
 
 /// Submits what the journal does not hold yet; gives the number of jobs in all.
 async fn submit_rest(main: &MainNode, args: &SubmitArgs, spec: &JobSpec, known: u64) -> Result<u64, Failure> {
-    if known > args.count {
-        let error = anyhow!("the journal holds {known} jobs, more than the {} asked for", args.count);
-        return Err(Failure::usage(error).hint("name another journal, or leave out --kind to finish this one"));
-    }
-    let mut left = args.count - known;
+    let mut left = args.count.saturating_sub(known);
     while left > 0 {
         let chunk = left.min(CHUNK);
         let specs = (0..chunk).map(|_| spec.clone()).collect();

@@ -101,7 +101,7 @@ async fn answer(inner: &Arc<Inner>, relay: &SmolStr, ticket: u64, from: &NodeId)
     };
     let answered = tokio::time::timeout(HANDSHAKE_TIMEOUT, call).await;
     match answered.unwrap_or(Err(ConnError::Timeout)) {
-        Ok(stream) => accept::receive(inner, stream, &name).await,
+        Ok(stream) => accept::receive(inner, stream, &name, None).await,
         Err(error) => inner.refused(&name, &error),
     }
 }

@@ -2,13 +2,14 @@
 
 use super::super::handshake::HANDSHAKE_TIMEOUT;
 use super::super::refusal::{ConnError, RefusalStats};
+use super::super::unfinished::{Place, Unfinished};
 use super::registry::{Registration, Registry};
 use super::{PACE, SILENCE, expect_relay_preface, read_exactly, take_message, write_message};
 use crate::security::{Ask, RelayToken, random};
 use bytes::BytesMut;
 use phalanx_types::{Class, NodeId};
 use phalanx_wire::frame::{FrameError, FrameKind};
-use phalanx_wire::handshake::{Nonce, Purpose, preface};
+use phalanx_wire::handshake::{Nonce, Purpose, Refusal, preface};
 use phalanx_wire::relay::{DomainTag, FromRelay, RelayChallenge, RelayRefusal, ToRelay};
 use std::fmt;
 use std::net::SocketAddr;
@@ -112,7 +113,7 @@ async fn listen(
     alive: mpsc::Sender<()>,
 ) {
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let unfinished = Arc::new(Semaphore::new(MAX_UNFINISHED));
+    let mut unfinished = Unfinished::new(MAX_UNFINISHED);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -126,11 +127,11 @@ async fn listen(
                 continue;
             }
         };
-        let places = (connections.clone().try_acquire_owned(), unfinished.clone().try_acquire_owned());
-        let (Ok(place), Ok(handshake)) = places else {
-            shared.refusals.count("busy");
+        let Ok(place) = connections.clone().try_acquire_owned() else {
+            refused(&shared, from, &ConnError::RefusedHere(Refusal::Busy));
             continue;
         };
+        let handshake = unfinished.enter();
         let (shared, mut stop, alive) = (shared.clone(), stop.clone(), alive.clone());
         tokio::spawn(async move {
             let _alive = alive;
@@ -140,12 +141,16 @@ async fn listen(
                 _ = stop.wait_for(|stopped| *stopped) => return,
             };
             if let Err(error) = result {
-                shared.refusals.count(error.name());
-                if !error.is_ordinary() {
-                    tracing::warn!(%from, reason = error.name(), %error, "connection refused");
-                }
+                refused(&shared, from, &error);
             }
         });
+    }
+}
+
+fn refused(shared: &Shared, from: SocketAddr, error: &ConnError) {
+    shared.refusals.count(error.name());
+    if !error.is_ordinary() {
+        tracing::warn!(%from, reason = error.name(), %error, "connection refused");
     }
 }
 
@@ -153,9 +158,9 @@ async fn serve(
     shared: &Shared,
     tcp: TcpStream,
     place: OwnedSemaphorePermit,
-    handshake: OwnedSemaphorePermit,
+    handshake: Place,
 ) -> Result<(), ConnError> {
-    let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(tcp)).await;
+    let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake.hold(greet(tcp))).await;
     let (mut stream, nonce, words) = greeted.unwrap_or(Err(ConnError::Timeout))?;
     let good = match &words {
         ToRelay::Register { tag, node, proof } => check(shared, tag, Ask::Register, &nonce, node, proof),
@@ -168,7 +173,6 @@ async fn serve(
     if !good {
         return refuse(&mut stream, RelayRefusal::BadProof).await;
     }
-    drop(handshake);
     match words {
         ToRelay::Register { tag, node, .. } => {
             let Some(registration) = shared.registry.register(&tag, &node) else { return Ok(()) };

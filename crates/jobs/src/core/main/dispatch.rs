@@ -12,8 +12,7 @@ impl MainCore {
     /// Leases as many waiting jobs as the workers have room for: best priority first, then the
     /// oldest; each to the worker that will get to it soonest.
     pub fn dispatch(&mut self, now: Time, out: &mut Outbox<MainCommand>) {
-        let mut open: Vec<ClassId> =
-            self.queue.ids().filter(|c| self.queue.class(*c).waiting > 0).collect();
+        let mut open: Vec<ClassId> = self.queue.ids().filter(|c| self.queue.class(*c).waiting > 0).collect();
         if !open.is_empty() {
             let mut ready: Ready =
                 self.workers.iter().filter(|(_, w)| w.has_room()).map(|(k, w)| (w.load(), *k)).collect();

@@ -91,7 +91,7 @@ impl MainCore {
                 let ahead = self.queue.ahead_of(j.priority, job);
                 JobState::Waiting(self.why_waiting(&class.kind, class.needs, ahead))
             }
-            State::Leased { worker, since, phase } => {
+            State::Leased { worker, since, phase, .. } => {
                 let Some(node) = self.workers.get(&worker).map(|w| w.node.clone()) else {
                     return JobState::Waiting(WaitReason::NoNodes);
                 };

@@ -29,22 +29,57 @@ pub struct WorkerKey(pub u64);
 /// What the shell of a main node does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MainCommand {
-    Invite { worker: WorkerKey },
-    Offer { worker: WorkerKey, lease: LeaseId },
-    Ack { worker: WorkerKey, lease: LeaseId },
-    Go { worker: WorkerKey, lease: LeaseId },
-    Cancel { worker: WorkerKey, lease: LeaseId },
-    Recall { worker: WorkerKey, lease: LeaseId },
+    Invite {
+        worker: WorkerKey,
+    },
+    Offer {
+        worker: WorkerKey,
+        lease: LeaseId,
+    },
+    Ack {
+        worker: WorkerKey,
+        lease: LeaseId,
+    },
+    Go {
+        worker: WorkerKey,
+        lease: LeaseId,
+    },
+    Cancel {
+        worker: WorkerKey,
+        lease: LeaseId,
+    },
+    Recall {
+        worker: WorkerKey,
+        lease: LeaseId,
+    },
     /// Fetch a large solution, then say [`MainCore::on_taken`].
-    Take { worker: WorkerKey, lease: LeaseId, head: ParcelHead, blob: BlobId },
+    Take {
+        worker: WorkerKey,
+        lease: LeaseId,
+        head: ParcelHead,
+        blob: BlobId,
+    },
     /// A run was lost or is retried; recorded so that a restart does not forget it.
-    Attempt { job: JobId, attempts: u32 },
+    Attempt {
+        job: JobId,
+        attempts: u32,
+    },
     /// The one outcome of a job. Comes before the acknowledgement of the solution.
-    Finished { job: JobId, outcome: Outcome },
+    Finished {
+        job: JobId,
+        outcome: Outcome,
+    },
     /// A class of jobs waits for a reason worth telling.
-    Explain { kind: SmolStr, needs: Needs, reason: WaitReason },
+    Explain {
+        kind: SmolStr,
+        needs: Needs,
+        reason: WaitReason,
+    },
     /// The worker broke the protocol; its link is to be closed.
-    CutOff { worker: WorkerKey, why: &'static str },
+    CutOff {
+        worker: WorkerKey,
+        why: &'static str,
+    },
 }
 
 /// How many jobs came to which end.
@@ -188,8 +223,8 @@ impl MainCore {
 
     fn stop(&mut self, job: JobId, outcome: Outcome, out: &mut Outbox<MainCommand>) -> bool {
         let Some(j) = self.jobs.get(job) else { return false };
-        if let State::Leased { worker, .. } = j.state {
-            out.push(MainCommand::Cancel { worker, lease: LeaseId { job, number: j.leases } });
+        if let State::Leased { worker, number, .. } = j.state {
+            out.push(MainCommand::Cancel { worker, lease: LeaseId { job, number } });
         }
         self.finish(job, outcome, out);
         true
@@ -275,7 +310,9 @@ impl MainCore {
         for (key, worker) in &self.workers {
             let held = leased.remove(key).unwrap_or_default();
             assert_eq!(held, worker.leases, "leases of {}", worker.node);
-            worker.check(held.iter().filter_map(|j| self.jobs.get(*j)).map(|j| self.queue.class(j.class).needs));
+            worker.check(
+                held.iter().filter_map(|j| self.jobs.get(*j)).map(|j| self.queue.class(j.class).needs),
+            );
         }
         assert!(leased.is_empty(), "leases of workers that are gone: {leased:?}");
         let live = self.jobs.ids_after(JobId(0), false).count() as u64;

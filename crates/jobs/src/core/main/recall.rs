@@ -35,10 +35,9 @@ impl MainCore {
                 && let Some((holder, job)) = self.stuck_lease_for(now, key)
             {
                 let Some(j) = self.jobs.get_mut(job) else { break };
-                if let State::Leased { phase, .. } = &mut j.state {
-                    *phase = Phase::Recalled;
-                }
-                let lease = LeaseId { job, number: j.leases };
+                let State::Leased { number, phase, .. } = &mut j.state else { break };
+                *phase = Phase::Recalled;
+                let lease = LeaseId { job, number: *number };
                 free = free.saturating_sub(u64::from(self.queue.class(j.class).needs.cores));
                 out.push(MainCommand::Recall { worker: holder, lease });
             }

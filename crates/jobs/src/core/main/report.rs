@@ -31,7 +31,7 @@ impl MainCore {
             self.on_done(now, worker, done, out);
         }
         for lease in report.handed_back {
-            if self.is_current(worker, lease) && !self.is_taking(lease.job) {
+            if self.is_current(worker, lease) {
                 if planted(Bug::KeepsHandedBack) {
                     continue;
                 }
@@ -41,13 +41,8 @@ impl MainCore {
     }
 
     fn is_current(&self, worker: WorkerKey, lease: LeaseId) -> bool {
-        self.jobs.get(lease.job).is_some_and(|j| {
-            j.leases == lease.number && matches!(j.state, State::Leased { worker: w, .. } if w == worker)
-        })
-    }
-
-    fn is_taking(&self, job: JobId) -> bool {
-        self.jobs.get(job).is_some_and(|j| matches!(j.state, State::Leased { phase: Phase::Taking, .. }))
+        let state = self.jobs.get(lease.job).map(|j| j.state);
+        matches!(state, Some(State::Leased { worker: w, number, .. }) if (w, number) == (worker, lease.number))
     }
 
     /// A careful job could start: from here on it counts as running, before it really does.
@@ -78,7 +73,13 @@ impl MainCore {
         }
     }
 
-    pub(super) fn on_done(&mut self, now: Time, worker: WorkerKey, done: Done, out: &mut Outbox<MainCommand>) {
+    pub(super) fn on_done(
+        &mut self,
+        now: Time,
+        worker: WorkerKey,
+        done: Done,
+        out: &mut Outbox<MainCommand>,
+    ) {
         let Done { lease, result, .. } = done;
         if self.jobs.ending(lease.job).is_none() {
             out.push(MainCommand::CutOff { worker, why: "it solved a job that was never given out" });
@@ -121,13 +122,10 @@ impl MainCore {
 
     fn cancel_elsewhere(&self, worker: WorkerKey, lease: LeaseId, out: &mut Outbox<MainCommand>) {
         if let Some(j) = self.jobs.get(lease.job)
-            && let State::Leased { worker: other, .. } = j.state
-            && (other, j.leases) != (worker, lease.number)
+            && let State::Leased { worker: other, number, .. } = j.state
+            && (other, number) != (worker, lease.number)
         {
-            out.push(MainCommand::Cancel {
-                worker: other,
-                lease: LeaseId { job: lease.job, number: j.leases },
-            });
+            out.push(MainCommand::Cancel { worker: other, lease: LeaseId { job: lease.job, number } });
         }
     }
 
@@ -149,7 +147,11 @@ impl MainCore {
                 }
                 return;
             }
-            State::Leased { worker: holder, phase, .. } if *holder == worker => *phase = Phase::Taking,
+            State::Leased { worker: holder, number, phase, .. }
+                if (*holder, *number) == (worker, lease.number) =>
+            {
+                *phase = Phase::Taking;
+            }
             State::Leased { .. } => {
                 self.cancel_elsewhere(worker, lease, out);
                 self.requeue(lease.job);
@@ -173,7 +175,8 @@ impl MainCore {
             Ok(_) => out.push(MainCommand::Ack { worker, lease }),
             Err(message) => {
                 let held = self.jobs.get(lease.job).map(|j| j.state);
-                if matches!(held, Some(State::Leased { worker: w, phase: Phase::Taking, .. }) if w == worker) {
+                if matches!(held, Some(State::Leased { worker: w, phase: Phase::Taking, .. }) if w == worker)
+                {
                     self.fail(lease.job, FailReason::Unreadable { message }, true, out);
                 }
                 out.push(MainCommand::Ack { worker, lease });

@@ -169,7 +169,7 @@ impl MainCore {
             return;
         };
         j.leases = j.leases.max(lease.number);
-        j.state = State::Leased { worker, since: now, phase };
+        j.state = State::Leased { worker, number: lease.number, since: now, phase };
         let class = self.queue.class_mut(j.class);
         class.waiting -= 1;
         w.leases.insert(lease.job);

@@ -14,12 +14,22 @@ const STUCK_AFTER: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 struct Batch {
     needs: Needs,
+    /// What each run was charged for, in core-microseconds.
+    charge: u64,
     /// The first one runs, the others wait behind it.
     runs: VecDeque<(RunKey, SmolStr)>,
     /// When the first one began, as far as the core knows.
     since: Time,
     reported: bool,
     taking_back: bool,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) kind: SmolStr,
+    pub(super) cores: u32,
+    pub(super) charge: u64,
 }
 
 /// All batches of a node.
@@ -43,22 +53,30 @@ impl Batches {
         self.live.values().map(|b| b.needs)
     }
 
-    pub(super) fn start(&mut self, now: Time, needs: Needs, runs: VecDeque<(RunKey, SmolStr)>, reported: bool) -> BatchId {
+    pub(super) fn start(
+        &mut self,
+        now: Time,
+        needs: Needs,
+        runs: VecDeque<(RunKey, SmolStr)>,
+        charge: u64,
+        reported: bool,
+    ) -> BatchId {
         let id = BatchId(self.next);
         self.next += 1;
         for (key, _) in &runs {
             self.by_run.insert(*key, id);
         }
-        self.live.insert(id, Batch { needs, runs, since: now, reported, taking_back: false });
+        self.live.insert(id, Batch { needs, charge, runs, since: now, reported, taking_back: false });
         id
     }
 
-    /// Removes one run; a batch without runs ends and frees what it held. Gives the job's kind.
-    pub(super) fn end(&mut self, now: Time, key: RunKey) -> Option<SmolStr> {
+    /// Removes one run; a batch without runs ends and frees what it held.
+    pub(super) fn end(&mut self, now: Time, key: RunKey) -> Option<Ended> {
         let id = self.by_run.remove(&key)?;
         let batch = self.live.get_mut(&id)?;
         let at = batch.runs.iter().position(|(k, _)| *k == key)?;
         let (_, kind) = batch.runs.remove(at)?;
+        let ended = Ended { kind, cores: batch.needs.cores, charge: batch.charge };
         if at == 0 {
             batch.since = now;
             batch.reported = false;
@@ -66,21 +84,22 @@ impl Batches {
         if batch.runs.is_empty() {
             self.live.remove(&id);
         }
-        Some(kind)
+        Some(ended)
     }
 
-    /// Removes runs that had not begun when the shell took them out.
-    pub(super) fn take_back(&mut self, id: BatchId, keys: &[RunKey]) {
-        if let Some(batch) = self.live.get_mut(&id) {
-            batch.taking_back = false;
-            batch.runs.retain(|(key, _)| !keys.contains(key));
-            for key in keys {
-                self.by_run.remove(key);
-            }
-            if batch.runs.is_empty() {
-                self.live.remove(&id);
-            }
+    /// Removes runs that had not begun when the shell took them out; gives what each was charged.
+    pub(super) fn take_back(&mut self, id: BatchId, keys: &[RunKey]) -> u64 {
+        let Some(batch) = self.live.get_mut(&id) else { return 0 };
+        let charge = batch.charge;
+        batch.taking_back = false;
+        batch.runs.retain(|(key, _)| !keys.contains(key));
+        for key in keys {
+            self.by_run.remove(key);
         }
+        if batch.runs.is_empty() {
+            self.live.remove(&id);
+        }
+        charge
     }
 
     /// Runs that have lasted long enough to be reported, once each.

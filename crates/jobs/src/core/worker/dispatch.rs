@@ -11,7 +11,13 @@ const MAX_LEASES: usize = 1 << 16;
 
 impl WorkerCore {
     /// A main node tells what came up since its last message.
-    pub fn on_dispatch(&mut self, now: Time, main: MainKey, dispatch: Dispatch, out: &mut Outbox<WorkerCommand>) {
+    pub fn on_dispatch(
+        &mut self,
+        now: Time,
+        main: MainKey,
+        dispatch: Dispatch,
+        out: &mut Outbox<WorkerCommand>,
+    ) {
         let Some((id, session)) = self.session_of(main) else { return };
         if session.epoch != dispatch.epoch {
             return;

@@ -56,9 +56,8 @@ impl WorkerCore {
         run_micros: u64,
         out: &mut Outbox<WorkerCommand>,
     ) {
-        let Some(kind) = self.batches.end(now, key) else { return };
-        let expected = self.pace.expected(&kind);
-        self.pace.observe(&kind, run_micros);
+        let Some(ended) = self.batches.end(now, key) else { return };
+        self.pace.observe(&ended.kind, run_micros);
         self.done += 1;
         let result = match end {
             HandlerEnd::Solved(parcel) => Some(DoneResult::Solved(parcel)),
@@ -68,7 +67,8 @@ impl WorkerCore {
         let done = result.map(|result| Done { lease: key.lease, result, run_micros });
         let session = self.sessions.get_mut(&key.session);
         let wanted = session.and_then(|s| {
-            s.served = (s.served + run_micros).saturating_sub(expected.min(s.served));
+            let used = run_micros.saturating_mul(u64::from(ended.cores));
+            s.served = s.served.saturating_add(used).saturating_sub(ended.charge);
             s.lease_mut(key.lease).is_some().then_some(s)
         });
         match (wanted, done) {

@@ -29,9 +29,13 @@ pub(super) enum LeaseState {
     /// Its payload is on the way.
     Fetching,
     /// Waits for room.
-    Ready { payload: Parcel },
+    Ready {
+        payload: Parcel,
+    },
     /// Has room, waits for the main node's `go`.
-    Asking { payload: Parcel },
+    Asking {
+        payload: Parcel,
+    },
     Running,
     /// Ended; kept until the main node has recorded it.
     Done(Done),
@@ -68,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Removes every lease that has not started and names them, oldest last.
+    /// Removes every lease that has not started and names them, lowest job first.
     pub(super) fn take_unstarted(&mut self) -> Vec<LeaseId> {
         self.ready.clear();
         let mut taken = Vec::new();

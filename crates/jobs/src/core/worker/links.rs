@@ -7,13 +7,7 @@ use phalanx_wire::jobs::{Held, Join, Report};
 
 impl WorkerCore {
     /// A main node asks this node to join. One that was here before gets its results.
-    pub fn on_invite(
-        &mut self,
-        main: MainKey,
-        id: SessionId,
-        epoch: Epoch,
-        out: &mut Outbox<WorkerCommand>,
-    ) {
+    pub fn on_invite(&mut self, main: MainKey, id: SessionId, epoch: Epoch, out: &mut Outbox<WorkerCommand>) {
         let window = self.window();
         let clock = self.served_clock;
         let session = self.sessions.entry(id).or_insert_with(|| Session::new(main, epoch, clock));

@@ -65,18 +65,38 @@ pub enum HandlerEnd {
 /// What the shell of a computing node does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerCommand {
-    Join { main: MainKey, join: Join },
-    Report { main: MainKey, report: Report },
+    Join {
+        main: MainKey,
+        join: Join,
+    },
+    Report {
+        main: MainKey,
+        report: Report,
+    },
     /// Fetch a large payload, then say [`WorkerCore::on_fetched`].
-    Fetch { main: MainKey, key: RunKey, head: ParcelHead, blob: BlobId },
+    Fetch {
+        main: MainKey,
+        key: RunKey,
+        head: ParcelHead,
+        blob: BlobId,
+    },
     /// Run these in order on one thread, saying [`WorkerCore::on_finished`] after each.
-    Start { batch: BatchId, runs: Vec<Run> },
+    Start {
+        batch: BatchId,
+        runs: Vec<Run>,
+    },
     /// Take what has not begun out of a batch, then say [`WorkerCore::on_taken_back`].
-    TakeBack { batch: BatchId },
+    TakeBack {
+        batch: BatchId,
+    },
     /// Tell the handler to stop.
-    CancelRun { key: RunKey },
+    CancelRun {
+        key: RunKey,
+    },
     /// The solution is recorded or unwanted; the blob that holds it may go.
-    Forget { blob: BlobId },
+    Forget {
+        blob: BlobId,
+    },
     /// Everything is finished or handed back, and nothing new will come.
     Drained,
 }
@@ -181,7 +201,7 @@ impl WorkerCore {
     }
 
     fn check_drained(&mut self, out: &mut Outbox<WorkerCommand>) {
-        let owes = |s: &Session| s.main.is_some() && !s.leases.is_empty();
+        let owes = |s: &Session| s.main.is_some() && (s.dirty || !s.leases.is_empty());
         if self.draining && !self.drained && self.batches.len() == 0 && !self.sessions.values().any(owes) {
             self.drained = true;
             out.push(WorkerCommand::Drained);

@@ -17,6 +17,7 @@ impl WorkerCore {
             if !self.has_room(needs) {
                 break;
             }
+            self.served_clock = self.served_clock.max(session.served);
             if careful {
                 self.ask(id, needs);
             } else {
@@ -25,11 +26,9 @@ impl WorkerCore {
         }
     }
 
-    fn next_session(&mut self) -> Option<SessionId> {
+    fn next_session(&self) -> Option<SessionId> {
         let waiting = self.sessions.iter().filter(|(_, s)| !s.ready.is_empty() && s.main.is_some());
-        let (id, session) = waiting.min_by_key(|(id, s)| (s.served, **id))?;
-        self.served_clock = self.served_clock.max(session.served);
-        Some(*id)
+        waiting.min_by_key(|(id, s)| (s.served, **id)).map(|(id, _)| *id)
     }
 
     fn has_room(&self, needs: Needs) -> bool {
@@ -53,15 +52,24 @@ impl WorkerCore {
         self.asking.insert(RunKey { session: id, lease }, needs);
     }
 
-    pub(super) fn on_go(&mut self, now: Time, id: SessionId, lease: LeaseId, out: &mut Outbox<WorkerCommand>) {
+    pub(super) fn on_go(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        lease: LeaseId,
+        out: &mut Outbox<WorkerCommand>,
+    ) {
         let key = RunKey { session: id, lease };
         let Some(needs) = self.asking.remove(&key) else { return };
-        let Some(held) = self.sessions.get_mut(&id).and_then(|s| s.lease_mut(lease)) else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(held) = session.lease_mut(lease) else { return };
         if let LeaseState::Asking { payload } = &mut held.state {
             let payload = std::mem::take(payload);
             held.state = LeaseState::Running;
             let kind = held.kind.clone();
-            let batch = self.batches.start(now, needs, VecDeque::from([(key, kind.clone())]), true);
+            let charge = self.pace.expected(&kind) * u64::from(needs.cores);
+            session.served += charge;
+            let batch = self.batches.start(now, needs, VecDeque::from([(key, kind.clone())]), charge, true);
             out.push(WorkerCommand::Start { batch, runs: vec![Run { key, kind, payload }] });
         }
     }
@@ -72,7 +80,9 @@ impl WorkerCore {
         let free_cores = self.config.capacity.cores.saturating_sub(self.in_use().cores);
         let lanes = (free_cores / needs.cores.max(1)).max(1) as usize;
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let Some(first) = session.ready.values().next().and_then(|job| session.leases.get(job)) else { return };
+        let Some(first) = session.ready.values().next().and_then(|job| session.leases.get(job)) else {
+            return;
+        };
         let kind = first.kind.clone();
         let most = self.pace.batch(&kind).min(session.ready.len().div_ceil(lanes));
         let most = if self.config.once { 1 } else { most };
@@ -91,18 +101,26 @@ impl WorkerCore {
             runs.push(Run { key: RunKey { session: id, lease }, kind: kind.clone(), payload });
             entry.remove();
         }
-        session.served += self.pace.expected(&kind) * u64::from(needs.cores) * runs.len() as u64;
+        let charge = self.pace.expected(&kind) * u64::from(needs.cores);
+        session.served += charge * runs.len() as u64;
         let keys = runs.iter().map(|r| (r.key, r.kind.clone())).collect();
-        let batch = self.batches.start(now, needs, keys, false);
+        let batch = self.batches.start(now, needs, keys, charge, false);
         out.push(WorkerCommand::Start { batch, runs });
     }
 
     /// These had not begun when the shell took them out of a slow batch: they wait again.
-    pub fn on_taken_back(&mut self, now: Time, batch: BatchId, runs: Vec<Run>, out: &mut Outbox<WorkerCommand>) {
+    pub fn on_taken_back(
+        &mut self,
+        now: Time,
+        batch: BatchId,
+        runs: Vec<Run>,
+        out: &mut Outbox<WorkerCommand>,
+    ) {
         let keys: Vec<RunKey> = runs.iter().map(|r| r.key).collect();
-        self.batches.take_back(batch, &keys);
+        let charge = self.batches.take_back(batch, &keys);
         for Run { key, payload, .. } in runs {
             let Some(session) = self.sessions.get_mut(&key.session) else { continue };
+            session.served = session.served.saturating_sub(charge);
             let linked = session.main.is_some();
             let Some(lease) = session.lease_mut(key.lease) else { continue };
             if linked && !self.draining {

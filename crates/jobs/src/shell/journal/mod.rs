@@ -82,8 +82,11 @@ pub struct JournalHistory {
 /// # Errors
 /// The file cannot be read, is not a journal, or is damaged before its end.
 pub fn read_journal(path: &Path) -> Result<JournalHistory, JournalError> {
-    let bytes = std::fs::read(path)
-        .map_err(|source| JournalError::Io { doing: "read", path: path.to_owned(), source })?;
+    let bytes = std::fs::read(path).map_err(|source| JournalError::Io {
+        doing: "read",
+        path: path.to_owned(),
+        source,
+    })?;
     history(path, &bytes)
 }
 

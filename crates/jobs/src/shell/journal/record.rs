@@ -45,10 +45,21 @@ impl Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Record {
     /// A main node took the journal up.
-    Opened { epoch: Epoch },
-    Submitted { job: JobId, spec: RecordedSpec },
-    Attempt { job: JobId, attempts: u32 },
-    Ended { job: JobId, outcome: RecordedOutcome },
+    Opened {
+        epoch: Epoch,
+    },
+    Submitted {
+        job: JobId,
+        spec: RecordedSpec,
+    },
+    Attempt {
+        job: JobId,
+        attempts: u32,
+    },
+    Ended {
+        job: JobId,
+        outcome: RecordedOutcome,
+    },
 }
 
 /// A [`JobSpec`] as it is recorded: its deadline on the calendar, its payload in two parts.

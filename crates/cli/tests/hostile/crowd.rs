@@ -1,0 +1,48 @@
+//! Many at once: some babble, some say nothing at all.
+
+use phalanx_testkit::{Process, Raw, Sandbox};
+use phalanx_wire::handshake::{Purpose, preface};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+use std::net::SocketAddr;
+
+const THREADS: usize = 4;
+
+/// So many connections that say something random, half of them behind a right beginning.
+pub(crate) fn babbling(address: SocketAddr, connections: usize) {
+    std::thread::scope(|scope| {
+        for seed in 0..THREADS {
+            scope.spawn(move || {
+                let mut dice = Pcg32::seed_from_u64(seed as u64);
+                for i in 0..connections / THREADS {
+                    let mut bytes = vec![0; dice.random_range(0..2_000)];
+                    dice.fill_bytes(&mut bytes);
+                    if i % 2 == 0 {
+                        bytes.splice(..0, preface(Purpose::Node));
+                    }
+                    Raw::connect(address).say_last(&bytes);
+                }
+            });
+        }
+    });
+}
+
+/// Hundreds that connect and say nothing, or only hello; those who speak are heard all the same.
+pub(crate) fn silent(sandbox: &Sandbox, process: &Process, address: SocketAddr) {
+    let crowd: Vec<_> = (0..600)
+        .map(|i| {
+            let mut raw = Raw::connect(address);
+            if i % 2 == 0 {
+                raw.write(&preface(Purpose::Node));
+            }
+            raw
+        })
+        .collect();
+    let newcomer = ["job", "submit", "--wait", "--output", "json", "--kind", "upper", "--arg", "me"];
+    assert_eq!(sandbox.json(&newcomer)["solution"], "ME");
+    process.says("too many connections");
+    process.says("the handshake took too long");
+    for mut raw in crowd {
+        raw.closed();
+    }
+}

@@ -1,0 +1,89 @@
+use super::{counts, sandbox, submit};
+use phalanx_testkit::{eventually, is_alive};
+use rustix::process::Signal;
+use std::path::Path;
+use std::time::Duration;
+
+/// Far less than the jobs here would take if nobody stopped them.
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn an_error_of_the_handler_fails_the_job_and_is_told() {
+    let sandbox = sandbox();
+    let _node = sandbox.node(&[]);
+    let mut main = submit(&sandbox, &["--kind", "fail", "--arg", "out of cheese", "--count", "3"]);
+    let (code, summary) = main.summary();
+    assert_eq!((code, counts(&summary)), (Some(1), [3, 0, 3, 0, 0]), "{summary}");
+    assert_eq!(summary["reruns"], 0, "an error is an answer: {summary}");
+    let why = summary["first_failure"].as_str().unwrap();
+    assert!(why.ends_with("handler failed: out of cheese"), "{why}");
+    assert!(main.stderr().contains("3 of 3 jobs were not solved"), "{}", main.stderr());
+}
+
+#[test]
+fn a_job_past_its_deadline_expires_and_its_handler_stops() {
+    let sandbox = sandbox();
+    let (_node, id) = sandbox.node(&["--cores", "1"]);
+    let mut watch = sandbox.watch(&[]);
+    // The second one expires while it waits behind the first.
+    let args = ["--kind", "sleep", "--arg", "60s", "--count", "2", "--deadline", "300ms"];
+    let mut main = submit(&sandbox, &args);
+    watch.until_is(&id, "jobs_running", 1);
+    let (status, printed) = main.finish_within(SOON);
+    let summary = serde_json::from_str(printed.last().unwrap()).unwrap();
+    assert_eq!((status.code(), counts(&summary)), (Some(1), [2, 0, 0, 0, 2]), "{summary}");
+    watch.until_is(&id, "jobs_running", 0);
+}
+
+#[test]
+fn a_cancelled_job_stops_where_it_runs() {
+    let sandbox = sandbox();
+    let (_node, id) = sandbox.node(&["--cores", "2"]);
+    let mut watch = sandbox.watch(&[]);
+    let mut main = submit(&sandbox, &["--kind", "sleep", "--arg", "60s", "--count", "4"]);
+    watch.until_is(&id, "jobs_running", 2);
+    let cancelled = sandbox.json(&["job", "cancel", "1", "3", "--output", "json"]);
+    assert_eq!(cancelled["cancelled"], 2, "one that runs, one that waits");
+    let cancelled = sandbox.json(&["job", "cancel", "--all", "--output", "json"]);
+    assert_eq!(cancelled["cancelled"], 2);
+    let (status, printed) = main.finish_within(SOON);
+    let summary = serde_json::from_str(printed.last().unwrap()).unwrap();
+    assert_eq!((status.code(), counts(&summary)), (Some(1), [4, 0, 0, 4, 0]), "{summary}");
+    watch.until_is(&id, "jobs_running", 0);
+    assert_eq!(submit(&sandbox, &["--kind", "upper", "--arg", "on"]).summary().1["solution"], "ON");
+}
+
+fn pid_in(file: &Path) -> u32 {
+    eventually("the command says who it is", || std::fs::read_to_string(file).ok()?.trim().parse().ok())
+}
+
+#[test]
+fn a_cancelled_command_is_killed_with_its_children() {
+    let sandbox = sandbox();
+    let (_node, id) = sandbox.node(&["--allow-exec"]);
+    let mut watch = sandbox.watch(&[]);
+    let line = "echo $$ > parent.new; mv parent.new parent; sleep 60 & echo $! > child.new; mv child.new child; wait";
+    let mut main = submit(&sandbox, &["--kind", "exec", "--arg", line]);
+    let pids = ["parent", "child"].map(|name| pid_in(&sandbox.path().join(name)));
+    watch.until_is(&id, "jobs_running", 1);
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    sandbox.json(&["job", "cancel", "1", "--output", "json"]);
+    assert_eq!(main.finish_within(SOON).0.code(), Some(1));
+    watch.until_is(&id, "jobs_running", 0);
+    eventually("both processes are gone", || (!pids.iter().any(|pid| is_alive(*pid))).then_some(()));
+}
+
+#[test]
+fn nodes_stay_usable_after_their_main_node_was_killed() {
+    let sandbox = sandbox();
+    let (_node, id) = sandbox.node(&["--cores", "2"]);
+    let mut watch = sandbox.watch(&[]);
+    let mut main = submit(&sandbox, &["--kind", "sleep", "--arg", "60s"]);
+    watch.until_is(&id, "jobs_running", 1);
+    main.signal(Signal::KILL);
+    main.finish();
+    let args = ["--kind", "upper", "--arg", "still here", "--count", "20"];
+    let (code, summary) = submit(&sandbox, &args).summary();
+    assert_eq!((code, counts(&summary)), (Some(0), [20, 20, 0, 0, 0]), "{summary}");
+    assert_eq!(sandbox.json(&["job", "list", "--output", "json"]), serde_json::json!([]));
+}

@@ -1,0 +1,33 @@
+use super::{counts, sandbox, submit};
+use phalanx_testkit::Process;
+
+#[test]
+fn a_job_that_takes_its_nodes_down_is_set_aside_and_others_are_solved() {
+    const ATTEMPTS: usize = 2;
+    let sandbox = sandbox();
+    let mut nodes: Vec<(Process, String)> =
+        (0..4).map(|_| sandbox.node(&["--cores", "1", "--allow-exec"])).collect();
+    let mut watch = sandbox.watch(&[]);
+    let mut others = submit(&sandbox, &["--kind", "sleep", "--arg", "5ms", "--count", "600"]);
+    watch.until(|nodes| nodes.values().any(|n| n["jobs_done"].as_u64() > Some(0)).then_some(()));
+
+    let attempts = ATTEMPTS.to_string();
+    let args = ["--kind", "exec", "--arg", "kill -9 $PPID", "--attempts", &attempts];
+    let (code, summary) = submit(&sandbox, &args).summary();
+    assert_eq!((code, counts(&summary)), (Some(1), [1, 0, 1, 0, 0]), "{summary}");
+
+    let mut dead = Vec::new();
+    for (process, id) in &mut nodes {
+        if !process.is_running() {
+            dead.push(id.clone());
+        }
+    }
+    // The first loss may come before anybody knows that the job runs; from then on it is watched.
+    assert!((ATTEMPTS..=ATTEMPTS + 1).contains(&dead.len()), "dead: {dead:?}");
+    let why = summary["first_failure"].as_str().unwrap();
+    let named = dead.iter().filter(|id| why.contains(id.as_str())).count();
+    assert!(why.contains("set aside: 2 nodes were lost while running it") && named == ATTEMPTS, "{why}");
+
+    let (code, summary) = others.summary();
+    assert_eq!((code, counts(&summary)), (Some(0), [600, 600, 0, 0, 0]), "{summary}");
+}

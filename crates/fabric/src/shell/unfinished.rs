@@ -1,0 +1,66 @@
+//! Handshakes under way. When there are too many the oldest gives way, so that a crowd that says
+//! nothing cannot keep out a member, which speaks at once.
+
+use super::refusal::ConnError;
+use phalanx_wire::handshake::Refusal;
+use std::collections::VecDeque;
+use std::future::Future;
+use tokio::sync::oneshot;
+
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    places: VecDeque<oneshot::Sender<()>>,
+    most: usize,
+}
+
+/// The place of one handshake, until it ends or a newer one takes it.
+#[derive(Debug)]
+pub(crate) struct Place(oneshot::Receiver<()>);
+
+impl Unfinished {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { places: VecDeque::new(), most }
+    }
+
+    /// Takes a place, the oldest one's when all are taken.
+    pub(crate) fn enter(&mut self) -> Place {
+        self.places.retain(|place| !place.is_closed());
+        if self.places.len() >= self.most {
+            self.places.pop_front();
+        }
+        let (place, taken) = oneshot::channel();
+        self.places.push_back(place);
+        Place(taken)
+    }
+}
+
+impl Place {
+    /// Runs a handshake for as long as it has its place.
+    pub(crate) async fn hold<T>(
+        self,
+        handshake: impl Future<Output = Result<T, ConnError>>,
+    ) -> Result<T, ConnError> {
+        tokio::select! {
+            biased;
+            done = handshake => done,
+            _ = self.0 => Err(ConnError::RefusedHere(Refusal::Busy)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_gives_way_and_whoever_has_finished_takes_no_place() {
+        let mut unfinished = Unfinished::new(2);
+        let (first, second) = (unfinished.enter(), unfinished.enter());
+        second.hold(async { Ok(()) }).await.unwrap();
+        let _third = unfinished.enter();
+        let fourth = unfinished.enter();
+        let refused = first.hold(std::future::pending::<Result<(), _>>()).await;
+        assert!(matches!(refused, Err(ConnError::RefusedHere(Refusal::Busy))));
+        fourth.hold(async { Ok(()) }).await.unwrap();
+    }
+}
