@@ -14,7 +14,13 @@ use std::time::Duration;
 
 /// Train machine-learning models on many unequal machines as if they were one.
 #[derive(Debug, Parser)]
-#[command(name = "phalanx", version, propagate_version = true, max_term_width = 100, args_override_self = true)]
+#[command(
+    name = "phalanx",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    args_override_self = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -87,7 +93,9 @@ impl DomainArgs {
         if *key.domain() != self.domain {
             let (have, file) = (key.domain(), path.display());
             let error = anyhow!("the key in {file} is of domain {have}, not {}", self.domain);
-            return Err(Failure::usage(error).hint(format!("use --domain {have}, or the key of {}", self.domain)));
+            return Err(
+                Failure::usage(error).hint(format!("use --domain {have}, or the key of {}", self.domain))
+            );
         }
         Ok(Some(key))
     }
@@ -112,9 +120,12 @@ impl DomainArgs {
 /// An error of starting a node, with what to do about it.
 pub(crate) fn start_failure(error: impl Into<anyhow::Error>) -> Failure {
     let error = error.into();
-    let key_required = error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(phalanx_fabric::StartError::KeyRequired { .. }))
-    });
-    let failure = Failure::infrastructure(error);
-    if key_required { failure.hint("`phalanx domain new` makes a key; without one a node stays on loopback") } else { failure }
+    let key_required = error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref(), Some(phalanx_fabric::StartError::KeyRequired { .. })));
+    if key_required {
+        return Failure::usage(error)
+            .hint("`phalanx domain new` makes a key; without one a node stays on loopback");
+    }
+    Failure::infrastructure(error)
 }

@@ -45,6 +45,11 @@ pub(crate) fn die_with_parent(parent: u32, signal: rustix::process::Signal) -> R
     rustix::process::set_parent_process_death_signal(Some(signal)).map_err(Failure::infrastructure)?;
     #[cfg(not(target_os = "linux"))]
     let _ = signal;
+    Ok(has_parent(parent))
+}
+
+/// Whether this process is still a child of that one.
+pub(crate) fn has_parent(parent: u32) -> bool {
     let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    Ok(now == Some(parent))
+    now == Some(parent)
 }

@@ -25,7 +25,12 @@ pub(crate) fn private_domain() -> Result<DomainName, Failure> {
 impl LocalNodes {
     /// Starts so many nodes and waits until each has joined. The machine's cores are shared out
     /// among them unless `cores` says how many each has.
-    pub(crate) fn start(domain: &DomainName, count: u32, cores: Option<u32>, extra: &[&str]) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        domain: &DomainName,
+        count: u32,
+        cores: Option<u32>,
+        extra: &[&str],
+    ) -> Result<Self, Failure> {
         let me = std::env::current_exe().map_err(Failure::infrastructure)?;
         let machine = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
         let cores = cores.unwrap_or_else(|| (machine / count.max(1)).max(1));
@@ -48,7 +53,9 @@ impl LocalNodes {
             let stdout = child.stdout.take();
             let read = stdout.map_or(Ok(0), |out| BufReader::new(out).read_line(&mut line));
             if read.map_err(Failure::infrastructure)? == 0 {
-                return Err(Failure::infrastructure(anyhow::anyhow!("a local node ended before it had joined")));
+                return Err(Failure::infrastructure(anyhow::anyhow!(
+                    "a local node ended before it had joined"
+                )));
             }
         }
         Ok(nodes)

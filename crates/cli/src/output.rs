@@ -50,7 +50,10 @@ pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
 }
 
 /// A table with a header and no lines drawn, as listings have.
-pub(crate) fn listing<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub(crate) fn listing<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.map(str::to_uppercase));
     for row in rows {

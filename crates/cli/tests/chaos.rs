@@ -1,5 +1,11 @@
 //! Nodes that are killed and frozen at random moments while thousands of jobs run.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, and what it prints is how it is repeated"
+)]
+
 use phalanx_testkit::{NodeWatch, Process, Sandbox};
 use phalanx_types::Seed;
 use rustix::process::Signal;

@@ -36,6 +36,7 @@ fn refused(process: &Process, from: &str, words: &str) {
 }
 
 /// Memory may come and go, but not pile up.
+#[expect(clippy::print_stdout, reason = "a measurement for whoever reads what the test prints")]
 fn assert_flat(process: &Process, before: u64) {
     let after = process.resident_bytes();
     println!("memory: {} KiB before, {} KiB after", before >> 10, after >> 10);

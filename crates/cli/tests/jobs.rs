@@ -1,5 +1,7 @@
 //! Work distribution as users see it: real nodes, real jobs, every way a job can end.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 #[path = "jobs/background.rs"]
 mod background;
 #[path = "jobs/draining.rs"]

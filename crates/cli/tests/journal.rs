@@ -1,5 +1,7 @@
 //! Main nodes that are killed and go on from their journals.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use phalanx_jobs::{Outcome, read_journal};
 use phalanx_testkit::{Process, Sandbox, eventually};
 use phalanx_types::JobId;

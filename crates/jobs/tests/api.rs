@@ -1,4 +1,5 @@
 //! The Rust API on real sockets: main and computing nodes in one process.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{

@@ -101,7 +101,17 @@ impl Bridge {
     pub fn attach(&self, host: &Namespace, address: &str) -> Cable {
         let (inside, outside) = (unique("vh"), unique("vp"));
         ip(&[
-            "link", "add", &inside, "netns", &host.name, "type", "veth", "peer", &outside, "netns", &self.ns.name,
+            "link",
+            "add",
+            &inside,
+            "netns",
+            &host.name,
+            "type",
+            "veth",
+            "peer",
+            &outside,
+            "netns",
+            &self.ns.name,
         ]);
         self.ns.ip(&["link", "set", &outside, "master", "br0", "up"]);
         host.ip(&["addr", "add", address, "dev", &inside]);

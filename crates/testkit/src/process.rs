@@ -181,7 +181,8 @@ impl Process {
                 }
             }
         }
-        let status = self.child.wait().unwrap_or_else(|error| panic!("could not wait for {}: {error}", self.name));
+        let status =
+            self.child.wait().unwrap_or_else(|error| panic!("could not wait for {}: {error}", self.name));
         // Children of its own may hold on to its standard error.
         let _closed = self.said_all.recv_timeout(until.saturating_duration_since(Instant::now()));
         (status, printed)
@@ -192,7 +193,8 @@ impl Process {
     /// # Panics
     /// The process has ended.
     pub fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS in the status");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     }

@@ -248,7 +248,12 @@ pub type Credentials = (CertificateDer<'static>, PrivateKeyDer<'static>);
 ///
 /// # Panics
 /// The certificates are unusable.
-pub fn tls(tcp: TcpStream, authority: &CertificateDer<'static>, name: String, mine: Option<Credentials>) -> TlsRaw {
+pub fn tls(
+    tcp: TcpStream,
+    authority: &CertificateDer<'static>,
+    name: String,
+    mine: Option<Credentials>,
+) -> TlsRaw {
     let mut roots = RootCertStore::empty();
     roots.add(authority.clone()).expect("an authority");
     let provider = Arc::new(rustls::crypto::ring::default_provider());

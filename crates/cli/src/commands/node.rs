@@ -1,7 +1,7 @@
 //! `phalanx node`: a computing node.
 
 use crate::args::{DomainArgs, start_failure};
-use crate::exec_shim::{self, die_with_parent};
+use crate::exec_shim::{self, die_with_parent, has_parent};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
@@ -11,11 +11,10 @@ use phalanx_jobs::{ComputingNode, builtin};
 use phalanx_types::{ByteSize, Resources};
 use serde::Serialize;
 
-/// Examples:
-///   phalanx node                                   join the nodes of this user on this host
-///   phalanx node --domain lab --connect n1:7000    join a domain that has a key
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  phalanx node                                   join the nodes of this user on this host
+  phalanx node --domain lab --connect n1:7000    join a domain that has a key")]
 pub(crate) struct NodeArgs {
     /// A name to know it by; four random digits are added.
     #[arg(long, default_value = "node")]
@@ -117,11 +116,15 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     })?;
     match args.solve {
         Some(count) => solve(node, count, &mut stops).await,
-        None => run_until_stopped(node, &mut stops).await,
+        None => run_until_stopped(node, args.die_with, &mut stops).await,
     }
 }
 
-async fn run_until_stopped(node: ComputingNode, stops: &mut StopSignals) -> Result<(), Failure> {
+async fn run_until_stopped(
+    node: ComputingNode,
+    parent: Option<u32>,
+    stops: &mut StopSignals,
+) -> Result<(), Failure> {
     let stopper = node.stopper();
     let mut running = std::pin::pin!(node.run());
     let mut asked = 0;
@@ -130,7 +133,9 @@ async fn run_until_stopped(node: ComputingNode, stops: &mut StopSignals) -> Resu
             result = &mut running => return result.map_err(Failure::infrastructure),
             () = stops.next() => {
                 asked += 1;
-                if asked == 1 {
+                // Nobody is left to want what the nodes of a killed command still run.
+                let orphaned = parent.is_some_and(|parent| !has_parent(parent));
+                if asked == 1 && !orphaned {
                     tracing::info!("draining: finishing what runs, handing back the rest; once more to stop at once");
                     stopper.drain();
                 } else {

@@ -10,11 +10,10 @@ use phalanx_types::{ByteSize, NodeId};
 use serde::Serialize;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Examples:
-///   phalanx nodes --output json
-///   phalanx nodes --watch
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  phalanx nodes --output json
+  phalanx nodes --watch")]
 pub(crate) struct NodesArgs {
     /// Go on, and print every change as it comes.
     #[arg(long)]
@@ -133,7 +132,9 @@ impl Render for Change {
         let NodeRow { id, kind, state, jobs_running, jobs_done, address, why, .. } = &self.node;
         let why = why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
         let Change { event, .. } = self;
-        format!("{event:<9} {id:<20} {kind:<10} {state}{why}  running {jobs_running}, done {jobs_done}  {address}")
+        format!(
+            "{event:<9} {id:<20} {kind:<10} {state}{why}  running {jobs_running}, done {jobs_done}  {address}"
+        )
     }
 
     fn quiet(&self) -> String {

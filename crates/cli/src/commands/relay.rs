@@ -12,15 +12,16 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A relay sees who talks to whom, never what they say: nodes authenticate each other through it,
-/// end to end. It needs only the relay token, which does not let it join the domain.
-///
-/// Examples:
-///   phalanx relay --bind 0.0.0.0:7700 --domain lab        on a machine that has the domain's key
-///   phalanx relay --bind 0.0.0.0:7700 --token-file token  with what `phalanx domain show lab --relay-token` prints
-///   phalanx node --domain lab --relay relay.example:7700  on each side
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(
+    after_help = "A relay sees who talks to whom, never what they say: nodes authenticate each other through it,
+end to end. It needs only the relay token, which does not let it join the domain.
+
+Examples:
+  phalanx relay --bind 0.0.0.0:7700 --domain lab        on a machine that has the domain's key
+  phalanx relay --bind 0.0.0.0:7700 --token-file token  with what `phalanx domain show lab --relay-token` prints
+  phalanx node --domain lab --relay relay.example:7700  on each side"
+)]
 pub(crate) struct RelayArgs {
     /// The address to listen at.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7700")]
@@ -81,7 +82,8 @@ pub(crate) async fn run(args: RelayArgs, output: Output) -> Result<(), Failure> 
     let tokens = tokens(&args)?;
     let domains = tokens.len();
     let mut stops = StopSignals::new()?;
-    let relay = Relay::start(RelayConfig { bind: args.bind, tokens }).await.map_err(Failure::infrastructure)?;
+    let relay =
+        Relay::start(RelayConfig { bind: args.bind, tokens }).await.map_err(Failure::infrastructure)?;
     output.print(&Started { address: relay.address().to_string(), domains, pid: std::process::id() })?;
     stops.next().await;
     relay.shutdown().await;

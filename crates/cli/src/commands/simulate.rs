@@ -86,7 +86,11 @@ pub(crate) fn run(command: SimulateCommand, output: Output) -> Result<(), Failur
         }
         if let Some(violation) = report.violation {
             let replay = format!("phalanx simulate jobs --seed {seed} --trace");
-            simulated.violations.push(Violated { seed, what: format!("at {}: {}", violation.at, violation.what), replay });
+            simulated.violations.push(Violated {
+                seed,
+                what: format!("at {}: {}", violation.at, violation.what),
+                replay,
+            });
         }
     }
     output.print(&simulated)?;

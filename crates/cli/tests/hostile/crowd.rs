@@ -7,6 +7,8 @@ use rand_pcg::Pcg32;
 use std::net::SocketAddr;
 
 const THREADS: usize = 4;
+/// Said of a connection that is given up for its silence.
+pub(crate) const TOO_LONG: &str = "the handshake took too long";
 
 /// So many connections that say something random, half of them behind a right beginning.
 pub(crate) fn babbling(address: SocketAddr, connections: usize) {
@@ -40,8 +42,9 @@ pub(crate) fn silent(sandbox: &Sandbox, process: &Process, address: SocketAddr) 
         .collect();
     let newcomer = ["job", "submit", "--wait", "--output", "json", "--kind", "upper", "--arg", "me"];
     assert_eq!(sandbox.json(&newcomer)["solution"], "ME");
+    assert!(!process.stderr().contains(TOO_LONG), "the newcomer had to wait for the silent");
     process.says("too many connections");
-    process.says("the handshake took too long");
+    process.says(TOO_LONG);
     for mut raw in crowd {
         raw.closed();
     }

@@ -39,7 +39,8 @@ impl Target {
         let made = sandbox.json(&["domain", "new", "lab", "--output", "json"]);
         let file = made["file"].as_str().expect("a file");
         let key = DomainKey::load(file.as_ref()).expect("the key that was just made");
-        let node = sandbox.host("host", None).node(&[&["--name", "target", "--cores", "2"], &LAB[..]].concat());
+        let node =
+            sandbox.host("host", None).node(&[&["--name", "target", "--cores", "2"], &LAB[..]].concat());
         Self { sandbox, node, key }
     }
 
@@ -75,9 +76,18 @@ fn a_node_with_a_key_lets_in_only_whom_the_key_vouches_for() {
             refused(process, &from, "not a TLS handshake of this domain");
         }
         target.refuses(None, "certificate refused: missing");
-        target.refuses(Some(issue(&target.key, "late-0001", -2, -1)), "certificate refused: expired or not valid yet");
-        target.refuses(Some(issue(&target.key, "early-0001", 1, 2)), "certificate refused: expired or not valid yet");
-        target.refuses(Some(issue(&foreign, "spy-0001", -1, 1)), "certificate refused: issued by another domain");
+        target.refuses(
+            Some(issue(&target.key, "late-0001", -2, -1)),
+            "certificate refused: expired or not valid yet",
+        );
+        target.refuses(
+            Some(issue(&target.key, "early-0001", 1, 2)),
+            "certificate refused: expired or not valid yet",
+        );
+        target.refuses(
+            Some(issue(&foreign, "spy-0001", -1, 1)),
+            "certificate refused: issued by another domain",
+        );
         another_process_with_another_key(&target);
         borrowed_names(&target);
         stranger::all(process, &|id| target.open_as(id));

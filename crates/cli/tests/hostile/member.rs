@@ -80,7 +80,8 @@ fn cut_off(process: &Process, id: &str, words: &str) {
 /// Opens the bulk connection of a member's link.
 fn bulk(target: &Target, id: &str, welcome: &Welcome) -> Raw<Box<dyn Wire>> {
     let mut raw = target.open().0;
-    let hello = Hello { channel: Channel::Bulk { link: welcome.link }, ..hello("default", id, NodeKind::Main) };
+    let hello =
+        Hello { channel: Channel::Bulk { link: welcome.link }, ..hello("default", id, NodeKind::Main) };
     let reply = raw.join(Some(&target.token), hello);
     assert!(matches!(reply, HelloReply::Welcome(_)), "{reply:?}");
     raw
@@ -114,10 +115,14 @@ fn talkers(target: &Target) {
     let (mut raw, welcome) = target.join("rude-talker", NodeKind::Main);
     let body = Bytes::from(vec![7; 900 << 10]);
     for i in 0..100 {
-        raw.send(FrameKind::Fabric, &FabricMessage::Publish { topic: format!("t{i}").into(), body: body.clone() });
+        raw.send(
+            FrameKind::Fabric,
+            &FabricMessage::Publish { topic: format!("t{i}").into(), body: body.clone() },
+        );
     }
     for id in 0..20_000 {
-        let request = FabricMessage::Request { id, service: "none".into(), deadline_ms: u64::MAX, body: Bytes::new() };
+        let request =
+            FabricMessage::Request { id, service: "none".into(), deadline_ms: u64::MAX, body: Bytes::new() };
         raw.send(FrameKind::Fabric, &request);
         raw.send(FrameKind::Fabric, &FabricMessage::Reply { id, result: Ok(Bytes::new()) });
     }

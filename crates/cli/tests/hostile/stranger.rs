@@ -13,15 +13,22 @@ fn first_words() -> Vec<(&'static str, Vec<u8>)> {
     version[5] = 1;
     let after_preface = |tail: &[u8]| [&preface(Purpose::Node)[..], tail].concat();
     let mut too_much = BytesMut::new();
-    frame::put(FrameKind::Handshake, &(hello("default", "x", NodeKind::Main), 7u8), &mut too_much).expect("a frame");
+    frame::put(FrameKind::Handshake, &(hello("default", "x", NodeKind::Main), 7u8), &mut too_much)
+        .expect("a frame");
     vec![
         ("the other side does not speak Phalanx", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
         ("the other side does not speak Phalanx", vec![0; 100_000]),
         ("protocol version 257, this side speaks 1", version.to_vec()),
         ("a node was dialed as a relay, or a relay as a node", preface(Purpose::Relay).to_vec()),
         ("connection ended 3 bytes into a frame", b"PHL".to_vec()),
-        ("Handshake frame of 4294967295 bytes, at most 65536 are allowed", after_preface(&[255, 255, 255, 255, 1])),
-        ("Chunk frame of 4294967295 bytes, at most 1048584 are allowed", after_preface(&[255, 255, 255, 255, 5])),
+        (
+            "Handshake frame of 4294967295 bytes, at most 65536 are allowed",
+            after_preface(&[255, 255, 255, 255, 1]),
+        ),
+        (
+            "Chunk frame of 4294967295 bytes, at most 1048584 are allowed",
+            after_preface(&[255, 255, 255, 255, 5]),
+        ),
         ("unknown frame kind 99", after_preface(&[1, 0, 0, 0, 99, 0])),
         ("unexpected Jobs frame, expected Handshake", after_preface(&[1, 0, 0, 0, 3, 0])),
         ("malformed Hello", after_preface(&[2, 0, 0, 0, 1, 255, 255])),

@@ -13,9 +13,11 @@ impl Drop for StopAtEnd<'_> {
 }
 
 /// One main node after the other has jobs solved while `attack` lasts; all are, at the first try.
+#[expect(clippy::print_stdout, reason = "a measurement for whoever reads what the test prints")]
 pub(crate) fn undisturbed(host: Host<'_>, domain: &[&str], attack: impl FnOnce()) {
     let count = JOBS.to_string();
-    let jobs = ["job", "submit", "--wait", "--output", "json", "--kind", "sleep", "--arg", "5ms", "--count", &count];
+    let jobs =
+        ["job", "submit", "--wait", "--output", "json", "--kind", "sleep", "--arg", "5ms", "--count", &count];
     let command: Vec<&str> = jobs.iter().chain(domain).copied().collect();
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

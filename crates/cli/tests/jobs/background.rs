@@ -29,7 +29,7 @@ fn jobs_nobody_waits_for_are_seen_to_in_the_background() {
 
     let _node = sandbox.node(&[]);
     let shown = eventually("the job is solved", || {
-        let shown = sandbox.json(&["job", "show", "1", "--output", "json"]);
+        let shown = sandbox.json(&["job", "show", &job, "--output", "json"]);
         shown.get("solution").is_some().then_some(shown)
     });
     assert_eq!((&shown["state"], &shown["solution"]), (&json!("solved"), &json!("HELLO")), "{shown}");
@@ -48,7 +48,8 @@ fn background_jobs_can_be_cancelled() {
     let job = format!("2@{main}");
     assert_eq!(sandbox.stdout(&["job", "cancel", &job, "--output", "quiet"]), "1\n");
     assert_eq!(list(&sandbox).len(), 2);
-    assert_eq!(sandbox.json(&["job", "show", &job, "--output", "json"])["state"], "cancelled");
+    let shown = sandbox.json(&["job", "show", &job, "--output", "json"]);
+    assert_eq!(shown["state"], "cancelled", "{shown}");
     assert_eq!(sandbox.stdout(&["job", "cancel", "--all", "--output", "quiet"]), "2\n");
     eventually("the main node has left", || sandbox.nodes().is_empty().then_some(()));
     let all = sandbox.json(&["job", "list", "--all", "--output", "json"]);

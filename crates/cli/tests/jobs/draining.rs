@@ -9,7 +9,8 @@ fn a_node_told_to_stop_finishes_what_runs_and_hands_back_the_rest() {
     let _stayer = sandbox.node(&["--cores", "1"]);
     let mut main = submit(&sandbox, &["--kind", "sleep", "--arg", "1s", "--count", "4"]);
     eventually("it runs one job and has another in hand", || {
-        let why: Vec<String> = list(&sandbox).iter().map(|job| job["why"].as_str().unwrap().to_owned()).collect();
+        let why: Vec<String> =
+            list(&sandbox).iter().map(|job| job["why"].as_str().unwrap().to_owned()).collect();
         let has = |start: String| why.iter().any(|w| w.starts_with(&start));
         (has(format!("on {id} for")) && has(format!("next at {id}"))).then_some(())
     });

@@ -1,7 +1,6 @@
 use super::{counts, sandbox, submit};
-use phalanx_testkit::{eventually, is_alive};
+use phalanx_testkit::{Process, Sandbox, eventually, is_alive};
 use rustix::process::Signal;
-use std::path::Path;
 use std::time::Duration;
 
 /// Far less than the jobs here would take if nobody stopped them.
@@ -53,8 +52,20 @@ fn a_cancelled_job_stops_where_it_runs() {
     assert_eq!(submit(&sandbox, &["--kind", "upper", "--arg", "on"]).summary().1["solution"], "ON");
 }
 
-fn pid_in(file: &Path) -> u32 {
-    eventually("the command says who it is", || std::fs::read_to_string(file).ok()?.trim().parse().ok())
+/// Starts a command that has a child and stays; gives both processes once they are there.
+fn stubborn_command(sandbox: &Sandbox) -> (Process, [u32; 2]) {
+    let line = "sleep 60 & echo $$ $! > pids.new; mv pids.new pids; wait";
+    let main = submit(sandbox, &["--kind", "exec", "--arg", line]);
+    let pids = eventually("the command says who it is", || {
+        let pids = std::fs::read_to_string(sandbox.path().join("pids")).ok()?;
+        Some(pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
+    });
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    (main, pids.try_into().unwrap())
+}
+
+fn assert_gone(pids: [u32; 2]) {
+    eventually("both processes are gone", || (!pids.iter().any(|pid| is_alive(*pid))).then_some(()));
 }
 
 #[test]
@@ -62,15 +73,34 @@ fn a_cancelled_command_is_killed_with_its_children() {
     let sandbox = sandbox();
     let (_node, id) = sandbox.node(&["--allow-exec"]);
     let mut watch = sandbox.watch(&[]);
-    let line = "echo $$ > parent.new; mv parent.new parent; sleep 60 & echo $! > child.new; mv child.new child; wait";
-    let mut main = submit(&sandbox, &["--kind", "exec", "--arg", line]);
-    let pids = ["parent", "child"].map(|name| pid_in(&sandbox.path().join(name)));
+    let (mut main, pids) = stubborn_command(&sandbox);
     watch.until_is(&id, "jobs_running", 1);
-    assert!(pids.iter().all(|pid| is_alive(*pid)));
     sandbox.json(&["job", "cancel", "1", "--output", "json"]);
     assert_eq!(main.finish_within(SOON).0.code(), Some(1));
     watch.until_is(&id, "jobs_running", 0);
-    eventually("both processes are gone", || (!pids.iter().any(|pid| is_alive(*pid))).then_some(()));
+    assert_gone(pids);
+}
+
+#[test]
+fn commands_end_with_a_node_that_stops_at_once() {
+    let sandbox = sandbox();
+    let (mut node, _) = sandbox.node(&["--allow-exec"]);
+    let (_main, pids) = stubborn_command(&sandbox);
+    node.signal(Signal::INT);
+    node.says("draining");
+    node.signal(Signal::INT);
+    assert_eq!(node.finish_within(SOON).0.code(), Some(0), "{}", node.stderr());
+    assert_gone(pids);
+}
+
+#[test]
+fn a_command_ends_with_its_killed_node() {
+    let sandbox = sandbox();
+    let (mut node, _) = sandbox.node(&["--allow-exec"]);
+    let (_main, [command, _child]) = stubborn_command(&sandbox);
+    node.signal(Signal::KILL);
+    node.finish_within(SOON);
+    eventually("the command is gone", || (!is_alive(command)).then_some(()));
 }
 
 #[test]

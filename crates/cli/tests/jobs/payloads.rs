@@ -46,7 +46,7 @@ fn a_payload_of_600_mib_comes_back_as_it_went() {
 fn a_thousand_payloads_of_100_kib_come_back_as_they_went() {
     let sandbox = sandbox();
     let _nodes = [sandbox.node(&["--cores", "2"]), sandbox.node(&["--cores", "2"])];
-    let payload: Vec<u8> = (0..100 << 10).map(|i: u32| (i * i / 251) as u8).collect();
+    let payload: Vec<u8> = (0..100 << 10).map(|i: u64| (i * i / 251) as u8).collect();
     std::fs::write(sandbox.path().join("payload"), &payload).unwrap();
     let args = ["--kind", "echo", "--payload", "payload", "--count", "1000", "--solutions", "out"];
     let (code, summary) = submit(&sandbox, &args).summary();

@@ -14,7 +14,8 @@ fn two_main_nodes_share_the_nodes_fairly() {
     let sandbox = sandbox();
     let _nodes = [sandbox.node(&["--cores", "1"]), sandbox.node(&["--cores", "1"])];
     // Busy all along, and there first.
-    let mut first = submit(&sandbox, &["--name", "first", "--kind", "sleep", "--arg", "5ms", "--count", "100000"]);
+    let mut first =
+        submit(&sandbox, &["--name", "first", "--kind", "sleep", "--arg", "5ms", "--count", "100000"]);
     eventually("the first is at work", || (jobs_done(&sandbox) > 50).then_some(()));
     let before = jobs_done(&sandbox);
     let count = JOBS.to_string();

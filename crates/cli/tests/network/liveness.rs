@@ -12,7 +12,6 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 fn watch(host: Host<'_>, node: &Node, domain: &[&str]) -> Process {
     let watch = host.start(&with(&["nodes", "--watch", "--output", "json"], domain));
     watch.json_where("the node", |line| tells(line, "appeared", &node.id));
-    // Its own word has come, so the link is whole.
     watch
 }
 

@@ -29,7 +29,9 @@ fn nodes_of_one_network_find_each_other_without_an_address() {
     let joined = started.elapsed();
     watch.json_where("the second node", |line| tells(line, "appeared", &second.id));
     let seen = started.elapsed();
-    println!("multicast DNS: a new node was seen {seen:?} after its process started, which took {joined:?} to join");
+    println!(
+        "multicast DNS: a new node was seen {seen:?} after its process started, which took {joined:?} to join"
+    );
     assert!(seen < Duration::from_secs(2), "{seen:?}");
 
     // A newcomer sees those that are there already, the first time it looks.

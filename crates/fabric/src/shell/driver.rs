@@ -104,6 +104,9 @@ impl Driver {
     }
 
     fn stop(&mut self) {
+        // What was said last about this node goes out before it does.
+        let own = lock(&self.inner.own).clone();
+        self.feed(Event::OwnStatus(own));
         self.feed(Event::Stopping);
         for link in self.inner.links.all() {
             link.end(Ending::Drain);

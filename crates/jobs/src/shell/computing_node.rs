@@ -22,6 +22,8 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(30);
 const BURST: usize = 256;
 /// The status of a node is published at most this often.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
+/// How long handlers that were told to stop may take before the node ends without them.
+const WIND_DOWN: Duration = Duration::from_secs(1);
 /// How long a solution or payload may take to be looked for before its message is cut.
 const FETCH_QUEUE: usize = 1024;
 
@@ -133,8 +135,7 @@ impl ComputingNode {
     /// The node cannot go on; its jobs run elsewhere.
     pub async fn run(mut self) -> Result<(), NodeError> {
         let result = self.turn_until_drained().await;
-        self.executor.cancel_all();
-        self.fabric.shutdown().await;
+        self.shutdown().await;
         result
     }
 
@@ -145,13 +146,20 @@ impl ComputingNode {
     pub async fn solve_one(&mut self) -> Result<(), NodeError> {
         self.core.on_take_one();
         self.drained = false;
+        // Main nodes that know this node already hear now that it takes a job again.
+        self.settle();
         self.turn_until_drained().await
     }
 
     /// Leaves the domain.
     pub async fn shutdown(mut self) {
         self.executor.cancel_all();
+        // The last numbers that others see of this node are right.
+        self.publish_now(self.fabric.now());
         self.fabric.shutdown().await;
+        if tokio::time::timeout(WIND_DOWN, self.executor.stopped()).await.is_err() {
+            tracing::warn!("a handler did not stop when told to");
+        }
     }
 
     async fn turn_until_drained(&mut self) -> Result<(), NodeError> {
@@ -348,10 +356,14 @@ impl ComputingNode {
 
     fn publish(&mut self, now: Time) {
         if self.status_due() <= now {
-            let (running, done) = (self.core.running(), self.core.done());
-            self.published = (running, done, now);
-            self.fabric.update_status(|s| (s.jobs_running, s.jobs_done) = (running, done));
+            self.publish_now(now);
         }
+    }
+
+    fn publish_now(&mut self, now: Time) {
+        let (running, done) = (self.core.running(), self.core.done());
+        self.published = (running, done, now);
+        self.fabric.update_status(|s| (s.jobs_running, s.jobs_done) = (running, done));
     }
 }
 

@@ -56,6 +56,13 @@ struct Batch {
     current: Mutex<Option<Arc<RunControl>>>,
 }
 
+impl Batch {
+    /// Whether something of it runs or waits to.
+    fn is_live(&self) -> bool {
+        !lock(&self.waiting).is_empty() || lock(&self.current).is_some()
+    }
+}
+
 /// The line between a running handler and its node.
 #[derive(Debug)]
 pub(super) struct RunControl {
@@ -154,7 +161,7 @@ impl Executor {
     pub(super) fn start(&mut self, id: BatchId, runs: Vec<Run>) -> std::io::Result<()> {
         let batch =
             Arc::new(Batch { id, waiting: Mutex::new(VecDeque::from(runs)), current: Mutex::new(None) });
-        self.live.retain(|_, b| !lock(&b.waiting).is_empty() || lock(&b.current).is_some());
+        self.live.retain(|_, b| b.is_live());
         self.live.insert(id, batch.clone());
         let need_thread = {
             let mut queue = lock(&self.shared.queue);
@@ -207,6 +214,13 @@ impl Executor {
 
     pub(super) fn take_happened(&self, into: &mut Vec<Happened>) {
         std::mem::swap(&mut *lock(&self.shared.happened), into);
+    }
+
+    /// Returns when no handler runs and none will.
+    pub(super) async fn stopped(&self) {
+        while self.live.values().any(|batch| batch.is_live()) {
+            self.happened().await;
+        }
     }
 
     /// Returns when something happened on a compute thread.

@@ -14,9 +14,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Example: phalanx bench jobs --output json
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example: phalanx bench jobs --output json")]
 pub(crate) struct JobsArgs {
     /// Computing nodes, with one core each.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
@@ -71,9 +70,10 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
     // First, while this process has not held and given back memory for anything else.
     let bytes_per_queued_job = memory_per_job(args.queued).await?;
     let domain = private_domain()?;
-    let main = MainNode::start(FabricConfig::new(domain.clone(), "bench", NodeKind::Main), MainOptions::default())
-        .await
-        .map_err(main_failure)?;
+    let main =
+        MainNode::start(FabricConfig::new(domain.clone(), "bench", NodeKind::Main), MainOptions::default())
+            .await
+            .map_err(main_failure)?;
     let nodes = LocalNodes::start(&domain, args.workers, Some(1), &[])?;
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;
     // Nodes learn how short these jobs are before anything is measured.
@@ -107,7 +107,12 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
 }
 
 /// Jobs solved per second while `queued` jobs are kept in the queue; the queue is empty after.
-async fn keep_queued(main: &MainNode, outcomes: &mut Outcomes, queued: u64, jobs: u64) -> Result<f64, Failure> {
+async fn keep_queued(
+    main: &MainNode,
+    outcomes: &mut Outcomes,
+    queued: u64,
+    jobs: u64,
+) -> Result<f64, Failure> {
     // Jobs are put in and taken out in lots, to keep the queue at its length.
     let lot = (queued / 10).clamp(1, 1_000);
     let before = solved(main).await?;
@@ -186,6 +191,8 @@ async fn memory_per_job(jobs: u64) -> Result<f64, Failure> {
     main.shutdown().await;
     match (before, after) {
         (Some(before), Some(after)) => Ok(after.saturating_sub(before) as f64 / jobs as f64),
-        _ => Err(Failure::infrastructure(anyhow!("this system does not tell how much memory a process holds"))),
+        _ => {
+            Err(Failure::infrastructure(anyhow!("this system does not tell how much memory a process holds")))
+        }
     }
 }

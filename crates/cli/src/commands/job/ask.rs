@@ -4,9 +4,9 @@ use super::reference::JobRef;
 use crate::args::{DomainArgs, start_failure};
 use crate::failure::Failure;
 use crate::paths;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bytes::BytesMut;
-use phalanx_fabric::{Fabric, NodeKind};
+use phalanx_fabric::{Fabric, NodeKind, RequestError};
 use phalanx_jobs::{JournalHistory, Outcome, read_journal};
 use phalanx_types::{JobId, NodeId};
 use phalanx_wire::codec;
@@ -42,24 +42,37 @@ impl Asker {
         &self.mains
     }
 
-    pub(super) async fn ask(&self, main: &NodeId, query: &JobQuery) -> Result<JobAnswer, Failure> {
+    /// Asks a main node; `None` when it leaves before it answers, and is not among the live ones
+    /// from then on: its journal knows as much.
+    pub(super) async fn ask(
+        &mut self,
+        main: &NodeId,
+        query: &JobQuery,
+    ) -> Result<Option<JobAnswer>, Failure> {
         let mut body = BytesMut::new();
         codec::encode_into(query, &mut body).map_err(Failure::infrastructure)?;
-        let answer = self
-            .fabric
-            .request(main, QUERY_SERVICE, body.freeze(), ANSWER)
-            .await
-            .with_context(|| format!("could not ask main node {main}"))
-            .map_err(Failure::infrastructure)?;
-        codec::decode(&answer).map_err(Failure::infrastructure)
+        match self.fabric.request(main, QUERY_SERVICE, body.freeze(), ANSWER).await {
+            Ok(answer) => codec::decode(&answer).map(Some).map_err(Failure::infrastructure),
+            Err(
+                RequestError::NotConnected { .. } | RequestError::Lost { .. } | RequestError::Stopped { .. },
+            ) => {
+                self.mains.retain(|known| known != main);
+                Ok(None)
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error).context(format!("could not ask main node {main}"));
+                Err(Failure::infrastructure(error))
+            }
+        }
     }
 
     /// The one live main node a reference means, if any has the job.
-    pub(super) async fn find(&self, job: &JobRef) -> Result<Option<NodeId>, Failure> {
+    pub(super) async fn find(&mut self, job: &JobRef) -> Result<Option<NodeId>, Failure> {
         let mut found = Vec::new();
-        for main in self.mains.iter().filter(|m| job.may_be_at(m.as_str())) {
-            if let JobAnswer::Jobs { .. } = self.ask(main, &JobQuery::Show { job: job.job }).await? {
-                found.push(main.clone());
+        let meant: Vec<NodeId> = self.mains.iter().filter(|m| job.may_be_at(m.as_str())).cloned().collect();
+        for main in meant {
+            if let Some(JobAnswer::Jobs { .. }) = self.ask(&main, &JobQuery::Show { job: job.job }).await? {
+                found.push(main);
             }
         }
         match found.as_slice() {

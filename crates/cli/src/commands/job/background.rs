@@ -75,7 +75,8 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
             let said = |what: &str| log.lines().find_map(|line| line.strip_prefix(what));
             let error = said("error: ").unwrap_or("it said nothing");
             let error = anyhow!("the background main node did not start: {error}");
-            let failure = if code == Some(2) { Failure::usage(error) } else { Failure::infrastructure(error) };
+            let failure =
+                if code == Some(2) { Failure::usage(error) } else { Failure::infrastructure(error) };
             Err(match said("hint: ") {
                 Some(hint) => failure.hint(hint),
                 None => failure,

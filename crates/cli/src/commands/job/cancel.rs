@@ -10,11 +10,10 @@ use clap::Args;
 use phalanx_wire::jobs::{JobAnswer, JobQuery};
 use serde::Serialize;
 
-/// Examples:
-///   phalanx job cancel 17 18
-///   phalanx job cancel --all
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  phalanx job cancel 17 18
+  phalanx job cancel --all")]
 pub(crate) struct CancelArgs {
     /// The jobs, as `phalanx job list` names them.
     #[arg(required_unless_present = "all")]
@@ -42,7 +41,7 @@ impl Render for Cancelled {
 }
 
 pub(crate) async fn run(args: CancelArgs, output: Output) -> Result<(), Failure> {
-    let asker = Asker::start(&args.domain).await?;
+    let mut asker = Asker::start(&args.domain).await?;
     let mut queries = Vec::new();
     if args.all {
         queries.extend(asker.mains().iter().map(|main| (main.clone(), JobQuery::CancelAll)));
@@ -56,7 +55,7 @@ pub(crate) async fn run(args: CancelArgs, output: Output) -> Result<(), Failure>
     }
     let mut cancelled = 0;
     for (main, query) in &queries {
-        if let JobAnswer::Cancelled { jobs } = asker.ask(main, query).await? {
+        if let Some(JobAnswer::Cancelled { jobs }) = asker.ask(main, query).await? {
             cancelled += jobs;
         }
     }

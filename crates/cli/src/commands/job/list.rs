@@ -10,9 +10,8 @@ use phalanx_types::JobId;
 use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
 use serde::Serialize;
 
-/// Example: phalanx job list --all
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example: phalanx job list --all")]
 pub(crate) struct ListArgs {
     /// List jobs that have ended, too.
     #[arg(long)]
@@ -118,10 +117,10 @@ impl Render for JobTable {
 }
 
 pub(crate) async fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
-    let asker = Asker::start(&args.domain).await?;
+    let mut asker = Asker::start(&args.domain).await?;
     let mut rows = Vec::new();
-    for main in asker.mains() {
-        rows.extend(jobs_of(&asker, main, &args).await?);
+    for main in asker.mains().to_vec() {
+        rows.extend(jobs_of(&mut asker, &main, &args).await?);
     }
     for past in past_mains(&args.domain, asker.mains()) {
         let jobs = past.history.jobs.keys().filter(|job| args.all || past.outcome(**job).is_none());
@@ -131,13 +130,22 @@ pub(crate) async fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
     output.print(&JobTable(rows))
 }
 
-async fn jobs_of(asker: &Asker, main: &phalanx_types::NodeId, args: &ListArgs) -> Result<Vec<JobRow>, Failure> {
+async fn jobs_of(
+    asker: &mut Asker,
+    main: &phalanx_types::NodeId,
+    args: &ListArgs,
+) -> Result<Vec<JobRow>, Failure> {
     let mut rows = Vec::new();
     let mut after = JobId(0);
     loop {
         let left = args.limit - u32::try_from(rows.len()).unwrap_or(u32::MAX).min(args.limit);
         let query = JobQuery::List { after, limit: left, all: args.all };
-        let JobAnswer::Jobs { jobs, more } = asker.ask(main, &query).await? else { return Ok(rows) };
+        let (jobs, more) = match asker.ask(main, &query).await? {
+            Some(JobAnswer::Jobs { jobs, more }) => (jobs, more),
+            Some(JobAnswer::Cancelled { .. } | JobAnswer::NoSuchJob { .. }) => return Ok(rows),
+            // Its journal tells all, also what was listed so far.
+            None => return Ok(Vec::new()),
+        };
         let Some(last) = jobs.last() else { return Ok(rows) };
         after = last.job;
         rows.extend(jobs.iter().map(|info| row(main.as_str(), info)));

@@ -15,6 +15,12 @@ impl JobRef {
     pub(super) fn may_be_at(&self, main: &str) -> bool {
         self.main.as_deref().is_none_or(|prefix| main.starts_with(prefix))
     }
+
+    /// Whether a main node of this name, which is gone, may be meant; its id was longer by a suffix.
+    pub(super) fn may_have_been_at(&self, name: &str) -> bool {
+        let id_of = |main: &str| main.strip_prefix(name).is_some_and(|suffix| suffix.starts_with('-'));
+        self.may_be_at(name) || self.main.as_deref().is_some_and(id_of)
+    }
 }
 
 impl FromStr for JobRef {

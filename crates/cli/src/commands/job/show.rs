@@ -12,9 +12,8 @@ use phalanx_jobs::Outcome;
 use phalanx_wire::jobs::{JobAnswer, JobQuery};
 use serde::Serialize;
 
-/// Example: phalanx job show 17
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example: phalanx job show 17")]
 pub(crate) struct ShowArgs {
     /// The job, as `phalanx job list` names it.
     job: JobRef,
@@ -22,9 +21,8 @@ pub(crate) struct ShowArgs {
     domain: DomainArgs,
 }
 
-/// Example: phalanx job explain 17@main-4f2a
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Example: phalanx job explain 17@main-4f2a")]
 pub(crate) struct ExplainArgs {
     /// The job, as `phalanx job list` names it.
     job: JobRef,
@@ -59,24 +57,26 @@ impl Render for Shown {
 }
 
 async fn look(job: &JobRef, domain: &DomainArgs) -> Result<Shown, Failure> {
-    let asker = Asker::start(domain).await?;
-    let shown = match asker.find(job).await? {
+    let mut asker = Asker::start(domain).await?;
+    let live = match asker.find(job).await? {
         Some(main) => match asker.ask(&main, &JobQuery::Show { job: job.job }).await? {
-            JobAnswer::Jobs { jobs, .. } => {
+            Some(JobAnswer::Jobs { jobs, .. }) => {
                 jobs.first().map(|info| Shown { row: row(main.as_str(), info), solution: None })
             }
-            JobAnswer::Cancelled { .. } | JobAnswer::NoSuchJob { .. } => None,
+            Some(JobAnswer::Cancelled { .. } | JobAnswer::NoSuchJob { .. }) | None => None,
         },
-        None => past_mains(domain, asker.mains()).iter().rev().filter(|p| job.may_be_at(&p.name)).find_map(
-            |past| {
-                let solution = match past.outcome(job.job) {
-                    Some(Outcome::Solved(parcel)) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
-                    _ => None,
-                };
-                Some(Shown { row: past_row(past, job.job)?, solution })
-            },
-        ),
+        None => None,
     };
+    let shown = live.or_else(|| {
+        let past = past_mains(domain, asker.mains());
+        past.iter().rev().filter(|p| job.may_have_been_at(&p.name)).find_map(|past| {
+            let solution = match past.outcome(job.job) {
+                Some(Outcome::Solved(parcel)) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
+                _ => None,
+            };
+            Some(Shown { row: past_row(past, job.job)?, solution })
+        })
+    });
     asker.stop().await;
     shown.ok_or_else(|| {
         Failure::usage(anyhow!("no main node of domain {} has a job {job}", domain.domain))

@@ -10,7 +10,9 @@ use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_fabric::NodeKind;
-use phalanx_jobs::{JobSpec, MainCounts, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin, read_journal};
+use phalanx_jobs::{
+    JobSpec, MainCounts, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin, read_journal,
+};
 use phalanx_types::{ByteSize, JobId, Needs, Parcel};
 use serde::Serialize;
 use std::io::Read;
@@ -20,13 +22,12 @@ use std::time::{Duration, Instant};
 /// Jobs handed to the main node in one go.
 const CHUNK: u64 = 10_000;
 
-/// Examples:
-///   phalanx job submit --kind upper --arg hello --wait
-///   phalanx job submit --kind sleep --arg 5ms --count 1000 --local 3 --wait
-///   phalanx job submit --kind exec --payload in.txt --wait -- wc -l
-///   phalanx job submit --kind sleep --arg 1s --count 500 --journal jobs.journal --wait
 #[derive(Debug, Clone, Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  phalanx job submit --kind upper --arg hello --wait
+  phalanx job submit --kind sleep --arg 5ms --count 1000 --local 3 --wait
+  phalanx job submit --kind exec --payload in.txt --wait -- wc -l
+  phalanx job submit --kind sleep --arg 1s --count 500 --journal jobs.journal --wait")]
 pub(crate) struct SubmitArgs {
     /// Which handler solves the jobs: echo, upper, sleep, fail, exec, or one of your own.
     #[arg(long, required_unless_present = "journal")]

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
@@ -24,6 +25,8 @@ const MAX_CONNECTIONS: usize = 4096;
 const MAX_UNFINISHED: usize = 256;
 /// A registered node has nothing to say but heartbeats.
 const MAX_WORDS: usize = 1024;
+/// How long one end of a stream may go on after the other has ended.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
 /// How a relay is started.
@@ -173,6 +176,23 @@ async fn serve(
     if !good {
         return refuse(&mut stream, RelayRefusal::BadProof).await;
     }
+    match grant(shared, stream, place, words).await {
+        // Members come and go; that is nothing they are refused for.
+        Err(ConnError::Io(error)) => {
+            tracing::debug!(%error, "a member went away");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Does what a member asks.
+async fn grant(
+    shared: &Shared,
+    mut stream: TcpStream,
+    place: OwnedSemaphorePermit,
+    words: ToRelay,
+) -> Result<(), ConnError> {
     match words {
         ToRelay::Register { tag, node, .. } => {
             let Some(registration) = shared.registry.register(&tag, &node) else { return Ok(()) };
@@ -283,8 +303,30 @@ async fn connect(
     };
     write_message(&mut other, FrameKind::Relay, &FromRelay::Spliced).await?;
     write_message(&mut stream, FrameKind::Relay, &FromRelay::Spliced).await?;
-    if let Err(error) = tokio::io::copy_bidirectional(&mut stream, &mut other).await {
+    splice(stream, other).await;
+    Ok(())
+}
+
+/// Passes bytes both ways until either side has ended and the other has had its last words.
+async fn splice(mut one: TcpStream, mut two: TcpStream) {
+    let ((mut from_one, mut to_one), (mut from_two, mut to_two)) = (one.split(), two.split());
+    let mut there = std::pin::pin!(pass_on(&mut from_one, &mut to_two));
+    let mut back = std::pin::pin!(pass_on(&mut from_two, &mut to_one));
+    // Whoever vanished without a word would otherwise keep its place for ever.
+    let answered = tokio::select! {
+        () = &mut there => tokio::time::timeout(LAST_WORDS, back).await,
+        () = &mut back => tokio::time::timeout(LAST_WORDS, there).await,
+    };
+    if answered.is_err() {
+        tracing::debug!("one end of a stream vanished");
+    }
+}
+
+async fn pass_on(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) {
+    if let Err(error) = tokio::io::copy(from, to).await {
         tracing::debug!(%error, "a spliced stream broke");
     }
-    Ok(())
+    if let Err(error) = to.shutdown().await {
+        tracing::debug!(%error, "the end of a spliced stream could not be passed on");
+    }
 }
