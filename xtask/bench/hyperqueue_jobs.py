@@ -9,8 +9,8 @@ from hyperqueue import Job, LocalCluster
 from hyperqueue.cluster import WorkerConfig
 
 WORKERS = 2
-COMMANDS = 1_000
-ROUNDS = 3
+COMMANDS = 5_000
+ROUNDS = 1
 
 
 def round_of(client, workdir):

@@ -28,11 +28,9 @@ enum Chore {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
         Chore::Test(args) => test::run(&args),
-        Chore::Golden => {
-            tool::cargo(&["test", "--package", "phalanx-wire", "--test", "golden"])
-                .env("UPDATE_GOLDEN", "1")
-                .run()
-        }
+        Chore::Golden => tool::cargo(&["test", "--package", "phalanx-wire", "--test", "golden"])
+            .env("UPDATE_GOLDEN", "1")
+            .run(),
         Chore::Bench(args) => bench::run(&args),
     }
 }

@@ -6,11 +6,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// What a core must not mention, and why.
-const FORBIDDEN: [(&str, &str); 14] = [
+const FORBIDDEN: [(&str, &str); 16] = [
     ("tokio", "async and IO belong to the shell"),
     ("async fn", "a core never awaits"),
     (".await", "a core never awaits"),
-    ("std::net", "sockets belong to the shell"),
+    ("TcpStream", "sockets belong to the shell"),
+    ("TcpListener", "sockets belong to the shell"),
+    ("UdpSocket", "sockets belong to the shell"),
     ("std::fs", "files belong to the shell"),
     ("std::io", "IO belongs to the shell"),
     ("std::thread", "threads belong to the shell"),

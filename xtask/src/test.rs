@@ -19,12 +19,22 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     cargo(&["fmt", "--all", "--check"]).run()?;
     purity::check()?;
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()?;
-    cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]).env("RUSTDOCFLAGS", "--deny warnings").run()?;
+    cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
+        .env("RUSTDOCFLAGS", "--deny warnings")
+        .run()?;
     cargo(&["test", "--workspace"]).run()?;
     // A second build of the cores with mistakes in them, to see that the simulator finds each.
-    cargo(&["test", "--package", "phalanx-sim", "--test", "seeded_bugs", "--target-dir", "target/seeded-bugs"])
-        .env("RUSTFLAGS", "--cfg seeded_bugs")
-        .run()
+    cargo(&[
+        "test",
+        "--package",
+        "phalanx-sim",
+        "--test",
+        "seeded_bugs",
+        "--target-dir",
+        "target/seeded-bugs",
+    ])
+    .env("RUSTFLAGS", "--cfg seeded_bugs")
+    .run()
 }
 
 /// Tests make network namespaces, for which they need `ip`.

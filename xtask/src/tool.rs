@@ -20,6 +20,12 @@ pub(crate) struct Tool {
 pub(crate) fn tool<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[S]) -> Tool {
     let mut command = Command::new(&program);
     command.args(args).current_dir(root());
+    // What cargo tells this chore about itself would make build scripts below run anew.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     let words = args.iter().map(|a| a.as_ref().to_string_lossy().into_owned());
     let program = Path::new(program.as_ref()).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let name = std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ");

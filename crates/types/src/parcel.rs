@@ -122,9 +122,7 @@ impl Parcel {
 impl ParcelHead {
     /// The bytes the body must have, or `None` when they cannot be counted.
     pub fn body_len(&self) -> Option<u64> {
-        self.tensors
-            .iter()
-            .try_fold(self.bytes_len, |sum, t| sum.checked_add(byte_len(t.dtype, &t.shape)?))
+        self.tensors.iter().try_fold(self.bytes_len, |sum, t| sum.checked_add(byte_len(t.dtype, &t.shape)?))
     }
 }
 

@@ -11,7 +11,6 @@ fn usage_errors_name_the_option() {
         (&["job", "submit", "--kind", "echo", "--attempts", "0"], "--attempts"),
         (&["job", "submit", "--kind", "echo", "--memory", "lots"], "--memory"),
         (&["job", "submit", "--kind", "echo", "--deadline", "soon"], "--deadline"),
-        (&["job", "submit", "--kind", "echo", "--local", "2"], "--wait"),
         (&["job", "submit", "--kind", "echo", "--cout", "3"], "--count"),
         (&["job", "submit", "--kind", "echo", "--arg", "a", "--payload", "/dev/null"], "--payload"),
         (&["job", "submit", "--kind", "echo", "--payload", "no-such-file"], "no-such-file"),

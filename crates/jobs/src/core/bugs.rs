@@ -1,5 +1,5 @@
 //! Deliberate mistakes, compiled in only with `--cfg seeded_bugs`, that prove the simulator finds
-//! real ones. In every other build [`planted`] is the constant `false`.
+//! real ones. In every other build `planted` is the constant `false`.
 
 /// A mistake that can be planted in the cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

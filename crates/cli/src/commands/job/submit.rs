@@ -44,8 +44,8 @@ pub(crate) struct SubmitArgs {
     /// Stay until all have ended; otherwise a main node in the background sees to them.
     #[arg(long)]
     wait: bool,
-    /// Start this many nodes on this machine, for these jobs only.
-    #[arg(long, value_name = "N", requires = "wait", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Start this many nodes on this machine, for these jobs only; implies --wait.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     local: Option<u32>,
     /// Jobs of higher priority go first.
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
@@ -126,7 +126,7 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
     if let (Some(journal), Some(spec)) = (&args.journal, &spec) {
         check_journal(journal, spec, args.count)?;
     }
-    if !args.wait {
+    if !args.wait && args.local.is_none() {
         return background::submit(&args, output);
     }
     if args.local.is_some() && args.domain.domain.as_str() == "default" {

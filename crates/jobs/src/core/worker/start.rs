@@ -6,8 +6,8 @@ use phalanx_types::{LeaseId, Needs, Outbox, Parcel, SessionId, Time};
 use std::collections::VecDeque;
 
 impl WorkerCore {
-    /// Starts jobs while there is room: the main node served least goes first, and a job too
-    /// large for what is free makes all wait, so that small ones never starve it.
+    /// Starts jobs while there is room: best priority first, then the main node served least. A
+    /// job too large for what is free makes all wait, so that small ones never starve it.
     pub(super) fn start_ready(&mut self, now: Time, out: &mut Outbox<WorkerCommand>) {
         while !(self.draining || self.config.once && self.batches.len() + self.asking.len() > 0) {
             let Some(id) = self.next_session() else { break };
@@ -26,9 +26,13 @@ impl WorkerCore {
         }
     }
 
+    /// Whose turn it is: priority counts across main nodes, then who was served least.
     fn next_session(&self) -> Option<SessionId> {
-        let waiting = self.sessions.iter().filter(|(_, s)| !s.ready.is_empty() && s.main.is_some());
-        waiting.min_by_key(|(id, s)| (s.served, **id)).map(|(id, _)| *id)
+        let heads = self.sessions.iter().filter(|(_, s)| s.main.is_some()).filter_map(|(id, s)| {
+            let ((priority, _), _) = s.ready.first_key_value()?;
+            Some((*priority, s.served, *id))
+        });
+        heads.min().map(|(_, _, id)| id)
     }
 
     fn has_room(&self, needs: Needs) -> bool {

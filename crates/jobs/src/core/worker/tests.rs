@@ -522,3 +522,21 @@ fn a_node_that_took_one_job_can_take_another() {
         assert_eq!(worker.flush(), [report(1, 1, Report::default())]);
     }
 }
+
+#[test]
+fn priority_counts_across_main_nodes_before_fair_shares() {
+    let mut worker = Worker::new();
+    worker.invite(2, s(2));
+    let urgent = |lease| Offer { priority: 5, ..offer(lease) };
+    assert_eq!(
+        worker.offer(1, ONE_CORE, vec![offer(l(1, 1)), offer(l(2, 1)), offer(l(3, 1))]),
+        [start(0, 1, &[l(1, 1)]), start(1, 1, &[l(2, 1)])]
+    );
+    assert_eq!(worker.offer(2, ONE_CORE, vec![urgent(l(1, 1)), urgent(l(2, 1))]), []);
+    worker.finish(1, l(1, 1), end(), 9_000);
+    assert_eq!(worker.room(), [start(2, 2, &[l(1, 1)])]);
+    worker.finish(2, l(1, 1), end(), 9_000_000);
+    assert_eq!(worker.room(), [start(3, 2, &[l(2, 1)])], "though main node 1 was served less");
+    worker.finish(2, l(2, 1), end(), 9_000);
+    assert_eq!(worker.room(), [start(4, 1, &[l(3, 1)])]);
+}
