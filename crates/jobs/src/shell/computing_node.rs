@@ -20,6 +20,8 @@ use tokio::sync::{mpsc, watch};
 const ORPHAN_GRACE: Duration = Duration::from_secs(30);
 /// Events handled before messages go out, so that a burst becomes one message.
 const BURST: usize = 256;
+/// Jobs that take no longer together are waited for on the spot.
+const SHORT_MICROS: u64 = 20;
 /// The status of a node is published at most this often.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 /// How long handlers that were told to stop may take before the node ends without them.
@@ -78,6 +80,8 @@ pub struct ComputingNode {
     happened: Vec<Happened>,
     published: (u32, u64, Time),
     drained: bool,
+    /// What was just started will have ended sooner than this task could sleep and wake.
+    soon: bool,
 }
 
 type Fetched = (RunKey, Option<Parcel>);
@@ -113,6 +117,7 @@ impl ComputingNode {
             happened: Vec::new(),
             published: (0, 0, Time::ZERO),
             drained: false,
+            soon: false,
             fabric,
         })
     }
@@ -166,6 +171,11 @@ impl ComputingNode {
         let mut wake = Wake::new();
         loop {
             self.carry_out()?;
+            if std::mem::take(&mut self.soon) && self.events.is_empty() {
+                self.executor.linger();
+                self.settle();
+                self.carry_out()?;
+            }
             if self.drained || *self.wish.1.borrow() == Wish::StopNow {
                 return Ok(());
             }
@@ -297,6 +307,9 @@ impl ComputingNode {
             }
             WorkerCommand::Fetch { main, key, head, blob } => self.fetch(main, key, head, blob),
             WorkerCommand::Start { batch, runs } => {
+                self.soon = runs
+                    .iter()
+                    .all(|run| self.core.expects_micros(&run.kind) <= SHORT_MICROS / runs.len() as u64);
                 self.executor.start(batch, runs).map_err(NodeError::Thread)?;
             }
             WorkerCommand::TakeBack { batch } => {

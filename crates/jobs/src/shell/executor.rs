@@ -18,6 +18,10 @@ use tokio::sync::Notify;
 /// How long results may wait for the end of their batch before the node is woken for them.
 const WAKE_EVERY: Duration = Duration::from_micros(200);
 
+/// How long a thread looks out for the next short job before it goes to sleep. Waking it takes
+/// about as long, and an idle processor longer still.
+const LINGER: Duration = Duration::from_micros(200);
+
 /// How a run ended, before its solution is put inline or into a blob.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -45,7 +49,10 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     batches: VecDeque<Arc<Batch>>,
+    /// Threads with nothing to do, lingering ones included.
     idle: usize,
+    /// Threads that look for a batch without having gone to sleep.
+    lingering: usize,
     closed: bool,
 }
 
@@ -163,10 +170,10 @@ impl Executor {
             Arc::new(Batch { id, waiting: Mutex::new(VecDeque::from(runs)), current: Mutex::new(None) });
         self.live.retain(|_, b| b.is_live());
         self.live.insert(id, batch.clone());
-        let need_thread = {
+        let (need_thread, need_wake) = {
             let mut queue = lock(&self.shared.queue);
             queue.batches.push_back(batch);
-            queue.batches.len() > queue.idle
+            (queue.batches.len() > queue.idle, queue.batches.len() > queue.lingering)
         };
         if need_thread {
             let (shared, handlers) = (self.shared.clone(), self.handlers.clone());
@@ -174,8 +181,18 @@ impl Executor {
             std::thread::Builder::new().name(name).spawn(move || work(&shared, &handlers))?;
             self.threads += 1;
         }
-        self.shared.more.notify_one();
+        if need_wake {
+            self.shared.more.notify_one();
+        }
         Ok(())
+    }
+
+    /// Waits, without going to sleep, a moment for something to happen.
+    pub(super) fn linger(&self) {
+        let until = Instant::now() + LINGER / 4;
+        while lock(&self.shared.happened).is_empty() && Instant::now() < until {
+            std::thread::yield_now();
+        }
     }
 
     /// Takes out of a batch what has not begun.
@@ -237,25 +254,43 @@ impl Drop for Executor {
     }
 }
 
-fn next_batch(shared: &Shared) -> Option<Arc<Batch>> {
-    let mut queue = lock(&shared.queue);
+/// Looks for a batch without going to sleep, for as long as the next short job may take to come.
+fn linger_for_batch(shared: &Shared) -> Option<Arc<Batch>> {
+    let until = Instant::now() + LINGER;
+    lock(&shared.queue).lingering += 1;
     loop {
-        if let Some(batch) = queue.batches.pop_front() {
-            return Some(batch);
+        let over = Instant::now() >= until;
+        let mut queue = lock(&shared.queue);
+        let batch = queue.batches.pop_front();
+        if batch.is_some() || over || queue.closed {
+            queue.lingering -= 1;
+            return batch;
         }
-        if queue.closed {
-            return None;
-        }
-        queue.idle += 1;
-        queue = shared.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        queue.idle -= 1;
+        drop(queue);
+        std::thread::yield_now();
     }
 }
 
+/// The next batch, or `None` when the node has ended.
+fn next_batch(shared: &Shared, linger: bool) -> Option<Arc<Batch>> {
+    lock(&shared.queue).idle += 1;
+    let soon = if linger { linger_for_batch(shared) } else { None };
+    let mut queue = lock(&shared.queue);
+    let mut batch = soon.or_else(|| queue.batches.pop_front());
+    while batch.is_none() && !queue.closed {
+        queue = shared.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        batch = queue.batches.pop_front();
+    }
+    queue.idle -= 1;
+    batch
+}
+
 fn work(shared: &Arc<Shared>, handlers: &Handlers) {
-    while let Some(batch) = next_batch(shared) {
+    let mut linger = false;
+    while let Some(batch) = next_batch(shared, linger) {
         tracing::trace!(batch = batch.id.0, "batch begins");
-        let mut woken = Instant::now();
+        let began = Instant::now();
+        let (mut woken, mut runs) = (began, 0);
         while let Some((run, control)) = begin(shared, &batch) {
             let (key, started) = (run.key, Instant::now());
             let end = solve(handlers, run, control);
@@ -263,12 +298,15 @@ fn work(shared: &Arc<Shared>, handlers: &Handlers) {
             let run_micros =
                 u64::try_from(now.saturating_duration_since(started).as_micros()).unwrap_or(u64::MAX);
             lock(&shared.happened).push(Happened::Finished { key, end, run_micros });
+            runs += 1;
             if now.saturating_duration_since(woken) >= WAKE_EVERY {
                 shared.wake.notify_one();
                 woken = now;
             }
         }
         shared.wake.notify_one();
+        // Where jobs are shorter than a thread takes to wake, the next may be close.
+        linger = began.elapsed() < LINGER * runs;
     }
 }
 

@@ -157,6 +157,11 @@ impl WorkerCore {
         self.done
     }
 
+    /// What a job of this kind is expected to take, from those seen before.
+    pub fn expects_micros(&self, kind: &SmolStr) -> u64 {
+        self.pace.expected(kind)
+    }
+
     /// How many leases each main node may have here at once.
     fn window(&self) -> u32 {
         match (self.draining, self.config.once) {
