@@ -6,8 +6,8 @@ use crate::output::Output;
 use crate::paths;
 use anyhow::{Context, anyhow};
 use clap::{Args, Parser, Subcommand};
-use phalanx_fabric::{DomainKey, FabricConfig, NodeKind};
-use phalanx_types::DomainName;
+use phalanx_fabric::{DomainKey, FabricConfig, NodeKind, StartError};
+use phalanx_types::{DomainName, NodeId};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,15 +61,15 @@ pub(crate) struct DomainArgs {
     #[arg(long, value_name = "FILE", env = "PHALANX_KEY")]
     pub(crate) key: Option<PathBuf>,
     /// Any one member of the domain; the others are learned from it.
-    #[arg(long, value_name = "HOST:PORT", env = "PHALANX_CONNECT", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST:PORT", env = "PHALANX_CONNECT", value_delimiter = ',', value_parser = host_port)]
     pub(crate) connect: Vec<String>,
     /// A relay to meet nodes of other networks at.
-    #[arg(long, value_name = "HOST:PORT", env = "PHALANX_RELAY", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST:PORT", env = "PHALANX_RELAY", value_delimiter = ',', value_parser = host_port)]
     pub(crate) relay: Vec<String>,
-    /// The address to listen at; every interface with a key, loopback without one.
+    /// The address to listen at; when not given, every interface with a key, loopback without one.
     #[arg(long, value_name = "ADDR:PORT", env = "PHALANX_BIND")]
     pub(crate) bind: Option<SocketAddr>,
-    /// How long a node may be silent before it counts as lost.
+    /// How long a node may be silent before it counts as lost; 10ms to 1h.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration, env = "PHALANX_HEARTBEAT")]
     pub(crate) heartbeat: Duration,
     /// Do not look for nodes on the local network.
@@ -82,11 +82,36 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; expected something like 30s or 5ms"))
 }
 
+/// Reads an address of a host that need not be known yet.
+fn host_port(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => Err("expected a host and a port, like n1.example:7000".to_owned()),
+    }
+}
+
+/// Reads the name of a node, to which digits are added.
+pub(crate) fn node_name(text: &str) -> Result<String, String> {
+    let told = |error: phalanx_types::IdError| error.to_string();
+    NodeId::new(text).and_then(|_name| NodeId::with_suffix(text, 0)).map_err(told)?;
+    Ok(text.to_owned())
+}
+
 impl DomainArgs {
+    /// Whether anything says which domain is meant.
+    pub(crate) fn is_default(&self) -> bool {
+        let named = self.key.is_some() || !self.connect.is_empty() || !self.relay.is_empty();
+        self.domain.as_str() == "default" && !named
+    }
+
     /// The key file that was named, or the usual one when it exists.
-    pub(crate) fn load_key(&self) -> Result<Option<DomainKey>, Failure> {
-        let usual = paths::domain_key(&self.domain).ok().filter(|path| path.exists());
-        let Some(path) = self.key.clone().or(usual) else { return Ok(None) };
+    pub(crate) fn key_file(&self) -> Option<PathBuf> {
+        let usual = || paths::domain_key(&self.domain).ok().filter(|path| path.exists());
+        self.key.clone().or_else(usual)
+    }
+
+    fn load_key(&self) -> Result<Option<DomainKey>, Failure> {
+        let Some(path) = self.key_file() else { return Ok(None) };
         let key = DomainKey::load(&path)
             .with_context(|| format!("could not use the key of domain {}", self.domain))
             .map_err(|error| Failure::usage(error).hint("`phalanx domain new` makes a key"))?;
@@ -120,12 +145,25 @@ impl DomainArgs {
 /// An error of starting a node, with what to do about it.
 pub(crate) fn start_failure(error: impl Into<anyhow::Error>) -> Failure {
     let error = error.into();
-    let key_required = error
-        .chain()
-        .any(|cause| matches!(cause.downcast_ref(), Some(phalanx_fabric::StartError::KeyRequired { .. })));
-    if key_required {
-        return Failure::usage(error)
-            .hint("`phalanx domain new` makes a key; without one a node stays on loopback");
-    }
-    Failure::infrastructure(error)
+    let Some(start) = error.chain().find_map(|cause| cause.downcast_ref::<StartError>()) else {
+        return Failure::infrastructure(error);
+    };
+    let wrong_input = matches!(
+        start,
+        StartError::KeyRequired { .. }
+            | StartError::RelayNeedsKey
+            | StartError::WrongKey { .. }
+            | StartError::Name { .. }
+            | StartError::Heartbeat(_)
+    );
+    let hint = start.hint().or(match start {
+        StartError::WrongKey { .. } => Some("--key and --domain must be of the same domain"),
+        StartError::Name { .. } => Some("give another --name"),
+        StartError::Heartbeat(_) => Some("give another --heartbeat, like 2s"),
+        StartError::Bind { .. } => Some("give another --bind; port 0 takes any that is free"),
+        StartError::Directory { .. } => Some("set PHALANX_RUNTIME_DIR to a directory of your own"),
+        _ => None,
+    });
+    let failure = if wrong_input { Failure::usage(error) } else { Failure::infrastructure(error) };
+    failure.hint_if(hint)
 }

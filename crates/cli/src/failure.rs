@@ -37,6 +37,14 @@ impl Failure {
         self
     }
 
+    /// The same, when there is something.
+    pub(crate) fn hint_if(self, hint: Option<impl Into<String>>) -> Self {
+        match hint {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+
     #[expect(clippy::print_stderr, reason = "the one place that reports errors to the user")]
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("error: {}", self.error);

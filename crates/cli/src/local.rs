@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use anyhow::Context;
 use phalanx_types::DomainName;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,25 +23,62 @@ pub(crate) fn private_domain() -> Result<DomainName, Failure> {
     DomainName::new(format!("local-{:08x}", random >> 32)).map_err(Failure::infrastructure)
 }
 
-impl LocalNodes {
-    /// Starts so many nodes and waits until each has joined. The machine's cores are shared out
-    /// among them unless `cores` says how many each has.
-    pub(crate) fn start(
-        domain: &DomainName,
-        count: u32,
-        cores: Option<u32>,
-        extra: &[&str],
-    ) -> Result<Self, Failure> {
-        let me = std::env::current_exe().map_err(Failure::infrastructure)?;
+/// Which nodes to start.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalSpec<'a> {
+    pub(crate) domain: &'a DomainName,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) heartbeat: Option<Duration>,
+    pub(crate) count: u32,
+    /// How many each has; the machine's are shared out among them when not given.
+    pub(crate) cores: Option<u32>,
+    pub(crate) allow_exec: bool,
+}
+
+impl<'a> LocalSpec<'a> {
+    pub(crate) fn new(domain: &'a DomainName, count: u32) -> Self {
+        Self { domain, key: None, heartbeat: None, count, cores: None, allow_exec: false }
+    }
+
+    /// One of the nodes. Only what is said here counts, not what the user's environment says of
+    /// the node that this command is itself.
+    fn command(&self, number: u32) -> Result<Command, Failure> {
+        let me = own_binary()?;
         let machine = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
-        let cores = cores.unwrap_or_else(|| (machine / count.max(1)).max(1));
+        let cores = self.cores.unwrap_or_else(|| (machine / self.count.max(1)).max(1));
+        let mut command = Command::new(me);
+        command
+            .args(["node", "--domain", self.domain.as_str(), "--name", &format!("n{number}")])
+            .args(["--bind", "127.0.0.1:0", "--cores", &cores.to_string(), "--output", "quiet"])
+            .args(["--die-with", &std::process::id().to_string()]);
+        for name in ["BIND", "CONNECT", "RELAY", "KEY", "HEARTBEAT"] {
+            command.env_remove(format!("PHALANX_{name}"));
+        }
+        if let Some(key) = &self.key {
+            command.arg("--key").arg(key);
+        }
+        if let Some(heartbeat) = self.heartbeat {
+            command.args(["--heartbeat", &humantime::format_duration(heartbeat).to_string()]);
+        }
+        if self.allow_exec {
+            command.arg("--allow-exec");
+        }
+        Ok(command)
+    }
+}
+
+/// The file this process runs from.
+pub(crate) fn own_binary() -> Result<PathBuf, Failure> {
+    std::env::current_exe().context("could not find this program's own file").map_err(Failure::infrastructure)
+}
+
+impl LocalNodes {
+    /// Starts nodes and waits until each has joined.
+    pub(crate) fn start(spec: &LocalSpec<'_>) -> Result<Self, Failure> {
         let mut nodes = Self { children: Vec::new() };
-        for i in 1..=count {
-            let child = Command::new(&me)
-                .args(["node", "--domain", domain.as_str(), "--name", &format!("n{i}")])
-                .args(["--cores", &cores.to_string(), "--output", "quiet"])
-                .args(["--die-with", &std::process::id().to_string()])
-                .args(extra)
+        for i in 1..=spec.count {
+            let child = spec
+                .command(i)?
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .spawn()

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
+use rustix::event::{PollFd, PollFlags};
 use serde::Serialize;
 use std::io::Write;
 
@@ -28,25 +29,54 @@ pub(crate) trait Render: Serialize {
 impl Output {
     /// Prints on standard output. A reader that went away is not an error.
     pub(crate) fn print(self, what: &impl Render) -> Result<(), Failure> {
+        self.print_while_read(what).map(|_read| ())
+    }
+
+    /// The same; `false` when the reader went away.
+    pub(crate) fn print_while_read(self, what: &impl Render) -> Result<bool, Failure> {
         let text = match self {
             Output::Table => what.table(),
             Output::Quiet => what.quiet(),
             Output::Json => serde_json::to_string(what).map_err(Failure::infrastructure)?,
         };
-        print_line(&text)
+        write_line(&text)
     }
 }
 
-/// Prints a line on standard output, or nothing for an empty text.
+/// Prints a line on standard output, or nothing for an empty text. A reader that went away is not
+/// an error.
 pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
+    write_line(text).map(|_read| ())
+}
+
+fn write_line(text: &str) -> Result<bool, Failure> {
     if text.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::infrastructure(error)),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => {
+            let error = anyhow::Error::new(error).context("could not write to standard output");
+            Err(Failure::infrastructure(error))
+        }
     }
+}
+
+/// Returns when nobody can read standard output any more, also while nothing is printed.
+pub(crate) async fn reader_gone() {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    // A thread of its own: it waits for as long as the reader stays.
+    std::thread::spawn(move || {
+        let out = std::io::stdout();
+        // No event is asked for, so that only an error or a hang-up counts.
+        let mut watched = [PollFd::new(&out, PollFlags::empty())];
+        while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut watched, None) {}
+        // A command that ended otherwise does not listen.
+        let _gone = tell.send(());
+    });
+    let _told = told.await;
 }
 
 /// A table with a header and no lines drawn, as listings have.

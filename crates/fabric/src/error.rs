@@ -35,6 +35,8 @@ pub enum StartError {
     },
     #[error("the runtime directory belongs to another user: {path}")]
     ForeignDirectory { path: PathBuf },
+    #[error("the token of the domain is not a private file of 32 bytes: {path}")]
+    Token { path: PathBuf },
     #[error("could not use the runtime directory {path}")]
     Directory {
         path: PathBuf,
@@ -60,6 +62,9 @@ impl StartError {
         match self {
             StartError::KeyRequired { .. } | StartError::RelayNeedsKey => {
                 Some("make a key with `phalanx domain new` and give it to every node")
+            }
+            StartError::Token { .. } => {
+                Some("stop the nodes of the domain and remove the file; the next node makes another")
             }
             StartError::ForeignDirectory { .. } => Some("set PHALANX_RUNTIME_DIR to a directory of your own"),
             _ => None,

@@ -221,3 +221,42 @@ async fn a_journal_brings_back_what_was_and_what_is_left() {
     let (job, outcome) = timeout(DEADLINE, outcomes.next()).await.unwrap().unwrap();
     assert_eq!((job, text(&outcome)), (JobId(2), "B"));
 }
+
+#[tokio::test]
+async fn a_failure_with_a_very_long_message_still_arrives() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = main_node(&dir).await;
+    let (_node, _) = running(&dir, builtin::handlers()).await;
+    let long = "x".repeat(5 << 20) + "the end";
+    let job = main.submit(JobSpec::new("fail", Parcel::from_bytes(long))).await.unwrap();
+    let Outcome::Failed(reason) = timeout(DEADLINE, job).await.unwrap().unwrap() else {
+        panic!("not failed")
+    };
+    let text = reason.to_string();
+    assert!(text.len() < 2048 && text.ends_with("the end"), "{} bytes", text.len());
+}
+
+#[tokio::test]
+async fn a_payload_that_could_never_be_sent_is_refused_when_submitted() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = main_node(&dir).await;
+    let empty = Tensor::from_f32(vec![0], &[]).unwrap();
+    let tensors = (0..100_000).map(|i| (format!("tensor-{i}"), empty.clone())).collect();
+    let payload = Parcel { tensors, ..Parcel::default() };
+    let error = main.submit(JobSpec::new("echo", payload)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a payload has too many tensors (100000): their names and shapes do not fit a message"
+    );
+}
+
+#[tokio::test]
+async fn a_handler_that_gives_up_unasked_has_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = main_node(&dir).await;
+    let quitter = |_: &JobContext| -> Result<Parcel, HandlerError> { Err(HandlerError::cancelled()) };
+    let (_node, _) = running(&dir, Handlers::new().with("quit", quitter)).await;
+    let job = main.submit(JobSpec::new("quit", Parcel::default())).await.unwrap();
+    let outcome = timeout(DEADLINE, job).await.unwrap().unwrap();
+    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+}

@@ -49,6 +49,8 @@ impl Wire for Box<dyn Wire> {
 pub struct Raw<S> {
     pub stream: S,
     buffer: BytesMut,
+    /// Where the other side listens, which a proof of membership names.
+    listener: Option<SocketAddr>,
 }
 
 /// One inside TLS.
@@ -62,7 +64,7 @@ impl Raw<TcpStream> {
         for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
             set(&stream, Some(DEADLINE)).expect("a socket takes a timeout");
         }
-        Self::over(stream)
+        Self { listener: Some(address), ..Self::over(stream) }
     }
 
     /// The name by which the other side knows this connection.
@@ -77,7 +79,7 @@ impl Raw<TcpStream> {
 impl<S: Wire + 'static> Raw<S> {
     /// The same, whatever it speaks through.
     pub fn boxed(self) -> Raw<Box<dyn Wire>> {
-        Raw { stream: Box::new(self.stream), buffer: self.buffer }
+        Raw { stream: Box::new(self.stream), buffer: self.buffer, listener: self.listener }
     }
 }
 
@@ -92,7 +94,7 @@ impl<S: Wire> Raw<S> {
 
 impl<S: Read + Write> Raw<S> {
     pub fn over(stream: S) -> Self {
-        Self { stream, buffer: BytesMut::new() }
+        Self { stream, buffer: BytesMut::new(), listener: None }
     }
 
     /// # Panics
@@ -196,12 +198,14 @@ impl<S: Read + Write> Raw<S> {
     /// Joins as a member; `token` is what stands in the token file of a domain without a key.
     ///
     /// # Panics
-    /// The other side is no node of this version.
+    /// The other side is no node of this version, or a token is given for a foreign connection.
     pub fn join(&mut self, token: Option<&[u8]>, mut hello: Hello) -> HelloReply {
         let challenge = self.challenged();
         if let Some(token) = token {
             let node = hello.node.as_str().as_bytes();
-            hello.proof = prove(token, "phalanx dialer", &[&challenge.nonce, &hello.nonce, node]);
+            let listener = self.listener.expect("a connection made here").to_string();
+            let parts: [&[u8]; 4] = [&challenge.nonce, &hello.nonce, node, listener.as_bytes()];
+            hello.proof = prove(token, "phalanx dialer", &parts);
         }
         self.send(FrameKind::Handshake, &hello);
         self.read()

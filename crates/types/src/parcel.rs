@@ -120,6 +120,11 @@ impl Parcel {
 }
 
 impl ParcelHead {
+    /// About how many bytes the head itself takes in a message, never less than it does.
+    pub fn encoded_len(&self) -> usize {
+        self.tensors.iter().map(|t| 16 + t.name.len() + 10 * t.shape.len()).sum::<usize>() + 20
+    }
+
     /// The bytes the body must have, or `None` when they cannot be counted.
     pub fn body_len(&self) -> Option<u64> {
         self.tensors.iter().try_fold(self.bytes_len, |sum, t| sum.checked_add(byte_len(t.dtype, &t.shape)?))

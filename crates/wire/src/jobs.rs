@@ -6,12 +6,15 @@
 use crate::bulk::BlobId;
 use crate::reason::FailReason;
 use bytes::Bytes;
-use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Parcel, ParcelHead, PartError, SessionId};
+use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Parcel, ParcelHead, SessionId};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 /// A payload or solution up to this many bytes rides inside the message; a larger one is a blob.
 pub const INLINE_LIMIT: u64 = 16 << 10;
+
+/// The longest description of a payload or solution: names and shapes of its tensors.
+pub const MAX_HEAD_LEN: usize = 1 << 20;
 
 /// Main node → computing node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,17 +143,6 @@ impl ParcelRef {
     /// Puts a small parcel inside.
     pub fn inline(parcel: &Parcel) -> Self {
         ParcelRef::Inline { head: parcel.head(), body: parcel.body() }
-    }
-
-    /// The parcel, when it came inside the message.
-    ///
-    /// # Errors
-    /// Head and body disagree.
-    pub fn open_inline(self) -> Result<Result<Parcel, (ParcelHead, BlobId)>, PartError> {
-        match self {
-            ParcelRef::Inline { head, body } => Parcel::from_parts(head, body).map(Ok),
-            ParcelRef::Blob { head, blob } => Ok(Err((head, blob))),
-        }
     }
 }
 

@@ -57,11 +57,11 @@ impl fmt::Display for FailReason {
             FailReason::Handler { message } => write!(f, "handler failed: {message}"),
             FailReason::Panicked { message } => write!(f, "handler panicked: {message}"),
             FailReason::NodesLost { attempts, nodes } => {
-                write!(f, "set aside: {attempts} nodes were lost while running it (")?;
+                write!(f, "set aside after {attempts} attempts; nodes lost while running it: ")?;
                 for (i, node) in nodes.iter().enumerate() {
                     write!(f, "{}{node}", if i == 0 { "" } else { ", " })?;
                 }
-                f.write_str(")")
+                Ok(())
             }
             FailReason::Unreadable { message } => write!(f, "solution could not be read: {message}"),
         }

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use crate::paths;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
-use phalanx_fabric::DomainKey;
+use phalanx_fabric::{DomainKey, KeyError};
 use phalanx_types::DomainName;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -91,8 +91,11 @@ pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure>
                     .with_context(|| format!("could not make {}", dir.display()))
                     .map_err(Failure::infrastructure)?;
             }
-            key.save(&path).map_err(|error| {
-                Failure::usage(error).hint("a key is never overwritten: every member would be locked out")
+            key.save(&path).map_err(|error| match error {
+                KeyError::Exists { .. } => {
+                    Failure::usage(error).hint("a key is never overwritten: every member would be locked out")
+                }
+                _ => Failure::infrastructure(error).hint("--file puts the key elsewhere"),
             })?;
             (file, key, None)
         }
@@ -100,6 +103,10 @@ pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure>
             let key = DomainKey::load(&file.path()?).map_err(|error| {
                 Failure::usage(error).hint(format!("`phalanx domain new {}` makes it", file.name))
             })?;
+            if *key.domain() != file.name {
+                let error = anyhow!("this is the key of domain {}, not of {}", key.domain(), file.name);
+                return Err(Failure::usage(error).hint("--file names the file of another key"));
+            }
             let token = relay_token.then(|| key.relay_token().to_string());
             (file, key, token)
         }

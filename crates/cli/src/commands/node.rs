@@ -1,13 +1,13 @@
 //! `phalanx node`: a computing node.
 
-use crate::args::{DomainArgs, start_failure};
+use crate::args::{DomainArgs, node_name, start_failure};
 use crate::exec_shim::{self, die_with_parent, has_parent};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_fabric::NodeKind;
-use phalanx_jobs::{ComputingNode, builtin};
+use phalanx_jobs::{ComputingNode, NodeError, Stopper, builtin};
 use phalanx_types::{ByteSize, Resources};
 use serde::Serialize;
 
@@ -16,8 +16,8 @@ use serde::Serialize;
   phalanx node                                   join the nodes of this user on this host
   phalanx node --domain lab --connect n1:7000    join a domain that has a key")]
 pub(crate) struct NodeArgs {
-    /// A name to know it by; four random digits are added.
-    #[arg(long, default_value = "node")]
+    /// A name to know it by; random digits are added.
+    #[arg(long, default_value = "node", value_parser = node_name)]
     name: String,
     /// How many cores jobs may use together; all when not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -115,7 +115,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
         pid: std::process::id(),
     })?;
     match args.solve {
-        Some(count) => solve(node, count, &mut stops).await,
+        Some(count) => solve(node, count, args.die_with, &mut stops).await,
         None => run_until_stopped(node, args.die_with, &mut stops).await,
     }
 }
@@ -125,35 +125,61 @@ async fn run_until_stopped(
     parent: Option<u32>,
     stops: &mut StopSignals,
 ) -> Result<(), Failure> {
-    let stopper = node.stopper();
-    let mut running = std::pin::pin!(node.run());
-    let mut asked = 0;
-    loop {
-        tokio::select! {
-            result = &mut running => return result.map_err(Failure::infrastructure),
-            () = stops.next() => {
-                asked += 1;
-                // Nobody is left to want what the nodes of a killed command still run.
-                let orphaned = parent.is_some_and(|parent| !has_parent(parent));
-                if asked == 1 && !orphaned {
-                    tracing::info!("draining: finishing what runs, handing back the rest; once more to stop at once");
-                    stopper.drain();
-                } else {
-                    tracing::warn!("stopping at once");
-                    stopper.stop_now();
-                }
-            }
-        }
-    }
+    let mut stopping = Stopping { stopper: node.stopper(), parent, asked: 0 };
+    stopping.during(node.run(), stops).await
 }
 
-async fn solve(mut node: ComputingNode, count: u64, stops: &mut StopSignals) -> Result<(), Failure> {
+async fn solve(
+    mut node: ComputingNode,
+    count: u64,
+    parent: Option<u32>,
+    stops: &mut StopSignals,
+) -> Result<(), Failure> {
+    let mut stopping = Stopping { stopper: node.stopper(), parent, asked: 0 };
+    let mut result = Ok(());
     for _ in 0..count {
-        tokio::select! {
-            result = node.solve_one() => result.map_err(Failure::infrastructure)?,
-            () = stops.next() => break,
+        result = stopping.during(node.solve_one(), stops).await;
+        if result.is_err() || stopping.asked > 0 {
+            break;
         }
     }
     node.shutdown().await;
-    Ok(())
+    result
+}
+
+/// A node that drains when it is asked to stop, and stops at once when it is asked again.
+struct Stopping {
+    stopper: Stopper,
+    parent: Option<u32>,
+    asked: u32,
+}
+
+impl Stopping {
+    /// Waits for the end of what the node does, and passes on what it is asked meanwhile.
+    async fn during(
+        &mut self,
+        work: impl Future<Output = Result<(), NodeError>>,
+        stops: &mut StopSignals,
+    ) -> Result<(), Failure> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                result = &mut work => return result.map_err(Failure::infrastructure),
+                () = stops.next() => self.on_asked(),
+            }
+        }
+    }
+
+    fn on_asked(&mut self) {
+        self.asked += 1;
+        // Nobody is left to want what the nodes of a killed command still run.
+        let orphaned = self.parent.is_some_and(|parent| !has_parent(parent));
+        if self.asked == 1 && !orphaned {
+            tracing::info!("draining: finishing what runs, handing back the rest; once more to stop at once");
+            self.stopper.drain();
+        } else {
+            tracing::warn!("stopping at once");
+            self.stopper.stop_now();
+        }
+    }
 }

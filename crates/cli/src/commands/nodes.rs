@@ -2,7 +2,7 @@
 
 use crate::args::{DomainArgs, start_failure};
 use crate::failure::Failure;
-use crate::output::{Output, Render, listing, print_line};
+use crate::output::{Output, Render, listing, print_line, reader_gone};
 use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_fabric::{Fabric, NodeEvent, NodeKind, NodeState, NodeStatus};
@@ -15,8 +15,8 @@ use std::time::{Duration, UNIX_EPOCH};
   phalanx nodes --output json
   phalanx nodes --watch")]
 pub(crate) struct NodesArgs {
-    /// Go on, and print every change as it comes.
-    #[arg(long)]
+    /// Go on until Ctrl-C, and print every change as it comes.
+    #[arg(long, conflicts_with = "patience")]
     watch: bool,
     /// Show nodes that only look, too.
     #[arg(long)]
@@ -104,11 +104,13 @@ impl Render for NodeTable {
 pub(crate) async fn run(args: NodesArgs, output: Output) -> Result<(), Failure> {
     let config = args.domain.fabric("look", NodeKind::Observer)?;
     let fabric = Fabric::start(config).await.map_err(start_failure)?;
-    let mut stops = StopSignals::new()?;
     let result = if args.watch {
+        // Only here: without it Ctrl-C ends the command where it stands.
+        let mut stops = StopSignals::new()?;
         tokio::select! {
             result = watch(&fabric, args.all, output) => result,
             () = stops.next() => Ok(()),
+            () = reader_gone() => Ok(()),
         }
     } else {
         fabric.settled(args.patience).await;
@@ -155,7 +157,10 @@ async fn watch(fabric: &Fabric, all: bool, output: Output) -> Result<(), Failure
             NodeEvent::Gone(status) => ("gone", status),
         };
         if status.id != me && (all || status.kind != NodeKind::Observer) {
-            output.print(&Change { event, node: NodeRow::new(status) })?;
+            let change = Change { event, node: NodeRow::new(status) };
+            if !output.print_while_read(&change)? {
+                break;
+            }
         }
     }
     Ok(())

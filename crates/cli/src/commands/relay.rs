@@ -73,7 +73,8 @@ fn tokens(args: &RelayArgs) -> Result<Vec<RelayToken>, Failure> {
         tokens.push(key.relay_token());
     }
     if tokens.is_empty() {
-        return Err(Failure::usage(anyhow!("no relay token given")));
+        let error = anyhow!("there is no relay token in the files of --token-file");
+        return Err(Failure::usage(error).hint("`phalanx domain show NAME --relay-token` prints one"));
     }
     Ok(tokens)
 }
@@ -82,8 +83,9 @@ pub(crate) async fn run(args: RelayArgs, output: Output) -> Result<(), Failure> 
     let tokens = tokens(&args)?;
     let domains = tokens.len();
     let mut stops = StopSignals::new()?;
-    let relay =
-        Relay::start(RelayConfig { bind: args.bind, tokens }).await.map_err(Failure::infrastructure)?;
+    let relay = Relay::start(RelayConfig { bind: args.bind, tokens }).await.map_err(|error| {
+        Failure::infrastructure(error).hint("give another --bind; port 0 takes any that is free")
+    })?;
     output.print(&Started { address: relay.address().to_string(), domains, pid: std::process::id() })?;
     stops.next().await;
     relay.shutdown().await;

@@ -32,7 +32,7 @@ struct JobsArgs {
     /// Run this seed only.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Run the seeds from 0 up to this one.
+    /// Run this many seeds, from 0 on.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// Print everything that happens, in simulated time.
@@ -75,9 +75,10 @@ impl Render for Simulated {
 
 pub(crate) fn run(command: SimulateCommand, output: Output) -> Result<(), Failure> {
     let What::Jobs(args) = command.what;
-    let seeds = args.seed.map_or(0..args.seeds, |seed| seed..seed + 1);
+    let (first, count) = args.seed.map_or((0, args.seeds), |seed| (seed, 1));
     let mut simulated = Simulated::default();
-    for seed in seeds {
+    for past_first in 0..count {
+        let seed = first + past_first;
         let report = run_seed(seed, &Options { trace: args.trace, ..Options::default() });
         simulated.seeds += 1;
         simulated.events += report.events;

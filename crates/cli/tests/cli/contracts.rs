@@ -5,6 +5,10 @@ use phalanx_testkit::eventually;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::Duration;
 
 const SUMMARY: [&str; 8] =
     ["submitted", "solved", "failed", "cancelled", "expired", "reruns", "wall_s", "jobs_per_s"];
@@ -70,6 +74,31 @@ fn a_watch_shows_nodes_appear_change_and_go() {
     };
     assert!(gone["state"] == "lost" && gone["why"].is_string(), "{gone}");
     assert_eq!(watch.stop(), Some(0), "Ctrl-C is how a watch ends");
+}
+
+#[test]
+fn a_watch_ends_when_nobody_reads_it() {
+    let sandbox = sandbox();
+    let mut command = sandbox.command(&["nodes", "--watch"]);
+    let mut watch = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(watch.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("watching as "), "{line}");
+    let status = eventually("it ends though no node comes or goes", || watch.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_look_at_the_nodes_ends_with_ctrl_c() {
+    let sandbox = sandbox();
+    // Takes connections and says nothing, so that there is something to wait for.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mut look = sandbox.start(&["nodes", "--patience", "50s", "--connect", &address]);
+    let _connection = silent.accept().unwrap();
+    look.signal(Signal::INT);
+    let (status, _) = look.finish_within(Duration::from_secs(20));
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{status}");
 }
 
 #[test]

@@ -29,6 +29,8 @@ fn showing_a_key_keeps_its_secret() {
     assert_eq!(sandbox.json(&[&show[..], &["--output", "json"]].concat()), made);
     let table = sandbox.stdout(&show);
     assert!(table.contains(made["fingerprint"].as_str().unwrap()), "{table}");
+    let said = sandbox.fails(2, &["domain", "show", "home", "--file", "lab.key"]);
+    assert!(said.contains("the key of domain lab, not of home"), "{said}");
     let file = std::fs::read_to_string(sandbox.path().join("lab.key")).unwrap();
     let told = |line: &&str| line.len() > 30 && table.contains(*line);
     assert_eq!(file.lines().find(told), None, "no line of the key is shown");
@@ -48,7 +50,7 @@ fn without_a_key_a_node_stays_on_loopback() {
     for command in [&["node"][..], &["job", "submit", "--kind", "echo", "--wait"], &["nodes"]] {
         let said = sandbox.fails(2, &[command, &["--bind", "192.0.2.1:0"]].concat());
         assert!(said.contains("192.0.2.1") && said.contains("key"), "{said}");
-        assert!(said.contains("hint: `phalanx domain new"), "{said}");
+        assert!(said.contains("hint: make a key with `phalanx domain new`"), "{said}");
     }
     let said = sandbox.fails(2, &["node", "--relay", "127.0.0.1:9"]);
     assert!(said.contains("a relay needs a domain with a key") && said.contains("hint: "), "{said}");

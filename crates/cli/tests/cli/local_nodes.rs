@@ -66,3 +66,34 @@ fn local_nodes_need_nobody_and_trouble_nobody() {
     assert_eq!((nodes.len(), &nodes[0]["id"]), (1, &id.as_str().into()));
     assert_eq!(nodes[0]["jobs_done"], 0, "they are in a domain of their own");
 }
+
+#[test]
+fn local_nodes_join_a_domain_with_a_key_and_leave_the_users_address_alone() {
+    let sandbox = sandbox();
+    sandbox.stdout(&["domain", "new", "lab", "--file", "lab.key"]);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let args = ["--kind", "upper", "--arg", "hi", "--count", "6", "--local", "2", "--heartbeat", "5s"];
+    let domain = ["--domain", "lab", "--key", "lab.key", "--output", "json"];
+    let mut command = sandbox.command(&[&["job", "submit"], &args[..], &domain].concat());
+    // One address for this command, and none of its nodes can have the same.
+    let output = command.env("PHALANX_BIND", free).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let summary: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!((output.status.code(), &summary["solved"]), (Some(0), &6.into()), "{summary} {said}");
+}
+
+#[test]
+fn local_nodes_run_the_commands_of_a_journal() {
+    let sandbox = sandbox();
+    let submit = ["job", "submit", "--wait", "--output", "json", "--journal", "jobs"];
+    let mut main = sandbox.start(&[&submit[..], &["--kind", "exec", "--arg", "echo done"]].concat());
+    eventually("the job is recorded", || {
+        let jobs = sandbox.json(&["job", "list", "--output", "json"]);
+        (jobs.as_array()?.len() == 1).then_some(())
+    });
+    main.signal(Signal::KILL);
+    main.finish();
+    let summary = sandbox.json(&[&submit[..], &["--local", "1"]].concat());
+    assert_eq!((&summary["solved"], &summary["solution"]), (&1.into(), &"done\n".into()), "{summary}");
+}

@@ -1,6 +1,8 @@
 use super::{list, sandbox};
 use phalanx_testkit::{Sandbox, eventually};
 use serde_json::json;
+use std::io::Write;
+use std::process::Stdio;
 
 /// Ends the jobs of background main nodes, which nobody waits for, with the test.
 struct CancelAll<'a>(&'a Sandbox);
@@ -37,6 +39,36 @@ fn jobs_nobody_waits_for_are_seen_to_in_the_background() {
     let all = sandbox.json(&["job", "list", "--all", "--output", "json"]);
     assert_eq!((all.as_array().unwrap().len(), &all[0]["state"]), (1, &json!("solved")), "{all}");
     assert_eq!(sandbox.stdout(&["job", "show", "1", "--output", "quiet"]), "HELLO\n");
+}
+
+#[test]
+fn standard_input_goes_to_the_background() {
+    let sandbox = sandbox();
+    let _cancel = CancelAll(&sandbox);
+    let _node = sandbox.node(&[]);
+    let mut command = sandbox.command(&["job", "submit", "--kind", "upper", "--payload", "-"]);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut submit = piped.spawn().unwrap();
+    submit.stdin.take().unwrap().write_all(b"from a pipe").unwrap();
+    let output = submit.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let solution = eventually("the job is solved", || {
+        sandbox.json(&["job", "show", "1", "--output", "json"]).get("solution").cloned()
+    });
+    assert_eq!(solution, "FROM A PIPE");
+}
+
+#[test]
+fn a_solution_is_shown_while_other_jobs_of_its_main_node_run() {
+    let sandbox = sandbox();
+    let _cancel = CancelAll(&sandbox);
+    let _node = sandbox.node(&["--allow-exec", "--cores", "2"]);
+    let line = "test $PHALANX_JOB = 1 && echo one || sleep 300";
+    sandbox.stdout(&["job", "submit", "--kind", "exec", "--arg", line, "--count", "2"]);
+    let solution = eventually("the first job is solved", || {
+        sandbox.json(&["job", "show", "1", "--output", "json"]).get("solution").cloned()
+    });
+    assert_eq!((solution, list(&sandbox).len()), (json!("one\n"), 1));
 }
 
 #[test]

@@ -41,6 +41,37 @@ fn a_node_told_twice_stops_at_once_and_its_job_runs_elsewhere() {
 }
 
 #[test]
+fn a_node_that_solves_some_jobs_and_is_told_to_stop_finishes_the_one_that_runs() {
+    let sandbox = sandbox();
+    let (mut leaver, id) = sandbox.node(&["--solve", "3"]);
+    let mut watch = sandbox.watch(&[]);
+    let mut main = submit(&sandbox, &["--kind", "sleep", "--arg", "1s", "--count", "3"]);
+    watch.until_is(&id, "jobs_running", 1);
+    leaver.signal(Signal::INT);
+    leaver.says("draining");
+    assert_eq!(leaver.finish().0.code(), Some(0), "{}", leaver.stderr());
+    watch.until_is(&id, "jobs_done", 1);
+    let (_rest, rest) = sandbox.node(&["--cores", "2"]);
+    let (code, summary) = main.summary();
+    assert_eq!((code, counts(&summary)), (Some(0), [3, 3, 0, 0, 0]), "{summary}");
+    assert_eq!(summary["reruns"], 0, "{summary}");
+    watch.until_is(&rest, "jobs_done", 2);
+}
+
+#[test]
+fn a_node_that_solves_some_jobs_and_is_told_twice_stops_at_once() {
+    let sandbox = sandbox();
+    let (mut leaver, id) = sandbox.node(&["--solve", "3"]);
+    let mut watch = sandbox.watch(&[]);
+    let _main = submit(&sandbox, &["--kind", "sleep", "--arg", "300s"]);
+    watch.until_is(&id, "jobs_running", 1);
+    leaver.signal(Signal::INT);
+    leaver.says("draining");
+    leaver.signal(Signal::INT);
+    assert_eq!(leaver.finish().0.code(), Some(0), "{}", leaver.stderr());
+}
+
+#[test]
 fn a_node_that_solves_two_jobs_solves_exactly_two() {
     let sandbox = sandbox();
     let (mut node, id) = sandbox.node(&["--solve", "2"]);

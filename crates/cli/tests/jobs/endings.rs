@@ -52,6 +52,20 @@ fn a_cancelled_job_stops_where_it_runs() {
     assert_eq!(submit(&sandbox, &["--kind", "upper", "--arg", "on"]).summary().1["solution"], "ON");
 }
 
+#[test]
+fn a_submission_without_end_can_be_stopped() {
+    let sandbox = sandbox();
+    let mut main = submit(&sandbox, &["--kind", "echo", "--count", "4000000000"]);
+    eventually("it has begun", || (!sandbox.nodes().is_empty()).then_some(()));
+    main.signal(Signal::INT);
+    let (status, printed) = main.finish_within(SOON);
+    assert_eq!(status.code(), Some(1), "{}", main.stderr());
+    assert!(main.stderr().contains("stopped before all jobs had ended"), "{}", main.stderr());
+    let summary = serde_json::from_str(printed.last().unwrap()).unwrap();
+    let [submitted, solved, _, cancelled, _] = counts(&summary);
+    assert!((submitted, solved) == (cancelled, 0) && submitted < 4_000_000_000, "{summary}");
+}
+
 /// Starts a command that has a child and stays; gives both processes once they are there.
 fn stubborn_command(sandbox: &Sandbox) -> (Process, [u32; 2]) {
     let line = "sleep 60 & echo $$ $! > pids.new; mv pids.new pids; wait";

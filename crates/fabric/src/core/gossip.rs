@@ -4,15 +4,20 @@
 //! talk. What this node saw itself is never overridden by what others say.
 
 use super::backoff::Backoff;
+use super::membership::FORGET_AFTER;
 use super::peer::PeerEntry;
 use super::{Command, LinkKey, Membership, NodeEvent, Words};
 use phalanx_types::{NodeId, Outbox, Time};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
+use std::time::Duration;
 
 /// The text that one status may hold, so that no member can fill another's memory.
 const MAX_TEXT: usize = 16 << 10;
-/// Statuses per message, well below the ceiling of a frame.
-const KNOWN_PER_MESSAGE: usize = 256;
+/// Statuses per message: even the longest ones stay below the ceiling of a frame.
+const KNOWN_PER_MESSAGE: usize = 48;
+
+/// How often the links are told again who is linked to this node.
+const REPEAT_AFTER: Duration = Duration::from_secs(FORGET_AFTER.as_secs() / 2);
 
 impl Membership {
     pub(super) fn on_own_status(&mut self, now: Time, status: NodeStatus, out: &mut Outbox<Command>) {
@@ -124,12 +129,38 @@ impl Membership {
 
     /// Everyone this node is linked to or saw go, in messages of bounded length; at least one.
     pub(super) fn table_for(&self, node: &NodeId) -> Vec<Vec<NodeStatus>> {
-        let seen = |p: &&PeerEntry| p.link.is_some() || p.is_witnessed() && !p.is_live();
-        let others = self.peers.iter().filter(|(id, _)| *id != node).map(|(_, p)| p);
-        let table: Vec<NodeStatus> = others.filter(seen).filter_map(|p| p.status.clone()).collect();
+        let seen = |p: &PeerEntry| p.link.is_some() || p.is_witnessed() && !p.is_live();
+        let mut table = self.tell_of(node, seen);
         if table.is_empty() {
-            return vec![Vec::new()];
+            table.push(Vec::new());
         }
+        table
+    }
+
+    /// Tells every linked node again who else is linked to this one.
+    ///
+    /// Two nodes that could not reach each other forget each other in the end; whoever sees both
+    /// brings them together again.
+    pub(super) fn repeat_table(&mut self, now: Time, out: &mut Outbox<Command>) {
+        if now < self.next_repeat() {
+            return;
+        }
+        self.table_sent = now;
+        for (link, entry) in &self.links {
+            for known in self.tell_of(&entry.node, |p| p.link.is_some()) {
+                out.push(Command::Send { link: *link, words: Words::Known(known) });
+            }
+        }
+    }
+
+    pub(super) fn next_repeat(&self) -> Time {
+        if self.links.is_empty() { Time::NEVER } else { self.table_sent + REPEAT_AFTER }
+    }
+
+    /// What is known of some of the peers but `node`, in messages of bounded length.
+    fn tell_of(&self, node: &NodeId, of: impl Fn(&PeerEntry) -> bool) -> Vec<Vec<NodeStatus>> {
+        let others = self.peers.iter().filter(|(id, p)| *id != node && of(p));
+        let table: Vec<NodeStatus> = others.filter_map(|(_, p)| p.status.clone()).filter(is_modest).collect();
         table.chunks(KNOWN_PER_MESSAGE).map(<[NodeStatus]>::to_vec).collect()
     }
 }
@@ -138,14 +169,21 @@ fn is_past_onlooker(status: &NodeStatus) -> bool {
     status.kind == NodeKind::Observer && matches!(status.state, NodeState::Stopped)
 }
 
-fn is_modest(status: &NodeStatus) -> bool {
+/// Whether a status is short enough for others to take it.
+pub(crate) fn is_modest(status: &NodeStatus) -> bool {
     let names = status.handles.iter().chain(&status.topics).map(|s| s.len() + size_of_val(s));
     let devices = status.resources.devices.iter().map(|d| d.name.len() + size_of_val(d));
     let addresses = status.addresses.iter().map(|a| match a {
         PeerAddr::Tcp(_) => size_of_val(a),
         PeerAddr::Relay(relay) => relay.len() + size_of_val(a),
     });
-    names.chain(devices).chain(addresses).sum::<usize>() <= MAX_TEXT
+    let reason = match &status.state {
+        NodeState::Lost(LostReason::LinkBroken { detail } | LostReason::Misbehaved { detail }) => {
+            detail.len()
+        }
+        _ => 0,
+    };
+    names.chain(devices).chain(addresses).sum::<usize>() + reason <= MAX_TEXT
 }
 
 impl PeerEntry {

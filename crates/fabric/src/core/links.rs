@@ -103,6 +103,7 @@ impl Membership {
 
     fn accept(&mut self, now: Time, offer: LinkOffer, out: &mut Outbox<Command>) {
         let LinkOffer { link, node, incarnation, .. } = offer.clone();
+        self.make_room(&node, out);
         let Some(peer) = self.entry(now, &node, now) else {
             out.push(Command::Refuse { link, refusal: Refusal::Busy });
             return;
@@ -114,6 +115,9 @@ impl Membership {
         peer.linked_as = Some(incarnation);
         peer.last_news = now;
         let announcements = appear(&mut peer.status, offer.clone());
+        if self.links.is_empty() {
+            self.table_sent = now;
+        }
         self.links.insert(
             link,
             LinkEntry {
@@ -194,6 +198,7 @@ impl Membership {
             self.on_link_down(now, link, reason, false, out);
         }
         self.forget_old(now, out);
+        self.repeat_table(now, out);
     }
 
     pub(super) fn next_heartbeat_check(&self) -> Time {
@@ -202,8 +207,9 @@ impl Membership {
             let speak = l.sent + heartbeat.min(l.peer_heartbeat) / 4;
             speak.min(l.heard + heartbeat)
         });
+        let shortest = self.links.values().map(|l| l.peer_heartbeat).fold(heartbeat, Duration::min);
         // Rounded up a little, so that many links share one look.
-        due.min().map_or(Time::NEVER, |t| t.max(self.last_tick + heartbeat / 16))
+        due.min().map_or(Time::NEVER, |t| t.max(self.last_tick + shortest / 16))
     }
 
     pub(super) fn on_stopping(&mut self, out: &mut Outbox<Command>) {

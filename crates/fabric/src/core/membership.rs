@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A node without a link is forgotten after this long without news.
-const FORGET_AFTER: Duration = Duration::from_secs(600);
+pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
 /// Changes of the own status go out at most this often, apart from changes of state.
 const STATUS_PACE: Duration = Duration::from_millis(50);
 /// How long the node with the larger id waits when both learn of each other at the same moment.
 const YIELD: Duration = Duration::from_millis(30);
 /// More nodes than this are not remembered, so that no member can fill another's memory.
-const MAX_PEERS: usize = 10_000;
+pub(super) const MAX_PEERS: usize = 10_000;
+/// Dials under way at the same time.
+pub(super) const MAX_DIALS: usize = 256;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -52,6 +54,8 @@ pub(crate) struct Membership {
     /// Silence before this moment is not held against anybody: this node itself was asleep.
     pub(super) silence_from: Time,
     pub(super) last_tick: Time,
+    /// When the links were last told who is linked to this node.
+    pub(super) table_sent: Time,
     pub(super) stopping: bool,
 }
 
@@ -69,6 +73,7 @@ impl Membership {
             listening: false,
             silence_from: Time::ZERO,
             last_tick: Time::ZERO,
+            table_sent: Time::ZERO,
             stopping: false,
         }
     }
@@ -106,14 +111,17 @@ impl Membership {
         if self.stopping {
             return Time::NEVER;
         }
+        // With all dials under way the end of one is what to wait for.
+        let may_dial = self.dials_left() > 0;
         let peers = self.peers.values().map(|p| {
             let forget = if p.link.is_some() { Time::NEVER } else { p.last_news + FORGET_AFTER };
-            if p.wants_dial() { p.backoff.due().min(forget) } else { forget }
+            if may_dial && p.wants_dial() { p.backoff.due().min(forget) } else { forget }
         });
-        let seeds = self.seeds.values().filter(|s| self.seed_wants_dial(s)).map(|s| s.backoff.due());
+        let seeds = self.seeds.values().filter(|s| may_dial && self.seed_wants_dial(s));
+        let seeds = seeds.map(|s| s.backoff.due());
         let flush = self.own_sent.filter(|_| self.own_changed).map(|at| at + STATUS_PACE);
         let soonest = peers.chain(seeds).chain(flush).min().unwrap_or(Time::NEVER);
-        soonest.min(self.next_heartbeat_check())
+        soonest.min(self.next_heartbeat_check()).min(self.next_repeat())
     }
 
     /// Whether every address known so far has led to a link whose table arrived, or failed once.
@@ -219,20 +227,39 @@ impl Membership {
         if self.stopping {
             return;
         }
-        for (id, peer) in &mut self.peers {
-            if peer.wants_dial() && peer.backoff.due() <= now {
-                peer.dialing = true;
-                out.push(Command::Dial { target: Target::Peer(id.clone()), addresses: peer.addresses() });
+        let peers = self.peers.iter().filter(|(_, p)| p.backoff.due() <= now && p.wants_dial());
+        let peers = peers.map(|(id, p)| (p.backoff.due(), Target::Peer(id.clone())));
+        let seeds = self.seeds.iter().filter(|(_, s)| s.backoff.due() <= now && self.seed_wants_dial(s));
+        let seeds = seeds.map(|(seed, s)| (s.backoff.due(), Target::Seed(seed.clone())));
+        let mut due: Vec<(Time, Target)> = peers.chain(seeds).collect();
+        due.sort_by_key(|(due, _)| *due);
+        due.truncate(self.dials_left());
+        // Peers first: a seed that leads to one of them is not dialed as well.
+        due.sort_by(|(_, a), (_, b)| a.cmp(b));
+        for (_, target) in due {
+            let addresses = match &target {
+                Target::Peer(id) => self.peers.get_mut(id).map(|peer| {
+                    peer.dialing = true;
+                    peer.addresses()
+                }),
+                Target::Seed(seed) => {
+                    let wanted = self.seeds.get(seed).is_some_and(|s| self.seed_wants_dial(s));
+                    self.seeds.get_mut(seed).filter(|_| wanted).map(|entry| {
+                        entry.dialing = true;
+                        Vec::new()
+                    })
+                }
+            };
+            if let Some(addresses) = addresses {
+                out.push(Command::Dial { target, addresses });
             }
         }
-        let due = self.seeds.iter().filter(|(_, s)| s.backoff.due() <= now && self.seed_wants_dial(s));
-        let due: Vec<SmolStr> = due.map(|(seed, _)| seed.clone()).collect();
-        for seed in due {
-            if let Some(entry) = self.seeds.get_mut(&seed) {
-                entry.dialing = true;
-            }
-            out.push(Command::Dial { target: Target::Seed(seed), addresses: Vec::new() });
-        }
+    }
+
+    fn dials_left(&self) -> usize {
+        let peers = self.peers.values().filter(|p| p.dialing).count();
+        let seeds = self.seeds.values().filter(|s| s.dialing).count();
+        MAX_DIALS.saturating_sub(peers + seeds)
     }
 
     pub(super) fn forget_old(&mut self, now: Time, out: &mut Outbox<Command>) {
@@ -243,12 +270,7 @@ impl Membership {
                 peer.last_news = now;
                 continue;
             }
-            let Some(peer) = self.peers.remove(&id) else { continue };
-            if let Some(mut status) = peer.status.filter(|s| s.state.is_live()) {
-                status.state = NodeState::Lost(LostReason::LinkBroken { detail: "never reached".into() });
-                out.push(Command::Announce(NodeEvent::Gone(status)));
-            }
-            out.push(Command::Forget(id));
+            self.forget(id, "never reached", out);
         }
     }
 
@@ -265,6 +287,30 @@ impl Membership {
             return None;
         }
         Some(self.peers.entry(node.clone()).or_insert_with(|| PeerEntry::new(now, first_dial)))
+    }
+
+    /// Makes room for a node that proved itself: whoever was only heard of gives way first.
+    pub(super) fn make_room(&mut self, node: &NodeId, out: &mut Outbox<Command>) {
+        if self.peers.len() < MAX_PEERS || self.peers.contains_key(node) {
+            return;
+        }
+        let unlinked = self.peers.iter().filter(|(_, p)| p.link.is_none());
+        let least = unlinked.min_by_key(|(_, p)| (p.linked_as.is_some(), p.last_news));
+        if let Some(id) = least.map(|(id, _)| id.clone()) {
+            self.forget(id, "displaced", out);
+        }
+    }
+
+    fn forget(&mut self, id: NodeId, detail: &str, out: &mut Outbox<Command>) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        if peer.dialing {
+            out.push(Command::CancelDial { target: Target::Peer(id.clone()) });
+        }
+        if let Some(mut status) = peer.status.filter(|s| s.state.is_live()) {
+            status.state = NodeState::Lost(LostReason::LinkBroken { detail: detail.into() });
+            out.push(Command::Announce(NodeEvent::Gone(status)));
+        }
+        out.push(Command::Forget(id));
     }
 
     /// When to dial a node that learns of this one at the same moment.

@@ -272,3 +272,19 @@ fn everyone_meets_everyone_whatever_was_cut_before() {
         net.check_mesh(seed);
     }
 }
+
+#[test]
+fn a_pair_apart_for_so_long_that_it_forgot_each_other_meets_again() {
+    let mut net = Net::new(1);
+    for i in 1..NODES {
+        net.feed(i, Event::Learned { node: id(0), address: status(0).addresses[0].clone() }, None);
+    }
+    net.run_until(Time::from_millis(2000));
+    net.check_mesh(1);
+    net.cut.insert((1, 2));
+    net.run_until(net.now + Duration::from_secs(11 * 60));
+    assert!(net.cores[1].peers.get(&id(2)).is_none_or(|p| p.link.is_none()));
+    net.cut.clear();
+    net.run_until(net.now + Duration::from_secs(5 * 60));
+    net.check_mesh(1);
+}

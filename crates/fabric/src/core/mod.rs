@@ -15,6 +15,8 @@ mod peer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use backoff::Backoff;
 pub(crate) use event::{Command, DialEnd, Event, LinkOffer, LinkSample, Target, Words};
 pub use event::{LinkKey, NodeEvent};
+pub(crate) use gossip::is_modest;
 pub(crate) use membership::{Membership, Settings};

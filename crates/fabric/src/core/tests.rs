@@ -1,3 +1,4 @@
+use super::membership::{MAX_DIALS, MAX_PEERS};
 use super::*;
 use phalanx_types::{Incarnation, NodeId, Outbox, Time};
 use phalanx_wire::handshake::Refusal;
@@ -310,8 +311,8 @@ fn a_peer_with_a_shorter_heartbeat_hears_more_often() {
     let mut quick = offer(1, "z", 5, None);
     quick.heartbeat = Duration::from_millis(400);
     b.feed(ms(0), Event::LinkOffered(quick));
-    assert_eq!(b.0.next_wake(), ms(125));
-    assert_eq!(b.tick(ms(125), &[(1, ms(0), ms(0))]), [send(1, Words::Heartbeat)]);
+    assert_eq!(b.0.next_wake(), ms(100));
+    assert_eq!(b.tick(ms(100), &[(1, ms(0), ms(0))]), [send(1, Words::Heartbeat)]);
 }
 
 #[test]
@@ -522,5 +523,82 @@ fn a_status_without_measure_is_ignored() {
     b.link(ms(0), 1, "a", None);
     let mut huge = status("z", 5, 1);
     huge.topics = vec!["x".repeat(100).into(); 200];
-    assert_eq!(b.feed(ms(1), Event::KnownHeard { link: LinkKey(1), known: vec![huge] }), []);
+    let told = |status| Event::KnownHeard { link: LinkKey(1), known: vec![status] };
+    assert_eq!(b.feed(ms(1), told(huge)), []);
+    let detail = "x".repeat(17 << 10);
+    for reason in [LostReason::Misbehaved { detail: detail.clone() }, LostReason::LinkBroken { detail }] {
+        assert_eq!(b.feed(ms(1), told(with_state(status("z", 5, 1), NodeState::Lost(reason)))), []);
+    }
+}
+
+#[test]
+fn the_longest_statuses_fit_their_messages() {
+    let mut b = Bench::new();
+    for i in 0..100 {
+        let id = format!("p{i}");
+        b.link(ms(0), i, &id, None);
+        let mut long = status(&id, 5, 2);
+        long.topics = vec!["x".repeat(100).into(); 128];
+        assert!(is_modest(&long));
+        b.feed(ms(1), Event::StatusHeard { link: LinkKey(i), status: long });
+    }
+    let out = b.feed(ms(2), Event::LinkOffered(offer(200, "z", 5, None)));
+    let mut told = 0;
+    for command in out {
+        if let Command::Send { words: Words::Known(known), .. } = command {
+            told += known.len();
+            let message = phalanx_wire::fabric::FabricMessage::Known(known);
+            let mut frame = bytes::BytesMut::new();
+            phalanx_wire::frame::put(phalanx_wire::frame::FrameKind::Fabric, &message, &mut frame).unwrap();
+        }
+    }
+    assert_eq!(told, 100);
+}
+
+#[test]
+fn only_so_many_are_dialed_at_once_and_the_end_of_one_dial_begins_the_next() {
+    let mut b = Bench::new();
+    b.link(ms(0), 1, "a", None);
+    let known: Vec<_> = (0..MAX_DIALS + 2).map(|i| status(&format!("p{i}"), 5, 1)).collect();
+    let dials = |out: Vec<Command>| out.iter().filter(|c| matches!(c, Command::Dial { .. })).count();
+    assert_eq!(dials(b.feed(ms(10), Event::KnownHeard { link: LinkKey(1), known })), MAX_DIALS);
+    assert!(b.0.next_wake() > ms(10));
+    let first = b.0.peers.iter().find(|(_, p)| p.dialing).map(|(id, _)| id.clone()).unwrap();
+    let failed = Event::DialFailed { target: Target::Peer(first.clone()), why: DialEnd::Failed };
+    let out = b.feed(ms(20), failed);
+    assert_eq!(dials(out.clone()), 1);
+    assert!(!out.contains(&dial(first.as_str())));
+}
+
+#[test]
+fn who_proved_itself_displaces_the_oldest_hearsay() {
+    let mut b = Bench::new();
+    b.link(ms(0), 1, "a", None);
+    b.link(ms(0), 2, "b", None);
+    b.down(ms(1), 2, true);
+    for i in 0..MAX_PEERS - 2 {
+        let known = vec![with_state(status(&format!("p{i}"), 5, 1), NodeState::Stopped)];
+        let mut out = Outbox::default();
+        b.0.on(ms(10 + i as u64), Event::KnownHeard { link: LinkKey(1), known }, &mut out);
+    }
+    assert_eq!(b.0.peers.len(), MAX_PEERS);
+    let more = Event::KnownHeard { link: LinkKey(1), known: vec![status("q", 5, 1)] };
+    assert_eq!(b.feed(ms(20_000), more), []);
+    let out = b.feed(ms(20_001), Event::LinkOffered(offer(3, "z", 5, None)));
+    assert_eq!(out[..2], [Command::Forget(n("p0")), Command::Accept { link: LinkKey(3) }]);
+    assert!(b.0.peers.contains_key(&n("b")));
+    assert_eq!(b.0.peers.len(), MAX_PEERS);
+}
+
+#[test]
+fn the_links_are_told_again_who_is_linked() {
+    let mut b = Bench::new();
+    b.link(ms(0), 1, "a", None);
+    b.link(ms(0), 2, "b", None);
+    let at = |t| [(1, t, t), (2, t, t)];
+    assert_eq!(b.tick(ms(299_999), &at(ms(299_999))), []);
+    assert_eq!(b.0.next_wake(), ms(300_000));
+    let told = |link, id| send(link, Words::Known(vec![status(id, 5, 1)]));
+    assert_eq!(b.tick(ms(300_000), &at(ms(300_000))), [told(1, "b"), told(2, "a")]);
+    assert_eq!(b.tick(ms(300_001), &at(ms(300_001))), []);
 }

@@ -10,7 +10,7 @@ mod relay_token;
 mod tls;
 
 pub use key::{DomainKey, KeyError, NodeCertificate};
-pub(crate) use proof::{DomainToken, End, Secret, random};
+pub(crate) use proof::{Claim, DomainToken, End, Secret, random};
 pub(crate) use relay_token::Ask;
 pub use relay_token::{ParseTokenError, RelayToken};
 pub use tls::subject_name;

@@ -5,6 +5,7 @@ use phalanx_wire::handshake::{Nonce, Proof};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
+use std::net::SocketAddr;
 
 /// Fills an array with random bytes, or says that the system has none.
 pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
@@ -65,25 +66,38 @@ pub(crate) enum End {
     Acceptor,
 }
 
+/// What one proof of membership is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim<'a> {
+    pub(crate) challenge: &'a Nonce,
+    pub(crate) nonce: &'a Nonce,
+    pub(crate) node: &'a NodeId,
+    /// Where the acceptor listens, as each end sees it: whoever stands between two members
+    /// listens elsewhere and cannot pass the proof of one on to the other.
+    pub(crate) listener: SocketAddr,
+}
+
 impl DomainToken {
     pub(crate) fn new(bytes: &[u8]) -> Self {
         Self(Secret::new(bytes))
     }
 
-    pub(crate) fn prove(&self, end: End, challenge: &Nonce, nonce: &Nonce, node: &NodeId) -> Proof {
-        self.0.prove(label(end), &[challenge, nonce, node.as_str().as_bytes()])
+    pub(crate) fn prove(&self, end: End, claim: Claim<'_>) -> Proof {
+        let listener = written(claim.listener);
+        let node = claim.node.as_str().as_bytes();
+        self.0.prove(label(end), &[claim.challenge, claim.nonce, node, listener.as_bytes()])
     }
 
-    pub(crate) fn check(
-        &self,
-        end: End,
-        challenge: &Nonce,
-        nonce: &Nonce,
-        node: &NodeId,
-        proof: &Proof,
-    ) -> bool {
-        self.0.check(label(end), &[challenge, nonce, node.as_str().as_bytes()], proof)
+    pub(crate) fn check(&self, end: End, claim: Claim<'_>, proof: &Proof) -> bool {
+        let listener = written(claim.listener);
+        let node = claim.node.as_str().as_bytes();
+        self.0.check(label(end), &[claim.challenge, claim.nonce, node, listener.as_bytes()], proof)
     }
+}
+
+/// An address in the one form that both ends agree on.
+fn written(address: SocketAddr) -> String {
+    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
 }
 
 fn label(end: End) -> &'static str {
@@ -98,14 +112,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_holds_only_for_its_end_nonces_and_node() {
+    fn a_proof_holds_only_for_its_end_nonces_node_and_listener() {
         let token = DomainToken::new(&[7; 32]);
-        let node = NodeId::new("a-0001").unwrap();
-        let proof = token.prove(End::Dialer, &[1; 16], &[2; 16], &node);
-        assert!(token.check(End::Dialer, &[1; 16], &[2; 16], &node, &proof));
-        assert!(!token.check(End::Acceptor, &[1; 16], &[2; 16], &node, &proof));
-        assert!(!token.check(End::Dialer, &[2; 16], &[1; 16], &node, &proof));
-        assert!(!token.check(End::Dialer, &[1; 16], &[2; 16], &NodeId::new("b").unwrap(), &proof));
-        assert!(!DomainToken::new(&[8; 32]).check(End::Dialer, &[1; 16], &[2; 16], &node, &proof));
+        let (node, other) = (NodeId::new("a-0001").unwrap(), NodeId::new("b").unwrap());
+        let listener = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let claim = Claim { challenge: &[1; 16], nonce: &[2; 16], node: &node, listener };
+        let proof = token.prove(End::Dialer, claim);
+        assert!(token.check(End::Dialer, claim, &proof));
+        assert!(!token.check(End::Acceptor, claim, &proof));
+        let swapped = Claim { challenge: &[2; 16], nonce: &[1; 16], ..claim };
+        assert!(!token.check(End::Dialer, swapped, &proof));
+        assert!(!token.check(End::Dialer, Claim { node: &other, ..claim }, &proof));
+        let elsewhere = SocketAddr::from(([127, 0, 0, 1], 4001));
+        assert!(!token.check(End::Dialer, Claim { listener: elsewhere, ..claim }, &proof));
+        let mapped = "[::ffff:127.0.0.1]:4000".parse().unwrap();
+        assert!(token.check(End::Dialer, Claim { listener: mapped, ..claim }, &proof));
+        assert!(!DomainToken::new(&[8; 32]).check(End::Dialer, claim, &proof));
     }
 }

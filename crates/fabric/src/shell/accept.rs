@@ -13,6 +13,7 @@ use crate::security::random;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::handshake::{Channel, Hello, HelloReply, Proof, Refusal, Welcome};
 use std::fmt::Display;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -45,18 +46,25 @@ pub(crate) async fn receive(
     from: &(dyn Display + Send + Sync),
     place: Option<Place>,
 ) {
-    let handshake = async {
+    let greeting = async {
         let greeting = handshake::receive(inner, tcp);
-        let met = match place {
-            Some(place) => place.hold(greeting).await?,
-            None => greeting.await?,
-        };
-        admit(inner, met).await
+        match place {
+            Some(place) => place.hold(greeting).await,
+            None => greeting.await,
+        }
     };
-    let result = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
-    if let Err(error) = result.unwrap_or(Err(ConnError::Timeout)) {
+    let result = match in_time(greeting).await {
+        // Not given up half way: the core would have a link that nobody reads.
+        Ok(met) => admit(inner, met).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = result {
         inner.refused(from, &error);
     }
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, ConnError>>) -> Result<T, ConnError> {
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, work).await.unwrap_or(Err(ConnError::Timeout))
 }
 
 async fn admit(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), ConnError> {
@@ -117,7 +125,7 @@ async fn admit_bulk(inner: &Arc<Inner>, met: Met<Greeting>, number: u64) -> Resu
         return Err(handshake::refuse(stream, Refusal::UnknownLink { link: number }).await);
     };
     let reply = welcome(inner, number, proof);
-    handshake::write_message(&mut stream, FrameKind::Handshake, &reply).await?;
+    in_time(handshake::write_message(&mut stream, FrameKind::Handshake, &reply)).await?;
     bulk::attach(inner, &link, stream, buffer);
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::security::random;
 use phalanx_types::{DomainName, Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 
 /// An access file is short; whatever is longer is not one.
 const MAX_FILE: u64 = 16 << 10;
+const TOKEN_LEN: usize = 32;
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +48,10 @@ impl AccessDir {
         let path = self.0.join("token");
         let failed = |source| StartError::Directory { path: path.clone(), source };
         if !path.exists() {
-            let bytes: [u8; 32] = random().ok_or(StartError::Random)?;
-            let temporary = self.write_temporary(&bytes).map_err(failed)?;
+            let bytes: [u8; TOKEN_LEN] = random().ok_or(StartError::Random)?;
+            let (temporary, file) = self.write_temporary(&bytes).map_err(failed)?;
+            // Whatever crashes, a token is never found empty.
+            file.sync_all().map_err(failed)?;
             // A link appears whole or not at all, and never replaces another node's token.
             let linked = fs::hard_link(&temporary, &path);
             fs::remove_file(&temporary).map_err(failed)?;
@@ -57,14 +60,24 @@ impl AccessDir {
                 _ => {}
             }
         }
-        fs::read(&path).map_err(failed)
+        let link = fs::symlink_metadata(&path).map_err(failed)?;
+        let mut file = fs::File::open(&path).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
+        let me = rustix::process::geteuid().as_raw();
+        let private = found.uid() == me && found.mode() & 0o077 == 0;
+        if !link.is_file() || !found.is_file() || !private || found.len() != TOKEN_LEN as u64 {
+            return Err(StartError::Token { path });
+        }
+        let mut token = vec![0; TOKEN_LEN];
+        file.read_exact(&mut token).map_err(failed)?;
+        Ok(token)
     }
 
     pub(crate) fn write(&self, access: &Access) -> Result<(), StartError> {
         let path = self.file(&access.id);
         let failed = |source| StartError::Directory { path: path.clone(), source };
         let text = serde_json::to_vec(access).map_err(|e| failed(e.into()))?;
-        let temporary = self.write_temporary(&text).map_err(failed)?;
+        let (temporary, _) = self.write_temporary(&text).map_err(failed)?;
         fs::rename(&temporary, &path).map_err(failed)
     }
 
@@ -111,12 +124,12 @@ impl AccessDir {
         self.0.join(format!("{id}.json"))
     }
 
-    fn write_temporary(&self, bytes: &[u8]) -> io::Result<PathBuf> {
+    fn write_temporary(&self, bytes: &[u8]) -> io::Result<(PathBuf, fs::File)> {
         let suffix = random::<8>().ok_or_else(|| io::Error::other("no random numbers"))?;
         let path = self.0.join(format!(".{}", crate::security::hex(&suffix)));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(bytes)?;
-        Ok(path)
+        Ok((path, file))
     }
 }
 
@@ -161,6 +174,27 @@ mod tests {
         assert!(tokens.iter().all(|t| *t == tokens[0]));
         let mode = fs::metadata(runtime.path().join("lab/token")).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_token_that_is_short_or_open_to_others_is_refused() {
+        let runtime = tempfile::tempdir().unwrap();
+        let dir = AccessDir::open(runtime.path(), &DomainName::new("lab").unwrap()).unwrap();
+        dir.token().unwrap();
+        let path = runtime.path().join("lab/token");
+        let refused = || matches!(dir.token(), Err(StartError::Token { .. }));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(refused());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        dir.token().unwrap();
+        fs::write(&path, [1; 31]).unwrap();
+        assert!(refused());
+        let real = runtime.path().join("lab/real");
+        fs::write(&real, [1; 32]).unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&real, &path).unwrap();
+        assert!(refused());
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! Dialing: every address of a target in turn and in parallel, the first to answer wins.
+//! Dialing: every address of a target in turn and in parallel; the first to answer
+//! wins, unless its certificate says that it is somebody else.
 
 use super::handshake::{self, Challenged, HANDSHAKE_TIMEOUT};
 use super::inner::{Incoming, Inner, Route};
@@ -54,13 +55,17 @@ async fn reach(
     addresses: Vec<PeerAddr>,
 ) -> Result<(Challenged, Route), ConnError> {
     let mut attempts = JoinSet::new();
+    let expected = match target {
+        Target::Peer(node) => Some(node),
+        Target::Seed(_) => None,
+    };
     for (delay, route) in routes(target, addresses).await? {
-        let inner = inner.clone();
+        let (inner, expected) = (inner.clone(), expected.cloned());
         attempts.spawn(async move {
             tokio::time::sleep(delay).await;
             let approach = async {
                 let tcp = inner.connect(&route).await?;
-                handshake::approach(&inner, tcp).await
+                handshake::approach(&inner, tcp, expected.as_ref()).await
             };
             let reached = tokio::time::timeout(HANDSHAKE_TIMEOUT, approach).await;
             reached.unwrap_or(Err(ConnError::Timeout)).map(|challenged| (challenged, route))

@@ -10,6 +10,7 @@ use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::handshake::Refusal;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -44,14 +45,9 @@ impl Driver {
             let wait = self.core.next_wake().since(inner.now()).min(LONGEST_SLEEP);
             tokio::select! {
                 message = incoming.recv() => match message {
-                    Some(Incoming::Stop(done)) => {
-                        self.stop();
-                        if done.send(()).is_err() {
-                            tracing::debug!("nobody waits for the node to stop");
-                        }
+                    Some(message) => if self.on_incoming(message).is_break() {
                         return;
-                    }
-                    Some(message) => self.on_incoming(message),
+                    },
                     None => return,
                 },
                 () = inner.own_changed.notified() => {
@@ -64,7 +60,7 @@ impl Driver {
         }
     }
 
-    fn on_incoming(&mut self, message: Incoming) {
+    fn on_incoming(&mut self, message: Incoming) -> ControlFlow<()> {
         match message {
             Incoming::Begin(events) => {
                 for event in events {
@@ -79,8 +75,15 @@ impl Driver {
                 self.feed(event);
             }
             Incoming::Offer { offer, link, reply } => self.on_offer(offer, link, reply),
-            Incoming::Stop(_) => {}
+            Incoming::Stop(done) => {
+                self.stop();
+                if done.send(()).is_err() {
+                    tracing::debug!("nobody waits for the node to stop");
+                }
+                return ControlFlow::Break(());
+            }
         }
+        ControlFlow::Continue(())
     }
 
     fn on_offer(

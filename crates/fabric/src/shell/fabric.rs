@@ -6,6 +6,7 @@ use super::topics::{MAX_PUBLISHED, Subscription};
 use super::watch::NodeWatch;
 use super::{bulk, lock, requests, start};
 use crate::config::FabricConfig;
+use crate::core::is_modest;
 use crate::error::{FetchError, PublishError, RequestError, StartError};
 use bytes::Bytes;
 use phalanx_types::{Incarnation, NodeId, Parcel, Time};
@@ -72,7 +73,7 @@ impl Fabric {
     /// The links and their frames of one kind.
     ///
     /// Reports the links that are up, then everything that happens. Only [`FrameKind::Jobs`] has
-    /// a channel; that of another kind never says anything. A second call takes the channel over
+    /// a channel; that of another kind is closed from the start. A second call takes the channel over
     /// from the first. A user that does not keep up stops the peers from sending.
     pub fn channel(&self, kind: FrameKind) -> mpsc::Receiver<LinkEvent> {
         self.inner.channels.open(kind)
@@ -82,7 +83,11 @@ impl Fabric {
     pub fn update_status(&self, change: impl FnOnce(&mut NodeStatus)) {
         let mut own = lock(&self.inner.own);
         let version = own.version;
+        let was_modest = is_modest(&own);
         change(&mut own);
+        if was_modest {
+            warn_if_too_long(&own);
+        }
         own.id = self.inner.id.clone();
         own.incarnation = self.inner.incarnation;
         own.version = version + 1;
@@ -216,5 +221,12 @@ impl Fabric {
         }
         self.inner.channels.close();
         tracing::info!(node = %self.inner.id, "node stopped");
+    }
+}
+
+/// Others ignore a status that is too long, so its owner has to know.
+pub(super) fn warn_if_too_long(own: &NodeStatus) {
+    if !is_modest(own) {
+        tracing::warn!(node = %own.id, "this node's status is too long; the others will ignore it");
     }
 }

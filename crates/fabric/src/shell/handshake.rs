@@ -2,8 +2,8 @@
 
 use super::inner::{Inner, Security};
 use super::refusal::ConnError;
-use super::stream::Stream;
-use crate::security::{End, is_issued_to, random};
+use super::stream::{Stream, tune};
+use crate::security::{Claim, End, is_issued_to, random};
 use bytes::BytesMut;
 use phalanx_types::NodeId;
 use phalanx_wire::codec;
@@ -40,16 +40,25 @@ pub(crate) struct Met<T> {
 }
 
 /// Dials up to the point where this node must say who it is.
-pub(crate) async fn approach(inner: &Inner, tcp: TcpStream) -> Result<Challenged, ConnError> {
-    tcp.set_nodelay(true)?;
+///
+/// With certificates it is known by then whether the other end is the node expected.
+pub(crate) async fn approach(
+    inner: &Inner,
+    tcp: TcpStream,
+    expected: Option<&NodeId>,
+) -> Result<Challenged, ConnError> {
+    tune(&tcp)?;
     let mut stream = match &inner.security {
         Security::Token(_) => Stream::Plain(tcp),
         Security::Key(keyed) => {
             let Ok(name) = ServerName::try_from("node.phalanx") else { return Err(ConnError::NoAddress) };
-            let tls = keyed.tls.connector.connect(name, tcp).await.map_err(ConnError::from_tls)?;
+            let tls = keyed.tls.connector.connect(name, tcp).await.map_err(ConnError::from_io)?;
             Stream::Tls(Box::new(tls.into()))
         }
     };
+    if let Some(node) = expected.filter(|node| !speaks_for(&stream, node)) {
+        return Err(ConnError::RefusedHere(Refusal::IdentityMismatch { claimed: node.clone() }));
+    }
     stream.write_all(&preface(Purpose::Node)).await?;
     stream.flush().await?;
     check_preface(read_preface(&mut stream).await?, Purpose::Node)?;
@@ -67,8 +76,10 @@ pub(crate) async fn introduce(
 ) -> Result<Met<Welcome>, ConnError> {
     let Challenged { mut stream, mut buffer, challenge } = challenged;
     let nonce = random().ok_or_else(no_random)?;
+    let listener = stream.tcp().peer_addr()?;
+    let claim = Claim { challenge: &challenge, nonce: &nonce, node: &inner.id, listener };
     let proof = match &inner.security {
-        Security::Token(token) => token.prove(End::Dialer, &challenge, &nonce, &inner.id),
+        Security::Token(token) => token.prove(End::Dialer, claim),
         Security::Key(_) => [0; 32],
     };
     let hello = Hello {
@@ -89,7 +100,7 @@ pub(crate) async fn introduce(
     };
     let good = match &inner.security {
         Security::Token(token) => {
-            token.check(End::Acceptor, &challenge, &nonce, &welcome.node, &welcome.proof)
+            token.check(End::Acceptor, Claim { node: &welcome.node, ..claim }, &welcome.proof)
         }
         Security::Key(_) => true,
     };
@@ -112,11 +123,12 @@ pub(crate) struct Greeting {
 
 /// Hears who is dialing and checks that it may.
 pub(crate) async fn receive(inner: &Inner, tcp: TcpStream) -> Result<Met<Greeting>, ConnError> {
-    tcp.set_nodelay(true)?;
+    tune(&tcp)?;
+    let listener = tcp.local_addr()?;
     let mut stream = match &inner.security {
         Security::Token(_) => Stream::Plain(tcp),
         Security::Key(keyed) => {
-            let tls = keyed.tls.acceptor.accept(tcp).await.map_err(ConnError::from_tls)?;
+            let tls = keyed.tls.acceptor.accept(tcp).await.map_err(ConnError::from_io)?;
             Stream::Tls(Box::new(tls.into()))
         }
     };
@@ -128,23 +140,24 @@ pub(crate) async fn receive(inner: &Inner, tcp: TcpStream) -> Result<Met<Greetin
     write_message(&mut stream, FrameKind::Handshake, &Challenge { nonce: challenge }).await?;
     let mut buffer = BytesMut::with_capacity(1024);
     let hello: Hello = read_message(&mut stream, &mut buffer, FrameKind::Handshake).await?;
-    if let Err(refusal) = check_hello(inner, &stream, &challenge, &hello) {
+    let claim = Claim { challenge: &challenge, nonce: &hello.nonce, node: &hello.node, listener };
+    if let Err(refusal) = check_hello(inner, &stream, claim, &hello) {
         return Err(refuse(stream, refusal).await);
     }
     let proof = match &inner.security {
-        Security::Token(token) => token.prove(End::Acceptor, &challenge, &hello.nonce, &inner.id),
+        Security::Token(token) => token.prove(End::Acceptor, Claim { node: &inner.id, ..claim }),
         Security::Key(_) => [0; 32],
     };
     Ok(Met { stream, buffer, words: Greeting { hello, proof } })
 }
 
-fn check_hello(inner: &Inner, stream: &Stream, challenge: &Nonce, hello: &Hello) -> Result<(), Refusal> {
+fn check_hello(inner: &Inner, stream: &Stream, claim: Claim<'_>, hello: &Hello) -> Result<(), Refusal> {
     if hello.domain != inner.domain {
         let (ours, theirs) = (inner.domain.clone(), hello.domain.clone());
         return Err(Refusal::WrongDomain { ours, theirs });
     }
     if let Security::Token(token) = &inner.security
-        && !token.check(End::Dialer, challenge, &hello.nonce, &hello.node, &hello.proof)
+        && !token.check(End::Dialer, claim, &hello.proof)
     {
         return Err(Refusal::BadProof);
     }
@@ -192,7 +205,7 @@ pub(crate) async fn read_preface<R: AsyncRead + Unpin>(
     let mut bytes = [0; PREFACE_LEN];
     let mut have = 0;
     while let Some(rest) = bytes.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        match stream.read(rest).await.map_err(ConnError::from_tls)? {
+        match stream.read(rest).await.map_err(ConnError::from_io)? {
             0 if have == 0 => return Err(ConnError::Closed),
             0 => return Err(FrameError::Truncated { have }.into()),
             n => have += n,
@@ -226,7 +239,7 @@ pub(crate) async fn read_message<R: AsyncRead + Unpin, T: DeserializeOwned>(
             return Ok(codec::decode(&frame.body)?);
         }
         buffer.reserve(1024);
-        if stream.read_buf(buffer).await.map_err(ConnError::from_tls)? == 0 {
+        if stream.read_buf(buffer).await.map_err(ConnError::from_io)? == 0 {
             let have = buffer.len();
             return Err(if have == 0 { ConnError::Closed } else { FrameError::Truncated { have }.into() });
         }

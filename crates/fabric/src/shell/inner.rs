@@ -128,8 +128,10 @@ impl Inner {
         self.refusals.count(error.name());
         if error.is_ordinary() {
             tracing::debug!(%from, reason = error.name(), %error, "connection ended");
-        } else {
+        } else if self.refusals.is_worth_a_warning(error.name(), Instant::now()) {
             tracing::warn!(%from, reason = error.name(), %error, "connection refused");
+        } else {
+            tracing::debug!(%from, reason = error.name(), %error, "connection refused again");
         }
     }
 

@@ -165,6 +165,13 @@ impl Link {
         std::mem::swap(&mut lock(&self.out).buffer, empty);
     }
 
+    /// Takes nothing more to send, while what the peer said is still read.
+    pub(crate) fn close_outgoing(&self) {
+        let mut out = lock(&self.out);
+        out.closed = true;
+        out.buffer = BytesMut::new();
+    }
+
     /// Ends the link; a cut comes before a drain, the first cut before any later one.
     pub(crate) fn end(&self, ending: Ending) {
         lock(&self.out).closed = true;

@@ -6,6 +6,7 @@ use super::link::{Ending, Link, LinkEvent, Peer};
 use super::refusal::ConnError;
 use super::requests;
 use super::stream::{ReadHalf, Stream, WriteHalf};
+use super::topics::MAX_PUBLISHED;
 use crate::core::Event;
 use bytes::{Bytes, BytesMut};
 use phalanx_wire::codec;
@@ -65,7 +66,9 @@ async fn write_queued(link: Arc<Link>, mut half: WriteHalf) {
         };
         tokio::select! {
             result = write => if let Err(error) = result {
-                link.end(Ending::Cut(broken(&error)));
+                // The reader may still find the peer's last words, and then meets the end itself.
+                tracing::debug!(?link, %error, "nothing more can be sent");
+                link.close_outgoing();
                 return;
             },
             _ = cut.wait_for(|e| matches!(e, Some(Ending::Cut(_)))) => return,
@@ -179,6 +182,10 @@ impl Reader {
             }
             FabricMessage::OpenBulk => bulk::open(&self.inner, &self.link),
             FabricMessage::Publish { topic, body } => {
+                if body.len() > MAX_PUBLISHED {
+                    let (kind, len) = (FrameKind::Fabric, body.len());
+                    return Err(FrameError::TooLong { kind, len, max: MAX_PUBLISHED }.into());
+                }
                 self.inner.topics.deliver(&topic, self.link.node.clone(), body);
             }
             FabricMessage::Request { id, service, deadline_ms, body } => {

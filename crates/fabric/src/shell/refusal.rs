@@ -7,8 +7,12 @@ use phalanx_wire::relay::RelayRefusal;
 use rustls::{AlertDescription, CertificateError};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use super::lock;
+
+/// How often the same reason is worth a warning; a stranger must not fill the log.
+const WARN_PACE: Duration = Duration::from_secs(1);
 
 /// Why a connection was refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +94,7 @@ impl ConnError {
     }
 
     /// Sorts out what TLS says through an IO error.
-    pub(crate) fn from_tls(error: std::io::Error) -> Self {
+    pub(crate) fn from_io(error: std::io::Error) -> Self {
         let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).cloned();
         match inner {
             Some(rustls::Error::InvalidCertificate(reason)) => ConnError::Certificate(match reason {
@@ -138,14 +142,44 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
 
 /// How often connections came to nothing, by the name of the reason.
 #[derive(Debug, Default)]
-pub(crate) struct RefusalStats(Mutex<BTreeMap<&'static str, u64>>);
+pub(crate) struct RefusalStats(Mutex<BTreeMap<&'static str, Counted>>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    times: u64,
+    warned: Option<Instant>,
+}
 
 impl RefusalStats {
     pub(crate) fn count(&self, name: &'static str) {
-        *lock(&self.0).entry(name).or_default() += 1;
+        lock(&self.0).entry(name).or_default().times += 1;
+    }
+
+    /// Whether the user is to be told: once in a while for each reason, however often it happens.
+    pub(crate) fn is_worth_a_warning(&self, name: &'static str, now: Instant) -> bool {
+        let mut all = lock(&self.0);
+        let warned = &mut all.entry(name).or_default().warned;
+        let due = warned.is_none_or(|at| now.duration_since(at) >= WARN_PACE);
+        if due {
+            *warned = Some(now);
+        }
+        due
     }
 
     pub(crate) fn snapshot(&self) -> Vec<(String, u64)> {
-        lock(&self.0).iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
+        lock(&self.0).iter().map(|(name, counted)| ((*name).to_owned(), counted.times)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_worth_one_warning_a_second() {
+        let (stats, start) = (RefusalStats::default(), Instant::now());
+        let warns = |name, ms| stats.is_worth_a_warning(name, start + Duration::from_millis(ms));
+        let asked = [("tls", 0), ("tls", 999), ("version", 999), ("tls", 1000), ("tls", 1001)];
+        assert_eq!(asked.map(|(name, ms)| warns(name, ms)), [true, false, true, true, false]);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::access::{Access, AccessDir};
 use super::driver::Driver;
+use super::fabric::warn_if_too_long;
 use super::inner::{Incoming, Inner, Keyed, Security};
 use super::link::{Channels, LinkTable};
 use super::watch::NodeTable;
@@ -45,6 +46,7 @@ pub(super) async fn start(config: FabricConfig) -> Result<Fabric, StartError> {
     let (events, incoming) = mpsc::channel(EVENTS);
     let inner = Arc::new(make_inner(&config, id, address, security, events));
     let own = inner.own.lock().map_or_else(|e| e.into_inner().clone(), |own| own.clone());
+    warn_if_too_long(&own);
     inner.nodes.announce(NodeEvent::Appeared(own.clone()));
 
     // Written before the others are listed: of two nodes that start at once, one sees the other.

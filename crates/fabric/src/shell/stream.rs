@@ -3,12 +3,35 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::TlsStream;
 
 type Tls = TlsStream<TcpStream>;
+
+/// A connection without a word for this long is asked whether the other end is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+/// How long sent bytes may stay without an answer. It ends a connection to a reader that stands
+/// still for this long, too, and so leaves a slow one more time than the probes would.
+#[cfg(target_os = "linux")]
+const UNANSWERED: Duration = Duration::from_secs(120);
+
+/// Sets what every connection needs: no delays, and an end when the other host is gone.
+pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    tcp.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(tcp, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(tcp, KEEPALIVE_PROBES)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(tcp, u32::try_from(UNANSWERED.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
+}
 
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -29,6 +52,13 @@ pub(crate) enum WriteHalf {
 }
 
 impl Stream {
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(tcp) => tcp,
+            Stream::Tls(tls) => tls.get_ref().0,
+        }
+    }
+
     pub(crate) fn split(self) -> (ReadHalf, WriteHalf) {
         match self {
             Stream::Plain(tcp) => {

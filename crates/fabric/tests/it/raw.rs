@@ -16,17 +16,20 @@ use tokio::net::TcpStream;
 pub(crate) struct Raw<S> {
     pub(crate) stream: S,
     buffer: BytesMut,
+    /// Where the other side listens, which a proof of membership names.
+    pub(crate) listener: Option<SocketAddr>,
 }
 
 impl Raw<TcpStream> {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        Self::over(within(TcpStream::connect(address)).await.unwrap())
+        let stream = within(TcpStream::connect(address)).await.unwrap();
+        Self { listener: Some(address), ..Self::over(stream) }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     pub(crate) fn over(stream: S) -> Self {
-        Self { stream, buffer: BytesMut::new() }
+        Self { stream, buffer: BytesMut::new(), listener: None }
     }
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
@@ -74,7 +77,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     pub(crate) async fn join(&mut self, runtime: &Path, hello: Hello) -> HelloReply {
         let challenge = self.challenged().await;
         let token = std::fs::read(runtime.join("lab/token")).unwrap();
-        let parts: [&[u8]; 3] = [&challenge.nonce, &hello.nonce, hello.node.as_str().as_bytes()];
+        let listener = self.listener.unwrap().to_string();
+        let node = hello.node.as_str().as_bytes();
+        let parts: [&[u8]; 4] = [&challenge.nonce, &hello.nonce, node, listener.as_bytes()];
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &token));
         context.update(b"phalanx dialer");
         for part in parts {

@@ -69,10 +69,12 @@ fn supervise(job: &JobContext, mut child: Child, what: &str) -> Result<Parcel, H
     };
     let (output, errors) = job.cancelling(kill, || {
         let printed = std::thread::scope(|scope| {
-            if !stdin.is_empty() {
-                scope.spawn(move || feed(input, &stdin));
+            // A command that reads on must see the end of its input, also when there is none.
+            match stdin.is_empty() {
+                true => drop(input),
+                false => drop(scope.spawn(move || feed(input, &stdin))),
             }
-            let errors = scope.spawn(move || collect(errors));
+            let errors = scope.spawn(move || collect_tail(errors));
             (collect(output), errors.join().unwrap_or_default())
         });
         // Ended but not reaped: until then its id cannot become another process's.
@@ -103,6 +105,21 @@ fn collect(pipe: Option<impl Read>) -> Vec<u8> {
         let _read = pipe.read_to_end(&mut all);
     }
     all
+}
+
+/// What it said last; a command that talks for days must not fill the node.
+fn collect_tail(pipe: Option<impl Read>) -> Vec<u8> {
+    const TAIL: usize = 16 << 10;
+    let (mut tail, mut buffer) = (Vec::new(), [0; 4096]);
+    if let Some(mut pipe) = pipe {
+        while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+            tail.extend_from_slice(buffer.get(..read).unwrap_or_default());
+            if tail.len() > 2 * TAIL {
+                tail.drain(..tail.len() - TAIL);
+            }
+        }
+    }
+    tail
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl JobTable {
 
     /// The ids after `after`, in order; live ones only unless `all`.
     pub(crate) fn ids_after(&self, after: JobId, all: bool) -> impl Iterator<Item = JobId> + '_ {
-        let mut next = after.0 + 1;
+        let mut next = after.0.saturating_add(1);
         std::iter::from_fn(move || {
             while next <= self.len {
                 let id = JobId(next);

@@ -1,11 +1,28 @@
-//! Gathering a core's commands into few messages, and cutting what would be too long for one.
+//! Gathering a core's commands into few messages, cutting what would be too long for one, and
+//! sending them.
 
-use phalanx_types::{Epoch, Needs};
+use phalanx_fabric::{FrameKind, LostReason, Peer};
+use phalanx_types::{Class, Epoch, Needs};
 use phalanx_wire::jobs::{Dispatch, Done, DoneResult, Offer, OfferGroup, ParcelRef, Report};
+use serde::Serialize;
 use smol_str::SmolStr;
 
 /// A message is sent off once its payloads pass this; the frame ceiling is far above.
 const SOFT_LIMIT: usize = 512 << 10;
+
+/// Sends a message of the jobs protocol. What cannot be sent ends the link: both sides then agree
+/// that it was not said.
+pub(super) fn post<T: Serialize>(peer: &Peer, message: &T) {
+    match peer.send(FrameKind::Jobs, message) {
+        Ok(()) => {}
+        Err(error) if error.class() == Class::Fatal => {
+            tracing::error!(node = %peer.id(), %error, "message cannot be sent");
+            peer.close(LostReason::LinkBroken { detail: error.to_string() });
+        }
+        // The link is closing; its Down event does the rest.
+        Err(error) => tracing::debug!(node = %peer.id(), %error, "message not sent"),
+    }
+}
 
 /// A [`Dispatch`] in the making.
 #[derive(Debug, Default)]
@@ -67,13 +84,13 @@ pub(super) fn split_report(mut report: Report) -> Vec<Report> {
 fn done_len(done: &Done) -> usize {
     match &done.result {
         DoneResult::Solved(parcel) => inline_len(parcel) + 32,
-        DoneResult::Failed { .. } => 1 << 10,
+        DoneResult::Failed { reason, .. } => reason.to_string().len() + 64,
     }
 }
 
 fn inline_len(parcel: &ParcelRef) -> usize {
     match parcel {
-        ParcelRef::Inline { head, body } => body.len() + head.tensors.len() * 128,
-        ParcelRef::Blob { head, .. } => head.tensors.len() * 128,
+        ParcelRef::Inline { head, body } => body.len() + head.encoded_len(),
+        ParcelRef::Blob { head, .. } => head.encoded_len(),
     }
 }

@@ -1,16 +1,17 @@
 //! A node that solves jobs.
 
-use super::batching::split_report;
+use super::batching::{post, split_report};
 use super::executor::{Ended, Executor, Happened};
 use super::handler::Handlers;
 use super::wake::Wake;
 use crate::core::{HandlerEnd, MainKey, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
 use phalanx_fabric::{Fabric, FabricConfig, FrameKind, LinkEvent, LinkKey, Peer, StartError};
-use phalanx_types::{Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
+use phalanx_types::{ByteSize, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::codec;
-use phalanx_wire::jobs::{FromWorker, INLINE_LIMIT, Join, ParcelRef, ToWorker};
+use phalanx_wire::jobs::{FromWorker, INLINE_LIMIT, Join, MAX_HEAD_LEN, ParcelRef, Report, ToWorker};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState};
+use phalanx_wire::reason::FailReason;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +19,15 @@ use tokio::sync::{mpsc, watch};
 
 /// How long results and running jobs of a main node that vanished are kept for its return.
 const ORPHAN_GRACE: Duration = Duration::from_secs(30);
+/// Large payloads in hand for jobs that have not started.
+const PREFETCH: ByteSize = ByteSize(256 << 20);
 /// Events handled before messages go out, so that a burst becomes one message.
 const BURST: usize = 256;
-/// Jobs that take no longer together are waited for on the spot.
-const SHORT_MICROS: u64 = 20;
 /// The status of a node is published at most this often.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 /// How long handlers that were told to stop may take before the node ends without them.
 const WIND_DOWN: Duration = Duration::from_secs(1);
-/// How long a solution or payload may take to be looked for before its message is cut.
+/// Payloads that have arrived and wait to be looked at.
 const FETCH_QUEUE: usize = 1024;
 
 /// Why a node could not be, or could not go on.
@@ -55,7 +56,13 @@ pub struct Stopper(Arc<watch::Sender<Wish>>);
 impl Stopper {
     /// Finishes what runs, hands back the rest, then ends.
     pub fn drain(&self) {
-        self.0.send_if_modified(|wish| std::mem::replace(wish, Wish::Drain) == Wish::Run);
+        self.0.send_if_modified(|wish| {
+            let runs = *wish == Wish::Run;
+            if runs {
+                *wish = Wish::Drain;
+            }
+            runs
+        });
     }
 
     /// Ends at once; what runs is run again elsewhere.
@@ -80,8 +87,8 @@ pub struct ComputingNode {
     happened: Vec<Happened>,
     published: (u32, u64, Time),
     drained: bool,
-    /// What was just started will have ended sooner than this task could sleep and wake.
-    soon: bool,
+    /// Something was started since the last wait.
+    started: bool,
 }
 
 type Fetched = (RunKey, Option<Parcel>);
@@ -100,6 +107,7 @@ impl ComputingNode {
             kinds: handlers.kinds().cloned().collect(),
             capacity,
             once: false,
+            prefetch: PREFETCH,
             orphan_grace: ORPHAN_GRACE,
         };
         let fabric = Fabric::start(config).await?;
@@ -117,7 +125,7 @@ impl ComputingNode {
             happened: Vec::new(),
             published: (0, 0, Time::ZERO),
             drained: false,
-            soon: false,
+            started: false,
             fabric,
         })
     }
@@ -171,7 +179,8 @@ impl ComputingNode {
         let mut wake = Wake::new();
         loop {
             self.carry_out()?;
-            if std::mem::take(&mut self.soon) && self.events.is_empty() {
+            // Waiting on the spot for what ends at once halves the round trip of a short job.
+            if std::mem::take(&mut self.started) && self.core.ends_soon() && self.events.is_empty() {
                 self.executor.linger();
                 self.settle();
                 self.carry_out()?;
@@ -238,6 +247,10 @@ impl ComputingNode {
 
     fn pack(&self, end: Ended) -> HandlerEnd {
         match end {
+            Ended::Solved(parcel) if parcel.head().encoded_len() > MAX_HEAD_LEN => {
+                let message = format!("the solution has too many tensors ({})", parcel.tensors.len());
+                HandlerEnd::Failed { reason: FailReason::Unreadable { message }, retry: false }
+            }
             Ended::Solved(parcel) if parcel.len() <= INLINE_LIMIT => {
                 HandlerEnd::Solved(ParcelRef::inline(&parcel))
             }
@@ -307,9 +320,7 @@ impl ComputingNode {
             }
             WorkerCommand::Fetch { main, key, head, blob } => self.fetch(main, key, head, blob),
             WorkerCommand::Start { batch, runs } => {
-                self.soon = runs
-                    .iter()
-                    .all(|run| self.core.expects_micros(&run.kind) <= SHORT_MICROS / runs.len() as u64);
+                self.started = true;
                 self.executor.start(batch, runs).map_err(NodeError::Thread)?;
             }
             WorkerCommand::TakeBack { batch } => {
@@ -324,24 +335,21 @@ impl ComputingNode {
     }
 
     fn send_join(&self, main: MainKey, mut join: Join) {
-        // Results from before go in reports of their own, however many there are.
+        // Results from before go first, in reports of their own: a main node that has joined this
+        // node might give out again what they end.
         let done = std::mem::take(&mut join.done);
-        let (epoch, window) = (join.epoch, join.window);
-        self.send(main, &FromWorker::Join(join));
         if !done.is_empty() {
-            let report = phalanx_wire::jobs::Report { epoch, window, done, ..Default::default() };
+            let report = Report { epoch: join.epoch, window: join.window, done, ..Report::default() };
             for part in split_report(report) {
                 self.send(main, &FromWorker::Report(part));
             }
         }
+        self.send(main, &FromWorker::Join(join));
     }
 
     fn send(&self, main: MainKey, message: &FromWorker) {
-        if let Some(peer) = self.peers.get(&LinkKey(main.0))
-            && let Err(error) = peer.send(FrameKind::Jobs, message)
-        {
-            // The link is closing; its Down event does the rest.
-            tracing::debug!(main = %peer.id(), %error, "message not sent");
+        if let Some(peer) = self.peers.get(&LinkKey(main.0)) {
+            post(peer, message);
         }
     }
 

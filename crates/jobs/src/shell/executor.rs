@@ -22,6 +22,11 @@ const WAKE_EVERY: Duration = Duration::from_micros(200);
 /// about as long, and an idle processor longer still.
 const LINGER: Duration = Duration::from_micros(200);
 
+/// Progress of one run is told at most this often.
+const PROGRESS_EVERY: Duration = Duration::from_millis(20);
+/// Messages and notes are for people; what is longer is cut, so that every report fits a frame.
+const MAX_TEXT: usize = 1 << 10;
+
 /// How a run ended, before its solution is put inline or into a blob.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -76,6 +81,8 @@ pub(super) struct RunControl {
     key: RunKey,
     shared: Arc<Shared>,
     cancelled: AtomicBool,
+    /// When progress was last told.
+    told: Mutex<Option<Instant>>,
     on_cancel: Mutex<OnCancel>,
     changed: Condvar,
 }
@@ -104,7 +111,15 @@ impl RunControl {
         self.cancelled.load(Ordering::Acquire)
     }
 
+    /// Tells how far the run is; what comes faster than anybody could read is left out.
     pub(super) fn progress(&self, permille: u16, note: String) {
+        let now = Instant::now();
+        let mut told = lock(&self.told);
+        if permille < 1000 && told.is_some_and(|at| now.saturating_duration_since(at) < PROGRESS_EVERY) {
+            return;
+        }
+        *told = Some(now);
+        let note = shortened(note);
         lock(&self.shared.happened).push(Happened::Progress { key: self.key, permille, note });
         self.shared.wake.notify_one();
     }
@@ -164,7 +179,7 @@ impl Executor {
     }
 
     /// Starts a batch, on a new thread when none is idle. The core starts no more batches than
-    /// the node has cores, so neither are there more threads.
+    /// the node has cores; a thread about to be idle may make it one more than that.
     pub(super) fn start(&mut self, id: BatchId, runs: Vec<Run>) -> std::io::Result<()> {
         let batch =
             Arc::new(Batch { id, waiting: Mutex::new(VecDeque::from(runs)), current: Mutex::new(None) });
@@ -254,35 +269,34 @@ impl Drop for Executor {
     }
 }
 
-/// Looks for a batch without going to sleep, for as long as the next short job may take to come.
-fn linger_for_batch(shared: &Shared) -> Option<Arc<Batch>> {
+/// The next batch, or `None` when the node has ended. A lingering thread looks for it a while
+/// before it goes to sleep.
+fn next_batch(shared: &Shared, linger: bool) -> Option<Arc<Batch>> {
     let until = Instant::now() + LINGER;
-    lock(&shared.queue).lingering += 1;
+    let mut lingering = linger;
+    let mut queue = lock(&shared.queue);
+    queue.idle += 1;
+    queue.lingering += usize::from(lingering);
     loop {
-        let over = Instant::now() >= until;
-        let mut queue = lock(&shared.queue);
+        // Whoever starts a batch counts on idle threads: one that has a batch is not idle, at once.
         let batch = queue.batches.pop_front();
-        if batch.is_some() || over || queue.closed {
+        let over = batch.is_some() || queue.closed;
+        if lingering && (over || Instant::now() >= until) {
+            lingering = false;
             queue.lingering -= 1;
+        }
+        if over {
+            queue.idle -= 1;
             return batch;
         }
-        drop(queue);
-        std::thread::yield_now();
+        if lingering {
+            drop(queue);
+            std::thread::yield_now();
+            queue = lock(&shared.queue);
+        } else {
+            queue = shared.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
     }
-}
-
-/// The next batch, or `None` when the node has ended.
-fn next_batch(shared: &Shared, linger: bool) -> Option<Arc<Batch>> {
-    lock(&shared.queue).idle += 1;
-    let soon = if linger { linger_for_batch(shared) } else { None };
-    let mut queue = lock(&shared.queue);
-    let mut batch = soon.or_else(|| queue.batches.pop_front());
-    while batch.is_none() && !queue.closed {
-        queue = shared.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        batch = queue.batches.pop_front();
-    }
-    queue.idle -= 1;
-    batch
 }
 
 fn work(shared: &Arc<Shared>, handlers: &Handlers) {
@@ -322,11 +336,24 @@ fn begin(shared: &Arc<Shared>, batch: &Batch) -> Option<(Run, Arc<RunControl>)> 
         key: run.key,
         shared: shared.clone(),
         cancelled: AtomicBool::new(false),
+        told: Mutex::default(),
         on_cancel: Mutex::default(),
         changed: Condvar::new(),
     });
     *current = Some(control.clone());
     Some((run, control))
+}
+
+/// The end of a text, which says most, when it is too long for all of it.
+fn shortened(text: String) -> String {
+    if text.len() <= MAX_TEXT {
+        return text;
+    }
+    let mut from = text.len() - MAX_TEXT;
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    format!("…{}", text.get(from..).unwrap_or_default())
 }
 
 fn solve(handlers: &Handlers, run: Run, control: Arc<RunControl>) -> Ended {
@@ -338,12 +365,13 @@ fn solve(handlers: &Handlers, run: Run, control: Arc<RunControl>) -> Ended {
     let context = JobContext::new(kind, payload, control);
     match std::panic::catch_unwind(AssertUnwindSafe(|| handler.solve(&context))) {
         Ok(Ok(parcel)) => Ended::Solved(parcel),
-        Ok(Err(error)) => match error.kind {
-            HandlerErrorKind::Cancelled => Ended::Cancelled,
-            HandlerErrorKind::Failed | HandlerErrorKind::Retry => Ended::Failed {
-                reason: FailReason::Handler { message: error.message },
-                retry: error.kind == HandlerErrorKind::Retry,
-            },
+        // A handler that stops by itself is not cancelled, whatever it says: it would run for ever.
+        Ok(Err(error)) if error.kind == HandlerErrorKind::Cancelled && context.is_cancelled() => {
+            Ended::Cancelled
+        }
+        Ok(Err(error)) => Ended::Failed {
+            reason: FailReason::Handler { message: shortened(error.message) },
+            retry: error.kind == HandlerErrorKind::Retry,
         },
         Err(panic) => {
             let message = panic
@@ -351,7 +379,7 @@ fn solve(handlers: &Handlers, run: Run, control: Arc<RunControl>) -> Ended {
                 .map(|text| (*text).to_owned())
                 .or_else(|| panic.downcast_ref::<String>().cloned())
                 .unwrap_or_else(|| "no message".to_owned());
-            Ended::Failed { reason: FailReason::Panicked { message }, retry: false }
+            Ended::Failed { reason: FailReason::Panicked { message: shortened(message) }, retry: false }
         }
     }
 }

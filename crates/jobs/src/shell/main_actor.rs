@@ -3,16 +3,16 @@
 //! Order matters in one place: what the core finished is written to the journal before anybody
 //! hears of it, the user or the worker.
 
-use super::batching::DispatchBuilder;
+use super::batching::{DispatchBuilder, post};
 use super::journal::{Journal, JournalError, Record, RecordedOutcome, RecordedSpec};
 use super::main_node::{MainError, unix_millis};
 use super::wake::Wake;
 use crate::core::{JobSpec, MainCommand, MainCore, MainCounts, Outcome, WorkerKey};
-use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
+use phalanx_fabric::{BlobId, Fabric, LinkEvent, LinkKey, Peer};
 use phalanx_types::{JobId, LeaseId, Outbox, Parcel, ParcelHead, Time};
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{
-    Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, Offer, ParcelRef, ToWorker,
+    Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, JobState, Offer, ParcelRef, ToWorker,
 };
 use phalanx_wire::node::{LostReason, NodeKind};
 use std::collections::{BTreeMap, HashMap};
@@ -24,10 +24,13 @@ use tokio::sync::{mpsc, oneshot};
 const BURST: usize = 256;
 /// The journal reaches the disk at most this long after it was written.
 const SYNC_EVERY: Duration = Duration::from_millis(100);
-/// Solutions being fetched before the next waits.
+/// Solutions that have arrived and wait to be looked at.
 const TAKE_QUEUE: usize = 1024;
 /// Jobs in one answer; a list of more comes in several.
 const MAX_LISTED: u32 = 1_000;
+
+/// An answer is ended once it is this long; a message holds twice as much.
+const MAX_LISTED_BYTES: usize = 512 << 10;
 
 type Reply<T> = oneshot::Sender<Result<T, MainError>>;
 type Taken = (WorkerKey, LeaseId, Result<Parcel, String>);
@@ -44,7 +47,6 @@ pub(super) enum Ask {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub(super) struct Actor {
     fabric: Fabric,
     core: MainCore,
@@ -60,9 +62,8 @@ pub(super) struct Actor {
     waiters: HashMap<JobId, oneshot::Sender<Outcome>>,
     listeners: Vec<OutcomeSender>,
     out: Outbox<MainCommand>,
-    /// Replies that wait for the journal.
-    submitted: Vec<(Reply<Range<u64>>, Range<u64>)>,
-    submitted_one: Vec<(Reply<JobId>, JobId)>,
+    /// Answers that wait for the journal: nobody is told what is not recorded yet.
+    answers: Vec<Box<dyn FnOnce() + Send>>,
     sync_at: Time,
 }
 
@@ -86,8 +87,7 @@ impl Actor {
             waiters: HashMap::new(),
             listeners: Vec::new(),
             out: Outbox::default(),
-            submitted: Vec::new(),
-            submitted_one: Vec::new(),
+            answers: Vec::new(),
             sync_at: Time::NEVER,
         }
     }
@@ -128,6 +128,7 @@ impl Actor {
                 break;
             }
         }
+        self.sync_now();
         self.fabric.shutdown().await;
     }
 
@@ -154,15 +155,19 @@ impl Actor {
     fn sync(&mut self, now: Time) {
         if now >= self.sync_at {
             self.sync_at = Time::NEVER;
-            if let Some(file) = self.journal.as_mut().and_then(Journal::take_unsynced) {
-                tokio::task::spawn_blocking(move || {
-                    if let Err(error) = file.sync_data() {
-                        tracing::warn!(%error, "the journal may not survive a power failure");
-                    }
-                });
-            }
+            self.sync_now();
         } else if self.journal.is_some() && self.sync_at == Time::NEVER {
             self.sync_at = now + SYNC_EVERY;
+        }
+    }
+
+    fn sync_now(&mut self) {
+        if let Some(file) = self.journal.as_mut().and_then(Journal::take_unsynced) {
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = file.sync_data() {
+                    tracing::warn!(%error, "the journal may not survive a power failure");
+                }
+            });
         }
     }
 
@@ -209,14 +214,15 @@ impl Actor {
             Ask::Submit { spec, tell, reply } => {
                 let job = self.submit(spec);
                 self.waiters.insert(job, tell);
-                self.submitted_one.push((reply, job));
+                self.answer_later(reply, job);
             }
             Ask::SubmitMany { specs, reply } => {
                 let first = self.core.next_id().0;
                 for spec in specs {
                     self.submit(spec);
                 }
-                self.submitted.push((reply, first..self.core.next_id().0));
+                let jobs = first..self.core.next_id().0;
+                self.answer_later(reply, jobs);
             }
             Ask::Outcomes { sender, reply } => {
                 self.listeners.push(sender);
@@ -225,9 +231,13 @@ impl Actor {
             Ask::Counts { reply } => answer(reply, self.core.counts()),
             Ask::Query { query, reply } => {
                 let result = self.on_query(query);
-                answer(reply, result);
+                self.answer_later(reply, result);
             }
         }
+    }
+
+    fn answer_later<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
+        self.answers.push(Box::new(move || answer(reply, value)));
     }
 
     fn submit(&mut self, spec: JobSpec) -> JobId {
@@ -243,9 +253,17 @@ impl Actor {
         match query {
             JobQuery::List { after, limit, all } => {
                 let limit = limit.min(MAX_LISTED) as usize;
-                let mut jobs: Vec<JobInfo> = self.core.list(now, after, all).take(limit + 1).collect();
-                let more = jobs.len() > limit;
-                jobs.truncate(limit);
+                let mut listed = self.core.list(now, after, all);
+                let (mut jobs, mut bytes) = (Vec::new(), 0);
+                let mut more = false;
+                for info in &mut listed {
+                    more = jobs.len() >= limit || bytes > MAX_LISTED_BYTES;
+                    if more {
+                        break;
+                    }
+                    bytes += listed_len(&info);
+                    jobs.push(info);
+                }
                 JobAnswer::Jobs { jobs, more }
             }
             JobQuery::Show { job } => match self.core.info(now, job) {
@@ -330,11 +348,8 @@ impl Actor {
 
     /// Tells the user what is recorded by now.
     fn tell(&mut self, finished: Vec<(JobId, Outcome)>) {
-        for (reply, job) in self.submitted_one.drain(..) {
-            answer(reply, job);
-        }
-        for (reply, jobs) in self.submitted.drain(..) {
-            answer(reply, jobs);
+        for answer in self.answers.drain(..) {
+            answer();
         }
         if finished.is_empty() {
             return;
@@ -361,6 +376,7 @@ impl Actor {
             self.send(worker, &ToWorker::Dispatch(dispatch));
         }
         let mut outgoing = std::mem::take(&mut self.outgoing);
+        outgoing.retain(|worker, _| self.peers.contains_key(worker));
         for (worker, builder) in &mut outgoing {
             if let Some(dispatch) = builder.take(epoch) {
                 self.send(*worker, &ToWorker::Dispatch(dispatch));
@@ -370,13 +386,20 @@ impl Actor {
     }
 
     fn send(&self, worker: WorkerKey, message: &ToWorker) {
-        if let Some(peer) = self.peers.get(&worker)
-            && let Err(error) = peer.send(FrameKind::Jobs, message)
-        {
-            // The link is closing; its Down event does the rest.
-            tracing::debug!(node = %peer.id(), %error, "message not sent");
+        if let Some(peer) = self.peers.get(&worker) {
+            post(peer, message);
         }
     }
+}
+
+/// About how many bytes a listed job takes in an answer.
+fn listed_len(info: &JobInfo) -> usize {
+    let text = match &info.state {
+        JobState::Failed(reason) => reason.to_string().len(),
+        JobState::Running { progress: Some((_, note)), .. } => note.len(),
+        _ => 0,
+    };
+    info.kind.len() + text + 256
 }
 
 fn answer<T>(reply: Reply<T>, value: T) {

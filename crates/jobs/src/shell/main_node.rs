@@ -5,7 +5,7 @@ use super::main_actor::{Actor, Ask};
 use crate::core::{JobSpec, MainCore, MainCounts, Outcome};
 use phalanx_fabric::{Fabric, FabricConfig, FrameKind, StartError};
 use phalanx_types::{Epoch, JobId, NodeId, SessionId, Time};
-use phalanx_wire::jobs::{JobAnswer, JobQuery, QUERY_SERVICE};
+use phalanx_wire::jobs::{JobAnswer, JobQuery, MAX_HEAD_LEN, QUERY_SERVICE};
 use phalanx_wire::node::NodeKind;
 use phalanx_wire::{codec, jobs};
 use std::ops::Range;
@@ -27,6 +27,8 @@ pub enum MainError {
     Start(#[from] StartError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error("a payload has too many tensors ({tensors}): their names and shapes do not fit a message")]
+    TooManyTensors { tensors: usize },
     #[error("the main node has ended")]
     Ended,
 }
@@ -62,6 +64,16 @@ impl Outcomes {
             }
             self.1 = self.0.recv().await?.into_iter();
         }
+    }
+
+    /// The next outcomes, at least one and as many as came together; `None` once the main node has
+    /// ended. Nothing is lost when the future is dropped before it is ready.
+    pub async fn next_batch(&mut self) -> Option<Vec<(JobId, Outcome)>> {
+        let mut batch: Vec<_> = std::mem::take(&mut self.1).collect();
+        while batch.is_empty() {
+            batch = self.0.recv().await?;
+        }
+        Some(batch)
     }
 }
 
@@ -133,6 +145,7 @@ impl MainNode {
     /// # Errors
     /// The main node has ended, or its journal cannot be written.
     pub async fn submit(&self, spec: JobSpec) -> Result<JobHandle, MainError> {
+        check(&spec)?;
         let (tell, outcome) = oneshot::channel();
         let job = self.ask(|reply| Ask::Submit { spec, tell, reply }).await?;
         Ok(JobHandle { job, outcome })
@@ -143,6 +156,7 @@ impl MainNode {
     /// # Errors
     /// The main node has ended, or its journal cannot be written.
     pub async fn submit_many(&self, specs: Vec<JobSpec>) -> Result<Range<u64>, MainError> {
+        specs.iter().try_for_each(check)?;
         self.ask(|reply| Ask::SubmitMany { specs, reply }).await
     }
 
@@ -224,6 +238,16 @@ impl MainNode {
             }
         });
     }
+}
+
+/// Refuses what could never be sent.
+fn check(spec: &JobSpec) -> Result<(), MainError> {
+    // The usual payload has none, and needs no look at its head.
+    let tensors = spec.payload.tensors.len();
+    if tensors > 0 && spec.payload.head().encoded_len() > MAX_HEAD_LEN {
+        return Err(MainError::TooManyTensors { tensors });
+    }
+    Ok(())
 }
 
 /// Puts a recorded job into the core of the next life.

@@ -52,6 +52,7 @@ impl World {
             return;
         }
         self.links[id.0].window = window;
+        self.end_older_links(id);
         for Held { lease, .. } in held {
             let refused = |c: &MainCommand| matches!(c, MainCommand::Cancel { lease: l, .. } if l == lease);
             if answers.iter().any(refused) {
@@ -62,6 +63,17 @@ impl World {
                 self.violate(what);
             }
             self.links[id.0].leased.insert(lease.job, (lease.number, true));
+        }
+    }
+
+    /// A worker that joins again over a new link has left the one before, heard of or not.
+    fn end_older_links(&mut self, id: LinkId) {
+        let ends = |l: &Link| (l.main, l.main_life, l.worker, l.worker_life);
+        let same = ends(&self.links[id.0]);
+        for (at, link) in self.links.iter_mut().enumerate() {
+            if at != id.0 && ends(link) == same {
+                link.leased.clear();
+            }
         }
     }
 

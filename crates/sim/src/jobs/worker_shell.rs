@@ -53,6 +53,7 @@ impl World {
             kinds: plan.kinds.clone(),
             capacity: plan.capacity,
             once: plan.once,
+            prefetch: phalanx_types::ByteSize(64),
             orphan_grace: self.plan.orphan_grace,
         };
         *node = WorkerNode {

@@ -3,7 +3,7 @@
 use super::stats::{median, percentile, resident_bytes};
 use crate::commands::job::main_failure;
 use crate::failure::Failure;
-use crate::local::{LocalNodes, private_domain};
+use crate::local::{LocalNodes, LocalSpec, private_domain};
 use crate::output::{Output, Render, summary};
 use anyhow::anyhow;
 use clap::Args;
@@ -13,6 +13,9 @@ use phalanx_types::Parcel;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+/// Measurements of throughput at each length of the queue.
+const ROUNDS: usize = 5;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: phalanx bench jobs --output json")]
@@ -26,7 +29,7 @@ pub(crate) struct JobsArgs {
     /// Round trips measured.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(10..))]
     round_trips: u32,
-    /// Jobs queued to measure memory, and the longest queue to measure throughput with.
+    /// Jobs queued to measure memory; throughput is measured with 1000, 10000, … queued, up to this.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     queued: u64,
 }
@@ -74,20 +77,20 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
         MainNode::start(FabricConfig::new(domain.clone(), "bench", NodeKind::Main), MainOptions::default())
             .await
             .map_err(main_failure)?;
-    let nodes = LocalNodes::start(&domain, args.workers, Some(1), &[])?;
+    let nodes = LocalNodes::start(&LocalSpec { cores: Some(1), ..LocalSpec::new(&domain, args.workers) })?;
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;
     // Nodes learn how short these jobs are before anything is measured.
     keep_queued(&main, &mut outcomes, 1_000, args.jobs / 4).await?;
-    let mut rates = Vec::new();
-    for _ in 0..3 {
-        rates.push(keep_queued(&main, &mut outcomes, 10_000, args.jobs).await?);
+    let lengths =
+        (3..=u64::from(args.queued.ilog10())).filter_map(|n| 10_u64.checked_pow(u32::try_from(n).ok()?));
+    let mut by_queue: BTreeMap<u64, Vec<f64>> = lengths.map(|queue| (queue, Vec::new())).collect();
+    // Turn by turn, so that a noisy moment does not fall on one length alone.
+    for _ in 0..ROUNDS {
+        for (queue, rates) in &mut by_queue {
+            rates.push(keep_queued(&main, &mut outcomes, *queue, args.jobs).await?);
+        }
     }
-    let mut by_queue = BTreeMap::new();
-    let mut queue = 1_000;
-    while queue <= args.queued {
-        by_queue.insert(queue, keep_queued(&main, &mut outcomes, queue, args.jobs).await?);
-        queue *= 10;
-    }
+    let mut rates: Vec<f64> = by_queue.values().flatten().copied().collect();
     drop(outcomes);
     let mut trips = round_trips(&main, args.round_trips, &Parcel::default()).await?;
     let large = Parcel::from_bytes(vec![7; 1 << 20]);
@@ -102,7 +105,7 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
         rtt_p99_us: micros(percentile(&mut trips, 0.99)),
         rtt_1mib_p50_us: micros(percentile(&mut large_trips, 0.5)),
         bytes_per_queued_job,
-        jobs_per_s_by_queue: by_queue,
+        jobs_per_s_by_queue: by_queue.into_iter().map(|(q, mut rates)| (q, median(&mut rates))).collect(),
     })
 }
 
@@ -136,21 +139,27 @@ async fn solved(main: &MainNode) -> Result<u64, Failure> {
     Ok(main.counts().await.map_err(main_failure)?.solved)
 }
 
-/// Takes out a lot that was solved and puts in another.
+/// Takes out a lot that was solved, or more, and puts in as many; tells how many.
 async fn exchange(main: &MainNode, outcomes: &mut Outcomes, lot: u64) -> Result<u64, Failure> {
-    take(outcomes, lot).await?;
-    submit(main, lot).await?;
-    Ok(lot)
+    let taken = take(outcomes, lot).await?;
+    submit(main, taken).await?;
+    Ok(taken)
 }
 
-async fn take(outcomes: &mut Outcomes, count: u64) -> Result<(), Failure> {
-    for _ in 0..count {
-        match outcomes.next().await {
-            Some((_, Outcome::Solved(_))) => {}
-            other => return Err(Failure::infrastructure(anyhow!("a no-op job was not solved: {other:?}"))),
+/// Takes at least so many outcomes; tells how many.
+async fn take(outcomes: &mut Outcomes, at_least: u64) -> Result<u64, Failure> {
+    let mut taken = 0;
+    while taken < at_least {
+        let batch = outcomes
+            .next_batch()
+            .await
+            .ok_or_else(|| Failure::infrastructure(anyhow!("the main node of this benchmark ended")))?;
+        if let Some((_, other)) = batch.iter().find(|(_, outcome)| !matches!(outcome, Outcome::Solved(_))) {
+            return Err(Failure::infrastructure(anyhow!("a no-op job was not solved: {other:?}")));
         }
+        taken += batch.len() as u64;
     }
-    Ok(())
+    Ok(taken)
 }
 
 async fn submit(main: &MainNode, jobs: u64) -> Result<(), Failure> {

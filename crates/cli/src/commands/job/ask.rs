@@ -99,7 +99,7 @@ pub(super) fn past_mains(domain: &DomainArgs, live: &[NodeId]) -> Vec<Past> {
         .filter_map(|entry| {
             let path = entry.ok()?.path();
             let name = path.file_name()?.to_str()?.strip_suffix(".journal")?.to_owned();
-            if live.iter().any(|id| id.as_str().starts_with(&name)) {
+            if live.iter().any(|id| is_named(id, &name)) {
                 return None;
             }
             let history = read_journal(&path)
@@ -110,6 +110,28 @@ pub(super) fn past_mains(domain: &DomainArgs, live: &[NodeId]) -> Vec<Past> {
         .collect();
     past.sort_by(|a, b| a.name.cmp(&b.name));
     past
+}
+
+/// The solution of a job whose main node is there, when that keeps its journal in the usual place.
+pub(super) fn kept_solution(domain: &DomainArgs, main: &NodeId, job: JobId) -> Option<String> {
+    let dir = paths::job_journals(&domain.domain).ok()?;
+    // Its id is its name and digits after a dash.
+    let (name, _digits) = main.as_str().rsplit_once('-')?;
+    let history = read_journal(&dir.join(format!("{name}.journal"))).ok()?;
+    solution(history.jobs.get(&job)?.outcome.as_ref())
+}
+
+/// A solution as text.
+pub(super) fn solution(outcome: Option<&Outcome>) -> Option<String> {
+    match outcome? {
+        Outcome::Solved(parcel) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
+        Outcome::Failed(_) | Outcome::Cancelled | Outcome::Expired => None,
+    }
+}
+
+/// Whether a node has this name: its id is longer by a dash and digits.
+fn is_named(id: &NodeId, name: &str) -> bool {
+    id.as_str().rsplit_once('-').is_some_and(|(own, _digits)| own == name)
 }
 
 impl Past {

@@ -2,6 +2,7 @@
 
 use super::submit::SubmitArgs;
 use crate::failure::Failure;
+use crate::local::own_binary;
 use crate::output::{Output, Render, print_line};
 use crate::paths;
 use anyhow::{Context, anyhow};
@@ -9,7 +10,11 @@ use phalanx_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+/// Longer names are cut.
+const MAX_NAME: usize = 48;
 
 /// What the background main node says once all jobs are recorded.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,27 +47,36 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
         .with_context(|| format!("could not make {}", dir.display()))
         .map_err(Failure::infrastructure)?;
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
-    let name = format!("{}-{:06x}", args.name, random & 0xff_ffff);
-    let log = std::fs::File::create(dir.join(format!("{name}.log"))).map_err(Failure::infrastructure)?;
-    let me = std::env::current_exe().map_err(Failure::infrastructure)?;
+    // Leaves room for these digits and for those that every node's name gets.
+    let given = args.name.get(..MAX_NAME).unwrap_or(&args.name);
+    let name = format!("{given}-{:06x}", random & 0xff_ffff);
+    let log = dir.join(format!("{name}.log"));
+    let said = std::fs::File::create(&log)
+        .with_context(|| format!("could not make {}", log.display()))
+        .map_err(Failure::infrastructure)?;
     // The later option wins, so what the user gave stays as it is. A command after -- stays last.
     let given: Vec<_> = std::env::args_os().skip(1).collect();
     let cut = given.iter().position(|a| a == "--").unwrap_or(given.len());
     let (options, rest) = given.split_at(cut);
-    let mut command = Command::new(me);
+    let mut command = Command::new(own_binary()?);
     command.args(options).args(["--wait", "--announce", "--output", "json", "--name", &name]);
-    if !options.iter().any(|a| a.to_string_lossy().starts_with("--journal")) {
+    if args.journal.is_none() {
         command.arg("--journal").arg(dir.join(format!("{name}.journal")));
     }
     let mut child = command
         .args(rest)
         .process_group(0)
-        .stdin(Stdio::inherit())
+        .stdin(if args.reads_stdin() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
-        .stderr(log)
+        .stderr(said)
         .spawn()
         .context("could not start the background main node")
         .map_err(Failure::infrastructure)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // Handed on, for a process in the background may not read from a terminal. A child that
+        // does not take it all says why.
+        std::thread::spawn(move || std::io::copy(&mut std::io::stdin().lock(), &mut stdin));
+    }
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout).read_line(&mut line).map_err(Failure::infrastructure)?;
@@ -71,16 +85,26 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
         Ok(announced) => output.print(&announced),
         Err(_not_announced) => {
             let code = child.wait().ok().and_then(|status| status.code());
-            let log = std::fs::read_to_string(dir.join(format!("{name}.log"))).unwrap_or_default();
-            let said = |what: &str| log.lines().find_map(|line| line.strip_prefix(what));
-            let error = said("error: ").unwrap_or("it said nothing");
-            let error = anyhow!("the background main node did not start: {error}");
-            let failure =
-                if code == Some(2) { Failure::usage(error) } else { Failure::infrastructure(error) };
-            Err(match said("hint: ") {
-                Some(hint) => failure.hint(hint),
-                None => failure,
-            })
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            Err(failure_of_child(code, &text, &log))
         }
+    }
+}
+
+/// What the background main node said before it ended, as this command's own failure.
+fn failure_of_child(code: Option<i32>, said: &str, log: &Path) -> Failure {
+    let lines = |prefix: &'static str| said.lines().filter_map(move |line| line.strip_prefix(prefix));
+    let causes: Vec<&str> = lines("error: ").chain(lines("  caused by: ")).collect();
+    let hint = lines("hint: ").next();
+    let log = format!("its log is {}", log.display());
+    let error = match causes.split_last() {
+        // From the inside out, so that the chain reads as the child wrote it.
+        Some((last, outer)) => outer.iter().rev().fold(anyhow!("{last}"), |e, c| e.context(c.to_string())),
+        None => anyhow!("the background main node ended without a word; {log}"),
+    };
+    match code {
+        Some(2) => Failure::usage(error).hint_if(hint),
+        _ => Failure::infrastructure(error.context("the background main node did not start"))
+            .hint(hint.map_or(log, str::to_owned)),
     }
 }

@@ -98,21 +98,28 @@ pub(super) fn past_row(past: &Past, job: JobId) -> Option<JobRow> {
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct JobTable(Vec<JobRow>);
+struct JobTable {
+    rows: Vec<JobRow>,
+    /// Whether those that have ended are among them.
+    #[serde(skip)]
+    all: bool,
+}
 
 impl Render for JobTable {
     fn table(&self) -> String {
-        if self.0.is_empty() {
-            return "no unfinished jobs; --all lists those that have ended".to_owned();
+        if self.rows.is_empty() {
+            let none =
+                if self.all { "no jobs" } else { "no unfinished jobs; --all lists those that have ended" };
+            return none.to_owned();
         }
-        let rows = self.0.iter().map(|j| {
+        let rows = self.rows.iter().map(|j| {
             [j.job.clone(), j.kind.clone(), j.state.to_owned(), j.why.clone(), j.attempts.to_string()]
         });
         listing(["job", "kind", "state", "why", "attempts"], rows)
     }
 
     fn quiet(&self) -> String {
-        self.0.iter().map(|j| j.job.as_str()).collect::<Vec<_>>().join("\n")
+        self.rows.iter().map(|j| j.job.as_str()).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -127,7 +134,7 @@ pub(crate) async fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
         rows.extend(jobs.take(args.limit as usize).filter_map(|job| past_row(&past, *job)));
     }
     asker.stop().await;
-    output.print(&JobTable(rows))
+    output.print(&JobTable { rows, all: args.all })
 }
 
 async fn jobs_of(

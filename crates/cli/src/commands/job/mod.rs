@@ -27,7 +27,10 @@ enum Verb {
     Submit(Box<submit::SubmitArgs>),
     /// List the jobs of every main node, with why each waits.
     List(list::ListArgs),
-    /// Show one job, with its solution when it is kept in a journal.
+    /// Show one job, with its solution if a main node in the background keeps it.
+    ///
+    /// That is so for jobs submitted on this machine without --wait, --local and --journal; the
+    /// solution of another job is with the command that submitted it, or in its journal.
     Show(show::ShowArgs),
     /// End jobs, also those that run.
     Cancel(cancel::CancelArgs),

@@ -1,6 +1,6 @@
 //! `phalanx job show` and `phalanx job explain`.
 
-use super::ask::{Asker, past_mains};
+use super::ask::{Asker, kept_solution, past_mains, solution};
 use super::list::{JobRow, past_row, row};
 use super::reference::JobRef;
 use crate::args::DomainArgs;
@@ -8,8 +8,7 @@ use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_jobs::Outcome;
-use phalanx_wire::jobs::{JobAnswer, JobQuery};
+use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
 use serde::Serialize;
 
 #[derive(Debug, Args)]
@@ -60,9 +59,13 @@ async fn look(job: &JobRef, domain: &DomainArgs) -> Result<Shown, Failure> {
     let mut asker = Asker::start(domain).await?;
     let live = match asker.find(job).await? {
         Some(main) => match asker.ask(&main, &JobQuery::Show { job: job.job }).await? {
-            Some(JobAnswer::Jobs { jobs, .. }) => {
-                jobs.first().map(|info| Shown { row: row(main.as_str(), info), solution: None })
-            }
+            Some(JobAnswer::Jobs { jobs, .. }) => jobs.first().map(|info| Shown {
+                row: row(main.as_str(), info),
+                solution: match info.state {
+                    JobState::Solved => kept_solution(domain, &main, info.job),
+                    _ => None,
+                },
+            }),
             Some(JobAnswer::Cancelled { .. } | JobAnswer::NoSuchJob { .. }) | None => None,
         },
         None => None,
@@ -70,11 +73,7 @@ async fn look(job: &JobRef, domain: &DomainArgs) -> Result<Shown, Failure> {
     let shown = live.or_else(|| {
         let past = past_mains(domain, asker.mains());
         past.iter().rev().filter(|p| job.may_have_been_at(&p.name)).find_map(|past| {
-            let solution = match past.outcome(job.job) {
-                Some(Outcome::Solved(parcel)) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
-                _ => None,
-            };
-            Some(Shown { row: past_row(past, job.job)?, solution })
+            Some(Shown { row: past_row(past, job.job)?, solution: solution(past.outcome(job.job)) })
         })
     });
     asker.stop().await;

@@ -2,25 +2,30 @@
 
 use super::background;
 use super::progress::Watcher;
-use crate::args::{DomainArgs, duration, start_failure};
+use crate::args::{DomainArgs, duration, node_name, start_failure};
 use crate::failure::Failure;
-use crate::local::{LocalNodes, private_domain};
+use crate::local::{LocalNodes, LocalSpec, private_domain};
 use crate::output::{Output, Render, summary};
 use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_fabric::NodeKind;
 use phalanx_jobs::{
-    JobSpec, MainCounts, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin, read_journal,
+    JobSpec, JournalError, MainCounts, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin,
+    read_journal,
 };
 use phalanx_types::{ByteSize, JobId, Needs, Parcel};
 use serde::Serialize;
-use std::io::Read;
+use smol_str::SmolStr;
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Jobs handed to the main node in one go.
 const CHUNK: u64 = 10_000;
+/// The payload file that means standard input.
+const STDIN: &str = "-";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
@@ -30,46 +35,52 @@ const CHUNK: u64 = 10_000;
   phalanx job submit --kind sleep --arg 1s --count 500 --journal jobs.journal --wait")]
 pub(crate) struct SubmitArgs {
     /// Which handler solves the jobs: echo, upper, sleep, fail, exec, or one of your own.
+    ///
+    /// Without it, the jobs that a journal holds are finished.
     #[arg(long, required_unless_present = "journal")]
     kind: Option<String>,
     /// A file to send with each job; - reads standard input.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "kind")]
     payload: Option<PathBuf>,
     /// A text to send with each job; for exec a command line for the shell.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", requires = "kind")]
     arg: Option<String>,
     /// How many jobs.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, requires = "kind", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Stay until all have ended; otherwise a main node in the background sees to them.
     #[arg(long)]
     wait: bool,
-    /// Start this many nodes on this machine, for these jobs only; implies --wait.
+    /// Start this many nodes on this machine while this command lasts; implies --wait.
+    ///
+    /// They and this command are in a domain of their own, unless --domain names another than
+    /// "default", or --key, --connect or --relay is given: then they are nodes of that domain like
+    /// any other, and may solve jobs of others, too.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     local: Option<u32>,
     /// Jobs of higher priority go first.
-    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true, requires = "kind")]
     priority: i32,
     /// A job that has not ended this long after its submission is expired.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "kind")]
     deadline: Option<Duration>,
     /// How many times a job may be run when nodes are lost with it.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 5, requires = "kind", value_parser = clap::value_parser!(u32).range(1..=1000))]
     attempts: u32,
     /// The memory each job needs.
-    #[arg(long, value_name = "SIZE", default_value = "0B")]
+    #[arg(long, value_name = "SIZE", default_value = "0B", requires = "kind")]
     memory: ByteSize,
     /// The cores each job needs.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, requires = "kind", value_parser = clap::value_parser!(u32).range(1..))]
     cores: u32,
     /// Record everything here; the same command goes on where a killed one stopped.
     #[arg(long, value_name = "FILE")]
-    journal: Option<PathBuf>,
-    /// Write each solution to a file in this directory, named after its job.
+    pub(super) journal: Option<PathBuf>,
+    /// Write each solution to a file in this directory, named after its job: 1.out, 2.out, …
     #[arg(long, value_name = "DIR")]
     solutions: Option<PathBuf>,
-    /// The name of the main node.
-    #[arg(long, default_value = "main")]
+    /// A name to know the main node by; random digits are added.
+    #[arg(long, default_value = "main", value_parser = node_name)]
     pub(super) name: String,
     /// Print one line as soon as all jobs are recorded.
     #[arg(long, hide = true)]
@@ -77,8 +88,14 @@ pub(crate) struct SubmitArgs {
     #[command(flatten)]
     pub(super) domain: DomainArgs,
     /// The command for exec jobs, after --.
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", requires = "kind")]
     command: Vec<String>,
+}
+
+impl SubmitArgs {
+    pub(super) fn reads_stdin(&self) -> bool {
+        self.payload.as_deref() == Some(Path::new(STDIN))
+    }
 }
 
 /// What became of the jobs.
@@ -122,14 +139,20 @@ impl Render for Summary {
 }
 
 pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Failure> {
-    let spec = spec(&args)?;
-    if let (Some(journal), Some(spec)) = (&args.journal, &spec) {
-        check_journal(journal, spec, args.count)?;
-    }
+    // Before anything is read: what standard input holds is for the process that submits it.
     if !args.wait && args.local.is_none() {
         return background::submit(&args, output);
     }
-    if args.local.is_some() && args.domain.domain.as_str() == "default" {
+    let spec = spec(&args)?;
+    let runs_commands = match (&args.journal, &spec) {
+        (Some(journal), Some(spec)) => {
+            check_journal(journal, spec, args.count)?;
+            spec.kind == "exec"
+        }
+        (Some(journal), None) => unfinished_journal(journal)?.iter().any(|kind| kind == "exec"),
+        (None, spec) => spec.as_ref().is_some_and(|spec| spec.kind == "exec"),
+    };
+    if args.local.is_some() && args.domain.is_default() {
         args.domain.domain = private_domain()?;
     }
     if let Some(dir) = &args.solutions {
@@ -141,8 +164,13 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
     let config = args.domain.fabric(&args.name, NodeKind::Main)?;
     let options = MainOptions { journal: args.journal.clone() };
     let main = MainNode::start(config, options).await.map_err(main_failure)?;
-    let extra: &[&str] = if args.kind.as_deref() == Some("exec") { &["--allow-exec"] } else { &[] };
-    let nodes = args.local.map(|n| LocalNodes::start(&args.domain.domain, n, None, extra)).transpose()?;
+    let local = args.local.map(|count| LocalSpec {
+        key: args.domain.key_file(),
+        heartbeat: Some(args.domain.heartbeat),
+        allow_exec: runs_commands,
+        ..LocalSpec::new(&args.domain.domain, count)
+    });
+    let nodes = local.as_ref().map(LocalNodes::start).transpose()?;
     let result = solve_all(&main, &args, spec, &mut stops, output).await;
     main.shutdown().await;
     drop(nodes);
@@ -196,6 +224,18 @@ fn spec(args: &SubmitArgs) -> Result<Option<JobSpec>, Failure> {
     Ok(Some(spec))
 }
 
+/// The kinds of job in a journal that says what to do.
+fn unfinished_journal(path: &Path) -> Result<BTreeSet<SmolStr>, Failure> {
+    match read_journal(path) {
+        Ok(history) => Ok(history.jobs.into_values().map(|job| job.spec.kind).collect()),
+        Err(JournalError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            let error = anyhow!("there is no journal {} to go on from", path.display());
+            Err(Failure::usage(error).hint("give --kind to submit jobs, or another --journal"))
+        }
+        Err(error) => Err(main_failure(error.into())),
+    }
+}
+
 /// Refuses a journal of other jobs than these before anything is done with it.
 fn check_journal(path: &Path, spec: &JobSpec, count: u64) -> Result<(), Failure> {
     // One that is not there yet is fine; one that cannot be used is refused when it is opened.
@@ -217,7 +257,7 @@ fn check_journal(path: &Path, spec: &JobSpec, count: u64) -> Result<(), Failure>
 }
 
 fn read_payload(path: &Path) -> anyhow::Result<Vec<u8>> {
-    if path == Path::new("-") {
+    if path == Path::new(STDIN) {
         let mut bytes = Vec::new();
         std::io::stdin().read_to_end(&mut bytes).context("could not read the payload from standard input")?;
         return Ok(bytes);
@@ -229,14 +269,25 @@ pub(crate) fn main_failure(error: MainError) -> Failure {
     match error {
         MainError::Journal(error) => {
             let hint = error.hint();
-            let failure = Failure::usage(error);
-            match hint {
-                Some(hint) => failure.hint(hint),
-                None => failure,
+            match &error {
+                JournalError::Io { source, .. } if !is_wrong_path(source.kind()) => {
+                    Failure::infrastructure(error).hint_if(hint)
+                }
+                JournalError::Io { .. } => {
+                    let hint = hint.unwrap_or("give --journal a file in a directory that is there");
+                    Failure::usage(error).hint(hint)
+                }
+                _ => Failure::usage(error).hint_if(hint),
             }
         }
         other => start_failure(other),
     }
+}
+
+/// Whether a file could not be opened because there can be none of that name.
+fn is_wrong_path(kind: ErrorKind) -> bool {
+    use ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | InvalidFilename)
 }
 
 /// Where solutions go as they come.
@@ -287,15 +338,18 @@ async fn solve_all(
         }
     }
     let before = recovered.iter().filter(|(_, outcome)| outcome.is_some()).count() as u64;
-    let total = match &spec {
-        Some(spec) => submit_rest(main, args, spec, recovered.len() as u64).await?,
-        None => recovered.len() as u64,
+    let total = if spec.is_some() { args.count } else { recovered.len() as u64 };
+    let mut watcher = Watcher::new(total, output);
+    let known = recovered.len() as u64;
+    let submitted = match &spec {
+        Some(spec) => submit_rest(main, spec, total.saturating_sub(known), stops).await?,
+        None => true,
     };
-    if args.announce {
+    if args.announce && submitted {
         background::announce(main.id(), total)?;
     }
-    let mut watcher = Watcher::new(total, output);
-    let interrupted = collect(main, &mut outcomes, &mut sink, &mut watcher, stops, total - before).await?;
+    let interrupted =
+        !submitted || collect(main, &mut outcomes, &mut sink, &mut watcher, stops, total - before).await?;
     if interrupted && args.journal.is_none() {
         main.cancel_all().await.map_err(main_failure)?;
     }
@@ -304,16 +358,23 @@ async fn solve_all(
     Ok((summarise(counts, before, started.elapsed(), sink), interrupted))
 }
 
-/// Submits what the journal does not hold yet; gives the number of jobs in all.
-async fn submit_rest(main: &MainNode, args: &SubmitArgs, spec: &JobSpec, known: u64) -> Result<u64, Failure> {
-    let mut left = args.count.saturating_sub(known);
+/// Submits what the journal does not hold yet; `false` when the user has had enough before the end.
+async fn submit_rest(
+    main: &MainNode,
+    spec: &JobSpec,
+    mut left: u64,
+    stops: &mut StopSignals,
+) -> Result<bool, Failure> {
     while left > 0 {
         let chunk = left.min(CHUNK);
         let specs = (0..chunk).map(|_| spec.clone()).collect();
-        main.submit_many(specs).await.map_err(main_failure)?;
+        tokio::select! {
+            submitted = main.submit_many(specs) => submitted.map_err(main_failure)?,
+            () = stops.next() => return Ok(false),
+        };
         left -= chunk;
     }
-    Ok(args.count)
+    Ok(true)
 }
 
 /// Takes outcomes until all are there or the user has had enough; tells whether it was the latter.
@@ -328,13 +389,16 @@ async fn collect(
     let mut tick = tokio::time::interval(Duration::from_millis(250));
     while left > 0 {
         tokio::select! {
-            outcome = outcomes.next() => {
-                let Some((job, outcome)) = outcome else {
+            batch = outcomes.next_batch() => {
+                let Some(batch) = batch else {
                     return Err(Failure::infrastructure(anyhow!("the main node ended")));
                 };
-                sink.take(job, &outcome)?;
-                left -= 1;
-                watcher.ended(1);
+                for (job, outcome) in &batch {
+                    sink.take(*job, outcome)?;
+                }
+                let ended = batch.len() as u64;
+                left = left.saturating_sub(ended);
+                watcher.ended(ended);
             }
             _ = tick.tick() => watcher.look(main).await,
             () = stops.next() => return Ok(true),

@@ -62,7 +62,7 @@ pub(crate) fn open(inner: &Arc<Inner>, link: &Arc<Link>) {
 
 async fn dial(inner: &Inner, link: &Link, route: &Route) -> Result<(Stream, BytesMut), ConnError> {
     let tcp = inner.connect(route).await?;
-    let challenged = handshake::approach(inner, tcp).await?;
+    let challenged = handshake::approach(inner, tcp, Some(&link.node)).await?;
     let channel = Channel::Bulk { link: link.number };
     let met = handshake::introduce(inner, challenged, channel, Some(&link.node)).await?;
     Ok((met.stream, met.buffer))
@@ -71,15 +71,16 @@ async fn dial(inner: &Inner, link: &Link, route: &Route) -> Result<(Stream, Byte
 /// Uses a fresh connection for the transfers of a link, and starts them over on it.
 pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream, buffer: BytesMut) {
     let mut number = 0;
-    link.bulk.newest.send_modify(|n| {
-        *n += 1;
-        number = *n;
-    });
     {
         let mut state = lock(&link.bulk.state);
         if state.closed {
             return;
         }
+        // Under the lock, so that of two connections the one in use is the newest.
+        link.bulk.newest.send_modify(|n| {
+            *n += 1;
+            number = *n;
+        });
         state.opening = false;
         state.connected = Some(number);
         state.serving.clear();
@@ -92,9 +93,10 @@ pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream, buffe
         let (read, write) = stream.split();
         let mut newest = link.bulk.newest.subscribe();
         let end = tokio::select! {
-            end = receive(&shared, &link, read, buffer) => end,
-            end = send(&link, write) => end,
+            biased;
             _ = newest.wait_for(|n| *n != number) => return,
+            end = receive(&shared, &link, number, read, buffer) => end,
+            end = send(&link, number, write) => end,
         };
         if let Err(error) = end {
             shared.refused(&format_args!("bulk of {}", link.node), &error);

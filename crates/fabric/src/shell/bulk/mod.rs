@@ -63,13 +63,16 @@ struct State {
 pub(crate) struct Bulk {
     state: Mutex<State>,
     wake: Notify,
+    /// A fetch was given up; what has arrived of it is for nobody.
+    withdrawn: Notify,
     /// The number of the newest connection; an older one ends when it changes.
     newest: watch::Sender<u64>,
 }
 
 impl Default for Bulk {
     fn default() -> Self {
-        Self { state: Mutex::default(), wake: Notify::new(), newest: watch::Sender::new(0) }
+        let (wake, withdrawn) = (Notify::new(), Notify::new());
+        Self { state: Mutex::default(), wake, withdrawn, newest: watch::Sender::new(0) }
     }
 }
 
@@ -84,7 +87,6 @@ impl Bulk {
             let blob = get.blob;
             settle(get, Err(FetchError::LinkDown { node: node.clone(), blob }));
         }
-        drop(state);
         self.newest.send_modify(|n| *n += 1);
     }
 
@@ -115,6 +117,7 @@ impl Drop for Withdraw<'_> {
         let removed = lock(&self.0.state).gets.remove(&self.1);
         if removed.is_some() {
             self.0.order(BulkMessage::Cancel { transfer: self.1 });
+            self.0.withdrawn.notify_one();
         }
     }
 }

@@ -30,6 +30,8 @@ struct Arriving {
 struct Receiver<'a, R> {
     inner: &'a Inner,
     link: &'a Link,
+    /// Which of the link's connections this is.
+    number: u64,
     stream: R,
     arriving: BTreeMap<u64, Arriving>,
 }
@@ -37,19 +39,27 @@ struct Receiver<'a, R> {
 pub(super) async fn receive(
     inner: &Inner,
     link: &Link,
+    number: u64,
     half: ReadHalf,
     early: BytesMut,
 ) -> Result<(), ConnError> {
     let early = early.freeze();
     let stream = (&early[..]).chain(half);
-    Receiver { inner, link, stream, arriving: BTreeMap::new() }.run().await
+    Receiver { inner, link, number, stream, arriving: BTreeMap::new() }.run().await
 }
 
 impl<R: AsyncRead + Unpin> Receiver<'_, R> {
     async fn run(&mut self) -> Result<(), ConnError> {
         loop {
             let mut header = [0; HEADER_LEN];
-            if self.stream.read(&mut header[..1]).await? == 0 {
+            let read = tokio::select! {
+                read = self.stream.read(&mut header[..1]) => read?,
+                () = self.link.bulk.withdrawn.notified() => {
+                    self.drop_unwanted();
+                    continue;
+                }
+            };
+            if read == 0 {
                 return Ok(());
             }
             self.stream.read_exact(&mut header[1..]).await?;
@@ -67,7 +77,9 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
             if kind == FrameKind::Bulk {
                 let mut body = vec![0; len];
                 self.stream.read_exact(&mut body).await?;
-                self.on_message(codec::decode(&body)?);
+                if !self.on_message(codec::decode(&body)?) {
+                    return Ok(());
+                }
                 if lock(&self.link.bulk.state).orders.len() > MAX_ORDERS {
                     return Err(ConnError::RefusedHere(Refusal::Busy));
                 }
@@ -77,11 +89,15 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
         }
     }
 
-    fn on_message(&mut self, message: BulkMessage) {
+    /// Acts on a message, unless another connection has taken the place of this one.
+    fn on_message(&mut self, message: BulkMessage) -> bool {
         let bulk = &self.link.bulk;
+        let mut state = lock(&bulk.state);
+        if state.connected != Some(self.number) {
+            return false;
+        }
         match message {
             BulkMessage::Get { transfer, blob } => {
-                let mut state = lock(&bulk.state);
                 let room = state.serving.len() < MAX_SERVING;
                 let order = match self.inner.blobs.serve(transfer, blob).filter(|_| room) {
                     None => BulkMessage::Missing { transfer, blob },
@@ -96,14 +112,25 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
                 drop(state);
                 bulk.wake.notify_one();
             }
-            BulkMessage::Begin { transfer, len } => self.on_begin(transfer, len),
+            BulkMessage::Begin { transfer, len } => {
+                drop(state);
+                self.on_begin(transfer, len);
+            }
             BulkMessage::Missing { transfer, blob } => {
+                drop(state);
                 bulk.finish(transfer, Err(FetchError::Missing { node: self.link.node.clone(), blob }));
             }
             BulkMessage::Cancel { transfer } => {
-                lock(&bulk.state).serving.retain(|s| s.transfer != transfer);
+                state.serving.retain(|s| s.transfer != transfer);
             }
         }
+        true
+    }
+
+    /// Gives up the bytes of transfers that nobody waits for any more.
+    fn drop_unwanted(&mut self) {
+        let state = lock(&self.link.bulk.state);
+        self.arriving.retain(|transfer, _| state.gets.contains_key(transfer));
     }
 
     fn on_begin(&mut self, transfer: u64, got: u64) {
@@ -117,6 +144,7 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
             bulk.order(BulkMessage::Cancel { transfer });
             return;
         }
+        self.drop_unwanted();
         let buffer = self.inner.pool.take(got);
         if got == 0 {
             bulk.finish(transfer, Ok(self.inner.pool.seal(buffer)));

@@ -10,17 +10,20 @@ use bytes::BytesMut;
 use phalanx_wire::frame::{self, FrameKind};
 use tokio::io::AsyncWriteExt;
 
+#[derive(Debug)]
 enum Step {
     Orders,
     Chunk(ChunkFrame),
     Idle,
+    /// Another connection has taken the place of this one.
+    Replaced,
 }
 
-pub(super) async fn send(link: &Link, mut half: WriteHalf) -> Result<(), ConnError> {
+pub(super) async fn send(link: &Link, number: u64, mut half: WriteHalf) -> Result<(), ConnError> {
     let bulk: &Bulk = &link.bulk;
     let mut orders = BytesMut::new();
     loop {
-        let step = next_step(&mut lock(&bulk.state), &mut orders)?;
+        let step = next_step(&mut lock(&bulk.state), number, &mut orders)?;
         match step {
             Step::Orders => {
                 half.write_all(&orders).await?;
@@ -31,11 +34,19 @@ pub(super) async fn send(link: &Link, mut half: WriteHalf) -> Result<(), ConnErr
                 half.flush().await?;
                 bulk.wake.notified().await;
             }
+            Step::Replaced => {
+                // What woke this task was meant for the other connection.
+                bulk.wake.notify_one();
+                return Ok(());
+            }
         }
     }
 }
 
-fn next_step(state: &mut State, orders: &mut BytesMut) -> Result<Step, ConnError> {
+fn next_step(state: &mut State, number: u64, orders: &mut BytesMut) -> Result<Step, ConnError> {
+    if state.connected != Some(number) {
+        return Ok(Step::Replaced);
+    }
     for order in state.orders.drain(..) {
         frame::put(FrameKind::Bulk, &order, orders)
             .map_err(|error| ConnError::Io(std::io::Error::other(error)))?;
@@ -49,4 +60,21 @@ fn next_step(state: &mut State, orders: &mut BytesMut) -> Result<Step, ConnError
         state.serving.push_back(serving);
     }
     Ok(Step::Chunk(chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_wire::bulk::BulkMessage;
+
+    #[test]
+    fn a_replaced_connection_leaves_the_orders_to_the_new_one() {
+        let mut state = State { connected: Some(2), ..State::default() };
+        state.orders.push_back(BulkMessage::Cancel { transfer: 1 });
+        let mut orders = BytesMut::new();
+        assert!(matches!(next_step(&mut state, 1, &mut orders), Ok(Step::Replaced)));
+        assert!(orders.is_empty());
+        assert!(matches!(next_step(&mut state, 2, &mut orders), Ok(Step::Orders)));
+        assert!(state.orders.is_empty());
+    }
 }

@@ -4,8 +4,9 @@ use super::super::accept;
 use super::super::handshake::HANDSHAKE_TIMEOUT;
 use super::super::inner::{Inner, Security};
 use super::super::refusal::ConnError;
+use super::super::stream::tune;
 use super::{PACE, SILENCE, expect_relay_preface, read_exactly, take_message, write_message};
-use crate::core::Event;
+use crate::core::{Backoff, Event};
 use crate::security::{Ask, RelayToken};
 use bytes::BytesMut;
 use phalanx_types::NodeId;
@@ -14,20 +15,17 @@ use phalanx_wire::handshake::{Nonce, Purpose, preface};
 use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
 use smol_str::SmolStr;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// Calls through one relay that are answered at the same time.
 const MAX_CALLS: usize = 64;
 
 /// Keeps this node registered at a relay for as long as it runs.
 pub(crate) async fn stay_registered(inner: Arc<Inner>, relay: SmolStr) {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::due_at(inner.now());
     let target = format!("relay {relay}");
     loop {
         let mut registered = false;
@@ -35,11 +33,11 @@ pub(crate) async fn stay_registered(inner: Arc<Inner>, relay: SmolStr) {
             inner.dial_failed(&target, &error);
         }
         if registered {
-            pause = FIRST_PAUSE;
+            backoff = Backoff::due_at(inner.now());
         }
         inner.tell(Event::RelayFailed { relay: relay.clone() }).await;
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        backoff.failed(inner.now());
+        tokio::time::sleep(backoff.due().since(inner.now())).await;
     }
 }
 
@@ -121,7 +119,7 @@ async fn approach<'a>(
 ) -> Result<(TcpStream, Nonce, &'a RelayToken), ConnError> {
     let Security::Key(keyed) = &inner.security else { return Err(ConnError::NoAddress) };
     let mut stream = TcpStream::connect(relay.as_str()).await?;
-    stream.set_nodelay(true)?;
+    tune(&stream)?;
     stream.write_all(&preface(Purpose::Relay)).await?;
     expect_relay_preface(&mut stream).await?;
     let RelayChallenge { nonce } = read_exactly(&mut stream).await?;

@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(6);
 /// Reads one message and not a byte more: what follows may belong to another node.
 async fn read_exactly<T: DeserializeOwned>(stream: &mut TcpStream) -> Result<T, ConnError> {
     let mut header = [0; HEADER_LEN];
-    stream.read_exact(&mut header).await.map_err(ConnError::from_tls)?;
+    stream.read_exact(&mut header).await.map_err(ConnError::from_io)?;
     let [l0, l1, l2, l3, kind] = header;
     if kind != FrameKind::Relay as u8 {
         return Err(FrameError::UnknownKind(kind).into());
@@ -45,7 +45,7 @@ async fn read_exactly<T: DeserializeOwned>(stream: &mut TcpStream) -> Result<T, 
         return Err(FrameError::TooLong { kind: FrameKind::Relay, len, max }.into());
     }
     let mut body = vec![0; len];
-    stream.read_exact(&mut body).await.map_err(ConnError::from_tls)?;
+    stream.read_exact(&mut body).await.map_err(ConnError::from_io)?;
     Ok(codec::decode(&body)?)
 }
 

@@ -5,17 +5,19 @@ use crate::security::RelayToken;
 use phalanx_types::NodeId;
 use phalanx_wire::relay::{DomainTag, FromRelay, RelayRefusal};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 /// Calls that wait for the called node.
 const MAX_TICKETS: usize = 256;
 /// Calls that a registered node may be behind.
 const MAX_CALLS: usize = 64;
 
-/// A connection of a node that answered a call, with its place among the relay's connections.
-pub(super) type Answered = (TcpStream, OwnedSemaphorePermit);
+/// The place of a connection among those of the relay and among those of its domain.
+pub(super) type Places = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+/// A connection of a node that answered a call, with its places.
+pub(super) type Answered = (TcpStream, Places);
 
 struct Registered {
     number: u64,
@@ -26,6 +28,8 @@ struct Domain {
     token: RelayToken,
     nodes: BTreeMap<NodeId, Registered>,
     changed: watch::Sender<()>,
+    /// Its share of the relay's connections.
+    places: Arc<Semaphore>,
 }
 
 struct Ticket {
@@ -51,14 +55,26 @@ pub(super) struct Registration {
 }
 
 impl Registry {
-    pub(super) fn new(tokens: Vec<RelayToken>) -> Self {
-        let domain = |token| Domain { token, nodes: BTreeMap::new(), changed: watch::Sender::new(()) };
+    pub(super) fn new(tokens: Vec<RelayToken>, max_connections: usize) -> Self {
+        let share = share(max_connections, tokens.len());
+        let domain = |token| Domain {
+            token,
+            nodes: BTreeMap::new(),
+            changed: watch::Sender::new(()),
+            places: Arc::new(Semaphore::new(share)),
+        };
         let domains = tokens.into_iter().map(|token| (*token.tag(), domain(token))).collect();
         Self(Mutex::new(State { domains, tickets: BTreeMap::new(), next: 0 }))
     }
 
     pub(super) fn token(&self, tag: &DomainTag) -> Option<RelayToken> {
         lock(&self.0).domains.get(tag).map(|d| d.token.clone())
+    }
+
+    /// Takes one of the places of a domain.
+    pub(super) fn enter(&self, tag: &DomainTag) -> Option<OwnedSemaphorePermit> {
+        let places = lock(&self.0).domains.get(tag)?.places.clone();
+        places.try_acquire_owned().ok()
     }
 
     /// Registers a node; an older registration of the same node ends.
@@ -99,7 +115,8 @@ impl Registry {
         ticket: u64,
     ) -> Result<oneshot::Receiver<Answered>, RelayRefusal> {
         let mut state = lock(&self.0);
-        if state.tickets.len() >= MAX_TICKETS {
+        let of_domain = state.tickets.values().filter(|t| t.tag == *tag).count();
+        if state.tickets.len() >= MAX_TICKETS || of_domain >= share(MAX_TICKETS, state.domains.len()) {
             return Err(RelayRefusal::Busy);
         }
         let registered = state.domains.get(tag).and_then(|d| d.nodes.get(to));
@@ -126,5 +143,37 @@ impl Registry {
         let mut state = lock(&self.0);
         state.tickets.get(&ticket).filter(|t| t.tag == *tag && t.to == *node)?;
         state.tickets.remove(&ticket).map(|t| t.answered)
+    }
+}
+
+/// What one domain may use, so that it cannot keep out the others.
+fn share(all: usize, domains: usize) -> usize {
+    if domains > 1 { all / 2 } else { all }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_domain_takes_half_at_most() {
+        let token = |n| RelayToken::new([n; 32], [n; 32]);
+        let tags = [*token(1).tag(), *token(2).tag()];
+        let registry = Registry::new(vec![token(1), token(2)], 4);
+        let places: Vec<_> = (0..3).map(|_| registry.enter(&tags[0])).collect();
+        assert_eq!(places.iter().flatten().count(), 2);
+        assert!(registry.enter(&tags[1]).is_some());
+
+        let [from, to] = ["a", "b"].map(|id| NodeId::new(id).unwrap());
+        let call = |tag, ticket| registry.call(tag, from.clone(), &to, ticket);
+        let mut waiting = Vec::new();
+        for ticket in 0..MAX_TICKETS as u64 / 2 {
+            // A new registration for each, so that none is behind with its calls.
+            let _registered = registry.register(&tags[0], &to).unwrap();
+            waiting.push(call(&tags[0], ticket).unwrap());
+        }
+        let _registered = tags.map(|tag| registry.register(&tag, &to).unwrap());
+        assert_eq!(call(&tags[0], 1000).unwrap_err(), RelayRefusal::Busy);
+        assert!(call(&tags[1], 1001).is_ok());
     }
 }

@@ -2,8 +2,9 @@
 
 use super::super::handshake::HANDSHAKE_TIMEOUT;
 use super::super::refusal::{ConnError, RefusalStats};
+use super::super::stream::tune;
 use super::super::unfinished::{Place, Unfinished};
-use super::registry::{Registration, Registry};
+use super::registry::{Places, Registration, Registry};
 use super::{PACE, SILENCE, expect_relay_preface, read_exactly, take_message, write_message};
 use crate::security::{Ask, RelayToken, random};
 use bytes::BytesMut;
@@ -84,7 +85,7 @@ impl Relay {
         let failed = |source| RelayError::Bind { bind, source };
         let listener = TcpListener::bind(bind).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let registry = Registry::new(config.tokens);
+        let registry = Registry::new(config.tokens, MAX_CONNECTIONS);
         let shared = Arc::new(Shared { registry, refusals: RefusalStats::default() });
         let (alive, ended) = mpsc::channel(1);
         let stop = watch::Sender::new(false);
@@ -152,8 +153,13 @@ async fn listen(
 
 fn refused(shared: &Shared, from: SocketAddr, error: &ConnError) {
     shared.refusals.count(error.name());
-    if !error.is_ordinary() {
+    if error.is_ordinary() {
+        return;
+    }
+    if shared.refusals.is_worth_a_warning(error.name(), std::time::Instant::now()) {
         tracing::warn!(%from, reason = error.name(), %error, "connection refused");
+    } else {
+        tracing::debug!(%from, reason = error.name(), %error, "connection refused again");
     }
 }
 
@@ -173,10 +179,17 @@ async fn serve(
         }
         ToRelay::Heartbeat => false,
     };
+    let (ToRelay::Register { tag, .. } | ToRelay::Dial { tag, .. } | ToRelay::Accept { tag, .. }) = &words
+    else {
+        return refuse(&mut stream, RelayRefusal::BadProof).await;
+    };
     if !good {
         return refuse(&mut stream, RelayRefusal::BadProof).await;
     }
-    match grant(shared, stream, place, words).await {
+    let Some(of_domain) = shared.registry.enter(tag) else {
+        return refuse(&mut stream, RelayRefusal::Busy).await;
+    };
+    match grant(shared, stream, (place, of_domain), words).await {
         // Members come and go; that is nothing they are refused for.
         Err(ConnError::Io(error)) => {
             tracing::debug!(%error, "a member went away");
@@ -190,7 +203,7 @@ async fn serve(
 async fn grant(
     shared: &Shared,
     mut stream: TcpStream,
-    place: OwnedSemaphorePermit,
+    places: Places,
     words: ToRelay,
 ) -> Result<(), ConnError> {
     match words {
@@ -204,7 +217,7 @@ async fn grant(
         ToRelay::Dial { tag, node, to, .. } => connect(shared, stream, &tag, node, &to).await,
         ToRelay::Accept { tag, node, ticket, .. } => match shared.registry.redeem(&tag, &node, ticket) {
             Some(answered) => {
-                if answered.send((stream, place)).is_err() {
+                if answered.send((stream, places)).is_err() {
                     tracing::debug!("the caller is gone");
                 }
                 Ok(())
@@ -216,7 +229,7 @@ async fn grant(
 }
 
 async fn greet(mut stream: TcpStream) -> Result<(TcpStream, Nonce, ToRelay), ConnError> {
-    stream.set_nodelay(true)?;
+    tune(&stream)?;
     expect_relay_preface(&mut stream).await?;
     stream.write_all(&preface(Purpose::Relay)).await?;
     let nonce: Nonce = random().ok_or_else(|| std::io::Error::other("no random numbers"))?;
@@ -298,7 +311,7 @@ async fn connect(
     };
     let answered = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer).await;
     shared.registry.forget(ticket);
-    let Ok(Ok((mut other, _place))) = answered else {
+    let Ok(Ok((mut other, _places))) = answered else {
         return refuse(&mut stream, RelayRefusal::NoAnswer { node: to.clone() }).await;
     };
     write_message(&mut other, FrameKind::Relay, &FromRelay::Spliced).await?;

@@ -48,7 +48,9 @@ impl MainCore {
         let classes: Vec<ClassId> = self.queue.ids().collect();
         for id in classes {
             let class = self.queue.class(id);
-            let reason = if class.waiting == 0 {
+            let able =
+                || self.workers.values().any(|w| w.takes_jobs() && w.can_run(&class.kind, class.needs));
+            let reason = if class.waiting == 0 || able() {
                 None
             } else {
                 match self.why_waiting(&class.kind, class.needs, 0) {

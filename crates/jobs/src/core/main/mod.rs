@@ -187,7 +187,9 @@ impl MainCore {
     }
 
     fn insert(&mut self, now: Time, spec: JobSpec, attempts: u32) -> JobId {
-        let class = self.queue.class_of(&spec.kind, spec.needs);
+        // A job without cores would start without end.
+        let needs = Needs { cores: spec.needs.cores.max(1), ..spec.needs };
+        let class = self.queue.class_of(&spec.kind, needs);
         let deadline = spec.deadline.map_or(Time::NEVER, |d| now + d);
         let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
         let job = self.jobs.push(Job {

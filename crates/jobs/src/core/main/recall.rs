@@ -26,14 +26,16 @@ impl MainCore {
 
     pub(super) fn recall(&mut self, now: Time, out: &mut Outbox<MainCommand>) {
         self.recall_at = Time::NEVER;
+        let (mut stuck, young) = self.stuck_leases(now);
         let idle: Vec<WorkerKey> =
             self.workers.iter().filter(|(_, w)| w.is_idle()).map(|(key, _)| *key).collect();
         for key in idle {
             let Some(worker) = self.workers.get(&key) else { continue };
             let mut free = u64::from(worker.capacity.cores).saturating_sub(worker.leased_cores);
             while free > 0
-                && let Some((holder, job)) = self.stuck_lease_for(now, key)
+                && let Some(at) = stuck.iter().rposition(|(holder, job)| self.could_move(key, *holder, *job))
             {
+                let (holder, job) = stuck.remove(at);
                 let Some(j) = self.jobs.get_mut(job) else { break };
                 let State::Leased { number, phase, .. } = &mut j.state else { break };
                 *phase = Phase::Recalled;
@@ -42,20 +44,35 @@ impl MainCore {
                 out.push(MainCommand::Recall { worker: holder, lease });
             }
         }
-        self.schedule_recall(now);
+        // Once everything given out runs or is recalled there is nothing to look at again.
+        if young {
+            self.schedule_recall(now);
+        }
     }
 
-    /// The lease that would run last among those waiting elsewhere that `idle` could run.
-    fn stuck_lease_for(&self, now: Time, idle: WorkerKey) -> Option<(WorkerKey, JobId)> {
-        let taker = self.workers.get(&idle)?;
-        self.workers.iter().filter(|(key, _)| **key != idle).find_map(|(key, holder)| {
-            holder.leases.iter().rev().copied().find_map(|job| {
-                let j = self.jobs.get(job)?;
-                let class = self.queue.class(j.class);
-                let stuck = matches!(j.state, State::Leased { since, phase: Phase::Given, .. }
-                    if now.since(since) >= PATIENCE);
-                (stuck && taker.can_run(&class.kind, class.needs)).then_some((*key, job))
-            })
-        })
+    /// Leases that have not started in time, those that will run last at the end; and whether
+    /// others may become so.
+    fn stuck_leases(&self, now: Time) -> (Vec<(WorkerKey, JobId)>, bool) {
+        let (mut stuck, mut young) = (Vec::new(), false);
+        for (key, worker) in &self.workers {
+            for job in &worker.leases {
+                match self.jobs.get(*job).map(|j| j.state) {
+                    Some(State::Leased { since, phase: Phase::Given, .. })
+                        if now.since(since) >= PATIENCE =>
+                    {
+                        stuck.push((*key, *job));
+                    }
+                    Some(State::Leased { phase: Phase::Given, .. }) => young = true,
+                    _ => {}
+                }
+            }
+        }
+        (stuck, young)
+    }
+
+    fn could_move(&self, to: WorkerKey, from: WorkerKey, job: JobId) -> bool {
+        let (Some(worker), Some(j)) = (self.workers.get(&to), self.jobs.get(job)) else { return false };
+        let class = self.queue.class(j.class);
+        to != from && worker.can_run(&class.kind, class.needs)
     }
 }

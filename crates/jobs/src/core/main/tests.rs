@@ -593,3 +593,42 @@ fn an_older_lease_that_was_adopted_is_the_one_that_counts() {
     assert_eq!(main.report(3, Report { handed_back: vec![l(1, 1)], ..report() }), []);
     assert_eq!(main.dispatch(), [offer(3, l(1, 3))], "no number is used twice");
 }
+
+#[test]
+fn a_node_that_comes_back_with_its_job_is_not_blamed_for_the_break() {
+    let mut main = Main::with_jobs(1);
+    main.up(1, join(1, 2));
+    main.dispatch();
+    main.started(1, l(1, 1));
+    assert_eq!(main.feed(|core, _, out| core.on_worker_lost(w(1), false, out)), [attempt(1, 1)]);
+    assert_eq!(main.core.counts().reruns, 1);
+    // The same node under a new link.
+    main.feed(|core, _, out| core.on_worker_up(w(2), node(1), out));
+    let held = vec![Held { lease: l(1, 1), running: true }];
+    let out = main.feed(|core, now, out| core.on_join(now, w(2), Join { held, ..join(1, 2) }, out));
+    assert_eq!(out, [attempt(1, 0)]);
+    assert_eq!(main.core.counts().reruns, 0);
+    assert_eq!(main.done(2, solved(l(1, 1))), [finished(1, Outcome::Solved(parcel())), ack(2, l(1, 1))]);
+}
+
+#[test]
+fn a_new_link_of_a_node_ends_its_old_one_before_the_old_ones_end_is_heard() {
+    let mut main = Main::with_jobs(1);
+    main.up(1, join(1, 2));
+    main.dispatch();
+    main.started(1, l(1, 1));
+    main.feed(|core, _, out| core.on_worker_up(w(2), node(1), out));
+    let held = vec![Held { lease: l(1, 1), running: true }];
+    let out = main.feed(|core, now, out| core.on_join(now, w(2), Join { held, ..join(1, 2) }, out));
+    assert_eq!(out, [], "the job goes on under the new link");
+    assert_eq!(main.feed(|core, _, out| core.on_worker_lost(w(1), false, out)), []);
+    assert_eq!(main.dispatch(), []);
+    assert_eq!(main.done(2, solved(l(1, 1))), [finished(1, Outcome::Solved(parcel())), ack(2, l(1, 1))]);
+}
+
+#[test]
+fn a_job_that_says_it_needs_no_core_needs_one() {
+    let mut main = Main::new();
+    main.submit(JobSpec { needs: Needs { cores: 0, memory: ByteSize(0) }, ..spec() });
+    assert_eq!(main.core.offer_of(JobId(1)).map(|o| o.needs.cores), Some(1));
+}

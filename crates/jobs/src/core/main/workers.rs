@@ -89,7 +89,14 @@ impl MainCore {
         if join.session != self.session || join.epoch != self.epoch {
             return;
         }
-        let Some(w) = self.workers.get_mut(&worker).filter(|w| !w.joined) else { return };
+        let Some(w) = self.workers.get(&worker).filter(|w| !w.joined) else { return };
+        // The end of the node's link before this one may be heard of only later.
+        let node = w.node.clone();
+        let before = self.workers.iter().find(|(key, w)| **key != worker && w.node == node);
+        if let Some(key) = before.map(|(key, _)| *key) {
+            self.on_worker_lost(key, true, out);
+        }
+        let Some(w) = self.workers.get_mut(&worker) else { return };
         w.joined = true;
         w.kinds = join.kinds.into_iter().collect();
         w.capacity = join.capacity;
@@ -120,10 +127,24 @@ impl MainCore {
             None => false,
         };
         if free {
+            self.forgive(worker, lease.job, out);
             let phase = if running { Phase::Running } else { Phase::Given };
             self.attach(now, worker, lease, phase);
         } else {
             out.push(MainCommand::Cancel { worker, lease });
+        }
+    }
+
+    /// The node a job was lost with is back and still has it: nothing was lost.
+    fn forgive(&mut self, worker: WorkerKey, job: JobId, out: &mut Outbox<MainCommand>) {
+        let node = self.workers.get(&worker).map(|w| &w.node);
+        let blamed = self.lost_on.get_mut(&job);
+        let (Some(blamed), Some(j)) = (blamed, self.jobs.get_mut(job)) else { return };
+        if blamed.last() == node && node.is_some() {
+            blamed.pop();
+            j.attempts = j.attempts.saturating_sub(1);
+            self.counts.reruns = self.counts.reruns.saturating_sub(1);
+            out.push(MainCommand::Attempt { job, attempts: u32::from(j.attempts) });
         }
     }
 

@@ -49,6 +49,11 @@ impl Batches {
         self.by_run.contains_key(&key)
     }
 
+    /// Whether one of the batches is so, given the kind it began with and how many runs are left.
+    pub(super) fn any(&self, is_so: impl Fn(&SmolStr, u64) -> bool) -> bool {
+        self.live.values().any(|b| b.runs.front().is_some_and(|(_, kind)| is_so(kind, b.runs.len() as u64)))
+    }
+
     pub(super) fn needs(&self) -> impl Iterator<Item = Needs> + '_ {
         self.live.values().map(|b| b.needs)
     }

@@ -1,13 +1,10 @@
 //! What main nodes say.
 
-use super::{Lease, LeaseState, MainKey, RunKey, WorkerCommand, WorkerCore};
-use phalanx_types::{LeaseId, Outbox, Parcel, SessionId, Time};
+use super::{Lease, LeaseState, MainKey, RunKey, WorkerCommand, WorkerCore, pace};
+use phalanx_types::{LeaseId, Needs, Outbox, Parcel, SessionId, Time};
 use phalanx_wire::jobs::{Dispatch, Done, DoneResult, Offer, OfferGroup, ParcelRef};
 use phalanx_wire::reason::FailReason;
 use std::cmp::Reverse;
-
-/// Leases of one session beyond this are handed back at once, whatever window was announced.
-const MAX_LEASES: usize = 1 << 16;
 
 impl WorkerCore {
     /// A main node tells what came up since its last message.
@@ -38,58 +35,68 @@ impl WorkerCore {
             for offer in offers {
                 let Offer { lease, priority, careful, payload } = offer;
                 self.arrivals += 1;
-                let (state, fetch) = match payload {
+                let (state, blob_len) = match payload {
                     ParcelRef::Inline { head, body } => match Parcel::from_parts(head, body) {
-                        Ok(payload) => (LeaseState::Ready { payload }, None),
-                        Err(error) => (unreadable(lease, &error.to_string()), None),
+                        Ok(payload) => (LeaseState::Ready { payload }, 0),
+                        Err(error) => (unreadable(lease, &error.to_string()), 0),
                     },
-                    ParcelRef::Blob { head, blob } => (LeaseState::Fetching, Some((head, blob))),
+                    ParcelRef::Blob { head, blob } => {
+                        let len = head.body_len().unwrap_or(u64::MAX);
+                        (LeaseState::Unfetched { head, blob }, len)
+                    }
                 };
-                let order = (Reverse(priority), self.arrivals);
-                let kind = kind.clone();
-                let offered =
-                    Lease { number: lease.number, kind, needs, order, careful, recalled: false, state };
-                let taken = self.on_offer(id, lease, offered, out);
-                if let (true, Some((head, blob))) = (taken, fetch) {
-                    out.push(WorkerCommand::Fetch { main, key: RunKey { session: id, lease }, head, blob });
-                }
+                let offered = Lease {
+                    number: lease.number,
+                    kind: kind.clone(),
+                    // A job without cores would start without end.
+                    needs: Needs { cores: needs.cores.max(1), ..needs },
+                    order: (Reverse(priority), self.arrivals),
+                    careful,
+                    recalled: false,
+                    blob_len,
+                    state,
+                };
+                self.on_offer(id, lease, offered, out);
             }
         }
         self.start_ready(now, out);
+        self.fetch_more(out);
     }
 
-    /// Takes an offer in, or hands it back; `false` when there is nothing to fetch for it.
+    /// Takes an offer in, or hands it back.
     fn on_offer(
         &mut self,
         id: SessionId,
         lease: LeaseId,
         mut offered: Lease,
         out: &mut Outbox<WorkerCommand>,
-    ) -> bool {
+    ) {
         let able = self.config.kinds.contains(&offered.kind)
             && offered.needs.fit(self.config.capacity.cores, self.config.capacity.memory);
         let draining = self.draining;
-        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
         if let Some(known) = session.leases.get(&lease.job) {
             if known.number >= lease.number {
-                return false;
+                return;
             }
             if matches!(known.state, LeaseState::Done(_)) {
                 // The result is on its way to the main node.
                 session.hand_back(lease);
-                return false;
+                return;
             }
             let older = LeaseId { job: lease.job, number: known.number };
             self.on_cancel(id, older, out);
         }
         let clock = self.served_clock;
-        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
         // A run that was told to stop may go on under this very number: after a main node's restart
         // the numbers begin again.
         let winding_down = self.batches.contains(RunKey { session: id, lease });
-        if draining || winding_down || session.leases.len() >= MAX_LEASES {
+        // Twice what any window asks for, so that only a main node that ignores windows meets it.
+        let too_many = session.leases.len() >= 2 * pace::max_window(self.config.capacity.cores);
+        if draining || winding_down || too_many {
             session.hand_back(lease);
-            return false;
+            return;
         }
         if session.leases.is_empty() {
             // Time it did not ask for is not owed to it.
@@ -106,10 +113,45 @@ impl WorkerCore {
                 session.report.done.push(done.clone());
                 session.dirty = true;
             }
+            LeaseState::Unfetched { .. } => {
+                session.unfetched.insert(offered.order, lease.job);
+            }
             LeaseState::Fetching | LeaseState::Asking { .. } | LeaseState::Running => {}
         }
         session.leases.insert(lease.job, offered);
-        able
+    }
+
+    /// Fetches payloads while those in hand are not too much; one, however large, always.
+    pub(super) fn fetch_more(&mut self, out: &mut Outbox<WorkerCommand>) {
+        if self.sessions.values().all(|s| s.unfetched.is_empty()) {
+            return;
+        }
+        let waits = |l: &&Lease| {
+            !matches!(l.state, LeaseState::Unfetched { .. } | LeaseState::Running | LeaseState::Done(_))
+        };
+        let leases = self.sessions.values().flat_map(|s| s.leases.values());
+        let mut held: u64 = leases.filter(waits).fold(0, |sum, l| sum.saturating_add(l.blob_len));
+        loop {
+            let heads =
+                self.sessions.iter().filter_map(|(id, s)| Some((*s.unfetched.first_key_value()?.0, *id)));
+            let Some((order, id)) = heads.min() else { return };
+            let Some(session) = self.sessions.get_mut(&id) else { return };
+            let (Some(main), Some(job)) = (session.main, session.unfetched.get(&order).copied()) else {
+                return;
+            };
+            let Some(lease) = session.leases.get_mut(&job) else { return };
+            if held > 0 && held.saturating_add(lease.blob_len) > self.config.prefetch.0 {
+                return;
+            }
+            held = held.saturating_add(lease.blob_len);
+            session.unfetched.remove(&order);
+            if let LeaseState::Unfetched { head, blob } =
+                std::mem::replace(&mut lease.state, LeaseState::Fetching)
+            {
+                let key = RunKey { session: id, lease: LeaseId { job, number: lease.number } };
+                out.push(WorkerCommand::Fetch { main, key, head, blob });
+            }
+        }
     }
 
     fn on_ack(&mut self, id: SessionId, lease: LeaseId, out: &mut Outbox<WorkerCommand>) {
@@ -135,7 +177,10 @@ impl WorkerCore {
             LeaseState::Asking { .. } => {
                 self.asking.remove(&key);
             }
-            LeaseState::Fetching | LeaseState::Ready { .. } | LeaseState::Done(_) => {}
+            LeaseState::Unfetched { .. }
+            | LeaseState::Fetching
+            | LeaseState::Ready { .. }
+            | LeaseState::Done(_) => {}
         }
     }
 
@@ -145,7 +190,7 @@ impl WorkerCore {
         let Some(held) = session.lease_mut(lease) else { return };
         match held.state {
             LeaseState::Fetching => held.recalled = true,
-            LeaseState::Ready { .. } => {
+            LeaseState::Unfetched { .. } | LeaseState::Ready { .. } => {
                 session.remove(lease);
                 session.hand_back(lease);
             }

@@ -28,6 +28,7 @@ impl WorkerCore {
         let (order, recalled) = (lease.order, lease.recalled);
         session.ready.insert(order, key.lease.job);
         self.start_ready(now, out);
+        self.fetch_more(out);
         let Some(session) = self.sessions.get_mut(&key.session) else { return };
         let waits = |s: &LeaseState| matches!(s, LeaseState::Ready { .. });
         if recalled && session.lease_mut(key.lease).is_some_and(|l| waits(&l.state)) {
@@ -95,6 +96,7 @@ impl WorkerCore {
     /// Room may have come free: start what fits.
     pub fn on_room(&mut self, now: Time, out: &mut Outbox<WorkerCommand>) {
         self.start_ready(now, out);
+        self.fetch_more(out);
         self.check_drained(out);
     }
 }

@@ -1,7 +1,8 @@
 //! Leases and the sessions they belong to.
 
 use super::MainKey;
-use phalanx_types::{Epoch, JobId, LeaseId, Needs, Parcel, Time};
+use phalanx_types::{Epoch, JobId, LeaseId, Needs, Parcel, ParcelHead, Time};
+use phalanx_wire::bulk::BlobId;
 use phalanx_wire::jobs::{Done, Report};
 use smol_str::SmolStr;
 use std::cmp::Reverse;
@@ -20,12 +21,19 @@ pub(super) struct Lease {
     pub(super) careful: bool,
     /// The main node would rather have it back than see it wait.
     pub(super) recalled: bool,
+    /// The length of a payload that does not come inside the offer.
+    pub(super) blob_len: u64,
     pub(super) state: LeaseState,
 }
 
 /// How far a lease has come.
 #[derive(Debug)]
 pub(super) enum LeaseState {
+    /// Its payload is left where it is while too much is in hand.
+    Unfetched {
+        head: ParcelHead,
+        blob: BlobId,
+    },
     /// Its payload is on the way.
     Fetching,
     /// Waits for room.
@@ -49,6 +57,7 @@ pub(super) struct Session {
     pub(super) epoch: Epoch,
     pub(super) leases: BTreeMap<JobId, Lease>,
     pub(super) ready: BTreeMap<Order, JobId>,
+    pub(super) unfetched: BTreeMap<Order, JobId>,
     /// Core-microseconds given to it, for fair shares.
     pub(super) served: u64,
     /// Since when its main node is gone.
@@ -65,6 +74,7 @@ impl Session {
             epoch,
             leases: BTreeMap::new(),
             ready: BTreeMap::new(),
+            unfetched: BTreeMap::new(),
             served,
             orphaned: None,
             report: Report::default(),
@@ -75,10 +85,14 @@ impl Session {
     /// Removes every lease that has not started and names them, lowest job first.
     pub(super) fn take_unstarted(&mut self) -> Vec<LeaseId> {
         self.ready.clear();
+        self.unfetched.clear();
         let mut taken = Vec::new();
         self.leases.retain(|job, lease| match lease.state {
             LeaseState::Running | LeaseState::Done(_) => true,
-            LeaseState::Fetching | LeaseState::Ready { .. } | LeaseState::Asking { .. } => {
+            LeaseState::Unfetched { .. }
+            | LeaseState::Fetching
+            | LeaseState::Ready { .. }
+            | LeaseState::Asking { .. } => {
                 taken.push(LeaseId { job: *job, number: lease.number });
                 false
             }
@@ -103,14 +117,20 @@ impl Session {
     pub(super) fn remove(&mut self, lease: LeaseId) -> Option<Lease> {
         self.lease_mut(lease)?;
         let removed = self.leases.remove(&lease.job)?;
-        if let LeaseState::Ready { .. } = removed.state {
-            self.ready.remove(&removed.order);
-        }
+        match removed.state {
+            LeaseState::Ready { .. } => self.ready.remove(&removed.order),
+            LeaseState::Unfetched { .. } => self.unfetched.remove(&removed.order),
+            LeaseState::Fetching | LeaseState::Asking { .. } | LeaseState::Running | LeaseState::Done(_) => {
+                None
+            }
+        };
         Some(removed)
     }
 
     pub(super) fn check(&self) {
         let ready = self.leases.values().filter(|l| matches!(l.state, LeaseState::Ready { .. })).count();
         assert_eq!(ready, self.ready.len(), "ready leases and queue");
+        let left = self.leases.values().filter(|l| matches!(l.state, LeaseState::Unfetched { .. })).count();
+        assert_eq!(left, self.unfetched.len(), "unfetched leases and queue");
     }
 }

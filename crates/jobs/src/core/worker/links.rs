@@ -79,7 +79,10 @@ impl WorkerCore {
             match lease.state {
                 LeaseState::Running => out.push(WorkerCommand::CancelRun { key }),
                 LeaseState::Done(done) => forget(done, out),
-                LeaseState::Fetching | LeaseState::Ready { .. } | LeaseState::Asking { .. } => {}
+                LeaseState::Unfetched { .. }
+                | LeaseState::Fetching
+                | LeaseState::Ready { .. }
+                | LeaseState::Asking { .. } => {}
             }
         }
     }

@@ -19,13 +19,16 @@ mod tests;
 use batch::Batches;
 use lease::{Lease, LeaseState, Session};
 use pace::Pace;
-use phalanx_types::{LeaseId, Needs, Outbox, Parcel, ParcelHead, SessionId, Time};
+use phalanx_types::{ByteSize, LeaseId, Needs, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::jobs::{Join, ParcelRef, Report};
 use phalanx_wire::reason::FailReason;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// What ends within this many microseconds ends soon.
+const SOON_MICROS: u64 = 20;
 
 /// One link to a main node, numbered by the shell and never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,6 +111,8 @@ pub struct WorkerConfig {
     pub capacity: Needs,
     /// Take exactly one job, then drain.
     pub once: bool,
+    /// How much of large payloads may be in hand for jobs that have not started.
+    pub prefetch: ByteSize,
     /// How long results and running jobs of a main node that vanished are kept for its return.
     pub orphan_grace: Duration,
 }
@@ -157,9 +162,9 @@ impl WorkerCore {
         self.done
     }
 
-    /// What a job of this kind is expected to take, from those seen before.
-    pub fn expects_micros(&self, kind: &SmolStr) -> u64 {
-        self.pace.expected(kind)
+    /// Whether something that runs is expected to end sooner than a thread could sleep and wake.
+    pub fn ends_soon(&self) -> bool {
+        self.batches.any(|kind, runs| self.pace.expected(kind).saturating_mul(runs) <= SOON_MICROS)
     }
 
     /// How many leases each main node may have here at once.
@@ -174,7 +179,7 @@ impl WorkerCore {
     /// What is in use by running jobs and by careful ones about to run.
     pub fn in_use(&self) -> Needs {
         let asking = self.asking.values().copied();
-        let mut sum = Needs { cores: 0, memory: phalanx_types::ByteSize(0) };
+        let mut sum = Needs { cores: 0, memory: ByteSize(0) };
         for needs in self.batches.needs().chain(asking) {
             sum.cores += needs.cores;
             sum.memory.0 += needs.memory.0;
@@ -264,7 +269,10 @@ impl WorkerCore {
                 match &lease.state {
                     LeaseState::Running => assert!(self.batches.contains(key), "{key:?} runs nowhere"),
                     LeaseState::Asking { .. } => assert!(self.asking.contains_key(&key), "{key:?}"),
-                    LeaseState::Ready { .. } | LeaseState::Fetching | LeaseState::Done(_) => {}
+                    LeaseState::Unfetched { .. }
+                    | LeaseState::Ready { .. }
+                    | LeaseState::Fetching
+                    | LeaseState::Done(_) => {}
                 }
             }
             session.check();

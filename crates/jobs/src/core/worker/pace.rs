@@ -25,6 +25,11 @@ fn blend(average: Option<u64>, micros: u64) -> u64 {
     average.map_or(sample, |a| a - a / 8 + sample / 8)
 }
 
+/// The largest window there can be.
+pub(super) fn max_window(cores: u32) -> usize {
+    cores as usize + usize::try_from(MAX_AHEAD).unwrap_or(usize::MAX)
+}
+
 impl Pace {
     pub(super) fn observe(&mut self, kind: &SmolStr, micros: u64) {
         self.overall = Some(blend(self.overall, micros));

@@ -97,6 +97,7 @@ impl Worker {
             kinds: BTreeSet::from(["square".into()]),
             capacity: Needs { cores: 2, memory: ByteSize::gib(8) },
             once: false,
+            prefetch: ByteSize(100),
             orphan_grace: GRACE,
         };
         change(&mut config);
@@ -539,4 +540,40 @@ fn priority_counts_across_main_nodes_before_fair_shares() {
     assert_eq!(worker.room(), [start(3, 2, &[l(2, 1)])], "though main node 1 was served less");
     worker.finish(2, l(2, 1), end(), 9_000);
     assert_eq!(worker.room(), [start(4, 1, &[l(3, 1)])]);
+}
+
+#[test]
+fn large_payloads_are_fetched_a_few_at_a_time_and_one_always() {
+    let mut worker = Worker::new();
+    let head = |len| phalanx_types::ParcelHead { bytes_len: len, tensors: vec![] };
+    let heavy = |job, len| Offer {
+        payload: ParcelRef::Blob { head: head(len), blob: BlobId(job) },
+        ..offer(l(job, 1))
+    };
+    let fetch = |job, len| WorkerCommand::Fetch {
+        main: MainKey(1),
+        key: key(1, l(job, 1)),
+        head: head(len),
+        blob: BlobId(job),
+    };
+    // A hundred bytes may be in hand.
+    let offers = vec![heavy(1, 500), heavy(2, 60), heavy(3, 60), heavy(4, 20)];
+    assert_eq!(worker.offer(1, ONE_CORE, offers), [fetch(1, 500)]);
+    let out = worker.feed(|core, now, out| core.on_fetched(now, key(1, l(1, 1)), Some(parcel()), out));
+    assert_eq!(out, [start(0, 1, &[l(1, 1)]), fetch(2, 60)], "what runs is no longer in hand");
+    let out = worker.feed(|core, now, out| core.on_fetched(now, key(1, l(2, 1)), Some(parcel()), out));
+    assert_eq!(out, [start(1, 1, &[l(2, 1)]), fetch(3, 60), fetch(4, 20)]);
+}
+
+#[test]
+fn a_payload_that_was_left_where_it_is_goes_back_at_once() {
+    let mut worker = Worker::new();
+    let head = phalanx_types::ParcelHead { bytes_len: 500, tensors: vec![] };
+    let heavy = |job| Offer {
+        payload: ParcelRef::Blob { head: head.clone(), blob: BlobId(job) },
+        ..offer(l(job, 1))
+    };
+    worker.offer(1, ONE_CORE, vec![heavy(1), heavy(2)]);
+    assert_eq!(worker.hear(1, Dispatch { recalls: vec![l(2, 1)], ..dispatch() }), []);
+    assert_eq!(worker.flush(), [report(1, 3, Report { handed_back: vec![l(2, 1)], ..Report::default() })]);
 }

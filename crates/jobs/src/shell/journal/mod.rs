@@ -36,7 +36,7 @@ pub enum JournalError {
     NotAJournal { path: PathBuf },
     #[error("another main node is using journal {}", path.display())]
     InUse { path: PathBuf },
-    #[error("journal {} is damaged at byte {offset}, with whole records after it", path.display())]
+    #[error("journal {} is damaged at byte {offset}", path.display())]
     Damaged { path: PathBuf, offset: u64 },
     #[error("journal {} holds a record out of order at byte {offset}", path.display())]
     OutOfOrder { path: PathBuf, offset: u64 },

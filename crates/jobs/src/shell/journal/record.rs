@@ -12,8 +12,9 @@ use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"PHLXJNL1";
 pub(super) const HEADER_LEN: usize = 16;
-/// Length (`u64`) and checksum (`u32`), little endian.
-const PREFIX_LEN: usize = 12;
+/// Length (`u64`), its checksum and that of the body (`u32` each), little endian. The length has
+/// its own, so that a damaged one is not taken for a record that was cut short.
+pub(super) const PREFIX_LEN: usize = 16;
 
 /// The first bytes of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,26 +144,46 @@ pub(super) fn put(record: &Record, out: &mut bytes::BytesMut) {
         return;
     }
     let (prefix, body) = out[start..].split_at_mut(PREFIX_LEN);
-    prefix[..8].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    prefix[8..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+    let len = (body.len() as u64).to_le_bytes();
+    prefix[..8].copy_from_slice(&len);
+    prefix[8..12].copy_from_slice(&crc32fast::hash(&len).to_le_bytes());
+    prefix[12..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
 }
 
-/// One record at the front of `bytes` and its whole length, or `None` when it is not whole.
-fn take(bytes: &[u8]) -> Option<(Record, usize)> {
-    let (len, rest) = bytes.split_first_chunk::<8>()?;
-    let (sum, rest) = rest.split_first_chunk::<4>()?;
-    let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
-    let body = rest.get(..len)?;
-    if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
-        return None;
+/// What stands at the front of some bytes.
+enum Front {
+    Whole {
+        record: Record,
+        len: usize,
+    },
+    /// A record that was being written when the process or the machine died.
+    Torn,
+    Damaged,
+}
+
+fn front(bytes: &[u8]) -> Front {
+    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_LEN>() else { return Front::Torn };
+    let [len @ .., l0, l1, l2, l3, b0, b1, b2, b3] = *prefix;
+    if crc32fast::hash(&len) != u32::from_le_bytes([l0, l1, l2, l3]) {
+        // A file that grew before its bytes reached the disk ends in zeros.
+        return if bytes.iter().all(|b| *b == 0) { Front::Torn } else { Front::Damaged };
     }
-    Some((codec::decode(body).ok()?, PREFIX_LEN + len))
+    let len = usize::try_from(u64::from_le_bytes(len)).unwrap_or(usize::MAX);
+    let Some(body) = rest.get(..len) else { return Front::Torn };
+    if crc32fast::hash(body) != u32::from_le_bytes([b0, b1, b2, b3]) {
+        // The last record may have reached the disk in parts.
+        return if len == rest.len() { Front::Torn } else { Front::Damaged };
+    }
+    match codec::decode(body) {
+        Ok(record) => Front::Whole { record, len: PREFIX_LEN + len },
+        Err(_unknown) => Front::Damaged,
+    }
 }
 
 /// Feeds every whole record to `each` and tells how many torn bytes stand at the end.
 ///
 /// # Errors
-/// A broken record has a whole one after it, or `each` refuses a record.
+/// A record is damaged, or `each` refuses one.
 pub(super) fn read_records(
     path: &Path,
     bytes: &[u8],
@@ -170,22 +191,16 @@ pub(super) fn read_records(
 ) -> Result<u64, JournalError> {
     let mut at = HEADER_LEN.min(bytes.len());
     while at < bytes.len() {
-        let rest = bytes.get(at..).unwrap_or_default();
-        let Some((record, len)) = take(rest) else {
-            if whole_record_follows(rest) {
+        match front(bytes.get(at..).unwrap_or_default()) {
+            Front::Whole { record, len } => {
+                each(at as u64, record)?;
+                at += len;
+            }
+            Front::Torn => return Ok((bytes.len() - at) as u64),
+            Front::Damaged => {
                 return Err(JournalError::Damaged { path: path.to_owned(), offset: at as u64 });
             }
-            return Ok((bytes.len() - at) as u64);
-        };
-        each(at as u64, record)?;
-        at += len;
+        }
     }
     Ok(0)
-}
-
-/// Whether the broken record at the front is followed, where its length says, by a whole one.
-fn whole_record_follows(bytes: &[u8]) -> bool {
-    let Some((len, _)) = bytes.split_first_chunk::<8>() else { return false };
-    let Ok(len) = usize::try_from(u64::from_le_bytes(*len)) else { return false };
-    len.checked_add(PREFIX_LEN).and_then(|end| bytes.get(end..)).is_some_and(|rest| take(rest).is_some())
 }

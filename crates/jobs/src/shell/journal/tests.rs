@@ -56,11 +56,28 @@ fn damage_before_the_end_is_an_error_that_names_the_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     filled(&path);
+    let whole = std::fs::read(&path).unwrap();
+    // Every byte of the first record: its length, both checksums, its body.
+    for at in record::HEADER_LEN..record::HEADER_LEN + record::PREFIX_LEN + 2 {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        std::fs::write(&path, &bytes).unwrap();
+        let opened = Journal::open(&path, SessionId(1));
+        assert!(matches!(opened, Err(JournalError::Damaged { offset: 16, .. })), "byte {at}: {opened:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "the file is left as it was");
+    }
+}
+
+#[test]
+fn a_tail_of_zeros_is_cut_like_a_torn_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    filled(&path);
     let mut bytes = std::fs::read(&path).unwrap();
-    let opened = record::HEADER_LEN + 12;
-    bytes[opened] ^= 0xff;
+    bytes.extend_from_slice(&[0; 100]);
     std::fs::write(&path, &bytes).unwrap();
-    assert!(matches!(Journal::open(&path, SessionId(1)), Err(JournalError::Damaged { offset: 16, .. })));
+    let (_, past) = Journal::open(&path, SessionId(1)).unwrap();
+    assert_eq!((past.jobs.len(), past.torn_bytes), (3, 100));
 }
 
 #[test]

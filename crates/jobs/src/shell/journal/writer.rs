@@ -9,6 +9,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Records are written once they pass this many bytes, whether or not somebody waits for them.
+const GATHER: usize = 1 << 20;
+
 /// A journal open for writing, by one main node at a time.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -16,6 +19,7 @@ pub(crate) struct Journal {
     file: Arc<File>,
     buffer: BytesMut,
     unsynced: bool,
+    failed: Option<JournalError>,
 }
 
 impl Journal {
@@ -46,25 +50,40 @@ impl Journal {
         }
         file.seek(SeekFrom::End(0)).map_err(failed("open"))?;
         past.epoch = Epoch(past.epoch.0 + 1);
-        let mut journal =
-            Self { path: path.to_owned(), file: Arc::new(file), buffer: BytesMut::new(), unsynced: false };
+        let mut journal = Self {
+            path: path.to_owned(),
+            file: Arc::new(file),
+            buffer: BytesMut::new(),
+            unsynced: false,
+            failed: None,
+        };
         journal.add(&Record::Opened { epoch: past.epoch });
         journal.write()?;
         Ok((journal, past))
     }
 
-    /// Adds a record to what the next [`Journal::write`] writes.
+    /// Adds a record to what the next [`Journal::write`] writes. When much has gathered it is
+    /// written at once; if that fails, the next [`Journal::write`] says so.
     pub(crate) fn add(&mut self, record: &Record) {
         put(record, &mut self.buffer);
+        if self.buffer.len() > GATHER && self.failed.is_none() {
+            self.failed = self.write().err();
+        }
     }
 
     /// Hands everything added to the operating system: from here on it survives this process.
     pub(crate) fn write(&mut self) -> Result<(), JournalError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         if self.buffer.is_empty() {
             return Ok(());
         }
         let written = (&*self.file).write_all(&self.buffer);
         self.buffer.clear();
+        if self.buffer.capacity() > 2 * GATHER {
+            self.buffer = BytesMut::new();
+        }
         self.unsynced = true;
         written.map_err(|source| JournalError::Io { doing: "write", path: self.path.clone(), source })
     }
