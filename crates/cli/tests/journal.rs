@@ -82,8 +82,9 @@ impl Scene {
 fn outcomes_recorded(journal: &Path) -> BTreeMap<u64, u32> {
     let bytes = std::fs::read(journal).unwrap();
     let (mut rest, mut outcomes) = (&bytes[16..], BTreeMap::new());
+    // A length, two checksums of four bytes, and the body.
     while let Some((length, tail)) = rest.split_first_chunk::<8>() {
-        let (body, after) = tail[4..].split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
+        let (body, after) = tail[8..].split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
         // The fourth kind of record is an outcome; the job's number follows, seven bits a byte.
         if body[0] == 3 {
             let (mut job, mut shift) = (0, 0);

@@ -66,6 +66,22 @@ fn a_submission_without_end_can_be_stopped() {
     assert!((submitted, solved) == (cancelled, 0) && submitted < 4_000_000_000, "{summary}");
 }
 
+#[test]
+fn what_was_solved_before_a_submission_was_stopped_is_kept() {
+    let sandbox = sandbox();
+    let (_node, id) = sandbox.node(&["--cores", "1"]);
+    let mut watch = sandbox.watch(&[]);
+    let args = ["--kind", "sleep", "--arg", "5ms", "--count", "4000000000", "--solutions", "out"];
+    let mut main = submit(&sandbox, &args);
+    watch.until(|nodes| (nodes.get(&id)?["jobs_done"].as_u64()? > 0).then_some(()));
+    main.signal(Signal::INT);
+    let (status, printed) = main.finish_within(SOON);
+    assert_eq!(status.code(), Some(1), "{}", main.stderr());
+    let summary = serde_json::from_str(printed.last().unwrap()).unwrap();
+    let kept = std::fs::read_dir(sandbox.path().join("out")).unwrap().count() as u64;
+    assert!(kept > 0 && kept == counts(&summary)[1], "{kept} files, {summary}");
+}
+
 /// Starts a command that has a child and stays; gives both processes once they are there.
 fn stubborn_command(sandbox: &Sandbox) -> (Process, [u32; 2]) {
     let line = "sleep 60 & echo $$ $! > pids.new; mv pids.new pids; wait";

@@ -26,7 +26,10 @@ fn a_job_that_takes_its_nodes_down_is_set_aside_and_others_are_solved() {
     assert!((ATTEMPTS..=ATTEMPTS + 1).contains(&dead.len()), "dead: {dead:?}");
     let why = summary["first_failure"].as_str().unwrap();
     let named = dead.iter().filter(|id| why.contains(id.as_str())).count();
-    assert!(why.contains("set aside: 2 nodes were lost while running it") && named == ATTEMPTS, "{why}");
+    assert!(
+        why.contains("set aside after 2 attempts; nodes lost while running it: ") && named == ATTEMPTS,
+        "{why}"
+    );
 
     let (code, summary) = others.summary();
     assert_eq!((code, counts(&summary)), (Some(0), [600, 600, 0, 0, 0]), "{summary}");

@@ -576,16 +576,15 @@ fn who_proved_itself_displaces_the_oldest_hearsay() {
     b.link(ms(0), 1, "a", None);
     b.link(ms(0), 2, "b", None);
     b.down(ms(1), 2, true);
-    for i in 0..MAX_PEERS - 2 {
-        let known = vec![with_state(status(&format!("p{i}"), 5, 1), NodeState::Stopped)];
-        let mut out = Outbox::default();
-        b.0.on(ms(10 + i as u64), Event::KnownHeard { link: LinkKey(1), known }, &mut out);
-    }
+    let heard = |id: String| with_state(status(&id, 5, 1), NodeState::Stopped);
+    b.feed(ms(10), Event::KnownHeard { link: LinkKey(1), known: vec![heard("p77".into())] });
+    let known = (1000..MAX_PEERS + 997).map(|i| heard(format!("p{i}"))).collect();
+    b.feed(ms(20), Event::KnownHeard { link: LinkKey(1), known });
     assert_eq!(b.0.peers.len(), MAX_PEERS);
     let more = Event::KnownHeard { link: LinkKey(1), known: vec![status("q", 5, 1)] };
     assert_eq!(b.feed(ms(20_000), more), []);
     let out = b.feed(ms(20_001), Event::LinkOffered(offer(3, "z", 5, None)));
-    assert_eq!(out[..2], [Command::Forget(n("p0")), Command::Accept { link: LinkKey(3) }]);
+    assert_eq!(out[..2], [Command::Forget(n("p77")), Command::Accept { link: LinkKey(3) }]);
     assert!(b.0.peers.contains_key(&n("b")));
     assert_eq!(b.0.peers.len(), MAX_PEERS);
 }

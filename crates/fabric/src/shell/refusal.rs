@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use super::lock;
 
-/// How often the same reason is worth a warning; a stranger must not fill the log.
+/// How often the same reason is worth a warning for long; a stranger must not fill the log.
 const WARN_PACE: Duration = Duration::from_secs(1);
+/// Warnings for the same reason that may come at once, each from somebody else perhaps.
+const WARN_BURST: u32 = 64;
 
 /// Why a connection was refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +149,9 @@ pub(crate) struct RefusalStats(Mutex<BTreeMap<&'static str, Counted>>);
 #[derive(Debug, Default)]
 struct Counted {
     times: u64,
-    warned: Option<Instant>,
+    /// Warnings not yet paid for by time.
+    warned: u32,
+    since: Option<Instant>,
 }
 
 impl RefusalStats {
@@ -155,15 +159,20 @@ impl RefusalStats {
         lock(&self.0).entry(name).or_default().times += 1;
     }
 
-    /// Whether the user is to be told: once in a while for each reason, however often it happens.
+    /// Whether the user is to be told: a few times, then once in a while for each reason.
     pub(crate) fn is_worth_a_warning(&self, name: &'static str, now: Instant) -> bool {
         let mut all = lock(&self.0);
-        let warned = &mut all.entry(name).or_default().warned;
-        let due = warned.is_none_or(|at| now.duration_since(at) >= WARN_PACE);
-        if due {
-            *warned = Some(now);
+        let counted = all.entry(name).or_default();
+        let since = *counted.since.get_or_insert(now);
+        let paid = u32::try_from(now.duration_since(since).as_millis() / WARN_PACE.as_millis());
+        let paid = paid.unwrap_or(u32::MAX);
+        if paid > 0 {
+            counted.warned = counted.warned.saturating_sub(paid);
+            counted.since = Some(now);
         }
-        due
+        let worth = counted.warned < WARN_BURST;
+        counted.warned += u32::from(worth);
+        worth
     }
 
     pub(crate) fn snapshot(&self) -> Vec<(String, u64)> {
@@ -176,10 +185,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_worth_one_warning_a_second() {
+    fn after_a_burst_each_reason_is_worth_one_warning_a_second() {
         let (stats, start) = (RefusalStats::default(), Instant::now());
         let warns = |name, ms| stats.is_worth_a_warning(name, start + Duration::from_millis(ms));
+        assert!((0..WARN_BURST).all(|_| warns("tls", 0)));
         let asked = [("tls", 0), ("tls", 999), ("version", 999), ("tls", 1000), ("tls", 1001)];
-        assert_eq!(asked.map(|(name, ms)| warns(name, ms)), [true, false, true, true, false]);
+        assert_eq!(asked.map(|(name, ms)| warns(name, ms)), [false, false, true, true, false]);
     }
 }

@@ -22,8 +22,15 @@ const UNANSWERED: Duration = Duration::from_secs(120);
 
 /// Sets what every connection needs: no delays, and an end when the other host is gone.
 pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
-    use rustix::net::sockopt;
     tcp.set_nodelay(true)?;
+    if let Err(error) = keep_alive(tcp) {
+        tracing::debug!(%error, "the system does not watch over a connection");
+    }
+    Ok(())
+}
+
+fn keep_alive(tcp: &TcpStream) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
     sockopt::set_socket_keepalive(tcp, true)?;
     sockopt::set_tcp_keepidle(tcp, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(tcp, KEEPALIVE_INTERVAL)?;

@@ -123,6 +123,11 @@ impl Holder {
     /// Waits to be asked for a bulk connection, opens it and reads what is wanted.
     async fn asked(&mut self) -> (Raw<TcpStream>, u64) {
         while self.control.read::<FabricMessage>().await != FabricMessage::OpenBulk {}
+        self.open().await
+    }
+
+    /// Opens a bulk connection and reads what is wanted.
+    async fn open(&self) -> (Raw<TcpStream>, u64) {
         let mut bulk = Raw::connect(self.node.address()).await;
         let mut words = hello("h-0001");
         words.channel = Channel::Bulk { link: self.link };
@@ -156,6 +161,35 @@ async fn a_broken_bulk_connection_is_opened_again_and_the_transfer_starts_over()
         within(a.shutdown()).await;
     };
     within(async { tokio::join!(serve, fetch) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_bulk_connection_takes_no_orders_from_the_new_one() {
+    let dir = tempdir().unwrap();
+    let a = start(config(dir.path(), "a")).await;
+    let mut holder = Holder::join(&a, dir.path()).await;
+    let peer = meets_raw(&a).await;
+    let fetch = || {
+        let (a, peer) = (a.clone(), peer.clone());
+        tokio::spawn(async move { a.fetch(&peer, BlobId(77), 10).await })
+    };
+    let mut fetches = vec![fetch()];
+    let (mut old, transfer) = holder.asked().await;
+    for i in 1..20 {
+        let (mut bulk, again) = holder.open().await;
+        assert_eq!(again, transfer);
+        for _ in 1..i {
+            assert!(matches!(bulk.read().await, BulkMessage::Get { .. }));
+        }
+        fetches.push(fetch());
+        assert!(matches!(bulk.read().await, BulkMessage::Get { .. }));
+        old.closed().await;
+        old = bulk;
+    }
+    within(a.shutdown()).await;
+    for fetch in fetches {
+        assert!(matches!(within(fetch).await.unwrap(), Err(FetchError::LinkDown { .. })));
+    }
 }
 
 #[tokio::test]

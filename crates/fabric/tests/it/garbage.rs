@@ -74,6 +74,12 @@ async fn strangers_are_refused_with_a_reason() {
     assert_eq!(raw.read::<HelloReply>().await, HelloReply::Refused(Refusal::BadProof));
     counts(&a, "bad-proof", 0).await;
 
+    // A proof made for somebody who listens elsewhere and passes it on.
+    let mut raw = Raw::connect(a.address()).await;
+    raw.listener = Some(([127, 0, 0, 1], a.address().port() ^ 1).into());
+    assert_eq!(raw.join(dir.path(), hello("x-0001")).await, HelloReply::Refused(Refusal::BadProof));
+    counts(&a, "bad-proof", 1).await;
+
     let mut raw = Raw::connect(a.address()).await;
     let mut stray = hello("x-0001");
     stray.domain = DomainName::new("elsewhere").unwrap();

@@ -1,6 +1,8 @@
 use super::raw::{Raw, hello};
 use super::*;
 use phalanx_fabric::{FrameKind, LinkEvent, LostReason, RequestError, SendError};
+use phalanx_wire::fabric::FabricMessage;
+use phalanx_wire::frame;
 use phalanx_wire::handshake::HelloReply;
 use std::time::Instant;
 use tempfile::tempdir;
@@ -132,4 +134,39 @@ async fn a_slow_user_of_a_channel_does_not_lose_the_peer() {
     }
     within(a.shutdown()).await;
     within(b.shutdown()).await;
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_peer_are_heard_although_nothing_can_be_sent_to_it() {
+    const FRAMES: u64 = 1100;
+    let dir = tempdir().unwrap();
+    let a = start(config(dir.path(), "a")).await;
+    let mut channel = a.channel(FrameKind::Jobs);
+    let mut raw = Raw::connect(a.address()).await;
+    assert!(matches!(raw.join(dir.path(), hello("last-0001")).await, HelloReply::Welcome(_)));
+    let LinkEvent::Up(peer) = within(channel.recv()).await.unwrap() else { panic!("not up first") };
+    // More than the channel holds, so that the reader is behind when the connection breaks.
+    let mut words = bytes::BytesMut::new();
+    for i in 0..FRAMES {
+        frame::put(FrameKind::Jobs, &i, &mut words).unwrap();
+    }
+    frame::put(FrameKind::Fabric, &FabricMessage::Goodbye, &mut words).unwrap();
+    raw.write(&words).await;
+    // A reset takes back what is not sent yet.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    raw.stream.set_zero_linger().unwrap();
+    drop(raw);
+    within(async {
+        while peer.send(FrameKind::Jobs, &0u64).is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    for i in 0..FRAMES {
+        let event = within(channel.recv()).await.unwrap();
+        assert!(matches!(event, LinkEvent::Frame { .. }), "frame {i}: {event:?}");
+    }
+    let event = within(channel.recv()).await.unwrap();
+    assert!(matches!(event, LinkEvent::Down { goodbye: true, .. }), "{event:?}");
+    within(a.shutdown()).await;
 }

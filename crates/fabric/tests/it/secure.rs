@@ -81,6 +81,22 @@ async fn a_node_with_a_foreign_key_is_refused() {
 }
 
 #[tokio::test]
+async fn an_address_of_somebody_else_is_left_before_a_word_is_said() {
+    let dir = tempdir().unwrap();
+    let key = DomainKey::generate(&domain()).unwrap();
+    let a = start(keyed(dir.path(), "a", &key)).await;
+    let file = |id: &str| dir.path().join(format!("lab/{id}.json"));
+    let access = std::fs::read_to_string(file(a.id().as_str())).unwrap();
+    std::fs::write(file("gone-0001"), access.replace(a.id().as_str(), "gone-0001")).unwrap();
+    let b = start(keyed(dir.path(), "b", &key)).await;
+    counts(&b, "identity-mismatch", 0).await;
+    meets(&b, a.id()).await;
+    assert!(b.peer(&NodeId::new("gone-0001").unwrap()).is_none());
+    within(a.shutdown()).await;
+    within(b.shutdown()).await;
+}
+
+#[tokio::test]
 async fn expired_missing_and_borrowed_certificates_are_refused() {
     let dir = tempdir().unwrap();
     let key = DomainKey::generate(&domain()).unwrap();

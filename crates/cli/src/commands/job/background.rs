@@ -8,7 +8,9 @@ use crate::paths;
 use anyhow::{Context, anyhow};
 use phalanx_types::NodeId;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -50,8 +52,12 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
     // Leaves room for these digits and for those that every node's name gets.
     let given = args.name.get(..MAX_NAME).unwrap_or(&args.name);
     let name = format!("{given}-{:06x}", random & 0xff_ffff);
+    let stdin = match args.reads_stdin() {
+        true => Stdio::from(whole_stdin(&dir.join(format!("{name}.payload")))?),
+        false => Stdio::null(),
+    };
     let log = dir.join(format!("{name}.log"));
-    let said = std::fs::File::create(&log)
+    let said = File::create(&log)
         .with_context(|| format!("could not make {}", log.display()))
         .map_err(Failure::infrastructure)?;
     // The later option wins, so what the user gave stays as it is. A command after -- stays last.
@@ -66,17 +72,12 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
     let mut child = command
         .args(rest)
         .process_group(0)
-        .stdin(if args.reads_stdin() { Stdio::piped() } else { Stdio::null() })
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(said)
         .spawn()
         .context("could not start the background main node")
         .map_err(Failure::infrastructure)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // Handed on, for a process in the background may not read from a terminal. A child that
-        // does not take it all says why.
-        std::thread::spawn(move || std::io::copy(&mut std::io::stdin().lock(), &mut stdin));
-    }
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout).read_line(&mut line).map_err(Failure::infrastructure)?;
@@ -85,10 +86,28 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
         Ok(announced) => output.print(&announced),
         Err(_not_announced) => {
             let code = child.wait().ok().and_then(|status| status.code());
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            Err(failure_of_child(code, &text, &log))
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            Err(failure_of_child(code, &said, &log))
         }
     }
+}
+
+/// All of standard input, in a file that is gone when nobody has it open any more.
+///
+/// Taken before there is a process in the background: that may not read from a terminal, and would
+/// take the end of an interrupted command for the end of the payload.
+fn whole_stdin(path: &Path) -> Result<File, Failure> {
+    let take = || {
+        let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        std::fs::remove_file(path)?;
+        std::io::copy(&mut std::io::stdin().lock(), &mut file)?;
+        file.rewind()?;
+        Ok(file)
+    };
+    take()
+        .map_err(|error: std::io::Error| anyhow::Error::new(error))
+        .with_context(|| format!("could not keep the payload from standard input in {}", path.display()))
+        .map_err(Failure::infrastructure)
 }
 
 /// What the background main node said before it ended, as this command's own failure.
@@ -96,15 +115,19 @@ fn failure_of_child(code: Option<i32>, said: &str, log: &Path) -> Failure {
     let lines = |prefix: &'static str| said.lines().filter_map(move |line| line.strip_prefix(prefix));
     let causes: Vec<&str> = lines("error: ").chain(lines("  caused by: ")).collect();
     let hint = lines("hint: ").next();
-    let log = format!("its log is {}", log.display());
+    let where_log = format!("its log is {}", log.display());
     let error = match causes.split_last() {
         // From the inside out, so that the chain reads as the child wrote it.
         Some((last, outer)) => outer.iter().rev().fold(anyhow!("{last}"), |e, c| e.context(c.to_string())),
-        None => anyhow!("the background main node ended without a word; {log}"),
+        None => anyhow!("the background main node ended without a word; {where_log}"),
     };
     match code {
-        Some(2) => Failure::usage(error).hint_if(hint),
+        Some(2) => {
+            // All of it is told here; nobody need look for it.
+            let _removed = std::fs::remove_file(log);
+            Failure::usage(error).hint_if(hint)
+        }
         _ => Failure::infrastructure(error.context("the background main node did not start"))
-            .hint(hint.map_or(log, str::to_owned)),
+            .hint(hint.map_or(where_log, str::to_owned)),
     }
 }

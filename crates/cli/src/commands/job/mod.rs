@@ -7,7 +7,9 @@ mod list;
 mod progress;
 mod reference;
 mod show;
+mod spec;
 mod submit;
+mod summary;
 
 pub(crate) use submit::main_failure;
 

@@ -2,30 +2,26 @@
 
 use super::background;
 use super::progress::Watcher;
+use super::spec::{check_journal, spec, unfinished_journal};
+use super::summary::{Sink, Summary};
 use crate::args::{DomainArgs, duration, node_name, start_failure};
 use crate::failure::Failure;
 use crate::local::{LocalNodes, LocalSpec, private_domain};
-use crate::output::{Output, Render, summary};
+use crate::output::Output;
 use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_fabric::NodeKind;
-use phalanx_jobs::{
-    JobSpec, JournalError, MainCounts, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin,
-    read_journal,
-};
-use phalanx_types::{ByteSize, JobId, Needs, Parcel};
-use serde::Serialize;
-use smol_str::SmolStr;
-use std::collections::BTreeSet;
-use std::io::{ErrorKind, Read};
+use phalanx_jobs::{JobSpec, JournalError, MainError, MainNode, MainOptions, Outcomes};
+use phalanx_types::ByteSize;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Jobs handed to the main node in one go.
 const CHUNK: u64 = 10_000;
 /// The payload file that means standard input.
-const STDIN: &str = "-";
+pub(super) const STDIN: &str = "-";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
@@ -38,16 +34,16 @@ pub(crate) struct SubmitArgs {
     ///
     /// Without it, the jobs that a journal holds are finished.
     #[arg(long, required_unless_present = "journal")]
-    kind: Option<String>,
+    pub(super) kind: Option<String>,
     /// A file to send with each job; - reads standard input.
     #[arg(long, value_name = "FILE", requires = "kind")]
-    payload: Option<PathBuf>,
+    pub(super) payload: Option<PathBuf>,
     /// A text to send with each job; for exec a command line for the shell.
     #[arg(long, value_name = "TEXT", requires = "kind")]
-    arg: Option<String>,
+    pub(super) arg: Option<String>,
     /// How many jobs.
     #[arg(long, default_value_t = 1, requires = "kind", value_parser = clap::value_parser!(u64).range(1..))]
-    count: u64,
+    pub(super) count: u64,
     /// Stay until all have ended; otherwise a main node in the background sees to them.
     #[arg(long)]
     wait: bool,
@@ -60,19 +56,19 @@ pub(crate) struct SubmitArgs {
     local: Option<u32>,
     /// Jobs of higher priority go first.
     #[arg(long, default_value_t = 0, allow_hyphen_values = true, requires = "kind")]
-    priority: i32,
+    pub(super) priority: i32,
     /// A job that has not ended this long after its submission is expired.
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "kind")]
-    deadline: Option<Duration>,
+    pub(super) deadline: Option<Duration>,
     /// How many times a job may be run when nodes are lost with it.
     #[arg(long, default_value_t = 5, requires = "kind", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    attempts: u32,
+    pub(super) attempts: u32,
     /// The memory each job needs.
     #[arg(long, value_name = "SIZE", default_value = "0B", requires = "kind")]
-    memory: ByteSize,
+    pub(super) memory: ByteSize,
     /// The cores each job needs.
     #[arg(long, default_value_t = 1, requires = "kind", value_parser = clap::value_parser!(u32).range(1..))]
-    cores: u32,
+    pub(super) cores: u32,
     /// Record everything here; the same command goes on where a killed one stopped.
     #[arg(long, value_name = "FILE")]
     pub(super) journal: Option<PathBuf>,
@@ -89,52 +85,12 @@ pub(crate) struct SubmitArgs {
     pub(super) domain: DomainArgs,
     /// The command for exec jobs, after --.
     #[arg(last = true, value_name = "COMMAND", requires = "kind")]
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
 }
 
 impl SubmitArgs {
     pub(super) fn reads_stdin(&self) -> bool {
         self.payload.as_deref() == Some(Path::new(STDIN))
-    }
-}
-
-/// What became of the jobs.
-#[derive(Debug, Serialize)]
-pub(super) struct Summary {
-    submitted: u64,
-    solved: u64,
-    failed: u64,
-    cancelled: u64,
-    expired: u64,
-    reruns: u64,
-    wall_s: f64,
-    jobs_per_s: f64,
-    /// Only for a single job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    solution: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_failure: Option<String>,
-}
-
-impl Render for Summary {
-    fn table(&self) -> String {
-        let mut rows = vec![
-            ("submitted", self.submitted.to_string()),
-            ("solved", self.solved.to_string()),
-            ("failed", self.failed.to_string()),
-            ("cancelled", self.cancelled.to_string()),
-            ("expired", self.expired.to_string()),
-            ("reruns", self.reruns.to_string()),
-            ("wall", format!("{:.2} s", self.wall_s)),
-            ("jobs/s", format!("{:.0}", self.jobs_per_s)),
-        ];
-        rows.extend(self.first_failure.iter().map(|f| ("first failure", f.clone())));
-        rows.extend(self.solution.iter().map(|s| ("solution", s.clone())));
-        summary(rows)
-    }
-
-    fn quiet(&self) -> String {
-        self.solution.clone().unwrap_or_default()
     }
 }
 
@@ -189,82 +145,6 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
     }
 }
 
-/// The job that is submitted `count` times; none when a journal says what to do.
-fn spec(args: &SubmitArgs) -> Result<Option<JobSpec>, Failure> {
-    let Some(kind) = &args.kind else { return Ok(None) };
-    let stdin = match &args.payload {
-        None => Vec::new(),
-        Some(path) => read_payload(path).map_err(Failure::usage)?,
-    };
-    let payload = if kind == "exec" {
-        let argv = match (&args.arg, args.command.is_empty()) {
-            (Some(line), true) => vec!["sh".to_owned(), "-c".to_owned(), line.clone()],
-            (None, false) => args.command.clone(),
-            _ => {
-                return Err(Failure::usage(anyhow!("exec needs either --arg or a command after --"))
-                    .hint("phalanx job submit --kind exec --wait -- wc -l"));
-            }
-        };
-        builtin::exec_payload(&argv, stdin).map_err(Failure::usage)?
-    } else {
-        match (&args.arg, args.payload.is_some(), args.command.is_empty()) {
-            (_, _, false) => return Err(Failure::usage(anyhow!("only exec jobs take a command after --"))),
-            (Some(_), true, _) => {
-                return Err(Failure::usage(anyhow!("a job takes either --payload or --arg, not both")));
-            }
-            (Some(text), false, _) => Parcel::from_bytes(text.clone()),
-            (None, _, _) => Parcel::from_bytes(stdin),
-        }
-    };
-    let mut spec = JobSpec::new(kind.as_str(), payload);
-    spec.priority = args.priority;
-    spec.deadline = args.deadline;
-    spec.max_attempts = args.attempts;
-    spec.needs = Needs { cores: args.cores, memory: args.memory };
-    Ok(Some(spec))
-}
-
-/// The kinds of job in a journal that says what to do.
-fn unfinished_journal(path: &Path) -> Result<BTreeSet<SmolStr>, Failure> {
-    match read_journal(path) {
-        Ok(history) => Ok(history.jobs.into_values().map(|job| job.spec.kind).collect()),
-        Err(JournalError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            let error = anyhow!("there is no journal {} to go on from", path.display());
-            Err(Failure::usage(error).hint("give --kind to submit jobs, or another --journal"))
-        }
-        Err(error) => Err(main_failure(error.into())),
-    }
-}
-
-/// Refuses a journal of other jobs than these before anything is done with it.
-fn check_journal(path: &Path, spec: &JobSpec, count: u64) -> Result<(), Failure> {
-    // One that is not there yet is fine; one that cannot be used is refused when it is opened.
-    let Ok(history) = read_journal(path) else { return Ok(()) };
-    let other = |error| {
-        Err(Failure::usage(error).hint("name another journal, or leave out --kind to finish this one"))
-    };
-    let alike = |known: &JobSpec| {
-        (&known.kind, &known.payload, known.needs) == (&spec.kind, &spec.payload, spec.needs)
-    };
-    if let Some((job, _)) = history.jobs.iter().find(|(_, known)| !alike(&known.spec)) {
-        return other(anyhow!("the journal is of other jobs: its job {job} is not like these"));
-    }
-    let known = history.jobs.len() as u64;
-    if known > count {
-        return other(anyhow!("the journal holds {known} jobs, more than the {count} asked for"));
-    }
-    Ok(())
-}
-
-fn read_payload(path: &Path) -> anyhow::Result<Vec<u8>> {
-    if path == Path::new(STDIN) {
-        let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes).context("could not read the payload from standard input")?;
-        return Ok(bytes);
-    }
-    std::fs::read(path).with_context(|| format!("could not read the payload from {}", path.display()))
-}
-
 pub(crate) fn main_failure(error: MainError) -> Failure {
     match error {
         MainError::Journal(error) => {
@@ -290,36 +170,6 @@ fn is_wrong_path(kind: ErrorKind) -> bool {
     matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | InvalidFilename)
 }
 
-/// Where solutions go as they come.
-struct Sink<'a> {
-    dir: Option<&'a Path>,
-    single: bool,
-    solution: Option<String>,
-    first_failure: Option<String>,
-}
-
-impl Sink<'_> {
-    fn take(&mut self, job: JobId, outcome: &Outcome) -> Result<(), Failure> {
-        match outcome {
-            Outcome::Solved(parcel) => {
-                if let Some(dir) = self.dir {
-                    let path = dir.join(format!("{job}.out"));
-                    std::fs::write(&path, &parcel.bytes)
-                        .with_context(|| format!("could not write solution {}", path.display()))
-                        .map_err(Failure::infrastructure)?;
-                } else if self.single {
-                    self.solution = Some(String::from_utf8_lossy(&parcel.bytes).into_owned());
-                }
-            }
-            Outcome::Failed(reason) => {
-                self.first_failure.get_or_insert_with(|| format!("job {job}: {reason}"));
-            }
-            Outcome::Cancelled | Outcome::Expired => {}
-        }
-        Ok(())
-    }
-}
-
 async fn solve_all(
     main: &MainNode,
     args: &SubmitArgs,
@@ -331,7 +181,7 @@ async fn solve_all(
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;
     let recovered = main.take_recovered();
     let single = if spec.is_some() { args.count == 1 } else { recovered.len() == 1 };
-    let mut sink = Sink { dir: args.solutions.as_deref(), single, solution: None, first_failure: None };
+    let mut sink = Sink::new(args.solutions.as_deref(), single);
     for (job, outcome) in &recovered {
         if let Some(outcome) = outcome {
             sink.take(*job, outcome)?;
@@ -350,12 +200,15 @@ async fn solve_all(
     }
     let interrupted =
         !submitted || collect(main, &mut outcomes, &mut sink, &mut watcher, stops, total - before).await?;
-    if interrupted && args.journal.is_none() {
-        main.cancel_all().await.map_err(main_failure)?;
+    if interrupted {
+        if args.journal.is_none() {
+            main.cancel_all().await.map_err(main_failure)?;
+        }
+        take_rest(main, &mut outcomes, &mut sink, stops).await?;
     }
     watcher.finish();
     let counts = main.counts().await.map_err(main_failure)?;
-    Ok((summarise(counts, before, started.elapsed(), sink), interrupted))
+    Ok((Summary::new(counts, before, started.elapsed(), sink), interrupted))
 }
 
 /// Submits what the journal does not hold yet; `false` when the user has had enough before the end.
@@ -407,19 +260,23 @@ async fn collect(
     Ok(false)
 }
 
-fn summarise(counts: MainCounts, before: u64, wall: Duration, sink: Sink<'_>) -> Summary {
-    let wall_s = wall.as_secs_f64();
-    let ended = counts.ended().saturating_sub(before);
-    Summary {
-        submitted: counts.submitted,
-        solved: counts.solved,
-        failed: counts.failed,
-        cancelled: counts.cancelled,
-        expired: counts.expired,
-        reruns: counts.reruns,
-        wall_s,
-        jobs_per_s: if wall_s > 0.0 { ended as f64 / wall_s } else { 0.0 },
-        solution: sink.solution,
-        first_failure: sink.first_failure,
+/// Takes what ended before the user had enough and was not taken yet.
+async fn take_rest(
+    main: &MainNode,
+    outcomes: &mut Outcomes,
+    sink: &mut Sink<'_>,
+    stops: &mut StopSignals,
+) -> Result<(), Failure> {
+    let ended = main.counts().await.map_err(main_failure)?.ended();
+    while sink.taken < ended {
+        let batch = tokio::select! {
+            batch = outcomes.next_batch() => batch,
+            () = stops.next() => None,
+        };
+        let Some(batch) = batch else { break };
+        for (job, outcome) in &batch {
+            sink.take(*job, outcome)?;
+        }
     }
+    Ok(())
 }

@@ -144,7 +144,6 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
             bulk.order(BulkMessage::Cancel { transfer });
             return;
         }
-        self.drop_unwanted();
         let buffer = self.inner.pool.take(got);
         if got == 0 {
             bulk.finish(transfer, Ok(self.inner.pool.seal(buffer)));
