@@ -113,7 +113,7 @@ pub(crate) fn rude(target: &Target) {
 /// Words for nobody: topics, services, answers, blobs and leases that there are not.
 fn talkers(target: &Target) {
     let (mut raw, welcome) = target.join("rude-talker", NodeKind::Main);
-    let body = Bytes::from(vec![7; 900 << 10]);
+    let body = Bytes::from(vec![7; 64 << 10]);
     for i in 0..100 {
         raw.send(
             FrameKind::Fabric,

@@ -123,6 +123,12 @@ impl Inner {
         }
     }
 
+    /// Counts a member that broke the protocol and says so.
+    pub(crate) fn misbehaved(&self, from: &dyn fmt::Display, error: &ConnError) {
+        self.refusals.count(error.name());
+        tracing::warn!(%from, reason = error.name(), %error, "connection refused");
+    }
+
     /// Counts a connection that came to nothing and logs why.
     pub(crate) fn refused(&self, from: &dyn fmt::Display, error: &ConnError) {
         self.refusals.count(error.name());

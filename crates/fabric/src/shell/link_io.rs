@@ -270,7 +270,7 @@ impl Reader {
             Why::Ended => self.ended_on_purpose().await,
             Why::Lost(reason) => reason,
             Why::Bad(error) => {
-                self.inner.refused(&self.link.node, &error);
+                self.inner.misbehaved(&self.link.node, &error);
                 LostReason::Misbehaved { detail: error.to_string() }
             }
         };

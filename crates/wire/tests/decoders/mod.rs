@@ -2,6 +2,7 @@
 
 use crate::memory;
 use crate::stable::assert_stable;
+use phalanx_types::Parcel;
 use phalanx_wire::bulk::BulkMessage;
 use phalanx_wire::codec;
 use phalanx_wire::fabric::FabricMessage;
@@ -92,7 +93,9 @@ fn open_solved(done: Vec<Done>) {
 
 /// A parcel that opens is what its head and body said.
 fn open(payload: ParcelRef) {
-    if let Ok(Ok(parcel)) = payload.clone().open_inline() {
+    if let ParcelRef::Inline { head, body } = payload.clone()
+        && let Ok(parcel) = Parcel::from_parts(head, body)
+    {
         assert_eq!(ParcelRef::inline(&parcel), payload);
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream, buffe
             end = send(&link, number, write) => end,
         };
         if let Err(error) = end {
-            shared.refused(&format_args!("bulk of {}", link.node), &error);
+            shared.misbehaved(&format_args!("bulk of {}", link.node), &error);
         }
         detach(&shared, &link, number);
     }));
