@@ -6,6 +6,7 @@ use phalanx_wire::handshake::{PrefaceError, Refusal};
 use phalanx_wire::relay::RelayRefusal;
 use rustls::{AlertDescription, CertificateError};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -87,12 +88,17 @@ impl ConnError {
 
     /// Whether it is part of two nodes agreeing on one link, and nothing to tell the user.
     pub(crate) fn is_ordinary(&self) -> bool {
-        matches!(
-            self,
+        match self {
             ConnError::Closed
-                | ConnError::RefusedHere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping)
-                | ConnError::RefusedThere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping)
-        )
+            | ConnError::RefusedHere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping)
+            | ConnError::RefusedThere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping) => true,
+            // Whoever gives up in the middle may leave by a reset.
+            ConnError::Io(error) => matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe
+            ),
+            _ => false,
+        }
     }
 
     /// Sorts out what TLS says through an IO error.
