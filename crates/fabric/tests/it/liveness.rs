@@ -153,12 +153,12 @@ async fn the_last_words_of_a_peer_are_heard_although_nothing_can_be_sent_to_it()
     frame::put(FrameKind::Fabric, &FabricMessage::Goodbye, &mut words).unwrap();
     raw.write(&words).await;
     // A reset takes back what is not sent yet.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    within(all_sent(raw.stream.local_addr().unwrap().port())).await;
     raw.stream.set_zero_linger().unwrap();
     drop(raw);
     within(async {
         while peer.send(FrameKind::Jobs, &0u64).is_ok() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     })
     .await;
@@ -169,4 +169,19 @@ async fn the_last_words_of_a_peer_are_heard_although_nothing_can_be_sent_to_it()
     let event = within(channel.recv()).await.unwrap();
     assert!(matches!(event, LinkEvent::Down { goodbye: true, .. }), "{event:?}");
     within(a.shutdown()).await;
+}
+
+/// Waits until the other end has received everything written at this local port.
+async fn all_sent(port: u16) {
+    loop {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        // The columns are: number, local address, remote address, state, send queue : receive queue.
+        let mut lines = table.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
+        let local = format!(":{port:04X}");
+        let line = lines.find(|l| l.get(1).is_some_and(|a| a.ends_with(&local))).expect("the connection");
+        if line[4].starts_with("00000000:") {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
 }

@@ -274,7 +274,11 @@ impl ComputingNode {
             LinkEvent::Down { link, node, reason, goodbye } => {
                 self.sessions.remove(&link);
                 if self.peers.remove(&link).is_some() {
-                    tracing::info!(main = %node, %reason, goodbye, "main node gone");
+                    if goodbye {
+                        tracing::info!(main = %node, "main node left");
+                    } else {
+                        tracing::info!(main = %node, %reason, "main node lost; what runs for it is kept a while");
+                    }
                     self.core.on_main_lost(now, MainKey(link.0), goodbye, &mut self.out);
                 }
             }

@@ -184,7 +184,11 @@ impl Actor {
             LinkEvent::Down { link, node, reason, goodbye } => {
                 let worker = WorkerKey(link.0);
                 if self.peers.remove(&worker).is_some() {
-                    tracing::info!(%node, %reason, goodbye, "computing node gone");
+                    if goodbye {
+                        tracing::info!(%node, "computing node left");
+                    } else {
+                        tracing::info!(%node, %reason, "computing node lost; its jobs run again elsewhere");
+                    }
                     self.outgoing.remove(&worker);
                     self.core.on_worker_lost(worker, goodbye, &mut self.out);
                 }
