@@ -43,7 +43,7 @@ async fn a_broken_connection_is_noticed_at_once() {
 #[tokio::test]
 async fn idle_nodes_keep_each_other_alive_and_goodbye_means_stopped() {
     let dir = tempdir().unwrap();
-    let heartbeat = Duration::from_millis(200);
+    let heartbeat = Duration::from_millis(400);
     let a = start(FabricConfig { heartbeat, ..config(dir.path(), "a") }).await;
     let b = start(config(dir.path(), "b")).await;
     let peer = meets(&a, b.id()).await;
