@@ -1,7 +1,7 @@
 //! What people see while jobs run: a bar, and why nothing moves when nothing moves.
 
 use crate::output::Output;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use phalanx_fabric::{NodeKind, NodeState};
 use phalanx_jobs::MainNode;
 use phalanx_types::JobId;
@@ -21,8 +21,13 @@ pub(super) struct Watcher {
 
 impl Watcher {
     pub(super) fn new(total: u64, output: Output) -> Self {
-        let counts = "{wide_bar} {pos}/{len} jobs, {per_sec}, {eta} left  {msg}";
-        let style = ProgressStyle::with_template(counts).unwrap_or_else(|_bad| ProgressStyle::default_bar());
+        let counts = "{wide_bar} {pos}/{len} jobs, {rate}, {eta} left  {msg}";
+        let style = ProgressStyle::with_template(counts)
+            .unwrap_or_else(|_bad| ProgressStyle::default_bar())
+            .with_key("rate", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                // What cannot be drawn is not worth an error.
+                let _drawn = write!(out, "{:.0}/s", state.per_sec());
+            });
         // Drawn only on a terminal; programs that read the results see none of it.
         let target =
             if output == Output::Quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
