@@ -17,10 +17,14 @@ pub(crate) struct LocalNodes {
     children: Vec<Child>,
 }
 
+/// A number nobody else has: the standard library seeds this hasher from the operating system.
+pub(crate) fn random() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id())
+}
+
 /// A domain nobody else is in, for nodes of one command.
 pub(crate) fn private_domain() -> Result<DomainName, Failure> {
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
-    DomainName::new(format!("local-{:08x}", random >> 32)).map_err(Failure::infrastructure)
+    DomainName::new(format!("local-{:08x}", random() >> 32)).map_err(Failure::infrastructure)
 }
 
 /// Which nodes to start.

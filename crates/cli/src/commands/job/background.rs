@@ -3,6 +3,7 @@
 use super::submit::SubmitArgs;
 use crate::failure::Failure;
 use crate::local::own_binary;
+use crate::local::random;
 use crate::output::{Output, Render, print_line};
 use crate::paths;
 use anyhow::{Context, anyhow};
@@ -48,10 +49,9 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
     std::fs::create_dir_all(&dir)
         .with_context(|| format!("could not make {}", dir.display()))
         .map_err(Failure::infrastructure)?;
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
     // Leaves room for these digits and for those that every node's name gets.
     let given = args.name.get(..MAX_NAME).unwrap_or(&args.name);
-    let name = format!("{given}-{:06x}", random & 0xff_ffff);
+    let name = format!("{given}-{:06x}", random() & 0xff_ffff);
     let stdin = match args.reads_stdin() {
         true => Stdio::from(whole_stdin(&dir.join(format!("{name}.payload")))?),
         false => Stdio::null(),

@@ -115,15 +115,7 @@ impl MainCore {
         let free = match self.jobs.get(lease.job).map(|j| j.state) {
             Some(State::Waiting) => true,
             Some(State::Leased { worker: other, .. }) if other == worker => return,
-            Some(State::Leased { worker: other, .. }) => {
-                if planted(Bug::AdoptsTwice)
-                    && let Some(w) = self.workers.get_mut(&worker)
-                {
-                    let _ = other;
-                    w.leases.insert(lease.job);
-                }
-                false
-            }
+            Some(State::Leased { .. }) => planted(Bug::AdoptsTwice),
             None => false,
         };
         if free {
