@@ -2,6 +2,7 @@
 //! with other systems.
 
 mod bench;
+mod data;
 mod purity;
 mod test;
 mod tool;
@@ -23,6 +24,8 @@ enum Chore {
     Golden,
     /// Measure against other systems, side by side.
     Bench(bench::BenchArgs),
+    /// Fetch data sets for examples and benchmarks into `datasets/`.
+    Data(data::DataArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -32,5 +35,6 @@ fn main() -> anyhow::Result<()> {
             .env("UPDATE_GOLDEN", "1")
             .run(),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Data(args) => data::run(&args),
     }
 }

@@ -1,0 +1,177 @@
+//! One image out of a PNG or JPEG file.
+
+use crate::error::DataError;
+use crate::inflate;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, Seek};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use zune_core::bytestream::{ZByteReaderTrait, ZCursor};
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+use zune_jpeg::JpegDecoder;
+
+/// Every bit of a JPEG stands for at most a block of 8 by 8 pixels, or two across if colour is halved.
+const JPEG_PIXELS_PER_BYTE: u64 = 8 * 64 * 4;
+/// Every byte of an inflated PNG stands for at most eight pixels.
+const PNG_PIXELS_PER_BYTE: u64 = 8 * inflate::most(1);
+
+/// What the header of an image says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Height and width.
+    pub(super) size: [usize; 2],
+    pub(super) colour: bool,
+}
+
+/// Pixels row by row, the channels of each together.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Pixels {
+    pub(super) size: [usize; 2],
+    pub(super) channels: usize,
+    pub(super) data: Vec<u8>,
+}
+
+/// Why an image could not be decoded, as its decoder says.
+type Wrong = String;
+
+/// Reads no more of the file than its header.
+pub(super) fn header(file: &Path) -> Result<Header, DataError> {
+    let source = File::open(file).map_err(|source| DataError::Open { file: file.to_owned(), source })?;
+    let mut reader = BufReader::with_capacity(4 << 10, source);
+    let jpeg = reader.fill_buf().map_err(|source| DataError::Read { file: file.to_owned(), source })?;
+    let jpeg = is_jpeg(jpeg);
+    let read = |source| DataError::Read { file: file.to_owned(), source };
+    let len = reader.get_ref().metadata().map_err(read)?.len();
+    guarded(file, || {
+        let header = if jpeg { jpeg_header(reader)? } else { png_header(reader)? };
+        plausible(header.size, len, if jpeg { JPEG_PIXELS_PER_BYTE } else { PNG_PIXELS_PER_BYTE })?;
+        Ok(header)
+    })
+}
+
+/// Decodes a whole file to 1 channel or 3.
+pub(super) fn decode(file: &Path, channels: usize) -> Result<Pixels, DataError> {
+    let bytes = std::fs::read(file).map_err(|source| DataError::Read { file: file.to_owned(), source })?;
+    let pixels = guarded(file, || if is_jpeg(&bytes) { jpeg(&bytes) } else { png(&bytes) })?;
+    Ok(with_channels(pixels, channels))
+}
+
+fn is_jpeg(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xff, 0xd8, 0xff])
+}
+
+/// Runs a decoder of others. Should it panic on a file that nobody tried yet, the file is at fault.
+fn guarded<T>(file: &Path, decode: impl FnOnce() -> Result<T, Wrong>) -> Result<T, DataError> {
+    let wrong = |what| DataError::Image { what, file: file.to_owned() };
+    match catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(result) => result.map_err(wrong),
+        Err(_) => Err(wrong("the decoder gave up".to_owned())),
+    }
+}
+
+/// Refuses a size that so many bytes cannot be an image of.
+fn plausible([height, width]: [usize; 2], bytes: u64, pixels_per_byte: u64) -> Result<(), Wrong> {
+    match (height as u64).checked_mul(width as u64) {
+        Some(0) => Err("it has no pixels".to_owned()),
+        Some(pixels) if pixels <= bytes.saturating_mul(pixels_per_byte) => Ok(()),
+        _ => Err("it is too short for its size".to_owned()),
+    }
+}
+
+fn png_header(reader: impl BufRead + Seek) -> Result<Header, Wrong> {
+    let mut decoder = png::Decoder::new(reader);
+    let info = decoder.read_header_info().map_err(|e| e.to_string())?;
+    let gray = matches!(info.color_type, png::ColorType::Grayscale | png::ColorType::GrayscaleAlpha);
+    Ok(Header { size: [info.height as usize, info.width as usize], colour: !gray })
+}
+
+fn png(bytes: &[u8]) -> Result<Pixels, Wrong> {
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(png::Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info().map_err(|e| e.to_string())?;
+    let len = reader.output_buffer_size().ok_or("it is far too large")?;
+    let info = reader.info();
+    plausible([info.height as usize, info.width as usize], bytes.len() as u64, PNG_PIXELS_PER_BYTE)?;
+    let mut data = vec![0; len];
+    let info = reader.next_frame(&mut data).map_err(|e| e.to_string())?;
+    data.truncate(info.buffer_size());
+    let size = [info.height as usize, info.width as usize];
+    Ok(Pixels { size, channels: info.color_type.samples(), data })
+}
+
+fn jpeg_header(reader: impl ZByteReaderTrait) -> Result<Header, Wrong> {
+    let mut decoder = JpegDecoder::new(reader);
+    decoder.decode_headers().map_err(|e| e.to_string())?;
+    let info = decoder.info().ok_or("no header")?;
+    let colour = decoder.input_colorspace() != Some(ColorSpace::Luma);
+    let size = [usize::from(info.height), usize::from(info.width)];
+    Ok(Header { size, colour })
+}
+
+fn jpeg(bytes: &[u8]) -> Result<Pixels, Wrong> {
+    let Header { size, colour } = jpeg_header(ZCursor::new(bytes))?;
+    let pixels = size[0] as u64 * size[1] as u64;
+    plausible(size, bytes.len() as u64, JPEG_PIXELS_PER_BYTE)?;
+    let (space, channels) = if colour { (ColorSpace::RGB, 3) } else { (ColorSpace::Luma, 1) };
+    if !ends(bytes) {
+        return Err("it ends early".to_owned());
+    }
+    // Strict: half an image filled up with gray would pass as a sample.
+    let options = DecoderOptions::default().jpeg_set_out_colorspace(space).set_strict_mode(true);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    let data = decoder.decode().map_err(|e| e.to_string())?;
+    if data.len() as u64 != pixels * channels as u64 {
+        return Err("it has fewer pixels than it says".to_owned());
+    }
+    Ok(Pixels { size, channels, data })
+}
+
+/// Whether the end of the image comes after its last scan: the decoder would make up the rest.
+fn ends(jpeg: &[u8]) -> bool {
+    let scan = jpeg.windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap_or(0);
+    jpeg.get(scan..).is_some_and(|scan| scan.windows(2).any(|marker| marker == [0xff, 0xd9]))
+}
+
+/// Drops transparency, and makes gray of colour or three channels of one.
+fn with_channels(pixels: Pixels, channels: usize) -> Pixels {
+    let have = pixels.channels.max(1);
+    if have == channels {
+        return pixels;
+    }
+    let mut data = Vec::with_capacity(pixels.size[0] * pixels.size[1] * channels);
+    for pixel in pixels.data.chunks_exact(have) {
+        match (pixel, channels) {
+            ([r, g, b, ..], 3) => data.extend_from_slice(&[*r, *g, *b]),
+            // ITU-R 601, as most programs have it.
+            ([r, g, b, ..], _) => {
+                let luma = 299 * u32::from(*r) + 587 * u32::from(*g) + 114 * u32::from(*b);
+                data.push(((luma + 500) / 1000) as u8);
+            }
+            ([gray, ..], 3) => data.extend_from_slice(&[*gray; 3]),
+            ([gray, ..], _) => data.push(*gray),
+            ([], _) => {}
+        }
+    }
+    Pixels { size: pixels.size, channels, data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_added_and_dropped() {
+        let pixels = |channels, data: &[u8]| Pixels { size: [1, 1], channels, data: data.to_vec() };
+        for (have, data, channels, want) in [
+            (1, &[9][..], 3, &[9, 9, 9][..]),
+            (2, &[9, 255], 1, &[9]),
+            (2, &[9, 255], 3, &[9, 9, 9]),
+            (4, &[1, 2, 3, 0], 3, &[1, 2, 3]),
+            (3, &[255, 255, 255], 1, &[255]),
+            (3, &[1, 2, 3], 3, &[1, 2, 3]),
+        ] {
+            assert_eq!(with_channels(pixels(have, data), channels), pixels(channels, want));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Columns as Arrow, pandas and Spark store them: numbers, and lists of numbers that are all as long.
+//!
+//! Blocks of rows are read from all columns at once, so that besides the result only a page of each
+//! column is in memory.
+
+mod column;
+
+use super::table::{self, Choice, Labels, Numbers, choose};
+use super::{Opened, malformed};
+use crate::error::{DataError, Fault, Origin};
+use crate::inflate;
+use crate::map::map;
+use crate::spec::{Format, SourceSpec};
+use ::parquet::basic::Compression;
+use ::parquet::errors::ParquetError;
+use ::parquet::file::metadata::ParquetMetaData;
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use bytes::Bytes;
+use column::{Column, Values};
+use phalanx_types::DType;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Rows read at a time.
+const BLOCK: usize = 1024;
+/// What any file may become in memory, however small it is.
+const ALWAYS_ALLOWED: u64 = 64 << 20;
+
+pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Opened, DataError> {
+    let bytes = map(file)?;
+    // The decoder is of others. Should it panic on a file that nobody tried yet, the file is at fault.
+    match catch_unwind(AssertUnwindSafe(|| read(file, spec, &bytes))) {
+        Ok(result) => result,
+        Err(_) => {
+            Err(malformed(Format::Parquet, file, Fault::Decoder { what: "the decoder gave up".to_owned() }))
+        }
+    }
+}
+
+fn read(file: &Path, spec: &SourceSpec, bytes: &Bytes) -> Result<Opened, DataError> {
+    let decoder = |e: ParquetError| malformed(Format::Parquet, file, Fault::Decoder { what: e.to_string() });
+    let reader = SerializedFileReader::new(bytes.clone()).map_err(decoder)?;
+    let metadata = reader.metadata();
+    let schema = metadata.file_metadata().schema_descr();
+    let names: Vec<String> =
+        schema.root_schema().get_fields().iter().map(|field| field.name().to_owned()).collect();
+    let choice = choose(file, spec, &names)?;
+    let find = |name: usize| Column::new(file, names.get(name).map_or("", |n| n), schema);
+    let mut table = Table {
+        file,
+        columns: choice.x.iter().map(|name| find(*name)).collect::<Result<_, _>>()?,
+        label: choice.y.map(find).transpose()?,
+        x: Numbers::default(),
+        y: Numbers::default(),
+        names: None,
+        rows: 0,
+        most: ALWAYS_ALLOWED.max(inflate::most(bytes.len() as u64)),
+    };
+    table.check(metadata, &choice)?;
+    for group in 0..metadata.num_row_groups() {
+        let group = reader.get_row_group(group).map_err(decoder)?;
+        for column in table.columns.iter_mut().chain(&mut table.label) {
+            column.enter(&*group).map_err(decoder)?;
+        }
+        while table.block()? > 0 {}
+    }
+    table.finish()
+}
+
+struct Table<'a> {
+    file: &'a Path,
+    columns: Vec<Column>,
+    label: Option<Column>,
+    x: Numbers,
+    y: Numbers,
+    names: Option<Labels>,
+    rows: usize,
+    /// The most bytes the table may take.
+    most: u64,
+}
+
+impl Table<'_> {
+    /// Refuses what could not be read to its end.
+    fn check(&self, metadata: &ParquetMetaData, choice: &Choice) -> Result<(), DataError> {
+        let rows = metadata.file_metadata().num_rows();
+        let columns = choice.x.len() + usize::from(choice.y.is_some());
+        let needed = u64::try_from(rows).ok().and_then(|rows| rows.checked_mul(4 * columns as u64));
+        if needed.is_none_or(|needed| needed > self.most) {
+            return Err(malformed(Format::Parquet, self.file, Fault::Rows { rows }));
+        }
+        if let Some(column) = self.columns.iter().find(|column| column.is_text()) {
+            return Err(column.unsupported());
+        }
+        for group in metadata.row_groups() {
+            for column in self.columns.iter().chain(&self.label) {
+                let codec = group.columns().get(column.leaf()).map(|chunk| chunk.compression());
+                match codec {
+                    None | Some(Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_)) => {}
+                    Some(Compression::ZSTD(_)) if cfg!(feature = "zstd") => {}
+                    Some(codec) => {
+                        let codec = codec.to_string();
+                        return Err(DataError::Codec { codec, file: self.file.to_owned() });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some rows of every column; returns how many.
+    fn block(&mut self) -> Result<usize, DataError> {
+        let mut rows = None;
+        for column in self.columns.iter_mut().chain(&mut self.label) {
+            let read = column.block(self.file, BLOCK, self.rows)?;
+            if *rows.get_or_insert(read) != read {
+                return Err(malformed(
+                    Format::Parquet,
+                    self.file,
+                    Fault::Header { what: "columns of different lengths" },
+                ));
+            }
+        }
+        let rows = rows.unwrap_or(0);
+        for row in 0..rows {
+            for column in &self.columns {
+                column.row(row).iter().for_each(|value| self.x.push(*value));
+            }
+        }
+        if let Some(label) = &self.label {
+            match label.values() {
+                Values::Numbers(values) => values.iter().for_each(|value| self.y.push(*value)),
+                Values::Names(values) => {
+                    // Whatever they look like: what is stored as text is a name.
+                    let names = self.names.get_or_insert_with(|| Labels::like("name"));
+                    for name in values {
+                        names.push(name, label.origin())?;
+                    }
+                }
+            }
+        }
+        self.rows += rows;
+        if (self.x.bytes() + self.y.bytes()) as u64 > self.most {
+            return Err(malformed(Format::Parquet, self.file, Fault::Rows { rows: self.rows as i64 }));
+        }
+        Ok(rows)
+    }
+
+    fn finish(self) -> Result<Opened, DataError> {
+        let origin = Origin::file(self.file);
+        if self.rows == 0 {
+            return Err(DataError::Empty { origin });
+        }
+        let mut dtypes = self.columns.iter().map(|column| column.dtype);
+        let first = dtypes.next().unwrap_or(DType::F32);
+        let dtype = if dtypes.all(|dtype| dtype == first) { first } else { DType::F32 };
+        let width = self.columns.iter().map(Column::width).sum();
+        let x = self.x.into_array(origin, Format::Parquet, vec![self.rows, width])?;
+        let y = match (self.label, self.names) {
+            (None, _) => None,
+            (Some(label), Some(names)) => Some(names.finish(label.origin().clone(), Format::Parquet)?),
+            (Some(label), None) => {
+                let shape = if label.is_list() { vec![self.rows, label.width()] } else { vec![self.rows] };
+                let array = self.y.into_array(label.origin().clone(), Format::Parquet, shape)?;
+                Some(table::LabelArray { array, dtype: label.dtype, classes: None })
+            }
+        };
+        table::opened(x, dtype, y)
+    }
+}

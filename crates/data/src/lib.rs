@@ -1,0 +1,42 @@
+//! Where samples come from: files of many formats, read into batches of `f32`.
+//!
+//! Owns formats, the order of samples in a pass, shards, augmentation and reading ahead. Knows
+//! nothing about models, networks or devices. Whatever is random depends on a seed, the pass and
+//! the index of the sample alone, so a pass is the same whatever the batch, the threads or the shard.
+//!
+//! ```text
+//! SourceSpec -> Dataset --read--> Batch --Transform--> Batch
+//!                  \------- Loader: a thread that does both, a few batches ahead
+//! ```
+//!
+//! Files are not trusted: sizes they declare are checked against the bytes they have before
+//! anything is allocated, and a bad file is an error that names the place.
+
+mod array;
+mod batch;
+mod crop;
+mod dataset;
+mod draw;
+mod element;
+mod error;
+mod formats;
+mod inflate;
+mod labels;
+mod loader;
+mod map;
+mod names;
+mod order;
+mod shard;
+mod spec;
+mod transform;
+
+pub use batch::Batch;
+pub use crop::{Crop, Sides};
+pub use dataset::{Dataset, Target};
+pub use error::{DataError, Fault, Origin, TransformError};
+pub use labels::check_labels;
+pub use loader::{Loaded, Loader, LoaderOptions, Position};
+pub use order::Order;
+pub use shard::Shard;
+pub use spec::{Columns, Format, SourceSpec};
+pub use transform::{Prepared, Transform};

@@ -1,0 +1,242 @@
+//! Batches of a pass, read and transformed ahead by a thread of its own.
+//!
+//! ```text
+//!            full batches, at most `prefetch`
+//!   thread ------------------------------------> consumer
+//!          <------------------------------------
+//!                 empty ones, to be used again
+//! ```
+
+use crate::batch::Batch;
+use crate::dataset::Dataset;
+use crate::error::DataError;
+use crate::order::Order;
+use crate::shard::Shard;
+use crate::transform::{Prepared, Transform};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+/// A place in the sequence of all batches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub pass: u64,
+    /// Counted within the pass.
+    pub batch: u64,
+}
+
+/// Which batches a [`Loader`] gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoaderOptions {
+    /// The samples in a batch.
+    pub batch: usize,
+    /// Decides every order and augmentation.
+    pub seed: u64,
+    /// Whether each pass has an order of its own; that of the file otherwise.
+    pub shuffle: bool,
+    /// Whether a last batch with fewer samples is left out.
+    pub drop_last: bool,
+    /// The first batch.
+    pub start: Position,
+    /// How many passes, the one it starts in included.
+    pub passes: u64,
+    /// Whether crops and flips are random.
+    pub train: bool,
+    /// How many batches wait to be taken, at least one.
+    pub prefetch: usize,
+    /// The part of each pass to read; all of it if not said.
+    pub shard: Option<Shard>,
+}
+
+impl Default for LoaderOptions {
+    fn default() -> Self {
+        Self {
+            batch: 32,
+            seed: 0,
+            shuffle: false,
+            drop_last: false,
+            start: Position::default(),
+            passes: 1,
+            train: false,
+            prefetch: 2,
+            shard: None,
+        }
+    }
+}
+
+impl LoaderOptions {
+    /// The number of batches in a pass over `len` samples.
+    pub fn batches(&self, len: usize) -> u64 {
+        let len = self.shard.map_or(len, |shard| shard.len());
+        let batches =
+            if self.drop_last { len.checked_div(self.batch) } else { Some(len.div_ceil(self.batch.max(1))) };
+        batches.unwrap_or(0) as u64
+    }
+}
+
+/// A batch and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    pub pass: u64,
+    /// Its number in the pass.
+    pub index: u64,
+    pub batch: Batch,
+}
+
+/// Batches one after the other, read ahead; dropping it stops the reading.
+#[derive(Debug)]
+pub struct Loader {
+    full: Option<Receiver<Result<Loaded, DataError>>>,
+    empty: Sender<Batch>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    batches: u64,
+    x_shape: Vec<usize>,
+    y_shape: Option<Vec<usize>>,
+}
+
+impl Loader {
+    /// Starts to read.
+    ///
+    /// # Errors
+    /// The transformation does not fit the samples, a batch has no samples, the shard is not one of
+    /// this dataset, or there is no thread to be had.
+    pub fn new(dataset: Dataset, transform: &Transform, options: LoaderOptions) -> Result<Self, DataError> {
+        if options.batch == 0 {
+            return Err(DataError::EmptyBatch);
+        }
+        let shard = options.shard.unwrap_or_else(|| Shard::whole(dataset.len()));
+        if shard.end() > dataset.len() {
+            let (index, len) = (shard.end() - 1, dataset.len());
+            return Err(DataError::Index { index, len, origin: dataset.origin().clone() });
+        }
+        let prepared = transform.prepare(&dataset)?;
+        let (x_shape, y_shape) = (prepared.x_shape().to_vec(), prepared.y_shape().map(<[usize]>::to_vec));
+        let batches = options.batches(dataset.len());
+        let (full_in, full) = sync_channel(options.prefetch.max(1) - 1);
+        let (empty, empty_out) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let reader = Reader {
+            dataset,
+            prepared,
+            options,
+            shard,
+            batches,
+            full: full_in,
+            empty: empty_out,
+            stop: Arc::clone(&stop),
+        };
+        let thread = std::thread::Builder::new().name("data".to_owned()).spawn(move || reader.run());
+        let thread = Some(thread.map_err(|source| DataError::Thread { source })?);
+        Ok(Self { full: Some(full), empty, stop, thread, batches, x_shape, y_shape })
+    }
+
+    /// The number of batches in a pass.
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// The shape of one sample, transformed.
+    pub fn x_shape(&self) -> &[usize] {
+        &self.x_shape
+    }
+
+    /// The shape of one label, transformed.
+    pub fn y_shape(&self) -> Option<&[usize]> {
+        self.y_shape.as_deref()
+    }
+
+    /// Gives a batch back to be used again.
+    pub fn recycle(&mut self, batch: Batch) {
+        // At the end there is nobody to use it any more.
+        drop(self.empty.send(batch));
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Result<Loaded, DataError>;
+
+    /// Waits for the next batch; after an error there is no other.
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.full.as_ref()?.recv();
+        if !matches!(next, Ok(Ok(_))) {
+            self.full = None;
+        }
+        match next {
+            Ok(next) => Some(next),
+            Err(_) => match self.thread.take()?.join() {
+                Ok(()) => None,
+                Err(_) => Some(Err(DataError::ReaderDied)),
+            },
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Wakes the thread if it waits to hand over a batch.
+        self.full = None;
+        if let Some(thread) = self.thread.take() {
+            // That it panicked was, or no longer needs to be, told by `next`.
+            drop(thread.join());
+        }
+    }
+}
+
+/// What the thread has.
+struct Reader {
+    dataset: Dataset,
+    prepared: Prepared,
+    options: LoaderOptions,
+    shard: Shard,
+    batches: u64,
+    full: SyncSender<Result<Loaded, DataError>>,
+    empty: Receiver<Batch>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Reader {
+    fn run(mut self) {
+        let start = self.options.start;
+        if self.batches == 0 {
+            return;
+        }
+        let mut indices = Vec::with_capacity(self.options.batch.min(self.shard.len()));
+        for pass in start.pass..start.pass.saturating_add(self.options.passes) {
+            let first = if pass == start.pass { start.batch } else { 0 };
+            if first >= self.batches {
+                continue;
+            }
+            let shuffle = self.options.shuffle.then_some(self.options.seed);
+            let order = Order::new(self.dataset.len(), shuffle, pass);
+            for index in first..self.batches {
+                let loaded = self.load(&order, pass, index, &mut indices);
+                let failed = loaded.is_err();
+                if self.stop.load(Ordering::Relaxed) || self.full.send(loaded).is_err() || failed {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn load(
+        &mut self,
+        order: &Order,
+        pass: u64,
+        index: u64,
+        indices: &mut Vec<usize>,
+    ) -> Result<Loaded, DataError> {
+        let first = index as usize * self.options.batch;
+        let end = first.saturating_add(self.options.batch).min(self.shard.len());
+        indices.clear();
+        indices.extend((first..end).map(|k| order.get(self.shard.get(k))));
+        let mut batch = self.empty.try_recv().unwrap_or_default();
+        self.dataset.read_until(indices, &mut batch, &self.stop)?;
+        if !self.stop.load(Ordering::Relaxed) {
+            self.prepared.apply(&mut batch, self.options.train.then_some((self.options.seed, pass)))?;
+        }
+        Ok(Loaded { pass, index, batch })
+    }
+}

@@ -1,0 +1,26 @@
+//! Files mapped into memory: the one place here that needs `unsafe`.
+
+use crate::error::DataError;
+use bytes::Bytes;
+use memmap2::Mmap;
+use std::fs::File;
+use std::path::Path;
+
+/// The bytes of a file, which the system reads when they are first touched.
+#[expect(unsafe_code, reason = "a file can only be mapped so")]
+pub(crate) fn map(path: &Path) -> Result<Bytes, DataError> {
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+    let (meta, file) = opened.map_err(|source| DataError::Open { file: path.to_owned(), source })?;
+    let read = |source| DataError::Read { file: path.to_owned(), source };
+    if meta.is_dir() {
+        return Err(read(std::io::ErrorKind::IsADirectory.into()));
+    }
+    if meta.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the map is only read, and only as bytes, which are valid whatever they are. Nobody may
+    // cut the file while it is read from, as for any program that maps its data: then the system ends
+    // the process. Whoever replaces the data writes a new file and renames it.
+    let map = unsafe { Mmap::map(&file) }.map_err(read)?;
+    Ok(Bytes::from_owner(map))
+}
