@@ -1,0 +1,148 @@
+//! Cutting a model into stages that run one after the other, on different machines.
+//!
+//! A stage is a graph of its own: what is alive at its beginning are its inputs, what is alive at its end its outputs.
+//! A value that is made before a stage and needed after it passes through: it is both.
+
+use crate::{Graph, Node, ValueId, ValueKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// A place between two nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutPoint {
+    /// The number of nodes before it.
+    pub at: usize,
+    /// What is needed behind it and comes from before.
+    pub alive: Vec<ValueId>,
+    /// The bytes of that, per sample.
+    pub bytes: u64,
+}
+
+/// Why a part of a model is no stage.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CutError {
+    #[error("nodes {start} to {end} are not a part of the {nodes} nodes of this model")]
+    Range { start: usize, end: usize, nodes: usize },
+    #[error("parameter `{name}` would be in two stages: it is used by `{inside}` and by `{outside}`")]
+    Shared { name: String, inside: String, outside: String },
+}
+
+impl Graph {
+    /// Every place where the model can be cut, with what has to be sent there.
+    pub fn cut_points(&self) -> Vec<CutPoint> {
+        let ends = self.last_uses();
+        let mut alive: BTreeSet<ValueId> = self.inputs.iter().copied().collect();
+        let mut points = Vec::new();
+        for (i, node) in self.nodes.iter().enumerate() {
+            if i > 0 {
+                alive.retain(|v| ends.get(v).is_some_and(|end| *end >= i));
+                let bytes = alive.iter().map(|v| self.bytes_per_sample(*v)).fold(0, u64::saturating_add);
+                points.push(CutPoint { at: i, alive: alive.iter().copied().collect(), bytes });
+            }
+            alive.extend(&node.outputs);
+        }
+        points
+    }
+
+    fn bytes_per_sample(&self, v: ValueId) -> u64 {
+        let elements = self.shape(v).count().map_or(u64::MAX, |c| c.at(1) as u64);
+        elements.saturating_mul(self.value(v).dtype.size() as u64)
+    }
+
+    /// The last node that reads a value; outputs of the model are read at the very end.
+    fn last_uses(&self) -> BTreeMap<ValueId, usize> {
+        let mut ends = BTreeMap::new();
+        for (i, node) in self.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|v| _ = ends.insert(*v, i));
+        }
+        self.outputs.iter().for_each(|v| _ = ends.insert(*v, usize::MAX));
+        ends
+    }
+
+    /// Values from before node `at` that are needed from there on.
+    fn alive_at(&self, at: usize) -> Vec<ValueId> {
+        let made = self.nodes[..at].iter().flat_map(|n| &n.outputs);
+        let ends = self.last_uses();
+        let mut alive: Vec<ValueId> = self.inputs.iter().chain(made).copied().collect();
+        alive.retain(|v| ends.get(v).is_some_and(|end| *end >= at));
+        alive.sort_unstable();
+        alive.dedup();
+        alive
+    }
+
+    /// The model of these nodes, with their names and those of their parameters.
+    ///
+    /// # Errors
+    /// There are no such nodes, or a parameter is also used outside of them.
+    pub fn stage(&self, nodes: Range<usize>) -> Result<Graph, CutError> {
+        let (start, end, all) = (nodes.start, nodes.end, self.nodes.len());
+        if start >= end || end > all {
+            return Err(CutError::Range { start, end, nodes: all });
+        }
+        self.check_shared(&nodes)?;
+        let inputs = if start == 0 { self.inputs.clone() } else { self.alive_at(start) };
+        let outputs = if end == all { self.outputs.clone() } else { self.alive_at(end) };
+        let part = &self.nodes[nodes];
+        let mut used: BTreeSet<ValueId> = inputs.iter().chain(&outputs).copied().collect();
+        used.extend(part.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs)));
+        used.extend(self.idle_buffers(&used, start == 0));
+        let mut stage = Graph { name: self.name.clone(), ..Graph::default() };
+        let mut numbers = BTreeMap::new();
+        for v in used {
+            let mut value = self.value(v).clone();
+            if inputs.contains(&v) {
+                value.kind = ValueKind::Input;
+            }
+            numbers.insert(v, stage.add_value(value));
+        }
+        let renumber = |all: &[ValueId]| all.iter().map(|v| numbers[v]).collect::<Vec<_>>();
+        stage.nodes = part
+            .iter()
+            .map(|n| Node {
+                name: n.name.clone(),
+                op: n.op.clone(),
+                inputs: renumber(&n.inputs),
+                outputs: renumber(&n.outputs),
+            })
+            .collect();
+        (stage.inputs, stage.outputs) = (renumber(&inputs), renumber(&outputs));
+        Ok(stage)
+    }
+
+    /// Buffers that no node reads: a counter goes with its norm, all else with the first stage.
+    fn idle_buffers(&self, used: &BTreeSet<ValueId>, first: bool) -> Vec<ValueId> {
+        let read: BTreeSet<ValueId> = self.nodes.iter().flat_map(|n| n.inputs.iter().copied()).collect();
+        let names: BTreeSet<&str> = used.iter().map(|v| self.value(*v).name.as_str()).collect();
+        let known: BTreeSet<&str> = self.values.iter().map(|v| v.name.as_str()).collect();
+        let idle = self.buffers().filter(|(v, _)| !read.contains(v));
+        let ours = idle.filter(|(_, value)| {
+            let norm = value.name.strip_suffix("num_batches_tracked").map(|m| format!("{m}running_mean"));
+            match norm.filter(|n| known.contains(n.as_str())) {
+                Some(norm) => names.contains(norm.as_str()),
+                None => first,
+            }
+        });
+        ours.map(|(v, _)| v).collect()
+    }
+
+    fn check_shared(&self, nodes: &Range<usize>) -> Result<(), CutError> {
+        let mut users: BTreeMap<ValueId, &Node> = BTreeMap::new();
+        for node in &self.nodes[nodes.clone()] {
+            node.inputs.iter().for_each(|v| _ = users.entry(*v).or_insert(node));
+        }
+        for (_, node) in self.nodes.iter().enumerate().filter(|(i, _)| !nodes.contains(i)) {
+            for v in &node.inputs {
+                let kept = matches!(self.value(*v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_));
+                if let Some(inside) = users.get(v).filter(|_| kept) {
+                    let (name, outside) = (self.value(*v).name.clone(), node.name.clone());
+                    return Err(CutError::Shared { name, inside: inside.name.clone(), outside });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

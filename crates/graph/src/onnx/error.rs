@@ -1,0 +1,122 @@
+//! Ways in which an ONNX file is not a model we can train.
+
+use crate::InferError;
+use phalanx_types::Class;
+use std::path::PathBuf;
+
+/// Why an ONNX file was not imported or exported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OnnxError {
+    #[error("could not read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("could not write {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the file has {bytes} bytes, more than the {most} that are read")]
+    TooLarge { bytes: u64, most: u64 },
+    #[error("not an ONNX file")]
+    Decode(#[source] prost::DecodeError),
+    #[error("the file has no {what}")]
+    Absent { what: &'static str },
+    #[error("the operator set is version {version}, at least {least} is needed")]
+    Opset { version: i64, least: i64 },
+    #[error("tensor `{tensor}` {}", why)]
+    Tensor { tensor: String, why: BadTensor },
+    #[error("input `{input}` is not a tensor with a known number of dimensions")]
+    Input { input: String },
+    #[error("dimension {axis} of input `{input}` is called `{dim}` and needs a value")]
+    Dimension { input: String, axis: usize, dim: String },
+    #[error("value `{value}` is read by {at} before anything makes it")]
+    Undefined { value: String, at: At },
+    #[error("value `{value}` is made twice, the second time by {at}")]
+    Redefined { value: String, at: At },
+    #[error("{at} is not supported: {why}")]
+    Unsupported { at: At, why: &'static str },
+    #[error("{at} is malformed: {why}")]
+    Malformed { at: At, why: &'static str },
+    #[error("{at} does not fit its inputs")]
+    Infer {
+        at: At,
+        #[source]
+        source: InferError,
+    },
+    #[error("the graph has more than {most} {what}")]
+    Limit { what: &'static str, most: usize },
+    #[error("`{name}` of the graph cannot be written as ONNX: {why}")]
+    Export { name: String, why: &'static str },
+}
+
+/// Why a tensor of a file is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadTensor {
+    #[error("has elements of type number {code}, which is not supported")]
+    Type { code: i32 },
+    #[error("has a shape that cannot be counted: {dims:?}")]
+    Shape { dims: Vec<i64> },
+    #[error("needs {needed} bytes, but has {got}")]
+    Length { needed: u64, got: u64 },
+    #[error("lies in another file, but the model was not read from one")]
+    NoFolder,
+    #[error("lies outside of the model's folder: {}", path.display())]
+    Outside { path: PathBuf },
+    #[error("has a broken reference to another file: {what}")]
+    Reference { what: &'static str },
+    #[error("could not be read from {}: {kind}", path.display())]
+    Read { path: PathBuf, kind: std::io::ErrorKind },
+}
+
+/// One node of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At {
+    pub op: String,
+    pub domain: String,
+    pub node: String,
+    /// The how-manieth node of its graph or function.
+    pub position: usize,
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (op, node, position) = (&self.op, &self.node, self.position);
+        match self.domain.as_str() {
+            "" => write!(f, "{op} `{node}` (node {position})"),
+            domain => write!(f, "{domain}::{op} `{node}` (node {position})"),
+        }
+    }
+}
+
+impl OnnxError {
+    /// What the shell should do about it.
+    pub fn class(&self) -> Class {
+        Class::Fatal
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            OnnxError::Dimension { dim, .. } => {
+                format!("give its size: `{dim}=…` (only the batch, the first dimension, may stay open)")
+            }
+            OnnxError::Unsupported { .. } => {
+                "rewrite this part of the model with supported operators, or export it with another exporter \
+                 (torch.onnx.export with dynamo=True or dynamo=False)"
+                    .into()
+            }
+            OnnxError::Opset { least, .. } => format!("export the model with opset_version={least} or newer"),
+            OnnxError::Tensor { why: BadTensor::NoFolder | BadTensor::Read { .. } | BadTensor::Outside { .. }, .. } => {
+                "keep the file of the weights beside the model, as the exporter wrote them".into()
+            }
+            OnnxError::Decode(_) => "the file may be cut short; copy or export it again".into(),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! From a graph and its trained weights to a file any runtime can evaluate.
+//!
+//! Dropout is gone, batch norms use their running statistics, and what ONNX 17 has no operator for is written out.
+
+mod arrange;
+mod compute;
+mod layer;
+
+use super::error::OnnxError;
+use super::lower::unique;
+use super::proto::{
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto,
+};
+use super::scope::MADE_UP;
+use super::tensor::{code_of, write};
+use crate::{Dim, Graph, Node, Op, Shape, ValueId, ValueKind, Weights};
+use phalanx_types::{DType, Tensor};
+use std::collections::{BTreeMap, BTreeSet};
+
+const OPSET: i64 = 17;
+const IR_VERSION: i64 = 8;
+/// Protobuf's own limit.
+const MOST_BYTES: usize = (2 << 30) - 1;
+
+pub(super) fn export(graph: &Graph, weights: &Weights) -> Result<ModelProto, OnnxError> {
+    let mut writer = Writer::new(graph, weights)?;
+    for node in &graph.nodes {
+        writer.node(node)?;
+    }
+    let outputs = writer.outputs();
+    let proto = GraphProto {
+        name: Some(graph.name.clone()),
+        node: writer.nodes,
+        initializer: writer.initializers,
+        input: graph.inputs.iter().map(|v| info(&writer.names[v.index()], graph.value(*v).dtype, graph.shape(*v))).collect(),
+        output: outputs,
+        ..GraphProto::default()
+    };
+    let bytes: usize = proto.initializer.iter().filter_map(|t| t.raw_data.as_ref()).map(bytes::Bytes::len).sum();
+    if bytes > MOST_BYTES {
+        return Err(OnnxError::TooLarge { bytes: bytes as u64, most: MOST_BYTES as u64 });
+    }
+    Ok(ModelProto {
+        ir_version: Some(IR_VERSION),
+        producer_name: Some("phalanx".into()),
+        producer_version: Some(env!("CARGO_PKG_VERSION").into()),
+        graph: Some(proto),
+        opset_import: vec![OperatorSetId { domain: Some(String::new()), version: Some(OPSET) }],
+        ..ModelProto::default()
+    })
+}
+
+fn info(name: &str, dtype: DType, shape: &Shape) -> ValueInfoProto {
+    let dim = |d: &Dim| match d {
+        Dim::Fixed(n) => DimensionProto { dim_value: Some(*n as i64), dim_param: None },
+        Dim::Batch(1) => DimensionProto { dim_value: None, dim_param: Some("batch".into()) },
+        Dim::Batch(k) => DimensionProto { dim_value: None, dim_param: Some(format!("{k}*batch")) },
+    };
+    let shape = TensorShapeProto { dim: shape.dims().iter().map(dim).collect() };
+    let tensor = TensorTypeProto { elem_type: Some(code_of(dtype)), shape: Some(shape) };
+    ValueInfoProto {
+        name: Some(name.into()),
+        r#type: Some(TypeProto { tensor_type: Some(tensor) }),
+        metadata_props: Vec::new(),
+    }
+}
+
+/// An attribute's value.
+#[derive(Debug, Clone)]
+enum Attribute {
+    Int(i64),
+    Ints(Vec<i64>),
+    Float(f32),
+    Text(&'static str),
+}
+
+fn ints(all: &[usize]) -> Attribute {
+    Attribute::Ints(all.iter().map(|n| *n as i64).collect())
+}
+
+fn attribute(name: &str, value: Attribute) -> AttributeProto {
+    let mut proto = AttributeProto { name: Some(name.into()), ..AttributeProto::default() };
+    proto.r#type = Some(match value {
+        Attribute::Float(f) => {
+            proto.f = Some(f);
+            1
+        }
+        Attribute::Int(i) => {
+            proto.i = Some(i);
+            2
+        }
+        Attribute::Text(s) => {
+            proto.s = Some(s.as_bytes().into());
+            3
+        }
+        Attribute::Ints(v) => {
+            proto.ints = v;
+            7
+        }
+    });
+    proto
+}
+
+/// The nodes and tensors written so far.
+struct Writer<'a> {
+    graph: &'a Graph,
+    nodes: Vec<NodeProto>,
+    initializers: Vec<TensorProto>,
+    /// What each value is called in the file.
+    names: Vec<String>,
+    taken: BTreeMap<String, usize>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(graph: &'a Graph, weights: &'a Weights) -> Result<Self, OnnxError> {
+        let mut writer = Self { graph, nodes: vec![], initializers: vec![], names: vec![], taken: BTreeMap::new() };
+        let kept = |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_) | ValueKind::Input);
+        writer.names = vec![String::new(); graph.values.len()];
+        // Weights and inputs have their names before anything else takes them.
+        for first in [true, false] {
+            for (i, value) in graph.values.iter().enumerate().filter(|(_, v)| kept(&v.kind) == first) {
+                writer.names[i] = match value.kind {
+                    ValueKind::Constant(_) => writer.unique(&format!("{MADE_UP}{}", value.name)),
+                    _ => writer.unique(&value.name),
+                };
+            }
+        }
+        let read: BTreeSet<ValueId> = graph.nodes.iter().flat_map(|n| &n.inputs).chain(&graph.outputs).copied().collect();
+        for v in read {
+            let name = writer.names[v.index()].clone();
+            match &graph.value(v).kind {
+                ValueKind::Constant(tensor) => writer.initializers.push(write(&name, tensor)),
+                ValueKind::Parameter(_) | ValueKind::Buffer(_) => {
+                    let missing = || OnnxError::Export { name: name.clone(), why: "it has no weights" };
+                    let tensor = weights.get(&graph.value(v).name).ok_or_else(missing)?;
+                    writer.initializers.push(write(&name, tensor));
+                }
+                ValueKind::Input | ValueKind::Computed => {}
+            }
+        }
+        Ok(writer)
+    }
+
+    fn unique(&mut self, name: &str) -> String {
+        unique(&mut self.taken, if name.is_empty() { "value" } else { name })
+    }
+
+    fn name(&self, v: ValueId) -> String {
+        self.names[v.index()].clone()
+    }
+
+    fn shape(&self, v: ValueId) -> &'a Shape {
+        self.graph.shape(v)
+    }
+
+    /// Adds a node that makes `out`.
+    fn emit(&mut self, op: &str, inputs: &[&str], out: &str, attributes: Vec<(&str, Attribute)>) {
+        self.emit_named(op, inputs, &[out], attributes, out);
+    }
+
+    fn emit_named(&mut self, op: &str, inputs: &[&str], out: &[&str], attributes: Vec<(&str, Attribute)>, name: &str) {
+        self.nodes.push(NodeProto {
+            op_type: Some(op.into()),
+            name: Some(name.into()),
+            input: inputs.iter().map(|s| (*s).to_owned()).collect(),
+            output: out.iter().map(|s| (*s).to_owned()).collect(),
+            attribute: attributes.into_iter().map(|(n, a)| attribute(n, a)).collect(),
+            ..NodeProto::default()
+        });
+    }
+
+    /// Adds a node whose result has a name of its own.
+    fn step(&mut self, node: &Node, op: &str, inputs: &[&str], attributes: Vec<(&str, Attribute)>) -> String {
+        let out = self.unique(&format!("{}/{op}", node.name));
+        self.emit(op, inputs, &out, attributes);
+        out
+    }
+
+    fn tensor(&mut self, node: &Node, what: &str, tensor: Option<Tensor>) -> Result<String, OnnxError> {
+        let bad = || OnnxError::Export { name: node.name.clone(), why: "a constant of it cannot be made" };
+        let name = self.unique(&format!("{MADE_UP}{}/{what}", node.name));
+        self.initializers.push(write(&name, &tensor.ok_or_else(bad)?));
+        Ok(name)
+    }
+
+    fn integers(&mut self, node: &Node, what: &str, all: &[i64]) -> Result<String, OnnxError> {
+        let data: Vec<u8> = all.iter().flat_map(|n| n.to_le_bytes()).collect();
+        self.tensor(node, what, Tensor::new(DType::I64, vec![all.len() as u64], data.into()).ok())
+    }
+
+    fn number(&mut self, node: &Node, what: &str, x: f32) -> Result<String, OnnxError> {
+        self.tensor(node, what, Tensor::from_f32(vec![], &[x]).ok())
+    }
+
+    fn node(&mut self, node: &Node) -> Result<(), OnnxError> {
+        let inputs: Vec<String> = node.inputs.iter().map(|v| self.name(*v)).collect();
+        let refs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let out = self.name(node.outputs[0]);
+        match &node.op {
+            Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear | Op::BatchNorm { .. } => self.layer(node, &refs, &out),
+            Op::LayerNorm { .. } | Op::GroupNorm { .. } | Op::Attention { .. } => self.layer(node, &refs, &out),
+            Op::Lstm(r) | Op::Gru(r) => self.recurrent(node, r, &refs),
+            Op::Gather { .. } | Op::Reshape { .. } | Op::Transpose { .. } | Op::Concat { .. } | Op::Slice { .. } => {
+                self.arrange(node, &refs, &out)
+            }
+            Op::Pad { .. } | Op::Expand { .. } | Op::Resize(_) => self.arrange(node, &refs, &out),
+            _ => self.compute(node, &refs, &out),
+        }
+    }
+
+    /// The results, each with a name that is nobody else's.
+    fn outputs(&mut self) -> Vec<ValueInfoProto> {
+        let mut made = Vec::new();
+        for (i, v) in self.graph.outputs.iter().enumerate() {
+            let value = self.graph.value(*v);
+            let mut name = self.name(*v);
+            let again = self.graph.outputs[..i].contains(v);
+            if again || value.kind != ValueKind::Computed {
+                let out = self.unique("output");
+                self.emit("Identity", &[&name], &out, vec![]);
+                name = out;
+            }
+            made.push(info(&name, value.dtype, &value.shape));
+        }
+        made
+    }
+}

@@ -1,0 +1,182 @@
+//! Gives weights back the names they have in the user's `state_dict`.
+
+use super::initial::Signature;
+use super::scope::is_made_up;
+use crate::{Graph, Op, ValueId, ValueKind};
+use phalanx_types::Tensor;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known about where weights come from.
+#[derive(Debug)]
+pub(super) struct Names<'a> {
+    pub scopes: &'a BTreeMap<String, String>,
+    pub signature: &'a Signature,
+    pub notes: &'a mut BTreeSet<String>,
+}
+
+impl Names<'_> {
+    pub(super) fn restore(&mut self, graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
+        tie(graph, tensors);
+        self.untie(graph, tensors);
+        let mut taken: BTreeSet<String> = kept(graph).map(|v| graph.value(v).name.clone()).collect();
+        for i in 0..graph.nodes.len() {
+            for (v, wanted) in self.wanted(graph, i) {
+                let name = &graph.value(v).name;
+                if is_made_up(name) && self.signature.allows(&wanted) && taken.insert(wanted.clone()) {
+                    taken.remove(name);
+                    graph.values[v.index()].name = wanted;
+                }
+            }
+        }
+        self.second_names(graph, &mut taken);
+        self.leftovers(graph, tensors, &mut taken);
+        self.name_nodes(graph);
+    }
+
+    /// One weight with two names, by the modules that use it: the one that comes first is kept.
+    fn second_names(&self, graph: &mut Graph, taken: &mut BTreeSet<String>) {
+        for i in 0..graph.nodes.len() {
+            let node = &graph.nodes[i];
+            let at = usize::from(!matches!(node.op, Op::Gather { .. }));
+            let Some(scoped) = self.scopes.get(&node.name).map(|s| format!("{s}.weight")) else { continue };
+            let Some(v) = node.inputs.get(at).copied() else { continue };
+            let places = (self.signature.place(&graph.value(v).name), self.signature.place(&scoped));
+            if let (Some(own), Some(other)) = places
+                && taken.insert(scoped.clone())
+                && other < own
+            {
+                graph.values[v.index()].name = scoped;
+            }
+        }
+    }
+
+    /// Names for the weights of a node, by its other weights or by its module.
+    fn wanted(&self, graph: &Graph, i: usize) -> Vec<(ValueId, String)> {
+        let node = &graph.nodes[i];
+        let parts: &[(usize, &str)] = match node.op {
+            Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {
+                &[(1, "weight"), (2, "bias")]
+            }
+            Op::BatchNorm { .. } => &[(1, "weight"), (2, "bias"), (3, "running_mean"), (4, "running_var")],
+            Op::Gather { .. } => &[(0, "weight")],
+            _ => return Vec::new(),
+        };
+        let inputs = || parts.iter().filter_map(|(i, what)| Some((*node.inputs.get(*i)?, *what)));
+        let prefix = inputs().find_map(|(v, what)| {
+            let name = &graph.value(v).name;
+            let kept = matches!(graph.value(v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_));
+            name.strip_suffix(what).filter(|p| kept && p.ends_with(['.', '_'])).map(str::to_owned)
+        });
+        let module = || self.scopes.get(&node.name).map(|s| format!("{s}."));
+        let Some(prefix) = prefix.or_else(module) else { return Vec::new() };
+        let named = inputs().filter(|(v, _)| matches!(graph.value(*v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)));
+        named.map(|(v, what)| (v, format!("{prefix}{what}"))).collect()
+    }
+
+    /// The new exporter stores equal tensors once; norms that were never trained are then one parameter.
+    fn untie(&self, graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
+        let mut first: BTreeMap<ValueId, String> = BTreeMap::new();
+        let mut made: BTreeMap<String, ValueId> = BTreeMap::new();
+        for i in 0..graph.nodes.len() {
+            let norm = matches!(graph.nodes[i].op, Op::LayerNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. });
+            let Some(scope) = self.scopes.get(&graph.nodes[i].name).filter(|_| norm) else { continue };
+            for (at, what) in [(1, "weight"), (2, "bias"), (3, "running_mean"), (4, "running_var")] {
+                let Some(v) = graph.nodes[i].inputs.get(at).copied() else { break };
+                let Some(tensor) = tensors.get(&v).cloned() else { continue };
+                let name = format!("{scope}.{what}");
+                let owner = first.entry(v).or_insert_with(|| name.clone());
+                let same = tensor.data().chunks(tensor.dtype().size()).all(|c| tensor.data().starts_with(c));
+                if *owner == name || !same || !self.signature.allows(&name) {
+                    continue;
+                }
+                let id = *made.entry(name.clone()).or_insert_with(|| {
+                    let mut value = graph.value(v).clone();
+                    value.name = name;
+                    let id = graph.add_value(value);
+                    tensors.insert(id, tensor);
+                    id
+                });
+                graph.nodes[i].inputs[at] = id;
+            }
+        }
+    }
+
+    /// What is left is named by what the signature has left, if that is as much.
+    /// With nothing left there, it was made of constants.
+    fn leftovers(
+        &mut self,
+        graph: &mut Graph,
+        tensors: &mut BTreeMap<ValueId, Tensor>,
+        taken: &mut BTreeSet<String>,
+    ) {
+        let read: BTreeSet<ValueId> = graph.nodes.iter().flat_map(|n| n.inputs.iter().copied()).collect();
+        let unnamed: Vec<ValueId> =
+            kept(graph).filter(|v| read.contains(v) && is_made_up(&graph.value(*v).name)).collect();
+        let unused: Vec<&String> = self.signature.parameters.iter().filter(|n| !taken.contains(*n)).collect();
+        if unnamed.len() == unused.len() && !unnamed.is_empty() {
+            for (v, name) in unnamed.iter().zip(unused) {
+                taken.insert(name.clone());
+                graph.values[v.index()].name = name.clone();
+            }
+            return;
+        }
+        for v in unnamed {
+            if unused.is_empty()
+                && self.signature.present
+                && let Some(tensor) = tensors.remove(&v)
+            {
+                graph.values[v.index()].kind = ValueKind::Constant(tensor);
+                continue;
+            }
+            let name = &graph.value(v).name;
+            self.notes.insert(format!("`{name}` is trained, but its name in the module is not known"));
+        }
+    }
+
+    /// Calls a layer by its module, as the zoo does.
+    fn name_nodes(&self, graph: &mut Graph) {
+        let mut taken: BTreeSet<String> = graph.nodes.iter().map(|n| n.name.clone()).collect();
+        for i in 0..graph.nodes.len() {
+            let node = &graph.nodes[i];
+            let at = usize::from(!matches!(node.op, Op::Gather { .. }));
+            let Some(weight) = node.inputs.get(at).map(|v| graph.value(*v)) else { continue };
+            let layer = matches!(weight.kind, ValueKind::Parameter(_))
+                .then(|| weight.name.strip_suffix(".weight"))
+                .flatten()
+                .or_else(|| match node.op {
+                    Op::Dropout { .. } => self.scopes.get(&node.name).map(String::as_str),
+                    _ => None,
+                });
+            let Some(layer) = layer.map(str::to_owned) else { continue };
+            if taken.insert(layer.clone()) {
+                for out in graph.nodes[i].outputs.clone() {
+                    graph.values[out.index()].name.clone_from(&layer);
+                }
+                graph.nodes[i].name = layer;
+            }
+        }
+    }
+}
+
+/// A copy that an exporter made of a weight with a name (the transposed table of a tied head) is that weight.
+fn tie(graph: &mut Graph, tensors: &BTreeMap<ValueId, Tensor>) {
+    let key = |t: &Tensor| (t.shape().to_vec(), t.data().len(), t.data().get(..64).map(<[u8]>::to_vec));
+    let mut named: BTreeMap<_, ValueId> = BTreeMap::new();
+    for (v, tensor) in tensors.iter().filter(|(_, t)| t.shape().len() >= 2) {
+        if !is_made_up(&graph.value(*v).name) && matches!(graph.value(*v).kind, ValueKind::Parameter(_)) {
+            named.entry(key(tensor)).or_insert(*v);
+        }
+    }
+    for input in graph.nodes.iter_mut().flat_map(|n| &mut n.inputs) {
+        let Some(tensor) = tensors.get(input).filter(|_| is_made_up(&graph.values[input.index()].name)) else { continue };
+        let varies = tensor.data().chunks(tensor.dtype().size()).any(|c| !tensor.data().starts_with(c));
+        if let Some(original) = named.get(&key(tensor)).filter(|v| varies && tensors[*v] == *tensor) {
+            *input = *original;
+        }
+    }
+}
+
+fn kept(graph: &Graph) -> impl Iterator<Item = ValueId> {
+    let kept = |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_));
+    graph.values.iter().enumerate().filter(move |(_, v)| kept(&v.kind)).map(|(i, _)| ValueId(i as u32))
+}

@@ -1,0 +1,240 @@
+//! Weights in safetensors files.
+//!
+//! A file is checked against the graph it is for before anything is taken from it, and everything that is wrong
+//! with it is told at once. A file is written under another name and renamed, so it is whole or not there.
+
+use crate::{Graph, Value, ValueKind, Weights};
+use bytes::Bytes;
+use phalanx_types::{DType, Tensor};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, View, serialize};
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A header names every tensor; even the largest models stay far below this.
+const HEADER_BYTES: u64 = 100_000_000;
+
+/// Why weights could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    #[error("could not read weights from {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("could not write weights to {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("not a safetensors file")]
+    Format(#[source] SafeTensorError),
+    #[error("tensor `{name}` has elements of a type that is not supported: {dtype}")]
+    DType { name: String, dtype: String },
+    #[error("{bytes} bytes are more than this model's weights can take, which is {most}")]
+    TooLarge { bytes: u64, most: u64 },
+    #[error("the weights are not those of model `{model}`: {}", list(mismatches))]
+    Mismatch { model: String, mismatches: Vec<Mismatch> },
+}
+
+/// One way in which weights are not those of a graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mismatch {
+    Missing { name: String },
+    Unexpected { name: String },
+    Shape { name: String, wanted: Vec<u64>, got: Vec<u64> },
+    DType { name: String, wanted: DType, got: DType },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mismatch::Missing { name } => write!(f, "`{name}` is missing"),
+            Mismatch::Unexpected { name } => write!(f, "`{name}` is unexpected"),
+            Mismatch::Shape { name, wanted, got } => {
+                write!(f, "`{name}` has shape {got:?} instead of {wanted:?}")
+            }
+            Mismatch::DType { name, wanted, got } => {
+                write!(f, "`{name}` holds {got:?} instead of {wanted:?}")
+            }
+        }
+    }
+}
+
+fn list(mismatches: &[Mismatch]) -> String {
+    const SHOWN: usize = 20;
+    let mut text: Vec<String> = mismatches.iter().take(SHOWN).map(Mismatch::to_string).collect();
+    if mismatches.len() > SHOWN {
+        text.push(format!("and {} more", mismatches.len() - SHOWN));
+    }
+    text.join("; ")
+}
+
+/// Writes weights to a file, whole or not at all.
+///
+/// # Errors
+/// The file could not be written.
+pub fn save(path: &Path, weights: &Weights) -> Result<(), WeightsError> {
+    let bytes = to_bytes(weights)?;
+    replace(path, &bytes).map_err(|source| WeightsError::Write { path: path.into(), source })
+}
+
+/// Reads the weights of a graph; they must be exactly its parameters and buffers.
+///
+/// # Errors
+/// The file could not be read, is none, or holds something else.
+pub fn load(path: &Path, graph: &Graph) -> Result<Weights, WeightsError> {
+    let wrap = |source| WeightsError::Read { path: path.into(), source };
+    let file = std::fs::File::open(path).map_err(wrap)?;
+    let needed = kept(graph).filter_map(size).fold(0u64, u64::saturating_add);
+    let most = needed.saturating_add(HEADER_BYTES);
+    let bytes = file.metadata().map_err(wrap)?.len();
+    if bytes > most {
+        return Err(WeightsError::TooLarge { bytes, most });
+    }
+    let mut data = Vec::new();
+    file.take(most).read_to_end(&mut data).map_err(wrap)?;
+    let weights = from_bytes(data.into())?;
+    check(graph, &weights)?;
+    Ok(weights)
+}
+
+/// Checks that these are exactly the parameters and buffers of the graph.
+///
+/// # Errors
+/// They are not; everything that differs is listed.
+pub fn check(graph: &Graph, weights: &Weights) -> Result<(), WeightsError> {
+    let mut mismatches = Vec::new();
+    let mut known = std::collections::BTreeSet::new();
+    for value in kept(graph) {
+        known.insert(value.name.as_str());
+        let name = value.name.clone();
+        let Some(tensor) = weights.get(&value.name) else {
+            mismatches.push(Mismatch::Missing { name });
+            continue;
+        };
+        let wanted: Vec<u64> = value.shape.as_fixed().unwrap_or_default().iter().map(|d| *d as u64).collect();
+        if tensor.shape() != wanted {
+            mismatches.push(Mismatch::Shape { name, wanted, got: tensor.shape().to_vec() });
+        } else if tensor.dtype() != value.dtype {
+            mismatches.push(Mismatch::DType { name, wanted: value.dtype, got: tensor.dtype() });
+        }
+    }
+    let unexpected = weights.keys().filter(|k| !known.contains(k.as_str()));
+    mismatches.extend(unexpected.map(|k| Mismatch::Unexpected { name: k.clone() }));
+    if mismatches.is_empty() {
+        return Ok(());
+    }
+    Err(WeightsError::Mismatch { model: graph.name.clone(), mismatches })
+}
+
+fn kept(graph: &Graph) -> impl Iterator<Item = &Value> {
+    graph.values.iter().filter(|v| matches!(v.kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)))
+}
+
+fn size(value: &Value) -> Option<u64> {
+    value.shape.count()?.factor.checked_mul(value.dtype.size()).map(|n| n as u64)
+}
+
+/// The bytes of a safetensors file.
+///
+/// # Errors
+/// None for weights that hold together.
+pub fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsError> {
+    let written =
+        weights.iter().map(|(name, t)| (name, Written(t, t.shape().iter().map(|d| *d as usize).collect())));
+    serialize(written, None).map_err(WeightsError::Format)
+}
+
+/// Everything in the bytes of a safetensors file, without copying.
+///
+/// # Errors
+/// They are none, or hold types that are not supported.
+pub fn from_bytes(data: Bytes) -> Result<Weights, WeightsError> {
+    let file = SafeTensors::deserialize(&data).map_err(WeightsError::Format)?;
+    let mut weights = Weights::new();
+    for (name, view) in file.iter() {
+        let dtype = ours(view.dtype())
+            .ok_or_else(|| WeightsError::DType { name: name.into(), dtype: format!("{:?}", view.dtype()) })?;
+        let shape = view.shape().iter().map(|d| *d as u64).collect();
+        let tensor = Tensor::new(dtype, shape, data.slice_ref(view.data()));
+        let Ok(tensor) = tensor else { return Err(WeightsError::Format(SafeTensorError::TensorInvalidInfo)) };
+        weights.insert(name.into(), tensor);
+    }
+    Ok(weights)
+}
+
+struct Written<'a>(&'a Tensor, Vec<usize>);
+
+impl View for Written<'_> {
+    fn dtype(&self) -> Dtype {
+        theirs(self.0.dtype())
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.1
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.0.data())
+    }
+
+    fn data_len(&self) -> usize {
+        self.0.data().len()
+    }
+}
+
+fn theirs(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::F16 => Dtype::F16,
+        DType::Bf16 => Dtype::BF16,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::U8 => Dtype::U8,
+        DType::U16 => Dtype::U16,
+        DType::U32 => Dtype::U32,
+        DType::U64 => Dtype::U64,
+        DType::Bool => Dtype::BOOL,
+    }
+}
+
+fn ours(dtype: Dtype) -> Option<DType> {
+    Some(match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::Bf16,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
+        Dtype::BOOL => DType::Bool,
+        _ => return None,
+    })
+}
+
+/// Writes a file beside its place and moves it there.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
