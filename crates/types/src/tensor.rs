@@ -93,6 +93,29 @@ impl Tensor {
         Ok(values.iter().map(|b| f32::from_le_bytes(*b)).collect())
     }
 
+    /// The values as `f32`, whatever the type: integers are rounded to the nearest that there is, true is 1.
+    pub fn to_floats(&self) -> Vec<f32> {
+        fn each<const N: usize>(data: &[u8], read: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+            data.as_chunks::<N>().0.iter().map(|b| read(*b)).collect()
+        }
+        let data = &self.data;
+        match self.dtype {
+            DType::F32 => each(data, f32::from_le_bytes),
+            DType::F64 => each(data, |b| f64::from_le_bytes(b) as f32),
+            DType::F16 => each(data, |b| half_to_f32(u16::from_le_bytes(b))),
+            DType::Bf16 => each(data, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)),
+            DType::I8 => each(data, |b| f32::from(i8::from_le_bytes(b))),
+            DType::I16 => each(data, |b| f32::from(i16::from_le_bytes(b))),
+            DType::I32 => each(data, |b| i32::from_le_bytes(b) as f32),
+            DType::I64 => each(data, |b| i64::from_le_bytes(b) as f32),
+            DType::U8 => each(data, |[b]| f32::from(b)),
+            DType::U16 => each(data, |b| f32::from(u16::from_le_bytes(b))),
+            DType::U32 => each(data, |b| u32::from_le_bytes(b) as f32),
+            DType::U64 => each(data, |b| u64::from_le_bytes(b) as f32),
+            DType::Bool => each(data, |[b]| if b == 0 { 0.0 } else { 1.0 }),
+        }
+    }
+
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -104,6 +127,18 @@ impl Tensor {
     pub fn data(&self) -> &Bytes {
         &self.data
     }
+}
+
+/// A half-precision number's value.
+fn half_to_f32(bits: u16) -> f32 {
+    let (exponent, fraction) = ((bits >> 10) & 31, f32::from(bits & 1023));
+    let value = match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(i32::from(exponent) - 15),
+    };
+    if bits >> 15 == 0 { value } else { -value }
 }
 
 impl fmt::Debug for Tensor {

@@ -1,0 +1,148 @@
+//! Gradient norms and their limits. The same bits whatever the number of threads and the machine's vectors.
+
+use crate::kernels::math::wide;
+use crate::threads::Threads;
+use serde::{Deserialize, Serialize};
+
+/// Elements to a task.
+const BLOCK: usize = 16 * 1024;
+
+const LANES: usize = 16;
+
+/// A limit on gradients, as `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_` set it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Clip {
+    /// All gradients together are scaled down to this Euclidean norm if theirs is larger.
+    Norm(f32),
+    /// Every element is limited to this distance from zero.
+    Value(f32),
+}
+
+/// The Euclidean norm of many gradients, added one after another.
+#[derive(Debug, Clone, Default)]
+pub struct GradNorm {
+    squares: f64,
+    blocks: Vec<f64>,
+}
+
+impl GradNorm {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn add(&mut self, t: &Threads, gradient: &[f32]) {
+        self.blocks.clear();
+        self.blocks.resize(gradient.len().div_ceil(BLOCK), 0.0);
+        t.chunks(&mut self.blocks, 1, |i, sum| {
+            let end = gradient.len().min((i + 1) * BLOCK);
+            sum[0] = wide(sum_of_squares, &gradient[i * BLOCK..end]);
+        });
+        self.squares += self.blocks.iter().sum::<f64>();
+    }
+
+    /// The norm of what was added. Not finite if any element was not.
+    pub fn value(&self) -> f64 {
+        self.squares.sqrt()
+    }
+
+    /// The sum of squares, for adding up norms of parts that different machines hold.
+    pub fn squares(&self) -> f64 {
+        self.squares
+    }
+
+    /// Begins again; keeps its memory.
+    pub fn reset(&mut self) {
+        self.squares = 0.0;
+    }
+}
+
+/// The Euclidean norm of all these gradients together.
+pub fn grad_norm<'a>(t: &Threads, gradients: impl IntoIterator<Item = &'a [f32]>) -> f64 {
+    let mut norm = GradNorm::new();
+    gradients.into_iter().for_each(|gradient| norm.add(t, gradient));
+    norm.value()
+}
+
+/// What gradients of this norm are multiplied with so that theirs is at most `max`; 1 if it already is.
+pub fn clip_factor(norm: f64, max: f32) -> f32 {
+    let factor = f64::from(max) / (norm + 1e-6);
+    if factor < 1.0 { factor as f32 } else { 1.0 }
+}
+
+/// Multiplies a gradient by a factor.
+pub fn scale(t: &Threads, gradient: &mut [f32], factor: f32) {
+    if factor != 1.0 {
+        t.chunks(gradient, BLOCK, |_, block| wide(multiply, (block, factor)));
+    }
+}
+
+/// Limits every element of a gradient to `-max..=max`; NaN stays.
+pub fn clip_value(t: &Threads, gradient: &mut [f32], max: f32) {
+    t.chunks(gradient, BLOCK, |_, block| wide(limit, (block, max)));
+}
+
+#[inline(always)]
+fn sum_of_squares(x: &[f32]) -> f64 {
+    let (lanes, rest) = x.as_chunks::<LANES>();
+    let mut sums = [0f64; LANES];
+    for x in lanes {
+        for l in 0..LANES {
+            sums[l] += f64::from(x[l]) * f64::from(x[l]);
+        }
+    }
+    for (l, x) in rest.iter().enumerate() {
+        sums[l] += f64::from(*x) * f64::from(*x);
+    }
+    sums.iter().sum()
+}
+
+#[inline(always)]
+fn multiply((x, factor): (&mut [f32], f32)) {
+    x.iter_mut().for_each(|x| *x *= factor);
+}
+
+#[inline(always)]
+fn limit((x, max): (&mut [f32], f32)) {
+    for x in x {
+        let low = if *x < -max { -max } else { *x };
+        *x = if low > max { max } else { low };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(n: usize) -> Vec<f32> {
+        (0..n).map(|i| ((i * 7919) % 1000) as f32 / 100.0 - 5.0).collect()
+    }
+
+    #[test]
+    fn the_norm_is_that_of_all_parts_and_the_same_for_every_team() {
+        let (a, b) = (numbers(100_003), numbers(7));
+        let naive = a.iter().chain(&b).map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+        let norms = [1, 2, 3].map(|n| grad_norm(&Threads::new(n), [a.as_slice(), b.as_slice()]));
+        assert!((norms[0] / naive - 1.0).abs() < 1e-12);
+        assert!(norms.iter().all(|n| n.to_bits() == norms[0].to_bits()));
+    }
+
+    #[test]
+    fn gradients_below_the_limit_stay_as_they_are() {
+        assert_eq!(clip_factor(0.5, 1.0), 1.0);
+        assert_eq!(clip_factor(0.0, 1.0), 1.0);
+        assert!((clip_factor(4.0, 1.0) - 0.25).abs() < 1e-6);
+    }
+
+    #[test]
+    fn scaling_and_limiting_act_on_every_element() {
+        let t = Threads::new(2);
+        let mut x = numbers(40_000);
+        scale(&t, &mut x, 0.5);
+        assert!(x.iter().zip(numbers(40_000)).all(|(x, y)| *x == y * 0.5));
+        x[17] = f32::NAN;
+        clip_value(&t, &mut x, 1.0);
+        assert!(x[17].is_nan() && x.iter().filter(|x| !x.is_nan()).all(|x| x.abs() <= 1.0));
+        assert!(x.contains(&1.0) && x.contains(&0.25));
+    }
+}

@@ -1,0 +1,494 @@
+//! The engine that computes on this machine's processors.
+
+use crate::buffer::Buffer;
+use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot};
+use crate::error::{CompileError, DiagnoseReport, RunError, WeightsError};
+use crate::lower::Holdings;
+use crate::program::{Program, Purpose};
+use crate::run::{Runner, State, Workspace};
+use crate::tape::{Kernel, Norm, Place};
+use crate::threads::Threads;
+use phalanx_graph::{Graph, Op, ValueId, ValueKind, Weights};
+use phalanx_types::{DType, Tensor};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Computes on this machine's processors.
+#[derive(Debug, Clone)]
+pub struct CpuEngine {
+    threads: Arc<Threads>,
+}
+
+impl CpuEngine {
+    /// An engine with so many compute threads, the caller's included.
+    pub fn new(threads: usize) -> Self {
+        Self { threads: Arc::new(Threads::new(threads)) }
+    }
+
+    /// The compute threads, for losses and optimizers to share.
+    pub fn threads(&self) -> &Arc<Threads> {
+        &self.threads
+    }
+}
+
+impl Engine for CpuEngine {
+    fn compile(&self, graph: &Graph, options: &CompileOptions) -> Result<Box<dyn Model>, CompileError> {
+        Ok(Box::new(CpuModel::new(self.threads.clone(), graph.clone(), *options)?))
+    }
+}
+
+/// A parameter or buffer as it is held.
+#[derive(Debug)]
+struct Held {
+    name: String,
+    shape: Vec<usize>,
+    /// The order of axes in which it is held, where it is not the user's.
+    order: Option<Vec<usize>>,
+}
+
+#[derive(Debug)]
+struct CpuModel {
+    threads: Arc<Threads>,
+    graph: Graph,
+    options: CompileOptions,
+    holdings: Holdings,
+    parameters: Vec<Parameter>,
+    held: Vec<Held>,
+    buffers: Vec<Held>,
+    /// Values of the state_dict that nothing computes with: counters of batches.
+    idle: Weights,
+    state: State,
+    programs: BTreeMap<Purpose, Arc<Program>>,
+    slots: Vec<InFlight>,
+    /// Seconds and calls, by node, kernel and whether it was in backward.
+    times: BTreeMap<(usize, &'static str, bool), (f64, u64)>,
+}
+
+/// What a slot holds between forward and backward.
+#[derive(Debug, Default)]
+struct InFlight {
+    workspace: Workspace,
+    program: Option<Arc<Program>>,
+    pass: Option<Pass>,
+}
+
+impl CpuModel {
+    fn new(threads: Arc<Threads>, graph: Graph, options: CompileOptions) -> Result<Self, CompileError> {
+        let mut holdings = Holdings { places: vec![None; graph.values.len()], ..Holdings::default() };
+        holdings.orders = (0..graph.values.len()).map(|i| held_order(&graph, ValueId(i as u32))).collect();
+        let mut model = Self {
+            threads,
+            graph,
+            options,
+            holdings,
+            parameters: Vec::new(),
+            held: Vec::new(),
+            buffers: Vec::new(),
+            idle: Weights::new(),
+            state: State::default(),
+            programs: BTreeMap::new(),
+            slots: Vec::new(),
+            times: BTreeMap::new(),
+        };
+        let order = model.declare();
+        if !options.forward_only {
+            model.order_by_finality(order)?;
+        }
+        Ok(model)
+    }
+
+    /// Gives every parameter, buffer and constant its place, in the order of the graph.
+    fn declare(&mut self) -> Vec<ValueId> {
+        let mut order = Vec::new();
+        for i in 0..self.graph.values.len() {
+            let (id, value) = (ValueId(i as u32), &self.graph.values[i]);
+            let shape = value.shape.at(1);
+            let held = Held { name: value.name.clone(), shape: shape.clone(), order: self.holdings.orders[i].clone() };
+            let len = shape.iter().product();
+            let place = match &value.kind {
+                ValueKind::Parameter(_) => {
+                    self.held.push(held);
+                    self.parameters.push(Parameter { name: value.name.clone(), shape });
+                    self.state.parameters.push(Buffer::new(len));
+                    self.state.gradients.push(Buffer::new(if self.options.forward_only { 0 } else { len }));
+                    order.push(id);
+                    Place::Parameter(self.held.len() - 1)
+                }
+                ValueKind::Buffer(_) if value.dtype == DType::F32 => {
+                    self.buffers.push(held);
+                    self.state.buffers.push(Buffer::new(len));
+                    Place::Buffer(self.buffers.len() - 1)
+                }
+                ValueKind::Constant(tensor) => {
+                    self.state.constants.push(as_floats(tensor));
+                    Place::Constant(self.state.constants.len() - 1)
+                }
+                ValueKind::Buffer(_) | ValueKind::Input | ValueKind::Computed => continue,
+            };
+            self.holdings.places[id.index()] = Some(place);
+        }
+        self.holdings.constants = self.state.constants.clone();
+        order
+    }
+
+    /// Numbers the parameters in the order in which backward makes their gradients final.
+    fn order_by_finality(&mut self, ids: Vec<ValueId>) -> Result<(), CompileError> {
+        let purpose = Purpose { batch: 2, ..self.purpose(2, true) };
+        let program = Program::compile(&self.graph, &self.holdings, ids.len(), purpose)?;
+        let mut order: Vec<usize> = (0..ids.len()).collect();
+        order.sort_by_key(|p| (program.final_after[*p], *p));
+        for (new, old) in order.iter().enumerate() {
+            self.holdings.places[ids[*old].index()] = Some(Place::Parameter(new));
+        }
+        fn permuted<T>(items: &mut Vec<T>, order: &[usize]) {
+            let mut taken: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
+            items.extend(order.iter().filter_map(|i| taken[*i].take()));
+        }
+        permuted(&mut self.parameters, &order);
+        permuted(&mut self.held, &order);
+        permuted(&mut self.state.parameters, &order);
+        permuted(&mut self.state.gradients, &order);
+        Ok(())
+    }
+
+    fn purpose(&self, batch: usize, training: bool) -> Purpose {
+        let training = training && !self.options.forward_only;
+        Purpose { batch, training, input_gradients: self.options.input_gradients, recompute: self.options.recompute }
+    }
+
+    fn program(&mut self, purpose: Purpose) -> Result<Arc<Program>, CompileError> {
+        if let Some(program) = self.programs.get(&purpose) {
+            return Ok(program.clone());
+        }
+        let program = Arc::new(Program::compile(&self.graph, &self.holdings, self.parameters.len(), purpose)?);
+        self.programs.insert(purpose, program.clone());
+        Ok(program)
+    }
+
+    fn check_inputs(&self, batch: usize, inputs: &[&[f32]]) -> Result<(), RunError> {
+        let wanted = self.graph.inputs.len();
+        if inputs.len() != wanted {
+            return Err(RunError::Inputs { wanted, got: inputs.len() });
+        }
+        for (id, input) in self.graph.inputs.iter().zip(inputs) {
+            let wanted = self.graph.shape(*id).at(batch).iter().product();
+            if input.len() != wanted {
+                let input_name = self.graph.value(*id).name.clone();
+                return Err(RunError::InputSize { input: input_name, got: input.len(), wanted, batch });
+            }
+        }
+        Ok(())
+    }
+
+    /// One value per channel has no spread; PyTorch refuses it too.
+    fn check_statistics(&self, program: &Program) -> Result<(), RunError> {
+        let single = |k: &Kernel| matches!(k, Kernel::Norm(Norm { rows: 0 | 1, momentum: Some(_), .. }));
+        match program.tape.instrs.iter().find(|i| single(&i.kernel)) {
+            None => Ok(()),
+            Some(i) => {
+                let node = &self.graph.nodes[i.node];
+                Err(RunError::BatchTooSmall { node: node.name.clone(), op: node.op.word() })
+            }
+        }
+    }
+
+    fn prepare(&mut self, slot: Slot, program: &Program, inputs: &[&[f32]]) {
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, InFlight::default);
+        }
+        let workspace = &mut self.slots[slot].workspace;
+        workspace.slots.resize_with(workspace.slots.len().max(program.plan.sizes.len()), Buffer::default);
+        for (buffer, size) in workspace.slots.iter_mut().zip(&program.plan.sizes) {
+            buffer.grow(*size);
+        }
+        workspace.inputs.resize_with(inputs.len(), Buffer::default);
+        for (buffer, input) in workspace.inputs.iter_mut().zip(inputs) {
+            buffer.grow(input.len());
+            buffer.as_mut()[..input.len()].copy_from_slice(input);
+        }
+    }
+
+    /// Runs calls of the slot's program, telling `after` of each.
+    fn run(
+        &mut self,
+        slot: Slot,
+        calls: std::ops::Range<usize>,
+        output_gradients: &[&[f32]],
+        after: &mut dyn FnMut(&mut Runner<'_>, usize) -> bool,
+    ) -> Result<(), RunError> {
+        let flight = &mut self.slots[slot];
+        let (Some(program), Some(pass)) = (flight.program.clone(), flight.pass) else {
+            return Err(RunError::NoForward { slot });
+        };
+        let mut runner = Runner {
+            threads: &self.threads,
+            program: &program,
+            state: &mut self.state,
+            workspace: &mut flight.workspace,
+            output_gradients,
+            seed: pass.seed,
+        };
+        for i in calls {
+            let begun = self.options.profile.then(Instant::now);
+            let called = runner.call(i);
+            if let Some(begun) = begun {
+                let instr = &program.tape.instrs[i];
+                let key = (instr.node, instr.kernel.word(), i >= program.tape.forward);
+                let entry = self.times.entry(key).or_default();
+                *entry = (entry.0 + begun.elapsed().as_secs_f64(), entry.1 + 1);
+            }
+            if let Err(bad) = called {
+                let node = &self.graph.nodes[program.tape.instrs[i].node];
+                let (name, op) = (node.name.clone(), node.op.word());
+                return Err(RunError::Index { node: name, op, index: bad.index, size: bad.size });
+            }
+            if !after(&mut runner, i) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_gradients(&self, slot: Slot, gradients: &[&[f32]]) -> Result<Arc<Program>, RunError> {
+        if self.options.forward_only {
+            return Err(RunError::ForwardOnly);
+        }
+        let flight = self.slots.get(slot).filter(|f| f.pass.is_some_and(|p| p.training));
+        let program = flight.and_then(|f| f.program.clone()).ok_or(RunError::NoForward { slot })?;
+        for (output, v) in program.outputs.iter().enumerate() {
+            let (got, wanted) = (gradients.get(output).map_or(0, |g| g.len()), program.tape.len(*v));
+            if got != wanted {
+                return Err(RunError::GradientSize { output, got, wanted });
+            }
+        }
+        Ok(program)
+    }
+}
+
+impl Model for CpuModel {
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn load(&mut self, weights: &Weights) -> Result<(), WeightsError> {
+        let mut loaded = Vec::new();
+        for held in self.held.iter().chain(&self.buffers) {
+            let tensor = weights.get(&held.name).ok_or_else(|| WeightsError::Missing { name: held.name.clone() })?;
+            let got = tensor.shape().to_vec();
+            if !got.iter().map(|d| *d as usize).eq(held.shape.iter().copied()) {
+                return Err(WeightsError::Shape { name: held.name.clone(), got, wanted: held.shape.clone() });
+            }
+            let values = tensor.to_f32().map_err(|_source| WeightsError::DType { name: held.name.clone() })?;
+            loaded.push(into_order(&values, held));
+        }
+        let targets = self.state.parameters.iter_mut().chain(&mut self.state.buffers);
+        for (target, values) in targets.zip(loaded) {
+            target.as_mut()[..values.len()].copy_from_slice(&values);
+        }
+        let known = |name: &String| self.held.iter().chain(&self.buffers).any(|h| h.name == *name);
+        self.idle = weights.iter().filter(|(n, _)| !known(n)).map(|(n, t)| (n.clone(), t.clone())).collect();
+        Ok(())
+    }
+
+    fn weights(&self) -> Weights {
+        let mut weights = self.idle.clone();
+        let values = self.state.parameters.iter().chain(&self.state.buffers);
+        for (held, buffer) in self.held.iter().chain(&self.buffers).zip(values) {
+            let shape = held.shape.iter().map(|d| *d as u64).collect();
+            if let Ok(tensor) = Tensor::from_f32(shape, &from_order(buffer.as_slice(), held)) {
+                weights.insert(held.name.clone(), tensor);
+            }
+        }
+        weights
+    }
+
+    fn forward(&mut self, slot: Slot, batch: usize, inputs: &[&[f32]], pass: Pass) -> Result<(), RunError> {
+        self.check_inputs(batch, inputs)?;
+        let program = self.program(self.purpose(batch, pass.training))?;
+        self.check_statistics(&program)?;
+        self.prepare(slot, &program, inputs);
+        let forward = program.tape.forward;
+        self.slots[slot].program = Some(program);
+        self.slots[slot].pass = Some(pass);
+        self.run(slot, 0..forward, &[], &mut |_, _| true)
+    }
+
+    fn output(&self, slot: Slot, index: usize) -> &[f32] {
+        let Some(flight) = self.slots.get(slot) else { return &[] };
+        let Some(program) = &flight.program else { return &[] };
+        let v = program.outputs[index];
+        let buffer = &flight.workspace.slots[program.plan.slots[v.index()] as usize];
+        &buffer.as_slice()[..program.tape.len(v)]
+    }
+
+    fn output_shape(&self, slot: Slot, index: usize) -> Vec<usize> {
+        let program = self.slots.get(slot).and_then(|f| f.program.as_ref());
+        program.map(|p| p.output_shapes[index].clone()).unwrap_or_default()
+    }
+
+    fn backward(
+        &mut self,
+        slot: Slot,
+        output_gradients: &[&[f32]],
+        ready: &mut dyn FnMut(usize, &mut [f32]),
+    ) -> Result<(), RunError> {
+        let program = self.check_gradients(slot, output_gradients)?;
+        let calls = program.tape.forward..program.tape.instrs.len();
+        let mut next = 0;
+        let mut announce = |runner: &mut Runner<'_>, i: usize| {
+            while next < program.final_after.len() && program.final_after[next] <= i {
+                ready(next, runner.state.gradients[next].as_mut());
+                next += 1;
+            }
+            true
+        };
+        self.run(slot, calls, output_gradients, &mut announce)
+    }
+
+    fn input_gradient(&self, slot: Slot, index: usize) -> Option<&[f32]> {
+        let flight = self.slots.get(slot)?;
+        let program = flight.program.as_ref()?;
+        let v = (*program.input_gradients.get(index)?)?;
+        let buffer = flight.workspace.slots.get(program.plan.slots[v.index()] as usize)?;
+        Some(&buffer.as_slice()[..program.tape.len(v)])
+    }
+
+    fn update(&mut self, visit: &mut dyn FnMut(usize, &mut [f32], &mut [f32])) {
+        let pairs = self.state.parameters.iter_mut().zip(&mut self.state.gradients);
+        for (i, (parameter, gradient)) in pairs.enumerate() {
+            visit(i, parameter.as_mut(), gradient.as_mut());
+        }
+    }
+
+    fn to_user(&self, parameter: usize, flat: &[f32]) -> Vec<f32> {
+        from_order(flat, &self.held[parameter])
+    }
+
+    fn from_user(&self, parameter: usize, user: &[f32]) -> Vec<f32> {
+        into_order(user, &self.held[parameter])
+    }
+
+    fn diagnose(
+        &mut self,
+        batch: usize,
+        inputs: &[&[f32]],
+        pass: Pass,
+        output_gradients: &dyn Fn(&[f32]) -> Vec<f32>,
+    ) -> Result<Option<DiagnoseReport>, RunError> {
+        self.check_inputs(batch, inputs)?;
+        let program = self.program(self.purpose(batch, pass.training))?;
+        // A slot of its own: what is in flight stays.
+        let slot = self.slots.len();
+        self.prepare(slot, &program, inputs);
+        self.slots[slot].program = Some(program.clone());
+        self.slots[slot].pass = Some(pass);
+        let statistics: Vec<Vec<f32>> = self.state.buffers.iter().map(|b| b.as_slice().to_vec()).collect();
+        let mut found = None;
+        let mut look = |runner: &mut Runner<'_>, i: usize| {
+            found = first_not_finite(runner, i, batch);
+            found.is_none()
+        };
+        let mut result = self.run(slot, 0..program.tape.forward, &[], &mut look);
+        if result.is_ok() && found.is_none() && pass.training {
+            let gradients = output_gradients(self.output(slot, 0));
+            let calls = program.tape.forward..program.tape.instrs.len();
+            let mut look = |runner: &mut Runner<'_>, i: usize| {
+                found = first_not_finite(runner, i, batch);
+                found.is_none()
+            };
+            result = self.run(slot, calls, &[&gradients], &mut look);
+        }
+        self.slots.truncate(slot);
+        for (buffer, before) in self.state.buffers.iter_mut().zip(statistics) {
+            buffer.as_mut().copy_from_slice(&before);
+        }
+        result?;
+        Ok(found.map(|(i, found, sample)| {
+            let node = &self.graph.nodes[program.tape.instrs[i].node];
+            let backward = i >= program.tape.forward;
+            DiagnoseReport { node: node.name.clone(), op: node.op.word().into(), backward, found, sample }
+        }))
+    }
+
+    fn take_profile(&mut self) -> Vec<OpTime> {
+        let times = std::mem::take(&mut self.times);
+        let name = |node: usize| self.graph.nodes.get(node).map(|n| n.name.clone()).unwrap_or_default();
+        let time = |((node, kernel, backward), (seconds, calls))| OpTime { node: name(node), kernel, backward, seconds, calls };
+        times.into_iter().map(time).collect()
+    }
+
+    fn memory(&self) -> usize {
+        let state = self.state.parameters.iter().chain(&self.state.gradients).chain(&self.state.buffers);
+        let flights = self.slots.iter().flat_map(|f| f.workspace.slots.iter().chain(&f.workspace.inputs));
+        state.chain(flights).map(|b| b.len() * 4).sum()
+    }
+}
+
+/// What is wrong with the results of a call: the call, what was found, and in which sample.
+fn first_not_finite(runner: &Runner<'_>, i: usize, batch: usize) -> Option<(usize, &'static str, Option<usize>)> {
+    let instr = &runner.program.tape.instrs[i];
+    // Which element of a window won is not a number.
+    let outs = if matches!(instr.kernel, Kernel::MaxPool(_)) { &instr.outs[..1] } else { &instr.outs[..] };
+    outs.iter().find_map(|v| {
+        let values = runner.read(*v);
+        let at = values.iter().position(|x| !x.is_finite())?;
+        let found = match values[at] {
+            x if x.is_nan() => "NaN",
+            x if x > 0.0 => "inf",
+            _ => "-inf",
+        };
+        let per_sample = values.len() / batch.max(1);
+        let sample = (values.len() % batch.max(1) == 0 && per_sample > 0).then(|| at / per_sample);
+        Some((i, found, sample))
+    })
+}
+
+/// Weights of convolutions are held with channels last.
+fn held_order(graph: &Graph, id: ValueId) -> Option<Vec<usize>> {
+    matches!(graph.value(id).kind, ValueKind::Parameter(_)).then_some(())?;
+    let weight = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_));
+    let used = graph.nodes.iter().any(|n| weight(&n.op) && n.inputs.get(1) == Some(&id));
+    let rank = graph.shape(id).rank();
+    used.then(|| std::iter::once(0).chain(2..rank).chain(std::iter::once(1)).collect())
+}
+
+fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<f32> {
+    let view = crate::view::View::dense(crate::tape::V(0), shape).permute(order);
+    let mut index = vec![0; shape.len()];
+    let mut result = Vec::with_capacity(view.len());
+    for _ in 0..view.len() {
+        result.push(values[index.iter().zip(&view.strides).map(|(i, s)| i * s).sum::<usize>()]);
+        for d in (0..index.len()).rev() {
+            index[d] += 1;
+            if index[d] < view.shape[d] {
+                break;
+            }
+            index[d] = 0;
+        }
+    }
+    result
+}
+
+fn into_order(values: &[f32], held: &Held) -> Vec<f32> {
+    match &held.order {
+        None => values.to_vec(),
+        Some(order) => permuted(values, &held.shape, order),
+    }
+}
+
+fn from_order(values: &[f32], held: &Held) -> Vec<f32> {
+    let n = held.shape.iter().product();
+    match &held.order {
+        None => values[..n].to_vec(),
+        Some(order) => {
+            let shape: Vec<usize> = order.iter().map(|a| held.shape[*a]).collect();
+            permuted(&values[..n], &shape, &crate::lower::inverse(order))
+        }
+    }
+}
+
+/// The elements of a constant as the engine holds them.
+fn as_floats(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_floats()
+}

@@ -1,0 +1,143 @@
+//! Where the rows of heads stand: side by side in one buffer, and written by different threads.
+
+use super::Attention;
+use std::marker::PhantomData;
+use std::slice;
+
+/// Row `r` of head `h` of sample `n` begins at `offset + n·batch + h·head + r·row`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) offset: usize,
+    pub(crate) batch: usize,
+    pub(crate) head: usize,
+    pub(crate) row: usize,
+}
+
+/// Rows of heads that are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) place: Place,
+}
+
+/// Rows of heads that are written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Out<'a> {
+    pub(crate) data: Shared<'a>,
+    pub(crate) place: Place,
+}
+
+/// What is added to the scores; a stride of 0 repeats.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mask<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) batch: usize,
+    pub(crate) head: usize,
+    pub(crate) row: usize,
+    pub(crate) col: usize,
+}
+
+/// A buffer in which several outputs may have their places.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    data: *mut f32,
+    len: usize,
+    borrowed: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it is written only through `write_rows`, whose callers keep to places of their own.
+unsafe impl Sync for Shared<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Shared<'_> {}
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(data: &'a mut [f32]) -> Self {
+        Self { data: data.as_mut_ptr(), len: data.len(), borrowed: PhantomData }
+    }
+}
+
+impl Place {
+    pub(super) fn at(&self, (sample, head): (usize, usize)) -> usize {
+        self.offset + sample * self.batch + head * self.head
+    }
+}
+
+impl<'a> View<'a> {
+    /// From the first row of a head on.
+    pub(super) fn head(&self, number: (usize, usize)) -> &'a [f32] {
+        &self.data[self.place.at(number).min(self.data.len())..]
+    }
+}
+
+/// An output of known size, whose heads were found to be apart.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    out: Out<'a>,
+    rows: usize,
+    width: usize,
+}
+
+impl Rows<'_> {
+    /// Writes rows of one head, from row `first` on.
+    ///
+    /// # Safety
+    /// No other thread writes this head at the same time.
+    pub(super) unsafe fn write(&self, number: (usize, usize), first: usize, values: &[f32]) {
+        let Out { data, place } = self.out;
+        for (r, values) in values.chunks_exact(self.width.max(1)).enumerate() {
+            let at = place.at(number) + (first + r) * place.row;
+            assert!(at <= data.len && values.len() <= data.len - at, "a row ends beyond its buffer");
+            // SAFETY: within the buffer, as checked; nobody else writes there, as promised.
+            let out = unsafe { slice::from_raw_parts_mut(data.data.add(at), values.len()) };
+            out.copy_from_slice(values);
+        }
+    }
+
+    /// All rows of all heads, from the first element to the last.
+    fn span(&self, sizes: &Attention) -> std::ops::Range<usize> {
+        let Place { offset, batch, head, row } = self.out.place;
+        let end = reach(sizes.n, batch, reach(sizes.heads, head, reach(self.rows, row, self.width)));
+        offset..offset + end
+    }
+}
+
+fn reach(count: usize, stride: usize, inner: usize) -> usize {
+    count.saturating_sub(1) * stride + inner
+}
+
+/// Makes sure that no element belongs to two heads, of one output or of two.
+///
+/// # Panics
+/// One does.
+pub(super) fn apart<'a, const N: usize>(
+    sizes: &Attention,
+    outs: [(Out<'a>, usize, usize); N],
+) -> [Rows<'a>; N] {
+    let fits = |count: usize, stride: usize, inner: usize| count <= 1 || inner <= stride;
+    let outs = outs.map(|(out, rows, width)| Rows { out, rows, width });
+    for (i, a) in outs.iter().enumerate() {
+        let Place { batch, head, row, .. } = a.out.place;
+        let (line, block) = (reach(sizes.heads, head, a.width), reach(a.rows, row, a.width));
+        let columns = fits(sizes.heads, head, a.width) && fits(a.rows, row, line);
+        let blocks = fits(a.rows, row, a.width) && fits(sizes.heads, head, block);
+        let sample = if columns { reach(a.rows, row, line) } else { reach(sizes.heads, head, block) };
+        assert!((columns || blocks) && fits(sizes.n, batch, sample), "rows of different heads overlap");
+        for b in &outs[..i] {
+            let (one, other) = (a.span(sizes), b.span(sizes));
+            let elsewhere = !std::ptr::eq(a.out.data.data, b.out.data.data)
+                || one.end <= other.start
+                || other.end <= one.start;
+            assert!(elsewhere || side_by_side(sizes.heads, a, b), "outputs overlap");
+        }
+    }
+    outs
+}
+
+/// Whether both are columns of the same rows, the one beginning where the other has ended.
+fn side_by_side(heads: usize, a: &Rows<'_>, b: &Rows<'_>) -> bool {
+    let (a, b) = if a.out.place.offset <= b.out.place.offset { (a, b) } else { (b, a) };
+    let line = |rows: &Rows<'_>| reach(heads, rows.out.place.head, rows.width);
+    let gap = b.out.place.offset - a.out.place.offset;
+    let alike = Place { offset: 0, ..a.out.place } == Place { offset: 0, ..b.out.place };
+    alike && gap >= line(a) && gap + line(b) <= a.out.place.row
+}

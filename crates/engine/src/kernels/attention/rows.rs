@@ -1,0 +1,88 @@
+//! The loops over rows of scores.
+
+use crate::kernels::math::{dot, exp, largest, sum};
+
+/// Scores of the queries from `first` with `keys` keys each.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    pub(super) first: usize,
+    pub(super) keys: usize,
+    pub(super) scale: f32,
+    pub(super) causal: bool,
+    /// The mask of this head with its strides over rows and columns.
+    pub(super) mask: Option<(&'a [f32], usize, usize)>,
+}
+
+/// What backward knows of a head's result and its gradient; rows are `strides` apart.
+#[derive(Clone, Copy)]
+pub(super) struct Outer<'a> {
+    pub(super) o: &'a [f32],
+    pub(super) d_o: &'a [f32],
+    pub(super) strides: [usize; 2],
+    pub(super) e: usize,
+    /// The logarithm of the sum of exponentials of every row of scores.
+    pub(super) lse: &'a [f32],
+}
+
+impl Block<'_> {
+    /// How many keys a query of the block sees.
+    #[inline(always)]
+    fn seen(&self, r: usize) -> usize {
+        if self.causal { self.keys.min(self.first + r + 1) } else { self.keys }
+    }
+
+    /// Scales a row of products and adds the mask.
+    #[inline(always)]
+    fn finish(&self, r: usize, row: &mut [f32]) {
+        match self.mask {
+            None => row.iter_mut().for_each(|x| *x *= self.scale),
+            Some((mask, stride, 1)) => {
+                let mask = &mask[(self.first + r) * stride..];
+                row.iter_mut().zip(mask).for_each(|(x, m)| *x = *x * self.scale + m);
+            }
+            Some((mask, stride, column)) => {
+                let mask = &mask[(self.first + r) * stride..];
+                row.iter_mut().enumerate().for_each(|(j, x)| *x = *x * self.scale + mask[j * column]);
+            }
+        }
+    }
+}
+
+/// Turns products into probabilities.
+#[inline(always)]
+pub(super) fn probabilities((block, scores, lse): (Block<'_>, &mut [f32], &mut [f32])) {
+    for (r, (row, lse)) in scores.chunks_exact_mut(block.keys).zip(lse).enumerate() {
+        let (row, unseen) = row.split_at_mut(block.seen(r));
+        unseen.fill(0.0);
+        block.finish(r, row);
+        let max = largest(row);
+        let max = if max == f32::NEG_INFINITY { 0.0 } else { max };
+        row.iter_mut().for_each(|x| *x = exp(*x - max));
+        let total = sum(row);
+        // A query that sees nothing gets nothing, in backward too.
+        *lse = if total == 0.0 { f32::INFINITY } else { max + total.ln() };
+        let factor = if total == 0.0 { 0.0 } else { 1.0 / total };
+        row.iter_mut().for_each(|x| *x *= factor);
+    }
+}
+
+/// Turns products `p` into probabilities and their gradients `dp` into those of the products.
+#[inline(always)]
+pub(super) fn score_gradients((block, outer, p, dp): (Block<'_>, Outer<'_>, &mut [f32], &mut [f32])) {
+    let rows = p.chunks_exact_mut(block.keys).zip(dp.chunks_exact_mut(block.keys));
+    for (r, (p, dp)) in rows.enumerate() {
+        let query = block.first + r;
+        let [o, d_o] = outer.strides.map(|stride| query * stride);
+        let along = dot(&outer.o[o..o + outer.e], &outer.d_o[d_o..d_o + outer.e]);
+        let lse = outer.lse[query];
+        let ((p, p_unseen), (dp, dp_unseen)) =
+            (p.split_at_mut(block.seen(r)), dp.split_at_mut(block.seen(r)));
+        p_unseen.fill(0.0);
+        dp_unseen.fill(0.0);
+        block.finish(r, p);
+        for (p, dp) in p.iter_mut().zip(dp) {
+            *p = exp(*p - lse);
+            *dp = *p * (*dp - along) * block.scale;
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Products with a weight matrix: `y = x · wᵀ`, and its gradients.
+
+use crate::kernels::gemm::{Mat, Size, parallel};
+use crate::threads::Threads;
+
+/// `x [rows, k]`, `w [o, k]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Linear {
+    pub(crate) rows: usize,
+    pub(crate) k: usize,
+    pub(crate) o: usize,
+}
+
+/// `finish` is called on finished rows: (first row, the rows).
+pub(crate) fn forward(
+    threads: &Threads,
+    s: Linear,
+    x: &[f32],
+    w: &[f32],
+    y: &mut [f32],
+    finish: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    let size = Size { m: s.rows, n: s.o, k: s.k };
+    parallel(threads, size, Mat::rows(x, s.k), Mat::transposed(w, s.k), y, finish);
+}
+
+pub(crate) fn grad_input(threads: &Threads, s: Linear, dy: &[f32], w: &[f32], dx: &mut [f32]) {
+    let size = Size { m: s.rows, n: s.k, k: s.o };
+    parallel(threads, size, Mat::rows(dy, s.o), Mat::rows(w, s.k), dx, |_, _| ());
+}
+
+pub(crate) fn grad_weight(threads: &Threads, s: Linear, x: &[f32], dy: &[f32], dw: &mut [f32]) {
+    let size = Size { m: s.o, n: s.k, k: s.rows };
+    parallel(threads, size, Mat::transposed(dy, s.o), Mat::rows(x, s.k), dw, |_, _| ());
+}
+
+/// Adds one number to every column.
+pub(crate) fn add_bias(bias: &[f32], rows: &mut [f32]) {
+    crate::kernels::math::wide(add_rows, (bias, rows));
+}
+
+#[inline(always)]
+fn add_rows((bias, rows): (&[f32], &mut [f32])) {
+    for row in rows.chunks_exact_mut(bias.len()) {
+        row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+    }
+}

@@ -1,0 +1,48 @@
+//! Which input positions a window covers, along one dimension.
+
+use std::ops::Range;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Axis {
+    pub(super) input: usize,
+    pub(super) output: usize,
+    pub(super) taps: usize,
+    pub(super) stride: usize,
+    pub(super) step: usize,
+    pub(super) pad: usize,
+    pub(super) pad_after: usize,
+}
+
+impl Axis {
+    /// Where the first tap of output `i` looks.
+    #[inline(always)]
+    pub(super) fn corner(&self, i: usize) -> isize {
+        (i * self.stride) as isize - self.pad as isize
+    }
+
+    /// How many of the taps of output `i` look at positions before `end`, counted from the first tap.
+    #[inline(always)]
+    fn before(&self, i: usize, end: usize) -> usize {
+        (end as isize - self.corner(i)).max(0).unsigned_abs().div_ceil(self.step).min(self.taps)
+    }
+
+    /// The taps of output `i` that meet the input.
+    #[inline(always)]
+    pub(super) fn valid(&self, i: usize) -> Range<usize> {
+        let to = self.before(i, self.input);
+        self.before(i, 0).min(to)..to
+    }
+
+    /// How many taps of output `i` count if padding does.
+    #[inline(always)]
+    pub(super) fn counted(&self, i: usize) -> usize {
+        self.before(i, self.input + self.pad_after)
+    }
+
+    /// The output that looks at position `at` with tap `t`.
+    #[inline(always)]
+    pub(super) fn looking(&self, at: usize, t: usize) -> Option<usize> {
+        let from = (at + self.pad).checked_sub(t * self.step)?;
+        (from.is_multiple_of(self.stride) && from / self.stride < self.output).then_some(from / self.stride)
+    }
+}

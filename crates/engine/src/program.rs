@@ -1,0 +1,59 @@
+//! A graph compiled for one batch size and one way of running it.
+
+use crate::error::CompileError;
+use crate::fuse::{fuse, fuse_norms};
+use crate::grad::{Wish, derive};
+use crate::lower::{Holdings, lower};
+use crate::plan::{Plan, plan};
+use crate::tape::{Place, Tape, V};
+use phalanx_graph::Graph;
+
+/// What a program is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Purpose {
+    pub(crate) batch: usize,
+    pub(crate) training: bool,
+    pub(crate) input_gradients: bool,
+    pub(crate) recompute: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) tape: Tape,
+    pub(crate) plan: Plan,
+    pub(crate) outputs: Vec<V>,
+    pub(crate) output_shapes: Vec<Vec<usize>>,
+    pub(crate) input_gradients: Vec<Option<V>>,
+    /// After which call each parameter's gradient is final, by parameter; 0 when it does not occur.
+    pub(crate) final_after: Vec<usize>,
+}
+
+impl Program {
+    pub(crate) fn compile(graph: &Graph, holdings: &Holdings, parameters: usize, purpose: Purpose) -> Result<Self, CompileError> {
+        let lowered = lower(graph, holdings, purpose.batch, purpose.training)?;
+        let (mut tape, outputs) = (lowered.tape, lowered.outputs);
+        let mut input_gradients = vec![None; lowered.inputs.len()];
+        if purpose.training {
+            fuse_norms(&mut tape, &outputs);
+            let wish = Wish { input_gradients: purpose.input_gradients, recompute: purpose.recompute };
+            input_gradients = derive(&mut tape, &lowered.inputs, &outputs, parameters, wish).inputs;
+        }
+        let kept: Vec<V> = outputs.iter().copied().chain(input_gradients.iter().flatten().copied()).collect();
+        fuse(&mut tape, &kept);
+        let plan = plan(&tape, &kept);
+        let final_after = final_after(&tape, parameters);
+        Ok(Self { tape, plan, outputs, output_shapes: lowered.output_shapes, input_gradients, final_after })
+    }
+}
+
+fn final_after(tape: &Tape, parameters: usize) -> Vec<usize> {
+    let mut after = vec![0; parameters];
+    for (i, instr) in tape.instrs.iter().enumerate() {
+        for v in &instr.outs {
+            if let Place::Gradient(p) = tape.place(*v) {
+                after[p] = i;
+            }
+        }
+    }
+    after
+}

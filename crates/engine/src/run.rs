@@ -1,0 +1,292 @@
+//! Runs the calls of a program.
+
+use crate::buffer::Buffer;
+use crate::kernels::copy::Lookup;
+use crate::kernels::map::Map;
+use crate::kernels::{attention, conv, copy, linear, map, matmul, norm, pool, recurrent, reduce, resize, softmax};
+use crate::program::Program;
+use crate::tape::{AttentionCall, Instr, Kernel, Norm, Place, V};
+use crate::threads::Threads;
+
+/// What lives longer than a batch.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) parameters: Vec<Buffer>,
+    pub(crate) gradients: Vec<Buffer>,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) constants: Vec<Vec<f32>>,
+}
+
+/// The buffers of one batch in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Workspace {
+    pub(crate) slots: Vec<Buffer>,
+    /// Copies of the inputs: backward reads them when the caller's are gone.
+    pub(crate) inputs: Vec<Buffer>,
+}
+
+/// Everything a call may touch.
+pub(crate) struct Runner<'a> {
+    pub(crate) threads: &'a Threads,
+    pub(crate) program: &'a Program,
+    pub(crate) state: &'a mut State,
+    pub(crate) workspace: &'a mut Workspace,
+    pub(crate) output_gradients: &'a [&'a [f32]],
+    pub(crate) seed: u64,
+}
+
+/// Buffers a call reads at most without a list on the heap.
+const FEW: usize = 16;
+/// Buffers a call writes at most.
+const OUTS: usize = 8;
+
+/// An index outside of what is looked up.
+pub(crate) struct BadIndex {
+    pub(crate) index: i64,
+    pub(crate) size: usize,
+}
+
+impl Runner<'_> {
+    /// Runs one call.
+    pub(crate) fn call(&mut self, i: usize) -> Result<(), BadIndex> {
+        let program = self.program;
+        let instr = &program.tape.instrs[i];
+        let mut outs: [Buffer; OUTS] = Default::default();
+        for (out, v) in outs.iter_mut().zip(&instr.outs) {
+            *out = self.take(*v);
+        }
+        let mut few: [&[f32]; FEW] = [&[]; FEW];
+        let many: Vec<&[f32]>;
+        let ins: &[&[f32]] = if instr.ins.len() <= FEW {
+            few.iter_mut().zip(&instr.ins).for_each(|(slot, v)| *slot = self.read(*v));
+            &few[..instr.ins.len()]
+        } else {
+            many = instr.ins.iter().map(|v| self.read(*v)).collect();
+            &many
+        };
+        let mut writes: [&mut [f32]; OUTS] = Default::default();
+        for ((write, out), v) in writes.iter_mut().zip(&mut outs).zip(&instr.outs) {
+            *write = &mut out.as_mut()[..program.tape.len(*v)];
+        }
+        let result = run(self.threads, instr, self.seed, ins, &mut writes[..instr.outs.len()]);
+        if let Kernel::Norm(Norm { momentum: Some(momentum), track: true, .. }) = instr.kernel {
+            self.track(instr.ins[3], momentum, outs[1].as_slice());
+            self.track(instr.ins[4], momentum, outs[3].as_slice());
+        }
+        for (out, v) in outs.into_iter().zip(&instr.outs) {
+            self.put(*v, out);
+        }
+        result
+    }
+
+    pub(crate) fn read(&self, v: V) -> &[f32] {
+        let slab = &self.program.tape.slabs[v.index()];
+        let data = match slab.place {
+            Place::Temporary => self.workspace.slots[self.program.plan.slots[v.index()] as usize].as_slice(),
+            Place::Parameter(p) => self.state.parameters[p].as_slice(),
+            Place::Buffer(b) => self.state.buffers[b].as_slice(),
+            Place::Constant(c) => &self.state.constants[c],
+            Place::Input(i) => self.workspace.inputs[i].as_slice(),
+            Place::OutputGradient(o) => self.output_gradients[o],
+            Place::Gradient(p) => self.state.gradients[p].as_slice(),
+        };
+        &data[..slab.len]
+    }
+
+    fn place(&mut self, v: V) -> &mut Buffer {
+        match self.program.tape.place(v) {
+            Place::Gradient(p) => &mut self.state.gradients[p],
+            _ => &mut self.workspace.slots[self.program.plan.slots[v.index()] as usize],
+        }
+    }
+
+    fn take(&mut self, v: V) -> Buffer {
+        std::mem::take(self.place(v))
+    }
+
+    fn put(&mut self, v: V, buffer: Buffer) {
+        *self.place(v) = buffer;
+    }
+
+    /// Moves a running statistic towards the batch's.
+    fn track(&mut self, v: V, momentum: f32, batch: &[f32]) {
+        if let Place::Buffer(b) = self.program.tape.place(v) {
+            for (r, x) in self.state.buffers[b].as_mut().iter_mut().zip(batch) {
+                *r = (1.0 - momentum) * *r + momentum * x;
+            }
+        }
+    }
+}
+
+fn run(threads: &Threads, instr: &Instr, seed: u64, ins: &[&[f32]], outs: &mut [&mut [f32]]) -> Result<(), BadIndex> {
+    match &instr.kernel {
+        Kernel::Map(m) => map::run(threads, m, seed, ins, outs),
+        Kernel::Reduce(r) => reduce::run(threads, r, ins[0], outs[0]),
+        Kernel::Fill(value) => outs[0].fill(*value),
+        Kernel::Copy(view) => copy::copy(threads, view, ins[0], outs[0]),
+        Kernel::CopyGrad { view, .. } => copy::copy_back(view, ins[0], outs[0]),
+        Kernel::Remap(r) => copy::remap(threads, r, ins[0], outs[0]),
+        Kernel::RemapGrad(r) => copy::remap_back(r, ins[0], outs[0]),
+        Kernel::Gather { outer, size, inner, count } => {
+            let lookup = Lookup { outer: *outer, size: *size, inner: *inner, count: *count };
+            let found = copy::gather(threads, lookup, ins[0], ins[1], outs[0]);
+            return found.map_err(|index| BadIndex { index, size: *size });
+        }
+        Kernel::GatherGrad { outer, size, inner, count } => {
+            let lookup = Lookup { outer: *outer, size: *size, inner: *inner, count: *count };
+            copy::gather_back(threads, lookup, ins[0], ins[1], outs[0]);
+        }
+        Kernel::Concat { outer, parts } => copy::concat(threads, *outer, ins, parts, outs[0]),
+        Kernel::MatMul(spec) => matmul::run(threads, spec, ins[0], ins[1], outs[0]),
+        Kernel::Linear { spec, bias, epilogue } => {
+            let finish = Finish::new(*bias, epilogue.as_ref(), ins, seed);
+            linear::forward(threads, *spec, ins[0], ins[1], outs[0], |first, rows| finish.run(first * spec.o, rows));
+        }
+        Kernel::LinearGradX(spec) => linear::grad_input(threads, *spec, ins[0], ins[1], outs[0]),
+        Kernel::LinearGradW(spec) => linear::grad_weight(threads, *spec, ins[0], ins[1], outs[0]),
+        Kernel::Conv { spec, bias, epilogue } => {
+            let finish = Finish::new(*bias, epilogue.as_ref(), ins, seed);
+            conv::forward(threads, spec, ins[0], ins[1], outs[0], |first, rows| finish.run(first * spec.o, rows));
+        }
+        Kernel::ConvGradX(spec) => conv::grad_input(threads, spec, ins[0], ins[1], outs[0]),
+        Kernel::ConvGradW(spec) => conv::grad_weight(threads, spec, ins[0], ins[1], outs[0]),
+        Kernel::MaxPool(_) | Kernel::MaxPoolGrad(_) | Kernel::AveragePool { .. } | Kernel::AveragePoolGrad { .. } => {
+            run_pool(threads, instr, ins, outs);
+        }
+        Kernel::Resize(spec) => resize::forward(threads, spec, ins[0], outs[0]),
+        Kernel::ResizeGrad(spec) => resize::backward(threads, spec, ins[0], outs[0]),
+        Kernel::Softmax { d, log: false, .. } => softmax::softmax_forward(threads, *d, ins[0], outs[0]),
+        Kernel::Softmax { d, log: true, .. } => softmax::log_softmax_forward(threads, *d, ins[0], outs[0]),
+        Kernel::SoftmaxGrad { d, log: false, .. } => softmax::softmax_backward(threads, *d, (ins[0], ins[1]), outs[0]),
+        Kernel::SoftmaxGrad { d, log: true, .. } => softmax::log_softmax_backward(threads, *d, (ins[0], ins[1]), outs[0]),
+        Kernel::Norm(_) | Kernel::NormGrad(_) | Kernel::LayerNorm { .. } | Kernel::LayerNormGrad { .. } => {
+            run_norm(threads, instr, ins, outs);
+        }
+        Kernel::Attention(call) => attend(threads, call, ins, outs),
+        Kernel::AttentionGrad(call) => attend_back(threads, call, ins, outs),
+        Kernel::Recurrent(cell) => recurrent::forward(threads, cell, ins, outs),
+        Kernel::RecurrentGrad { cell, dy, dh, dc } => recurrent::backward(threads, cell, (*dy, *dh, *dc), ins, outs),
+    }
+    Ok(())
+}
+
+/// What is done to finished rows of a product while they are in cache.
+struct Finish<'a> {
+    bias: Option<&'a [f32]>,
+    epilogue: Option<&'a Map>,
+    /// Operands of the epilogue after the first.
+    ins: &'a [&'a [f32]],
+    seed: u64,
+}
+
+impl<'a> Finish<'a> {
+    /// The product's own operands come first in `ins`: two, then perhaps the bias.
+    fn new(bias: bool, epilogue: Option<&'a Map>, ins: &'a [&'a [f32]], seed: u64) -> Self {
+        let (own, ins) = ins.split_at(2 + usize::from(bias));
+        Self { bias: own.get(2).copied(), epilogue, ins, seed }
+    }
+
+    fn run(&self, start: usize, rows: &mut [f32]) {
+        if let Some(bias) = self.bias {
+            linear::add_bias(bias, rows);
+        }
+        if let Some(map) = self.epilogue {
+            map::run_in_place(map, self.seed, self.ins, start, rows);
+        }
+    }
+}
+
+fn run_norm(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
+    match (&instr.kernel, outs) {
+        (Kernel::Norm(n), [y, mean, inv_std, variance]) => {
+            let (weight, bias) = affine(&ins[1..=n.affine]);
+            let statistics = norm::Statistics { mean, inv_std, variance };
+            group_norm(n, weight, bias).forward(threads, ins[0], n.eps, y, statistics);
+        }
+        (Kernel::NormGrad(n), [dx, learned @ ..]) => {
+            let (weight, bias) = affine(&ins[4..4 + n.affine]);
+            let (dweight, dbias) = affine_mut(learned);
+            let gradients = norm::Gradients { dx, dweight, dbias };
+            group_norm(n, weight, bias).backward(threads, (ins[0], ins[1]), (ins[2], ins[3]), false, gradients);
+        }
+        (Kernel::LayerNorm { d, eps, affine: given, .. }, [y, mean, inv_std]) => {
+            let (weight, bias) = affine(&ins[1..=*given]);
+            let norm = norm::LayerNorm { d: *d, weight, bias };
+            norm::layer_norm_forward(threads, norm, ins[0], *eps, y, (mean, inv_std));
+        }
+        (Kernel::LayerNormGrad { d, .. }, [dx, learned @ ..]) => {
+            let norm = norm::LayerNorm { d: *d, weight: ins.get(4).copied(), bias: None };
+            norm::layer_norm_backward(threads, norm, (ins[0], ins[1]), (ins[2], ins[3]), dx, affine_mut(learned));
+        }
+        _ => unreachable!("a norm with other results"),
+    }
+}
+
+fn group_norm<'a>(n: &Norm, weight: Option<&'a [f32]>, bias: Option<&'a [f32]>) -> norm::GroupNorm<'a> {
+    let activation = match n.clip {
+        None => norm::Activation::None,
+        Some((low, high)) => norm::Activation::Clip(low, high),
+    };
+    norm::GroupNorm { n: n.n, rows: n.rows, c: n.c, groups: n.groups, weight, bias, activation }
+}
+
+fn affine<'a>(given: &[&'a [f32]]) -> (Option<&'a [f32]>, Option<&'a [f32]>) {
+    (given.first().copied(), given.get(1).copied())
+}
+
+fn affine_mut<'a>(results: &'a mut [&mut [f32]]) -> (Option<&'a mut [f32]>, Option<&'a mut [f32]>) {
+    let mut results = results.iter_mut().map(|r| &mut **r);
+    (results.next(), results.next())
+}
+
+fn run_pool(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
+    match &instr.kernel {
+        Kernel::MaxPool(spec) => {
+            let [y, which] = outs else { unreachable!("a max-pool has two results") };
+            let which: &mut [u8] = bytemuck::cast_slice_mut(which);
+            let n = y.len();
+            pool::max_forward(threads, spec, ins[0], y, spec.has_index().then(|| &mut which[..n]));
+        }
+        Kernel::MaxPoolGrad(spec) if spec.has_index() => {
+            let which: &[u8] = bytemuck::cast_slice(ins[1]);
+            pool::max_backward(threads, spec, ins[0], &which[..ins[0].len()], outs[0]);
+        }
+        Kernel::MaxPoolGrad(spec) => pool::max_backward_from(threads, spec, ins[1], ins[0], outs[0]),
+        Kernel::AveragePool { spec, count_padding } => pool::average_forward(threads, spec, *count_padding, ins[0], outs[0]),
+        Kernel::AveragePoolGrad { spec, count_padding } => {
+            pool::average_backward(threads, spec, *count_padding, ins[0], outs[0]);
+        }
+        _ => unreachable!("not a pool"),
+    }
+}
+
+fn operands<'a>(call: &AttentionCall, ins: &[&'a [f32]], mask: Option<&&'a [f32]>) -> attention::Operands<'a> {
+    let view = |i: usize, place| attention::View { data: ins[i], place };
+    let mask = mask.zip(call.mask).map(|(data, [batch, head, row, col])| attention::Mask { data, batch, head, row, col });
+    attention::Operands { q: view(0, call.q), k: view(1, call.k), v: view(2, call.v), mask }
+}
+
+fn attend(threads: &Threads, call: &AttentionCall, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
+    let [o, lse] = outs else { unreachable!("attention has two results") };
+    let o = attention::Out { data: attention::Shared::new(o), place: call.o };
+    call.spec.forward(threads, operands(call, ins, ins.get(3)), o, lse);
+}
+
+fn attend_back(threads: &Threads, call: &AttentionCall, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
+    let places = [call.q, call.k, call.v];
+    let operands = operands(call, ins, ins.get(6));
+    let results = attention::Results { o: attention::View { data: ins[3], place: call.o }, lse: ins[5] };
+    let d_o = attention::View { data: ins[4], place: call.o };
+    let gradients = match outs {
+        [joined] => {
+            let data = attention::Shared::new(joined);
+            places.map(|place| attention::Out { data, place })
+        }
+        [dq, dk, dv] => {
+            let data = [dq, dk, dv].map(|d| attention::Shared::new(d));
+            [0, 1, 2].map(|i| attention::Out { data: data[i], place: places[i] })
+        }
+        _ => unreachable!("attention has one or three gradients"),
+    };
+    call.spec.backward(threads, operands, results, d_o, gradients);
+}
