@@ -24,7 +24,8 @@ fn main() {
         let id = graph.inputs[0];
         let n: usize = graph.shape(id).at(batch).iter().product();
         let ints = graph.value(id).dtype != DType::F32;
-        let x: Vec<f32> = (0..n).map(|i| if ints { (i * 7 % 1000) as f32 } else { (i as f32 * 0.37).sin() }).collect();
+        let x: Vec<f32> =
+            (0..n).map(|i| if ints { (i * 7 % 1000) as f32 } else { (i as f32 * 0.37).sin() }).collect();
         let sizes: Vec<usize> = model.parameters().iter().map(|p| p.elements()).collect();
         let mut optimizer = Optimizer::new(OptimizerSpec::Adam(Default::default()), &sizes);
         let mut gradient = Vec::new();
@@ -44,7 +45,8 @@ fn main() {
             gradient.resize(shape.iter().product(), 0.0);
             let target = Target { data: &y, shape: &shape[..shape.len() - 1] };
             let loss = if name == "digits-cnn" { Loss::Mse } else { Loss::CrossEntropy { smoothing: 0.0 } };
-            loss.evaluate(engine.threads(), model.output(0, 0), &shape, target, 1.0, Some(&mut gradient)).unwrap();
+            loss.evaluate(engine.threads(), model.output(0, 0), &shape, target, 1.0, Some(&mut gradient))
+                .unwrap();
             let t2 = Instant::now();
             model.backward(0, &[&gradient], &mut |_, _| ()).unwrap();
             let t3 = Instant::now();
@@ -60,12 +62,20 @@ fn main() {
         let ms = |s: f64| s / (steps - 5) as f64 * 1e3;
         println!(
             "{name} batch {batch}, {threads} threads: median {:.3} ms, least {:.3} ms; forward {:.3}, loss {:.3}, backward {:.3}, optimizer {:.3}; {} MB",
-            times[times.len() / 2] * 1e3, times[0] * 1e3, ms(parts[0]), ms(parts[1]), ms(parts[2]), ms(parts[3]), model.memory() >> 20,
+            times[times.len() / 2] * 1e3,
+            times[0] * 1e3,
+            ms(parts[0]),
+            ms(parts[1]),
+            ms(parts[2]),
+            ms(parts[3]),
+            model.memory() >> 20,
         );
         let mut by: BTreeMap<String, (f64, u64)> = BTreeMap::new();
         for t in model.take_profile() {
             let node = if detail { format!(" {}", t.node) } else { String::new() };
-            let e = by.entry(format!("{}{}{node}", if t.backward { "backward " } else { "forward " }, t.kernel)).or_default();
+            let e = by
+                .entry(format!("{}{}{node}", if t.backward { "backward " } else { "forward " }, t.kernel))
+                .or_default();
             *e = (e.0 + t.seconds, e.1 + t.calls);
         }
         let mut rows: Vec<_> = by.into_iter().collect();

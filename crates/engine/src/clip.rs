@@ -36,7 +36,7 @@ impl GradNorm {
         self.blocks.resize(gradient.len().div_ceil(BLOCK), 0.0);
         t.chunks(&mut self.blocks, 1, |i, sum| {
             let end = gradient.len().min((i + 1) * BLOCK);
-            sum[0] = wide(sum_of_squares, &gradient[i * BLOCK..end]);
+            sum[0] = wide!(sum_of_squares, &gradient[i * BLOCK..end]);
         });
         self.squares += self.blocks.iter().sum::<f64>();
     }
@@ -73,13 +73,13 @@ pub fn clip_factor(norm: f64, max: f32) -> f32 {
 /// Multiplies a gradient by a factor.
 pub fn scale(t: &Threads, gradient: &mut [f32], factor: f32) {
     if factor != 1.0 {
-        t.chunks(gradient, BLOCK, |_, block| wide(multiply, (block, factor)));
+        t.chunks(gradient, BLOCK, |_, block| wide!(multiply, (block, factor)));
     }
 }
 
 /// Limits every element of a gradient to `-max..=max`; NaN stays.
 pub fn clip_value(t: &Threads, gradient: &mut [f32], max: f32) {
-    t.chunks(gradient, BLOCK, |_, block| wide(limit, (block, max)));
+    t.chunks(gradient, BLOCK, |_, block| wide!(limit, (block, max)));
 }
 
 #[inline(always)]

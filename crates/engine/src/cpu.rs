@@ -104,7 +104,11 @@ impl CpuModel {
         for i in 0..self.graph.values.len() {
             let (id, value) = (ValueId(i as u32), &self.graph.values[i]);
             let shape = value.shape.at(1);
-            let held = Held { name: value.name.clone(), shape: shape.clone(), order: self.holdings.orders[i].clone() };
+            let held = Held {
+                name: value.name.clone(),
+                shape: shape.clone(),
+                order: self.holdings.orders[i].clone(),
+            };
             let len = shape.iter().product();
             let place = match &value.kind {
                 ValueKind::Parameter(_) => {
@@ -154,14 +158,20 @@ impl CpuModel {
 
     fn purpose(&self, batch: usize, training: bool) -> Purpose {
         let training = training && !self.options.forward_only;
-        Purpose { batch, training, input_gradients: self.options.input_gradients, recompute: self.options.recompute }
+        Purpose {
+            batch,
+            training,
+            input_gradients: self.options.input_gradients,
+            recompute: self.options.recompute,
+        }
     }
 
     fn program(&mut self, purpose: Purpose) -> Result<Arc<Program>, CompileError> {
         if let Some(program) = self.programs.get(&purpose) {
             return Ok(program.clone());
         }
-        let program = Arc::new(Program::compile(&self.graph, &self.holdings, self.parameters.len(), purpose)?);
+        let program =
+            Arc::new(Program::compile(&self.graph, &self.holdings, self.parameters.len(), purpose)?);
         self.programs.insert(purpose, program.clone());
         Ok(program)
     }
@@ -274,12 +284,14 @@ impl Model for CpuModel {
     fn load(&mut self, weights: &Weights) -> Result<(), WeightsError> {
         let mut loaded = Vec::new();
         for held in self.held.iter().chain(&self.buffers) {
-            let tensor = weights.get(&held.name).ok_or_else(|| WeightsError::Missing { name: held.name.clone() })?;
+            let tensor =
+                weights.get(&held.name).ok_or_else(|| WeightsError::Missing { name: held.name.clone() })?;
             let got = tensor.shape().to_vec();
             if !got.iter().map(|d| *d as usize).eq(held.shape.iter().copied()) {
                 return Err(WeightsError::Shape { name: held.name.clone(), got, wanted: held.shape.clone() });
             }
-            let values = tensor.to_f32().map_err(|_source| WeightsError::DType { name: held.name.clone() })?;
+            let values =
+                tensor.to_f32().map_err(|_source| WeightsError::DType { name: held.name.clone() })?;
             loaded.push(into_order(&values, held));
         }
         let targets = self.state.parameters.iter_mut().chain(&mut self.state.buffers);
@@ -414,7 +426,13 @@ impl Model for CpuModel {
     fn take_profile(&mut self) -> Vec<OpTime> {
         let times = std::mem::take(&mut self.times);
         let name = |node: usize| self.graph.nodes.get(node).map(|n| n.name.clone()).unwrap_or_default();
-        let time = |((node, kernel, backward), (seconds, calls))| OpTime { node: name(node), kernel, backward, seconds, calls };
+        let time = |((node, kernel, backward), (seconds, calls))| OpTime {
+            node: name(node),
+            kernel,
+            backward,
+            seconds,
+            calls,
+        };
         times.into_iter().map(time).collect()
     }
 
@@ -426,7 +444,11 @@ impl Model for CpuModel {
 }
 
 /// What is wrong with the results of a call: the call, what was found, and in which sample.
-fn first_not_finite(runner: &Runner<'_>, i: usize, batch: usize) -> Option<(usize, &'static str, Option<usize>)> {
+fn first_not_finite(
+    runner: &Runner<'_>,
+    i: usize,
+    batch: usize,
+) -> Option<(usize, &'static str, Option<usize>)> {
     let instr = &runner.program.tape.instrs[i];
     // Which element of a window won is not a number.
     let outs = if matches!(instr.kernel, Kernel::MaxPool(_)) { &instr.outs[..1] } else { &instr.outs[..] };

@@ -47,7 +47,8 @@ fn last_uses(tape: &Tape, kept: &[V]) -> Vec<usize> {
 impl Plan {
     /// The smallest free place that is large enough; else the largest, enlarged; else a new one.
     fn take(&mut self, free: &mut Vec<usize>, len: usize) -> usize {
-        let fitting = (0..free.len()).filter(|i| self.sizes[free[*i]] >= len).min_by_key(|i| self.sizes[free[*i]]);
+        let fitting =
+            (0..free.len()).filter(|i| self.sizes[free[*i]] >= len).min_by_key(|i| self.sizes[free[*i]]);
         let best = fitting.or_else(|| (0..free.len()).max_by_key(|i| self.sizes[free[*i]]));
         match best {
             Some(i) => {

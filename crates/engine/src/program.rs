@@ -29,7 +29,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn compile(graph: &Graph, holdings: &Holdings, parameters: usize, purpose: Purpose) -> Result<Self, CompileError> {
+    pub(crate) fn compile(
+        graph: &Graph,
+        holdings: &Holdings,
+        parameters: usize,
+        purpose: Purpose,
+    ) -> Result<Self, CompileError> {
         let lowered = lower(graph, holdings, purpose.batch, purpose.training)?;
         let (mut tape, outputs) = (lowered.tape, lowered.outputs);
         let mut input_gradients = vec![None; lowered.inputs.len()];

@@ -3,7 +3,9 @@
 use crate::buffer::Buffer;
 use crate::kernels::copy::Lookup;
 use crate::kernels::map::Map;
-use crate::kernels::{attention, conv, copy, linear, map, matmul, norm, pool, recurrent, reduce, resize, softmax};
+use crate::kernels::{
+    attention, conv, copy, linear, map, matmul, norm, pool, recurrent, reduce, resize, softmax,
+};
 use crate::program::Program;
 use crate::tape::{AttentionCall, Instr, Kernel, Norm, Place, V};
 use crate::threads::Threads;
@@ -118,7 +120,13 @@ impl Runner<'_> {
     }
 }
 
-fn run(threads: &Threads, instr: &Instr, seed: u64, ins: &[&[f32]], outs: &mut [&mut [f32]]) -> Result<(), BadIndex> {
+fn run(
+    threads: &Threads,
+    instr: &Instr,
+    seed: u64,
+    ins: &[&[f32]],
+    outs: &mut [&mut [f32]],
+) -> Result<(), BadIndex> {
     match &instr.kernel {
         Kernel::Map(m) => map::run(threads, m, seed, ins, outs),
         Kernel::Reduce(r) => reduce::run(threads, r, ins[0], outs[0]),
@@ -140,32 +148,45 @@ fn run(threads: &Threads, instr: &Instr, seed: u64, ins: &[&[f32]], outs: &mut [
         Kernel::MatMul(spec) => matmul::run(threads, spec, ins[0], ins[1], outs[0]),
         Kernel::Linear { spec, bias, epilogue } => {
             let finish = Finish::new(*bias, epilogue.as_ref(), ins, seed);
-            linear::forward(threads, *spec, ins[0], ins[1], outs[0], |first, rows| finish.run(first * spec.o, rows));
+            linear::forward(threads, *spec, ins[0], ins[1], outs[0], |first, rows| {
+                finish.run(first * spec.o, rows)
+            });
         }
         Kernel::LinearGradX(spec) => linear::grad_input(threads, *spec, ins[0], ins[1], outs[0]),
         Kernel::LinearGradW(spec) => linear::grad_weight(threads, *spec, ins[0], ins[1], outs[0]),
         Kernel::Conv { spec, bias, epilogue } => {
             let finish = Finish::new(*bias, epilogue.as_ref(), ins, seed);
-            conv::forward(threads, spec, ins[0], ins[1], outs[0], |first, rows| finish.run(first * spec.o, rows));
+            conv::forward(threads, spec, ins[0], ins[1], outs[0], |first, rows| {
+                finish.run(first * spec.o, rows)
+            });
         }
         Kernel::ConvGradX(spec) => conv::grad_input(threads, spec, ins[0], ins[1], outs[0]),
         Kernel::ConvGradW(spec) => conv::grad_weight(threads, spec, ins[0], ins[1], outs[0]),
-        Kernel::MaxPool(_) | Kernel::MaxPoolGrad(_) | Kernel::AveragePool { .. } | Kernel::AveragePoolGrad { .. } => {
+        Kernel::MaxPool(_)
+        | Kernel::MaxPoolGrad(_)
+        | Kernel::AveragePool { .. }
+        | Kernel::AveragePoolGrad { .. } => {
             run_pool(threads, instr, ins, outs);
         }
         Kernel::Resize(spec) => resize::forward(threads, spec, ins[0], outs[0]),
         Kernel::ResizeGrad(spec) => resize::backward(threads, spec, ins[0], outs[0]),
         Kernel::Softmax { d, log: false, .. } => softmax::softmax_forward(threads, *d, ins[0], outs[0]),
         Kernel::Softmax { d, log: true, .. } => softmax::log_softmax_forward(threads, *d, ins[0], outs[0]),
-        Kernel::SoftmaxGrad { d, log: false, .. } => softmax::softmax_backward(threads, *d, (ins[0], ins[1]), outs[0]),
-        Kernel::SoftmaxGrad { d, log: true, .. } => softmax::log_softmax_backward(threads, *d, (ins[0], ins[1]), outs[0]),
+        Kernel::SoftmaxGrad { d, log: false, .. } => {
+            softmax::softmax_backward(threads, *d, (ins[0], ins[1]), outs[0])
+        }
+        Kernel::SoftmaxGrad { d, log: true, .. } => {
+            softmax::log_softmax_backward(threads, *d, (ins[0], ins[1]), outs[0])
+        }
         Kernel::Norm(_) | Kernel::NormGrad(_) | Kernel::LayerNorm { .. } | Kernel::LayerNormGrad { .. } => {
             run_norm(threads, instr, ins, outs);
         }
         Kernel::Attention(call) => attend(threads, call, ins, outs),
         Kernel::AttentionGrad(call) => attend_back(threads, call, ins, outs),
         Kernel::Recurrent(cell) => recurrent::forward(threads, cell, ins, outs),
-        Kernel::RecurrentGrad { cell, dy, dh, dc } => recurrent::backward(threads, cell, (*dy, *dh, *dc), ins, outs),
+        Kernel::RecurrentGrad { cell, dy, dh, dc } => {
+            recurrent::backward(threads, cell, (*dy, *dh, *dc), ins, outs)
+        }
     }
     Ok(())
 }
@@ -207,7 +228,13 @@ fn run_norm(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [
             let (weight, bias) = affine(&ins[4..4 + n.affine]);
             let (dweight, dbias) = affine_mut(learned);
             let gradients = norm::Gradients { dx, dweight, dbias };
-            group_norm(n, weight, bias).backward(threads, (ins[0], ins[1]), (ins[2], ins[3]), false, gradients);
+            group_norm(n, weight, bias).backward(
+                threads,
+                (ins[0], ins[1]),
+                (ins[2], ins[3]),
+                false,
+                gradients,
+            );
         }
         (Kernel::LayerNorm { d, eps, affine: given, .. }, [y, mean, inv_std]) => {
             let (weight, bias) = affine(&ins[1..=*given]);
@@ -216,7 +243,14 @@ fn run_norm(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [
         }
         (Kernel::LayerNormGrad { d, .. }, [dx, learned @ ..]) => {
             let norm = norm::LayerNorm { d: *d, weight: ins.get(4).copied(), bias: None };
-            norm::layer_norm_backward(threads, norm, (ins[0], ins[1]), (ins[2], ins[3]), dx, affine_mut(learned));
+            norm::layer_norm_backward(
+                threads,
+                norm,
+                (ins[0], ins[1]),
+                (ins[2], ins[3]),
+                dx,
+                affine_mut(learned),
+            );
         }
         _ => unreachable!("a norm with other results"),
     }
@@ -252,7 +286,9 @@ fn run_pool(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [
             pool::max_backward(threads, spec, ins[0], &which[..ins[0].len()], outs[0]);
         }
         Kernel::MaxPoolGrad(spec) => pool::max_backward_from(threads, spec, ins[1], ins[0], outs[0]),
-        Kernel::AveragePool { spec, count_padding } => pool::average_forward(threads, spec, *count_padding, ins[0], outs[0]),
+        Kernel::AveragePool { spec, count_padding } => {
+            pool::average_forward(threads, spec, *count_padding, ins[0], outs[0])
+        }
         Kernel::AveragePoolGrad { spec, count_padding } => {
             pool::average_backward(threads, spec, *count_padding, ins[0], outs[0]);
         }
@@ -260,9 +296,19 @@ fn run_pool(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [
     }
 }
 
-fn operands<'a>(call: &AttentionCall, ins: &[&'a [f32]], mask: Option<&&'a [f32]>) -> attention::Operands<'a> {
+fn operands<'a>(
+    call: &AttentionCall,
+    ins: &[&'a [f32]],
+    mask: Option<&&'a [f32]>,
+) -> attention::Operands<'a> {
     let view = |i: usize, place| attention::View { data: ins[i], place };
-    let mask = mask.zip(call.mask).map(|(data, [batch, head, row, col])| attention::Mask { data, batch, head, row, col });
+    let mask = mask.zip(call.mask).map(|(data, [batch, head, row, col])| attention::Mask {
+        data,
+        batch,
+        head,
+        row,
+        col,
+    });
     attention::Operands { q: view(0, call.q), k: view(1, call.k), v: view(2, call.v), mask }
 }
 

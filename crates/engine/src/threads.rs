@@ -241,7 +241,8 @@ fn next_batch(shared: &Shared, asleep: &AtomicBool, seen: u64) -> Option<u64> {
         if looks.is_multiple_of(64) && begun.elapsed() > LOOK_OUT {
             asleep.store(true, Ordering::SeqCst);
             // A batch published before the flag was seen would not wake us.
-            if shared.gate.load(Ordering::SeqCst) / GENERATION == seen && !shared.stop.load(Ordering::SeqCst) {
+            if shared.gate.load(Ordering::SeqCst) / GENERATION == seen && !shared.stop.load(Ordering::SeqCst)
+            {
                 thread::park();
             }
             asleep.store(false, Ordering::SeqCst);
@@ -312,7 +313,10 @@ mod tests {
             for n in [0, 1, 2, 7, 100] {
                 let mut out = vec![0u32; n];
                 threads.chunks(&mut out, 1, |i, part| part[0] += i as u32 + 1);
-                assert!(out.iter().enumerate().all(|(i, v)| *v == i as u32 + 1), "{count} threads, {n} tasks");
+                assert!(
+                    out.iter().enumerate().all(|(i, v)| *v == i as u32 + 1),
+                    "{count} threads, {n} tasks"
+                );
             }
         }
     }

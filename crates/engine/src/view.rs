@@ -61,7 +61,9 @@ impl View {
     /// Axes by descending stride: the order in which the elements lie in memory.
     pub(crate) fn memory_order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.rank()).collect();
-        order.sort_by_key(|a| (std::cmp::Reverse(if self.shape[*a] == 1 { usize::MAX } else { self.strides[*a] }), *a));
+        order.sort_by_key(|a| {
+            (std::cmp::Reverse(if self.shape[*a] == 1 { usize::MAX } else { self.strides[*a] }), *a)
+        });
         order
     }
 
@@ -72,7 +74,11 @@ impl View {
 
     /// The view with another shape, when that needs no copy.
     pub(crate) fn reshape(&self, to: &[usize]) -> Option<Self> {
-        let strides = if self.len() == 0 { dense_strides(to) } else { reshaped_strides(&self.shape, &self.strides, to)? };
+        let strides = if self.len() == 0 {
+            dense_strides(to)
+        } else {
+            reshaped_strides(&self.shape, &self.strides, to)?
+        };
         Some(Self { shape: to.to_vec(), strides, ..self.clone() })
     }
 
@@ -99,7 +105,8 @@ impl View {
 
 /// Groups of old axes and of new axes with equal products must each be one run of memory, or match one to one.
 fn reshaped_strides(shape: &[usize], strides: &[usize], to: &[usize]) -> Option<Vec<usize>> {
-    let old: Vec<(usize, usize)> = shape.iter().copied().zip(strides.iter().copied()).filter(|(n, _)| *n != 1).collect();
+    let old: Vec<(usize, usize)> =
+        shape.iter().copied().zip(strides.iter().copied()).filter(|(n, _)| *n != 1).collect();
     let mut result = vec![1; to.len()];
     let (mut i, mut j) = (0, 0);
     while i < old.len() {

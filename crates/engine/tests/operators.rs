@@ -38,7 +38,11 @@ fn check(engine: &CpuEngine, path: &Path) -> Result<(), String> {
     model.forward(0, batch, &slices, Pass { training, seed: 1 }).map_err(|e| format!("forward: {e}"))?;
     let close = |what: String, got: &[f32], wanted: &[f32]| match distance(got, wanted) {
         d if d <= TOLERANCE => Ok(()),
-        d => Err(format!("{what} is {d:.1e} away: {:?} instead of {:?}", &got[..got.len().min(6)], &wanted[..wanted.len().min(6)])),
+        d => Err(format!(
+            "{what} is {d:.1e} away: {:?} instead of {:?}",
+            &got[..got.len().min(6)],
+            &wanted[..wanted.len().min(6)]
+        )),
     };
     let outputs = reference.list("output");
     for (i, wanted) in outputs.iter().enumerate() {
@@ -48,19 +52,28 @@ fn check(engine: &CpuEngine, path: &Path) -> Result<(), String> {
         return Ok(());
     }
     let given: Vec<Vec<f32>> = (0..outputs.len())
-        .map(|i| reference.get(&format!("dout.{i}")).map_or_else(|| vec![0.0; model.output(0, i).len()], |d| d.data.clone()))
+        .map(|i| {
+            reference
+                .get(&format!("dout.{i}"))
+                .map_or_else(|| vec![0.0; model.output(0, i).len()], |d| d.data.clone())
+        })
         .collect();
     let given: Vec<&[f32]> = given.iter().map(|g| &g[..]).collect();
     model.backward(0, &given, &mut |_, _| ()).map_err(|e| format!("backward: {e}"))?;
     for i in 0..inputs.len() {
         if let Some(wanted) = reference.get(&format!("dinput.{i}")) {
             let zeros = vec![0.0; wanted.data.len()];
-            close(format!("gradient of input {i}"), model.input_gradient(0, i).unwrap_or(&zeros), &wanted.data)?;
+            close(
+                format!("gradient of input {i}"),
+                model.input_gradient(0, i).unwrap_or(&zeros),
+                &wanted.data,
+            )?;
         }
     }
     let got = gradients(&mut *model);
     for (name, wanted) in reference.under("dparam.") {
-        let got = got.get(name).ok_or_else(|| format!("there is no parameter {name}, but {:?}", got.keys()))?;
+        let got =
+            got.get(name).ok_or_else(|| format!("there is no parameter {name}, but {:?}", got.keys()))?;
         // An exporter may keep only part of a parameter; its gradient stands beside.
         let part = reference.under("dinit.").map(|(_, a)| a).find(|a| a.data.len() == got.len());
         let wanted = if got.len() < wanted.data.len() { part.unwrap_or(wanted) } else { wanted };

@@ -1,20 +1,4 @@
 //! A graph written in Rust, layer by layer.
-//!
-//! ```
-//! use phalanx_graph::{Builder, ConvLayer};
-//!
-//! let mut b = Builder::new("tiny");
-//! let x = b.input("x", &[1, 8, 8]);
-//! let x = b.conv2d("conv", x, ConvLayer::new(16, 3).pad(1));
-//! let x = b.relu(x);
-//! let x = b.flatten(x);
-//! let x = b.linear("fc", x, 10);
-//! b.output(x);
-//! let graph = b.finish()?;
-//! # Ok::<(), phalanx_graph::BuildError>(())
-//! ```
-//! The first mistake is kept and reported by [`Builder::finish`]; what follows it is ignored, so no call needs a `?`.
-//! Parameters are called `<layer>.weight`, `<layer>.bias` and so on, and begin as PyTorch's do.
 
 mod layers;
 mod plain;
@@ -43,7 +27,23 @@ pub enum BuildError {
     Infer(#[from] InferError),
 }
 
-/// Builds a [`Graph`]; see the [module](self).
+/// Builds a [`Graph`] layer by layer.
+///
+/// ```
+/// use phalanx_graph::{Builder, ConvLayer};
+///
+/// let mut b = Builder::new("tiny");
+/// let x = b.input("x", &[1, 8, 8]);
+/// let x = b.conv2d("conv", x, ConvLayer::new(16, 3).pad(1));
+/// let x = b.relu(x);
+/// let x = b.flatten(x);
+/// let x = b.linear("fc", x, 10);
+/// b.output(x);
+/// let graph = b.finish()?;
+/// # Ok::<(), phalanx_graph::BuildError>(())
+/// ```
+/// The first mistake is kept and reported by [`Builder::finish`]; what follows it is ignored, so no call needs a `?`.
+/// Parameters are called `<layer>.weight`, `<layer>.bias` and so on, and begin as PyTorch's do.
 #[derive(Debug)]
 pub struct Builder {
     graph: Graph,

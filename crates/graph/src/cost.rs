@@ -74,7 +74,8 @@ impl Graph {
         let sum = |each: fn(&NodeCost) -> u64| nodes.iter().map(each).fold(0, u64::saturating_add);
         let count = |(_, v): (ValueId, &crate::Value)| elements(&v.shape);
         let parameters = self.parameters().map(count).fold(0, u64::saturating_add);
-        let size = |(_, v): (ValueId, &crate::Value)| elements(&v.shape).saturating_mul(v.dtype.size() as u64);
+        let size =
+            |(_, v): (ValueId, &crate::Value)| elements(&v.shape).saturating_mul(v.dtype.size() as u64);
         Cost {
             parameters,
             parameter_bytes: self.parameters().map(size).fold(0, u64::saturating_add),
@@ -97,7 +98,8 @@ fn elements(shape: &Shape) -> u64 {
 
 fn flops(graph: &Graph, node: &Node) -> u64 {
     let shape = |i: usize| node.inputs.get(i).map(|v| graph.shape(*v));
-    let size = |i: usize, axis: usize| shape(i).and_then(|s| s.dims().get(axis)).map_or(0, |d: &Dim| d.at(1) as u64);
+    let size =
+        |i: usize, axis: usize| shape(i).and_then(|s| s.dims().get(axis)).map_or(0, |d: &Dim| d.at(1) as u64);
     let out = node.outputs.first().map_or(0, |v| elements(graph.shape(*v)));
     let last = |i: usize| shape(i).map_or(0, |s| size(i, s.rank().saturating_sub(1)));
     let per_output = |i: usize| shape(i).map_or(0, |w| elements(w) / size(i, 0).max(1));
@@ -107,7 +109,8 @@ fn flops(graph: &Graph, node: &Node) -> u64 {
         Op::Linear | Op::MatMul => out.saturating_mul(last(0)),
         // Scores, then the mix of the values.
         Op::Attention { .. } => {
-            let (q, k) = (shape(0).map_or(0, elements), size(1, shape(1).map_or(0, Shape::rank).saturating_sub(2)));
+            let (q, k) =
+                (shape(0).map_or(0, elements), size(1, shape(1).map_or(0, Shape::rank).saturating_sub(2)));
             q.saturating_add(out).saturating_mul(k)
         }
         Op::Lstm(_) | Op::Gru(_) => {

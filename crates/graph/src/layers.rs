@@ -82,8 +82,19 @@ fn hint(nearest: &Option<String>) -> String {
 const MOST_LAYERS: usize = 10_000;
 
 const ACTIVATIONS: [&str; 13] = [
-    "relu", "relu6", "leaky_relu", "elu", "gelu", "silu", "sigmoid", "tanh", "softplus", "hard_swish",
-    "hard_sigmoid", "softmax", "log_softmax",
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "elu",
+    "gelu",
+    "silu",
+    "sigmoid",
+    "tanh",
+    "softplus",
+    "hard_swish",
+    "hard_sigmoid",
+    "softmax",
+    "log_softmax",
 ];
 
 /// The keys of each type, beside `type`, `name`, `input` and `activation`.
@@ -127,14 +138,18 @@ pub fn parse(text: &str) -> Result<Graph, LayersError> {
         (Some(_), Some(_)) => return Err(file.value("tokens", "absent where there is an `input`")),
         (None, None) => return Err(file.missing("input")),
     };
-    let Some(DeValue::Array(layers)) = file.get("layer").map(|v| v.get_ref()) else { return Err(file.missing("layer")) };
+    let Some(DeValue::Array(layers)) = file.get("layer").map(|v| v.get_ref()) else {
+        return Err(file.missing("layer"));
+    };
     if layers.len() > MOST_LAYERS {
         return Err(file.value("layer", "at most 10000 layers"));
     }
     let mut model = Model { b, made: BTreeMap::from([("x".to_owned(), x)]), x };
     for layer in layers {
         let line = line_of(layer.span().start);
-        let DeValue::Table(table) = layer.get_ref() else { return Err(file.value("layer", "a list of tables")) };
+        let DeValue::Table(table) = layer.get_ref() else {
+            return Err(file.value("layer", "a list of tables"));
+        };
         model.layer(&Keys::new(table, text, line, "this layer"))?;
     }
     let (mut b, x) = (model.b, model.x);
@@ -218,21 +233,33 @@ impl Model {
         })
     }
 
-    fn weighted(&mut self, kind: &str, name: &str, x: ValueId, keys: &Keys<'_>) -> Result<ValueId, LayersError> {
+    fn weighted(
+        &mut self,
+        kind: &str,
+        name: &str,
+        x: ValueId,
+        keys: &Keys<'_>,
+    ) -> Result<ValueId, LayersError> {
         Ok(match kind {
             "conv1d" | "conv2d" => {
                 let layer = conv(keys, if kind == "conv1d" { 1 } else { 2 })?;
                 if kind == "conv1d" { self.b.conv1d(name, x, layer) } else { self.b.conv2d(name, x, layer) }
             }
             "linear" => {
-                let layer =
-                    LinearLayer { out: keys.need_size("out")?, bias: keys.flag("bias")?.unwrap_or(true), init: None };
+                let layer = LinearLayer {
+                    out: keys.need_size("out")?,
+                    bias: keys.flag("bias")?.unwrap_or(true),
+                    init: None,
+                };
                 self.b.linear_with(name, x, layer)
             }
             "embedding" => self.b.embedding(name, x, keys.need_size("rows")?, keys.need_size("width")?),
-            "attention" => {
-                self.b.self_attention(name, x, keys.need_size("heads")?, keys.flag("causal")?.unwrap_or(false))
-            }
+            "attention" => self.b.self_attention(
+                name,
+                x,
+                keys.need_size("heads")?,
+                keys.flag("causal")?.unwrap_or(false),
+            ),
             _ => {
                 let layer = RecurrentLayer {
                     layers: keys.size("layers")?.unwrap_or(1).min(64),
@@ -240,7 +267,8 @@ impl Model {
                     dropout: keys.ratio("dropout")?.unwrap_or(0.0),
                     ..RecurrentLayer::new(keys.need_size("hidden")?)
                 };
-                let y = if kind == "lstm" { self.b.lstm(name, x, &layer) } else { self.b.gru(name, x, &layer) };
+                let y =
+                    if kind == "lstm" { self.b.lstm(name, x, &layer) } else { self.b.gru(name, x, &layer) };
                 if keys.flag("last")?.unwrap_or(false) { self.last(y) } else { y }
             }
         })
@@ -249,10 +277,9 @@ impl Model {
     /// The last step of a sequence.
     fn last(&mut self, y: ValueId) -> ValueId {
         let shape = self.b.shape(y);
-        let (Some(t), Some(width)) = (
-            shape.dims().get(1).and_then(|d| d.fixed()),
-            shape.dims().get(2).and_then(|d| d.fixed()),
-        ) else {
+        let (Some(t), Some(width)) =
+            (shape.dims().get(1).and_then(|d| d.fixed()), shape.dims().get(2).and_then(|d| d.fixed()))
+        else {
             return y;
         };
         let y = self.b.slice(y, 1, t.saturating_sub(1), 1);
@@ -296,7 +323,11 @@ impl Model {
 fn conv(keys: &Keys<'_>, dims: usize) -> Result<ConvLayer, LayersError> {
     let each = |key: &'static str, usual: usize| {
         let sizes = keys.one_or_more(key)?.unwrap_or_else(|| vec![usual]);
-        if sizes.len() == 1 || sizes.len() == dims { Ok(sizes) } else { Err(keys.value(key, "one number per dimension")) }
+        if sizes.len() == 1 || sizes.len() == dims {
+            Ok(sizes)
+        } else {
+            Err(keys.value(key, "one number per dimension"))
+        }
     };
     if keys.get("kernel").is_none() {
         return Err(keys.missing("kernel"));

@@ -92,7 +92,8 @@ fn files_that_are_none() {
 
 #[test]
 fn graphs_that_are_none() {
-    let circle = [node("Add", &["x", "b"], &["a"]), node("Relu", &["a"], &["b"]), node("Relu", &["b"], &["y"])];
+    let circle =
+        [node("Add", &["x", "b"], &["a"]), node("Relu", &["a"], &["b"]), node("Relu", &["b"], &["y"])];
     refused!(model(&graph(&circle)), OnnxError::Undefined { .. });
     let twice = [node("Relu", &["x"], &["y"]), node("Relu", &["x"], &["y"])];
     refused!(model(&graph(&twice)), OnnxError::Redefined { .. });
@@ -193,7 +194,10 @@ fn other_files_stay_closed() {
     assert!(import("weights", "0").is_ok());
     for location in ["../secret", "./../secret", absolute.as_str(), "link", "", ".", "a\0b"] {
         let error = import(location, "0").unwrap_err();
-        assert!(matches!(error, OnnxError::Tensor { why: BadTensor::Outside { .. }, .. }), "{location}: {error}");
+        assert!(
+            matches!(error, OnnxError::Tensor { why: BadTensor::Outside { .. }, .. }),
+            "{location}: {error}"
+        );
     }
     let why = |location: &str, offset: &str| match import(location, offset).unwrap_err() {
         OnnxError::Tensor { why, .. } => why,

@@ -21,7 +21,7 @@ impl Dice {
 }
 
 fn iterations() -> usize {
-    std::env::var("PHALANX_FUZZ_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000)
+    std::env::var("PHALANX_FUZZ_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(15_000)
 }
 
 /// Flips, replaces, removes, repeats and cuts bytes.
@@ -57,10 +57,11 @@ fn mutate(dice: &mut Dice, original: &[u8], other: &[u8]) -> Vec<u8> {
 
 fn corpus() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/reference/ops");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let folder = std::fs::read_dir(folder).expect("the reference files are there");
+    let mut files: Vec<_> = folder.filter_map(|e| Some(e.ok()?.path())).collect();
     files.retain(|p| p.extension().is_some_and(|e| e == "onnx"));
     files.sort();
-    let small = files.iter().map(|p| std::fs::read(p).unwrap()).filter(|d| d.len() < 20_000);
+    let small = files.iter().filter_map(|p| std::fs::read(p).ok()).filter(|d| d.len() < 20_000);
     small.step_by(7).collect()
 }
 

@@ -81,15 +81,22 @@ fn from_result(m: &Map, i: &Instr, dy: V) -> Option<(Vec<Code>, Vec<V>)> {
     let (y, dy_) = (Src::Operand(0), Src::Operand(1));
     let mul = |a, b| Code::Binary(Binary::Mul, a, b);
     let code = match kind {
-        Unary::Relu => vec![Code::Compare(Compare::Greater, y, Src::Const(0.0)), Code::Select(Src::Step(0), dy_, Src::Const(0.0))],
+        Unary::Relu => vec![
+            Code::Compare(Compare::Greater, y, Src::Const(0.0)),
+            Code::Select(Src::Step(0), dy_, Src::Const(0.0)),
+        ],
         Unary::Clip { min, max } => vec![
             Code::Compare(Compare::Greater, y, Src::Const(min)),
             Code::Compare(Compare::Less, y, Src::Const(max)),
             Code::Binary(Binary::And, Src::Step(0), Src::Step(1)),
             Code::Select(Src::Step(2), dy_, Src::Const(0.0)),
         ],
-        Unary::Sigmoid => vec![Code::Binary(Binary::Sub, Src::Const(1.0), y), mul(y, Src::Step(0)), mul(dy_, Src::Step(1))],
-        Unary::Tanh => vec![mul(y, y), Code::Binary(Binary::Sub, Src::Const(1.0), Src::Step(0)), mul(dy_, Src::Step(1))],
+        Unary::Sigmoid => {
+            vec![Code::Binary(Binary::Sub, Src::Const(1.0), y), mul(y, Src::Step(0)), mul(dy_, Src::Step(1))]
+        }
+        Unary::Tanh => {
+            vec![mul(y, y), Code::Binary(Binary::Sub, Src::Const(1.0), Src::Step(0)), mul(dy_, Src::Step(1))]
+        }
         Unary::Exp => vec![mul(dy_, y)],
         Unary::Sqrt => vec![Code::Binary(Binary::Div, Src::Const(0.5), y), mul(dy_, Src::Step(0))],
         _ => return None,
@@ -207,7 +214,9 @@ impl Map {
     /// Drops instructions, operands and inputs that no result needs, and merges equal ones.
     pub(crate) fn prune(&mut self, ins: &mut Vec<V>) {
         self.drop_code();
-        let used = |k: usize| self.code.iter().any(|c| c.sources().into_iter().flatten().any(|s| s == Src::Operand(k)));
+        let used = |k: usize| {
+            self.code.iter().any(|c| c.sources().into_iter().flatten().any(|s| s == Src::Operand(k)))
+        };
         let mut operands: Vec<Operand> = Vec::new();
         let mut fresh: Vec<V> = Vec::new();
         let mut renamed = vec![0; self.operands.len()];

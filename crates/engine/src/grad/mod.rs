@@ -62,7 +62,8 @@ pub(crate) fn derive(tape: &mut Tape, inputs: &[V], outputs: &[V], parameters: u
         }
     }
     b.place_parameters(parameters);
-    let inputs = inputs.iter().map(|v| if wish.input_gradients { b.input_gradient(*v) } else { None }).collect();
+    let inputs =
+        inputs.iter().map(|v| if wish.input_gradients { b.input_gradient(*v) } else { None }).collect();
     Derived { inputs }
 }
 
@@ -147,7 +148,8 @@ impl Backward<'_> {
                 let n = self.len(v);
                 let operand = |input| Operand { input: Some(input), strides: vec![1] };
                 let code = vec![Code::Binary(Binary::Add, Src::Operand(0), Src::Operand(1))];
-                let map = Map { dims: vec![n], operands: vec![operand(0), operand(1)], code, results: vec![0] };
+                let map =
+                    Map { dims: vec![n], operands: vec![operand(0), operand(1)], code, results: vec![0] };
                 self.call1(Kernel::Map(map), vec![before, gradient], n)
             }
         };

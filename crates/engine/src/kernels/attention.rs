@@ -7,16 +7,17 @@
 
 mod places;
 mod rows;
+mod small;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use places::{Mask, Out, Place, Shared, View};
 
-use crate::kernels::gemm::{Mat, Size, product};
 use crate::kernels::math::wide;
 use crate::threads::{Threads, scratch};
 use places::apart;
 use rows::{Block, Outer};
+use small::{Depth, Left, PAD, PANEL, Product, Right, pack_panels, pack_rows};
 
 /// The sizes of an attention over `n` samples of `heads` heads.
 #[derive(Debug, Clone, Copy)]
@@ -60,17 +61,20 @@ impl Attention {
     /// An operand ends before its last row, or rows of different heads of `o` overlap.
     pub(crate) fn forward(&self, threads: &Threads, operands: Operands<'_>, o: Out<'_>, lse: &mut [f32]) {
         let [o] = apart(self, [(o, self.t, self.e)]);
-        let rows = self.queries_per_block();
+        let w = self.widths();
         threads.chunks(lse, self.t.max(1), |task, lse| {
             let number = (task / self.heads, task % self.heads);
             let head = Head::new(self, &operands, number);
-            scratch(rows * (self.s + self.e), |buffer| {
-                let (scores, out) = buffer.split_at_mut(rows * self.s);
-                for first in (0..self.t).step_by(rows) {
-                    let count = rows.min(self.t - first);
-                    head.forward(first, (scores, out), &mut lse[first..first + count]);
+            scratch(w.panels * PANEL * self.d + self.s * w.e + w.rows * (w.scores + w.e), |buffer| {
+                let [keys, values, scores, out] =
+                    cut(buffer, [w.panels * PANEL * self.d, self.s * w.e, w.rows * w.scores, w.rows * w.e]);
+                pack_panels(head.k, head.strides[1], (self.s, self.d), keys);
+                pack_rows(head.v, head.strides[2], (self.s, self.e), values, w.e);
+                for first in (0..self.t).step_by(w.rows) {
+                    let count = w.rows.min(self.t - first);
+                    head.forward(first, (keys, values), (scores, out), &mut lse[first..first + count]);
                     // SAFETY: this is the only task of this head.
-                    unsafe { o.write(number, first, &out[..count * self.e]) };
+                    unsafe { o.write(number, first, &out[..count * w.e], w.e) };
                 }
             });
         });
@@ -90,36 +94,77 @@ impl Attention {
     ) {
         let sizes = [(dq, self.t, self.d), (dk, self.s, self.d), (dv, self.s, self.e)];
         let [dq, dk, dv] = apart(self, sizes);
-        let rows = self.queries_per_block();
+        let w = self.widths();
+        let sizes = self.backward_sizes(w);
         threads.each(self.n * self.heads, |task| {
             let number = (task / self.heads, task % self.heads);
             let head = Head::new(self, &operands, number);
             let lse = &results.lse[task * self.t..][..self.t];
             let strides = [results.o.place.row, d_o.place.row];
             let outer = Outer { o: results.o.head(number), d_o: d_o.head(number), strides, e: self.e, lse };
-            scratch(rows * (2 * self.s + self.d) + self.s * (self.d + self.e), |buffer| {
-                let (scores, rest) = buffer.split_at_mut(2 * rows * self.s);
-                let (dq_block, rest) = rest.split_at_mut(rows * self.d);
-                rest.fill(0.0);
-                let (dk_sum, dv_sum) = rest.split_at_mut(self.s * self.d);
-                for first in (0..self.t).step_by(rows) {
-                    let count = rows.min(self.t - first);
-                    head.backward(outer, first, scores, [&mut *dq_block, &mut *dk_sum, &mut *dv_sum]);
+            scratch(sizes.iter().sum(), |buffer| {
+                let [turned_k, turned_v, k, block, dk_sum, dv_sum] = cut(buffer, sizes);
+                pack_panels(head.k, head.strides[1], (self.s, self.d), turned_k);
+                pack_panels(head.v, head.strides[2], (self.s, self.e), turned_v);
+                pack_rows(head.k, head.strides[1], (self.s, self.d), k, w.d);
+                dk_sum.fill(0.0);
+                dv_sum.fill(0.0);
+                for first in (0..self.t).step_by(w.rows) {
+                    let count = w.rows.min(self.t - first);
+                    let packed = [&*turned_k, &*turned_v, &*k];
+                    let dq_block = head.backward(outer, first, packed, block, [&mut *dk_sum, &mut *dv_sum]);
                     // SAFETY: this is the only task of this head.
-                    unsafe { dq.write(number, first, &dq_block[..count * self.d]) };
+                    unsafe { dq.write(number, first, &dq_block[..count * w.d], w.d) };
                 }
                 // SAFETY: as above.
-                unsafe { dk.write(number, 0, dk_sum) };
+                unsafe { dk.write(number, 0, dk_sum, w.d) };
                 // SAFETY: as above.
-                unsafe { dv.write(number, 0, dv_sum) };
+                unsafe { dv.write(number, 0, dv_sum, w.e) };
             });
         });
     }
 
-    /// Scores of a block fill half of a second cache at most.
-    fn queries_per_block(&self) -> usize {
-        (32 * 1024 / self.s.max(1)).clamp(16, 64).min(self.t.max(1))
+    fn widths(&self) -> Widths {
+        let panels = self.s.div_ceil(PANEL);
+        Widths {
+            panels,
+            // Beyond the panels, so that rows do not all fall on the same lines of a cache.
+            scores: panels * PANEL + PAD,
+            d: self.d.next_multiple_of(PAD),
+            e: self.e.next_multiple_of(PAD),
+            // Scores of a block fill half of a second cache at most.
+            rows: (32 * 1024 / self.s.max(1)).clamp(16, 64).min(self.t.max(1)),
+        }
     }
+
+    /// Of keys and values in panels, keys in rows, a block's buffers, and the sums of both gradients.
+    fn backward_sizes(&self, w: Widths) -> [usize; 6] {
+        let (panels, block) = (w.panels * PANEL, w.rows * (2 * w.scores + 2 * w.d + w.e));
+        [panels * self.d, panels * self.e, self.s * w.d, block, self.s * w.d, self.s * w.e]
+    }
+}
+
+/// Sizes of buffers.
+#[derive(Debug, Clone, Copy)]
+struct Widths {
+    /// Of keys.
+    panels: usize,
+    /// Distance of rows of scores.
+    scores: usize,
+    /// `d` and `e` padded.
+    d: usize,
+    e: usize,
+    /// Queries of a block.
+    rows: usize,
+}
+
+/// Cuts a buffer into parts of these sizes.
+fn cut<const N: usize>(mut buffer: &mut [f32], sizes: [usize; N]) -> [&mut [f32]; N] {
+    sizes.map(|size| {
+        let (part, rest) = std::mem::take(&mut buffer).split_at_mut(size);
+        buffer = rest;
+        part
+    })
 }
 
 /// One head of one sample.
@@ -142,49 +187,68 @@ impl<'a> Head<'a> {
         Self { sizes, q: q.head(number), k: k.head(number), v: v.head(number), strides, mask }
     }
 
-    /// `scores = q · kᵀ` for the queries from `first` and the keys they see, of which rows have as many columns.
-    fn scores(&self, first: usize, scores: &mut [f32]) -> (usize, Block<'a>) {
-        let Attention { t, s, d, scale, causal, .. } = *self.sizes;
-        let count = self.sizes.queries_per_block().min(t - first);
+    /// The queries from `first` on and the keys they see: how many of each.
+    fn block(&self, first: usize) -> (usize, Block<'a>) {
+        let Attention { t, s, scale, causal, .. } = *self.sizes;
+        let w = self.sizes.widths();
+        let count = w.rows.min(t - first);
         let keys = if causal { s.min(first + count) } else { s };
-        let size = Size { m: count, n: keys, k: d };
-        product(size, self.queries(first), Mat::transposed(self.k, self.strides[1]), scores, keys, false);
-        (count, Block { first, keys, scale, causal, mask: self.mask })
+        (count, Block { first, keys, row: w.scores, scale, causal, mask: self.mask })
     }
 
-    fn queries(&self, first: usize) -> Mat<'a> {
-        Mat::rows(&self.q[first * self.strides[0]..], self.strides[0])
+    /// What of the keys a query of the block needs.
+    fn depth(&self, block: &Block<'_>) -> Depth {
+        let (first, k) = (block.first, block.keys);
+        if self.sizes.causal { Depth::UpTo { first, k } } else { Depth::All(k) }
     }
 
-    fn forward(&self, first: usize, (scores, out): (&mut [f32], &mut [f32]), lse: &mut [f32]) {
-        let (count, block) = self.scores(first, scores);
-        wide(rows::probabilities, (block, &mut scores[..count * block.keys], lse));
-        let size = Size { m: count, n: self.sizes.e, k: block.keys };
-        let v = Mat::rows(self.v, self.strides[2]);
-        product(size, Mat::rows(scores, block.keys), v, out, self.sizes.e, false);
+    fn forward(
+        &self,
+        first: usize,
+        (keys, values): (&[f32], &[f32]),
+        (scores, out): (&mut [f32], &mut [f32]),
+        lse: &mut [f32],
+    ) {
+        let w = self.sizes.widths();
+        let (m, block) = self.block(first);
+        let q = Left { data: &self.q[first * self.strides[0]..], row: self.strides[0], col: 1 };
+        let (k, n) = (Right::panels(keys, self.sizes.d), block.keys.next_multiple_of(PANEL));
+        let depth = Depth::All(self.sizes.d);
+        Product { m, n, depth, a: q, b: k, c: &mut *scores, row: w.scores, add: false }.run();
+        wide!(rows::probabilities, (block, &mut *scores, lse));
+        let (p, v) = (Left { data: scores, row: w.scores, col: 1 }, Right::rows(values, w.e));
+        Product { m, n: w.e, depth: self.depth(&block), a: p, b: v, c: out, row: w.e, add: false }.run();
     }
 
-    /// Writes `dq` of the queries from `first`, and adds what they give to `dk` and `dv`.
-    fn backward(&self, outer: Outer<'_>, first: usize, scores: &mut [f32], [dq, dk, dv]: [&mut [f32]; 3]) {
-        let Attention { s, d, e, .. } = *self.sizes;
-        let (p, dp) = scores.split_at_mut(self.sizes.queries_per_block() * s);
-        let (count, block) = self.scores(first, p);
-        let keys = block.keys;
-        let d_o = Mat::rows(&outer.d_o[first * outer.strides[1]..], outer.strides[1]);
-        let size = Size { m: count, n: keys, k: e };
-        product(size, d_o, Mat::transposed(self.v, self.strides[2]), dp, keys, false);
-        let (p, dp) = (&mut p[..count * keys], &mut dp[..count * keys]);
-        wide(rows::score_gradients, (block, outer, &mut *p, &mut *dp));
-        product(Size { m: keys, n: e, k: count }, Mat::transposed(p, keys), d_o, dv, e, true);
-        product(
-            Size { m: keys, n: d, k: count },
-            Mat::transposed(dp, keys),
-            self.queries(first),
-            dk,
-            d,
-            true,
-        );
-        let k = Mat::rows(self.k, self.strides[1]);
-        product(Size { m: count, n: d, k: keys }, Mat::rows(dp, keys), k, dq, d, false);
+    /// Gives `dq` of the queries from `first`, and adds what they give to `dk` and `dv`.
+    fn backward<'b>(
+        &self,
+        outer: Outer<'_>,
+        first: usize,
+        [turned_k, turned_v, k]: [&[f32]; 3],
+        buffer: &'b mut [f32],
+        [dk, dv]: [&mut [f32]; 2],
+    ) -> &'b [f32] {
+        let (Attention { d, e, causal, .. }, w) = (*self.sizes, self.sizes.widths());
+        let (m, block) = self.block(first);
+        let parts = [w.rows * w.scores, w.rows * w.scores, w.rows * w.d, w.rows * w.e, w.rows * w.d];
+        let [p, dp, q, d_o, dq] = cut(buffer, parts);
+        pack_rows(&self.q[first * self.strides[0]..], self.strides[0], (m, d), q, w.d);
+        pack_rows(&outer.d_o[first * outer.strides[1]..], outer.strides[1], (m, e), d_o, w.e);
+        let n = block.keys.next_multiple_of(PANEL);
+        let (a, b) = (Left { data: q, row: w.d, col: 1 }, Right::panels(turned_k, d));
+        Product { m, n, depth: Depth::All(d), a, b, c: &mut *p, row: w.scores, add: false }.run();
+        let (a, b) = (Left { data: d_o, row: w.e, col: 1 }, Right::panels(turned_v, e));
+        Product { m, n, depth: Depth::All(e), a, b, c: &mut *dp, row: w.scores, add: false }.run();
+        wide!(rows::score_gradients, (block, outer, &mut *p, &mut *dp, m));
+        // Key j is seen by the queries from j on.
+        let depth = if causal { Depth::From { first, k: m } } else { Depth::All(m) };
+        let (a, b) = (Left { data: p, row: 1, col: w.scores }, Right::rows(d_o, w.e));
+        Product { m: block.keys, n: w.e, depth, a, b, c: dv, row: w.e, add: true }.run();
+        let (a, b) = (Left { data: dp, row: 1, col: w.scores }, Right::rows(q, w.d));
+        Product { m: block.keys, n: w.d, depth, a, b, c: dk, row: w.d, add: true }.run();
+        let (a, b) = (Left { data: dp, row: w.scores, col: 1 }, Right::rows(k, w.d));
+        Product { m, n: w.d, depth: self.depth(&block), a, b, c: &mut *dq, row: w.d, add: false }.run();
+        dq
     }
 }

@@ -4,11 +4,13 @@ mod axis;
 mod depthwise;
 mod direct;
 mod micro;
+mod narrow;
 mod pack;
 #[cfg(test)]
 mod tests;
 mod weights;
 mod window;
+mod winograd;
 
 use crate::threads::Threads;
 
@@ -49,6 +51,10 @@ pub(crate) fn forward(
 ) {
     if s.depthwise() {
         depthwise::convolve(threads, s, false, x, w, y, finish);
+    } else if narrow::suits(s, false) {
+        narrow::convolve(threads, s, false, x, w, y, finish);
+    } else if winograd::suits(s) {
+        winograd::convolve(threads, s, false, x, w, y, finish);
     } else {
         direct::convolve(threads, s, false, x, w, y, finish);
     }
@@ -58,6 +64,10 @@ pub(crate) fn forward(
 pub(crate) fn grad_input(threads: &Threads, s: &Conv2d, dy: &[f32], w: &[f32], dx: &mut [f32]) {
     if s.depthwise() {
         depthwise::convolve(threads, s, true, dy, w, dx, |_, _| {});
+    } else if narrow::suits(s, true) {
+        narrow::convolve(threads, s, true, dy, w, dx, |_, _| {});
+    } else if winograd::suits(s) {
+        winograd::convolve(threads, s, true, dy, w, dx, |_, _| {});
     } else {
         direct::convolve(threads, s, true, dy, w, dx, |_, _| {});
     }
@@ -67,6 +77,8 @@ pub(crate) fn grad_input(threads: &Threads, s: &Conv2d, dy: &[f32], w: &[f32], d
 pub(crate) fn grad_weight(threads: &Threads, s: &Conv2d, x: &[f32], dy: &[f32], dw: &mut [f32]) {
     if s.depthwise() {
         depthwise::gradient(threads, s, x, dy, dw);
+    } else if winograd::suits(s) && winograd::suits_gradient(s) {
+        winograd::gradient(threads, s, x, dy, dw);
     } else {
         weights::gradient(threads, s, x, dy, dw);
     }

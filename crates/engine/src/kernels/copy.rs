@@ -217,7 +217,13 @@ fn index(value: f32, size: usize) -> Result<usize, i64> {
     usize::try_from(from_front).ok().filter(|f| *f < size).ok_or(i)
 }
 
-pub(crate) fn gather(threads: &Threads, l: Lookup, data: &[f32], indices: &[f32], y: &mut [f32]) -> Result<(), i64> {
+pub(crate) fn gather(
+    threads: &Threads,
+    l: Lookup,
+    data: &[f32],
+    indices: &[f32],
+    y: &mut [f32],
+) -> Result<(), i64> {
     indices[..l.count].iter().try_for_each(|i| index(*i, l.size).map(|_| ()))?;
     let rows = (TASK / l.inner.max(1)).max(1);
     threads.chunks(&mut y[..l.outer * l.count * l.inner], rows * l.inner.max(1), |i, y| {

@@ -1,8 +1,10 @@
 //! Evaluates the program of a [`Map`] on one block of elements.
 
 use crate::kernels::map::{Code, Map, Operand, Src};
-use crate::kernels::math::{self, wide};
+use crate::kernels::math;
+use crate::simd::arch;
 use phalanx_graph::{Binary, Compare, Unary};
+use pulp::{Simd, WithSimd};
 use std::cell::RefCell;
 
 /// Elements per block: a few registers of it fit the first-level cache.
@@ -27,7 +29,12 @@ impl Registers {
     /// Lends registers for this program; they are kept by the thread for the next one.
     pub(crate) fn lend<R>(map: &Map, work: impl FnOnce(&mut Registers) -> R) -> R {
         let kept = REGISTERS.with_borrow_mut(|free| free.pop());
-        let mut registers = kept.unwrap_or(Self { bank: Vec::new(), steps: Vec::new(), last_use: Vec::new(), free: Vec::new() });
+        let mut registers = kept.unwrap_or(Self {
+            bank: Vec::new(),
+            steps: Vec::new(),
+            last_use: Vec::new(),
+            free: Vec::new(),
+        });
         registers.assign(map);
         let result = work(&mut registers);
         REGISTERS.with_borrow_mut(|free| free.push(registers));
@@ -105,7 +112,16 @@ pub(crate) fn evaluate(
     registers: &mut Registers,
 ) {
     let block = Block { map, seed, ins, first, start, len, registers };
-    wide(evaluate_block, block);
+    arch().dispatch(block);
+}
+
+impl WithSimd for Block<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        evaluate_block(self);
+    }
 }
 
 #[inline(always)]
@@ -237,24 +253,52 @@ fn gather(map: &Map, operand: &Operand, data: Option<&[f32]>, start: usize, out:
     }
 }
 
-#[inline(always)]
-fn one(out: &mut [f32], a: Lane<'_>, f: impl Fn(f32) -> f32) {
-    match a {
-        Lane::Slice(a) => out.iter_mut().zip(a).for_each(|(o, a)| *o = f(*a)),
-        Lane::Splat(a) => out.fill(f(a)),
-    }
+// The loops are macros: a closure or function handed to another function may stay one of its own, compiled for any
+// machine and called for every element.
+
+/// `out = f(a)` for every element.
+macro_rules! one {
+    ($out:expr, $a:expr, |$x:pat_param| $f:expr) => {
+        match $a {
+            Lane::Slice(a) => {
+                for (o, a) in $out.iter_mut().zip(a) {
+                    let $x = *a;
+                    *o = $f;
+                }
+            }
+            Lane::Splat(a) => {
+                let $x = a;
+                $out.fill($f);
+            }
+        }
+    };
 }
 
-#[inline(always)]
-fn two(out: &mut [f32], a: Lane<'_>, b: Lane<'_>, f: impl Fn(f32, f32) -> f32) {
-    match (a, b) {
-        (Lane::Slice(a), Lane::Slice(b)) => {
-            out.iter_mut().zip(a).zip(b).for_each(|((o, a), b)| *o = f(*a, *b));
+/// `out = f(a, b)` for every element.
+macro_rules! two {
+    ($out:expr, $a:expr, $b:expr, |$x:ident, $y:ident| $f:expr) => {
+        match ($a, $b) {
+            (Lane::Slice(a), Lane::Slice(b)) => {
+                for ((o, a), b) in $out.iter_mut().zip(a).zip(b) {
+                    let ($x, $y) = (*a, *b);
+                    *o = $f;
+                }
+            }
+            (Lane::Slice(a), Lane::Splat($y)) => {
+                for (o, a) in $out.iter_mut().zip(a) {
+                    let $x = *a;
+                    *o = $f;
+                }
+            }
+            (Lane::Splat($x), Lane::Slice(b)) => {
+                for (o, b) in $out.iter_mut().zip(b) {
+                    let $y = *b;
+                    *o = $f;
+                }
+            }
+            (Lane::Splat($x), Lane::Splat($y)) => $out.fill($f),
         }
-        (Lane::Slice(a), Lane::Splat(b)) => out.iter_mut().zip(a).for_each(|(o, a)| *o = f(*a, b)),
-        (Lane::Splat(a), Lane::Slice(b)) => out.iter_mut().zip(b).for_each(|(o, b)| *o = f(a, *b)),
-        (Lane::Splat(a), Lane::Splat(b)) => out.fill(f(a, b)),
-    }
+    };
 }
 
 #[inline(always)]
@@ -269,11 +313,14 @@ fn at(lane: Lane<'_>, i: usize) -> f32 {
 fn select(out: &mut [f32], c: Lane<'_>, a: Lane<'_>, b: Lane<'_>) {
     match (c, a, b) {
         (Lane::Slice(c), Lane::Slice(a), Lane::Splat(b)) => {
-            out.iter_mut().zip(c).zip(a).for_each(|((o, c), a)| *o = if *c != 0.0 { *a } else { b });
+            for ((o, c), a) in out.iter_mut().zip(c).zip(a) {
+                *o = if *c != 0.0 { *a } else { b };
+            }
         }
         (Lane::Slice(c), Lane::Slice(a), Lane::Slice(b)) => {
-            let rest = a.iter().zip(b);
-            out.iter_mut().zip(c).zip(rest).for_each(|((o, c), (a, b))| *o = if *c != 0.0 { *a } else { *b });
+            for ((o, c), (a, b)) in out.iter_mut().zip(c).zip(a.iter().zip(b)) {
+                *o = if *c != 0.0 { *a } else { *b };
+            }
         }
         _ => {
             for (i, o) in out.iter_mut().enumerate() {
@@ -285,29 +332,33 @@ fn select(out: &mut [f32], c: Lane<'_>, a: Lane<'_>, b: Lane<'_>) {
 
 #[inline(always)]
 fn apply<'a>(code: Code, seed: u64, out: &mut [f32], lane: impl Fn(Src) -> Lane<'a>) {
-    let truth = |b: bool| if b { 1.0 } else { 0.0 };
     match code {
-        Code::Pass(a) => one(out, lane(a), |x| x),
-        Code::Truncate(a) => one(out, lane(a), f32::trunc),
+        Code::Pass(a) => one!(out, lane(a), |x| x),
+        Code::Truncate(a) => one!(out, lane(a), |x| f32::trunc(x)),
         Code::Unary(u, a) => unary(u, out, lane(a)),
         Code::Slope(u, a) => slope(u, out, lane(a)),
         Code::Binary(b, x, y) => binary(b, out, lane(x), lane(y)),
         Code::Select(c, a, b) => select(out, lane(c), lane(a), lane(b)),
         Code::Compare(c, a, b) => match c {
-            Compare::Equal => two(out, lane(a), lane(b), |a, b| truth(a == b)),
-            Compare::Less => two(out, lane(a), lane(b), |a, b| truth(a < b)),
-            Compare::LessOrEqual => two(out, lane(a), lane(b), |a, b| truth(a <= b)),
-            Compare::Greater => two(out, lane(a), lane(b), |a, b| truth(a > b)),
-            Compare::GreaterOrEqual => two(out, lane(a), lane(b), |a, b| truth(a >= b)),
+            Compare::Equal => two!(out, lane(a), lane(b), |a, b| truth(a == b)),
+            Compare::Less => two!(out, lane(a), lane(b), |a, b| truth(a < b)),
+            Compare::LessOrEqual => two!(out, lane(a), lane(b), |a, b| truth(a <= b)),
+            Compare::Greater => two!(out, lane(a), lane(b), |a, b| truth(a > b)),
+            Compare::GreaterOrEqual => two!(out, lane(a), lane(b), |a, b| truth(a >= b)),
         },
         Code::Keep { index, key, ratio } => {
             let key = mix(seed ^ key);
             let (low, high) = (key as u32, (key >> 32) as u32);
             let threshold = (f64::from(ratio) * 4_294_967_296.0) as u32;
             let scale = 1.0 / (1.0 - ratio);
-            one(out, lane(index), |x| if hash(x.to_bits(), low, high) < threshold { 0.0 } else { scale });
+            one!(out, lane(index), |x| if hash(x.to_bits(), low, high) < threshold { 0.0 } else { scale });
         }
     }
+}
+
+#[inline(always)]
+fn truth(b: bool) -> f32 {
+    if b { 1.0 } else { 0.0 }
 }
 
 /// Spreads a seed over all bits (splitmix64).
@@ -332,25 +383,24 @@ fn hash(index: u32, low: u32, high: u32) -> u32 {
 
 #[inline(always)]
 fn binary(kind: Binary, out: &mut [f32], a: Lane<'_>, b: Lane<'_>) {
-    let truth = |b: bool| if b { 1.0 } else { 0.0 };
     match kind {
-        Binary::Add => two(out, a, b, |a, b| a + b),
-        Binary::Sub => two(out, a, b, |a, b| a - b),
-        Binary::Mul => two(out, a, b, |a, b| a * b),
-        Binary::Div => two(out, a, b, |a, b| a / b),
+        Binary::Add => two!(out, a, b, |a, b| a + b),
+        Binary::Sub => two!(out, a, b, |a, b| a - b),
+        Binary::Mul => two!(out, a, b, |a, b| a * b),
+        Binary::Div => two!(out, a, b, |a, b| a / b),
         Binary::Pow => match b {
-            Lane::Splat(b) if b == 2.0 => one(out, a, |a| a * a),
-            Lane::Splat(b) if b == 3.0 => one(out, a, |a| a * a * a),
-            Lane::Splat(b) if b == 1.0 => one(out, a, |a| a),
-            Lane::Splat(b) if b == 0.5 => one(out, a, f32::sqrt),
-            Lane::Splat(b) if b == -1.0 => one(out, a, |a| 1.0 / a),
-            _ => two(out, a, b, f32::powf),
+            Lane::Splat(b) if b == 2.0 => one!(out, a, |a| a * a),
+            Lane::Splat(b) if b == 3.0 => one!(out, a, |a| a * a * a),
+            Lane::Splat(b) if b == 1.0 => one!(out, a, |a| a),
+            Lane::Splat(b) if b == 0.5 => one!(out, a, |x| f32::sqrt(x)),
+            Lane::Splat(b) if b == -1.0 => one!(out, a, |a| 1.0 / a),
+            _ => two!(out, a, b, |x, y| x.powf(y)),
         },
         // NaN wins, as in PyTorch.
-        Binary::Min => two(out, a, b, |a, b| if a < b || a.is_nan() { a } else { b }),
-        Binary::Max => two(out, a, b, |a, b| if a > b || a.is_nan() { a } else { b }),
-        Binary::And => two(out, a, b, |a, b| truth(a != 0.0 && b != 0.0)),
-        Binary::Or => two(out, a, b, |a, b| truth(a != 0.0 || b != 0.0)),
+        Binary::Min => two!(out, a, b, |a, b| if a < b || a.is_nan() { a } else { b }),
+        Binary::Max => two!(out, a, b, |a, b| if a > b || a.is_nan() { a } else { b }),
+        Binary::And => two!(out, a, b, |a, b| truth(a != 0.0 && b != 0.0)),
+        Binary::Or => two!(out, a, b, |a, b| truth(a != 0.0 || b != 0.0)),
     }
 }
 
@@ -362,70 +412,69 @@ const GELU_B: f32 = 0.044_715;
 #[inline(always)]
 fn unary(kind: Unary, out: &mut [f32], a: Lane<'_>) {
     match kind {
-        Unary::Neg => one(out, a, |x| -x),
-        Unary::Sqrt => one(out, a, f32::sqrt),
-        Unary::Exp => one(out, a, math::exp),
-        Unary::Log => one(out, a, math::log),
-        Unary::Abs => one(out, a, f32::abs),
-        Unary::Reciprocal => one(out, a, |x| 1.0 / x),
-        Unary::Erf => one(out, a, math::erf),
-        Unary::Sin => one(out, a, f32::sin),
-        Unary::Cos => one(out, a, f32::cos),
-        Unary::Floor => one(out, a, f32::floor),
-        Unary::Sign => one(out, a, value::sign),
-        Unary::Not => one(out, a, |x| if x == 0.0 { 1.0 } else { 0.0 }),
-        Unary::Relu => one(out, a, |x| if x < 0.0 { 0.0 } else { x }),
-        Unary::LeakyRelu { slope } => one(out, a, |x| if x < 0.0 { x * slope } else { x }),
-        Unary::Elu { alpha } => with(out, a, alpha, value::elu),
-        Unary::Sigmoid => one(out, a, math::sigmoid),
-        Unary::Tanh => one(out, a, math::tanh),
-        Unary::HardSigmoid { alpha, beta } => one(out, a, |x| limit(alpha * x + beta, 0.0, 1.0)),
-        Unary::HardSwish => one(out, a, |x| x * limit(x * (1.0 / 6.0) + 0.5, 0.0, 1.0)),
-        Unary::Silu => one(out, a, value::silu),
-        Unary::Gelu { tanh: false } => one(out, a, value::gelu),
-        Unary::Gelu { tanh: true } => one(out, a, value::gelu_tanh),
-        Unary::Softplus => one(out, a, value::softplus),
-        Unary::Clip { min, max } => one(out, a, |x| limit(x, min, max)),
+        Unary::Neg => one!(out, a, |x| -x),
+        Unary::Sqrt => one!(out, a, |x| f32::sqrt(x)),
+        Unary::Exp => one!(out, a, |x| math::exp(x)),
+        Unary::Log => one!(out, a, |x| math::log(x)),
+        Unary::Abs => one!(out, a, |x| f32::abs(x)),
+        Unary::Reciprocal => one!(out, a, |x| 1.0 / x),
+        Unary::Erf => one!(out, a, |x| math::erf(x)),
+        Unary::Sin => one!(out, a, |x| f32::sin(x)),
+        Unary::Cos => one!(out, a, |x| f32::cos(x)),
+        Unary::Floor => one!(out, a, |x| f32::floor(x)),
+        Unary::Sign => one!(out, a, |x| value::sign(x)),
+        Unary::Not => one!(out, a, |x| if x == 0.0 { 1.0 } else { 0.0 }),
+        Unary::Relu => one!(out, a, |x| if x < 0.0 { 0.0 } else { x }),
+        Unary::LeakyRelu { slope } => one!(out, a, |x| if x < 0.0 { x * slope } else { x }),
+        Unary::Elu { alpha } => one!(out, a, |x| value::elu(x, alpha)),
+        Unary::Sigmoid => one!(out, a, |x| math::sigmoid(x)),
+        Unary::Tanh => one!(out, a, |x| math::tanh(x)),
+        Unary::HardSigmoid { alpha, beta } => one!(out, a, |x| limit(alpha * x + beta, 0.0, 1.0)),
+        Unary::HardSwish => one!(out, a, |x| x * limit(x * (1.0 / 6.0) + 0.5, 0.0, 1.0)),
+        Unary::Silu => one!(out, a, |x| value::silu(x)),
+        Unary::Gelu { tanh: false } => one!(out, a, |x| value::gelu(x)),
+        Unary::Gelu { tanh: true } => one!(out, a, |x| value::gelu_tanh(x)),
+        Unary::Softplus => one!(out, a, |x| value::softplus(x)),
+        Unary::Clip { min, max } => one!(out, a, |x| limit(x, min, max)),
     }
 }
 
 /// The derivative as a factor, from the argument.
 #[inline(always)]
 fn slope(kind: Unary, out: &mut [f32], a: Lane<'_>) {
-    let truth = |b: bool| if b { 1.0 } else { 0.0 };
     match kind {
-        Unary::Neg => one(out, a, |_| -1.0),
-        Unary::Sqrt => one(out, a, |x| 0.5 / x.sqrt()),
-        Unary::Exp => one(out, a, math::exp),
-        Unary::Log => one(out, a, |x| 1.0 / x),
-        Unary::Abs => one(out, a, |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }),
-        Unary::Reciprocal => one(out, a, |x| -1.0 / (x * x)),
-        Unary::Erf => one(out, a, slopes::erf),
-        Unary::Sin => one(out, a, f32::cos),
-        Unary::Cos => one(out, a, |x| -x.sin()),
+        Unary::Neg => one!(out, a, |_| -1.0),
+        Unary::Sqrt => one!(out, a, |x| 0.5 / x.sqrt()),
+        Unary::Exp => one!(out, a, |x| math::exp(x)),
+        Unary::Log => one!(out, a, |x| 1.0 / x),
+        Unary::Abs => one!(out, a, |x| if x > 0.0 {
+            1.0
+        } else if x < 0.0 {
+            -1.0
+        } else {
+            0.0
+        }),
+        Unary::Reciprocal => one!(out, a, |x| -1.0 / (x * x)),
+        Unary::Erf => one!(out, a, |x| slopes::erf(x)),
+        Unary::Sin => one!(out, a, |x| f32::cos(x)),
+        Unary::Cos => one!(out, a, |x| -x.sin()),
         Unary::Floor | Unary::Sign | Unary::Not => out.fill(0.0),
-        Unary::Relu => one(out, a, |x| truth(x > 0.0)),
-        Unary::LeakyRelu { slope } => one(out, a, |x| if x > 0.0 { 1.0 } else { slope }),
-        Unary::Elu { alpha } => with(out, a, alpha, slopes::elu),
-        Unary::Sigmoid => one(out, a, slopes::sigmoid),
-        Unary::Tanh => one(out, a, slopes::tanh),
-        Unary::HardSigmoid { alpha, beta } => one(out, a, |x| {
+        Unary::Relu => one!(out, a, |x| truth(x > 0.0)),
+        Unary::LeakyRelu { slope } => one!(out, a, |x| if x > 0.0 { 1.0 } else { slope }),
+        Unary::Elu { alpha } => one!(out, a, |x| slopes::elu(x, alpha)),
+        Unary::Sigmoid => one!(out, a, |x| slopes::sigmoid(x)),
+        Unary::Tanh => one!(out, a, |x| slopes::tanh(x)),
+        Unary::HardSigmoid { alpha, beta } => one!(out, a, |x| {
             let y = alpha * x + beta;
             if y > 0.0 && y < 1.0 { alpha } else { 0.0 }
         }),
-        Unary::HardSwish => one(out, a, slopes::hard_swish),
-        Unary::Silu => one(out, a, slopes::silu),
-        Unary::Gelu { tanh: false } => one(out, a, slopes::gelu),
-        Unary::Gelu { tanh: true } => one(out, a, slopes::gelu_tanh),
-        Unary::Softplus => one(out, a, math::sigmoid),
-        Unary::Clip { min, max } => one(out, a, |x| truth(x > min && x < max)),
+        Unary::HardSwish => one!(out, a, |x| slopes::hard_swish(x)),
+        Unary::Silu => one!(out, a, |x| slopes::silu(x)),
+        Unary::Gelu { tanh: false } => one!(out, a, |x| slopes::gelu(x)),
+        Unary::Gelu { tanh: true } => one!(out, a, |x| slopes::gelu_tanh(x)),
+        Unary::Softplus => one!(out, a, |x| math::sigmoid(x)),
+        Unary::Clip { min, max } => one!(out, a, |x| truth(x > min && x < max)),
     }
-}
-
-/// `f(x, c)` with one constant.
-#[inline(always)]
-fn with(out: &mut [f32], a: Lane<'_>, c: f32, f: impl Fn(f32, f32) -> f32) {
-    two(out, a, Lane::Splat(c), f);
 }
 
 #[inline(always)]
@@ -434,13 +483,19 @@ fn limit(x: f32, min: f32, max: f32) -> f32 {
     if x > max { max } else { x }
 }
 
-/// Functions too large for a closure: only named ones are sure to be inlined into the vector loops.
+/// The longer functions.
 mod value {
     use super::{GELU_A, GELU_B, SQRT_HALF, math};
 
     #[inline(always)]
     pub(super) fn sign(x: f32) -> f32 {
-        if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x * 0.0 }
+        if x > 0.0 {
+            1.0
+        } else if x < 0.0 {
+            -1.0
+        } else {
+            x * 0.0
+        }
     }
 
     #[inline(always)]
@@ -500,7 +555,13 @@ mod slopes {
     #[inline(always)]
     pub(super) fn hard_swish(x: f32) -> f32 {
         let middle = x * (1.0 / 3.0) + 0.5;
-        if x <= -3.0 { 0.0 } else if x >= 3.0 { 1.0 } else { middle }
+        if x <= -3.0 {
+            0.0
+        } else if x >= 3.0 {
+            1.0
+        } else {
+            middle
+        }
     }
 
     #[inline(always)]

@@ -42,6 +42,8 @@ pub(crate) fn add_bias(bias: &[f32], rows: &mut [f32]) {
 #[inline(always)]
 fn add_rows((bias, rows): (&[f32], &mut [f32])) {
     for row in rows.chunks_exact_mut(bias.len()) {
-        row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+        for (y, b) in row.iter_mut().zip(bias) {
+            *y += b;
+        }
     }
 }

@@ -28,7 +28,11 @@ pub(crate) enum Code {
     /// c ≠ 0 ? a : b
     Select(Src, Src, Src),
     /// 0 with probability `ratio`, else 1 / (1 - ratio), drawn by the element's index (an operand) and the key.
-    Keep { index: Src, key: u64, ratio: f32 },
+    Keep {
+        index: Src,
+        key: u64,
+        ratio: f32,
+    },
     /// Towards zero.
     Truncate(Src),
     Pass(Src),
@@ -37,7 +41,9 @@ pub(crate) enum Code {
 impl Code {
     pub(crate) fn sources(&self) -> [Option<Src>; 3] {
         match *self {
-            Code::Unary(_, a) | Code::Slope(_, a) | Code::Truncate(a) | Code::Pass(a) => [Some(a), None, None],
+            Code::Unary(_, a) | Code::Slope(_, a) | Code::Truncate(a) | Code::Pass(a) => {
+                [Some(a), None, None]
+            }
             Code::Keep { index, .. } => [Some(index), None, None],
             Code::Binary(_, a, b) | Code::Compare(_, a, b) => [Some(a), Some(b), None],
             Code::Select(a, b, c) => [Some(a), Some(b), Some(c)],
@@ -88,7 +94,8 @@ impl Map {
             i -= 1;
             let (outer, inner) = (i - 1, i);
             let n = self.dims[inner];
-            let one_run = |o: &Operand| self.dims[outer] == 1 || n == 1 || o.strides[outer] == o.strides[inner] * n;
+            let one_run =
+                |o: &Operand| self.dims[outer] == 1 || n == 1 || o.strides[outer] == o.strides[inner] * n;
             if self.operands.iter().all(one_run) {
                 for o in &mut self.operands {
                     let kept = if n == 1 { outer } else { inner };
@@ -107,8 +114,11 @@ impl Map {
 
     /// The same map over finer dims that multiply to this one's; `None` when they do not divide it.
     pub(crate) fn refined(&self, dims: &[usize]) -> Option<Self> {
-        let mut operands: Vec<Operand> =
-            self.operands.iter().map(|o| Operand { input: o.input, strides: Vec::with_capacity(dims.len()) }).collect();
+        let mut operands: Vec<Operand> = self
+            .operands
+            .iter()
+            .map(|o| Operand { input: o.input, strides: Vec::with_capacity(dims.len()) })
+            .collect();
         let mut j = dims.len();
         for i in (0..self.dims.len()).rev() {
             let mut run = 1;
@@ -145,7 +155,8 @@ pub(crate) fn common_dims(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let mut marks: Vec<usize> = std::iter::once(1).chain(ends(a)).chain(ends(b)).collect();
     marks.sort_unstable();
     marks.dedup();
-    let dims = marks.windows(2).map(|w| (w[1] % w[0] == 0).then_some(w[1] / w[0])).collect::<Option<Vec<_>>>()?;
+    let dims =
+        marks.windows(2).map(|w| (w[1] % w[0] == 0).then_some(w[1] / w[0])).collect::<Option<Vec<_>>>()?;
     Some(dims.into_iter().rev().collect())
 }
 

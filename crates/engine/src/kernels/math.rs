@@ -2,25 +2,30 @@
 //!
 //! Products and sums are rounded one by one (no fused multiply-add), so every machine computes the same bits.
 
-use crate::simd::arch;
-use pulp::{Simd, WithSimd};
+use crate::simd::simd;
+use std::hint::select_unpredictable;
 
 /// Runs `work(arguments)` compiled for this machine's vectors. `work` must be the name of an `#[inline(always)]`
-/// function: unlike a closure's, its body is then part of every compiled version, however large it is.
-#[inline(always)]
-pub(crate) fn wide<A, R>(work: impl FnOnce(A) -> R, arguments: A) -> R {
-    arch().dispatch(Call(work, arguments))
+/// function. A macro, because only a closure that must be inlined is sure to be part of every compiled version:
+/// a large one that may be is compiled once, for the oldest machine.
+macro_rules! compiled_wide {
+    ($work:expr, $arguments:expr $(,)?) => {{
+        $crate::simd::simd(
+            #[inline(always)]
+            || $work($arguments),
+        )
+    }};
 }
 
-struct Call<F, A>(F, A);
+pub(crate) use compiled_wide as wide;
 
-impl<A, R, F: FnOnce(A) -> R> WithSimd for Call<F, A> {
-    type Output = R;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> R {
-        (self.0)(self.1)
-    }
+/// As the macro, for small functions.
+#[inline(always)]
+pub(crate) fn wide<A, R>(work: impl FnOnce(A) -> R, arguments: A) -> R {
+    simd(
+        #[inline(always)]
+        || work(arguments),
+    )
 }
 
 /// Limits `x` to `low..=high` and keeps NaN, which `f32::clamp` does too but `min` and `max` do not.
@@ -122,7 +127,8 @@ pub(crate) fn erf(x: f32) -> f32 {
     let far = far * t - 6.348_467e-1;
     let far = far * t - 1.287_175_1e-1;
     let far = (1.0 - exp(far * t - t)).copysign(x);
-    if t > 0.927_734_4 { far } else { near }
+    // As a branch it would keep loops from becoming vectors.
+    select_unpredictable(t > 0.927_734_4, far, near)
 }
 
 /// Partial results of a row: as many as the widest vectors have lanes, on every machine.
@@ -161,6 +167,42 @@ fn fold(sums: [f32; LANES]) -> f32 {
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
+/// Writes `e^(x - shift)` of a row and gives the sum.
+#[inline(always)]
+pub(crate) fn exp_row(x: &[f32], shift: f32, y: &mut [f32]) -> f32 {
+    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
+    let mut sums = [0f32; LANES];
+    for (x, y) in xs.iter().zip(ys) {
+        for l in 0..LANES {
+            y[l] = exp(x[l] - shift);
+            sums[l] += y[l];
+        }
+    }
+    for (l, (x, y)) in x_rest.iter().zip(y_rest).enumerate() {
+        *y = exp(*x - shift);
+        sums[l] += *y;
+    }
+    fold(sums)
+}
+
+/// Turns a row into `e^(x · scale - shift)` and gives the sum.
+#[inline(always)]
+pub(crate) fn exp_in_place(row: &mut [f32], scale: f32, shift: f32) -> f32 {
+    let (rows, rest) = row.as_chunks_mut::<LANES>();
+    let mut sums = [0f32; LANES];
+    for x in rows {
+        for l in 0..LANES {
+            x[l] = exp(x[l] * scale - shift);
+            sums[l] += x[l];
+        }
+    }
+    for (l, x) in rest.iter_mut().enumerate() {
+        *x = exp(*x * scale - shift);
+        sums[l] += *x;
+    }
+    fold(sums)
+}
+
 /// The largest of a row, NaN aside; minus infinity if there is none.
 #[inline(always)]
 pub(crate) fn largest(x: &[f32]) -> f32 {
@@ -171,7 +213,11 @@ pub(crate) fn largest(x: &[f32]) -> f32 {
             max[l] = if x[l] > max[l] { x[l] } else { max[l] };
         }
     }
-    max.iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a })
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let eight: [f32; 8] = std::array::from_fn(|l| larger(max[l], max[l + 8]));
+    let four: [f32; 4] = std::array::from_fn(|l| larger(eight[l], eight[l + 4]));
+    let one = larger(larger(four[0], four[2]), larger(four[1], four[3]));
+    rest.iter().fold(one, |a, b| larger(a, *b))
 }
 
 /// What the tests of kernels share.

@@ -103,7 +103,7 @@ impl GroupNorm<'_> {
                 fold.fill(factors, |channel| inv_std[self.group(sample, channel)] * self.weight(channel));
                 fold.fill(biases, |channel| self.bias(channel));
                 let (low, high) = self.activation.limits();
-                wide(columns::forward, (Forward { means, factors, biases, low, high }, x, y));
+                wide!(columns::forward, (Forward { means, factors, biases, low, high }, x, y));
             });
         });
     }
@@ -161,8 +161,8 @@ impl GroupNorm<'_> {
                 let rule = Backward { forward, directs, alongs };
                 let (x, dy) = (&x[range.clone()], &dy[range.clone()]);
                 match self.activation {
-                    Activation::None => wide(columns::backward::<false>, (rule, x, dy, dx)),
-                    _ => wide(columns::backward::<true>, (rule, x, dy, dx)),
+                    Activation::None => wide!(columns::backward::<false>, (rule, x, dy, dx)),
+                    _ => wide!(columns::backward::<true>, (rule, x, dy, dx)),
                 }
             });
         });
@@ -173,7 +173,7 @@ impl GroupNorm<'_> {
         let fold = Fold::new(self.rows, self.c);
         t.chunks(partials, 2 * self.c, |task, sums| {
             let x = &x[self.range(task)];
-            scratch(7 * fold.width, |buffer| wide(columns::moments, (fold, x, sums, buffer)));
+            scratch(7 * fold.width, |buffer| wide!(columns::moments, (fold, x, sums, buffer)));
         });
     }
 
@@ -198,8 +198,8 @@ impl GroupNorm<'_> {
                 let (low, high) = self.activation.limits();
                 let forward = Forward { means, factors, biases, low, high };
                 match self.activation {
-                    Activation::None => wide(columns::sums::<false>, (fold, forward, x, dy, sums, buffer)),
-                    _ => wide(columns::sums::<true>, (fold, forward, x, dy, sums, buffer)),
+                    Activation::None => wide!(columns::sums::<false>, (fold, forward, x, dy, sums, buffer)),
+                    _ => wide!(columns::sums::<true>, (fold, forward, x, dy, sums, buffer)),
                 }
             });
         });

@@ -184,7 +184,7 @@ impl Sizes {
         scratch(wide_h, |bias| {
             self.projected_bias(given, bias);
             let bias = &*bias;
-            let add_bias = |_: usize, rows: &mut [f32]| wide(add_to_rows, (bias, rows));
+            let add_bias = |_: usize, rows: &mut [f32]| wide!(add_to_rows, (bias, rows));
             parallel(
                 threads,
                 size,
@@ -197,13 +197,18 @@ impl Sizes {
         let (block, row) = (self.sequences(), self.t);
         let y = (y, (block * row * self.h).max(1));
         let (gates, extra) = ((gates, (block * row * wide_h).max(1)), (extra, (block * row * self.h).max(1)));
-        threads.chunks3(y, gates, extra, |task, y, gates, extra| {
-            let first = task * block;
-            if given.lstm {
-                lstm::forward(self, given, first, (y, gates, extra));
-            } else {
-                gru::forward(self, given, first, (y, gates, extra));
-            }
+        // Turned once: every step of every block would turn them again.
+        scratch(wide_h * self.h, |turned| {
+            swap_axes(threads, (wide_h, self.h, 1), given.w_hh, turned);
+            let turned = &*turned;
+            threads.chunks3(y, gates, extra, |task, y, gates, extra| {
+                let first = task * block;
+                if given.lstm {
+                    lstm::forward(self, given, turned, first, (y, gates, extra));
+                } else {
+                    gru::forward(self, given, turned, first, (y, gates, extra));
+                }
+            });
         });
     }
 
@@ -312,7 +317,7 @@ impl Sizes {
         let (h, four) = (self.h, 4 * self.h);
         scratch(2 * four, |buffer| {
             let (total, short) = buffer.split_at_mut(four);
-            wide(sum_rows, (slopes, &mut *total, short));
+            wide!(sum_rows, (slopes, &mut *total, short));
             db_ih.copy_from_slice(&total[..self.gates * h]);
             if given.lstm {
                 db_hh.copy_from_slice(total);

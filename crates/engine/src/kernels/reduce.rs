@@ -75,7 +75,13 @@ pub(crate) fn run(threads: &Threads, r: &Reduction, x: &[f32], y: &mut [f32]) {
     }
 }
 
-fn fold_step(threads: &Threads, fold: Fold, (outer, n, inner): (usize, usize, usize), x: &[f32], y: &mut [f32]) {
+fn fold_step(
+    threads: &Threads,
+    fold: Fold,
+    (outer, n, inner): (usize, usize, usize),
+    x: &[f32],
+    y: &mut [f32],
+) {
     if n == 0 {
         y.fill(if fold == Fold::Sum { 0.0 } else { f32::NAN });
         return;
@@ -133,16 +139,36 @@ fn fold_columns(fold: Fold, x: &[f32], inner: usize, y: &mut [f32]) {
 fn pick(fold: Fold, a: f32, b: f32) -> f32 {
     match fold {
         Fold::Sum => a + b,
-        Fold::Max => if b > a || b.is_nan() { b } else { a },
-        Fold::Min => if b < a || b.is_nan() { b } else { a },
+        Fold::Max => {
+            if b > a || b.is_nan() {
+                b
+            } else {
+                a
+            }
+        }
+        Fold::Min => {
+            if b < a || b.is_nan() {
+                b
+            } else {
+                a
+            }
+        }
     }
 }
 
 #[inline(always)]
 fn combine((fold, x, y): (Fold, &[f32], &mut [f32])) {
     match fold {
-        Fold::Sum => y.iter_mut().zip(x).for_each(|(y, x)| *y += x),
-        _ => y.iter_mut().zip(x).for_each(|(y, x)| *y = pick(fold, *y, *x)),
+        Fold::Sum => {
+            for (y, x) in y.iter_mut().zip(x) {
+                *y += x;
+            }
+        }
+        _ => {
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = pick(fold, *y, *x);
+            }
+        }
     }
 }
 
@@ -164,8 +190,20 @@ fn fold_row((fold, x): (Fold, &[f32])) -> f32 {
     };
     let mut lanes = *first;
     match fold {
-        Fold::Sum => more.iter().for_each(|c| lanes.iter_mut().zip(c).for_each(|(l, c)| *l += c)),
-        _ => more.iter().for_each(|c| lanes.iter_mut().zip(c).for_each(|(l, c)| *l = pick(fold, *l, *c))),
+        Fold::Sum => {
+            for chunk in more {
+                for l in 0..LANES {
+                    lanes[l] += chunk[l];
+                }
+            }
+        }
+        _ => {
+            for chunk in more {
+                for l in 0..LANES {
+                    lanes[l] = pick(fold, lanes[l], chunk[l]);
+                }
+            }
+        }
     }
     let mut width = LANES / 2;
     while width > 0 {

@@ -3,9 +3,10 @@
 #[cfg(test)]
 mod tests;
 
-use crate::simd::simd;
+use crate::simd;
 use crate::threads::{Threads, scratch};
 use phalanx_graph::{Coordinates, ResizeMode};
+use pulp::{Simd, WithSimd};
 
 /// Numbers worth a task of their own.
 const TASK: usize = 1 << 14;
@@ -91,7 +92,17 @@ pub(crate) fn forward(threads: &Threads, s: &Resize2d, x: &[f32], y: &mut [f32])
                 let (near, far) = (source(row.near), source(row.far));
                 match s.mode {
                     ResizeMode::Nearest => pick(s.c, near, places, y),
-                    ResizeMode::Linear => simd(|| mix(s.c, (near, far, row.weight), places, weights, y)),
+                    ResizeMode::Linear => {
+                        simd::arch().dispatch(Mix {
+                            c: s.c,
+                            near,
+                            far,
+                            down: row.weight,
+                            places,
+                            weights,
+                            y,
+                        });
+                    }
                 }
             }
         });
@@ -104,21 +115,33 @@ fn pick(c: usize, x: &[f32], places: &[[u32; 2]], y: &mut [f32]) {
     }
 }
 
-#[inline(always)]
-fn mix(
+/// A row from two rows of the input.
+struct Mix<'a> {
     c: usize,
-    (upper, lower, down): (&[f32], &[f32], f32),
-    places: &[[u32; 2]],
-    weights: &[f32],
-    y: &mut [f32],
-) {
-    for ((y, [near, far]), across) in y.chunks_exact_mut(c).zip(places).zip(weights) {
-        let (a, b) = (&upper[*near as usize * c..][..c], &upper[*far as usize * c..][..c]);
-        let (d, e) = (&lower[*near as usize * c..][..c], &lower[*far as usize * c..][..c]);
-        for i in 0..c {
-            let above = a[i] * (1.0 - across) + b[i] * across;
-            let below = d[i] * (1.0 - across) + e[i] * across;
-            y[i] = above * (1.0 - down) + below * down;
+    near: &'a [f32],
+    far: &'a [f32],
+    /// The weight of the second.
+    down: f32,
+    places: &'a [[u32; 2]],
+    weights: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl WithSimd for Mix<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { c, near: upper, far: lower, down, places, weights, y } = self;
+        for ((y, [near, far]), across) in y.chunks_exact_mut(c).zip(places).zip(weights) {
+            let (near, far) = (*near as usize * c, *far as usize * c);
+            let (a, b) = (&upper[near..][..c], &upper[far..][..c]);
+            let (d, e) = (&lower[near..][..c], &lower[far..][..c]);
+            for i in 0..c {
+                let above = a[i] * (1.0 - across) + b[i] * across;
+                let below = d[i] * (1.0 - across) + e[i] * across;
+                y[i] = above * (1.0 - down) + below * down;
+            }
         }
     }
 }
@@ -141,7 +164,7 @@ pub(crate) fn backward(threads: &Threads, s: &Resize2d, dy: &[f32], dx: &mut [f3
                     let to = image * s.h + to;
                     if share != 0.0 && (first..end).contains(&to) {
                         let dx = &mut dx[(to - first) * line..][..line];
-                        simd(|| give(s.c, dy, share, places, weights, dx));
+                        simd::arch().dispatch(Give { c: s.c, dy, share, places, weights, dx });
                     }
                 }
             }
@@ -149,14 +172,29 @@ pub(crate) fn backward(threads: &Threads, s: &Resize2d, dy: &[f32], dx: &mut [f3
     });
 }
 
-#[inline(always)]
-fn give(c: usize, dy: &[f32], share: f32, places: &[[u32; 2]], weights: &[f32], dx: &mut [f32]) {
-    for ((dy, [near, far]), weight) in dy.chunks_exact(c).zip(places).zip(weights) {
-        let k = share * (1.0 - weight);
-        dx[*near as usize * c..][..c].iter_mut().zip(dy).for_each(|(dx, dy)| *dx += dy * k);
-        let k = share * weight;
-        if k != 0.0 {
-            dx[*far as usize * c..][..c].iter_mut().zip(dy).for_each(|(dx, dy)| *dx += dy * k);
+/// A row of gradients to a row of the input, whose share of it is `share`.
+struct Give<'a> {
+    c: usize,
+    dy: &'a [f32],
+    share: f32,
+    places: &'a [[u32; 2]],
+    weights: &'a [f32],
+    dx: &'a mut [f32],
+}
+
+impl WithSimd for Give<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { c, dy, share, places, weights, dx } = self;
+        for ((dy, [near, far]), weight) in dy.chunks_exact(c).zip(places).zip(weights) {
+            let k = share * (1.0 - weight);
+            dx[*near as usize * c..][..c].iter_mut().zip(dy).for_each(|(dx, dy)| *dx += dy * k);
+            let k = share * weight;
+            if k != 0.0 {
+                dx[*far as usize * c..][..c].iter_mut().zip(dy).for_each(|(dx, dy)| *dx += dy * k);
+            }
         }
     }
 }

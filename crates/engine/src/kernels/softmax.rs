@@ -1,6 +1,6 @@
 //! Softmax and its logarithm, along rows.
 
-use crate::kernels::math::{dot, exp, largest, log, sum, wide};
+use crate::kernels::math::{dot, exp, exp_row, largest, log, sum, wide};
 use crate::threads::Threads;
 
 /// Elements to a task, about.
@@ -19,17 +19,13 @@ fn shift(x: &[f32]) -> f32 {
 
 /// Every row of `d` elements becomes probabilities.
 pub(crate) fn softmax_forward(t: &Threads, d: usize, x: &[f32], y: &mut [f32]) {
-    t.chunks(y, rows(d), |i, y| wide(softmax, (d, &x[i * rows(d)..][..y.len()], y)));
+    t.chunks(y, rows(d), |i, y| wide!(softmax, (d, &x[i * rows(d)..][..y.len()], y)));
 }
 
 #[inline(always)]
 fn softmax((d, x, y): (usize, &[f32], &mut [f32])) {
     for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
-        let shift = shift(x);
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = exp(x - shift);
-        }
-        let factor = 1.0 / sum(y);
+        let factor = 1.0 / exp_row(x, shift(x), y);
         y.iter_mut().for_each(|y| *y *= factor);
     }
 }
@@ -38,7 +34,7 @@ fn softmax((d, x, y): (usize, &[f32], &mut [f32])) {
 pub(crate) fn softmax_backward(t: &Threads, d: usize, (y, dy): (&[f32], &[f32]), dx: &mut [f32]) {
     t.chunks(dx, rows(d), |i, dx| {
         let range = i * rows(d)..i * rows(d) + dx.len();
-        wide(softmax_gradient, (d, &y[range.clone()], &dy[range], dx));
+        wide!(softmax_gradient, (d, &y[range.clone()], &dy[range], dx));
     });
 }
 
@@ -54,17 +50,14 @@ fn softmax_gradient((d, y, dy, dx): (usize, &[f32], &[f32], &mut [f32])) {
 
 /// Every row of `d` elements becomes logarithms of probabilities.
 pub(crate) fn log_softmax_forward(t: &Threads, d: usize, x: &[f32], y: &mut [f32]) {
-    t.chunks(y, rows(d), |i, y| wide(log_softmax, (d, &x[i * rows(d)..][..y.len()], y)));
+    t.chunks(y, rows(d), |i, y| wide!(log_softmax, (d, &x[i * rows(d)..][..y.len()], y)));
 }
 
 #[inline(always)]
 fn log_softmax((d, x, y): (usize, &[f32], &mut [f32])) {
     for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
         let shift = shift(x);
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = exp(x - shift);
-        }
-        let total = log(sum(y));
+        let total = log(exp_row(x, shift, y));
         for (y, x) in y.iter_mut().zip(x) {
             *y = x - shift - total;
         }
@@ -75,7 +68,7 @@ fn log_softmax((d, x, y): (usize, &[f32], &mut [f32])) {
 pub(crate) fn log_softmax_backward(t: &Threads, d: usize, (y, dy): (&[f32], &[f32]), dx: &mut [f32]) {
     t.chunks(dx, rows(d), |i, dx| {
         let range = i * rows(d)..i * rows(d) + dx.len();
-        wide(log_softmax_gradient, (d, &y[range.clone()], &dy[range], dx));
+        wide!(log_softmax_gradient, (d, &y[range.clone()], &dy[range], dx));
     });
 }
 

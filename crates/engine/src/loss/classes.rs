@@ -2,7 +2,7 @@
 
 use super::layout::{Axis, Matching};
 use super::{Batch, sum_blocks};
-use crate::kernels::math::{exp, largest, sum, wide};
+use crate::kernels::math::{exp_row, largest, sum, wide};
 use crate::threads::scratch;
 
 /// Elements to a task, about.
@@ -58,8 +58,8 @@ fn axis(matching: Matching) -> Axis {
 fn contiguous(rule: Rule, x: &[f32], target: &[f32], labels: bool, gradient: Option<&mut [f32]>) -> f64 {
     let wanted = if labels { Wanted::Label(target[0] as usize) } else { Wanted::Probabilities(target) };
     match gradient {
-        Some(gradient) => wide(row, (rule, x, wanted, gradient)),
-        None => scratch(x.len(), |unused| wide(row, (rule, x, wanted, unused))),
+        Some(gradient) => wide!(row, (rule, x, wanted, gradient)),
+        None => scratch(x.len(), |unused| wide!(row, (rule, x, wanted, unused))),
     }
 }
 
@@ -85,7 +85,7 @@ fn strided(
                 (0..classes).for_each(|c| probabilities[c] = target[c * inner + i]);
                 Wanted::Probabilities(probabilities)
             };
-            sum += wide(row, (rule, &*logits, wanted, &mut *slopes));
+            sum += wide!(row, (rule, &*logits, wanted, &mut *slopes));
             if let Some(gradient) = gradient.as_deref_mut() {
                 (0..classes).for_each(|c| gradient[c * inner + i] = slopes[c]);
             }
@@ -101,10 +101,7 @@ fn row((rule, x, wanted, gradient): (Rule, &[f32], Wanted<'_>, &mut [f32])) -> f
     let max = largest(x);
     // If all are minus infinity, the differences must be too, not NaN.
     let max = if max == f32::NEG_INFINITY { 0.0 } else { max };
-    for (g, x) in gradient.iter_mut().zip(x) {
-        *g = exp(*x - max);
-    }
-    let total = f64::from(sum(gradient));
+    let total = f64::from(exp_row(x, max, gradient));
     let log_total = f64::from(max) + total.ln();
     let kept = 1.0 - smoothing;
     let share = smoothing / x.len() as f32;

@@ -126,8 +126,8 @@ fn block(
     gradient: Option<&mut [f32]>,
 ) -> f64 {
     match gradient {
-        Some(gradient) => wide(with_gradient, (rule, output, target, scale, gradient)),
-        None => wide(loss_only, (rule, output, target)),
+        Some(gradient) => wide!(with_gradient, (rule, output, target, scale, gradient)),
+        None => wide!(loss_only, (rule, output, target)),
     }
 }
 

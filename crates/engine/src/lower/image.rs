@@ -143,7 +143,17 @@ impl Lowering<'_> {
         if !self.training {
             return self.batch_norm_eval(eps, &x, &ins[1..]);
         }
-        let norm = Norm { n: 1, rows: n / c.max(1), c, groups: c, eps, affine: 2, clip: None, momentum: Some(momentum), track: true };
+        let norm = Norm {
+            n: 1,
+            rows: n / c.max(1),
+            c,
+            groups: c,
+            eps,
+            affine: 2,
+            clip: None,
+            momentum: Some(momentum),
+            track: true,
+        };
         self.norm(norm, v, &ins[1..], &shape)
     }
 
@@ -168,12 +178,18 @@ impl Lowering<'_> {
         ];
         let channels = w.shape.clone();
         let factor = self.map(&[w.clone(), var.clone()], &channels, false, &factor);
-        let addend = [Code::Binary(Binary::Mul, operand(1), operand(2)), Code::Binary(Binary::Sub, operand(0), step(0))];
+        let addend = [
+            Code::Binary(Binary::Mul, operand(1), operand(2)),
+            Code::Binary(Binary::Sub, operand(0), step(0)),
+        ];
         let addend = self.map(&[b.clone(), mean.clone(), factor.clone()], &channels, false, &addend);
         let mut channel = vec![1; x.rank()];
         channel[1] = channels[0];
         let per_channel = |v: View| View::dense(v.base, &channel);
-        let apply = [Code::Binary(Binary::Mul, operand(0), operand(1)), Code::Binary(Binary::Add, step(0), operand(2))];
+        let apply = [
+            Code::Binary(Binary::Mul, operand(0), operand(1)),
+            Code::Binary(Binary::Add, step(0), operand(2)),
+        ];
         self.map(&[x.clone(), per_channel(factor), per_channel(addend)], &x.shape, false, &apply)
     }
 
@@ -181,7 +197,17 @@ impl Lowering<'_> {
         let shape = ins[0].shape.clone();
         let (n, h, w, c) = image(&shape);
         let x = self.image(&ins[0]);
-        let norm = Norm { n, rows: h * w, c, groups, eps, affine: ins.len() - 1, clip: None, momentum: None, track: false };
+        let norm = Norm {
+            n,
+            rows: h * w,
+            c,
+            groups,
+            eps,
+            affine: ins.len() - 1,
+            clip: None,
+            momentum: None,
+            track: false,
+        };
         self.norm(norm, x, &ins[1..], &shape)
     }
 }

@@ -44,7 +44,12 @@ pub(crate) struct Lowering<'a> {
 }
 
 /// Lowers the whole graph.
-pub(crate) fn lower(graph: &Graph, holdings: &Holdings, batch: usize, training: bool) -> Result<Lowered, CompileError> {
+pub(crate) fn lower(
+    graph: &Graph,
+    holdings: &Holdings,
+    batch: usize,
+    training: bool,
+) -> Result<Lowered, CompileError> {
     for value in &graph.values {
         let count = value.shape.count().map_or(usize::MAX, |c| c.at(batch));
         if count > u32::MAX as usize {
@@ -52,7 +57,16 @@ pub(crate) fn lower(graph: &Graph, holdings: &Holdings, batch: usize, training: 
         }
     }
     let views = vec![None; graph.values.len()];
-    let mut l = Lowering { graph, holdings, batch, training, tape: Tape::default(), views, learned: learned(graph), node: 0 };
+    let mut l = Lowering {
+        graph,
+        holdings,
+        batch,
+        training,
+        tape: Tape::default(),
+        views,
+        learned: learned(graph),
+        node: 0,
+    };
     let inputs = l.declare_inputs();
     for (i, node) in graph.nodes.iter().enumerate() {
         l.node = i;
@@ -203,7 +217,9 @@ impl Lowering<'_> {
     fn constant(&self, ins: &[V], source: Src) -> Src {
         let Src::Operand(i) = source else { return source };
         match ins.get(i).map(|v| self.tape.place(*v)) {
-            Some(Place::Constant(c)) if self.holdings.constants[c].len() == 1 => Src::Const(self.holdings.constants[c][0]),
+            Some(Place::Constant(c)) if self.holdings.constants[c].len() == 1 => {
+                Src::Const(self.holdings.constants[c][0])
+            }
             _ => source,
         }
     }
@@ -220,7 +236,9 @@ impl Lowering<'_> {
             Op::Conv(c) => one(self.conv(c, &ins, &shape)),
             Op::ConvTranspose(c) => one(self.conv_transpose(&c.conv, &ins, &shape)),
             Op::MaxPool(p) => one(self.max_pool(p, &ins[0], &shape)),
-            Op::AveragePool { pool, count_padding } => one(self.average_pool(pool, *count_padding, &ins[0], &shape)),
+            Op::AveragePool { pool, count_padding } => {
+                one(self.average_pool(pool, *count_padding, &ins[0], &shape))
+            }
             Op::Resize(r) => one(self.resize(r, &ins[0], &shape)),
             Op::BatchNorm { eps, momentum } => one(self.batch_norm(*eps, *momentum, &ins)),
             Op::GroupNorm { groups, eps } => one(self.group_norm(*groups, *eps, &ins)),
@@ -228,8 +246,12 @@ impl Lowering<'_> {
             Op::Linear => one(self.linear(&ins, &shape)),
             Op::MatMul => self.matmul(node, &ins, &shape).map(|v| vec![v]),
             Op::Unary(u) => one(self.map(&ins, &shape, false, &[Code::Unary(*u, Src::Operand(0))])),
-            Op::Binary(b) => one(self.map(&ins, &shape, false, &[Code::Binary(*b, Src::Operand(0), Src::Operand(1))])),
-            Op::Compare(c) => one(self.map(&ins, &shape, false, &[Code::Compare(*c, Src::Operand(0), Src::Operand(1))])),
+            Op::Binary(b) => {
+                one(self.map(&ins, &shape, false, &[Code::Binary(*b, Src::Operand(0), Src::Operand(1))]))
+            }
+            Op::Compare(c) => {
+                one(self.map(&ins, &shape, false, &[Code::Compare(*c, Src::Operand(0), Src::Operand(1))]))
+            }
             Op::Where => {
                 let select = Code::Select(Src::Operand(0), Src::Operand(1), Src::Operand(2));
                 one(self.map(&ins, &shape, false, &[select]))
@@ -243,7 +265,9 @@ impl Lowering<'_> {
             Op::Transpose { perm } => one(ins[0].permute(perm)),
             Op::Concat { axis } => one(self.concat(*axis, &ins, &shape)),
             Op::Slice { ranges } => one(self.slice(ranges, &ins[0])),
-            Op::Pad { before, after, mode } => self.pad(node, (before, after), *mode, &ins[0]).map(|v| vec![v]),
+            Op::Pad { before, after, mode } => {
+                self.pad(node, (before, after), *mode, &ins[0]).map(|v| vec![v])
+            }
             Op::Expand { .. } => one(self.map(&ins, &shape, false, &[Code::Pass(Src::Operand(0))])),
             Op::Cast { to } => one(self.cast(self.graph.value(node.inputs[0]).dtype, *to, &ins[0])),
             Op::Lstm(r) => Ok(self.recurrent(r, true, &ins)),

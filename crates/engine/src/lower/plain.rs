@@ -2,12 +2,12 @@
 
 use super::{Lowering, inverse};
 use crate::error::CompileError;
+use crate::kernels::attention::{Attention, Place};
 use crate::kernels::copy::{NOTHING, Remap};
 use crate::kernels::linear::Linear;
 use crate::kernels::map::{Code, Src};
 use crate::kernels::matmul::{LEAD, MatMul, Stack};
 use crate::kernels::reduce::{Fold, Reduction};
-use crate::kernels::attention::{Attention, Place};
 use crate::tape::{AttentionCall, Cell, Kernel, V};
 use crate::view::{View, dense_strides};
 use phalanx_graph::{Binary, Node, PadMode, Range, Recurrent, Reduce};
@@ -24,7 +24,12 @@ impl Lowering<'_> {
         View::dense(self.call1(kernel, args, rows * o), shape)
     }
 
-    pub(super) fn matmul(&mut self, node: &Node, ins: &[View], shape: &[usize]) -> Result<View, CompileError> {
+    pub(super) fn matmul(
+        &mut self,
+        node: &Node,
+        ins: &[View],
+        shape: &[usize],
+    ) -> Result<View, CompileError> {
         let d = shape.len() - 2;
         if d > LEAD {
             return self.refuse(node, "stacks of matrices have at most six leading dimensions");
@@ -32,7 +37,8 @@ impl Lowering<'_> {
         let (a, b) = (self.matrices(&ins[0]), self.matrices(&ins[1]));
         let stack = |v: &View, d: usize| {
             let r = v.rank();
-            let lead = View { shape: v.shape[..r - 2].to_vec(), strides: v.strides[..r - 2].to_vec(), ..v.clone() };
+            let lead =
+                View { shape: v.shape[..r - 2].to_vec(), strides: v.strides[..r - 2].to_vec(), ..v.clone() };
             let mut lead = lead.broadcast(&shape[..d]).strides;
             lead.iter_mut().zip(shape).filter(|(_, n)| **n == 1).for_each(|(s, _)| *s = 0);
             Stack { offset: v.offset, lead, row: v.strides[r - 2], col: v.strides[r - 1] }
@@ -90,7 +96,8 @@ impl Lowering<'_> {
         let reduction = Reduction::new(dims, fold, scale);
         let n = x.len() / count.max(1);
         let v = self.call1(Kernel::Reduce(reduction), vec![x.base], n);
-        let shape: Vec<usize> = (0..x.rank()).map(|a| if axes.contains(&a) { 1 } else { x.shape[a] }).collect();
+        let shape: Vec<usize> =
+            (0..x.rank()).map(|a| if axes.contains(&a) { 1 } else { x.shape[a] }).collect();
         let kept = Self::from_order(v, &shape, &order);
         if keep {
             return kept;
@@ -178,7 +185,13 @@ impl Lowering<'_> {
             let source = |i: i64| match mode {
                 PadMode::Constant(_) => (0..n).contains(&i).then_some(i),
                 PadMode::Edge => Some(i.clamp(0, n - 1)),
-                PadMode::Reflect => Some(if i < 0 { -i } else if i >= n { 2 * (n - 1) - i } else { i }),
+                PadMode::Reflect => Some(if i < 0 {
+                    -i
+                } else if i >= n {
+                    2 * (n - 1) - i
+                } else {
+                    i
+                }),
             };
             let range = -before[axis]..n + after[axis];
             axes.push(range.map(|i| source(i).map_or(NOTHING, |s| s as u32)).collect());
@@ -196,7 +209,9 @@ impl Lowering<'_> {
                 let select = Code::Select(operand, Src::Const(1.0), Src::Const(0.0));
                 self.map(std::slice::from_ref(x), &shape, false, &[select])
             }
-            _ if float(from) && !float(to) => self.map(std::slice::from_ref(x), &shape, false, &[Code::Truncate(operand)]),
+            _ if float(from) && !float(to) => {
+                self.map(std::slice::from_ref(x), &shape, false, &[Code::Truncate(operand)])
+            }
             _ => x.clone(),
         }
     }
@@ -219,7 +234,13 @@ impl Lowering<'_> {
         std::iter::once(View::dense(outs[0], &y)).chain(states).collect()
     }
 
-    pub(super) fn attention(&mut self, node: &Node, scale: f32, causal: bool, ins: &[View]) -> Result<View, CompileError> {
+    pub(super) fn attention(
+        &mut self,
+        node: &Node,
+        scale: f32,
+        causal: bool,
+        ins: &[View],
+    ) -> Result<View, CompileError> {
         if node.inputs.get(3).is_some_and(|mask| self.learned[mask.index()]) {
             return self.attention_by_parts(node, scale, causal, ins);
         }
@@ -230,7 +251,8 @@ impl Lowering<'_> {
         let joined = self.joined(&views);
         let mut merged = false;
         if !joined {
-            merged = ins.len() == 3 && views.iter().all(|v| self.covers(v) && v.strides[0] == v.shape[1] * v.strides[1]);
+            merged = ins.len() == 3
+                && views.iter().all(|v| self.covers(v) && v.strides[0] == v.shape[1] * v.strides[1]);
             for v in &mut views {
                 *v = if merged { merge_heads(v) } else { v.clone() };
                 if !(self.covers(v) && v.strides[3] == 1 && lies_apart(v)) {
@@ -257,7 +279,13 @@ impl Lowering<'_> {
     }
 
     /// As products and a softmax: slower, but the mask has a gradient.
-    fn attention_by_parts(&mut self, node: &Node, scale: f32, causal: bool, ins: &[View]) -> Result<View, CompileError> {
+    fn attention_by_parts(
+        &mut self,
+        node: &Node,
+        scale: f32,
+        causal: bool,
+        ins: &[View],
+    ) -> Result<View, CompileError> {
         if causal {
             return self.refuse(node, "a causal attention cannot have a mask that is learned");
         }
@@ -296,7 +324,8 @@ impl Lowering<'_> {
         offsets.sort_unstable();
         // One after another in every row, as a product with three weights in one makes them.
         let width = q.shape[1] * q.shape[3];
-        let rows = offsets == [0, width, 2 * width] && q.strides == [q.shape[2] * 3 * width, q.shape[3], 3 * width, 1];
+        let rows = offsets == [0, width, 2 * width]
+            && q.strides == [q.shape[2] * 3 * width, q.shape[3], 3 * width, 1];
         alike && rows && 3 * q.len() == base
     }
 
@@ -306,7 +335,11 @@ impl Lowering<'_> {
         let mut scores = query.to_vec();
         scores[r - 1] = s;
         let pass = [Code::Pass(Src::Operand(0))];
-        let mask = if r > 4 { self.map(std::slice::from_ref(mask), &scores, false, &pass) } else { self.whole(mask) };
+        let mask = if r > 4 {
+            self.map(std::slice::from_ref(mask), &scores, false, &pass)
+        } else {
+            self.whole(mask)
+        };
         let st = mask.broadcast(&scores).strides;
         let strides = match r {
             2 => [0, 0, st[0], st[1]],

@@ -84,18 +84,18 @@ impl Rule {
     /// Makes the step on a part.
     pub(super) fn apply(self, part: Part<'_>) {
         match self {
-            Self::Sgd { decay, lr } => wide(sgd, (decay, lr, part)),
-            Self::Momentum { nesterov: false, .. } => wide(momentum::<false>, (self, part)),
-            Self::Momentum { .. } => wide(momentum::<true>, (self, part)),
-            Self::Adam(moments) if moments.amsgrad => wide(adam_max, (moments, part)),
-            Self::Adam(moments) => wide(adam, (moments, part)),
+            Self::Sgd { decay, lr } => wide!(sgd, (decay, lr, part)),
+            Self::Momentum { nesterov: false, .. } => wide!(momentum::<false>, (self, part)),
+            Self::Momentum { .. } => wide!(momentum::<true>, (self, part)),
+            Self::Adam(moments) if moments.amsgrad => wide!(adam_max, (moments, part)),
+            Self::Adam(moments) => wide!(adam, (moments, part)),
             Self::RmsProp { momentum, centered, .. } => match (momentum > 0.0, centered) {
-                (false, false) => wide(rms_prop::<false, false>, (self, part)),
-                (false, true) => wide(rms_prop::<false, true>, (self, part)),
-                (true, false) => wide(rms_prop::<true, false>, (self, part)),
-                (true, true) => wide(rms_prop::<true, true>, (self, part)),
+                (false, false) => wide!(rms_prop::<false, false>, (self, part)),
+                (false, true) => wide!(rms_prop::<false, true>, (self, part)),
+                (true, false) => wide!(rms_prop::<true, false>, (self, part)),
+                (true, true) => wide!(rms_prop::<true, true>, (self, part)),
             },
-            Self::Adagrad { decay, lr, eps } => wide(adagrad, (decay, lr, eps, part)),
+            Self::Adagrad { decay, lr, eps } => wide!(adagrad, (decay, lr, eps, part)),
         }
     }
 }

@@ -75,7 +75,8 @@ pub fn distance(got: &[f32], wanted: &[f32]) -> f64 {
     }
     let norm = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     let pairs = got.iter().zip(wanted);
-    let apart: f64 = pairs.map(|(a, b)| if a == b { 0.0 } else { f64::from(a - b).powi(2) }).sum::<f64>().sqrt();
+    let apart: f64 =
+        pairs.map(|(a, b)| if a == b { 0.0 } else { f64::from(a - b).powi(2) }).sum::<f64>().sqrt();
     apart / norm(wanted).max(norm(got)).max(1e-6 * (wanted.len() as f64).sqrt()).max(1e-12)
 }
 

@@ -31,9 +31,13 @@ fn stages_of_every_model_hold_together_and_are_the_whole() {
             for pair in stages.windows(2) {
                 assert_eq!(names(&pair[0], &pair[0].outputs), names(&pair[1], &pair[1].inputs), "{model}");
             }
-            let kept = |g: &Graph| g.parameters().chain(g.buffers()).map(|(_, v)| v.name.clone()).collect::<Vec<_>>();
-            let (mut parts, mut whole): (Vec<_>, Vec<_>) = (stages.iter().flat_map(kept).collect(), kept(&graph));
-            (parts.sort(), whole.sort());
+            let kept = |g: &Graph| {
+                g.parameters().chain(g.buffers()).map(|(_, v)| v.name.clone()).collect::<Vec<_>>()
+            };
+            let (mut parts, mut whole): (Vec<_>, Vec<_>) =
+                (stages.iter().flat_map(kept).collect(), kept(&graph));
+            parts.sort();
+            whole.sort();
             assert_eq!(parts, whole, "{model}");
         }
     }

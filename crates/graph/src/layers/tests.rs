@@ -54,8 +54,14 @@ fn a_list_of_layers_is_a_graph() {
     assert_eq!(
         names,
         [
-            "conv1.weight", "conv1.bias", "batch_norm_1.weight", "batch_norm_1.bias", "conv2d_1.weight",
-            "conv2d_1.bias", "fc.weight", "fc.bias",
+            "conv1.weight",
+            "conv1.bias",
+            "batch_norm_1.weight",
+            "batch_norm_1.bias",
+            "conv2d_1.weight",
+            "conv2d_1.bias",
+            "fc.weight",
+            "fc.bias",
         ]
     );
 }
@@ -81,11 +87,13 @@ layer = [
 
 #[test]
 fn the_mlp_of_the_zoo_can_be_written() {
-    let layer = |n: usize, out: usize, a: &str| format!("[[layer]]\ntype='linear'\nname='fc{n}'\nout={out}\n{a}\n");
+    let layer =
+        |n: usize, out: usize, a: &str| format!("[[layer]]\ntype='linear'\nname='fc{n}'\nout={out}\n{a}\n");
     let relu = "activation='relu'";
     let text = format!("input=[784]\n{}{}{}", layer(1, 256, relu), layer(2, 128, relu), layer(3, 10, ""));
     let (mine, theirs) = (parse(&text).unwrap(), zoo::build("mlp", &zoo::ZooOptions::default()).unwrap());
-    let kept = |g: &Graph| g.values.iter().filter(|v| v.kind != ValueKind::Computed).cloned().collect::<Vec<_>>();
+    let kept =
+        |g: &Graph| g.values.iter().filter(|v| v.kind != ValueKind::Computed).cloned().collect::<Vec<_>>();
     assert_eq!(kept(&mine), kept(&theirs));
 }
 
@@ -110,8 +118,14 @@ fn mistakes_are_told_with_their_line() {
         message(&with("type = \"residual\"\nfrom = \"y\"")),
         "line 4: no layer before this one is called `y`; did you mean `x`?"
     );
-    assert!(message(&with("type = \"max_pool\"\nkernel = 9")).starts_with("line 2: this layer cannot be built: MaxPool"));
+    assert!(
+        message(&with("type = \"max_pool\"\nkernel = 9"))
+            .starts_with("line 2: this layer cannot be built: MaxPool")
+    );
     assert!(message("input = [1").starts_with("line 1: "));
     assert_eq!(message("layer = []"), "line 1: the file needs the key `input`");
-    assert_eq!(message("inputs = [1]"), "line 1: there is no key `inputs` in the file; did you mean `input`?");
+    assert_eq!(
+        message("inputs = [1]"),
+        "line 1: there is no key `inputs` in the file; did you mean `input`?"
+    );
 }

@@ -10,7 +10,9 @@ impl Attributes {
     /// Resolves references by the attributes of the call, or the function's defaults.
     pub(super) fn of(node: &NodeProto, call: Option<&Attributes>, defaults: &[AttributeProto]) -> Self {
         let resolve = |a: &AttributeProto| {
-            let Some(wanted) = a.ref_attr_name.as_deref().filter(|n| !n.is_empty()) else { return Some(a.clone()) };
+            let Some(wanted) = a.ref_attr_name.as_deref().filter(|n| !n.is_empty()) else {
+                return Some(a.clone());
+            };
             let given = call.and_then(|c| c.get(wanted));
             let found = given.or_else(|| defaults.iter().find(|d| d.name.as_deref() == Some(wanted)))?;
             Some(AttributeProto { name: a.name.clone(), ..found.clone() })

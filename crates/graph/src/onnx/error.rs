@@ -35,18 +35,18 @@ pub enum OnnxError {
     #[error("dimension {axis} of input `{input}` is called `{dim}` and needs a value")]
     Dimension { input: String, axis: usize, dim: String },
     #[error("value `{value}` is read by {at} before anything makes it")]
-    Undefined { value: String, at: At },
+    Undefined { value: String, at: Box<At> },
     #[error("value `{value}` is made twice, the second time by {at}")]
-    Redefined { value: String, at: At },
+    Redefined { value: String, at: Box<At> },
     #[error("{at} is not supported: {why}")]
-    Unsupported { at: At, why: &'static str },
+    Unsupported { at: Box<At>, why: &'static str },
     #[error("{at} is malformed: {why}")]
-    Malformed { at: At, why: &'static str },
+    Malformed { at: Box<At>, why: &'static str },
     #[error("{at} does not fit its inputs")]
     Infer {
-        at: At,
+        at: Box<At>,
         #[source]
-        source: InferError,
+        source: Box<InferError>,
     },
     #[error("the graph has more than {most} {what}")]
     Limit { what: &'static str, most: usize },
@@ -112,9 +112,10 @@ impl OnnxError {
                     .into()
             }
             OnnxError::Opset { least, .. } => format!("export the model with opset_version={least} or newer"),
-            OnnxError::Tensor { why: BadTensor::NoFolder | BadTensor::Read { .. } | BadTensor::Outside { .. }, .. } => {
-                "keep the file of the weights beside the model, as the exporter wrote them".into()
-            }
+            OnnxError::Tensor {
+                why: BadTensor::NoFolder | BadTensor::Read { .. } | BadTensor::Outside { .. },
+                ..
+            } => "keep the file of the weights beside the model, as the exporter wrote them".into(),
             OnnxError::Decode(_) => "the file may be cut short; copy or export it again".into(),
             _ => return None,
         })

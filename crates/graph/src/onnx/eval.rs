@@ -79,7 +79,15 @@ fn unary(op: Unary, x: &Lit) -> Option<Lit> {
                 Unary::Sin => libm::sin,
                 Unary::Cos => libm::cos,
                 Unary::Floor => f64::floor,
-                Unary::Sign => |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 },
+                Unary::Sign => |x| {
+                    if x > 0.0 {
+                        1.0
+                    } else if x < 0.0 {
+                        -1.0
+                    } else {
+                        0.0
+                    }
+                },
                 Unary::Relu => |x| x.max(0.0),
                 Unary::Tanh => libm::tanh,
                 _ => return None,
@@ -225,12 +233,12 @@ fn select(condition: &Lit, a: &Lit, b: &Lit) -> Option<Lit> {
     let (_, b) = spread(&condition, &b)?;
     let first: Vec<bool> = condition.ints()?.into_iter().map(|n| n != 0).collect();
     let data = match (&a.data, &b.data) {
-        (Data::Ints(x), Data::Ints(y)) => {
-            Data::Ints(first.iter().zip(x.iter().zip(y)).map(|(c, (x, y))| if *c { *x } else { *y }).collect())
-        }
-        (Data::Floats(x), Data::Floats(y)) => {
-            Data::Floats(first.iter().zip(x.iter().zip(y)).map(|(c, (x, y))| if *c { *x } else { *y }).collect())
-        }
+        (Data::Ints(x), Data::Ints(y)) => Data::Ints(
+            first.iter().zip(x.iter().zip(y)).map(|(c, (x, y))| if *c { *x } else { *y }).collect(),
+        ),
+        (Data::Floats(x), Data::Floats(y)) => Data::Floats(
+            first.iter().zip(x.iter().zip(y)).map(|(c, (x, y))| if *c { *x } else { *y }).collect(),
+        ),
         _ => return None,
     };
     Some(Lit { dtype: a.dtype, shape: a.shape, data })
@@ -277,7 +285,8 @@ fn concat(axis: usize, args: &[&Lit]) -> Option<Lit> {
     for x in args {
         let mut other = x.shape.clone();
         let n = std::mem::take(other.get_mut(axis)?);
-        let wanted: Vec<usize> = shape.iter().enumerate().map(|(i, d)| if i == axis { 0 } else { *d }).collect();
+        let wanted: Vec<usize> =
+            shape.iter().enumerate().map(|(i, d)| if i == axis { 0 } else { *d }).collect();
         if other != wanted || x.dtype != first.dtype {
             return None;
         }

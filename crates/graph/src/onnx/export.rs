@@ -9,10 +9,10 @@ mod layer;
 use super::error::OnnxError;
 use super::lower::unique;
 use super::proto::{
-    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorProto, TensorShapeProto,
-    TensorTypeProto, TypeProto, ValueInfoProto,
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorProto,
+    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use super::scope::MADE_UP;
+use super::scope::CONSTANT;
 use super::tensor::{code_of, write};
 use crate::{Dim, Graph, Node, Op, Shape, ValueId, ValueKind, Weights};
 use phalanx_types::{DType, Tensor};
@@ -33,11 +33,16 @@ pub(super) fn export(graph: &Graph, weights: &Weights) -> Result<ModelProto, Onn
         name: Some(graph.name.clone()),
         node: writer.nodes,
         initializer: writer.initializers,
-        input: graph.inputs.iter().map(|v| info(&writer.names[v.index()], graph.value(*v).dtype, graph.shape(*v))).collect(),
+        input: graph
+            .inputs
+            .iter()
+            .map(|v| info(&writer.names[v.index()], graph.value(*v).dtype, graph.shape(*v)))
+            .collect(),
         output: outputs,
         ..GraphProto::default()
     };
-    let bytes: usize = proto.initializer.iter().filter_map(|t| t.raw_data.as_ref()).map(bytes::Bytes::len).sum();
+    let bytes: usize =
+        proto.initializer.iter().filter_map(|t| t.raw_data.as_ref()).map(bytes::Bytes::len).sum();
     if bytes > MOST_BYTES {
         return Err(OnnxError::TooLarge { bytes: bytes as u64, most: MOST_BYTES as u64 });
     }
@@ -114,19 +119,22 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(graph: &'a Graph, weights: &'a Weights) -> Result<Self, OnnxError> {
-        let mut writer = Self { graph, nodes: vec![], initializers: vec![], names: vec![], taken: BTreeMap::new() };
-        let kept = |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_) | ValueKind::Input);
+        let mut writer =
+            Self { graph, nodes: vec![], initializers: vec![], names: vec![], taken: BTreeMap::new() };
+        let kept =
+            |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_) | ValueKind::Input);
         writer.names = vec![String::new(); graph.values.len()];
         // Weights and inputs have their names before anything else takes them.
         for first in [true, false] {
             for (i, value) in graph.values.iter().enumerate().filter(|(_, v)| kept(&v.kind) == first) {
                 writer.names[i] = match value.kind {
-                    ValueKind::Constant(_) => writer.unique(&format!("{MADE_UP}{}", value.name)),
+                    ValueKind::Constant(_) => writer.unique(&format!("{CONSTANT}{}", value.name)),
                     _ => writer.unique(&value.name),
                 };
             }
         }
-        let read: BTreeSet<ValueId> = graph.nodes.iter().flat_map(|n| &n.inputs).chain(&graph.outputs).copied().collect();
+        let read: BTreeSet<ValueId> =
+            graph.nodes.iter().flat_map(|n| &n.inputs).chain(&graph.outputs).copied().collect();
         for v in read {
             let name = writer.names[v.index()].clone();
             match &graph.value(v).kind {
@@ -159,7 +167,14 @@ impl<'a> Writer<'a> {
         self.emit_named(op, inputs, &[out], attributes, out);
     }
 
-    fn emit_named(&mut self, op: &str, inputs: &[&str], out: &[&str], attributes: Vec<(&str, Attribute)>, name: &str) {
+    fn emit_named(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        out: &[&str],
+        attributes: Vec<(&str, Attribute)>,
+        name: &str,
+    ) {
         self.nodes.push(NodeProto {
             op_type: Some(op.into()),
             name: Some(name.into()),
@@ -179,7 +194,7 @@ impl<'a> Writer<'a> {
 
     fn tensor(&mut self, node: &Node, what: &str, tensor: Option<Tensor>) -> Result<String, OnnxError> {
         let bad = || OnnxError::Export { name: node.name.clone(), why: "a constant of it cannot be made" };
-        let name = self.unique(&format!("{MADE_UP}{}/{what}", node.name));
+        let name = self.unique(&format!("{CONSTANT}{}/{what}", node.name));
         self.initializers.push(write(&name, &tensor.ok_or_else(bad)?));
         Ok(name)
     }
@@ -198,12 +213,18 @@ impl<'a> Writer<'a> {
         let refs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         let out = self.name(node.outputs[0]);
         match &node.op {
-            Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear | Op::BatchNorm { .. } => self.layer(node, &refs, &out),
-            Op::LayerNorm { .. } | Op::GroupNorm { .. } | Op::Attention { .. } => self.layer(node, &refs, &out),
-            Op::Lstm(r) | Op::Gru(r) => self.recurrent(node, r, &refs),
-            Op::Gather { .. } | Op::Reshape { .. } | Op::Transpose { .. } | Op::Concat { .. } | Op::Slice { .. } => {
-                self.arrange(node, &refs, &out)
+            Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear | Op::BatchNorm { .. } => {
+                self.layer(node, &refs, &out)
             }
+            Op::LayerNorm { .. } | Op::GroupNorm { .. } | Op::Attention { .. } => {
+                self.layer(node, &refs, &out)
+            }
+            Op::Lstm(r) | Op::Gru(r) => self.recurrent(node, r, &refs),
+            Op::Gather { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Concat { .. }
+            | Op::Slice { .. } => self.arrange(node, &refs, &out),
             Op::Pad { .. } | Op::Expand { .. } | Op::Resize(_) => self.arrange(node, &refs, &out),
             _ => self.compute(node, &refs, &out),
         }

@@ -25,7 +25,11 @@ enum Batch {
     Fixed,
 }
 
-pub(super) fn import(model: &ModelProto, reader: &Reader, options: &ImportOptions) -> Result<Imported, OnnxError> {
+pub(super) fn import(
+    model: &ModelProto,
+    reader: &Reader,
+    options: &ImportOptions,
+) -> Result<Imported, OnnxError> {
     let graph = model.graph.as_ref().ok_or(OnnxError::Absent { what: "graph" })?;
     let opset = default_opset(&model.opset_import).ok_or(OnnxError::Absent { what: "operator set" })?;
     if opset < LEAST_OPSET {
@@ -33,7 +37,11 @@ pub(super) fn import(model: &ModelProto, reader: &Reader, options: &ImportOption
     }
     let mut initializers = Vec::with_capacity(graph.initializer.len());
     for proto in &graph.initializer {
-        let name = proto.name.as_deref().filter(|n| !n.is_empty()).ok_or(OnnxError::Absent { what: "name of a tensor" })?;
+        let name = proto
+            .name
+            .as_deref()
+            .filter(|n| !n.is_empty())
+            .ok_or(OnnxError::Absent { what: "name of a tensor" })?;
         initializers.push((name, reader.read(proto)?));
     }
     let given: BTreeSet<&str> = initializers.iter().map(|(n, _)| *n).collect();
@@ -67,7 +75,9 @@ struct File<'a> {
 impl File<'_> {
     /// The size of the batch if it is written down, `None` if it is open.
     fn batch(&self) -> Option<usize> {
-        let dims = |i: &&ValueInfoProto| i.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref().map(|s| s.dim.clone());
+        let dims = |i: &&ValueInfoProto| {
+            i.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref().map(|s| s.dim.clone())
+        };
         let all: Vec<_> = self.inputs.iter().filter_map(dims).collect();
         let open = all.iter().any(|d| d.first().is_some_and(|d| d.dim_value.unwrap_or(0) <= 0));
         if open || !self.symbols().is_empty() {
@@ -81,7 +91,8 @@ impl File<'_> {
     fn symbols(&self) -> BTreeSet<&str> {
         let (mut first, mut all) = (BTreeSet::new(), BTreeSet::new());
         for input in self.inputs {
-            let shape = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
+            let shape =
+                input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
             for (axis, dim) in shape.into_iter().flat_map(|s| s.dim.iter().enumerate()) {
                 let Some(name) = dim.dim_param.as_deref().filter(|p| !p.is_empty()) else { continue };
                 if self.options.dims.contains_key(name) {
@@ -180,7 +191,7 @@ impl File<'_> {
         }
         for (position, output) in self.graph.output.iter().enumerate() {
             let name = output.name.as_deref().unwrap_or_default();
-            let at = At { op: "output".into(), domain: String::new(), node: name.into(), position };
+            let at = Box::new(At { op: "output".into(), domain: String::new(), node: name.into(), position });
             let val = lower.lookup(name, &at)?;
             let call = super::lower::Call {
                 at,
@@ -205,7 +216,11 @@ fn finish(lower: Lower<'_>, signature: &Signature) -> Result<Imported, OnnxError
     Names { scopes: &scopes, signature, notes: &mut notes }.restore(&mut graph, &mut tensors);
     count_batches(&mut graph, &mut tensors);
     let weights = compact(&mut graph, &mut tensors);
-    let folded = signature.buffers.keys().filter(|b| b.ends_with(".running_mean") && !weights.contains_key(*b)).count();
+    let folded = signature
+        .buffers
+        .keys()
+        .filter(|b| b.ends_with(".running_mean") && !weights.contains_key(*b))
+        .count();
     if folded > 0 {
         let how = "export with optimize=False (or dynamo=False, in training mode) to train them";
         notes.insert(format!("the exporter has folded {folded} batch norms into convolutions; {how}"));
@@ -238,7 +253,12 @@ fn count_batches(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
 /// Drops values nobody reads, except buffers, and gives the others their final numbers.
 fn compact(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) -> Weights {
     let mut live = vec![false; graph.values.len()];
-    for v in graph.nodes.iter().flat_map(|n| n.inputs.iter().chain(&n.outputs)).chain(&graph.inputs).chain(&graph.outputs)
+    for v in graph
+        .nodes
+        .iter()
+        .flat_map(|n| n.inputs.iter().chain(&n.outputs))
+        .chain(&graph.inputs)
+        .chain(&graph.outputs)
     {
         live[v.index()] = true;
     }

@@ -7,7 +7,7 @@
 use super::ImportOptions;
 use super::lit::is_float;
 use super::proto::{GraphProto, NodeProto, metadata};
-use super::scope::{MADE_UP, is_made_up};
+use super::scope::{CONSTANT, MADE_UP, is_made_up};
 use phalanx_types::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,9 @@ pub(super) enum Role {
     /// Changes while training, but not by gradients.
     Statistic,
     /// Never changes; `kept` if it is an entry of the `state_dict`.
-    Constant { kept: bool },
+    Constant {
+        kept: bool,
+    },
 }
 
 /// Names with a role, from the signature of the program.
@@ -40,7 +42,9 @@ impl Signature {
         found.present = text.is_some();
         for line in text.unwrap_or_default().lines() {
             let Some((_, rest)) = line.split_once(": ") else { continue };
-            let Some(target) = rest.split_once("target='").and_then(|(_, t)| t.split_once('\'')).map(|(t, _)| t) else {
+            let Some(target) =
+                rest.split_once("target='").and_then(|(_, t)| t.split_once('\'')).map(|(t, _)| t)
+            else {
                 continue;
             };
             if rest.starts_with("PARAMETER") {
@@ -109,6 +113,9 @@ impl<'a> Roles<'a> {
         let constant = |kept| Role::Constant { kept };
         if self.statistics.contains(name) {
             return Role::Statistic;
+        }
+        if name.starts_with(CONSTANT) {
+            return constant(false);
         }
         if self.options.constants.contains(name) {
             return constant(named);

@@ -72,7 +72,8 @@ impl Lit {
 
     /// The numbers of a tensor; `None` when there are too many.
     pub(super) fn from_tensor(tensor: &Tensor) -> Option<Self> {
-        let shape: Vec<usize> = tensor.shape().iter().map(|d| usize::try_from(*d).ok()).collect::<Option<_>>()?;
+        let shape: Vec<usize> =
+            tensor.shape().iter().map(|d| usize::try_from(*d).ok()).collect::<Option<_>>()?;
         if elements(&shape)? > MOST_ELEMENTS {
             return None;
         }

@@ -9,13 +9,13 @@ mod conv;
 mod elementwise;
 mod linear;
 mod norm;
+mod operator;
 mod pool;
 mod recurrent;
 mod reduce;
 mod resize;
 mod sequence;
 mod shape;
-mod operator;
 mod special;
 
 pub(super) use call::Call;
@@ -87,7 +87,8 @@ pub(super) struct Lower<'m> {
 
 impl<'m> Lower<'m> {
     pub(super) fn new(model: &'m ModelProto, reader: Reader, options: &ImportOptions) -> Self {
-        let key = |f: &FunctionProto| (f.domain.clone().unwrap_or_default(), f.name.clone().unwrap_or_default());
+        let key =
+            |f: &FunctionProto| (f.domain.clone().unwrap_or_default(), f.name.clone().unwrap_or_default());
         Self {
             graph: Graph { name: options.name.clone(), ..Graph::default() },
             scopes: BTreeMap::new(),
@@ -114,19 +115,24 @@ impl<'m> Lower<'m> {
     }
 
     /// Lowers nodes in their order.
-    pub(super) fn nodes(&mut self, nodes: &[NodeProto], opset: i64, of: Option<&Body<'_>>) -> Result<(), OnnxError> {
+    pub(super) fn nodes(
+        &mut self,
+        nodes: &[NodeProto],
+        opset: i64,
+        of: Option<&Body<'_>>,
+    ) -> Result<(), OnnxError> {
         for (position, node) in nodes.iter().enumerate() {
             self.lowered += 1;
             if self.lowered > MOST_NODES {
                 return Err(OnnxError::Limit { what: "nodes", most: MOST_NODES });
             }
             let attributes = Attributes::of(node, of.map(|b| b.attributes), of.map_or(&[], |b| b.defaults));
-            let at = At {
+            let at = Box::new(At {
                 op: node.op_type.clone().unwrap_or_default(),
                 domain: node.domain.clone().filter(|d| d != "ai.onnx").unwrap_or_default(),
                 node: node.name.clone().unwrap_or_default(),
                 position,
-            };
+            });
             let mut inputs = Vec::with_capacity(node.input.len());
             for name in &node.input {
                 inputs.push(if name.is_empty() { Val::Absent } else { self.lookup(name, &at)? });
@@ -164,7 +170,11 @@ impl<'m> Lower<'m> {
         }
         // A function sees nothing but its inputs.
         let outside = std::mem::replace(&mut self.frames, vec![names]);
-        let body = Body { attributes: &call.attributes, defaults: &function.attribute_proto, scope: call.scope.clone() };
+        let body = Body {
+            attributes: &call.attributes,
+            defaults: &function.attribute_proto,
+            scope: call.scope.clone(),
+        };
         let opset = default_opset(&function.opset_import).unwrap_or(call.opset);
         let ran = self.nodes(&function.node, opset, Some(&body));
         let inside = std::mem::replace(&mut self.frames, outside);
@@ -185,7 +195,11 @@ impl<'m> Lower<'m> {
         }
         ran = ran.and_then(|()| self.nodes(&graph.node, call.opset, None));
         let results = ran.and_then(|()| {
-            graph.output.iter().map(|o| self.lookup(o.name.as_deref().unwrap_or_default(), &call.at)).collect()
+            graph
+                .output
+                .iter()
+                .map(|o| self.lookup(o.name.as_deref().unwrap_or_default(), &call.at))
+                .collect()
         });
         self.frames.pop();
         self.depth -= 1;
@@ -206,7 +220,7 @@ impl<'m> Lower<'m> {
                 return Ok(val.clone());
             }
         }
-        Err(OnnxError::Undefined { value: name.to_owned(), at: at.clone() })
+        Err(OnnxError::Undefined { value: name.to_owned(), at: Box::new(at.clone()) })
     }
 
     fn name_for(&self, node: &NodeProto, at: &At) -> String {
@@ -256,7 +270,8 @@ impl<'m> Lower<'m> {
             self.scopes.insert(name.clone(), scope.clone());
         }
         let made = self.graph.add_node(name, op, ids);
-        let made = made.map_err(|source| OnnxError::Infer { at: call.at.clone(), source })?;
+        let made =
+            made.map_err(|source| OnnxError::Infer { at: call.at.clone(), source: Box::new(source) })?;
         for v in &made {
             let shape = self.graph.shape(*v);
             if shape.rank() > MOST_DIMENSIONS || shape.count().is_none_or(|c| c.factor > MOST_VALUES) {
@@ -272,7 +287,9 @@ impl<'m> Lower<'m> {
         let tensor = match val {
             Val::Graph(id) => return Ok(*id),
             Val::Tensor(t) => t.clone(),
-            Val::Lit(l) => l.to_tensor().ok_or_else(|| call.unsupported("the size of the batch is used as data"))?,
+            Val::Lit(l) => {
+                l.to_tensor().ok_or_else(|| call.unsupported("the size of the batch is used as data"))?
+            }
             Val::Absent => return Err(call.malformed("an input that is needed is missing")),
             Val::Seq(_) => return Err(call.unsupported("a sequence of tensors is used as a tensor")),
             Val::IsNan(_) | Val::Random | Val::Chance(_) => {

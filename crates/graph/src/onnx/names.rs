@@ -69,7 +69,8 @@ impl Names<'_> {
         });
         let module = || self.scopes.get(&node.name).map(|s| format!("{s}."));
         let Some(prefix) = prefix.or_else(module) else { return Vec::new() };
-        let named = inputs().filter(|(v, _)| matches!(graph.value(*v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)));
+        let named = inputs()
+            .filter(|(v, _)| matches!(graph.value(*v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)));
         named.map(|(v, what)| (v, format!("{prefix}{what}"))).collect()
     }
 
@@ -78,7 +79,10 @@ impl Names<'_> {
         let mut first: BTreeMap<ValueId, String> = BTreeMap::new();
         let mut made: BTreeMap<String, ValueId> = BTreeMap::new();
         for i in 0..graph.nodes.len() {
-            let norm = matches!(graph.nodes[i].op, Op::LayerNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. });
+            let norm = matches!(
+                graph.nodes[i].op,
+                Op::LayerNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. }
+            );
             let Some(scope) = self.scopes.get(&graph.nodes[i].name).filter(|_| norm) else { continue };
             for (at, what) in [(1, "weight"), (2, "bias"), (3, "running_mean"), (4, "running_var")] {
                 let Some(v) = graph.nodes[i].inputs.get(at).copied() else { break };
@@ -168,7 +172,10 @@ fn tie(graph: &mut Graph, tensors: &BTreeMap<ValueId, Tensor>) {
         }
     }
     for input in graph.nodes.iter_mut().flat_map(|n| &mut n.inputs) {
-        let Some(tensor) = tensors.get(input).filter(|_| is_made_up(&graph.values[input.index()].name)) else { continue };
+        let Some(tensor) = tensors.get(input).filter(|_| is_made_up(&graph.values[input.index()].name))
+        else {
+            continue;
+        };
         let varies = tensor.data().chunks(tensor.dtype().size()).any(|c| !tensor.data().starts_with(c));
         if let Some(original) = named.get(&key(tensor)).filter(|v| varies && tensors[*v] == *tensor) {
             *input = *original;

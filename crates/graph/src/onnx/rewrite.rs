@@ -190,7 +190,7 @@ fn pass(graph: &mut Graph, rule: Rule) {
                         *v = renamed(v);
                     }
                 }
-                if let Err(node) = place(graph, node, named, steps) {
+                if let Some(node) = place(graph, node, named, steps) {
                     graph.nodes.push(node);
                 }
             }
@@ -203,7 +203,7 @@ fn pass(graph: &mut Graph, rule: Rule) {
 }
 
 /// Adds the steps; gives the node back if they do not fit.
-fn place(graph: &mut Graph, node: Node, named: Option<String>, steps: Vec<Step>) -> Result<(), Node> {
+fn place(graph: &mut Graph, node: Node, named: Option<String>, steps: Vec<Step>) -> Option<Node> {
     let last = steps.len().saturating_sub(1);
     let (first_value, first_node) = (graph.values.len(), graph.nodes.len());
     let mut made: Vec<ValueId> = Vec::new();
@@ -217,14 +217,18 @@ fn place(graph: &mut Graph, node: Node, named: Option<String>, steps: Vec<Step>)
             })
             .collect();
         let args: Vec<&Value> = inputs.iter().map(|v| graph.value(*v)).collect();
-        let name = if i == last { named.clone().unwrap_or_else(|| node.name.clone()) } else { format!("{}.{i}", node.name) };
+        let name = if i == last {
+            named.clone().unwrap_or_else(|| node.name.clone())
+        } else {
+            format!("{}.{i}", node.name)
+        };
         let fits = infer(&name, &step.op, &args).ok().filter(|m| m.len() == 1).map(|mut m| m.swap_remove(0));
         let out = node.outputs[0];
         let wanted = (graph.value(out).dtype, graph.shape(out).clone());
         let Some((dtype, shape)) = fits.filter(|m| i != last || *m == wanted) else {
             graph.values.truncate(first_value);
             graph.nodes.truncate(first_node);
-            return Err(node);
+            return Some(node);
         };
         let id = if i == last {
             out
@@ -234,7 +238,7 @@ fn place(graph: &mut Graph, node: Node, named: Option<String>, steps: Vec<Step>)
         made.push(id);
         graph.nodes.push(Node { name, op: step.op, inputs, outputs: vec![id] });
     }
-    Ok(())
+    None
 }
 
 /// Drops nodes that nobody reads.

@@ -70,7 +70,8 @@ impl Reader {
         let shape: Option<Vec<u64>> = proto.dims.iter().map(|d| u64::try_from(*d).ok()).collect();
         let shape = shape.filter(|s| s.len() <= MOST_DIMENSIONS).ok_or_else(uncountable)?;
         let count = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d)).ok_or_else(uncountable)?;
-        let needed = count.checked_mul(dtype.size() as u64).filter(|n| *n < 1 << 48).ok_or_else(uncountable)?;
+        let needed =
+            count.checked_mul(dtype.size() as u64).filter(|n| *n < 1 << 48).ok_or_else(uncountable)?;
         let data = if proto.data_location == Some(EXTERNAL) {
             self.external(proto, needed)?
         } else if let Some(raw) = &proto.raw_data {
@@ -90,9 +91,11 @@ impl Reader {
         };
         let number = |key| match field(key) {
             None => Ok(None),
-            Some(text) => {
-                text.parse::<u64>().map(Some).ok().ok_or(BadTensor::Reference { what: "offset or length is no number" })
-            }
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .ok()
+                .ok_or(BadTensor::Reference { what: "offset or length is no number" }),
         };
         let location = field("location").ok_or(BadTensor::Reference { what: "it has no location" })?;
         let path = inside(folder, location)?;
@@ -117,7 +120,8 @@ impl Reader {
 /// The path of a file in the folder, also after following links.
 fn inside(folder: &Path, location: &str) -> Result<PathBuf, BadTensor> {
     let outside = || BadTensor::Outside { path: location.into() };
-    let plain = Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+    let plain =
+        Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
     if !plain || location.is_empty() || location.contains('\0') {
         return Err(outside());
     }

@@ -7,7 +7,8 @@ use std::path::Path;
 /// `count` numbers in [0, 1).
 fn units(name: &str, count: usize) -> impl Iterator<Item = f64> {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let hash =
+        name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     (0..count as u64).map(move |i| {
         let z = hash.wrapping_add(i.wrapping_mul(GOLDEN)).wrapping_add(GOLDEN);
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,11 +17,7 @@ fn units(name: &str, count: usize) -> impl Iterator<Item = f64> {
     })
 }
 
-/// The weight of this name.
-pub(crate) fn weight(name: &str, shape: &[usize]) -> Vec<f32> {
-    weight_of(name, shape, shape.iter().product())
-}
-
+/// The first `count` elements of the weight of this name.
 fn weight_of(name: &str, shape: &[usize], count: usize) -> Vec<f32> {
     let mut parts = name.rsplit('.');
     let (last, owner) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -37,74 +34,91 @@ fn weight_of(name: &str, shape: &[usize], count: usize) -> Vec<f32> {
     units(name, count).map(|u| value(u) as f32).collect()
 }
 
-pub(crate) fn sizes(value: &Value) -> Vec<usize> {
-    value.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect()
-}
-
-/// The weight of this name, but a large one repeats its beginning: enough to know it again, and quick to make.
-pub(crate) fn quick_weight(name: &str, shape: &[usize]) -> Vec<f32> {
+/// The bytes of a weight, but a large one repeats its beginning: enough to know it again, and quick to make.
+pub(crate) fn quick_weight(name: &str, shape: &[usize]) -> Vec<u8> {
     const PERIOD: usize = 4099;
     let count = shape.iter().product::<usize>();
-    if count <= PERIOD {
-        return weight(name, shape);
+    let mut bytes = to_bytes(weight_of(name, shape, count.min(PERIOD)));
+    while bytes.len() < 4 * count {
+        let n = bytes.len().min(4 * count - bytes.len());
+        bytes.extend_from_within(..n);
     }
-    let mut values = weight_of(name, shape, PERIOD);
-    while values.len() < count {
-        let n = values.len().min(count - values.len());
-        values.extend_from_within(..n);
-    }
-    values
+    bytes
 }
+
+fn to_bytes(values: Vec<f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+fn to_floats(bytes: &[u8]) -> Vec<f64> {
+    bytes.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
+}
+
+type State<'a> = BTreeMap<&'a str, (Vec<usize>, Vec<u8>)>;
 
 /// Writes the file of weights that belongs to an exported model.
 pub(crate) fn write_weights(recipe: &Value, path: &Path) {
-    let mut state: BTreeMap<&str, (Vec<usize>, Vec<f32>)> = BTreeMap::new();
-    for entry in recipe["state_dict"].as_array().unwrap() {
-        let (name, shape) = (entry["name"].as_str().unwrap(), sizes(&entry["shape"]));
-        let values = if std::env::var("MODELS").is_ok() { weight(entry["tied"].as_str().unwrap_or(name), &shape) } else { quick_weight(entry["tied"].as_str().unwrap_or(name), &shape) };
+    let mut state = State::new();
+    for entry in list(&recipe["state_dict"]) {
+        let (name, shape) = (text(&entry["name"]), sizes(&entry["shape"]));
+        let values = quick_weight(entry["tied"].as_str().unwrap_or(name), &shape);
         state.insert(name, (shape, values));
     }
     let mut file = Vec::new();
-    for entry in recipe["initializers"].as_array().unwrap() {
-        if entry["external"].as_bool() != Some(true) {
-            continue;
-        }
-        let values = initializer(entry, &state);
-        file.resize(entry["offset"].as_u64().unwrap() as usize, 0);
-        file.extend(values.iter().flat_map(|x| x.to_le_bytes()));
+    for entry in list(&recipe["initializers"]).iter().filter(|e| e["external"] == true) {
+        file.resize(number(&entry["offset"]), 0);
+        file.extend(initializer(entry, &state));
     }
-    std::fs::write(path, file).unwrap();
+    std::fs::write(path, file).expect("a temporary folder can be written");
 }
 
-fn initializer(entry: &Value, state: &BTreeMap<&str, (Vec<usize>, Vec<f32>)>) -> Vec<f32> {
+pub(crate) fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list of a recipe")
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().expect("a text of a recipe")
+}
+
+fn number(value: &Value) -> usize {
+    value.as_u64().expect("a number of a recipe") as usize
+}
+
+pub(crate) fn sizes(value: &Value) -> Vec<usize> {
+    list(value).iter().map(number).collect()
+}
+
+fn initializer(entry: &Value, state: &State<'_>) -> Vec<u8> {
     if let Some(kind) = entry["fold"].as_str() {
         return folded(entry, kind, state);
     }
-    let mut values = Vec::new();
-    for part in entry["parts"].as_array().unwrap() {
-        let [start, end] = ["start", "end"].map(|k| part[k].as_u64().unwrap() as usize);
-        values.extend_from_slice(&state[part["source"].as_str().unwrap()].1[start..end]);
+    let mut bytes = Vec::new();
+    for part in list(&entry["parts"]) {
+        let range = 4 * number(&part["start"])..4 * number(&part["end"]);
+        bytes.extend_from_slice(&state[text(&part["source"])].1[range]);
     }
     if entry["transpose"].is_null() {
-        return values;
+        return bytes;
     }
-    let [rows, columns] = sizes(&entry["transpose"])[..] else { panic!("a matrix") };
-    (0..columns).flat_map(|c| (0..rows).map(move |r| (r, c))).map(|(r, c)| values[r * columns + c]).collect()
+    let [rows, columns] = sizes(&entry["transpose"])[..] else { panic!("a matrix has two sizes") };
+    let cells = bytes.as_chunks::<4>().0;
+    (0..columns).flat_map(|c| (0..rows).map(move |r| r * columns + c)).flat_map(|i| cells[i]).collect()
 }
 
-fn folded(entry: &Value, kind: &str, state: &BTreeMap<&str, (Vec<usize>, Vec<f32>)>) -> Vec<f32> {
-    let (conv, norm) = (entry["conv"].as_str().unwrap(), entry["norm"].as_str().unwrap());
-    let of = |what: &str| state[format!("{norm}.{what}").as_str()].1.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
-    let epsilon = entry["epsilon"].as_f64().unwrap();
+fn folded(entry: &Value, kind: &str, state: &State<'_>) -> Vec<u8> {
+    let (conv, norm) = (text(&entry["conv"]), text(&entry["norm"]));
+    let of = |what: &str| to_floats(&state[format!("{norm}.{what}").as_str()].1);
+    let epsilon = entry["epsilon"].as_f64().expect("an epsilon");
     let scale: Vec<f64> =
         of("weight").iter().zip(of("running_var")).map(|(w, v)| w / (v + epsilon).sqrt()).collect();
     let (shape, weight) = &state[format!("{conv}.weight").as_str()];
     if kind == "weight" {
+        let weight = to_floats(weight);
         let each = weight.len() / shape[0];
-        return weight.iter().enumerate().map(|(i, w)| (f64::from(*w) * scale[i / each]) as f32).collect();
+        return to_bytes(weight.iter().enumerate().map(|(i, w)| (w * scale[i / each]) as f32).collect());
     }
-    let bias = state.get(format!("{conv}.bias").as_str()).map(|b| b.1.clone());
+    let bias = state.get(format!("{conv}.bias").as_str()).map(|b| to_floats(&b.1));
     let (mean, shift) = (of("running_mean"), of("bias"));
-    let bias = |i: usize| bias.as_ref().map_or(0.0, |b| f64::from(b[i]));
-    (0..shape[0]).map(|i| ((bias(i) - mean[i]) * scale[i] + shift[i]) as f32).collect()
+    let bias = |i: usize| bias.as_ref().map_or(0.0, |b| b[i]);
+    to_bytes((0..shape[0]).map(|i| ((bias(i) - mean[i]) * scale[i] + shift[i]) as f32).collect())
 }

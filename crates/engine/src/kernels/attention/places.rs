@@ -78,13 +78,14 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Writes rows of one head, from row `first` on.
+    /// Writes rows of one head, from row `first` on; those of `values` are `stride` apart.
     ///
     /// # Safety
     /// No other thread writes this head at the same time.
-    pub(super) unsafe fn write(&self, number: (usize, usize), first: usize, values: &[f32]) {
+    pub(super) unsafe fn write(&self, number: (usize, usize), first: usize, values: &[f32], stride: usize) {
         let Out { data, place } = self.out;
-        for (r, values) in values.chunks_exact(self.width.max(1)).enumerate() {
+        for (r, values) in values.chunks_exact(stride.max(1)).enumerate() {
+            let values = &values[..self.width];
             let at = place.at(number) + (first + r) * place.row;
             assert!(at <= data.len && values.len() <= data.len - at, "a row ends beyond its buffer");
             // SAFETY: within the buffer, as checked; nobody else writes there, as promised.

@@ -1,12 +1,14 @@
 //! The loops over rows of scores.
 
-use crate::kernels::math::{dot, exp, largest, sum};
+use crate::kernels::math::{dot, exp, exp_in_place, largest, log};
 
 /// Scores of the queries from `first` with `keys` keys each.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
     pub(super) first: usize,
     pub(super) keys: usize,
+    /// The distance of rows.
+    pub(super) row: usize,
     pub(super) scale: f32,
     pub(super) causal: bool,
     /// The mask of this head with its strides over rows and columns.
@@ -31,11 +33,11 @@ impl Block<'_> {
         if self.causal { self.keys.min(self.first + r + 1) } else { self.keys }
     }
 
-    /// Scales a row of products and adds the mask.
+    /// Adds the mask to a row of scaled products; without one they are left to be scaled by what this returns.
     #[inline(always)]
-    fn finish(&self, r: usize, row: &mut [f32]) {
+    fn masked(&self, r: usize, row: &mut [f32]) -> f32 {
         match self.mask {
-            None => row.iter_mut().for_each(|x| *x *= self.scale),
+            None => return self.scale,
             Some((mask, stride, 1)) => {
                 let mask = &mask[(self.first + r) * stride..];
                 row.iter_mut().zip(mask).for_each(|(x, m)| *x = *x * self.scale + m);
@@ -45,32 +47,35 @@ impl Block<'_> {
                 row.iter_mut().enumerate().for_each(|(j, x)| *x = *x * self.scale + mask[j * column]);
             }
         }
+        1.0
     }
 }
 
 /// Turns products into probabilities.
 #[inline(always)]
 pub(super) fn probabilities((block, scores, lse): (Block<'_>, &mut [f32], &mut [f32])) {
-    for (r, (row, lse)) in scores.chunks_exact_mut(block.keys).zip(lse).enumerate() {
-        let (row, unseen) = row.split_at_mut(block.seen(r));
+    for (r, (row, lse)) in scores.chunks_exact_mut(block.row).zip(lse).enumerate() {
+        let (row, unseen) = row[..block.keys].split_at_mut(block.seen(r));
         unseen.fill(0.0);
-        block.finish(r, row);
-        let max = largest(row);
+        let scale = block.masked(r, row);
+        let max = largest(row) * scale;
         let max = if max == f32::NEG_INFINITY { 0.0 } else { max };
-        row.iter_mut().for_each(|x| *x = exp(*x - max));
-        let total = sum(row);
+        let total = exp_in_place(row, scale, max);
         // A query that sees nothing gets nothing, in backward too.
-        *lse = if total == 0.0 { f32::INFINITY } else { max + total.ln() };
+        *lse = if total == 0.0 { f32::INFINITY } else { max + log(total) };
         let factor = if total == 0.0 { 0.0 } else { 1.0 / total };
         row.iter_mut().for_each(|x| *x *= factor);
     }
 }
 
+type ScoreArguments<'a> = (Block<'a>, Outer<'a>, &'a mut [f32], &'a mut [f32], usize);
+
 /// Turns products `p` into probabilities and their gradients `dp` into those of the products.
 #[inline(always)]
-pub(super) fn score_gradients((block, outer, p, dp): (Block<'_>, Outer<'_>, &mut [f32], &mut [f32])) {
-    let rows = p.chunks_exact_mut(block.keys).zip(dp.chunks_exact_mut(block.keys));
+pub(super) fn score_gradients((block, outer, p, dp, count): ScoreArguments<'_>) {
+    let rows = p.chunks_exact_mut(block.row).zip(dp.chunks_exact_mut(block.row)).take(count);
     for (r, (p, dp)) in rows.enumerate() {
+        let (p, dp) = (&mut p[..block.keys], &mut dp[..block.keys]);
         let query = block.first + r;
         let [o, d_o] = outer.strides.map(|stride| query * stride);
         let along = dot(&outer.o[o..o + outer.e], &outer.d_o[d_o..d_o + outer.e]);
@@ -79,9 +84,9 @@ pub(super) fn score_gradients((block, outer, p, dp): (Block<'_>, Outer<'_>, &mut
             (p.split_at_mut(block.seen(r)), dp.split_at_mut(block.seen(r)));
         p_unseen.fill(0.0);
         dp_unseen.fill(0.0);
-        block.finish(r, p);
+        let scale = block.masked(r, p);
         for (p, dp) in p.iter_mut().zip(dp) {
-            *p = exp(*p - lse);
+            *p = exp(*p * scale - lse);
             *dp = *p * (*dp - along) * block.scale;
         }
     }

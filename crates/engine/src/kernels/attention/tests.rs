@@ -72,6 +72,7 @@ fn results_and_gradients_are_those_of_the_definition() {
         (sizes(1, 2, (70, 70), (8, 8), true), None),
         (sizes(1, 1, (130, 33), (5, 3), true), None),
         (sizes(1, 1, (3, 90), (16, 8), true), None),
+        (sizes(1, 2, (20, 300), (70, 33), false), None),
         (sizes(2, 2, (6, 9), (4, 4), false), Some(&mask[..])),
     ];
     for (sizes, mask) in cases {

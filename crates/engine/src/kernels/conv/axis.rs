@@ -1,6 +1,7 @@
 //! Which input positions an output position looks at, along one dimension.
 
 use super::Conv2d;
+use std::ops::Range;
 
 /// One dimension of a convolution, or of one phase of its gradient.
 ///
@@ -98,12 +99,34 @@ impl Axis {
 
     /// How many input positions `count` neighbouring outputs span.
     pub(super) fn span(&self, count: usize) -> usize {
-        if count == 0 || self.taps == 0 { 0 } else { (count - 1) * self.stride + (self.taps - 1) * self.step + 1 }
+        if count == 0 || self.taps == 0 {
+            0
+        } else {
+            (count - 1) * self.stride + (self.taps - 1) * self.step + 1
+        }
     }
 
     /// Whether some output looks beyond the input.
     pub(super) fn overhangs(&self) -> bool {
         self.first < 0 || self.first as usize + self.span(self.count()) > self.input
+    }
+
+    /// The taps that meet the input for output `i`.
+    #[inline(always)]
+    pub(super) fn valid(&self, i: usize) -> Range<usize> {
+        let at = (i * self.stride) as isize + self.first;
+        let from = if at < 0 { at.unsigned_abs().div_ceil(self.step) } else { 0 };
+        let to = (self.input as isize - at).max(0).unsigned_abs().div_ceil(self.step);
+        from.min(self.taps)..to.min(self.taps).max(from.min(self.taps))
+    }
+
+    /// The outputs all of whose taps meet the input.
+    pub(super) fn inner(&self) -> Range<usize> {
+        let count = self.count();
+        let reach = ((self.taps.max(1) - 1) * self.step) as isize + self.first;
+        let from = if self.first < 0 { self.first.unsigned_abs().div_ceil(self.stride) } else { 0 };
+        let to = (self.input as isize - reach).max(0).unsigned_abs().div_ceil(self.stride);
+        from.min(count)..to.min(count).max(from.min(count))
     }
 
     /// The weight's index of tap `t`.

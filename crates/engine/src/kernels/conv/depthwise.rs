@@ -2,7 +2,10 @@
 //!
 //! As for other convolutions the gradient of the input is one convolution for each phase of the stride.
 
-#![expect(unsafe_code, reason = "explicit vectors; every address is checked against the slices before the loop")]
+#![expect(
+    unsafe_code,
+    reason = "explicit vectors; every address is checked against the slices before the loop"
+)]
 
 mod weights;
 
@@ -113,26 +116,6 @@ struct Shape {
     taps: usize,
     stride: usize,
     step: usize,
-}
-
-impl Axis {
-    /// The taps that meet the input for output `i`.
-    #[inline(always)]
-    fn valid(&self, i: usize) -> Range<usize> {
-        let at = (i * self.stride) as isize + self.first;
-        let from = if at < 0 { at.unsigned_abs().div_ceil(self.step) } else { 0 };
-        let to = (self.input as isize - at).max(0).unsigned_abs().div_ceil(self.step);
-        from.min(self.taps)..to.min(self.taps).max(from.min(self.taps))
-    }
-
-    /// The outputs all of whose taps meet the input.
-    fn inner(&self) -> Range<usize> {
-        let count = self.count();
-        let reach = ((self.taps.max(1) - 1) * self.step) as isize + self.first;
-        let from = if self.first < 0 { self.first.unsigned_abs().div_ceil(self.stride) } else { 0 };
-        let to = (self.input as isize - reach).max(0).unsigned_abs().div_ceil(self.stride);
-        from.min(count)..to.min(count).max(from.min(count))
-    }
 }
 
 /// One row of the output.
@@ -288,7 +271,9 @@ impl Strip<'_> {
 #[inline(always)]
 unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, from: *const f32, rest: MemMask<S::m32s>) -> S::f32s {
     // SAFETY: the caller's promise.
-    unsafe { if WHOLE { from.cast::<S::f32s>().read_unaligned() } else { simd.mask_load_ptr_f32s(rest, from) } }
+    unsafe {
+        if WHOLE { from.cast::<S::f32s>().read_unaligned() } else { simd.mask_load_ptr_f32s(rest, from) }
+    }
 }
 
 /// # Safety

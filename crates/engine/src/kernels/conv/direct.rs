@@ -3,11 +3,11 @@
 //! Used for the output and for the gradient of the input. The latter is, for each phase of the stride, again a
 //! convolution: of the outputs' gradients with part of the weights, turned around.
 
+use super::Conv2d;
 use super::axis::Axis;
 use super::micro::{self, Stretch, Target, Walk};
 use super::pack::{Matrix, Panel, Vectors};
 use super::window::Block;
-use super::Conv2d;
 use crate::simd;
 use crate::threads::{Threads, scratch};
 use pulp::{Simd, WithSimd};
@@ -130,8 +130,19 @@ fn run_block(
             &input[block.base()..]
         };
         let pitch = block.pitch();
-        simd::arch()
-            .dispatch(Run { s, block, matrix, vectors, pitch, input, source, target, weights, near, output });
+        simd::arch().dispatch(Run {
+            s,
+            block,
+            matrix,
+            vectors,
+            pitch,
+            input,
+            source,
+            target,
+            weights,
+            near,
+            output,
+        });
     });
 }
 
@@ -173,12 +184,7 @@ impl WithSimd for Run<'_> {
 
 impl Run<'_> {
     #[inline(always)]
-    fn panel<S: Simd, const MR: usize, const NV: usize>(
-        &mut self,
-        simd: S,
-        group: usize,
-        panel: Panel,
-    ) {
+    fn panel<S: Simd, const MR: usize, const NV: usize>(&mut self, simd: S, group: usize, panel: Panel) {
         let wide = NV * S::F32_LANES;
         let depth = self.matrix.depth();
         let near = (NEAR / wide).max(16);

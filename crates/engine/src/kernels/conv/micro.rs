@@ -4,7 +4,10 @@
 //! from the second, and adds all their products. The second operand is packed: vectors follow each other in the order
 //! in which they are taken. The first need not be: its rows may begin anywhere, and all go along the same walk.
 
-#![expect(unsafe_code, reason = "explicit vectors; every address is checked against the slices before the loop")]
+#![expect(
+    unsafe_code,
+    reason = "explicit vectors; every address is checked against the slices before the loop"
+)]
 
 use pulp::{MemMask, Simd};
 
@@ -77,23 +80,24 @@ pub(super) fn tile<S: Simd, const MR: usize, const NV: usize>(
     put(simd, target, sums);
 }
 
-/// Computes one tile from two packed operands: `[step][row]` and `[step][column]`.
+/// Computes one tile from two packed operands: `[step][row]`, with `apart` numbers from a step to the next, and
+/// `[step][column]`.
 #[inline(always)]
 pub(super) fn packed_tile<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
-    a: &[f32],
+    (a, apart): (&[f32], usize),
     b: &[f32],
     target: Target<'_>,
 ) {
     let wide = NV * S::F32_LANES;
-    let steps = a.len() / MR;
-    assert!(steps * wide <= b.len(), "operands of different lengths");
+    let steps = b.len() / wide;
+    assert!(steps == 0 || (steps - 1) * apart + MR <= a.len(), "operands of different lengths");
     let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
     let starts: [*const f32; MR] = std::array::from_fn(|i| a.as_ptr().wrapping_add(i));
     let mut b = b.as_ptr();
     for at in 0..steps {
         // SAFETY: both operands have this step.
-        unsafe { step(simd, &starts, at * MR, b, &mut sums) };
+        unsafe { step(simd, &starts, at * apart, b, &mut sums) };
         b = b.wrapping_add(wide);
     }
     put(simd, target, sums);

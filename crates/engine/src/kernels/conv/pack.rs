@@ -97,7 +97,14 @@ impl Matrix {
     }
 
     /// Packs the weights of all groups, panel after panel, each as `[depth][columns]`.
-    pub(super) fn pack(&self, threads: &Threads, s: &Conv2d, w: &[f32], packed: &mut [f32], vectors: Vectors) {
+    pub(super) fn pack(
+        &self,
+        threads: &Threads,
+        s: &Conv2d,
+        w: &[f32],
+        packed: &mut [f32],
+        vectors: Vectors,
+    ) {
         let panels = vectors.panels(self.to);
         let (depth, columns) = (self.depth(), panels.padded());
         if depth * columns == 0 {
@@ -129,33 +136,41 @@ impl Matrix {
         depth: Range<usize>,
         packed: &mut [f32],
     ) {
-        simd::simd(|| self.pack_rows(s, group, w, panel, depth, packed));
+        simd::arch().dispatch(Part { matrix: self, s, group, w, panel, depth, packed });
     }
+}
+
+/// Some rows of one panel, to be packed.
+struct Part<'a> {
+    matrix: &'a Matrix,
+    s: &'a Conv2d,
+    group: usize,
+    w: &'a [f32],
+    panel: Panel,
+    depth: Range<usize>,
+    packed: &'a mut [f32],
+}
+
+impl WithSimd for Part<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn pack_rows(
-        &self,
-        s: &Conv2d,
-        group: usize,
-        w: &[f32],
-        panel: Panel,
-        depth: Range<usize>,
-        packed: &mut [f32],
-    ) {
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { matrix, s, group, w, panel, depth, packed } = self;
         let (inputs, outputs) = (s.c / s.groups, s.o / s.groups);
         let filter = s.kh * s.kw * inputs;
         let wide = packed.len() / depth.len();
         let mut rest = packed;
         let mut at = depth.start;
         while at < depth.end {
-            let (tap, within) = (at / self.from, at % self.from);
-            let count = (self.from - within).min(depth.end - at);
+            let (tap, within) = (at / matrix.from, at % matrix.from);
+            let count = (matrix.from - within).min(depth.end - at);
             let (here, next) = rest.split_at_mut(count * wide);
             (rest, at) = (next, at + count);
-            let (r, q) = (tap / self.cols.taps, tap % self.cols.taps);
-            let tap = self.rows.kernel(r) * s.kw + self.cols.kernel(q);
+            let (r, q) = (tap / matrix.cols.taps, tap % matrix.cols.taps);
+            let tap = matrix.rows.kernel(r) * s.kw + matrix.cols.kernel(q);
             let w = &w[group * outputs * filter + tap * inputs..];
-            if self.back {
+            if matrix.back {
                 for (c, packed) in here.chunks_exact_mut(wide).enumerate() {
                     let from = (within + c) * filter + panel.first;
                     packed[..panel.columns].copy_from_slice(&w[from..][..panel.columns]);

@@ -54,7 +54,8 @@ fn check(s: &Conv2d, teams: &[Threads], dice: &mut Dice) {
     let x = dice.numbers(s.n * s.h * s.w * s.c);
     let w = dice.numbers(s.o * s.kh * s.kw * (s.c / s.groups));
     let dy = dice.numbers(s.n * s.oh * s.ow * s.o);
-    let (mut want_y, mut want_dx, mut want_dw) = (vec![0.0; dy.len()], vec![0.0; x.len()], vec![0.0; w.len()]);
+    let (mut want_y, mut want_dx, mut want_dw) =
+        (vec![0.0; dy.len()], vec![0.0; x.len()], vec![0.0; w.len()]);
     products(s, |i, j, k| {
         want_y[k] += f64::from(x[i]) * f64::from(w[j]);
         want_dx[i] += f64::from(dy[k]) * f64::from(w[j]);
@@ -98,7 +99,9 @@ fn random(dice: &mut Dice) -> Conv2d {
     let stride = (dice.one_of(&[1, 1, 2, 3]), dice.one_of(&[1, 1, 2, 3]));
     let dilation = (dice.one_of(&[1, 1, 2, 3]), dice.one_of(&[1, 1, 2, 3]));
     let pad = (if flat { 0 } else { dice.below(4) }, dice.below(4));
-    let fit = |size: usize, k: usize, s: usize, d: usize, p: usize| (size + p).saturating_sub((k - 1) * d + 1) / s + 1;
+    let fit = |size: usize, k: usize, s: usize, d: usize, p: usize| {
+        (size + p).saturating_sub((k - 1) * d + 1) / s + 1
+    };
     let oh = fit(h, kh, stride.0, dilation.0, pad.0 + dice.below(3));
     let ow = fit(w, kw, stride.1, dilation.1, pad.1 + dice.below(3));
     let (groups, c, o) = match dice.below(4) {
@@ -110,9 +113,40 @@ fn random(dice: &mut Dice) -> Conv2d {
             let groups = dice.one_of(&[1, 3, 16, 17, 33, 50, 64]);
             (groups, groups, groups * dice.one_of(&[1, 1, 1, 2]))
         }
-        _ => (1, dice.one_of(&[1, 2, 3, 5, 16, 19, 40]), dice.one_of(&[1, 3, 8, 16, 24, 33, 48, 64, 80, 100])),
+        _ => {
+            (1, dice.one_of(&[1, 2, 3, 5, 16, 19, 40]), dice.one_of(&[1, 3, 8, 16, 24, 33, 48, 64, 80, 100]))
+        }
     };
     Conv2d { n: 1 + dice.below(3), h, w, c, o, kh, kw, stride, dilation, pad, oh, ow, groups }
+}
+
+#[test]
+fn squares_agree_with_the_definition_whatever_the_padding() {
+    let (teams, mut dice) = (teams(), Dice(17));
+    for (h, w, oh, ow, pad) in [
+        (8, 8, 6, 6, (0, 0)),
+        (7, 9, 8, 10, (1, 2)),
+        (6, 6, 8, 8, (2, 2)),
+        (9, 8, 8, 9, (1, 1)),
+        (11, 10, 6, 6, (0, 2)),
+    ] {
+        let s = Conv2d {
+            n: 3,
+            h,
+            w,
+            c: 32,
+            o: 48,
+            kh: 3,
+            kw: 3,
+            stride: (1, 1),
+            dilation: (1, 1),
+            pad,
+            oh,
+            ow,
+            groups: 1,
+        };
+        check(&s, &teams, &mut dice);
+    }
 }
 
 #[test]
@@ -130,6 +164,14 @@ fn common_shapes_agree_with_the_definition() {
     for (n, size, c, o, k, stride, groups) in [
         (5, 14, 3, 32, 3, 1, 1),
         (3, 16, 32, 64, 3, 1, 1),
+        (5, 7, 48, 80, 3, 1, 1),
+        (3, 9, 24, 1, 5, 1, 1),
+        (3, 20, 17, 2, 3, 1, 1),
+        (3, 20, 4, 40, 4, 2, 1),
+        (2, 21, 1, 16, 3, 2, 1),
+        (2, 9, 16, 4, 3, 2, 1),
+        (2, 9, 64, 144, 3, 1, 1),
+        (1, 33, 16, 64, 3, 1, 1),
         (2, 15, 3, 64, 7, 2, 1),
         (2, 14, 24, 144, 1, 1, 1),
         (2, 14, 64, 40, 1, 2, 1),
@@ -164,7 +206,9 @@ fn common_shapes_agree_with_the_definition() {
 #[test]
 fn a_larger_input_than_the_windows_touch_gets_zeros() {
     let (teams, mut dice) = (teams(), Dice(13));
-    for (stride, dilation, groups) in [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 1, 18), (3, 1, 18), (4, 1, 18)] {
+    for (stride, dilation, groups) in
+        [(1, 1, 1), (2, 1, 1), (3, 1, 1), (2, 2, 1), (1, 1, 18), (3, 1, 18), (4, 1, 18)]
+    {
         let s = Conv2d {
             n: 2,
             h: 11,

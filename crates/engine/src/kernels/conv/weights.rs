@@ -58,13 +58,28 @@ pub(super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &[f32], dw:
     let padded = ranges * filters * filter;
     scratch(parts * padded, |sums| {
         threads.chunks(sums, filters * filter, task);
-        simd::simd(|| {
-            dw.copy_from_slice(&sums[..size]);
-            for part in sums.chunks_exact(padded).skip(1) {
-                dw.iter_mut().zip(part).for_each(|(sum, v)| *sum += v);
-            }
-        });
+        simd::arch().dispatch(AddUp { parts: sums, each: padded, total: dw });
     });
+}
+
+/// The sum of parts of `each` numbers, of which the first ones are used.
+pub(super) struct AddUp<'a> {
+    pub(super) parts: &'a [f32],
+    pub(super) each: usize,
+    pub(super) total: &'a mut [f32],
+}
+
+impl WithSimd for AddUp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { parts, each, total } = self;
+        total.copy_from_slice(&parts[..total.len()]);
+        for part in parts.chunks_exact(each).skip(1) {
+            total.iter_mut().zip(part).for_each(|(sum, v)| *sum += v);
+        }
+    }
 }
 
 /// What is the same for all tasks.
@@ -96,7 +111,15 @@ impl Job<'_> {
                     pixels: first..(first + most).min(pixels.end),
                 };
                 let add = first > pixels.start;
-                simd::arch().dispatch(Block { job: self, columns, panels, filters: filters.clone(), room, sums, add });
+                simd::arch().dispatch(Block {
+                    job: self,
+                    columns,
+                    panels,
+                    filters: filters.clone(),
+                    room,
+                    sums,
+                    add,
+                });
             }
         });
     }
@@ -178,9 +201,11 @@ impl Tiles<'_> {
         for (tile, rows) in self.rows.chunks_exact(self.count * MR).enumerate() {
             let first = tile * MR;
             let here = MR.min(self.filters - first);
-            let to: [u32; MR] = std::array::from_fn(|i| ((first + i) * self.filter + self.panel.first) as u32);
-            let target = Target { c: &mut *sums, rows: &to[..here], lanes: self.panel.columns, add: self.add };
-            micro::packed_tile::<S, MR, NV>(simd, rows, window, target);
+            let to: [u32; MR] =
+                std::array::from_fn(|i| ((first + i) * self.filter + self.panel.first) as u32);
+            let target =
+                Target { c: &mut *sums, rows: &to[..here], lanes: self.panel.columns, add: self.add };
+            micro::packed_tile::<S, MR, NV>(simd, (rows, MR), window, target);
         }
     }
 }

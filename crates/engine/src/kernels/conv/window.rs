@@ -107,7 +107,11 @@ impl Block {
 
     /// Where the images of the block begin in the input, so that positions within it are small.
     pub(super) fn base(&self) -> usize {
-        if self.copies() { 0 } else { self.first / self.rows.output * self.rows.input * self.cols.input * self.c }
+        if self.copies() {
+            0
+        } else {
+            self.first / self.rows.output * self.rows.input * self.cols.input * self.c
+        }
     }
 
     /// Lists where each pixel begins in what it looks at, and in the output rows of the block.

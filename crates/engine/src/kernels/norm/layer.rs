@@ -42,7 +42,7 @@ pub(crate) fn layer_norm_forward(
     let rows = norm.rows_per_task();
     t.chunks3((y, rows * norm.d), (mean, rows), (inv_std, rows), |task, y, mean, inv_std| {
         let x = &x[task * rows * norm.d..][..y.len()];
-        wide(forward, (norm, x, eps, y, mean, inv_std));
+        wide!(forward, (norm, x, eps, y, mean, inv_std));
     });
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn layer_norm_backward(
             let statistics = task * rows..task * rows + dx.len() / d;
             let (x, dy) = (&x[elements.clone()], &dy[elements]);
             let (mean, inv_std) = (&mean[statistics.clone()], &inv_std[statistics]);
-            scratch(3 * d, |buffer| wide(backward, (norm, (x, dy), (mean, inv_std), dx, sums, buffer)));
+            scratch(3 * d, |buffer| wide!(backward, (norm, (x, dy), (mean, inv_std), dx, sums, buffer)));
         });
         for (which, out) in [dweight, dbias].into_iter().enumerate() {
             let Some(out) = out else { continue };

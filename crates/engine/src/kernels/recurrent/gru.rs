@@ -6,10 +6,11 @@ use crate::kernels::math::{sigmoid, tanh, wide};
 use crate::threads::scratch;
 
 /// Runs a block of sequences from sequence `first` on. `gates` hold the input's part and become the gates;
-/// `parts` become the state's part of the new gate.
+/// `parts` become the state's part of the new gate; `turned` is the transpose of the state's weights.
 pub(super) fn forward(
     sizes: &Sizes,
     given: &Given<'_>,
+    turned: &[f32],
     first: usize,
     (y, gates, parts): (&mut [f32], &mut [f32], &mut [f32]),
 ) {
@@ -23,11 +24,11 @@ pub(super) fn forward(
         for step in 0..t {
             let now = sizes.time(step);
             let size = Size { m: n, n: three, k: h };
-            product(size, Mat::rows(states, h), Mat::transposed(given.w_hh, h), products, three, false);
+            product(size, Mat::rows(states, h), Mat::rows(turned, three), products, three, false);
             for (r, state) in states.chunks_exact_mut(h).enumerate() {
                 let row = r * t + now;
                 let out = (&mut gates[row * three..][..three], &mut parts[row * h..][..h]);
-                wide(step_row, (&products[r * three..][..three], &*bias, out, &mut *state));
+                wide!(step_row, (&products[r * three..][..three], &*bias, out, &mut *state));
                 y[row * h..][..h].copy_from_slice(state);
             }
         }
@@ -66,21 +67,25 @@ pub(super) fn backward(
     let Sizes { t, h, .. } = *sizes;
     let (n, three, four) = (dh.len() / h, 3 * h, 4 * h);
     begin(back.dh, first * h, dh);
-    for step in (0..t).rev() {
-        let now = sizes.time(step);
-        for r in 0..n {
-            let row = (first + r) * t + now;
-            let dh = &mut dh[r * h..][..h];
-            add(dy, row * h, dh);
-            let kept = (&back.gates[row * three..][..three], &back.extra[row * h..][..h]);
-            let slopes = &mut slopes[(r * t + now) * four..][..four];
-            wide(back_row, (kept, &before[row * h..][..h], dh, slopes));
+    // A step in a buffer of its own: rows of the slopes are so far apart that they share lines of a cache.
+    scratch(n * four, |block| {
+        for step in (0..t).rev() {
+            let now = sizes.time(step);
+            for r in 0..n {
+                let row = (first + r) * t + now;
+                let dh = &mut dh[r * h..][..h];
+                add(dy, row * h, dh);
+                let kept = (&back.gates[row * three..][..three], &back.extra[row * h..][..h]);
+                let block = &mut block[r * four..][..four];
+                wide!(back_row, (kept, &before[row * h..][..h], dh, &mut *block));
+                slopes[(r * t + now) * four..][..four].copy_from_slice(block);
+            }
+            let size = Size { m: n, n: h, k: 2 * h };
+            product(size, Mat::rows(block, four), Mat::rows(given.w_hh, h), dh, h, true);
+            let (new, weights) = (Mat::rows(&block[three..], four), Mat::rows(&given.w_hh[2 * h * h..], h));
+            product(Size { m: n, n: h, k: h }, new, weights, dh, h, true);
         }
-        let both = Mat::rows(&slopes[now * four..], t * four);
-        product(Size { m: n, n: h, k: 2 * h }, both, Mat::rows(given.w_hh, h), dh, h, true);
-        let new = Mat::rows(&slopes[now * four + three..], t * four);
-        product(Size { m: n, n: h, k: h }, new, Mat::rows(&given.w_hh[2 * h * h..], h), dh, h, true);
-    }
+    });
 }
 
 type BackRow<'a> = ((&'a [f32], &'a [f32]), &'a [f32], &'a mut [f32], &'a mut [f32]);

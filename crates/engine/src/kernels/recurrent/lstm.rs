@@ -5,58 +5,56 @@ use crate::kernels::gemm::{Mat, Size, product};
 use crate::kernels::math::{sigmoid, tanh, wide};
 use crate::threads::scratch;
 
-/// Runs a block of sequences from sequence `first` on. `gates` hold the input's part and become the gates.
+/// Runs a block of sequences from sequence `first` on. `gates` hold the input's part and become the gates;
+/// `turned` is the transpose of the state's weights.
 pub(super) fn forward(
     sizes: &Sizes,
     given: &Given<'_>,
+    turned: &[f32],
     first: usize,
     (y, gates, cells): (&mut [f32], &mut [f32], &mut [f32]),
 ) {
     let Sizes { t, h, .. } = *sizes;
     let (n, four) = (y.len() / (t * h), 4 * h);
-    scratch(n * h, |c| {
-        begin(given.c0, first * h, c);
+    scratch(n * (four + 2 * h), |buffer| {
+        let (products, rest) = buffer.split_at_mut(n * four);
+        let (states, cell_states) = rest.split_at_mut(n * h);
+        begin(given.h0, first * h, states);
+        begin(given.c0, first * h, cell_states);
         for step in 0..t {
             let now = sizes.time(step);
-            let state = match (step, given.h0) {
-                (0, Some(h0)) => Some(Mat::rows(&h0[first * h..], h)),
-                (0, None) => None,
-                _ => Some(Mat::rows(&y[sizes.time(step - 1) * h..], t * h)),
-            };
-            if let Some(state) = state {
-                let size = Size { m: n, n: four, k: h };
-                product(
-                    size,
-                    state,
-                    Mat::transposed(given.w_hh, h),
-                    &mut gates[now * four..],
-                    t * four,
-                    true,
-                );
-            }
-            for (r, c) in c.chunks_exact_mut(h).enumerate() {
+            // Into a buffer of its own: rows of the gates are so far apart that they share lines of a cache.
+            let size = Size { m: n, n: four, k: h };
+            product(size, Mat::rows(states, h), Mat::rows(turned, four), products, four, false);
+            for (r, (c, state)) in cell_states.chunks_exact_mut(h).zip(states.chunks_exact_mut(h)).enumerate()
+            {
                 let row = r * t + now;
-                let (y, cell) = (&mut y[row * h..][..h], &mut cells[row * h..][..h]);
-                wide(step_row, (&mut gates[row * four..][..four], c, y));
-                cell.copy_from_slice(c);
+                let gates = &mut gates[row * four..][..four];
+                wide!(step_row, (&products[r * four..][..four], gates, &mut *c, &mut *state));
+                y[row * h..][..h].copy_from_slice(state);
+                cells[row * h..][..h].copy_from_slice(c);
             }
         }
     });
 }
 
 #[inline(always)]
-fn step_row((gates, c, y): (&mut [f32], &mut [f32], &mut [f32])) {
+fn step_row((products, gates, c, state): (&[f32], &mut [f32], &mut [f32], &mut [f32])) {
     let h = c.len();
     let (input, rest) = gates.split_at_mut(h);
     let (forget, rest) = rest.split_at_mut(h);
     let (cell, output) = rest.split_at_mut(h);
-    let (output, y) = (&mut output[..h], &mut y[..h]);
+    let (of_input, rest) = products.split_at(h);
+    let (of_forget, rest) = rest.split_at(h);
+    let (of_cell, of_output) = rest.split_at(h);
+    let (output, of_output, state) = (&mut output[..h], &of_output[..h], &mut state[..h]);
     for j in 0..h {
-        let (i, f, g, o) = (sigmoid(input[j]), sigmoid(forget[j]), tanh(cell[j]), sigmoid(output[j]));
+        let (i, f) = (sigmoid(input[j] + of_input[j]), sigmoid(forget[j] + of_forget[j]));
+        let (g, o) = (tanh(cell[j] + of_cell[j]), sigmoid(output[j] + of_output[j]));
         let next = f * c[j] + i * g;
         (input[j], forget[j], cell[j], output[j]) = (i, f, g, o);
         c[j] = next;
-        y[j] = o * tanh(next);
+        state[j] = o * tanh(next);
     }
 }
 
@@ -72,7 +70,8 @@ pub(super) fn backward(
     let (n, four) = (dh.len() / h, 4 * h);
     begin(back.dh, first * h, dh);
     begin(back.dc, first * h, dc);
-    scratch(h, |none| {
+    scratch(h + n * four, |buffer| {
+        let (none, block) = buffer.split_at_mut(h);
         none.fill(0.0);
         for step in (0..t).rev() {
             let now = sizes.time(step);
@@ -86,14 +85,13 @@ pub(super) fn backward(
                 let dh = &mut dh[r * h..][..h];
                 add(dy, row * h, dh);
                 let cells = (before, &back.extra[row * h..][..h]);
-                let slopes = &mut slopes[(r * t + now) * four..][..four];
-                wide(
-                    back_row,
-                    (&back.gates[row * four..][..four], cells, (&*dh, &mut dc[r * h..][..h]), slopes),
-                );
+                let gates = &back.gates[row * four..][..four];
+                let block = &mut block[r * four..][..four];
+                wide!(back_row, (gates, cells, (&*dh, &mut dc[r * h..][..h]), &mut *block));
+                slopes[(r * t + now) * four..][..four].copy_from_slice(block);
             }
-            let slopes = Mat::rows(&slopes[now * four..], t * four);
-            product(Size { m: n, n: h, k: four }, slopes, Mat::rows(given.w_hh, h), dh, h, false);
+            let size = Size { m: n, n: h, k: four };
+            product(size, Mat::rows(block, four), Mat::rows(given.w_hh, h), dh, h, false);
         }
     });
 }

@@ -15,7 +15,8 @@ fn positions_follow_the_rules() {
         let s = resize(input, 1, output, 1, mode, rule);
         (0..output).map(|i| s.row(i)).collect()
     };
-    let near = |mode, rule, input, output| at(mode, rule, input, output).iter().map(|b| b.near).collect::<Vec<_>>();
+    let near =
+        |mode, rule, input, output| at(mode, rule, input, output).iter().map(|b| b.near).collect::<Vec<_>>();
     let value = |rule, input, output| -> Vec<f32> {
         at(ResizeMode::Linear, rule, input, output).iter().map(|b| b.near as f32 + b.weight).collect()
     };
@@ -36,7 +37,8 @@ fn shares(s: &Resize2d, mut visit: impl FnMut(usize, usize, f32)) {
             for (y, down) in [(row.near, 1.0 - row.weight), (row.far, row.weight)] {
                 for (x, across) in [(col.near, 1.0 - col.weight), (col.far, col.weight)] {
                     for c in 0..s.c {
-                        let (x, y) = (((n * s.h + y) * s.w + x) * s.c + c, ((n * s.oh + i) * s.ow + j) * s.c + c);
+                        let (x, y) =
+                            (((n * s.h + y) * s.w + x) * s.c + c, ((n * s.oh + i) * s.ow + j) * s.c + c);
                         visit(x, y, down * across);
                     }
                 }
@@ -49,8 +51,9 @@ fn shares(s: &Resize2d, mut visit: impl FnMut(usize, usize, f32)) {
 fn resizes_agree_with_the_definition_whatever_the_team() {
     let teams = [Threads::new(1), Threads::new(2), Threads::new(3)];
     for mode in [ResizeMode::Nearest, ResizeMode::Linear] {
-        for (rule, (h, w, oh, ow)) in
-            RULES.iter().flat_map(|r| [(3, 4, 6, 8), (5, 7, 3, 4), (1, 9, 1, 4), (40, 60, 90, 77)].map(|s| (*r, s)))
+        for (rule, (h, w, oh, ow)) in RULES
+            .iter()
+            .flat_map(|r| [(3, 4, 6, 8), (5, 7, 3, 4), (1, 9, 1, 4), (40, 60, 90, 77)].map(|s| (*r, s)))
         {
             let s = resize(h, w, oh, ow, mode, rule);
             let x: Vec<f32> = (0..s.n * h * w * s.c).map(|i| (i * 37 % 101) as f32).collect();
@@ -65,7 +68,9 @@ fn resizes_agree_with_the_definition_whatever_the_team() {
                 let (mut y, mut dx) = (vec![f32::NAN; dy.len()], vec![f32::NAN; x.len()]);
                 forward(threads, &s, &x, &mut y);
                 backward(threads, &s, &dy, &mut dx);
-                let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()));
+                let close = |a: &[f32], b: &[f32]| {
+                    a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()))
+                };
                 assert!(close(&y, &want_y) && close(&dx, &want_dx), "{s:?}");
                 assert_eq!(first.get_or_insert((y.clone(), dx.clone())), &(y, dx), "{s:?}");
             }

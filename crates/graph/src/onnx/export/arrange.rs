@@ -8,8 +8,12 @@ use phalanx_types::Tensor;
 impl Writer<'_> {
     pub(super) fn arrange(&mut self, node: &Node, inputs: &[&str], out: &str) -> Result<(), OnnxError> {
         match &node.op {
-            Op::Gather { axis } => self.emit("Gather", inputs, out, vec![("axis", Attribute::Int(*axis as i64))]),
-            Op::Concat { axis } => self.emit("Concat", inputs, out, vec![("axis", Attribute::Int(*axis as i64))]),
+            Op::Gather { axis } => {
+                self.emit("Gather", inputs, out, vec![("axis", Attribute::Int(*axis as i64))])
+            }
+            Op::Concat { axis } => {
+                self.emit("Concat", inputs, out, vec![("axis", Attribute::Int(*axis as i64))])
+            }
             Op::Transpose { perm } => self.emit("Transpose", inputs, out, vec![("perm", ints(perm))]),
             Op::Reshape { to } => {
                 let shape = self.target(node, to)?;
@@ -23,7 +27,9 @@ impl Writer<'_> {
                 let part: Vec<(usize, _)> =
                     ranges.iter().enumerate().filter_map(|(i, r)| Some((i, (r, r.len?)))).collect();
                 let starts: Vec<i64> = part.iter().map(|(_, (r, _))| r.start as i64).collect();
-                let end = |r: &crate::Range, len: usize| match (r.start as i64).saturating_add(r.step * len as i64) {
+                let end = |r: &crate::Range, len: usize| match (r.start as i64)
+                    .saturating_add(r.step * len as i64)
+                {
                     // Going down past the first element: before everything.
                     e if e < 0 => i64::MIN + 1,
                     e => e,
@@ -89,9 +95,14 @@ impl Writer<'_> {
 
     /// The size of the batch, from an input that has it.
     fn batch(&mut self, node: &Node) -> Result<String, OnnxError> {
-        let has = |v: &ValueId| self.shape(*v).dims().iter().position(|d| *d == Dim::Batch(1)).map(|axis| (*v, axis));
+        let has = |v: &ValueId| {
+            self.shape(*v).dims().iter().position(|d| *d == Dim::Batch(1)).map(|axis| (*v, axis))
+        };
         let Some((v, axis)) = self.graph.inputs.iter().find_map(has) else {
-            return Err(OnnxError::Export { name: node.name.clone(), why: "no input has the size of the batch" });
+            return Err(OnnxError::Export {
+                name: node.name.clone(),
+                why: "no input has the size of the batch",
+            });
         };
         let name = self.name(v);
         let shape = self.step(node, "Shape", &[&name], vec![]);
@@ -100,7 +111,8 @@ impl Writer<'_> {
     }
 
     fn resize(&mut self, node: &Node, r: &Resize, x: &str, out: &str) -> Result<(), OnnxError> {
-        let spatial: Vec<usize> = self.shape(node.inputs[0]).dims()[2..].iter().map(|d| d.fixed().unwrap_or(0)).collect();
+        let spatial: Vec<usize> =
+            self.shape(node.inputs[0]).dims()[2..].iter().map(|d| d.fixed().unwrap_or(0)).collect();
         let (mode, nearest) = match r.mode {
             ResizeMode::Nearest => ("nearest", "floor"),
             ResizeMode::Linear => ("linear", "round_prefer_floor"),
@@ -117,14 +129,19 @@ impl Writer<'_> {
         ];
         // Runtimes multiply in either precision.
         let comes_to = |n: usize, s: f32| [(n as f32 * s) as usize, (n as f64 * f64::from(s)) as usize];
-        let exact = spatial.iter().zip(&r.scale).zip(&r.size).all(|((n, s), size)| comes_to(*n, *s) == [*size; 2]);
+        let exact =
+            spatial.iter().zip(&r.scale).zip(&r.size).all(|((n, s), size)| comes_to(*n, *s) == [*size; 2]);
         if exact {
             let scales: Vec<f32> = [1.0, 1.0].into_iter().chain(r.scale.iter().copied()).collect();
-            let scales = self.tensor(node, "scales", Tensor::from_f32(vec![scales.len() as u64], &scales).ok())?;
+            let scales =
+                self.tensor(node, "scales", Tensor::from_f32(vec![scales.len() as u64], &scales).ok())?;
             self.emit("Resize", &[x, "", &scales], out, attributes);
             return Ok(());
         }
-        let to = [&self.shape(node.inputs[0]).dims()[..2], &r.size.iter().map(|n| Dim::Fixed(*n)).collect::<Vec<_>>()];
+        let to = [
+            &self.shape(node.inputs[0]).dims()[..2],
+            &r.size.iter().map(|n| Dim::Fixed(*n)).collect::<Vec<_>>(),
+        ];
         let sizes = self.grown(node, &Shape::new(to.concat()))?;
         self.emit("Resize", &[x, "", "", &sizes], out, attributes);
         Ok(())

@@ -32,7 +32,10 @@ impl Writer<'_> {
             }
             Op::AveragePool { pool: p, count_padding } => {
                 if p.dilation.iter().any(|d| *d != 1) {
-                    return Err(OnnxError::Export { name: node.name.clone(), why: "an average over dilated windows" });
+                    return Err(OnnxError::Export {
+                        name: node.name.clone(),
+                        why: "an average over dilated windows",
+                    });
                 }
                 let mut attributes = pool(p);
                 attributes.push(("count_include_pad", Attribute::Int(i64::from(*count_padding))));
@@ -53,7 +56,12 @@ impl Writer<'_> {
             Op::Cast { to } => {
                 self.emit("Cast", inputs, out, vec![("to", Attribute::Int(i64::from(code_of(*to))))]);
             }
-            _ => return Err(OnnxError::Export { name: node.name.clone(), why: "there is no operator for it" }),
+            _ => {
+                return Err(OnnxError::Export {
+                    name: node.name.clone(),
+                    why: "there is no operator for it",
+                });
+            }
         }
         Ok(())
     }

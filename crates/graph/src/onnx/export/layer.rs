@@ -46,11 +46,13 @@ impl Writer<'_> {
                 self.emit("BatchNormalization", inputs, out, vec![("epsilon", Attribute::Float(*eps))]);
             }
             Op::LayerNorm { axis, eps } => {
-                let attributes = vec![("axis", Attribute::Int(*axis as i64)), ("epsilon", Attribute::Float(*eps))];
+                let attributes =
+                    vec![("axis", Attribute::Int(*axis as i64)), ("epsilon", Attribute::Float(*eps))];
                 let mut inputs: Vec<String> = inputs.iter().map(|s| (*s).to_owned()).collect();
                 if inputs.len() == 1 {
                     let tail = Shape::new(self.shape(node.inputs[0]).dims()[*axis..].to_vec());
-                    let dims: Option<Vec<u64>> = tail.as_fixed().map(|s| s.iter().map(|d| *d as u64).collect());
+                    let dims: Option<Vec<u64>> =
+                        tail.as_fixed().map(|s| s.iter().map(|d| *d as u64).collect());
                     let count = tail.count().map_or(0, |c| c.factor);
                     let ones = dims.and_then(|d| Tensor::from_f32(d, &vec![1.0; count]).ok());
                     inputs.push(self.tensor(node, "ones", ones)?);
@@ -121,7 +123,10 @@ impl Writer<'_> {
         let mut scores = self.step(node, "MatMul", &[&scaled, &keys], vec![]);
         if causal {
             let (Some(t), Some(s)) = (q[rank - 2].fixed(), k[rank - 2].fixed()) else {
-                return Err(OnnxError::Export { name: node.name.clone(), why: "a causal mask over the batch" });
+                return Err(OnnxError::Export {
+                    name: node.name.clone(),
+                    why: "a causal mask over the batch",
+                });
             };
             let cells = (0..t).flat_map(|r| (0..s).map(move |c| if c > r { f32::NEG_INFINITY } else { 0.0 }));
             let mask = Tensor::from_f32(vec![t as u64, s as u64], &cells.collect::<Vec<_>>()).ok();
@@ -142,7 +147,11 @@ impl Writer<'_> {
             if matches!(node.op, Op::Lstm(_)) { ("LSTM", &[0, 3, 1, 2]) } else { ("GRU", &[1, 0, 2]) };
         let swap = vec![("perm", ints(&[1, 0, 2]))];
         let (zero, one) = (self.integers(node, "axis_0", &[0])?, self.integers(node, "axis_1", &[1])?);
-        let x = if r.batch_first { self.step(node, "Transpose", &[inputs[0]], swap.clone()) } else { inputs[0].into() };
+        let x = if r.batch_first {
+            self.step(node, "Transpose", &[inputs[0]], swap.clone())
+        } else {
+            inputs[0].into()
+        };
         let w = self.gates(node, &[inputs[1]], r.hidden, order, &zero)?;
         let h = self.gates(node, &[inputs[2]], r.hidden, order, &zero)?;
         let b = if r.bias { self.gates(node, &inputs[3..5], r.hidden, order, &zero)? } else { String::new() };
@@ -188,10 +197,12 @@ impl Writer<'_> {
         order: &[usize],
         zero: &str,
     ) -> Result<String, OnnxError> {
-        let rows: Vec<i64> = order.iter().flat_map(|g| g * hidden..(g + 1) * hidden).map(|i| i as i64).collect();
+        let rows: Vec<i64> =
+            order.iter().flat_map(|g| g * hidden..(g + 1) * hidden).map(|i| i as i64).collect();
         let rows = self.integers(node, "gates", &rows)?;
         let axis = || vec![("axis", Attribute::Int(0))];
-        let parts: Vec<String> = weights.iter().map(|w| self.step(node, "Gather", &[w, &rows], axis())).collect();
+        let parts: Vec<String> =
+            weights.iter().map(|w| self.step(node, "Gather", &[w, &rows], axis())).collect();
         let refs: Vec<&str> = parts.iter().map(String::as_str).collect();
         let all = self.step(node, "Concat", &refs, axis());
         Ok(self.step(node, "Unsqueeze", &[&all, zero], vec![]))

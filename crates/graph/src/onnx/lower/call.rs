@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 #[derive(Debug)]
 pub(in crate::onnx) struct Call {
-    pub at: At,
+    pub at: Box<At>,
     pub attributes: Attributes,
     pub inputs: Vec<Val>,
     /// Which outputs anybody could read.
@@ -44,16 +44,22 @@ impl Call {
             Val::Tensor(t) => Lit::from_tensor(t).map(Rc::new),
             _ => None,
         };
-        lit.ok_or_else(|| self.unsupported("one of its settings is computed from data instead of being known"))
+        lit.ok_or_else(|| {
+            self.unsupported("one of its settings is computed from data instead of being known")
+        })
     }
 
     pub(super) fn known_ints(&self, i: usize) -> Result<Vec<i64>, OnnxError> {
-        self.known(i)?.ints().ok_or_else(|| self.unsupported("one of its settings is not a list of known integers"))
+        self.known(i)?
+            .ints()
+            .ok_or_else(|| self.unsupported("one of its settings is not a list of known integers"))
     }
 
     pub(super) fn known_syms(&self, i: usize) -> Result<Vec<Sym>, OnnxError> {
         let lit = self.known(i)?;
-        lit.syms().map(<[Sym]>::to_vec).ok_or_else(|| self.malformed("one of its settings is not a list of integers"))
+        lit.syms()
+            .map(<[Sym]>::to_vec)
+            .ok_or_else(|| self.malformed("one of its settings is not a list of integers"))
     }
 
     /// Integers that are an attribute in old operator sets and an input in new ones.

@@ -61,7 +61,9 @@ impl Lower<'_> {
             }
             let node = self.graph.nodes.get(*self.makers.get(&id)?)?;
             match node.op {
-                Op::Expand { .. } | Op::Reshape { .. } | Op::Slice { .. } | Op::Transpose { .. } => id = node.inputs[0],
+                Op::Expand { .. } | Op::Reshape { .. } | Op::Slice { .. } | Op::Transpose { .. } => {
+                    id = node.inputs[0]
+                }
                 _ => return None,
             }
         }

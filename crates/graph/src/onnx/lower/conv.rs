@@ -37,11 +37,15 @@ impl Call {
             "SAME_UPPER" | "SAME_LOWER" => {
                 let mut pad = Vec::with_capacity(n);
                 for d in 0..n {
-                    let size = x[d + 2].fixed().ok_or_else(|| self.unsupported("the batch is a spatial dimension"))?;
-                    let reach = (kernel[d].max(1) - 1).checked_mul(dilation[d]).and_then(|r| r.checked_add(1));
+                    let size = x[d + 2]
+                        .fixed()
+                        .ok_or_else(|| self.unsupported("the batch is a spatial dimension"))?;
+                    let reach =
+                        (kernel[d].max(1) - 1).checked_mul(dilation[d]).and_then(|r| r.checked_add(1));
                     let span = (size.div_ceil(stride[d]).max(1) - 1).checked_mul(stride[d]);
                     let needed = span.zip(reach).and_then(|(s, r)| s.checked_add(r));
-                    let total = needed.ok_or_else(|| self.malformed("a window too large"))?.saturating_sub(size);
+                    let total =
+                        needed.ok_or_else(|| self.malformed("a window too large"))?.saturating_sub(size);
                     let less = total / 2;
                     pad.push(if auto == "SAME_UPPER" { (less, total - less) } else { (total - less, less) });
                 }
@@ -61,12 +65,15 @@ impl Call {
     }
 
     fn groups(&self) -> Result<usize, OnnxError> {
-        usize::try_from(self.attributes.int("group").unwrap_or(1)).ok().ok_or_else(|| self.malformed("a negative group"))
+        usize::try_from(self.attributes.int("group").unwrap_or(1))
+            .ok()
+            .ok_or_else(|| self.malformed("a negative group"))
     }
 
     /// The spatial part of a weight's shape.
     fn kernel_of(&self, weight: &Shape) -> Result<Option<Vec<usize>>, OnnxError> {
-        let tail = weight.dims().get(2..).ok_or_else(|| self.malformed("the weight has too few dimensions"))?;
+        let tail =
+            weight.dims().get(2..).ok_or_else(|| self.malformed("the weight has too few dimensions"))?;
         Ok(tail.iter().map(|d| d.fixed()).collect())
     }
 }
@@ -76,8 +83,12 @@ impl Lower<'_> {
         let (x, w) = (call.input(0)?.clone(), call.input(1)?.clone());
         let kernel = call.kernel_of(&self.shape(call, &w)?)?;
         let window = call.window(&self.shape(call, &x)?, kernel)?;
-        let conv =
-            Conv { stride: window.stride, dilation: window.dilation, pad: window.pad, groups: call.groups()? };
+        let conv = Conv {
+            stride: window.stride,
+            dilation: window.dilation,
+            pad: window.pad,
+            groups: call.groups()?,
+        };
         let inputs: Vec<Val> = [x, w].into_iter().chain(call.optional(2).cloned()).collect();
         self.apply(call, Op::Conv(conv), &inputs)
     }
@@ -99,7 +110,11 @@ impl Lower<'_> {
             (Some(_), _) => return Err(call.malformed("output_shape for another number of dimensions")),
             (None, "SAME_UPPER" | "SAME_LOWER") => {
                 let sizes = (0..n).map(|d| shape[d + 2].fixed()?.checked_mul(window.stride[d]));
-                Some(sizes.collect::<Option<Vec<_>>>().ok_or_else(|| call.unsupported("a size that is not known"))?)
+                Some(
+                    sizes
+                        .collect::<Option<Vec<_>>>()
+                        .ok_or_else(|| call.unsupported("a size that is not known"))?,
+                )
             }
             _ => None,
         };
@@ -107,16 +122,23 @@ impl Lower<'_> {
             for d in 0..n {
                 let full = (|| {
                     let spread = shape[d + 2].fixed()?.checked_sub(1)?.checked_mul(window.stride[d])?;
-                    let reach = window.kernel[d].checked_sub(1)?.checked_mul(window.dilation[d])?.checked_add(1)?;
+                    let reach =
+                        window.kernel[d].checked_sub(1)?.checked_mul(window.dilation[d])?.checked_add(1)?;
                     spread.checked_add(reach)?.checked_add(output_padding[d])?.checked_sub(wanted[d])
                 })();
-                let total = full.ok_or_else(|| call.unsupported("an output larger than the operator makes"))?;
+                let total =
+                    full.ok_or_else(|| call.unsupported("an output larger than the operator makes"))?;
                 let less = total / 2;
-                window.pad[d] = if auto == "SAME_UPPER" { (less, total - less) } else { (total - less, less) };
+                window.pad[d] =
+                    if auto == "SAME_UPPER" { (less, total - less) } else { (total - less, less) };
             }
         }
-        let conv =
-            Conv { stride: window.stride, dilation: window.dilation, pad: window.pad, groups: call.groups()? };
+        let conv = Conv {
+            stride: window.stride,
+            dilation: window.dilation,
+            pad: window.pad,
+            groups: call.groups()?,
+        };
         let inputs: Vec<Val> = [x, w].into_iter().chain(call.optional(2).cloned()).collect();
         self.apply(call, Op::ConvTranspose(ConvTranspose { conv, output_padding }), &inputs)
     }

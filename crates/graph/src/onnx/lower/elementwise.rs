@@ -43,7 +43,11 @@ impl Lower<'_> {
         };
         if let Some(scale) = self.lit(&x).and_then(|l| l.single()) {
             let scaled = (scale * keep - 1.0).abs() < 1e-3;
-            return if scaled { Ok(Some(Val::Chance(keep))) } else { Err(call.unsupported("an unusual dropout")) };
+            return if scaled {
+                Ok(Some(Val::Chance(keep)))
+            } else {
+                Err(call.unsupported("an unusual dropout"))
+            };
         }
         let ratio = (1.0 - keep) as f32;
         let dropped = self.apply(call, Op::Dropout { ratio }, &[x])?;
@@ -55,9 +59,11 @@ impl Lower<'_> {
         let bound = |name: &str, i: usize, usual: f32| match (call.attributes.float(name), call.optional(i)) {
             (Some(x), _) => Ok(x),
             (None, None) => Ok(usual),
-            (None, Some(_)) => {
-                call.known(i)?.single().map(|x| x as f32).ok_or_else(|| call.malformed("a bound is not one number"))
-            }
+            (None, Some(_)) => call
+                .known(i)?
+                .single()
+                .map(|x| x as f32)
+                .ok_or_else(|| call.malformed("a bound is not one number")),
         };
         let (min, max) = (bound("min", 1, f32::NEG_INFINITY)?, bound("max", 2, f32::INFINITY)?);
         let x = call.input(0)?;
@@ -166,7 +172,9 @@ impl Lower<'_> {
         let threshold = |v: &Val| self.lit(v).and_then(|l| l.single()).map(|p| p.clamp(0.0, 1.0));
         let less = match (a, b) {
             (Val::Random, t) => threshold(t).map(|p| (p, matches!(op, Compare::Less | Compare::LessOrEqual))),
-            (t, Val::Random) => threshold(t).map(|p| (p, matches!(op, Compare::Greater | Compare::GreaterOrEqual))),
+            (t, Val::Random) => {
+                threshold(t).map(|p| (p, matches!(op, Compare::Greater | Compare::GreaterOrEqual)))
+            }
             _ => return self.apply(call, Op::Compare(op), &[a.clone(), b.clone()]),
         };
         match less {
@@ -200,12 +208,13 @@ impl Lower<'_> {
             Some(to) => to,
             None => {
                 let code = call.attributes.int("to").and_then(|c| i32::try_from(c).ok());
-                code.and_then(dtype_of).ok_or_else(|| call.unsupported("a cast to a type that is not supported"))?
+                code.and_then(dtype_of)
+                    .ok_or_else(|| call.unsupported("a cast to a type that is not supported"))?
             }
         };
         if matches!(x, Val::Chance(_) | Val::Random | Val::IsNan(_)) || self.dtype(x) == Some(to) {
             return Ok(x.clone());
         }
-        self.apply(call, Op::Cast { to }, &[x.clone()])
+        self.apply(call, Op::Cast { to }, std::slice::from_ref(x))
     }
 }

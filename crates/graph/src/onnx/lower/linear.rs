@@ -92,7 +92,8 @@ impl Lower<'_> {
         let (a, b) = left.split_once(',').ok_or_else(unusual)?;
         let letters = |s: &str| -> Option<Vec<char>> {
             let all: Vec<char> = s.chars().collect();
-            let once = all.iter().all(|c| c.is_ascii_alphabetic() && all.iter().filter(|d| *d == c).count() == 1);
+            let once =
+                all.iter().all(|c| c.is_ascii_alphabetic() && all.iter().filter(|d| *d == c).count() == 1);
             once.then_some(all)
         };
         let (a, b, out) = match (letters(a), letters(b), letters(out)) {
@@ -110,10 +111,14 @@ impl Lower<'_> {
         };
         let (stack, inner) = (pick(&a, true, &b, true), pick(&a, true, &b, false));
         let (rows, columns) = (pick(&a, false, &b, true), pick(&b, false, &a, true));
-        if stack.len() + inner.len() + rows.len() != a.len() || stack.len() + inner.len() + columns.len() != b.len() {
+        if stack.len() + inner.len() + rows.len() != a.len()
+            || stack.len() + inner.len() + columns.len() != b.len()
+        {
             return Err(unusual());
         }
-        let size = |c: char| a.iter().position(|d| *d == c).map(|i| dx[i]).or(b.iter().position(|d| *d == c).map(|i| dy[i]));
+        let size = |c: char| {
+            a.iter().position(|d| *d == c).map(|i| dx[i]).or(b.iter().position(|d| *d == c).map(|i| dy[i]))
+        };
         let dims = |cs: &[char]| cs.iter().filter_map(|c| size(*c)).collect::<Vec<Dim>>();
         let flat = |cs: &[char]| {
             let count = Shape::new(dims(cs)).count().ok_or_else(unusual)?;

@@ -27,7 +27,8 @@ impl Lower<'_> {
         let rank = self.shape(call, &x)?.rank();
         let axis = call.axis(call.attributes.int("axis").unwrap_or(-1), rank)?;
         let eps = call.attributes.float("epsilon").unwrap_or(1e-5);
-        let inputs: Vec<Val> = std::iter::once(x).chain((1..3).filter_map(|i| call.optional(i).cloned())).collect();
+        let inputs: Vec<Val> =
+            std::iter::once(x).chain((1..3).filter_map(|i| call.optional(i).cloned())).collect();
         self.apply(call, Op::LayerNorm { axis, eps }, &inputs)
     }
 
@@ -38,7 +39,11 @@ impl Lower<'_> {
         let axis = call.axis(call.attributes.int("axis").unwrap_or(-1), rank)?;
         let eps = f64::from(call.attributes.float("epsilon").unwrap_or(1e-5));
         let square = self.binary(call, Binary::Mul, &x, &x)?;
-        let mean = self.apply(call, Op::Reduce { kind: Reduce::Mean, axes: (axis..rank).collect(), keep: true }, &[square])?;
+        let mean = self.apply(
+            call,
+            Op::Reduce { kind: Reduce::Mean, axes: (axis..rank).collect(), keep: true },
+            &[square],
+        )?;
         let sum = self.binary(call, Binary::Add, &mean, &self.number(&x, eps))?;
         let root = self.apply(call, Op::Unary(Unary::Sqrt), &[sum])?;
         let y = self.binary(call, Binary::Div, &x, &root)?;
@@ -112,7 +117,8 @@ impl Lower<'_> {
         let x = call.input(0)?.clone();
         let shape = self.shape(call, &x)?;
         let old = call.opset < 13;
-        let axis = call.axis(call.attributes.int("axis").unwrap_or(if old { 1 } else { -1 }), shape.rank())?;
+        let axis =
+            call.axis(call.attributes.int("axis").unwrap_or(if old { 1 } else { -1 }), shape.rank())?;
         let op = |axis| if log { Op::LogSoftmax { axis } } else { Op::Softmax { axis } };
         if !old || axis + 1 == shape.rank() {
             return self.apply(call, op(axis), &[x]);

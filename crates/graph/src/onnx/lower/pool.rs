@@ -42,7 +42,8 @@ impl Lower<'_> {
         let kernel: Option<Vec<usize>> = shape.dims().iter().skip(2).map(|d| d.fixed()).collect();
         let kernel = kernel.ok_or_else(|| call.unsupported("the batch is a spatial dimension"))?;
         let n = kernel.len();
-        let pool = Pool { stride: kernel.clone(), kernel, dilation: vec![1; n], pad: vec![(0, 0); n], ceil: false };
+        let pool =
+            Pool { stride: kernel.clone(), kernel, dilation: vec![1; n], pad: vec![(0, 0); n], ceil: false };
         self.apply(call, Op::MaxPool(pool), &[x])
     }
 }

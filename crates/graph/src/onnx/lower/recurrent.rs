@@ -46,7 +46,8 @@ impl Lower<'_> {
         }
         let x = call.input(0)?.clone();
         let hidden = call.attributes.int("hidden_size").and_then(|h| usize::try_from(h).ok());
-        let hidden = hidden.filter(|h| *h > 0 && *h < 1 << 24).ok_or_else(|| call.malformed("no hidden_size"))?;
+        let hidden =
+            hidden.filter(|h| *h > 0 && *h < 1 << 24).ok_or_else(|| call.malformed("no hidden_size"))?;
         let (directions, first_reverse) = match call.attributes.text("direction").unwrap_or("forward") {
             "forward" => (1, false),
             "reverse" => (1, true),
@@ -67,8 +68,10 @@ impl Lower<'_> {
                 initial: !states.is_empty(),
             };
             let op = if gates.len() == 4 { Op::Lstm(op) } else { Op::Gru(op) };
-            let inputs: Vec<Val> =
-                std::iter::once(x.clone()).chain(weights.iter().map(|w| Val::Graph(*w))).chain(states).collect();
+            let inputs: Vec<Val> = std::iter::once(x.clone())
+                .chain(weights.iter().map(|w| Val::Graph(*w)))
+                .chain(states)
+                .collect();
             for (i, out) in self.add(call, op, &inputs)?.into_iter().enumerate() {
                 let mut dims = self.shape(call, &out)?.dims().to_vec();
                 dims.insert(usize::from(i == 0), Dim::Fixed(1));
@@ -83,7 +86,8 @@ impl Lower<'_> {
     fn states(&mut self, call: &Call, cells: &Cells<'_>, d: usize) -> Result<Vec<Val>, OnnxError> {
         let wanted: &[usize] = if cells.gates.len() == 4 { &[5, 6] } else { &[5] };
         let zero = |v: &Val| {
-            let known = self.numbers(v, 0).and_then(|l| l.floats()).is_some_and(|f| f.iter().all(|x| *x == 0.0));
+            let known =
+                self.numbers(v, 0).and_then(|l| l.floats()).is_some_and(|f| f.iter().all(|x| *x == 0.0));
             known || self.filled_with(v) == Some(0.0)
         };
         if wanted.iter().all(|i| call.optional(*i).is_none_or(zero)) {
@@ -103,7 +107,9 @@ impl Lower<'_> {
 
     /// The parameters of each direction: w_ih, w_hh, and both biases if there are any.
     fn cells(&mut self, call: &Call, cells: &Cells<'_>) -> Result<Vec<Vec<ValueId>>, OnnxError> {
-        let data = |v: &Val| self.numbers(v, 0).ok_or_else(|| call.unsupported("its weights are computed from data"));
+        let data = |v: &Val| {
+            self.numbers(v, 0).ok_or_else(|| call.unsupported("its weights are computed from data"))
+        };
         let (w, r) = (data(call.input(1)?)?, data(call.input(2)?)?);
         let b = call.optional(3).map(data).transpose()?;
         let rows = cells.gates.len() * cells.hidden;
@@ -127,7 +133,8 @@ impl Lower<'_> {
         let each = tensors.len() / d;
         let tensors: Option<Vec<(&str, &str, Tensor)>> =
             tensors.into_iter().map(|(what, tail, t)| Some((what, tail, t?))).collect();
-        let tensors = tensors.ok_or_else(|| call.malformed("its weights do not have the shapes they should"))?;
+        let tensors =
+            tensors.ok_or_else(|| call.malformed("its weights do not have the shapes they should"))?;
         let ids = self.layer(&module, tensors);
         Ok(ids.chunks(each).map(<[ValueId]>::to_vec).collect())
     }
@@ -157,8 +164,11 @@ impl Cells<'_> {
         let all = from.floats()?;
         let part = all.get(start * columns..(start + rows) * columns)?;
         let gate = self.hidden * columns;
-        let values: Vec<f32> =
-            self.gates.iter().flat_map(|g| part[g * gate..(g + 1) * gate].iter().map(|x| *x as f32)).collect();
+        let values: Vec<f32> = self
+            .gates
+            .iter()
+            .flat_map(|g| part[g * gate..(g + 1) * gate].iter().map(|x| *x as f32))
+            .collect();
         let shape = if from.shape.len() == 2 { vec![rows as u64] } else { vec![rows as u64, columns as u64] };
         if from.dtype != DType::F32 {
             return None;

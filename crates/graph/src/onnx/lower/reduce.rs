@@ -27,7 +27,9 @@ impl Lower<'_> {
 
     fn reduce_of(&mut self, call: &Call, kind: Reduce, x: &Val) -> Made {
         match self.reduction(call)? {
-            Some((axes, keep)) if !axes.is_empty() => self.apply(call, Op::Reduce { kind, axes, keep }, &[x.clone()]),
+            Some((axes, keep)) if !axes.is_empty() => {
+                self.apply(call, Op::Reduce { kind, axes, keep }, std::slice::from_ref(x))
+            }
             _ => Ok(x.clone()),
         }
     }
@@ -57,17 +59,23 @@ impl Lower<'_> {
     pub(super) fn reduce_log_sum_exp(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let Some((axes, keep)) = self.reduction(call)? else { return Ok(x) };
-        let max = self.apply(call, Op::Reduce { kind: Reduce::Max, axes: axes.clone(), keep: true }, &[x.clone()])?;
+        let max = self.apply(
+            call,
+            Op::Reduce { kind: Reduce::Max, axes: axes.clone(), keep: true },
+            std::slice::from_ref(&x),
+        )?;
         let less = self.binary(call, Binary::Sub, &x, &max)?;
         let exp = self.apply(call, Op::Unary(Unary::Exp), &[less])?;
-        let sum = self.apply(call, Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: true }, &[exp])?;
+        let sum =
+            self.apply(call, Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: true }, &[exp])?;
         let log = self.apply(call, Op::Unary(Unary::Log), &[sum])?;
         let y = self.binary(call, Binary::Add, &log, &max)?;
         if keep {
             return Ok(y);
         }
         let dims = self.shape(call, &y)?;
-        let left = dims.dims().iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| *d).collect();
+        let left =
+            dims.dims().iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| *d).collect();
         self.reshape_to(call, &y, left)
     }
 

@@ -12,7 +12,7 @@ impl Lower<'_> {
             return Err(call.malformed("its input has too few dimensions"));
         }
         let old = call.at.op == "Upsample";
-        let (scales, sizes) = if old { (1, usize::MAX) } else if call.opset < 11 { (1, usize::MAX) } else { (2, 3) };
+        let (scales, sizes) = if old || call.opset < 11 { (1, usize::MAX) } else { (2, 3) };
         if call.attributes.ints("axes").is_some() {
             return Err(call.unsupported("only some of the axes are named"));
         }
@@ -22,7 +22,8 @@ impl Lower<'_> {
         let (size, scale): (Vec<usize>, Vec<f32>) = if given(sizes) {
             let sizes = call.known_syms(sizes)?;
             let dims: Option<Vec<Dim>> = sizes.iter().map(|s| s.dim()).collect();
-            let dims = dims.filter(|d| d.len() == shape.rank()).ok_or_else(|| call.malformed("sizes do not fit"))?;
+            let dims =
+                dims.filter(|d| d.len() == shape.rank()).ok_or_else(|| call.malformed("sizes do not fit"))?;
             let size: Option<Vec<usize>> = dims[2..].iter().map(|d| d.fixed()).collect();
             let size = size.ok_or_else(|| call.unsupported("a size depends on the batch"))?;
             let scale = size.iter().zip(&spatial).map(|(n, m)| *n as f32 / (*m).max(1) as f32).collect();
@@ -30,7 +31,9 @@ impl Lower<'_> {
         } else {
             let factors = match call.attributes.floats("scales") {
                 Some(f) => f.iter().map(|x| f64::from(*x)).collect(),
-                None => call.known(scales)?.floats().ok_or_else(|| call.malformed("scales are not numbers"))?,
+                None => {
+                    call.known(scales)?.floats().ok_or_else(|| call.malformed("scales are not numbers"))?
+                }
             };
             if factors.len() != shape.rank() || factors[..2] != [1.0, 1.0] {
                 return Err(call.unsupported("it scales more than the spatial dimensions"));

@@ -80,15 +80,18 @@ impl Lower<'_> {
 
     pub(super) fn branch_if(&mut self, call: &Call) -> Result<Vec<Val>, OnnxError> {
         let condition = call.known(0)?.single();
-        let condition = condition.ok_or_else(|| call.unsupported("which branch is taken depends on the data"))?;
+        let condition =
+            condition.ok_or_else(|| call.unsupported("which branch is taken depends on the data"))?;
         let name = if condition != 0.0 { "then_branch" } else { "else_branch" };
-        let branch = call.attributes.graph(name).ok_or_else(|| call.malformed("a branch is missing"))?.clone();
+        let branch =
+            call.attributes.graph(name).ok_or_else(|| call.malformed("a branch is missing"))?.clone();
         self.branch(call, &branch)
     }
 
     /// Numbers of [low, high) become a threshold's only if they are those of [0, 1).
     pub(super) fn random(&mut self, call: &Call) -> Made {
-        let (low, high) = (call.attributes.float("low").unwrap_or(0.0), call.attributes.float("high").unwrap_or(1.0));
+        let (low, high) =
+            (call.attributes.float("low").unwrap_or(0.0), call.attributes.float("high").unwrap_or(1.0));
         if (low, high) != (0.0, 1.0) {
             return Err(call.unsupported("random numbers outside of a dropout"));
         }

@@ -24,12 +24,16 @@ impl Lower<'_> {
         let mut wanted = Vec::with_capacity(target.len());
         for (i, t) in target.iter().enumerate() {
             wanted.push(match *t {
-                Sym::N(0) if copies => Some(*from.dims().get(i).ok_or_else(|| call.malformed("a 0 copies nothing"))?),
+                Sym::N(0) if copies => {
+                    Some(*from.dims().get(i).ok_or_else(|| call.malformed("a 0 copies nothing"))?)
+                }
                 Sym::N(-1) => None,
                 t => Some(t.dim().ok_or_else(|| call.malformed("a negative size"))?),
             });
         }
-        let to = self.resolve(&from, &wanted).ok_or_else(|| call.unsupported("its size does not fit its input"))?;
+        let to = self
+            .resolve(&from, &wanted)
+            .ok_or_else(|| call.unsupported("its size does not fit its input"))?;
         self.reshape_to(call, &x, to)
     }
 
@@ -59,7 +63,8 @@ impl Lower<'_> {
         let x = call.input(0)?.clone();
         let from = self.shape(call, &x)?;
         let axis = call.attributes.int("axis").unwrap_or(1);
-        let axis = if axis == from.rank() as i64 { from.rank() } else { call.axis(axis, from.rank().max(1))? };
+        let axis =
+            if axis == from.rank() as i64 { from.rank() } else { call.axis(axis, from.rank().max(1))? };
         let flat = |dims: &[Dim]| {
             let count = Shape::new(dims.to_vec()).count()?;
             Some(if count.power == 0 { Dim::Fixed(count.factor) } else { Dim::Batch(count.factor) })
@@ -110,7 +115,8 @@ impl Lower<'_> {
     }
 
     pub(super) fn concat(&mut self, call: &Call) -> Made {
-        let parts: Vec<Val> = (0..call.inputs.len()).map(|i| call.input(i).cloned()).collect::<Result<_, _>>()?;
+        let parts: Vec<Val> =
+            (0..call.inputs.len()).map(|i| call.input(i).cloned()).collect::<Result<_, _>>()?;
         self.concat_of(call, parts, call.attributes.int("axis").unwrap_or(0))
     }
 
@@ -157,7 +163,8 @@ impl Lower<'_> {
     pub(super) fn slice(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let shape = self.shape(call, &x)?;
-        let old = |name: &str| call.attributes.ints(name).map(|v| v.iter().map(|n| Sym::N(*n)).collect::<Vec<_>>());
+        let old =
+            |name: &str| call.attributes.ints(name).map(|v| v.iter().map(|n| Sym::N(*n)).collect::<Vec<_>>());
         let (starts, ends) = match (old("starts"), old("ends")) {
             (Some(s), Some(e)) => (s, e),
             _ => (call.known_syms(1)?, call.known_syms(2)?),
@@ -211,7 +218,9 @@ impl Lower<'_> {
         let axis = call.axis(call.attributes.int("axis").unwrap_or(0), shape.rank())?;
         if let Some(at) = self.lit(&indices).filter(|l| l.shape.len() <= 1).and_then(|l| l.ints()) {
             let scalar = self.shape(call, &indices)?.rank() == 0;
-            let Dim::Fixed(size) = shape[axis] else { return Err(call.unsupported("it takes a part of the batch")) };
+            let Dim::Fixed(size) = shape[axis] else {
+                return Err(call.unsupported("it takes a part of the batch"));
+            };
             let at: Option<Vec<usize>> = at.iter().map(|i| wrap(*i, size)).collect();
             let at = at.ok_or_else(|| call.malformed("an index is outside"))?;
             let in_a_row = !at.is_empty() && at.windows(2).all(|w| w[1] == w[0] + 1);
@@ -260,7 +269,8 @@ impl Lower<'_> {
                 }
             }
         }
-        let to = from.broadcast(&Shape::new(dims)).ok_or_else(|| call.malformed("it cannot be expanded so"))?;
+        let to =
+            from.broadcast(&Shape::new(dims)).ok_or_else(|| call.malformed("it cannot be expanded so"))?;
         if to == from {
             return Ok(x.clone());
         }
@@ -283,7 +293,9 @@ impl Lower<'_> {
             let r = r.dim().ok_or_else(|| call.malformed("a negative number of repeats"))?;
             let whole = match (*d, r) {
                 (Dim::Fixed(a), Dim::Fixed(b)) => a.checked_mul(b).map(Dim::Fixed),
-                (Dim::Fixed(a), Dim::Batch(b)) | (Dim::Batch(a), Dim::Fixed(b)) => a.checked_mul(b).map(Dim::Batch),
+                (Dim::Fixed(a), Dim::Batch(b)) | (Dim::Batch(a), Dim::Fixed(b)) => {
+                    a.checked_mul(b).map(Dim::Batch)
+                }
                 _ => None,
             };
             merged.push(whole.ok_or_else(|| call.unsupported("it repeats the batch by the batch"))?);
@@ -303,7 +315,9 @@ impl Lower<'_> {
         let shape = self.shape(call, &x)?;
         let pads = call.ints("pads", 1)?.ok_or_else(|| call.malformed("it has no pads"))?;
         let axes = match call.optional(3) {
-            Some(_) => call.known_ints(3)?.iter().map(|a| call.axis(*a, shape.rank())).collect::<Result<_, _>>()?,
+            Some(_) => {
+                call.known_ints(3)?.iter().map(|a| call.axis(*a, shape.rank())).collect::<Result<_, _>>()?
+            }
             None => (0..shape.rank()).collect::<Vec<_>>(),
         };
         if pads.len() != 2 * axes.len() {
@@ -442,7 +456,8 @@ fn batch_in(from: &Shape, wanted: &[Option<Dim>], batch: usize) -> Option<Vec<Di
         prefix = end;
     }
     let i = *candidates.first()?;
-    let dims = sizes.iter().enumerate().map(|(j, n)| if i == j { Dim::Batch(n / batch) } else { Dim::Fixed(*n) });
+    let dims =
+        sizes.iter().enumerate().map(|(j, n)| if i == j { Dim::Batch(n / batch) } else { Dim::Fixed(*n) });
     let to = Shape::new(dims.collect());
     (to.count() == from.count()).then(|| to.dims().to_vec())
 }

@@ -62,7 +62,8 @@ impl Lower<'_> {
             Some(proto) => {
                 let tensor = self.reader.read(proto)?;
                 let lit = Lit::from_tensor(&tensor).filter(|l| l.len() == 1);
-                lit.and_then(|l| l.reshaped(vec![])).ok_or_else(|| call.malformed("it is filled with several values"))?
+                lit.and_then(|l| l.reshaped(vec![]))
+                    .ok_or_else(|| call.malformed("it is filled with several values"))?
             }
             None => Lit::scalar(DType::F32, 0.0),
         };
@@ -97,7 +98,8 @@ impl Lower<'_> {
         self.spend(found.len().saturating_mul(rank))?;
         let strides = crate::onnx::lit::strides(&x.shape);
         let index = |d: usize, i: usize| Sym::N((i / strides[d] as usize % x.shape[d]) as i64);
-        let data = (0..rank).flat_map(|d| found.iter().map(move |i| (d, *i))).map(|(d, i)| index(d, i)).collect();
+        let data =
+            (0..rank).flat_map(|d| found.iter().map(move |i| (d, *i))).map(|(d, i)| index(d, i)).collect();
         Ok(known(Lit { dtype: DType::I64, shape: vec![rank, found.len()], data: Data::Ints(data) }))
     }
 
@@ -112,7 +114,9 @@ impl Lower<'_> {
         let x = call.input(0)?.clone();
         let shape = self.shape(call, &x)?;
         let k = match call.optional(1) {
-            Some(_) => call.known(1)?.single().ok_or_else(|| call.malformed("its diagonal is not a number"))? as i64,
+            Some(_) => {
+                call.known(1)?.single().ok_or_else(|| call.malformed("its diagonal is not a number"))? as i64
+            }
             None => 0,
         };
         let upper = call.attributes.int("upper").unwrap_or(1) != 0;
@@ -134,7 +138,8 @@ impl Lower<'_> {
         let axis = call.known(1)?.single().ok_or_else(|| call.malformed("its axis is not a number"))? as i64;
         let axis = call.axis(axis, shape.rank())?;
         let n = shape[axis].fixed().filter(|n| *n <= 4096);
-        let n = n.ok_or_else(|| call.unsupported("it sums over the batch or over more than 4096 elements"))?;
+        let n =
+            n.ok_or_else(|| call.unsupported("it sums over the batch or over more than 4096 elements"))?;
         let (exclusive, reverse) = (call.attributes.flag("exclusive"), call.attributes.flag("reverse"));
         let mut ones = Self::matrix(n, n, |r, c| match (exclusive, reverse) {
             (false, false) => r <= c,
@@ -162,7 +167,8 @@ impl Lower<'_> {
     pub(super) fn one_hot(&mut self, call: &Call) -> Made {
         let indices = call.input(0)?.clone();
         let depth = call.known(1)?.single().filter(|d| (1.0..=4096.0).contains(d));
-        let depth = depth.ok_or_else(|| call.unsupported("a depth that is not a number up to 4096"))? as usize;
+        let depth =
+            depth.ok_or_else(|| call.unsupported("a depth that is not a number up to 4096"))? as usize;
         let values = call.known(2)?;
         let (dtype, all) = (values.dtype, values.floats().filter(|v| v.len() == 2));
         let all = all.ok_or_else(|| call.malformed("it needs an off-value and an on-value"))?;
@@ -170,7 +176,8 @@ impl Lower<'_> {
         let axis = call.axis(call.attributes.int("axis").unwrap_or(-1), rank + 1)?;
         self.spend(depth * depth)?;
         let eye = Self::matrix(depth, depth, |r, c| r == c);
-        let cells = eye.floats().unwrap_or_default().into_iter().map(|x| if x != 0.0 { all[1] } else { all[0] });
+        let cells =
+            eye.floats().unwrap_or_default().into_iter().map(|x| if x != 0.0 { all[1] } else { all[0] });
         let table = Lit { dtype: DType::F64, shape: eye.shape.clone(), data: Data::Floats(cells.collect()) };
         let table = crate::onnx::eval::cast(&table, dtype).unwrap_or(table);
         let y = self.apply(call, Op::Gather { axis: 0 }, &[known(table), indices])?;
@@ -189,7 +196,8 @@ impl Lower<'_> {
         let (Some(&depth), Some(at)) = (indices.shape.last(), indices.ints()) else {
             return Err(call.unsupported("its positions are not known"));
         };
-        let lead = shape.dims().get(..depth).and_then(|d| d.iter().map(|d| d.fixed()).collect::<Option<Vec<_>>>());
+        let lead =
+            shape.dims().get(..depth).and_then(|d| d.iter().map(|d| d.fixed()).collect::<Option<Vec<_>>>());
         let lead = lead.filter(|_| depth > 0).ok_or_else(|| call.unsupported("positions in the batch"))?;
         let flat = at.chunks(depth).map(|p| {
             p.iter().zip(&lead).try_fold(0i64, |n, (i, size)| {
@@ -197,7 +205,10 @@ impl Lower<'_> {
                 (0..*size as i64).contains(&i).then(|| n * *size as i64 + i)
             })
         });
-        let flat = flat.map(|i| i.map(Sym::N)).collect::<Option<Vec<_>>>().ok_or_else(|| call.malformed("a position outside"))?;
+        let flat = flat
+            .map(|i| i.map(Sym::N))
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| call.malformed("a position outside"))?;
         let to = indices.shape[..indices.shape.len() - 1].to_vec();
         let flat = Lit::vector(flat).reshaped(to).ok_or_else(|| call.malformed("positions of no shape"))?;
         let merged = elements(&lead).ok_or_else(|| call.malformed("a shape that cannot be counted"))?;
@@ -230,7 +241,8 @@ impl Lower<'_> {
             return bad("more outputs than the result");
         }
         let (q, k, v) = (call.input(0)?.clone(), call.input(1)?.clone(), call.input(2)?.clone());
-        let heads = |name: &str| call.attributes.int(name).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+        let heads =
+            |name: &str| call.attributes.int(name).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
         let flat = self.shape(call, &q)?.rank() == 3;
         let (q, k, v) = if flat {
             let (Some(hq), Some(hk)) = (heads("q_num_heads"), heads("kv_num_heads")) else {
@@ -241,7 +253,8 @@ impl Lower<'_> {
             (q, k, v)
         };
         let shape = self.shape(call, &q)?;
-        let (&[n, heads_q, t, Dim::Fixed(width)], heads_k) = (shape.dims(), self.shape(call, &k)?.dims().get(1).copied())
+        let (&[n, heads_q, t, Dim::Fixed(width)], heads_k) =
+            (shape.dims(), self.shape(call, &k)?.dims().get(1).copied())
         else {
             return bad("a width that is not known");
         };
@@ -266,7 +279,9 @@ impl Lower<'_> {
         let out = self.shape(call, &y)?;
         let y = self.transpose_by(call, &y, vec![0, 2, 1, 3])?;
         match (heads_q, out[3]) {
-            (Dim::Fixed(h), Dim::Fixed(w)) => self.reshape_to(call, &y, vec![n, t, Dim::Fixed(h.saturating_mul(w))]),
+            (Dim::Fixed(h), Dim::Fixed(w)) => {
+                self.reshape_to(call, &y, vec![n, t, Dim::Fixed(h.saturating_mul(w))])
+            }
             _ => bad("a width that is not known"),
         }
     }
@@ -287,7 +302,8 @@ impl Lower<'_> {
         let &[n, Dim::Fixed(heads), t, width] = shape.dims() else { return Err(call.malformed("not heads")) };
         let (f, many) = (Dim::Fixed, heads.saturating_mul(times));
         let y = self.reshape_to(call, x, vec![n, f(heads), f(1), t, width])?;
-        let y = self.apply(call, Op::Expand { to: Shape::new(vec![n, f(heads), f(times), t, width]) }, &[y])?;
+        let y =
+            self.apply(call, Op::Expand { to: Shape::new(vec![n, f(heads), f(times), t, width]) }, &[y])?;
         self.reshape_to(call, &y, vec![n, f(many), t, width])
     }
 

@@ -90,14 +90,21 @@ pub(super) fn gated(view: &View<'_>, node: &Node) -> Option<Change> {
         match maker.op {
             Op::Unary(Unary::Sigmoid) if maker.inputs[0] == x && number == 1.0 => single(Unary::Silu, x),
             Op::Unary(Unary::HardSigmoid { alpha, beta })
-                if maker.inputs[0] == x && number == 1.0 && near(f64::from(alpha), 1.0 / 6.0) && beta == 0.5 =>
+                if maker.inputs[0] == x
+                    && number == 1.0
+                    && near(f64::from(alpha), 1.0 / 6.0)
+                    && beta == 0.5 =>
             {
                 single(Unary::HardSwish, x)
             }
             // x × clip(x + 3, 0, 6) / 6
             Op::Unary(Unary::Clip { min: 0.0, max: 6.0 }) => {
                 let (y, three) = view.shifted(maker.inputs[0])?;
-                if y == x && three == 3.0 && near(number, 1.0 / 6.0) { single(Unary::HardSwish, x) } else { None }
+                if y == x && three == 3.0 && near(number, 1.0 / 6.0) {
+                    single(Unary::HardSwish, x)
+                } else {
+                    None
+                }
             }
             _ => None,
         }

@@ -96,7 +96,8 @@ fn unscaled(view: &View<'_>, mut v: ValueId) -> (ValueId, f64) {
 /// Whether a mask forbids just what comes later.
 fn is_causal(mask: &Lit) -> bool {
     let [lead @ .., rows, columns] = &mask.shape[..] else { return false };
-    let Some(all) = mask.floats().filter(|_| lead.iter().all(|d| *d == 1) && rows == columns && *rows > 1) else {
+    let Some(all) = mask.floats().filter(|_| lead.iter().all(|d| *d == 1) && rows == columns && *rows > 1)
+    else {
         return false;
     };
     let fits = |(i, x): (usize, &f64)| if i % columns > i / columns { *x <= NEVER } else { *x == 0.0 };

@@ -59,7 +59,10 @@ pub(super) fn affine(view: &View<'_>, node: &Node) -> Option<Change> {
             return None;
         }
         let inputs = maker.inputs.iter().chain([&w]).map(|v| From::Value(*v)).collect();
-        Some(Change::Steps { named: Some(maker.name.clone()), steps: vec![Step::new(maker.op.clone(), inputs)] })
+        Some(Change::Steps {
+            named: Some(maker.name.clone()),
+            steps: vec![Step::new(maker.op.clone(), inputs)],
+        })
     })
 }
 
@@ -87,7 +90,8 @@ pub(super) fn group(view: &View<'_>, node: &Node) -> Option<Change> {
     };
     let [a, b] = node.inputs[..] else { return None };
     [(a, b), (b, a)].into_iter().find_map(|(y, w)| {
-        let maker = view.maker(y).filter(|m| m.inputs.len() == wanted && matches!(m.op, Op::GroupNorm { .. }))?;
+        let maker =
+            view.maker(y).filter(|m| m.inputs.len() == wanted && matches!(m.op, Op::GroupNorm { .. }))?;
         let channels = view.graph.shape(y)[1].fixed()?;
         if view.readers(y) > 1 {
             return None;
@@ -120,5 +124,6 @@ fn per_channel(view: &View<'_>, w: ValueId, channels: usize, rank: usize) -> Opt
     }
     let maker = view.maker(w).filter(|m| matches!(m.op, Op::Reshape { .. }))?;
     let source = *maker.inputs.first()?;
-    (view.is_parameter(source) && *view.graph.shape(source) == Shape::fixed(&[channels])).then_some((source, false))
+    (view.is_parameter(source) && *view.graph.shape(source) == Shape::fixed(&[channels]))
+        .then_some((source, false))
 }

@@ -2,9 +2,9 @@
 
 use super::{Change, From, Step, View};
 use crate::init::put;
-use crate::onnx::scope::is_made_up;
-use crate::onnx::lit::{Data, Lit};
 use crate::onnx::eval::eval;
+use crate::onnx::lit::{Data, Lit};
+use crate::onnx::scope::is_made_up;
 use crate::{Graph, Node, Op, ValueId, ValueKind};
 use phalanx_types::{DType, Tensor};
 use std::collections::BTreeMap;
@@ -26,7 +26,10 @@ pub(super) fn nested(view: &View<'_>, node: &Node) -> Option<Change> {
             if perm.iter().copied().eq(0..perm.len()) {
                 return Some(Change::Alias(x));
             }
-            Some(Change::Steps { named: None, steps: vec![Step::new(Op::Transpose { perm }, vec![From::Value(x)])] })
+            Some(Change::Steps {
+                named: None,
+                steps: vec![Step::new(Op::Transpose { perm }, vec![From::Value(x)])],
+            })
         }
         _ => None,
     }
@@ -62,7 +65,8 @@ pub(super) fn neutral(view: &View<'_>, node: &Node) -> Option<Change> {
     let (inner, a) = view.scaled(out)?;
     let (x, b) = view.scaled(inner)?;
     let dropout = matches!(view.maker(x)?.op, Op::Dropout { .. });
-    (dropout && (a * b - 1.0).abs() < 1e-3 && view.graph.shape(x) == view.graph.shape(out)).then_some(Change::Alias(x))
+    (dropout && (a * b - 1.0).abs() < 1e-3 && view.graph.shape(x) == view.graph.shape(out))
+        .then_some(Change::Alias(x))
 }
 
 /// Gives weights that an exporter has arranged for itself the arrangement in which they are used.

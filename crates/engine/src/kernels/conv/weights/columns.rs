@@ -1,6 +1,9 @@
 //! Columns of the unfolded windows, a few at a time.
 
-#![expect(unsafe_code, reason = "explicit vectors; every address is checked against the slices before the loop")]
+#![expect(
+    unsafe_code,
+    reason = "explicit vectors; every address is checked against the slices before the loop"
+)]
 
 use super::super::Conv2d;
 use super::super::axis::Axis;

@@ -1,0 +1,51 @@
+//! What is exported comes back with the same weights under the same names.
+
+use phalanx_graph::onnx::{self, ImportOptions};
+use phalanx_graph::zoo::{self, ZooOptions};
+use phalanx_graph::{Graph, RecurrentLayer, Weights};
+use phalanx_types::Seed;
+
+fn there_and_back(graph: &Graph) -> Graph {
+    let weights = graph.initialise(Seed(5));
+    let data = onnx::export_bytes(graph, &weights).expect("it can be exported");
+    let imported = onnx::import_bytes(data.into(), &ImportOptions::default()).expect("it can be imported");
+    let learned = |g: &Graph, w: &Weights| {
+        let names = g.parameters().map(|(_, v)| v.name.clone());
+        names.map(|n| (n.clone(), w[&n].clone())).collect::<Weights>()
+    };
+    assert_eq!(learned(&imported.graph, &imported.weights), learned(graph, &weights), "{}", graph.name);
+    let shapes = |g: &Graph| g.outputs.iter().map(|v| g.shape(*v).clone()).collect::<Vec<_>>();
+    assert_eq!(shapes(&imported.graph), shapes(graph));
+    assert_eq!(imported.notes, Vec::<String>::new());
+    imported.graph
+}
+
+fn count(graph: &Graph, word: &str) -> usize {
+    graph.nodes.iter().filter(|n| n.op.word() == word).count()
+}
+
+#[test]
+fn models_of_the_zoo() {
+    for name in ["digits-cnn", "cifar-cnn", "mlp", "gpt-small"] {
+        let graph = zoo::build(name, &ZooOptions::default()).unwrap();
+        let back = there_and_back(&graph);
+        for word in ["Conv", "Linear", "BatchNorm", "LayerNorm", "Attention", "Gelu", "Softmax"] {
+            assert_eq!(count(&back, word), count(&graph, word), "{name}: {word}");
+        }
+    }
+}
+
+#[test]
+fn recurrent_layers_and_group_norms() {
+    let layer = RecurrentLayer { layers: 2, bidirectional: true, ..RecurrentLayer::new(4) };
+    for gru in [false, true] {
+        let mut b = phalanx_graph::Builder::new("sequence");
+        let x = b.input("x", &[6, 8]);
+        let x = b.group_norm("norm", x, 2, 1e-5);
+        let x = if gru { b.gru("rnn", x, &layer) } else { b.lstm("rnn", x, &layer) };
+        b.output(x);
+        let back = there_and_back(&b.finish().unwrap());
+        assert_eq!(count(&back, if gru { "GRU" } else { "LSTM" }), 4);
+        assert_eq!(count(&back, "GroupNorm"), 1);
+    }
+}
