@@ -119,7 +119,8 @@ MODELS = {
     "mlp": zoo_model("mlp", (8, 784)),
     "digits-cnn": zoo_model("digits-cnn", (16, 1, 8, 8), exports=BOTH + DROPOUT),
     "cifar-cnn": zoo_model("cifar-cnn", (4, 3, 32, 32), exports=BOTH + DROPOUT),
-    # with few images many gradients hang on which side of a corner of ReLU6 a number falls; with these f32 can follow
+    # Chosen of six shapes: at most others f32 puts some number on the other side of a corner of ReLU6, and the gradients
+    # of PyTorch itself are off by up to 2 %; with this batch by 0.005 %.
     "mobilenet-v2": zoo_model("mobilenet-v2", (16, 3, 32, 32), exports=BOTH + BATCHNORM, rates=SLOWER),
     "resnet-18": zoo_model("resnet-18", (2, 3, 64, 64), exports=BOTH + BATCHNORM, rates=SLOWER),
     "gpt-small": zoo_model("gpt-small", (2, 128), tokens=1000),

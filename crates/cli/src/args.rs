@@ -44,6 +44,18 @@ pub(crate) enum Command {
     Domain(commands::domain::DomainCommand),
     /// Submit jobs and see what became of them.
     Job(commands::job::JobCommand),
+    /// Train a model as a run file says.
+    Train(Box<commands::train::TrainArgs>),
+    /// See the runs there are, and go on with one.
+    Run(commands::run::RunCommand),
+    /// Measure a trained model on some data.
+    Eval(commands::eval::EvalArgs),
+    /// Write down what a trained model says about samples.
+    Predict(commands::predict::PredictArgs),
+    /// Write a trained model as ONNX or safetensors.
+    Export(commands::export::ExportArgs),
+    /// See what models are made of.
+    Model(commands::model::ModelCommand),
     /// Measure this machine.
     Bench(commands::bench::BenchCommand),
     /// Run the real protocols on simulated nodes.

@@ -42,6 +42,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Relay(args) => commands::relay::run(args, output).await,
             Command::Domain(args) => commands::domain::run(args, output),
             Command::Job(args) => commands::job::run(args, output).await,
+            Command::Train(args) => commands::train::run(*args, output).await,
+            Command::Run(args) => commands::run::run(args, output).await,
+            Command::Eval(args) => commands::eval::run(args, output),
+            Command::Predict(args) => commands::predict::run(args, output),
+            Command::Export(args) => commands::export::run(args, output),
+            Command::Model(args) => commands::model::run(args, output),
             Command::Bench(args) => commands::bench::run(args, output).await,
             Command::Simulate(args) => commands::simulate::run(args, output),
         }

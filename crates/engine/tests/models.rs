@@ -69,7 +69,7 @@ fn step(
 
 /// Norm, sum, and product with a fixed random tensor, as the reference has them.
 fn far_from_stats(name: &str, got: &[f32], wanted: &[f32]) -> f64 {
-    let probe = generator::uniform(&format!("probe.{name}"), got.len());
+    let probe = uniform(&format!("probe.{name}"), got.len());
     let norm = got.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     let product: f64 = got.iter().zip(probe).map(|(a, b)| f64::from(*a) * f64::from(b)).sum();
     let scale = f64::from(wanted[0]).max(norm);
@@ -172,8 +172,8 @@ fn train(
     let one = |s: usize| {
         let n = shape.iter().product();
         let input = format!("{name}.step.{s}.input.0");
-        let x = tokens.map_or_else(|| generator::uniform(&input, n), |t| generator::integers(&input, n, t));
-        let y = generator::integers(&format!("{name}.step.{s}.target"), target.data.len(), classes);
+        let x = tokens.map_or_else(|| uniform(&input, n), |t| integers(&input, n, t));
+        let y = integers(&format!("{name}.step.{s}.target"), target.data.len(), classes);
         let loss = step(engine, &mut *model, loss_of(reference), &x, &y, batch);
         optimizer.begin_step();
         model.update(&mut |i, p, g| optimizer.update(engine.threads(), i, lr, p, g));
@@ -189,8 +189,23 @@ fn vocabulary(graph: &Graph) -> Option<usize> {
     graph.shape(lookup.inputs[0])[0].fixed()
 }
 
+/// Numbers in [-1, 1).
+fn uniform(name: &str, count: usize) -> Vec<f32> {
+    generator::units(name, count).map(|u| (2.0 * u - 1.0) as f32).collect()
+}
+
+/// Integers below `most`.
+fn integers(name: &str, count: usize, most: usize) -> Vec<f32> {
+    generator::units(name, count).map(|u| (u * most as f64).floor() as f32).collect()
+}
+
+fn weight_bytes(name: &str, shape: &[usize]) -> Vec<u8> {
+    generator::to_bytes(generator::weight_of(name, shape, shape.iter().product()))
+}
+
 fn tensor(name: &str, shape: &[usize]) -> Tensor {
-    Tensor::from_f32(shape.iter().map(|d| *d as u64).collect(), &generator::weight(name, shape)).unwrap()
+    let shape64 = shape.iter().map(|d| *d as u64).collect();
+    Tensor::new(DType::F32, shape64, weight_bytes(name, shape).into()).unwrap()
 }
 
 fn zoo_case(name: &str, reference: &Reference) -> Case {
@@ -209,7 +224,7 @@ fn onnx_case(path: &Path, exporter: &str) -> Case {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(path.file_name().unwrap());
     std::fs::copy(path, &file).unwrap();
-    generator::write_weights(&recipe, &file.with_extension("weights"));
+    generator::write_weights(&recipe, &file.with_extension("weights"), weight_bytes);
     let imported = onnx::import(&file, &onnx::ImportOptions::default()).unwrap();
     let folded = exporter.contains("folded")
         || exporter.contains("eval")

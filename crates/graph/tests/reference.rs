@@ -62,7 +62,7 @@ fn every_model_has_the_names_and_weights_of_its_state_dict() {
         let temporary = tempfile::tempdir().unwrap();
         let model = temporary.path().join(format!("{file}.onnx"));
         std::fs::copy(path.with_extension("onnx"), &model).unwrap();
-        generator::write_weights(&recipe, &temporary.path().join(format!("{file}.weights")));
+        generator::write_weights(&recipe, &temporary.path().join(format!("{file}.weights")), quick_weight);
         match onnx::import(&model, &ImportOptions::default()) {
             Ok(imported) => wrong.extend(differences(file, &recipe, &imported)),
             Err(e) => wrong.push(format!("{file}: {e}: {:?}", std::error::Error::source(&e))),

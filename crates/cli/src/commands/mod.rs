@@ -2,8 +2,15 @@
 
 pub(crate) mod bench;
 pub(crate) mod domain;
+pub(crate) mod eval;
+pub(crate) mod export;
 pub(crate) mod job;
+mod learned;
+pub(crate) mod model;
 pub(crate) mod node;
 pub(crate) mod nodes;
+pub(crate) mod predict;
 pub(crate) mod relay;
+pub(crate) mod run;
 pub(crate) mod simulate;
+pub(crate) mod train;

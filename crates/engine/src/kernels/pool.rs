@@ -132,29 +132,51 @@ fn max_block<const W: usize>(at: usize, window: &Window<'_>, y: &mut [f32], inde
     }
 }
 
-/// By how much an output's sum is multiplied.
-#[inline(always)]
-fn share(rows: &Axis, cols: &Axis, i: usize, j: usize, count_padding: bool) -> f32 {
-    let count = if count_padding {
-        rows.counted(i) * cols.counted(j)
-    } else {
-        rows.valid(i).len() * cols.valid(j).len()
-    };
-    if count == 0 { 0.0 } else { 1.0 / count as f32 }
+/// By how much the sums of the outputs are multiplied.
+#[derive(Clone, Copy)]
+struct Shares {
+    rows: Axis,
+    cols: Axis,
+    count_padding: bool,
+    /// If all windows lie within the input.
+    same: Option<f32>,
+}
+
+impl Shares {
+    fn new(s: &Pool2d, count_padding: bool) -> Self {
+        let (rows, cols) = s.axes();
+        let same = (rows.whole() && cols.whole()).then(|| 1.0 / (s.kh * s.kw) as f32);
+        Self { rows, cols, count_padding, same }
+    }
+
+    /// Of output pixel `at`, counted through all images.
+    #[inline(always)]
+    fn of(&self, at: usize) -> f32 {
+        self.same.unwrap_or_else(|| {
+            let (i, j) = (at / self.cols.output % self.rows.output, at % self.cols.output);
+            let count = if self.count_padding {
+                self.rows.counted(i) * self.cols.counted(j)
+            } else {
+                self.rows.valid(i).len() * self.cols.valid(j).len()
+            };
+            if count == 0 { 0.0 } else { 1.0 / count as f32 }
+        })
+    }
 }
 
 /// The average of each window; with `count_padding` the padding counts as zeros, else only what is there counts.
 pub(crate) fn average_forward(threads: &Threads, s: &Pool2d, count_padding: bool, x: &[f32], y: &mut [f32]) {
     let rows = rows_per_task(s.ow, s.c);
+    let shares = Shares::new(s, count_padding);
     threads.chunks(y, (rows * s.ow * s.c).max(1), |i, y| {
-        simd::arch().dispatch(Average { s, count_padding, x, first: i * rows, y });
+        simd::arch().dispatch(Average { s, shares, x, first: i * rows, y });
     });
 }
 
 /// The averages of some rows, counted through all images.
 struct Average<'a> {
     s: &'a Pool2d,
-    count_padding: bool,
+    shares: Shares,
     x: &'a [f32],
     first: usize,
     y: &'a mut [f32],
@@ -165,11 +187,9 @@ impl WithSimd for Average<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { s, count_padding, x, first, y } = self;
-        let (rows, cols) = s.axes();
+        let Self { s, shares, x, first, y } = self;
         windows(s, x, first, y.len() / (s.ow * s.c), |window, at| {
-            let line = (first + at / s.ow) % s.oh;
-            let share = share(&rows, &cols, line, at % s.ow, count_padding);
+            let share = shares.of(first * s.ow + at);
             let y = &mut y[at * s.c..][..s.c];
             channel_blocks!(s.c, average_block, &window, y, share);
         });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// `count` numbers in [0, 1).
-fn units(name: &str, count: usize) -> impl Iterator<Item = f64> {
+pub(crate) fn units(name: &str, count: usize) -> impl Iterator<Item = f64> {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let hash =
         name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
@@ -18,7 +18,7 @@ fn units(name: &str, count: usize) -> impl Iterator<Item = f64> {
 }
 
 /// The first `count` elements of the weight of this name.
-fn weight_of(name: &str, shape: &[usize], count: usize) -> Vec<f32> {
+pub(crate) fn weight_of(name: &str, shape: &[usize], count: usize) -> Vec<f32> {
     let mut parts = name.rsplit('.');
     let (last, owner) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let embedding = ["wte", "wpe", "embedding", "cls", "position"];
@@ -46,7 +46,7 @@ pub(crate) fn quick_weight(name: &str, shape: &[usize]) -> Vec<u8> {
     bytes
 }
 
-fn to_bytes(values: Vec<f32>) -> Vec<u8> {
+pub(crate) fn to_bytes(values: Vec<f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
@@ -56,12 +56,12 @@ fn to_floats(bytes: &[u8]) -> Vec<f64> {
 
 type State<'a> = BTreeMap<&'a str, (Vec<usize>, Vec<u8>)>;
 
-/// Writes the file of weights that belongs to an exported model.
-pub(crate) fn write_weights(recipe: &Value, path: &Path) {
+/// Writes the file of weights that belongs to an exported model; `weight` makes the bytes of one.
+pub(crate) fn write_weights(recipe: &Value, path: &Path, weight: fn(&str, &[usize]) -> Vec<u8>) {
     let mut state = State::new();
     for entry in list(&recipe["state_dict"]) {
         let (name, shape) = (text(&entry["name"]), sizes(&entry["shape"]));
-        let values = quick_weight(entry["tied"].as_str().unwrap_or(name), &shape);
+        let values = weight(entry["tied"].as_str().unwrap_or(name), &shape);
         state.insert(name, (shape, values));
     }
     let mut file = Vec::new();

@@ -2,6 +2,7 @@
 
 mod jobs;
 mod stats;
+mod train;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -17,10 +18,13 @@ pub(crate) struct BenchCommand {
 enum What {
     /// Jobs per second, round trips and memory of work distribution.
     Jobs(jobs::JobsArgs),
+    /// Training steps of known models, and products of matrices.
+    Train(train::TrainArgs),
 }
 
 pub(crate) async fn run(command: BenchCommand, output: Output) -> Result<(), Failure> {
     match command.what {
         What::Jobs(args) => jobs::run(args, output).await,
+        What::Train(args) => train::run(args, output),
     }
 }

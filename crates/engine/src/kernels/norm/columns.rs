@@ -108,7 +108,7 @@ fn add_moments(x: &[f32], width: usize, c: usize, sums: &mut [f64], buffer: &mut
     totals.fill(0.0);
     let (total, total_squares) = totals.split_at_mut(width);
     near.copy_from_slice(&x[..width]);
-    for block in x.chunks((BLOCK / width).max(8) * width) {
+    for block in x.chunks((BLOCK / width).max(32) * width) {
         direct.fill(0.0);
         squares.fill(0.0);
         for rows in block.chunks(4 * width) {
@@ -189,7 +189,7 @@ fn add_sums<const LIMITED: bool>(
     let totals: &mut [f64] = bytemuck::cast_slice_mut(totals);
     totals.fill(0.0);
     let (total, total_along) = totals.split_at_mut(width);
-    let block = (BLOCK / width).max(8) * width;
+    let block = (BLOCK / width).max(32) * width;
     for (x, dy) in x.chunks(block).zip(dy.chunks(block)) {
         direct.fill(0.0);
         along.fill(0.0);

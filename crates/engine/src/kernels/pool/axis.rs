@@ -23,7 +23,10 @@ impl Axis {
     /// How many of the taps of output `i` look at positions before `end`, counted from the first tap.
     #[inline(always)]
     fn before(&self, i: usize, end: usize) -> usize {
-        (end as isize - self.corner(i)).max(0).unsigned_abs().div_ceil(self.step).min(self.taps)
+        let room = (end as isize - self.corner(i)).max(0).unsigned_abs();
+        // Divisions are slow.
+        let taps = if self.step == 1 { room } else { room.div_ceil(self.step) };
+        taps.min(self.taps)
     }
 
     /// The taps of output `i` that meet the input.
@@ -37,6 +40,12 @@ impl Axis {
     #[inline(always)]
     pub(super) fn counted(&self, i: usize) -> usize {
         self.before(i, self.input + self.pad_after)
+    }
+
+    /// Whether no output looks beyond the input.
+    pub(super) fn whole(&self) -> bool {
+        let all = |i: usize| self.valid(i).len() == self.taps;
+        self.output == 0 || all(0) && all(self.output - 1)
     }
 
     /// The output that looks at position `at` with tap `t`.

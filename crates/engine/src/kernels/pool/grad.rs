@@ -1,7 +1,7 @@
 //! The gradients of pooling: every input position asks which windows look at it.
 
 use super::window::{Window, channel_blocks, meetings, windows};
-use super::{Pool2d, rows_per_task, share};
+use super::{Pool2d, Shares, rows_per_task};
 use crate::simd;
 use crate::threads::Threads;
 use pulp::{Simd, WithSimd};
@@ -93,15 +93,16 @@ pub(crate) fn average_backward(
     dx: &mut [f32],
 ) {
     let rows = rows_per_task(s.w, s.c);
+    let shares = Shares::new(s, count_padding);
     threads.chunks(dx, (rows * s.w * s.c).max(1), |i, dx| {
-        simd::arch().dispatch(Average { s, count_padding, dy, first: i * rows, dx });
+        simd::arch().dispatch(Average { s, shares, dy, first: i * rows, dx });
     });
 }
 
 /// Some rows of the input, counted through all images.
 struct Average<'a> {
     s: &'a Pool2d,
-    count_padding: bool,
+    shares: Shares,
     dy: &'a [f32],
     first: usize,
     dx: &'a mut [f32],
@@ -112,11 +113,10 @@ impl WithSimd for Average<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { s, count_padding, dy, first, dx } = self;
-        let (rows, cols) = s.axes();
+        let Self { s, shares, dy, first, dx } = self;
         dx.fill(0.0);
         meetings(s, first, dx.len() / (s.w * s.c), |_, from, to| {
-            let share = share(&rows, &cols, from / s.ow % s.oh, from % s.ow, count_padding);
+            let share = shares.of(from);
             let dy = &dy[from * s.c..][..s.c];
             dx[to * s.c..][..s.c].iter_mut().zip(dy).for_each(|(dx, dy)| *dx += dy * share);
         });

@@ -2,6 +2,7 @@
 
 use super::super::Conv2d;
 use super::super::axis::Axis;
+use super::super::weights::AddUp;
 use super::{Shape, load};
 use crate::simd;
 use crate::threads::{Threads, scratch};
@@ -27,7 +28,8 @@ pub(in super::super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &
     let lines = s.n * s.oh;
     let parts = (dy.len() / TASK).clamp(1, PARTS).min(lines);
     let per_block = (BLOCK / ((s.ow + s.stride.0 * s.w) * s.c)).max(1);
-    scratch(parts * size, |sums| {
+    scratch((parts + 1) * size, |all| {
+        let (total, sums) = all.split_at_mut(size);
         threads.chunks(sums, size, |part, sums| {
             sums.fill(0.0);
             let (from, to) = (part * lines / parts, (part + 1) * lines / parts);
@@ -36,12 +38,7 @@ pub(in super::super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &
                 simd::arch().dispatch(Block { s, rows, cols, x, dy, first, end, sums });
             }
         });
-        let (total, rest) = sums.split_at_mut(size);
-        simd::simd(|| {
-            for part in rest.chunks_exact(size) {
-                total.iter_mut().zip(part).for_each(|(sum, v)| *sum += v);
-            }
-        });
+        simd::arch().dispatch(AddUp { parts: sums, each: size, total });
         for (c, dw) in dw.chunks_exact_mut(taps).enumerate() {
             dw.iter_mut().zip(total.iter().skip(c).step_by(s.c)).for_each(|(to, from)| *to = *from);
         }

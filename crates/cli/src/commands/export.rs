@@ -1,0 +1,68 @@
+//! `phalanx export`: a trained model as files that others read.
+
+use crate::commands::learned::LearnedArgs;
+use crate::failure::Failure;
+use crate::output::{Output, Render};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use phalanx_graph::{onnx, weights};
+use phalanx_train::params_hash;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  phalanx export runs/first --onnx model.onnx
+  phalanx export runs/first/checkpoints/step-000200 --safetensors model.safetensors")]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    learned: LearnedArgs,
+    /// Write an ONNX model here.
+    #[arg(long, value_name = "FILE")]
+    onnx: Option<PathBuf>,
+    /// Write weights here, named as in the model's state_dict.
+    #[arg(long, value_name = "FILE")]
+    safetensors: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Exported {
+    model: String,
+    files: Vec<PathBuf>,
+    params_hash: String,
+}
+
+impl Render for Exported {
+    fn table(&self) -> String {
+        let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
+        format!("wrote {} to {}", self.model, files.join(" and "))
+    }
+
+    fn quiet(&self) -> String {
+        self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(crate) fn run(args: ExportArgs, output: Output) -> Result<(), Failure> {
+    if args.onnx.is_none() && args.safetensors.is_none() {
+        return Err(
+            Failure::usage(anyhow!("nothing to write")).hint("say --onnx FILE, --safetensors FILE or both")
+        );
+    }
+    let learned = args.learned.load()?;
+    if let Some(path) = &args.onnx {
+        onnx::export(&learned.graph, &learned.weights, path)
+            .with_context(|| format!("could not export to {}", path.display()))
+            .map_err(Failure::infrastructure)?;
+    }
+    if let Some(path) = &args.safetensors {
+        weights::save(path, &learned.weights)
+            .with_context(|| format!("could not export to {}", path.display()))
+            .map_err(Failure::infrastructure)?;
+    }
+    output.print(&Exported {
+        model: learned.graph.name.clone(),
+        files: args.onnx.into_iter().chain(args.safetensors).collect(),
+        params_hash: params_hash(&learned.weights),
+    })
+}

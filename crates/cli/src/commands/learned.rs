@@ -1,0 +1,221 @@
+//! A trained model from wherever the user has it: a run, a checkpoint, an ONNX file, weights of a known model.
+
+use crate::commands::train::{RUNS, train_failure};
+use crate::failure::Failure;
+use anyhow::anyhow;
+use clap::Args;
+use phalanx_data::{Columns, Dataset, SourceSpec, Transform};
+use phalanx_engine::{CompileOptions, Loss, Metric, Model};
+use phalanx_graph::{Graph, Weights, weights};
+use phalanx_train::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
+use phalanx_train::run_dir::{Checkpoint, RUN_FILE, is_run, newest_checkpoint};
+use phalanx_train::{Compute, Found, TrainError, find_model};
+use std::path::{Path, PathBuf};
+
+/// Which model, and how it takes samples.
+#[derive(Debug, Args)]
+pub(crate) struct LearnedArgs {
+    /// A run directory, a checkpoint in one, an .onnx file, or a .safetensors file with --model.
+    #[arg(value_name = "MODEL")]
+    trained: PathBuf,
+    /// The model that .safetensors weights are of: zoo:NAME, an .onnx file or a .toml file.
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Take the model, the loss and what is done to samples from this run file.
+    #[arg(long, value_name = "RUN.toml")]
+    config: Option<PathBuf>,
+}
+
+/// A model that has learned something.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    pub(crate) graph: Graph,
+    pub(crate) weights: Weights,
+    /// What the run was told, if it is known.
+    pub(crate) config: Option<RunConfig>,
+}
+
+/// What `zoo:NAME` or the name of a file stands for.
+pub(crate) fn model_from(text: &str) -> Result<ModelFrom, Failure> {
+    if let Some(name) = text.strip_prefix("zoo:") {
+        return Ok(ModelFrom::Zoo(name.to_owned()));
+    }
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("onnx") => Ok(ModelFrom::Onnx(path)),
+        Some("toml") => Ok(ModelFrom::Toml(path)),
+        _ => Err(Failure::usage(anyhow!("cannot tell what kind of model {text:?} is")).hint(
+            "give a file that ends in .onnx or .toml, or zoo:NAME; `phalanx model list` names the zoo's",
+        )),
+    }
+}
+
+impl LearnedArgs {
+    pub(crate) fn load(&self) -> Result<Learned, Failure> {
+        let config = self.config.as_ref().map(|path| run_config(path)).transpose()?;
+        let named = Path::new(RUNS).join(&self.trained);
+        let path = if !self.trained.exists() && is_run(&named) { &named } else { &self.trained };
+        if is_run(path) {
+            return of_run(path, config);
+        }
+        if path.join("manifest.json").is_file() {
+            return of_checkpoint(path, config);
+        }
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("onnx") => {
+                let model = ModelConfig::new(ModelFrom::Onnx(path.clone()));
+                let Found { graph, weights, .. } = find(&model)?;
+                Ok(Learned { graph, weights, config })
+            }
+            Some("safetensors") => self.of_weights(path, config),
+            _ if !path.exists() => Err(Failure::usage(anyhow!("there is no {}", path.display()))
+                .hint("`phalanx run list` names the runs there are")),
+            _ => Err(Failure::usage(anyhow!("cannot tell what {} is", path.display())).hint(
+                "give a run directory, a checkpoint in one, or a file that ends in .onnx or .safetensors",
+            )),
+        }
+    }
+
+    fn of_weights(&self, path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
+        let model = match (&self.model, &config) {
+            (Some(text), _) => ModelConfig::new(model_from(text)?),
+            (None, Some(config)) => config.model.clone(),
+            (None, None) => {
+                return Err(Failure::usage(anyhow!("which model are the weights of {} of?", path.display()))
+                    .hint("say --model zoo:NAME, --model FILE.onnx or --config RUN.toml"));
+            }
+        };
+        let graph = find(&model)?.graph;
+        Ok(Learned { weights: load_weights(path, &graph)?, graph, config })
+    }
+}
+
+fn run_config(path: &Path) -> Result<RunConfig, Failure> {
+    Ok(RunFile::load(path, &[]).map_err(|error| train_failure(error.into()))?.config)
+}
+
+fn find(model: &ModelConfig) -> Result<Found, Failure> {
+    find_model(model).map_err(|error| train_failure(error.into()))
+}
+
+fn load_weights(path: &Path, graph: &Graph) -> Result<Weights, Failure> {
+    weights::load(path, graph).map_err(|error| {
+        let told =
+            anyhow::Error::new(error).context(format!("could not use the weights of {}", path.display()));
+        Failure::usage(told)
+    })
+}
+
+fn of_run(path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
+    let config = match config {
+        Some(config) => config,
+        None => run_config(&path.join(RUN_FILE))?,
+    };
+    let graph = find(&config.model)?.graph;
+    let fused = path.join("model.safetensors");
+    let weights = if fused.is_file() {
+        load_weights(&fused, &graph)?
+    } else {
+        newest_checkpoint(path).map_err(|error| train_failure(error.into()))?.0.weights
+    };
+    Ok(Learned { graph, weights, config: Some(config) })
+}
+
+fn of_checkpoint(path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
+    let checkpoint = Checkpoint::load(path).map_err(|error| train_failure(error.into()))?;
+    let run = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    let config = match config {
+        Some(config) => config,
+        None => run_config(&run.join(RUN_FILE))?,
+    };
+    let graph = find(&config.model)?.graph;
+    Ok(Learned { graph, weights: checkpoint.weights, config: Some(config) })
+}
+
+impl Learned {
+    /// Ready to compute, but not to learn.
+    pub(crate) fn compile(&self, compute: &Compute) -> Result<Box<dyn Model>, Failure> {
+        let options = CompileOptions { forward_only: true, ..CompileOptions::default() };
+        let model = compute.engine.compile(&self.graph, &options).map_err(TrainError::from);
+        let mut model = model.map_err(train_failure)?;
+        model.load(&self.weights).map_err(|error| train_failure(error.into()))?;
+        Ok(model)
+    }
+
+    pub(crate) fn transform(&self) -> Transform {
+        self.config.as_ref().map(|config| config.data.transform.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        self.config.as_ref().map(|config| config.train.metrics.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn loss(&self, asked: Option<&str>) -> Result<Loss, Failure> {
+        match (asked, &self.config) {
+            (Some(name), _) => Loss::parse(name).ok_or_else(|| {
+                Failure::usage(anyhow!("there is no loss called {name:?}"))
+                    .hint("there are mse, l1, huber, cross_entropy, bce, bce_with_logits and nll")
+            }),
+            (None, Some(config)) => Ok(config.train.loss),
+            (None, None) => Ok(Loss::CrossEntropy { smoothing: 0.0 }),
+        }
+    }
+}
+
+/// Which samples.
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// The file with the samples; the validation data of the run when not given.
+    #[arg(value_name = "DATA")]
+    data: Option<PathBuf>,
+    /// The array, or the columns, that are the samples.
+    #[arg(long, value_delimiter = ',')]
+    x: Vec<String>,
+    /// The array or column that is the label.
+    #[arg(long)]
+    y: Option<String>,
+    /// The file with the labels, for formats with one array in a file.
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+    /// Samples that are computed at once.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    batch: u64,
+    /// Compute threads; all cores when not given.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    threads: Option<u64>,
+}
+
+impl DataArgs {
+    pub(crate) fn batch(&self) -> usize {
+        self.batch as usize
+    }
+
+    pub(crate) fn threads(&self) -> Option<usize> {
+        self.threads.map(|threads| threads as usize)
+    }
+
+    /// Opens the samples; what is not said is as the run has it.
+    pub(crate) fn open(&self, learned: &Learned) -> Result<Dataset, Failure> {
+        let data = learned.config.as_ref().map(|config| &config.data);
+        let usual = data.map(|data| data.valid.as_ref().unwrap_or(&data.train));
+        let mut spec = match (&self.data, usual) {
+            (None, None) => {
+                return Err(Failure::usage(anyhow!("which data?"))
+                    .hint("name a file: phalanx eval MODEL digits.npz --x x_test --y y_test"));
+            }
+            (None, Some(usual)) => usual.clone(),
+            (Some(file), Some(usual)) => {
+                SourceSpec { file: file.clone(), format: None, labels_file: None, ..usual.clone() }
+            }
+            (Some(file), None) => SourceSpec::file(file),
+        };
+        match self.x.as_slice() {
+            [] => {}
+            [one] => spec.x = Some(Columns::One(one.clone())),
+            many => spec.x = Some(Columns::Many(many.to_vec())),
+        }
+        spec.y = self.y.clone().or(spec.y);
+        spec.labels_file = self.labels.clone().or(spec.labels_file);
+        Dataset::open(&spec, Path::new("")).map_err(|error| train_failure(error.into()))
+    }
+}

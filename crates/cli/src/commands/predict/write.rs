@@ -1,0 +1,162 @@
+//! Predictions as files that others read.
+
+use phalanx_graph::{Weights, weights};
+use phalanx_types::{DType, Tensor};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use zip::write::SimpleFileOptions;
+
+/// How predictions are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Npz,
+    Csv,
+    Safetensors,
+}
+
+impl Form {
+    /// What the name of a file says.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "npz" => Some(Self::Npz),
+            "csv" => Some(Self::Csv),
+            "safetensors" => Some(Self::Safetensors),
+            _ => None,
+        }
+    }
+}
+
+/// The outputs of all samples.
+#[derive(Debug, Default)]
+pub(super) struct Predictions {
+    values: Vec<f32>,
+    /// Of one sample.
+    sample: Vec<usize>,
+    samples: usize,
+}
+
+impl Predictions {
+    pub(super) fn add(&mut self, output: &[f32], shape: &[usize]) {
+        let (batch, sample) = shape.split_first().map_or((0, &[][..]), |(batch, sample)| (*batch, sample));
+        self.values.extend_from_slice(output);
+        self.sample = sample.to_vec();
+        self.samples += batch;
+    }
+
+    pub(super) fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// With the axis of samples.
+    pub(super) fn shape(&self) -> Vec<usize> {
+        std::iter::once(self.samples).chain(self.sample.iter().copied()).collect()
+    }
+
+    /// The place of the largest number of each position, along the last axis; of equals the first.
+    fn argmax(&self) -> Option<(Vec<usize>, Vec<i64>)> {
+        let classes = *self.sample.last().filter(|classes| **classes > 1)?;
+        let largest = |row: &[f32]| {
+            let better = |best: usize, (i, x): (usize, &f32)| if *x > row[best] { i } else { best };
+            row.iter().enumerate().fold(0, better) as i64
+        };
+        let mut shape = self.shape();
+        shape.pop();
+        Some((shape, self.values.chunks_exact(classes).map(largest).collect()))
+    }
+
+    pub(super) fn write(&self, path: &Path, form: Form) -> anyhow::Result<()> {
+        match form {
+            Form::Npz => self.npz(path),
+            Form::Csv => self.csv(path),
+            Form::Safetensors => self.safetensors(path),
+        }
+    }
+
+    fn npz(&self, path: &Path) -> anyhow::Result<()> {
+        let mut archive = zip::ZipWriter::new(BufWriter::new(File::create(path)?));
+        let options = SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Stored)
+            .large_file(self.values.len() > 1 << 28);
+        archive.start_file("outputs.npy", options)?;
+        archive.write_all(&npy_header("<f4", &self.shape()))?;
+        for value in &self.values {
+            archive.write_all(&value.to_le_bytes())?;
+        }
+        if let Some((shape, argmax)) = self.argmax() {
+            archive.start_file("argmax.npy", options)?;
+            archive.write_all(&npy_header("<i8", &shape))?;
+            for value in argmax {
+                archive.write_all(&value.to_le_bytes())?;
+            }
+        }
+        archive.finish()?.flush()?;
+        Ok(())
+    }
+
+    /// A line for each sample: the class, where there is one, and all outputs.
+    fn csv(&self, path: &Path) -> anyhow::Result<()> {
+        let mut out = BufWriter::new(File::create(path)?);
+        let size: usize = self.sample.iter().product();
+        let argmax = self.argmax().map(|(_, argmax)| argmax).filter(|argmax| argmax.len() == self.samples);
+        let outputs: Vec<String> = (0..size).map(|i| format!("output_{i}")).collect();
+        let class = if argmax.is_some() { "argmax," } else { "" };
+        writeln!(out, "{class}{}", outputs.join(","))?;
+        for (row, values) in self.values.chunks_exact(size.max(1)).enumerate() {
+            if let Some(class) = argmax.as_ref().and_then(|argmax| argmax.get(row)) {
+                write!(out, "{class},")?;
+            }
+            let values: Vec<String> = values.iter().map(f32::to_string).collect();
+            writeln!(out, "{}", values.join(","))?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn safetensors(&self, path: &Path) -> anyhow::Result<()> {
+        let dims = |shape: &[usize]| shape.iter().map(|d| *d as u64).collect::<Vec<u64>>();
+        let mut tensors = Weights::new();
+        tensors.insert("outputs".to_owned(), Tensor::from_f32(dims(&self.shape()), &self.values)?);
+        if let Some((shape, argmax)) = self.argmax() {
+            let bytes: Vec<u8> = argmax.iter().flat_map(|class| class.to_le_bytes()).collect();
+            tensors.insert("argmax".to_owned(), Tensor::new(DType::I64, dims(&shape), bytes.into())?);
+        }
+        weights::save(path, &tensors)?;
+        Ok(())
+    }
+}
+
+/// The beginning of a file of NumPy's format, version 1.0.
+fn npy_header(dtype: &str, shape: &[usize]) -> Vec<u8> {
+    let dims: String = shape.iter().map(|d| format!("{d}, ")).collect();
+    let dict = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({}), }}", dims.trim_end());
+    // Magic, version, length; then the whole is a multiple of 64 and ends with a line break.
+    let before = 6 + 2 + 2;
+    let padding = 64 - (before + dict.len() + 1) % 64;
+    let header = format!("{dict}{}\n", " ".repeat(padding % 64));
+    let len = u16::try_from(header.len()).unwrap_or(u16::MAX);
+    [b"\x93NUMPY\x01\x00".as_slice(), &len.to_le_bytes(), header.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_as_numpy_wants_it() {
+        for shape in [&[3][..], &[360, 10], &[], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]] {
+            let header = npy_header("<f4", shape);
+            assert_eq!((header.len() % 64, header.last()), (0, Some(&b'\n')), "{shape:?}");
+        }
+        assert!(String::from_utf8_lossy(&npy_header("<f4", &[3])).contains("'shape': (3,), }"));
+    }
+
+    #[test]
+    fn of_equal_outputs_the_first_is_the_class() {
+        let mut all = Predictions::default();
+        all.add(&[0.1, 0.9, 0.5, 0.5], &[2, 2]);
+        all.add(&[1.0, 0.0], &[1, 2]);
+        assert_eq!(all.argmax(), Some((vec![3], vec![1, 0, 0])));
+        assert_eq!(all.shape(), [3, 2]);
+    }
+}

@@ -1,0 +1,42 @@
+//! `phalanx run`: the runs there are.
+
+mod list;
+mod resume;
+mod show;
+
+use crate::commands::train::RUNS;
+use crate::failure::Failure;
+use crate::output::Output;
+use clap::{Args, Subcommand};
+use phalanx_train::run_dir::is_run;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(crate) struct RunCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List runs, with how each stands and why it failed.
+    List(list::ListArgs),
+    /// Show one run: what it was told, how far it got, what it came to.
+    Show(show::ShowArgs),
+    /// Go on with a run that was stopped or killed; it ends as if nothing had happened.
+    Resume(resume::ResumeArgs),
+}
+
+pub(crate) async fn run(command: RunCommand, output: Output) -> Result<(), Failure> {
+    match command.verb {
+        Verb::List(args) => list::run(args, output),
+        Verb::Show(args) => show::run(args, output),
+        Verb::Resume(args) => resume::run(args, output).await,
+    }
+}
+
+/// The directory of a run: itself, or the name of one in runs/.
+fn run_path(given: &Path) -> PathBuf {
+    let named = Path::new(RUNS).join(given);
+    if !is_run(given) && is_run(&named) { named } else { given.to_owned() }
+}

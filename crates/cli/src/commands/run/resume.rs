@@ -1,0 +1,49 @@
+//! `phalanx run resume`.
+
+use super::run_path;
+use crate::commands::train::{compute, go, train_failure};
+use crate::failure::Failure;
+use crate::output::Output;
+use clap::Args;
+use phalanx_train::Task;
+use phalanx_train::config::{Override, RunFile};
+use phalanx_train::run_dir::{RUN_FILE, RunDir};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  phalanx run resume runs/2026-11-16-141502-3fa9
+  phalanx run resume first --epochs 200")]
+pub(crate) struct ResumeArgs {
+    /// The run: its directory, or its name in runs/.
+    run: PathBuf,
+    /// Go on to this many passes over the data.
+    #[arg(long, conflicts_with = "steps")]
+    epochs: Option<u64>,
+    /// Go on to this many steps.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Compute threads; as the run was told when not given. Results do not depend on it.
+    #[arg(long)]
+    threads: Option<u64>,
+}
+
+pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure> {
+    let dir = RunDir::open(run_path(&args.run)).map_err(|error| train_failure(error.into()))?;
+    let numbers = [
+        ("--epochs", "train.epochs", args.epochs),
+        ("--steps", "train.steps", args.steps),
+        ("--threads", "train.threads", args.threads),
+    ];
+    let said: Vec<Override> =
+        numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
+    let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(|error| train_failure(error.into()))?;
+    if args.epochs.is_some() || args.steps.is_some() {
+        // What it is told now holds for the next time, too.
+        let text = file.resolved.to_toml();
+        dir.write(RUN_FILE, text.as_bytes()).map_err(|error| train_failure(error.into()))?;
+    }
+    let compute = compute(file.config.train.threads);
+    let task = Task::new(file.config, &compute.threads).map_err(train_failure)?;
+    go(task, compute, dir, output).await
+}

@@ -1,0 +1,88 @@
+//! A run in this process: training on threads of its own, signals here.
+
+use super::watch::Watch;
+use crate::failure::Failure;
+use crate::output::{Output, Render, summary};
+use crate::stop::StopSignals;
+use anyhow::anyhow;
+use phalanx_engine::CpuEngine;
+use phalanx_train::progress::End;
+use phalanx_train::run_dir::RunDir;
+use phalanx_train::{Blame, Compute, Summary, Task, TrainError, Trainer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An engine with so many threads; as many as there are cores when not said.
+pub(crate) fn compute(threads: Option<usize>) -> Compute {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let engine = CpuEngine::new(threads.unwrap_or_else(cores));
+    let threads = engine.threads().clone();
+    Compute { engine: Arc::new(engine), threads }
+}
+
+/// An error of the trainer with its exit code and what to do about it.
+pub(crate) fn train_failure(error: TrainError) -> Failure {
+    let hint = error.hint();
+    let failure = match error.blame() {
+        Blame::Input => Failure::usage(error),
+        Blame::Work => Failure::work(error),
+        Blame::Machine => Failure::infrastructure(error),
+    };
+    failure.hint_if(hint)
+}
+
+impl Render for Summary {
+    fn table(&self) -> String {
+        let number = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.4}"));
+        summary([
+            ("run", self.run_dir.display().to_string()),
+            ("steps", self.steps.to_string()),
+            ("loss", number(self.loss.map(f64::from))),
+            ("validation loss", number(self.val_loss)),
+            ("validation accuracy", self.val_acc.map_or("-".to_owned(), |x| format!("{:.2} %", x * 100.0))),
+            ("samples/s", format!("{:.0}", self.samples_per_s)),
+            ("wall", format!("{:.1} s", self.wall_s)),
+            ("parameters", self.params_hash.clone()),
+        ])
+    }
+
+    fn quiet(&self) -> String {
+        self.run_dir.display().to_string()
+    }
+}
+
+/// Trains to the end, or until somebody asks to stop: once to save and go, twice to go at once.
+pub(crate) async fn go(task: Task, compute: Compute, dir: RunDir, output: Output) -> Result<(), Failure> {
+    let mut stops = StopSignals::new()?;
+    let path = dir.path().to_owned();
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    let mut training = tokio::task::spawn_blocking(move || {
+        let mut watch = Watch::new(output);
+        let result =
+            Trainer::new(task, compute, dir, &mut watch).and_then(|trainer| trainer.run(&asked, &mut watch));
+        watch.finish();
+        result
+    });
+    let result = loop {
+        tokio::select! {
+            ended = &mut training => break ended.map_err(Failure::infrastructure)?,
+            () = stops.next() => {
+                if stop.swap(true, Ordering::Relaxed) {
+                    return Err(Failure::work(anyhow!("stopped at once"))
+                        .hint(format!("`phalanx run resume {}` goes on from the last checkpoint", path.display())));
+                }
+                tracing::warn!("stopping after this step; ask again to stop at once");
+            }
+        }
+    };
+    let summary = result.map_err(train_failure)?;
+    output.print(&summary)?;
+    match summary.end {
+        End::Finished => Ok(()),
+        End::Interrupted => {
+            Err(Failure::work(anyhow!("stopped at step {}; everything is saved", summary.steps))
+                .hint(format!("`phalanx run resume {}` goes on", path.display())))
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What people see of a run: a bar on a terminal, else a line every few seconds.
+
+use crate::output::Output;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use phalanx_train::run_dir::{StepRecord, ValidRecord};
+use phalanx_train::{Event, Observer};
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Between two lines where there is no terminal.
+const QUIET_FOR: Duration = Duration::from_secs(5);
+/// How much of the shown rate is the last step's.
+const FRESH: f64 = 0.05;
+
+/// The progress of one run, on standard error.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Only on a terminal.
+    bar: Option<ProgressBar>,
+    silent: bool,
+    total: u64,
+    done_before: u64,
+    passes: u64,
+    batches: u64,
+    began: Instant,
+    said: Instant,
+    samples_per_s: f64,
+    accuracy: Option<f64>,
+}
+
+impl Watch {
+    pub(super) fn new(output: Output) -> Self {
+        let silent = output == Output::Quiet;
+        let bar = (!silent && std::io::stderr().is_terminal()).then(|| {
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} steps  {msg}  {eta} left");
+            let style = style.unwrap_or_else(|_bad| ProgressStyle::default_bar());
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
+        });
+        let now = Instant::now();
+        Self {
+            bar,
+            silent,
+            total: 0,
+            done_before: 0,
+            passes: 1,
+            batches: 1,
+            began: now,
+            said: now,
+            samples_per_s: 0.0,
+            accuracy: None,
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if self.silent {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            // Nobody who does not listen is worth an error.
+            None => drop(writeln!(std::io::stderr(), "{line}")),
+        }
+    }
+
+    fn on_step(&mut self, record: &StepRecord) {
+        let first = record.step == self.done_before + 1;
+        let fresh = if first { 1.0 } else { FRESH };
+        self.samples_per_s += (record.samples_per_s - self.samples_per_s) * fresh;
+        if self.silent {
+            return;
+        }
+        if self.bar.is_none() && self.said.elapsed() < QUIET_FOR {
+            return;
+        }
+        let accuracy = self.accuracy.map_or(String::new(), |x| format!(", accuracy {:.2} %", x * 100.0));
+        let (pass, passes, loss) = (record.pass, self.passes, record.loss);
+        let state =
+            format!("pass {pass}/{passes}, loss {loss:.4}{accuracy}, {:.0} samples/s", self.samples_per_s);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(record.step);
+                bar.set_message(state);
+            }
+            None => {
+                self.said = Instant::now();
+                self.say(&format!(
+                    "step {}/{}: {state}, {} left",
+                    record.step,
+                    self.total,
+                    self.left(record.step)
+                ));
+            }
+        }
+    }
+
+    fn left(&self, step: u64) -> String {
+        let done = step.saturating_sub(self.done_before).max(1);
+        let seconds =
+            self.began.elapsed().as_secs_f64() / done as f64 * self.total.saturating_sub(step) as f64;
+        let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX);
+        humantime::format_duration(whole).to_string()
+    }
+
+    fn on_valid(&mut self, record: &ValidRecord) {
+        self.accuracy = record.val_acc;
+        let accuracy = record.val_acc.map_or(String::new(), |x| format!(", accuracy {:.2} %", x * 100.0));
+        let more: String =
+            record.metrics.iter().map(|(name, value)| format!(", {name} {value:.4}")).collect();
+        let (pass, step, loss) = (record.pass, record.step, record.val_loss);
+        self.say(&format!("validation after pass {pass}, step {step}: loss {loss:.4}{accuracy}{more}"));
+    }
+}
+
+impl Observer for Watch {
+    fn on(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Started { run_dir, model, parameters, samples, batches_per_pass, total_steps, done } => {
+                self.total = *total_steps;
+                self.done_before = *done;
+                self.batches = (*batches_per_pass).max(1);
+                self.passes = total_steps.div_ceil(self.batches);
+                self.began = Instant::now();
+                if let Some(bar) = &self.bar {
+                    bar.set_length(*total_steps);
+                    bar.set_position(*done);
+                    bar.reset_eta();
+                }
+                let on = if *done > 0 { format!(", from step {done} on") } else { String::new() };
+                let place = run_dir.display();
+                self.say(&format!(
+                    "training {model} ({parameters} parameters) on {samples} samples in {place}{on}"
+                ));
+            }
+            Event::Step(record) => self.on_step(record),
+            Event::Validated(record) => self.on_valid(record),
+            Event::Saved { step, .. } => tracing::debug!(step, "saved a checkpoint"),
+            Event::Warning(text) => self.say(&format!("warning: {text}")),
+            _ => {}
+        }
+    }
+}

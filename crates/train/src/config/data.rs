@@ -1,0 +1,125 @@
+//! `[data]`: where samples come from and what is done to them.
+
+use super::error::ConfigError;
+use super::section::Section;
+use super::tree::{Node, Value};
+use phalanx_data::{Columns, Crop, Format, Sides, SourceSpec, Transform};
+
+pub(crate) const KEYS: &[&str] =
+    &["train", "valid", "shuffle", "drop_last", "reshape", "crop", "flip", "scale", "mean", "std", "one_hot"];
+const SOURCE_KEYS: &[&str] =
+    &["file", "x", "y", "labels_file", "format", "header", "size", "stream", "private"];
+const FORMATS: &[&str] = &["npy", "npz", "idx", "csv", "safetensors", "parquet", "images"];
+
+/// Where samples come from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DataConfig {
+    pub train: SourceSpec,
+    pub valid: Option<SourceSpec>,
+    pub shuffle: bool,
+    /// Leave out a last batch with fewer samples.
+    pub drop_last: bool,
+    pub transform: Transform,
+}
+
+impl DataConfig {
+    pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
+        let hint =
+            "say where samples are: train = { file = \"digits.npz\", x = \"x_train\", y = \"y_train\" }";
+        let train = source(section, "train")?.ok_or_else(|| section.missing("train", hint))?;
+        Ok(Self {
+            train,
+            valid: source(section, "valid")?,
+            shuffle: section.bool_or("shuffle", true)?,
+            drop_last: section.bool_or("drop_last", false)?,
+            transform: transform(section)?,
+        })
+    }
+}
+
+fn source(data: &mut Section<'_>, key: &'static str) -> Result<Option<SourceSpec>, ConfigError> {
+    let Some(mut section) = data.table(key, SOURCE_KEYS)? else { return Ok(None) };
+    for (later, wanted) in [("stream", "streams"), ("private", "private data")] {
+        if let Some(node) = section.node(later) {
+            let (key, why) = (section.key(later), format!("{wanted} as a source are still to come"));
+            return Err(ConfigError::Useless { key, why, at: node.source.clone() });
+        }
+    }
+    let file =
+        section.path("file")?.ok_or_else(|| section.missing("file", "name the file with the samples"))?;
+    let format = section.word("format", "format", FORMATS)?.map(|format| match format.value {
+        "npy" => Format::Npy,
+        "npz" => Format::Npz,
+        "idx" => Format::Idx,
+        "csv" => Format::Csv,
+        "safetensors" => Format::Safetensors,
+        "parquet" => Format::Parquet,
+        _ => Format::Images,
+    });
+    let header = match section.node("header") {
+        Some(_) => Some(section.bool_or("header", false)?),
+        None => None,
+    };
+    let size = match (section.dims("size")?.as_deref(), section.node("size")) {
+        (Some([side]), _) => Some([*side; 2]),
+        (Some([height, width]), _) => Some([*height, *width]),
+        (Some(_), Some(node)) => return Err(section.wrong("size", "one number or [height, width]", node)),
+        _ => None,
+    };
+    Ok(Some(SourceSpec {
+        file,
+        x: columns(&mut section)?,
+        y: section.text("y")?.map(|y| y.value),
+        labels_file: section.path("labels_file")?,
+        format,
+        header,
+        size,
+    }))
+}
+
+fn columns(section: &mut Section<'_>) -> Result<Option<Columns>, ConfigError> {
+    let Some(node) = section.node("x") else { return Ok(None) };
+    let text = |node: &Node| match &node.value {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    };
+    let columns = match &node.value {
+        Value::List(items) => items.iter().map(text).collect::<Option<Vec<_>>>().map(Columns::Many),
+        _ => text(node).map(Columns::One),
+    };
+    section.note_node("x", node);
+    columns.map(Some).ok_or_else(|| section.wrong("x", "a name or a list of names", node))
+}
+
+fn transform(section: &mut Section<'_>) -> Result<Transform, ConfigError> {
+    let floats = |numbers: Option<Vec<f64>>| numbers.map(|n| n.into_iter().map(|x| x as f32).collect());
+    Ok(Transform {
+        reshape: section.dims("reshape")?,
+        crop: crop(section)?,
+        flip: section.bool_or("flip", false)?,
+        scale: section.number("scale")?.map(|scale| scale.value as f32),
+        mean: floats(section.numbers("mean")?),
+        std: floats(section.numbers("std")?),
+        one_hot: section.int("one_hot", 1..=1 << 24)?.map(|n| n.value as usize),
+    })
+}
+
+/// `crop = 24`, `crop = [24, 32]` or `crop = { size = 24, pad = 4 }`.
+fn crop(data: &mut Section<'_>) -> Result<Option<Crop>, ConfigError> {
+    let Some(node) = data.node("crop") else { return Ok(None) };
+    let sides =
+        |section: &mut Section<'_>, key: &str| match (section.dims(key)?.as_deref(), section.node(key)) {
+            (Some([side]), _) => Ok(Some(Sides::Square(*side))),
+            (Some([height, width]), _) => Ok(Some(Sides::Sides([*height, *width]))),
+            (Some(_), Some(node)) => Err(section.wrong(key, "one number or [height, width]", node)),
+            _ => Ok(None),
+        };
+    if !matches!(node.value, Value::Table(_)) {
+        return Ok(Some(Crop { size: sides(data, "crop")?, pad: 0 }));
+    }
+    let Some(mut section) = data.table("crop", &["size", "pad"])? else { return Ok(None) };
+    Ok(Some(Crop {
+        size: sides(&mut section, "size")?,
+        pad: section.int_or("pad", 0..=1 << 16, 0)? as usize,
+    }))
+}

@@ -1,0 +1,88 @@
+//! Every way in which a run file can be wrong, with the place and the right word.
+
+use super::source::{Place, Source};
+use crate::nearest::nearest;
+use phalanx_types::Class;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why a run file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    #[error("could not read run file {}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("not TOML at {place}: {what}")]
+    Syntax { place: Place, what: String },
+    #[error("cannot be used at {at}: {what}")]
+    Unusable { at: Source, what: &'static str },
+    #[error("unknown key `{key}` in {} at {at}{}", in_section(section), words)]
+    UnknownKey { key: String, section: String, at: Source, words: Box<Words> },
+    #[error("unknown {what} {word:?} for `{key}` at {at}{}", words)]
+    UnknownWord { key: String, what: &'static str, word: String, at: Source, words: Box<Words> },
+    #[error("`{key}` must be {wanted}, not {got}, at {at}")]
+    Type { key: String, wanted: &'static str, got: &'static str, at: Source },
+    #[error("`{key}` must be {wanted}, not {got}, at {at}")]
+    Range { key: String, wanted: String, got: String, at: Source },
+    #[error("there is no `{key}` in {} of {}", in_section(section), file.display())]
+    Missing { key: String, section: String, file: PathBuf, hint: &'static str },
+    #[error("`{key}` and `{other}` are both given in {}, at {at}", in_section(section))]
+    Conflict { key: String, other: String, section: String, at: Source },
+    #[error("`{key}` means nothing here: {why}, at {at}")]
+    Useless { key: String, why: String, at: Source },
+    #[error("`{key}` = {got} is not available yet: runs on more than one node are still to come, at {at}")]
+    NotYet { key: String, got: String, at: Source, hint: &'static str },
+    #[error("cannot set `{text}`: {why}")]
+    Override { text: String, why: &'static str },
+}
+
+fn in_section(name: &str) -> String {
+    if name.is_empty() { "the run file".to_owned() } else { format!("[{name}]") }
+}
+
+/// The words that would have been right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    /// The one that may have been meant.
+    pub nearest: Option<String>,
+    pub known: Vec<String>,
+}
+
+impl Words {
+    pub(crate) fn new(wrong: &str, known: &[&str]) -> Box<Self> {
+        Box::new(Self {
+            nearest: nearest(wrong, known.iter().copied()).map(str::to_owned),
+            known: known.iter().map(|word| (*word).to_owned()).collect(),
+        })
+    }
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.nearest {
+            Some(word) => write!(f, "; did you mean `{word}`?"),
+            None => write!(f, "; there are {}", self.known.join(", ")),
+        }
+    }
+}
+
+impl ConfigError {
+    pub fn class(&self) -> Class {
+        Class::Fatal
+    }
+
+    /// What the user can do about it, where the message does not say it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Missing { hint, .. } | Self::NotYet { hint, .. } if !hint.is_empty() => {
+                Some((*hint).to_owned())
+            }
+            Self::Conflict { .. } => Some("give one of the two".to_owned()),
+            Self::Override { .. } => Some("write it like --set train.optimizer.lr=0.01".to_owned()),
+            Self::Read { .. } => {
+                Some("give the path of a run file; examples/digits/run.toml is one".to_owned())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The run file: what it may say, where each value came from, and what is wrong with it.
+//!
+//! ```text
+//! run.toml ─► tree (values with places) ─► + environment ─► + flags ─► sections, checked ─► RunConfig
+//!                                                                          └─► Resolved (run.toml of the run)
+//! ```
+//! Flags go before the environment, that before the file, and that before defaults. A key that nobody reads is an
+//! error.
+
+mod choice;
+mod data;
+mod error;
+mod every;
+mod formation;
+mod model;
+mod resolved;
+mod section;
+mod source;
+#[cfg(test)]
+mod tests;
+mod train;
+mod tree;
+
+pub use data::DataConfig;
+pub use error::{ConfigError, Words};
+pub use every::{Every, ParseEveryError};
+pub use model::{ModelConfig, ModelFrom};
+pub use resolved::Resolved;
+pub use source::{Place, Source};
+pub use train::{Length, TrainConfig};
+
+use section::{Origin, Section, unknown_key};
+use std::path::Path;
+use std::sync::Arc;
+use tree::{Table, Value};
+
+/// The beginning of the names of variables that stand in for keys of `[train]`.
+const ENV_PREFIX: &str = "PHALANX_TRAIN_";
+
+/// Everything a run file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunConfig {
+    /// What the run is called; its time if it is not.
+    pub name: Option<String>,
+    pub model: ModelConfig,
+    pub data: DataConfig,
+    pub train: TrainConfig,
+}
+
+/// A run file that was understood.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFile {
+    pub config: RunConfig,
+    pub resolved: Resolved,
+}
+
+/// A value said elsewhere than in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// Dotted: `train.optimizer.lr`.
+    pub key: String,
+    /// TOML, or a text without quotes.
+    pub value: String,
+    pub source: Source,
+}
+
+impl Override {
+    /// What a flag of its own says: `--epochs 3`.
+    pub fn flag(flag: &str, key: &str, value: impl ToString) -> Self {
+        Self { key: key.to_owned(), value: value.to_string(), source: Source::Flag(flag.to_owned()) }
+    }
+
+    /// Reads `key=value`, as `--set` has it.
+    ///
+    /// # Errors
+    /// There is no `=`.
+    pub fn set(text: &str) -> Result<Self, ConfigError> {
+        match text.split_once('=') {
+            Some((key, value)) => Ok(Self::flag("--set", key.trim(), value.trim())),
+            None => Err(ConfigError::Override { text: text.to_owned(), why: "there is no `=`" }),
+        }
+    }
+
+    /// What variables of the environment say: `PHALANX_TRAIN_EPOCHS=3`.
+    pub fn from_env(vars: impl Iterator<Item = (String, String)>) -> Vec<Self> {
+        let mut found: Vec<Self> = vars
+            .filter_map(|(name, value)| {
+                let key = format!("train.{}", name.strip_prefix(ENV_PREFIX)?.to_ascii_lowercase());
+                Some(Self { key, value, source: Source::Env(name) })
+            })
+            .collect();
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        found
+    }
+}
+
+impl RunFile {
+    /// Reads a run file; later overrides go before earlier ones.
+    ///
+    /// # Errors
+    /// It cannot be read, or something in it is wrong.
+    pub fn load(path: &Path, overrides: &[Override]) -> Result<Self, ConfigError> {
+        let read = |source| ConfigError::Read { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        Self::parse(path, &text, overrides)
+    }
+
+    /// The same of a text that is, or would be, in a file of this name.
+    ///
+    /// # Errors
+    /// Something in it is wrong.
+    pub fn parse(path: &Path, text: &str, overrides: &[Override]) -> Result<Self, ConfigError> {
+        let mut root = tree::parse(&Arc::from(path), text)?;
+        for said in overrides {
+            tree::put(&mut root, &said.key, tree::parse_value(&said.value, &said.source)?)?;
+        }
+        move_lr(&mut root)?;
+        choose_length(&mut root);
+        let base = path.parent().unwrap_or(Path::new(""));
+        read(&root, Origin { file: path, base })
+    }
+}
+
+/// `train.lr` is short for `train.optimizer.lr`.
+fn move_lr(root: &mut Table) -> Result<(), ConfigError> {
+    let Some(Value::Table(train)) = root.get_mut("train").map(|node| &mut node.value) else { return Ok(()) };
+    let Some(lr) = train.remove("lr") else { return Ok(()) };
+    if let Some(Value::Table(optimizer)) = train.get("optimizer").map(|node| &node.value) {
+        // The one that was said later, and elsewhere than in the file, goes first.
+        if let (Some(other), Source::File(_)) = (optimizer.get("lr"), &lr.source) {
+            let (key, at) = ("lr".to_owned(), other.key.clone());
+            let (other, section) = ("optimizer.lr".to_owned(), "train".to_owned());
+            return Err(ConfigError::Conflict { key, other, section, at });
+        }
+    }
+    let optimizer = train.entry("optimizer".to_owned());
+    optimizer.or_insert_with(|| tree::Node::default_of(Value::Text("adam".to_owned())));
+    tree::put(train, "optimizer.lr", lr)
+}
+
+/// Of `epochs` and `steps` the one that was not said in the file goes first.
+fn choose_length(root: &mut Table) {
+    let Some(Value::Table(train)) = root.get_mut("train").map(|node| &mut node.value) else { return };
+    let in_file = |key: &str| Some(matches!(train.get(key)?.source, Source::File(_)));
+    match (in_file("epochs"), in_file("steps")) {
+        (Some(true), Some(false)) => drop(train.remove("epochs")),
+        (Some(false), Some(true)) => drop(train.remove("steps")),
+        _ => {}
+    }
+}
+
+fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
+    unknown_key(root.iter(), "", &["name", "model", "data", "train", "formation", "sync"])?;
+    let mut resolved = Resolved::default();
+    let name = name(root, &mut resolved)?;
+    for (section, hint) in [
+        ("model", "add a section [model] with zoo = \"digits-cnn\", say"),
+        (
+            "data",
+            "add a section [data] with train = { file = \"digits.npz\", x = \"x_train\", y = \"y_train\" }, say",
+        ),
+        ("train", "add a section [train] with loss = \"mse\" and epochs = 10, say"),
+    ] {
+        if !root.contains_key(section) {
+            let (key, file) = (format!("[{section}]"), origin.file.to_owned());
+            return Err(ConfigError::Missing { key, section: String::new(), file, hint });
+        }
+    }
+    let model = ModelConfig::read(&mut Section::open(root, "model", model::KEYS, origin, &mut resolved)?)?;
+    let data = DataConfig::read(&mut Section::open(root, "data", data::KEYS, origin, &mut resolved)?)?;
+    let train = TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
+    let keys = formation::FORMATION_KEYS;
+    formation::read_formation(&mut Section::open(root, "formation", keys, origin, &mut resolved)?)?;
+    let keys = formation::SYNC_KEYS;
+    formation::read_sync(&mut Section::open(root, "sync", keys, origin, &mut resolved)?)?;
+    Ok(RunFile { config: RunConfig { name, model, data, train }, resolved })
+}
+
+/// What the run is called: also the name of its directory.
+fn name(root: &Table, resolved: &mut Resolved) -> Result<Option<String>, ConfigError> {
+    let Some(node) = root.get("name") else { return Ok(None) };
+    let wrong = |got: String| {
+        let wanted = "a word of letters, digits, `-`, `_` and `.`, at most 64".to_owned();
+        ConfigError::Range { key: "name".to_owned(), wanted, got, at: node.source.clone() }
+    };
+    let Value::Text(name) = &node.value else { return Err(wrong(node.value.kind().to_owned())) };
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fine) {
+        return Err(wrong(format!("{name:?}")));
+    }
+    resolved.add("", "name", node.value.to_toml(), node.source.clone());
+    Ok(Some(name.clone()))
+}

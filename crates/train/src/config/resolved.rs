@@ -1,0 +1,57 @@
+//! The run file as it was understood: every value, with who said it.
+
+use super::source::Source;
+use std::fmt::Write;
+
+/// Values in the order in which they were read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resolved {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Line {
+    section: String,
+    key: String,
+    /// As TOML.
+    value: String,
+    source: Source,
+}
+
+impl Resolved {
+    /// Notes a value; one that was noted before under this name is replaced.
+    pub(crate) fn add(&mut self, section: &str, key: &str, value: String, source: Source) {
+        let line = Line { section: section.to_owned(), key: key.to_owned(), value, source };
+        match self.lines.iter_mut().find(|l| l.section == line.section && l.key == line.key) {
+            Some(known) => *known = line,
+            None => self.lines.push(line),
+        }
+    }
+
+    /// A run file that says the same.
+    pub fn to_toml(&self) -> String {
+        let mut text = "# What this run was told, and by whom.\n".to_owned();
+        let mut sections: Vec<&str> = Vec::new();
+        for line in &self.lines {
+            if !sections.contains(&line.section.as_str()) {
+                sections.push(&line.section);
+            }
+        }
+        // A table before those in it, tables otherwise in the order in which they were read.
+        let first = |section: &str| {
+            let root = section.split('.').next().unwrap_or_default();
+            self.lines.iter().position(|line| line.section.split('.').next() == Some(root))
+        };
+        sections.sort_by_key(|section| (first(section), section.contains('.')));
+        for section in sections {
+            // Writing to a text does not fail.
+            let header = if section.is_empty() { String::new() } else { format!("[{section}]\n") };
+            let _written = write!(text, "\n{header}");
+            for line in self.lines.iter().filter(|line| line.section == section) {
+                let said = format!("{} = {}", line.key, line.value);
+                let _written = writeln!(text, "{said:<40} # {}", line.source.comment());
+            }
+        }
+        text
+    }
+}

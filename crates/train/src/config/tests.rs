@@ -1,0 +1,272 @@
+use super::*;
+use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule};
+
+const RUN: &str = r#"
+[model]
+zoo = "digits-cnn"
+
+[data]
+train = { file = "digits.npz", x = "x_train", y = "y_train" }
+valid = { file = "digits.npz", x = "x_test", y = "y_test" }
+
+[train]
+loss = "mse"
+optimizer = { name = "adam", lr = 0.01 }
+epochs = 3
+"#;
+
+fn parse(text: &str, overrides: &[Override]) -> Result<RunFile, ConfigError> {
+    RunFile::parse(Path::new("conf/run.toml"), text, overrides)
+}
+
+fn with_overrides(overrides: &[(&str, &str)]) -> Result<RunFile, ConfigError> {
+    let overrides: Vec<Override> =
+        overrides.iter().map(|(key, value)| Override::flag("--set", key, value)).collect();
+    parse(RUN, &overrides)
+}
+
+/// `RUN` with a line put in at the end of a section, or in the place of one that begins alike.
+fn with_line(section: &str, line: &str) -> String {
+    let key = line.split(['=', ' ']).next().unwrap();
+    let mut out = Vec::new();
+    let mut inside = false;
+    for old in RUN.lines() {
+        if old.starts_with('[') {
+            inside = old == format!("[{section}]");
+            out.push(old);
+            if inside {
+                out.push(line);
+            }
+        } else if !(inside && old.starts_with(&format!("{key} "))) {
+            out.push(old);
+        }
+    }
+    out.join("\n")
+}
+
+#[test]
+fn a_run_file_says_what_it_says() {
+    let config = parse(RUN, &[]).unwrap().config;
+    assert_eq!(config.model.from, ModelFrom::Zoo("digits-cnn".to_owned()));
+    assert!(config.data.train.file.is_absolute() && config.data.train.file.ends_with("conf/digits.npz"));
+    assert_eq!(config.data.train.y.as_deref(), Some("y_train"));
+    assert!(config.data.shuffle && config.data.valid.is_some());
+    assert_eq!(config.train.loss, Loss::Mse);
+    assert_eq!(config.train.optimizer.lr(), 0.01);
+    assert_eq!((config.train.length, config.train.batch), (Length::Passes(3), 32));
+    assert_eq!(config.train.validate_every, Every::Passes(1));
+}
+
+/// A section, a line in it, and what the error says.
+const MISTAKES: &[(&str, &str, &[&str])] = &[
+    (
+        "train",
+        "optimiser = \"adam\"",
+        &["unknown key `optimiser` in [train] at conf/run.toml:10:1", "did you mean `optimizer`?"],
+    ),
+    (
+        "train",
+        "optimizer = \"adamm\"",
+        &["unknown optimizer \"adamm\" for `train.optimizer`", "run.toml:10:13", "`adam`"],
+    ),
+    (
+        "train",
+        "optimizer = { name = \"adam\", lrr = 1 }",
+        &["unknown key `lrr` in [train.optimizer]", "run.toml:10:", "`lr`"],
+    ),
+    (
+        "train",
+        "optimizer = { name = \"adam\", lr = -1 }",
+        &["`train.optimizer.lr` must be a number above 0, not -1"],
+    ),
+    (
+        "train",
+        "optimizer = { name = \"adam\", lr = \"fast\" }",
+        &["`train.optimizer.lr` must be a number, not a text"],
+    ),
+    ("train", "optimizer = { name = \"adam\", betas = [0.9] }", &["`train.optimizer.betas`", "run.toml:10"]),
+    ("train", "optimizer = { lr = 1 }", &["there is no `name` in [train.optimizer]"]),
+    (
+        "train",
+        "optimizer = 3",
+        &["`train.optimizer` must be a name, or a table with a name, not a whole number"],
+    ),
+    ("train", "loss = \"cross-entropy\"", &["unknown loss \"cross-entropy\"", "`cross_entropy`"]),
+    (
+        "train",
+        "loss = { name = \"cross_entropy\", smoothing = 1.5 }",
+        &["`train.loss.smoothing` must be from 0 to below 1"],
+    ),
+    (
+        "train",
+        "loss = { name = \"mse\", smoothing = 0.1 }",
+        &["unknown key `smoothing` in [train.loss]", "run.toml:10"],
+    ),
+    ("train", "schedule = \"step\"", &["there is no `every` in [train.schedule]"]),
+    ("train", "schedule = { name = \"cosine\", warm_up = 3 }", &["unknown key `warm_up`", "`warmup`"]),
+    (
+        "train",
+        "epochs = 0",
+        &["`train.epochs` must be a whole number from 1 on, not 0, at conf/run.toml:10:10"],
+    ),
+    ("train", "epochs = 1.5", &["`train.epochs` must be a whole number, not a number"]),
+    ("train", "epochs = \"ten\"", &["must be a whole number, not a text"]),
+    ("train", "steps = 5", &["`steps` and `epochs` are both given in [train]"]),
+    ("train", "batch = -3", &["`train.batch` must be a whole number from 1 to 16777216, not -3"]),
+    ("train", "lr = 0.1", &["`lr` and `optimizer.lr` are both given"]),
+    ("train", "validate_every = \"sometimes\"", &["`train.validate_every`", "\"1 epoch\""]),
+    ("train", "validate_every = \"30s\"", &["`train.validate_every`", "not 30s"]),
+    ("train", "clip_norm = 0", &["`train.clip_norm` must be above 0, not 0"]),
+    ("train", "clip_norm = inf", &["`train.clip_norm` must be a finite number"]),
+    ("train", "metrics = [\"acuracy\"]", &["unknown metric \"acuracy\"", "`accuracy`"]),
+    ("train", "recompute = 1", &["`train.recompute` must be true or false"]),
+    ("train", "seed = 99999999999999999999", &["run.toml:10:8", "too large"]),
+    ("train", "seed = 1979-05-27", &["run.toml:10:8", "dates"]),
+    (
+        "model",
+        "zoo = \"digit-cnn\"",
+        &["unknown model \"digit-cnn\" for `model.zoo` at conf/run.toml:3:7", "`digits-cnn`"],
+    ),
+    ("model", "onnx = \"a.onnx\"", &["`zoo` and `onnx` are both given in [model]"]),
+    ("model", "clases = 3", &["unknown key `clases` in [model] at conf/run.toml:3:1", "`classes`"]),
+    ("model", "input = [1, 0]", &["`model.input`", "[1, 8, 8]"]),
+    ("model", "dims = { seq = 0 }", &["`model.dims.seq`"]),
+    (
+        "data",
+        "train = { fil = \"a\" }",
+        &["unknown key `fil` in [data.train] at conf/run.toml:6:11", "`file`"],
+    ),
+    ("data", "train = { x = \"a\" }", &["there is no `file` in [data.train]"]),
+    ("data", "train = \"digits.npz\"", &["`data.train` must be a table"]),
+    ("data", "train = { stream = \"training_data\" }", &["`data.train.stream`", "still to come"]),
+    ("data", "train = { file = \"a\", format = \"npzz\" }", &["unknown format \"npzz\"", "`npz`"]),
+    ("data", "shufle = true", &["unknown key `shufle` in [data]", "`shuffle`"]),
+    ("data", "mean = \"none\"", &["`data.mean` must be a number or a list of numbers"]),
+    ("data", "crop = { sise = 3 }", &["unknown key `sise` in [data.crop]", "`size`"]),
+    ("data", "one_hot = 0", &["`data.one_hot` must be a whole number from 1"]),
+];
+
+#[test]
+fn mistakes_are_named_with_their_place_and_the_right_word() {
+    for (section, line, expected) in MISTAKES {
+        let error = parse(&with_line(section, line), &[]).expect_err(line).to_string();
+        for words in *expected {
+            assert!(error.contains(words), "{line}: {words:?} is not in {error:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    for (text, expected) in [
+        ("", "there is no `[model]` in the run file of conf/run.toml"),
+        ("[model]\nzoo = \"mlp\"", "there is no `[data]`"),
+        ("[model]\n[data]\n[train]", "there is no `onnx` in [model]"),
+        ("[model]\nzoo = \"mlp\"\n[data]\n[train]", "there is no `train` in [data]"),
+        ("[modle]", "unknown key `modle` in the run file at conf/run.toml:1:2; did you mean `model`?"),
+        ("model = 3\n[data]\n[train]", "`model` must be a table, not a whole number"),
+        ("[model\n", "not TOML at conf/run.toml:1:7"),
+    ] {
+        let error = parse(text, &[]).expect_err(text);
+        assert!(error.to_string().contains(expected), "{text}: {error}");
+    }
+    let error = parse(&with_line("train", "epochs = 1").replace("epochs = 1", ""), &[]).unwrap_err();
+    assert!(
+        error.to_string().contains("there is no `epochs` in [train]") && error.hint().is_some(),
+        "{error}"
+    );
+}
+
+#[test]
+fn formations_of_many_nodes_are_refused_by_name() {
+    for (text, key) in [
+        ("[formation]\nreplicas = 4", "`formation.replicas` = 4 is not available yet"),
+        ("[formation]\nreplicas = 1\nstages = 3", "`formation.stages` = 3 is not available yet"),
+    ] {
+        let error = parse(&format!("{RUN}{text}"), &[]).unwrap_err();
+        assert!(error.to_string().contains(key) && error.hint().is_some(), "{error}");
+    }
+    let fine = "[formation]\nreplicas = 1\nstages = 1\n[sync]\nexchange = \"gradients\"\nevery = 1\ncompress = \"none\"";
+    parse(&format!("{RUN}{fine}"), &[]).unwrap();
+    let error = parse(&format!("{RUN}[sync]\nexchange = \"gradient\""), &[]).unwrap_err();
+    assert!(error.to_string().contains("`gradients`"), "{error}");
+}
+
+#[test]
+fn overrides_go_before_the_file_and_later_ones_before_earlier_ones() {
+    let config =
+        with_overrides(&[("train.epochs", "9"), ("train.optimizer.lr", "0.5"), ("train.epochs", "7")]);
+    let train = config.unwrap().config.train;
+    assert_eq!((train.length, train.optimizer.lr()), (Length::Passes(7), 0.5));
+    let train = with_overrides(&[("train.steps", "11")]).unwrap().config.train;
+    assert_eq!(train.length, Length::Steps(11));
+    let train = with_overrides(&[("train.lr", "0.25")]).unwrap().config.train;
+    assert_eq!(train.optimizer.lr(), 0.25);
+    let train = with_overrides(&[("train.optimizer", "sgd"), ("train.optimizer.momentum", "0.9")]);
+    let OptimizerSpec::Sgd(sgd) = train.unwrap().config.train.optimizer else { panic!("not sgd") };
+    assert_eq!(sgd.momentum, 0.9);
+    let schedule = with_overrides(&[("train.schedule", "{ name = \"cosine\", warmup = 5 }")]);
+    assert_eq!(schedule.unwrap().config.train.schedule, Schedule::Cosine { min_lr: 0.0, warmup: 5 });
+    let metrics = with_overrides(&[("train.metrics", "[\"mae\", { name = \"top_k\", k = 2 }]")]);
+    assert_eq!(metrics.unwrap().config.train.metrics, [Metric::Mae, Metric::TopK { k: 2 }]);
+
+    for (overrides, expected) in [
+        (&[("train.epoch", "9")][..], "unknown key `epoch` in [train] at --set; did you mean `epochs`?"),
+        (&[("train.epochs.x", "9")], "a part of this key is a value"),
+        (&[("", "9")], "there is no key"),
+        (&[("train..x", "9")], "a key is empty"),
+        (&[("train.epochs", "many")], "`train.epochs` must be a whole number, not a text, at --set"),
+    ] {
+        let error = with_overrides(overrides).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(Override::set("train.epochs").unwrap_err().to_string().contains("there is no `=`"));
+    assert_eq!(Override::set("a.b = 3").unwrap(), Override::flag("--set", "a.b", "3"));
+}
+
+#[test]
+fn the_environment_goes_before_the_file_and_flags_before_it() {
+    let vars = [
+        ("PHALANX_TRAIN_EPOCHS", "5"),
+        ("PHALANX_TRAIN_BATCH", "8"),
+        ("HOME", "/"),
+        ("PHALANX_OUTPUT", "json"),
+    ];
+    let mut overrides = Override::from_env(vars.map(|(k, v)| (k.to_owned(), v.to_owned())).into_iter());
+    overrides.push(Override::flag("--batch", "train.batch", 16));
+    let file = parse(RUN, &overrides).unwrap();
+    assert_eq!((file.config.train.length, file.config.train.batch), (Length::Passes(5), 16));
+    let text = file.resolved.to_toml();
+    assert!(text.contains("# PHALANX_TRAIN_EPOCHS") && text.contains("# --batch"), "{text}");
+    let wrong = Override::from_env([("PHALANX_TRAIN_EPOCS".to_owned(), "5".to_owned())].into_iter());
+    let error = parse(RUN, &wrong).unwrap_err().to_string();
+    assert!(error.contains("at PHALANX_TRAIN_EPOCS; did you mean `epochs`?"), "{error}");
+}
+
+#[test]
+fn the_resolved_file_says_the_same_and_who_said_it() {
+    let rich = RUN.to_owned()
+        + r#"
+accumulate = 2
+clip_norm = 1.5
+schedule = { name = "one_cycle", warmup = 3 }
+validate_every = 50
+metrics = ["mae", { name = "top_k", k = 3 }]
+[formation]
+replicas = 1
+"#;
+    let rich =
+        rich.replace("[data]\n", "[data]\ncrop = { size = [6, 7], pad = 1 }\nmean = [0.5]\nscale = 0.0625\n");
+    let rich = format!("name = \"first\"\n{rich}");
+    let file = parse(&rich, &[Override::flag("--set", "model.dims.seq", 4)]).unwrap();
+    let text = file.resolved.to_toml();
+    for words in ["# from run.toml:", "# default", "# --set", "batch = 32", "betas = [0.9, 0.999]"] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    let line = text.lines().find(|line| line.starts_with("epochs")).unwrap();
+    let number = 1 + rich.lines().position(|line| line.starts_with("epochs")).unwrap();
+    assert!(line.ends_with(&format!("# from run.toml:{number}")), "{line}");
+    let again =
+        RunFile::parse(Path::new("runs/a/run.toml"), &text, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert_eq!(again.config, file.config);
+}

@@ -1,0 +1,168 @@
+//! `[train]`: how to learn.
+
+use super::choice::{self, Bare, Kind};
+use super::error::ConfigError;
+use super::every::Every;
+use super::section::Section;
+use super::tree::{Node, Value};
+use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule};
+use phalanx_types::Seed;
+use std::time::Duration;
+
+pub(crate) const KEYS: &[&str] = &[
+    "loss",
+    "optimizer",
+    "lr",
+    "schedule",
+    "epochs",
+    "steps",
+    "batch",
+    "seed",
+    "accumulate",
+    "clip_norm",
+    "clip_value",
+    "validate_every",
+    "checkpoint_every",
+    "keep",
+    "threads",
+    "recompute",
+    "metrics",
+];
+const LOSS: Kind = Kind {
+    what: "loss",
+    names: &["mse", "l1", "huber", "cross_entropy", "bce", "bce_with_logits", "nll"],
+    bare: &[],
+};
+const OPTIMIZER: Kind =
+    Kind { what: "optimizer", names: &["sgd", "adam", "adamw", "rmsprop", "adagrad"], bare: &[] };
+const SCHEDULE: Kind = Kind {
+    what: "schedule",
+    names: &["constant", "step", "cosine", "exponential", "one_cycle"],
+    bare: &[
+        Bare { name: "step", setting: "every", required: true },
+        Bare { name: "exponential", setting: "gamma", required: true },
+        Bare { name: "one_cycle", setting: "max_lr", required: false },
+    ],
+};
+const METRIC: Kind = Kind {
+    what: "metric",
+    names: &["accuracy", "binary_accuracy", "top_k", "mae", "mse", "perplexity"],
+    bare: &[],
+};
+
+/// How to learn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainConfig {
+    pub loss: Loss,
+    pub optimizer: OptimizerSpec,
+    pub schedule: Schedule,
+    pub length: Length,
+    /// Samples that are computed at once.
+    pub batch: usize,
+    pub seed: Seed,
+    /// Batches that make one step.
+    pub accumulate: usize,
+    pub clip_norm: Option<f32>,
+    pub clip_value: Option<f32>,
+    pub validate_every: Every,
+    pub checkpoint_every: Every,
+    /// Checkpoints that are kept.
+    pub keep: usize,
+    /// Compute threads; all cores if not said. Results do not depend on it.
+    pub threads: Option<usize>,
+    pub recompute: bool,
+    /// Measured beside the loss when validating.
+    pub metrics: Vec<Metric>,
+}
+
+/// How long a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    Passes(u64),
+    Steps(u64),
+}
+
+impl TrainConfig {
+    pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
+        let loss = choice::read(section, "loss", LOSS, None)?;
+        let loss =
+            loss.ok_or_else(|| section.missing("loss", "say what to minimise: loss = \"cross_entropy\""))?;
+        let optimizer = choice::read(section, "optimizer", OPTIMIZER, Some("adam"))?;
+        let optimizer = optimizer.ok_or_else(|| section.missing("optimizer", ""))?;
+        let schedule = choice::read(section, "schedule", SCHEDULE, Some("constant"))?;
+        let length = length(section)?;
+        Ok(Self {
+            loss,
+            optimizer,
+            schedule: schedule.unwrap_or_default(),
+            length,
+            batch: section.int_or("batch", 1..=1 << 24, 32)? as usize,
+            seed: Seed(section.int_or("seed", 0..=i64::MAX, 0)?),
+            accumulate: section.int_or("accumulate", 1..=1 << 20, 1)? as usize,
+            clip_norm: above_zero(section, "clip_norm")?,
+            clip_value: above_zero(section, "clip_value")?,
+            validate_every: every(section, "validate_every", Every::Passes(1), false)?,
+            checkpoint_every: every(section, "checkpoint_every", Every::Time(Duration::from_secs(30)), true)?,
+            keep: section.int_or("keep", 1..=1_000_000, 3)? as usize,
+            threads: section.int("threads", 1..=4096)?.map(|n| n.value as usize),
+            recompute: section.bool_or("recompute", false)?,
+            metrics: metrics(section)?,
+        })
+    }
+}
+
+fn length(section: &mut Section<'_>) -> Result<Length, ConfigError> {
+    let epochs = section.int("epochs", 1..=i64::MAX)?;
+    let steps = section.int("steps", 1..=i64::MAX)?;
+    match (epochs, steps) {
+        (Some(epochs), None) => Ok(Length::Passes(epochs.value)),
+        (None, Some(steps)) => Ok(Length::Steps(steps.value)),
+        (Some(_), Some(_)) => Err(section.conflict("steps", "epochs")),
+        (None, None) => Err(section.missing("epochs", "say how long to train: epochs = 10 or steps = 1000")),
+    }
+}
+
+fn above_zero(section: &mut Section<'_>, key: &str) -> Result<Option<f32>, ConfigError> {
+    match section.number(key)? {
+        Some(said) if said.value <= 0.0 => Err(said.should_be("above 0")),
+        said => Ok(said.map(|said| said.value as f32)),
+    }
+}
+
+/// A text such as `"2 epochs"`, or a number of steps.
+fn every(section: &mut Section<'_>, key: &str, default: Every, time: bool) -> Result<Every, ConfigError> {
+    let wanted = if time {
+        "a number of steps, or something like \"1 epoch\", \"500 steps\", \"30s\" or \"never\""
+    } else {
+        "a number of steps, or something like \"1 epoch\", \"500 steps\" or \"never\""
+    };
+    match section.node(key).map(|node| &node.value) {
+        Some(Value::Int(_)) => Ok(section.int(key, 1..=i64::MAX)?.map_or(default, |n| Every::Steps(n.value))),
+        Some(_) => {
+            let text = section.text(key)?;
+            match section.parsed(key, wanted)? {
+                // Whether a step validates must not depend on how fast the machine is.
+                Some(Every::Time(_)) if !time => {
+                    Err(text.map_or_else(|| section.missing(key, ""), |text| text.should_be(wanted)))
+                }
+                said => Ok(said.unwrap_or(default)),
+            }
+        }
+        None => {
+            section.note_default(key, &Value::Text(default.to_string()));
+            Ok(default)
+        }
+    }
+}
+
+fn metrics(section: &mut Section<'_>) -> Result<Vec<Metric>, ConfigError> {
+    let Some(node) = section.node("metrics") else { return Ok(Vec::new()) };
+    let Value::List(items) = &node.value else {
+        return Err(section.wrong("metrics", "a list of names", node));
+    };
+    let key = section.key("metrics");
+    let read = |item: &Node| choice::choose(item, &key, METRIC).map(|chosen| chosen.value);
+    let metrics = items.iter().map(read).collect::<Result<_, _>>()?;
+    section.note_node("metrics", node);
+    Ok(metrics)
+}

@@ -1,0 +1,185 @@
+//! Why a run cannot start or go on.
+
+use crate::config::ConfigError;
+use crate::run_dir::RunDirError;
+use crate::source::ModelError;
+use phalanx_data::DataError;
+use phalanx_engine::{CompileError, DiagnoseReport, LossError, RunError, StateError, WeightsError};
+use phalanx_types::Class;
+use std::fmt;
+
+/// Why a run cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Model(Box<ModelError>),
+    #[error(transparent)]
+    Data(Box<DataError>),
+    #[error("this model cannot be trained")]
+    Compile(#[from] CompileError),
+    #[error("weights do not fit the model")]
+    Weights(#[from] WeightsError),
+    #[error("the state of the optimizer does not fit the model")]
+    OptimizerState(#[from] StateError),
+    #[error("the model could not be run")]
+    Run(#[from] RunError),
+    #[error("the loss could not be computed")]
+    Loss(#[from] LossError),
+    #[error(transparent)]
+    RunDir(Box<RunDirError>),
+    #[error("the model takes {count} inputs, but a source of samples has one")]
+    Inputs { count: usize },
+    #[error("the model has {count} outputs; training needs one")]
+    Outputs { count: usize },
+    #[error("samples of {origin} have shape {data}, but the model takes {model}")]
+    InputShape { origin: String, data: Dims, model: Dims },
+    #[error("{loss} cannot compare labels of shape {target} with outputs of shape {output}")]
+    TargetShape { loss: String, output: Dims, target: Dims },
+    #[error("the samples of {origin} have no labels")]
+    NoLabels { origin: String },
+    #[error(
+        "there are fewer samples ({samples}) than one batch has ({batch}), and short batches are left out"
+    )]
+    NoBatch { samples: usize, batch: usize },
+    #[error("{0}")]
+    NotFinite(Box<NotFinite>),
+    #[error("the checkpoint does not hold `{name}`")]
+    MissingState { name: String },
+}
+
+impl From<RunDirError> for TrainError {
+    fn from(error: RunDirError) -> Self {
+        Self::RunDir(Box::new(error))
+    }
+}
+
+impl From<DataError> for TrainError {
+    fn from(error: DataError) -> Self {
+        Self::Data(Box::new(error))
+    }
+}
+
+impl From<ModelError> for TrainError {
+    fn from(error: ModelError) -> Self {
+        Self::Model(Box::new(error))
+    }
+}
+
+/// Whose fault something is, and so which exit code it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// What the user gave.
+    Input,
+    /// The training itself.
+    Work,
+    /// Disks, memory, processes.
+    Machine,
+}
+
+impl TrainError {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Config(error) => error.class(),
+            Self::Data(error) => error.class(),
+            Self::RunDir(error) => error.class(),
+            _ => Class::Fatal,
+        }
+    }
+
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::NotFinite(_) => Blame::Work,
+            Self::RunDir(error) if matches!(**error, RunDirError::Io { .. }) => Blame::Machine,
+            Self::Data(error) if matches!(**error, DataError::Thread { .. } | DataError::ReaderDied) => {
+                Blame::Machine
+            }
+            _ => Blame::Input,
+        }
+    }
+
+    /// What the user can do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Config(error) => return error.hint(),
+            Self::Data(error) => return error.hint(),
+            Self::RunDir(error) => return error.hint(),
+            Self::Model(error) => return error.hint(),
+            Self::InputShape { data, model, .. } if data.elements() == model.elements() => {
+                format!("say `reshape = {:?}` in [data]", model.0)
+            }
+            Self::InputShape { data, .. } => {
+                format!("give the model other samples, or say `input = {:?}` in [model] if it can take them", data.0)
+            }
+            Self::TargetShape { .. } => {
+                "labels are one class for each sample, or have the shape of the output; `classes` in [model] changes \
+                 the number of outputs"
+                    .to_owned()
+            }
+            Self::NoLabels { .. } => "name the array or column with the labels: y = \"y_train\"".to_owned(),
+            Self::NoBatch { .. } => "say a smaller `batch` in [train], or `drop_last = false` in [data]".to_owned(),
+            Self::Run(RunError::BatchTooSmall { .. }) => {
+                "say `drop_last = true` in [data], or another `batch`".to_owned()
+            }
+            Self::NotFinite(_) => "try a smaller learning rate, or `clip_norm` in [train]".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// A shape, written `[1, 8, 8]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dims(pub Vec<usize>);
+
+impl Dims {
+    fn elements(&self) -> usize {
+        self.0.iter().product()
+    }
+}
+
+impl fmt::Display for Dims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// A loss or gradient that is NaN or infinite, and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotFinite {
+    pub what: &'static str,
+    pub value: f64,
+    pub step: u64,
+    /// Counted from 1, as people count epochs.
+    pub pass: u64,
+    /// Counted from 0 in the pass.
+    pub batch: u64,
+    /// The places of the batch's samples in the dataset.
+    pub samples: Vec<u64>,
+    /// The operator that made it, if it could be found.
+    pub found: Option<DiagnoseReport>,
+}
+
+impl fmt::Display for NotFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        let Self { what, value, step, pass, batch, samples, found } = self;
+        write!(f, "the {what} is {value} at step {step}")?;
+        match found {
+            Some(DiagnoseReport { node, op, backward, found, sample }) => {
+                let way = if *backward { "backward" } else { "forward" };
+                write!(f, ": {op} `{node}` made {found} in its {way} pass")?;
+                let place = sample.and_then(|sample| samples.get(sample));
+                if let Some(place) = place {
+                    write!(f, " for sample {place}")?;
+                }
+            }
+            None => write!(f, ": no operator of the model made it")?,
+        }
+        let shown: Vec<String> = samples.iter().take(SHOWN).map(u64::to_string).collect();
+        let more = samples.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        write!(f, "; batch {batch} of pass {pass}, samples {}{more}", shown.join(", "))
+    }
+}

@@ -1,0 +1,107 @@
+//! Loss and metrics over a dataset, without learning.
+
+use crate::error::TrainError;
+use phalanx_data::{Batch, Dataset, Loader, LoaderOptions, Transform};
+use phalanx_engine::{Loss, Metric, MetricSum, Model, Pass, Target, Threads};
+use std::collections::BTreeMap;
+
+const SLOT: usize = 0;
+
+/// What a model is worth on some data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    pub samples: u64,
+    pub loss: f64,
+    /// The first metric, where it is an accuracy.
+    pub accuracy: Option<f64>,
+    /// Those that were asked for, by name.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// How to evaluate.
+#[derive(Debug, Clone)]
+pub struct Evaluator<'a> {
+    pub loss: Loss,
+    pub metrics: &'a [Metric],
+    pub transform: &'a Transform,
+    /// Samples that are computed at once.
+    pub batch: usize,
+    pub threads: &'a Threads,
+}
+
+impl Evaluator<'_> {
+    fn loader(&self, data: &Dataset) -> Result<Loader, TrainError> {
+        let options = LoaderOptions { batch: self.batch, ..LoaderOptions::default() };
+        Ok(Loader::new(data.clone(), self.transform, options)?)
+    }
+
+    /// Runs all samples, in the order of the file.
+    ///
+    /// # Errors
+    /// The samples cannot be read, or are not what the model takes.
+    pub fn run(&self, model: &mut dyn Model, data: &Dataset) -> Result<Evaluation, TrainError> {
+        let mut loader = self.loader(data)?;
+        let y_shape = loader.y_shape().unwrap_or_default().to_vec();
+        let mut sums: Vec<MetricSum> = self.metrics.iter().map(|metric| metric.begin()).collect();
+        let (mut loss, mut samples) = (0.0, 0u64);
+        while let Some(loaded) = loader.next() {
+            let batch = loaded?.batch;
+            self.forward(model, &batch)?;
+            let output = model.output(SLOT, 0);
+            let shape = model.output_shape(SLOT, 0);
+            let target_shape: Vec<usize> =
+                std::iter::once(batch.len).chain(y_shape.iter().copied()).collect();
+            let target = Target { data: &batch.y, shape: &target_shape };
+            loss += self.loss.evaluate(self.threads, output, &shape, target, 1.0, None)? * batch.len as f64;
+            for sum in &mut sums {
+                sum.add(self.threads, output, &shape, target)?;
+            }
+            samples += batch.len as u64;
+            loader.recycle(batch);
+        }
+        let first = sums.first().filter(|sum| is_accuracy(sum.metric()));
+        let accuracy = first.and_then(MetricSum::value);
+        let metrics = sums.iter().filter_map(|sum| Some((name_of(sum.metric()), sum.value()?))).collect();
+        Ok(Evaluation { samples, loss: loss / samples.max(1) as f64, accuracy, metrics })
+    }
+
+    /// Runs all samples, and hands over the output of each batch with its shape.
+    ///
+    /// # Errors
+    /// The samples cannot be read, or are not what the model takes; or `take` failed.
+    pub fn outputs<E: From<TrainError>>(
+        &self,
+        model: &mut dyn Model,
+        data: &Dataset,
+        mut take: impl FnMut(&[f32], &[usize]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut loader = self.loader(data)?;
+        while let Some(loaded) = loader.next() {
+            let batch = loaded.map_err(TrainError::from)?.batch;
+            self.forward(model, &batch)?;
+            take(model.output(SLOT, 0), &model.output_shape(SLOT, 0))?;
+            loader.recycle(batch);
+        }
+        Ok(())
+    }
+
+    fn forward(&self, model: &mut dyn Model, batch: &Batch) -> Result<(), TrainError> {
+        Ok(model.forward(SLOT, batch.len, &[&batch.x], Pass { training: false, seed: 0 })?)
+    }
+}
+
+fn is_accuracy(metric: Metric) -> bool {
+    matches!(metric, Metric::Accuracy | Metric::BinaryAccuracy { .. })
+}
+
+/// How a metric is called in files.
+fn name_of(metric: Metric) -> String {
+    match metric {
+        Metric::Accuracy => "accuracy".to_owned(),
+        Metric::BinaryAccuracy { .. } => "binary_accuracy".to_owned(),
+        Metric::TopK { k } => format!("top_{k}"),
+        Metric::Mae => "mae".to_owned(),
+        Metric::Mse => "mse".to_owned(),
+        Metric::Perplexity => "perplexity".to_owned(),
+    }
+}

@@ -1,0 +1,29 @@
+//! The one trainer: run files, the loop, checkpoints, run directories.
+//!
+//! ```text
+//! run.toml ─► RunFile ─► Task (model and data, checked against each other) ─► Trainer ─► RunDir
+//!                                                                               │
+//!                                          Progress decides, Stepper computes ──┘──► Observer
+//! ```
+//! Nothing here prints, and nothing assumes which engine computes.
+
+pub mod config;
+mod error;
+mod evaluate;
+mod nearest;
+mod observer;
+mod params_hash;
+pub mod progress;
+pub mod run_dir;
+mod source;
+mod task;
+mod trainer;
+
+pub use error::{Blame, NotFinite, TrainError};
+pub use evaluate::{Evaluation, Evaluator};
+pub use nearest::nearest;
+pub use observer::{Event, Observer};
+pub use params_hash::params_hash;
+pub use source::{Found, ModelError, find_model, load_model};
+pub use task::{Compute, Fit, Task, check_input};
+pub use trainer::{StepInput, Stepped, Stepper, StepperOptions, Summary, Trainer, count_batches};

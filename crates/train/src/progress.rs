@@ -1,0 +1,190 @@
+//! Decides what a run does next: when to validate, to checkpoint and to end. Pure: time and wishes are arguments.
+
+use crate::config::{Every, Length};
+use phalanx_types::Time;
+
+/// Where a run stands: what has been done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Optimizer steps.
+    pub step: u64,
+    /// Whole passes over the data.
+    pub pass: u64,
+    /// Batches of the pass after those.
+    pub batch: u64,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// At least one.
+    pub batches_per_pass: u64,
+    pub length: Length,
+    pub validate: Every,
+    pub checkpoint: Every,
+}
+
+impl Plan {
+    /// How many steps the whole run has.
+    pub fn steps(&self) -> u64 {
+        match self.length {
+            Length::Steps(steps) => steps,
+            Length::Passes(passes) => passes.saturating_mul(self.batches_per_pass),
+        }
+    }
+}
+
+/// What is due after a step, in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Due {
+    pub validate: bool,
+    pub checkpoint: bool,
+    pub end: Option<End>,
+}
+
+/// How the loop ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All steps were done.
+    Finished,
+    /// Somebody asked to stop.
+    Interrupted,
+}
+
+/// A run that moves step by step.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    plan: Plan,
+    place: Place,
+    /// When the last checkpoint was written.
+    saved_at: Time,
+}
+
+impl Progress {
+    /// A run that continues from a place.
+    pub fn new(plan: Plan, start: Place, now: Time) -> Self {
+        let mut place = start;
+        // A checkpoint at the end of a pass and one at the start of the next mean the same.
+        if place.batch >= plan.batches_per_pass {
+            place.pass += 1;
+            place.batch = 0;
+        }
+        Self { plan, place, saved_at: now }
+    }
+
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.place.step >= self.plan.steps()
+    }
+
+    /// Counts a step that was done.
+    pub fn on_step(&mut self, now: Time, asked_to_stop: bool) -> Due {
+        self.place.step += 1;
+        self.place.batch += 1;
+        let pass_ended = self.place.batch >= self.plan.batches_per_pass;
+        if pass_ended {
+            self.place.pass += 1;
+            self.place.batch = 0;
+        }
+        let finished = self.is_done();
+        let end = match (finished, asked_to_stop) {
+            (true, _) => Some(End::Finished),
+            (false, true) => Some(End::Interrupted),
+            (false, false) => None,
+        };
+        let validate = self.is_due(self.plan.validate, pass_ended, now);
+        // The last values are what people look for, whatever the interval is.
+        let last = finished && self.plan.validate != Every::Never;
+        let checkpoint = end.is_some() || self.is_due(self.plan.checkpoint, pass_ended, now);
+        Due { validate: validate || last, checkpoint, end }
+    }
+
+    fn is_due(&self, every: Every, pass_ended: bool, now: Time) -> bool {
+        match every {
+            Every::Passes(n) => pass_ended && self.place.pass.is_multiple_of(n),
+            Every::Steps(n) => self.place.step.is_multiple_of(n),
+            Every::Time(time) => now.since(self.saved_at) >= time,
+            Every::Never => false,
+        }
+    }
+
+    /// Notes that a checkpoint was written.
+    pub fn on_saved(&mut self, now: Time) {
+        self.saved_at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const PLAN: Plan = Plan {
+        batches_per_pass: 3,
+        length: Length::Passes(2),
+        validate: Every::Passes(1),
+        checkpoint: Every::Steps(2),
+    };
+
+    fn due(plan: Plan, start: Place, steps: usize) -> Vec<Due> {
+        let mut progress = Progress::new(plan, start, Time::ZERO);
+        (0..steps).map(|_| progress.on_step(Time::ZERO, false)).collect()
+    }
+
+    #[test]
+    fn a_run_validates_checkpoints_and_ends_when_it_should() {
+        let [idle, save] = [false, true].map(|checkpoint| Due { checkpoint, ..Due::default() });
+        let validate = Due { validate: true, ..idle };
+        let last = Due { validate: true, checkpoint: true, end: Some(End::Finished) };
+        assert_eq!(due(PLAN, Place::default(), 6), [idle, save, validate, save, idle, last]);
+    }
+
+    #[test]
+    fn a_resumed_run_does_what_was_left() {
+        let whole = due(PLAN, Place::default(), 6);
+        for start in [Place { step: 2, pass: 0, batch: 2 }, Place { step: 3, pass: 1, batch: 0 }] {
+            let left = 6 - start.step as usize;
+            assert_eq!(due(PLAN, start, left), whole[start.step as usize..]);
+        }
+        let start = Place { step: 3, pass: 0, batch: 3 };
+        assert_eq!(Progress::new(PLAN, start, Time::ZERO).place(), Place { step: 3, pass: 1, batch: 0 });
+    }
+
+    #[test]
+    fn steps_end_a_run_within_a_pass_and_validate_once_more() {
+        let plan = Plan { length: Length::Steps(4), validate: Every::Passes(10), ..PLAN };
+        let end = due(plan, Place::default(), 4)[3];
+        assert_eq!(end, Due { validate: true, checkpoint: true, end: Some(End::Finished) });
+        let never = Plan { validate: Every::Never, ..plan };
+        assert!(due(never, Place::default(), 4).iter().all(|due| !due.validate));
+        let done = Place { step: 4, pass: 1, batch: 1 };
+        assert!(Progress::new(plan, done, Time::ZERO).is_done());
+    }
+
+    #[test]
+    fn a_wish_to_stop_saves_first_and_the_end_comes_before_it() {
+        let mut progress = Progress::new(PLAN, Place::default(), Time::ZERO);
+        let stopped = Due { validate: false, checkpoint: true, end: Some(End::Interrupted) };
+        assert_eq!(progress.on_step(Time::ZERO, true), stopped);
+        let nearly = Place { step: 5, pass: 1, batch: 2 };
+        let mut progress = Progress::new(PLAN, nearly, Time::ZERO);
+        assert_eq!(progress.on_step(Time::ZERO, true).end, Some(End::Finished));
+    }
+
+    #[test]
+    fn time_counts_from_the_last_checkpoint() {
+        let plan =
+            Plan { checkpoint: Every::Time(Duration::from_secs(10)), length: Length::Steps(99), ..PLAN };
+        let at = |s: u64| Time(s * 1_000_000);
+        let mut progress = Progress::new(plan, Place::default(), at(5));
+        assert!(!progress.on_step(at(14), false).checkpoint);
+        assert!(progress.on_step(at(15), false).checkpoint);
+        progress.on_saved(at(16));
+        assert!(!progress.on_step(at(25), false).checkpoint);
+        assert!(progress.on_step(at(26), false).checkpoint);
+    }
+}

@@ -1,0 +1,203 @@
+//! Checkpoints: all that a run needs to go on as if nothing had happened.
+
+use super::error::{RunDirError, io};
+use super::records::RecordSizes;
+use super::state::Best;
+use crate::params_hash::sha256;
+use crate::progress::Place;
+use phalanx_graph::{Weights, weights};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "manifest.json";
+const WEIGHTS: &str = "replica0-stage0.safetensors";
+const OPTIMIZER: &str = "replica0-stage0.optimizer.safetensors";
+const VERSION: u32 = 1;
+/// Begins the names of checkpoints that are not finished.
+const UNFINISHED: &str = ".step-";
+
+/// What a run was at one step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    pub manifest: Manifest,
+    /// Parameters and buffers, as in the user's `state_dict`.
+    pub weights: Weights,
+    /// The optimizer's state, named `<parameter>.<state>`, elements in the user's order.
+    pub optimizer: Weights,
+}
+
+/// What stands in `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub version: u32,
+    pub step: u64,
+    /// Whole passes that were done.
+    pub pass: u64,
+    /// Batches that were done of the pass after those.
+    pub batch: u64,
+    pub optimizer_steps: u64,
+    /// Seconds of training, over all processes so far.
+    pub elapsed_s: f64,
+    /// The loss of the last step.
+    pub loss: Option<f32>,
+    pub val_loss: Option<f64>,
+    pub val_acc: Option<f64>,
+    pub best: Option<Best>,
+    pub params_hash: String,
+    pub records: RecordSizes,
+    #[serde(default)]
+    pub files: Vec<FileEntry>,
+}
+
+/// A file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    pub name: String,
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+impl Manifest {
+    pub fn place(&self) -> Place {
+        Place { step: self.step, pass: self.pass, batch: self.batch }
+    }
+
+    /// A manifest of the current version with nothing in it.
+    pub(crate) fn at(place: Place) -> Self {
+        Self {
+            version: VERSION,
+            step: place.step,
+            pass: place.pass,
+            batch: place.batch,
+            optimizer_steps: 0,
+            elapsed_s: 0.0,
+            loss: None,
+            val_loss: None,
+            val_acc: None,
+            best: None,
+            params_hash: String::new(),
+            records: RecordSizes::default(),
+            files: Vec::new(),
+        }
+    }
+}
+
+impl Manifest {
+    pub(super) fn read(dir: &Path) -> Result<Self, RunDirError> {
+        let path = dir.join(MANIFEST);
+        let text = std::fs::read(&path).map_err(io("read", &path))?;
+        let manifest: Manifest = serde_json::from_slice(&text)
+            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        match manifest.version {
+            VERSION => Ok(manifest),
+            _ => Err(RunDirError::Damaged { what: "another version", path }),
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Writes it into a directory of its own, which is there whole or not at all.
+    pub(super) fn save(&self, checkpoints: &Path) -> Result<PathBuf, RunDirError> {
+        let name = format!("step-{:06}", self.manifest.step);
+        let (place, beside) = (checkpoints.join(&name), checkpoints.join(format!(".{name}")));
+        let saved = self.write(&beside).and_then(|()| {
+            if place.exists() {
+                // The same step, written before this run was resumed from an older checkpoint.
+                std::fs::remove_dir_all(&place).map_err(io("replace", &place))?;
+            }
+            std::fs::rename(&beside, &place).map_err(io("write", &place))?;
+            sync_dir(checkpoints)
+        });
+        if saved.is_err() {
+            // What could not be written may not be removable either; the next start tries again.
+            let _removed = std::fs::remove_dir_all(&beside);
+        }
+        saved.map(|()| place)
+    }
+
+    fn write(&self, dir: &Path) -> Result<(), RunDirError> {
+        if dir.exists() {
+            std::fs::remove_dir_all(dir).map_err(io("replace", dir))?;
+        }
+        std::fs::create_dir(dir).map_err(io("make", dir))?;
+        let mut manifest = self.manifest.clone();
+        manifest.files.clear();
+        for (name, tensors) in [(WEIGHTS, &self.weights), (OPTIMIZER, &self.optimizer)] {
+            let path = dir.join(name);
+            let bytes = weights::to_bytes(tensors)
+                .map_err(|source| RunDirError::Weights { path: path.clone(), source })?;
+            write_synced(&path, &bytes)?;
+            let (name, sha256) = (name.to_owned(), sha256(&bytes));
+            manifest.files.push(FileEntry { name, bytes: bytes.len() as u64, sha256 });
+        }
+        let path = dir.join(MANIFEST);
+        let text = serde_json::to_vec_pretty(&manifest)
+            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        write_synced(&path, &text)?;
+        sync_dir(dir)
+    }
+
+    /// Reads a checkpoint, and checks that it is what was written.
+    ///
+    /// # Errors
+    /// It cannot be read, or a file is not as the manifest says.
+    pub fn load(dir: &Path) -> Result<Self, RunDirError> {
+        let manifest = Manifest::read(dir)?;
+        let read = |name: &str| -> Result<Weights, RunDirError> {
+            let path = dir.join(name);
+            let damaged = |what| RunDirError::Damaged { what, path: path.clone() };
+            let entry = manifest.files.iter().find(|entry| entry.name == name);
+            let entry = entry.ok_or_else(|| damaged("a file that the manifest does not name"))?;
+            let bytes = std::fs::read(&path).map_err(io("read", &path))?;
+            if bytes.len() as u64 != entry.bytes || sha256(&bytes) != entry.sha256 {
+                return Err(damaged("other bytes than were written"));
+            }
+            weights::from_bytes(bytes.into())
+                .map_err(|source| RunDirError::Weights { path: path.clone(), source })
+        };
+        Ok(Self { weights: read(WEIGHTS)?, optimizer: read(OPTIMIZER)?, manifest })
+    }
+}
+
+/// The checkpoints of a run, oldest first.
+pub(super) fn list(checkpoints: &Path) -> Vec<PathBuf> {
+    let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
+    let entries = std::fs::read_dir(checkpoints).into_iter().flatten().flatten();
+    let mut found: Vec<(u64, PathBuf)> =
+        entries.filter_map(|entry| Some((step(&entry.path())?, entry.path()))).collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Removes all but the newest.
+pub(super) fn prune(checkpoints: &Path, keep: usize) {
+    let all = list(checkpoints);
+    for path in all.iter().take(all.len().saturating_sub(keep.max(1))) {
+        // One that cannot be removed takes room and nothing else.
+        let _removed = std::fs::remove_dir_all(path);
+    }
+}
+
+/// Removes what a killed process left half-written.
+pub(super) fn remove_unfinished(checkpoints: &Path) {
+    for entry in std::fs::read_dir(checkpoints).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            let _removed = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(io("write", path))
+}
+
+fn sync_dir(path: &Path) -> Result<(), RunDirError> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(io("write", path))
+}

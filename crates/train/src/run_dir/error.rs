@@ -1,0 +1,57 @@
+//! Why a run directory cannot be used.
+
+use phalanx_types::Class;
+use std::path::{Path, PathBuf};
+
+/// Why a run directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunDirError {
+    #[error("could not {what} {}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("another process{} trains in {}", pid.map(|pid| format!(" ({pid})")).unwrap_or_default(), path.display())]
+    Locked { path: PathBuf, pid: Option<u32> },
+    #[error("there already is a run in {}", path.display())]
+    Exists { path: PathBuf },
+    #[error("there is no run in {}", path.display())]
+    NotARun { path: PathBuf },
+    #[error("no checkpoint can be read in {}", path.display())]
+    NoCheckpoint { path: PathBuf },
+    #[error("the checkpoint is damaged: {what} in {}", path.display())]
+    Damaged { what: &'static str, path: PathBuf },
+    #[error("weights could not be used from {}", path.display())]
+    Weights { path: PathBuf, source: phalanx_graph::weights::WeightsError },
+    #[error("a file of {} cannot be understood", path.display())]
+    Json { path: PathBuf, source: serde_json::Error },
+}
+
+impl RunDirError {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Io { .. } | Self::Locked { .. } => Class::Retry,
+            _ => Class::Fatal,
+        }
+    }
+
+    /// What the user can do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Locked { .. } => "wait for it to end, or stop it".to_owned(),
+            Self::Exists { path } => {
+                format!(
+                    "`phalanx run resume {}` continues it; give another --run-dir for a new one",
+                    path.display()
+                )
+            }
+            Self::NotARun { .. } => "`phalanx run list` names the runs there are".to_owned(),
+            Self::NoCheckpoint { .. } => "start the run again with `phalanx train`".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// Names what was done to which file when it fails.
+pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunDirError {
+    let path = path.to_owned();
+    move |source| RunDirError::Io { what, path, source }
+}

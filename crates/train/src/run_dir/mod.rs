@@ -1,0 +1,185 @@
+//! A run on disk.
+//!
+//! ```text
+//! runs/<id>/
+//!   run.toml  formation.json  state.json  lock
+//!   metrics.jsonl  losses.csv  val_accuracies.csv
+//!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
+//!   model.safetensors  model.onnx
+//! ```
+//! Whoever writes holds the lock. Everything but the records is written whole or not at all: under another name
+//! first, then renamed. Records are cut back to the checkpoint when a run is resumed.
+
+mod checkpoint;
+mod error;
+mod id;
+mod records;
+mod state;
+
+pub use checkpoint::{Checkpoint, Manifest};
+pub use error::RunDirError;
+pub use id::new_id;
+pub use records::{RecordSizes, Records, StepRecord, ValidRecord};
+pub(crate) use state::stamp;
+pub use state::{Best, RunInfo, RunState, Status, list_runs, read_run};
+
+use error::io;
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The resolved run file.
+pub const RUN_FILE: &str = "run.toml";
+const LOCK: &str = "lock";
+const CHECKPOINTS: &str = "checkpoints";
+
+/// A run directory that this process alone may write to, for as long as this value lives.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    /// Open and locked; closing it unlocks.
+    _lock: File,
+}
+
+impl RunDir {
+    /// Makes a directory for a new run; an empty one may be there already.
+    ///
+    /// # Errors
+    /// There is a run in it, or it cannot be made.
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, RunDirError> {
+        let path = path.into();
+        std::fs::create_dir_all(&path).map_err(io("make", &path))?;
+        if is_run(&path) {
+            return Err(RunDirError::Exists { path });
+        }
+        let lock = lock(&path)?;
+        let checkpoints = path.join(CHECKPOINTS);
+        std::fs::create_dir_all(&checkpoints).map_err(io("make", &checkpoints))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Opens the directory of a run to go on with it.
+    ///
+    /// # Errors
+    /// There is no run in it, or another process writes to it.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, RunDirError> {
+        let path = path.into();
+        if !is_run(&path) {
+            return Err(RunDirError::NotARun { path });
+        }
+        let lock = lock(&path)?;
+        let checkpoints = path.join(CHECKPOINTS);
+        std::fs::create_dir_all(&checkpoints).map_err(io("make", &checkpoints))?;
+        checkpoint::remove_unfinished(&checkpoints);
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.path.join(CHECKPOINTS)
+    }
+
+    /// Writes a file whole or not at all.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RunDirError> {
+        let path = self.file(name);
+        replace(&path, bytes).map_err(io("write", &path))
+    }
+
+    /// Saves a checkpoint, then removes all but the newest `keep`.
+    ///
+    /// # Errors
+    /// It could not be written; those before are as they were.
+    pub fn save(&self, checkpoint: &Checkpoint, keep: usize) -> Result<PathBuf, RunDirError> {
+        let path = checkpoint.save(&self.checkpoints())?;
+        checkpoint::prune(&self.checkpoints(), keep);
+        Ok(path)
+    }
+
+    /// The newest checkpoint that is whole; what is wrong with newer ones comes along.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn newest(&self) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
+        newest_checkpoint(&self.path)
+    }
+}
+
+/// The newest checkpoint of a run that is whole; what is wrong with newer ones comes along.
+///
+/// # Errors
+/// There is none.
+pub fn newest_checkpoint(run: &Path) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
+    let mut wrong = Vec::new();
+    for path in checkpoint::list(&run.join(CHECKPOINTS)).into_iter().rev() {
+        match Checkpoint::load(&path) {
+            Ok(checkpoint) => return Ok((checkpoint, wrong)),
+            Err(error) => wrong.push(error),
+        }
+    }
+    // The newest one's trouble says more than that there is none.
+    match wrong.into_iter().next() {
+        Some(error) => Err(error),
+        None => Err(RunDirError::NoCheckpoint { path: run.to_owned() }),
+    }
+}
+
+/// What the newest checkpoint says of itself.
+fn newest_manifest(run: &Path) -> Option<Manifest> {
+    let paths = checkpoint::list(&run.join(CHECKPOINTS));
+    paths.iter().rev().find_map(|path| Manifest::read(path).ok())
+}
+
+/// Whether there is a run in this directory.
+pub fn is_run(path: &Path) -> bool {
+    path.join(RUN_FILE).is_file()
+}
+
+/// Takes the lock of a directory and writes who holds it. It goes with the process, however that ends.
+fn lock(dir: &Path) -> Result<File, RunDirError> {
+    let path = dir.join(LOCK);
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(&path).map_err(io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+            return Err(RunDirError::Locked { path: dir.to_owned(), pid });
+        }
+        Err(TryLockError::Error(source)) => return Err(io("lock", &path)(source)),
+    }
+    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.map_err(io("write", &path))?;
+    Ok(file)
+}
+
+/// Whether some process holds the lock of a directory, and which.
+fn is_locked(dir: &Path) -> bool {
+    let Ok(file) = File::open(dir.join(LOCK)) else { return false };
+    // Shared, and given back at once: it hinders only whoever starts in this very moment, who then says so.
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+/// Writes a file beside its place and moves it there.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let beside = path.with_file_name(name);
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! What happens in a run, line by line: `metrics.jsonl`, `losses.csv`, `val_accuracies.csv`.
+
+use super::error::{RunDirError, io};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+const METRICS: &str = "metrics.jsonl";
+const LOSSES: &str = "losses.csv";
+const ACCURACIES: &str = "val_accuracies.csv";
+
+/// A training step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepRecord {
+    pub step: u64,
+    /// Counted from 1, as people count epochs.
+    pub pass: u64,
+    pub loss: f32,
+    pub lr: f32,
+    pub grad_norm: f32,
+    pub samples_per_s: f64,
+}
+
+/// A validation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ValidRecord {
+    pub step: u64,
+    pub pass: u64,
+    pub val_loss: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_acc: Option<f64>,
+    /// Whatever else was asked for, by name.
+    #[serde(flatten)]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// How long the records are, to cut them back to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordSizes {
+    pub metrics: u64,
+    pub losses: u64,
+    pub accuracies: u64,
+}
+
+/// The records of a run, open for writing.
+#[derive(Debug)]
+pub struct Records {
+    metrics: Log,
+    losses: Log,
+    accuracies: Log,
+    /// Used again for every line.
+    line: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+    len: u64,
+}
+
+impl Log {
+    /// Opens it, cut back to `len`, or begins it with a header.
+    fn open(path: PathBuf, len: Option<u64>, header: &str) -> Result<Self, RunDirError> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(io("open", &path))?;
+        let have = file.metadata().map_err(io("read", &path))?.len();
+        let len = len.unwrap_or(0).min(have);
+        let cut = file.set_len(len).and_then(|()| file.seek(SeekFrom::Start(len)));
+        cut.map_err(io("write", &path))?;
+        let mut log = Self { path, file, len };
+        if len == 0 && !header.is_empty() {
+            log.append(header.as_bytes())?;
+        }
+        Ok(log)
+    }
+
+    fn append(&mut self, line: &[u8]) -> Result<(), RunDirError> {
+        self.file.write_all(line).map_err(io("write", &self.path))?;
+        self.len += line.len() as u64;
+        Ok(())
+    }
+}
+
+impl Records {
+    /// Opens the records of a run: new ones, or cut back to what they were at a checkpoint.
+    pub(crate) fn open(dir: &Path, sizes: Option<RecordSizes>) -> Result<Self, RunDirError> {
+        Ok(Self {
+            metrics: Log::open(dir.join(METRICS), sizes.map(|s| s.metrics), "")?,
+            losses: Log::open(dir.join(LOSSES), sizes.map(|s| s.losses), "step,loss\n")?,
+            accuracies: Log::open(
+                dir.join(ACCURACIES),
+                sizes.map(|s| s.accuracies),
+                "step,pass,val_loss,val_acc\n",
+            )?,
+            line: Vec::new(),
+        })
+    }
+
+    /// Adds a line to `metrics.jsonl`.
+    fn event(&mut self, event: &impl Serialize) -> Result<(), RunDirError> {
+        self.line.clear();
+        let path = &self.metrics.path;
+        serde_json::to_writer(&mut self.line, event)
+            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        self.line.push(b'\n');
+        self.metrics.append(&self.line)
+    }
+
+    /// # Errors
+    /// The disk does not take it.
+    pub fn step(&mut self, record: &StepRecord) -> Result<(), RunDirError> {
+        self.event(record)?;
+        self.line.clear();
+        // Writing to memory does not fail.
+        let _written = writeln!(self.line, "{},{}", record.step, record.loss);
+        self.losses.append(&self.line)
+    }
+
+    /// # Errors
+    /// The disk does not take it.
+    pub fn valid(&mut self, record: &ValidRecord) -> Result<(), RunDirError> {
+        self.event(record)?;
+        self.line.clear();
+        let accuracy = record.val_acc.map(|a| a.to_string()).unwrap_or_default();
+        let _written = writeln!(self.line, "{},{},{},{accuracy}", record.step, record.pass, record.val_loss);
+        self.accuracies.append(&self.line)
+    }
+
+    /// Sees that all of it is on disk, and tells how long it is.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn sync(&mut self) -> Result<RecordSizes, RunDirError> {
+        for log in [&self.metrics, &self.losses, &self.accuracies] {
+            log.file.sync_data().map_err(io("write", &log.path))?;
+        }
+        let (metrics, losses, accuracies) = (self.metrics.len, self.losses.len, self.accuracies.len);
+        Ok(RecordSizes { metrics, losses, accuracies })
+    }
+}

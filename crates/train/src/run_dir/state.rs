@@ -1,0 +1,162 @@
+//! How a run stands, for those who only look.
+
+use super::checkpoint::Manifest;
+use super::error::{RunDirError, io};
+use super::{is_locked, is_run, newest_manifest, replace};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+const STATE: &str = "state.json";
+
+/// Whether a run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Running,
+    Finished,
+    Interrupted,
+    Failed,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Status::Running => "running",
+            Status::Finished => "finished",
+            Status::Interrupted => "interrupted",
+            Status::Failed => "failed",
+        })
+    }
+}
+
+/// The best validation so far.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    pub step: u64,
+    pub val_loss: f64,
+    pub val_acc: Option<f64>,
+}
+
+/// What stands in `state.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    pub state: Status,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it began (RFC 3339).
+    pub started: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    pub model: String,
+    /// How many it will have.
+    pub total_steps: u64,
+    #[serde(default)]
+    pub steps: u64,
+    #[serde(default)]
+    pub loss: Option<f32>,
+    #[serde(default)]
+    pub val_loss: Option<f64>,
+    #[serde(default)]
+    pub val_acc: Option<f64>,
+    #[serde(default)]
+    pub samples_per_s: Option<f64>,
+    #[serde(default)]
+    pub wall_s: f64,
+    #[serde(default)]
+    pub params_hash: Option<String>,
+}
+
+/// Now, as it stands in files.
+pub(crate) fn stamp() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+impl RunState {
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), RunDirError> {
+        let path = dir.join(STATE);
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        replace(&path, &text).map_err(io("write", &path))
+    }
+
+    pub(crate) fn read(dir: &Path) -> Result<Self, RunDirError> {
+        let path = dir.join(STATE);
+        let text = std::fs::read(&path).map_err(io("read", &path))?;
+        serde_json::from_slice(&text).map_err(|source| RunDirError::Json { path, source })
+    }
+}
+
+/// A run as listings show it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunInfo {
+    pub id: String,
+    pub path: PathBuf,
+    #[serde(flatten)]
+    pub state: RunState,
+}
+
+/// Looks at a run.
+///
+/// # Errors
+/// There is none, or its state cannot be read.
+pub fn read_run(dir: &Path) -> Result<RunInfo, RunDirError> {
+    if !is_run(dir) {
+        return Err(RunDirError::NotARun { path: dir.to_owned() });
+    }
+    let mut state = RunState::read(dir)?;
+    if state.state == Status::Running {
+        if !is_locked(dir) {
+            // It was killed before it could say so.
+            state.state = Status::Interrupted;
+        }
+        fill_in(&mut state, newest_manifest(dir), last_step(dir));
+    }
+    let path = dir.to_owned();
+    let id = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(RunInfo { id, path, state })
+}
+
+/// The runs in a directory, in the order of their names, which begin with their times.
+pub fn list_runs(runs: &Path) -> Vec<RunInfo> {
+    let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
+    let mut found: Vec<RunInfo> = entries.filter_map(|entry| read_run(&entry.path()).ok()).collect();
+    found.sort_by(|a, b| (&a.state.started, &a.id).cmp(&(&b.state.started, &b.id)));
+    found
+}
+
+fn fill_in(state: &mut RunState, checkpoint: Option<Manifest>, last: Option<LastStep>) {
+    if let Some(manifest) = checkpoint {
+        state.steps = manifest.step;
+        state.loss = manifest.loss;
+        state.val_loss = manifest.val_loss;
+        state.val_acc = manifest.val_acc;
+        state.wall_s = manifest.elapsed_s;
+    }
+    if let Some(last) = last.filter(|last| last.step >= state.steps) {
+        state.steps = last.step;
+        state.loss = Some(last.loss);
+        state.samples_per_s = Some(last.samples_per_s);
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct LastStep {
+    step: u64,
+    loss: f32,
+    samples_per_s: f64,
+}
+
+/// The last whole line about a step, read from the end of the file.
+fn last_step(dir: &Path) -> Option<LastStep> {
+    use std::io::{Read, Seek, SeekFrom};
+    const TAIL: u64 = 16 << 10;
+    let mut file = std::fs::File::open(dir.join("metrics.jsonl")).ok()?;
+    let len = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(TAIL))).ok()?;
+    let mut tail = Vec::new();
+    file.take(TAIL).read_to_end(&mut tail).ok()?;
+    let text = String::from_utf8_lossy(&tail);
+    text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
+}

@@ -1,0 +1,100 @@
+//! A model from wherever the user has it.
+
+use crate::config::{ModelConfig, ModelFrom};
+use phalanx_graph::layers::{self, LayersError};
+use phalanx_graph::onnx::{self, ImportOptions, OnnxError};
+use phalanx_graph::{Graph, Weights, weights, zoo};
+use phalanx_types::{Class, Seed};
+use std::path::PathBuf;
+
+/// Why there is no model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    #[error(transparent)]
+    Zoo(#[from] zoo::ZooError),
+    #[error("could not import the model of {}", path.display())]
+    Onnx { path: PathBuf, source: OnnxError },
+    #[error("could not read the model of {}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the layers of {} do not make a model", path.display())]
+    Layers { path: PathBuf, source: LayersError },
+    #[error("weights could not be used from {}", path.display())]
+    Weights { path: PathBuf, source: weights::WeightsError },
+    #[error("the model does not say with which values it begins")]
+    Incomplete { source: weights::WeightsError },
+}
+
+impl ModelError {
+    pub fn class(&self) -> Class {
+        Class::Fatal
+    }
+
+    /// What the user can do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Onnx { source: OnnxError::Dimension { dim, .. }, .. } => {
+                Some(format!("say its size in [model]: dims = {{ {dim} = 128 }}"))
+            }
+            Self::Onnx { source: OnnxError::Read { .. }, .. } => {
+                Some("paths begin at the run file".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A model as it was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    pub graph: Graph,
+    /// Those that came with it.
+    pub weights: Weights,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// The graph of a model, and the weights that come with it.
+///
+/// # Errors
+/// It cannot be read or built.
+pub fn find_model(config: &ModelConfig) -> Result<Found, ModelError> {
+    match &config.from {
+        ModelFrom::Zoo(name) => {
+            let options = zoo::ZooOptions { input: config.input.clone(), classes: config.classes };
+            Ok(Found { graph: zoo::build(name, &options)?, weights: Weights::new(), notes: Vec::new() })
+        }
+        ModelFrom::Onnx(path) => {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let options = ImportOptions { name, dims: config.dims.clone(), ..ImportOptions::default() };
+            let wrong = |source| ModelError::Onnx { path: path.clone(), source };
+            let onnx::Imported { graph, weights, notes } = onnx::import(path, &options).map_err(wrong)?;
+            Ok(Found { graph, weights, notes })
+        }
+        ModelFrom::Toml(path) => {
+            let read = |source| ModelError::Read { path: path.clone(), source };
+            let text = std::fs::read_to_string(path).map_err(read)?;
+            let wrong = |source| ModelError::Layers { path: path.clone(), source };
+            let graph = layers::parse(&text).map_err(wrong)?;
+            Ok(Found { graph, weights: Weights::new(), notes: Vec::new() })
+        }
+    }
+}
+
+/// A model with all its first weights: those of a file, or those that come with it, or else made from the seed.
+///
+/// # Errors
+/// It cannot be read or built, or the weights are those of another.
+pub fn load_model(config: &ModelConfig, seed: Seed) -> Result<Found, ModelError> {
+    let mut found = find_model(config)?;
+    if let Some(path) = &config.weights {
+        let loaded = weights::load(path, &found.graph);
+        found.weights = loaded.map_err(|source| ModelError::Weights { path: path.clone(), source })?;
+        return Ok(found);
+    }
+    let mut all = found.graph.initialise(seed.derive("init"));
+    all.append(&mut found.weights);
+    weights::check(&found.graph, &all).map_err(|source| ModelError::Incomplete { source })?;
+    found.weights = all;
+    Ok(found)
+}

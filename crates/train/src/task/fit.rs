@@ -1,0 +1,125 @@
+//! Whether outputs and labels can be compared, and what they mean.
+
+use super::check_input;
+use crate::error::{Dims, TrainError};
+use phalanx_data::{Dataset, Transform, check_labels};
+use phalanx_engine::{Loss, Metric, Target, Threads};
+use phalanx_graph::Graph;
+
+/// How the labels of a dataset fit the outputs of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fit {
+    /// Of one label, transformed.
+    pub y_shape: Vec<usize>,
+    /// Of one sample's output.
+    pub output: Vec<usize>,
+    /// How many there are, if a label names one of some classes.
+    pub classes: Option<usize>,
+}
+
+impl Fit {
+    /// Checks samples and labels against a model and a loss.
+    ///
+    /// # Errors
+    /// They do not fit, or a label is not one of the classes.
+    pub fn new(
+        graph: &Graph,
+        data: &Dataset,
+        transform: &Transform,
+        loss: Loss,
+        threads: &Threads,
+    ) -> Result<Self, TrainError> {
+        check_input(graph, data, transform)?;
+        let prepared = transform.prepare(data)?;
+        let no_labels = || TrainError::NoLabels { origin: data.origin().to_string() };
+        let y_shape = prepared.y_shape().ok_or_else(no_labels)?.to_vec();
+        let [output] = graph.outputs.as_slice() else {
+            return Err(TrainError::Outputs { count: graph.outputs.len() });
+        };
+        // Two samples, so that the batch is not taken for an axis that may be left out.
+        const BATCH: usize = 2;
+        let output = graph.shape(*output).at(BATCH);
+        let target: Vec<usize> = std::iter::once(BATCH).chain(y_shape.iter().copied()).collect();
+        let zeros = |shape: &[usize]| vec![0.0; shape.iter().product()];
+        let (y, data_y) = (zeros(&target), zeros(&output));
+        let compared =
+            loss.evaluate(threads, &data_y, &output, Target { data: &y, shape: &target }, 1.0, None);
+        let output = output.get(1..).unwrap_or_default().to_vec();
+        if compared.is_err() {
+            let (loss, target) = (name_of(loss), Dims(y_shape));
+            return Err(TrainError::TargetShape { loss, output: Dims(output), target });
+        }
+        let classes = match transform.one_hot {
+            Some(classes) => Some(classes),
+            None => classes(&output, &y_shape, loss),
+        };
+        if let Some(classes) = classes {
+            check_labels(data, classes)?;
+        }
+        Ok(Self { y_shape, output, classes })
+    }
+
+    /// What to measure: what the user asked for, and accuracy wherever it means something.
+    pub fn metrics(&self, loss: Loss, asked: &[Metric]) -> Vec<Metric> {
+        let single = self.output.iter().product::<usize>() == 1;
+        let usual = match loss {
+            Loss::Bce if single => Some(Metric::BinaryAccuracy { threshold: 0.5 }),
+            Loss::BceWithLogits if single => Some(Metric::BinaryAccuracy { threshold: 0.0 }),
+            Loss::CrossEntropy { .. } | Loss::Nll => Some(Metric::Accuracy),
+            _ => self.classes.map(|_| Metric::Accuracy),
+        };
+        let more = asked.iter().copied().filter(|metric| Some(*metric) != usual);
+        usual.into_iter().chain(more).collect()
+    }
+}
+
+/// How a loss is written in a run file.
+pub(crate) fn name_of(loss: Loss) -> String {
+    let json = serde_json::to_value(loss).unwrap_or_default();
+    json["name"].as_str().or(json.as_str()).unwrap_or_default().to_owned()
+}
+
+/// The number of classes, if labels have the shape of outputs but for the axis of classes, which is the last or
+/// the first of a sample.
+fn classes(output: &[usize], label: &[usize], loss: Loss) -> Option<usize> {
+    let dense = |shape: &[usize]| shape.iter().copied().filter(|d| *d != 1).collect::<Vec<_>>();
+    let of_classes = matches!(loss, Loss::CrossEntropy { .. } | Loss::Nll);
+    if output == label || (!of_classes && dense(output) == dense(label)) {
+        return None;
+    }
+    let without = |axis: usize| {
+        let rest = output.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| *d);
+        let one = output.iter().enumerate().map(|(i, d)| if i == axis { 1 } else { *d });
+        rest.eq(label.iter().copied()) || one.eq(label.iter().copied())
+    };
+    let last = output.len().checked_sub(1)?;
+    [last, 0].into_iter().find(|axis| without(*axis)).map(|axis| output[axis])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_on_the_last_axis_or_the_first() {
+        let entropy = Loss::CrossEntropy { smoothing: 0.0 };
+        for (output, label, loss, expected) in [
+            (&[10][..], &[][..], entropy, Some(10)),
+            (&[10], &[], Loss::Mse, Some(10)),
+            (&[10], &[1], entropy, Some(10)),
+            (&[10], &[10], Loss::Mse, None),
+            (&[1], &[], Loss::Mse, None),
+            (&[128, 1000], &[128], entropy, Some(1000)),
+            (&[5, 8, 9], &[8, 9], entropy, Some(5)),
+            (&[3, 4], &[3, 4], entropy, None),
+        ] {
+            assert_eq!(classes(output, label, loss), expected, "{output:?} {label:?} {loss:?}");
+        }
+    }
+
+    #[test]
+    fn losses_are_called_as_they_are_written() {
+        assert_eq!(name_of(Loss::Mse), "mse");
+        assert_eq!(name_of(Loss::CrossEntropy { smoothing: 0.1 }), "cross_entropy");
+    }
+}

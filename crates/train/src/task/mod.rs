@@ -1,0 +1,100 @@
+//! A model and its data, opened and checked against each other before anything is written.
+
+mod fit;
+
+pub use fit::Fit;
+
+use crate::config::RunConfig;
+use crate::error::{Dims, TrainError};
+use crate::source::{Found, load_model};
+use phalanx_data::{Dataset, LoaderOptions, Transform};
+use phalanx_engine::{Engine, Metric, Threads};
+use phalanx_graph::{Graph, Weights};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What computes: an engine, and the threads that losses and optimizers use.
+#[derive(Debug, Clone)]
+pub struct Compute {
+    pub engine: Arc<dyn Engine>,
+    pub threads: Arc<Threads>,
+}
+
+/// Everything a run needs that is not written anywhere yet.
+#[derive(Debug)]
+pub struct Task {
+    pub(crate) config: RunConfig,
+    pub(crate) graph: Graph,
+    /// Those to start from.
+    pub(crate) weights: Weights,
+    pub(crate) train: Dataset,
+    pub(crate) valid: Option<Dataset>,
+    /// Of one label, transformed.
+    pub(crate) y_shape: Vec<usize>,
+    /// What validation measures; the first is shown as accuracy where it is one.
+    pub(crate) metrics: Vec<Metric>,
+    /// What the user should know about the model.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Task {
+    /// Opens the model and the data, and checks that they belong together.
+    ///
+    /// # Errors
+    /// Something is not there or does not fit.
+    pub fn new(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
+        let Found { graph, weights, notes } = load_model(&config.model, config.train.seed)?;
+        let data = &config.data;
+        // Paths are absolute by now.
+        let train = Dataset::open(&data.train, Path::new(""))?;
+        let valid = data.valid.as_ref().map(|spec| Dataset::open(spec, Path::new(""))).transpose()?;
+        let samples = train.len();
+        let batch = config.train.batch * config.train.accumulate;
+        let options = LoaderOptions { batch, drop_last: data.drop_last, ..LoaderOptions::default() };
+        if options.batches(samples) == 0 {
+            return Err(TrainError::NoBatch { samples, batch });
+        }
+        let fit = Fit::new(&graph, &train, &data.transform, config.train.loss, threads)?;
+        if let Some(valid) = &valid {
+            Fit::new(&graph, valid, &data.transform, config.train.loss, threads)?;
+        }
+        let metrics = fit.metrics(config.train.loss, &config.train.metrics);
+        Ok(Self { config, graph, weights, train, valid, y_shape: fit.y_shape, metrics, notes })
+    }
+
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+}
+
+/// The shape of one sample that a model takes.
+///
+/// # Errors
+/// It takes more than one input.
+pub(crate) fn sample_shape(graph: &Graph) -> Result<Vec<usize>, TrainError> {
+    match graph.inputs.as_slice() {
+        [input] => Ok(graph.shape(*input).at(1).split_off(1)),
+        inputs => Err(TrainError::Inputs { count: inputs.len() }),
+    }
+}
+
+/// Checks that samples, transformed, are what a model takes.
+///
+/// # Errors
+/// They are not.
+pub fn check_input(graph: &Graph, data: &Dataset, transform: &Transform) -> Result<(), TrainError> {
+    let wanted = sample_shape(graph)?;
+    let prepared = transform.prepare(data)?;
+    let got = prepared.x_shape();
+    // Axes of one element do not move any other.
+    let dense = |shape: &[usize]| shape.iter().copied().filter(|d| *d != 1).collect::<Vec<_>>();
+    if dense(got) != dense(&wanted) {
+        let (origin, data) = (data.origin().to_string(), Dims(got.to_vec()));
+        return Err(TrainError::InputShape { origin, data, model: Dims(wanted) });
+    }
+    Ok(())
+}
