@@ -1,8 +1,11 @@
 """Checks that PyTorch and ONNX Runtime see in a trained model what Phalanx saw.
 
-    python tests/roundtrip/check.py MODEL.safetensors MODEL.onnx PREDICTIONS.safetensors --arch digits-cnn
+    phalanx export RUN --safetensors model.safetensors --onnx model.onnx
+    phalanx predict RUN digits.npz --x x_test -o predictions.safetensors
+    python tests/roundtrip/check.py model.safetensors model.onnx predictions.safetensors digits.npz \\
+        --x x_test --y y_test --arch digits-cnn
 
-PREDICTIONS holds `x` (inputs), `y` (what Phalanx computed from them in evaluation mode) and `labels`.
+The samples, in a .npz or .safetensors file, must be what the model takes: nothing is scaled or cut here.
 Prints one JSON object; ends with a message and a status other than 0 if anything differs. The versions it is known to
 work with are in requirements.txt.
 """
@@ -16,6 +19,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
+from safetensors import numpy as arrays
 from safetensors.torch import load_file
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reference"))
@@ -33,9 +37,19 @@ def arguments():
     parser.add_argument("weights", metavar="MODEL.safetensors")
     parser.add_argument("graph", metavar="MODEL.onnx")
     parser.add_argument("predictions", metavar="PREDICTIONS.safetensors")
+    parser.add_argument("samples", metavar="SAMPLES")
+    parser.add_argument("--x", default="x", help="the array of samples")
+    parser.add_argument("--y", default="y", help="the array of labels")
     parser.add_argument("--arch", required=True, choices=sorted(zoo.ZOO))
     parser.add_argument("--classes", type=int, help="of mobilenet-v2 and resnet-18, if not 1000")
     return parser.parse_args()
+
+
+def array(path, name):
+    tensors = np.load(path) if path.endswith(".npz") else arrays.load_file(path)
+    if name not in tensors:
+        fail(f"{path} lacks {name}")
+    return tensors[name]
 
 
 def by_torch(options, x):
@@ -46,7 +60,7 @@ def by_torch(options, x):
     except RuntimeError as error:
         fail(f"PyTorch cannot load {options.weights}: {error}")
     with torch.no_grad():
-        return module.eval()(x).numpy()
+        return module.eval()(torch.from_numpy(x)).numpy()
 
 
 def by_onnxruntime(options, x):
@@ -58,7 +72,7 @@ def by_onnxruntime(options, x):
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if len(inputs) != 1 or len(outputs) != 1:
         fail(f"{options.graph} has {len(inputs)} inputs and {len(outputs)} outputs, not one of each")
-    return session.run(None, {inputs[0].name: x.numpy()})[0]
+    return session.run(None, {inputs[0].name: x})[0]
 
 
 def difference(who, found, wanted):
@@ -76,11 +90,8 @@ def accuracy(outputs, labels):
 def main():
     options = arguments()
     torch.manual_seed(0)
-    tensors = load_file(options.predictions)
-    missing = {"x", "y", "labels"} - tensors.keys()
-    if missing:
-        fail(f"{options.predictions} lacks {', '.join(sorted(missing))}")
-    x, y, labels = tensors["x"], tensors["y"].numpy(), tensors["labels"].numpy()
+    x, labels = array(options.samples, options.x), array(options.samples, options.y)
+    y = array(options.predictions, "outputs")
     outputs = {"torch": by_torch(options, x), "ort": by_onnxruntime(options, x)}
     result = {f"{who}_max_diff": difference(who, output, y) for who, output in outputs.items()}
     result |= {f"{who}_acc": accuracy(output, labels) for who, output in [*outputs.items(), ("phalanx", y)]}

@@ -20,7 +20,7 @@ import torch
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "reference"))
 import zoo  # noqa: E402
 
-BATCHES = {"digits-cnn": 64, "cifar-cnn": 128, "mobilenet-v2": 16, "gpt-small": 8, "resnet-18": 16, "mlp": 64, "gemm": 1}
+BATCHES = {"digits-cnn": 64, "cifar-cnn": 128, "mobilenet-v2": 16, "gpt-small": 8, "resnet-18": 16, "mlp": 128, "gemm": 1}
 SHAPES = {"mobilenet-v2": (3, 112, 112), "resnet-18": (3, 112, 112)}
 GEMM = 1024
 
@@ -85,7 +85,7 @@ def report(options, times):
         "step_ms": median,
         "p95_ms": sorted(times)[min(len(times) - 1, int(0.95 * len(times)))],
         "samples_per_s": options.batch * 1000 / median,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
         "torch": torch.__version__,
     }
     if options.model == "gemm":

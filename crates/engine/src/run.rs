@@ -148,9 +148,9 @@ fn run(
         Kernel::MatMul(spec) => matmul::run(threads, spec, ins[0], ins[1], outs[0]),
         Kernel::Linear { spec, bias, epilogue } => {
             let finish = Finish::new(*bias, epilogue.as_ref(), ins, seed);
-            linear::forward(threads, *spec, ins[0], ins[1], outs[0], |first, rows| {
-                finish.run(first * spec.o, rows)
-            });
+            let work = |first: usize, rows: &mut [f32]| finish.run(first * spec.o, rows);
+            let any = *bias || epilogue.is_some();
+            linear::forward(threads, *spec, ins[0], ins[1], outs[0], any.then_some(work));
         }
         Kernel::LinearGradX(spec) => linear::grad_input(threads, *spec, ins[0], ins[1], outs[0]),
         Kernel::LinearGradW(spec) => linear::grad_weight(threads, *spec, ins[0], ins[1], outs[0]),

@@ -77,9 +77,9 @@ pub(crate) fn grad_input(threads: &Threads, s: &Conv2d, dy: &[f32], w: &[f32], d
 pub(crate) fn grad_weight(threads: &Threads, s: &Conv2d, x: &[f32], dy: &[f32], dw: &mut [f32]) {
     if s.depthwise() {
         depthwise::gradient(threads, s, x, dy, dw);
-    } else if winograd::suits(s) && winograd::suits_gradient(s) {
-        winograd::gradient(threads, s, x, dy, dw);
     } else {
+        // Not by Winograd's method, though it would be faster: it makes tiny numbers of exact zeros, and an optimizer
+        // that divides by the size of the gradient (Adam) would then move weights of units that are dead.
         weights::gradient(threads, s, x, dy, dw);
     }
 }

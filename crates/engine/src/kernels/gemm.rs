@@ -46,22 +46,87 @@ pub(crate) fn product(size: Size, a: Mat<'_>, b: Mat<'_>, c: &mut [f32], stride:
     assert!(a.reaches(m, k) && b.reaches(k, n), "an operand is smaller than the product needs");
     assert!(n <= stride && (m - 1) * stride + n <= c.len(), "the result is smaller than the product");
     // SAFETY: all elements that are read and written lie within the slices, as checked above.
+    unsafe { raw(size, a, b, c.as_mut_ptr(), stride, add) };
+}
+
+/// `c = a · b` by all threads, cut by the shape alone: into blocks of columns, since packing `a` again for each costs
+/// less than packing `b` again for every block of rows; tall and narrow products are cut into rows.
+pub(crate) fn parallel(threads: &Threads, size: Size, a: Mat<'_>, b: Mat<'_>, c: &mut [f32]) {
+    let Size { m, n, k } = size;
+    let tasks = (m * n * k / TASK).max(1);
+    if n < 256 && m >= 512 {
+        let rows = m.div_ceil(tasks).max(128).next_multiple_of(16);
+        return threads.chunks(&mut c[..m * n], (rows * n).max(1), |i, block| {
+            let a = Mat { data: &a.data[i * rows * a.row..], ..a };
+            product(Size { m: block.len() / n, n, k }, a, b, block, n, false);
+        });
+    }
+    let cols = n.div_ceil(tasks).max(64).next_multiple_of(16).min(n.max(1));
+    let whole = Whole { data: c.as_mut_ptr(), len: c.len() };
+    threads.each(n.div_ceil(cols), |j| {
+        let first = j * cols;
+        let b = Mat { data: &b.data[first * b.col..], ..b };
+        // SAFETY: tasks write different columns, and the caller's borrow of `c` lasts until all are done.
+        unsafe { whole.columns(Size { m, n: cols.min(n - first), k }, first, n, a, b) };
+    });
+}
+
+/// Multiplications worth a task of their own.
+const TASK: usize = 32 << 20;
+
+/// A result whose columns different threads write.
+struct Whole {
+    data: *mut f32,
+    len: usize,
+}
+
+// SAFETY: used only through `columns`, whose callers keep to columns of their own.
+unsafe impl Sync for Whole {}
+
+impl Whole {
+    /// Computes the columns from `first` on; rows are `stride` apart.
+    ///
+    /// # Safety
+    /// Nobody else may touch these columns at the same time.
+    unsafe fn columns(&self, size: Size, first: usize, stride: usize, a: Mat<'_>, b: Mat<'_>) {
+        let Size { m, n, k } = size;
+        if m == 0 || n == 0 {
+            return;
+        }
+        assert!(a.reaches(m, k) && b.reaches(k, n), "an operand is smaller than the product needs");
+        assert!(
+            first + n <= stride && (m - 1) * stride + first + n <= self.len,
+            "the result is smaller than the product"
+        );
+        // SAFETY: within the slices, as checked above; alone in these columns, as promised.
+        unsafe { raw(size, a, b, self.data.add(first), stride, false) };
+    }
+}
+
+/// # Safety
+/// All elements that the sizes and strides reach must be there, and those of `c` belong to the caller alone.
+unsafe fn raw(size: Size, a: Mat<'_>, b: Mat<'_>, c: *mut f32, stride: usize, add: bool) {
+    let keep = if add { 1.0 } else { 0.0 };
+    let (a_col, a_row, b_col, b_row) = (a.col as isize, a.row as isize, b.col as isize, b.row as isize);
+    let (a, b) = (a.data.as_ptr(), b.data.as_ptr());
+    let (m, n, k) = (size.m, size.n, size.k);
+    // SAFETY: the caller's promise.
     unsafe {
         gemm::gemm(
             m,
             n,
             k,
-            c.as_mut_ptr(),
+            c,
             1,
             stride as isize,
             add,
-            a.data.as_ptr(),
-            a.col as isize,
-            a.row as isize,
-            b.data.as_ptr(),
-            b.col as isize,
-            b.row as isize,
-            if add { 1.0 } else { 0.0 },
+            a,
+            a_col,
+            a_row,
+            b,
+            b_col,
+            b_row,
+            keep,
             1.0,
             false,
             false,
@@ -69,32 +134,4 @@ pub(crate) fn product(size: Size, a: Mat<'_>, b: Mat<'_>, c: &mut [f32], stride:
             Parallelism::None,
         );
     }
-}
-
-/// `c = a · b` by all threads, cut into blocks of rows by the shape alone.
-/// `finish` is called on every block of rows as soon as it is there: (first row, the rows).
-pub(crate) fn parallel(
-    threads: &Threads,
-    size: Size,
-    a: Mat<'_>,
-    b: Mat<'_>,
-    c: &mut [f32],
-    finish: impl Fn(usize, &mut [f32]) + Sync,
-) {
-    let Size { m, n, k } = size;
-    let rows = rows_per_task(m, n, k);
-    threads.chunks(&mut c[..m * n], (rows * n).max(1), |i, block| {
-        let first = i * rows;
-        let here = Size { m: block.len() / n, n, k };
-        let a = Mat { data: &a.data[(first * a.row).min(a.data.len())..], ..a };
-        product(here, a, b, block, n, false);
-        finish(first, block);
-    });
-}
-
-/// Blocks large enough that packing `b` again for each costs little, and enough of them for several threads.
-fn rows_per_task(m: usize, n: usize, k: usize) -> usize {
-    const ENOUGH_WORK: usize = 1 << 21;
-    let by_work = ENOUGH_WORK.div_ceil((n * k).max(1));
-    by_work.max(m.div_ceil(8)).next_multiple_of(16).min(m.max(1))
 }

@@ -1,6 +1,7 @@
 //! Products with a weight matrix: `y = x · wᵀ`, and its gradients.
 
 use crate::kernels::gemm::{Mat, Size, parallel};
+use crate::kernels::math::wide;
 use crate::threads::Threads;
 
 /// `x [rows, k]`, `w [o, k]`.
@@ -11,6 +12,9 @@ pub(crate) struct Linear {
     pub(crate) o: usize,
 }
 
+/// Elements finished by one task.
+const TASK: usize = 16 * 1024;
+
 /// `finish` is called on finished rows: (first row, the rows).
 pub(crate) fn forward(
     threads: &Threads,
@@ -18,25 +22,29 @@ pub(crate) fn forward(
     x: &[f32],
     w: &[f32],
     y: &mut [f32],
-    finish: impl Fn(usize, &mut [f32]) + Sync,
+    finish: Option<impl Fn(usize, &mut [f32]) + Sync>,
 ) {
     let size = Size { m: s.rows, n: s.o, k: s.k };
-    parallel(threads, size, Mat::rows(x, s.k), Mat::transposed(w, s.k), y, finish);
+    parallel(threads, size, Mat::rows(x, s.k), Mat::transposed(w, s.k), y);
+    if let Some(finish) = finish {
+        let rows = (TASK / s.o.max(1)).max(1);
+        threads.chunks(&mut y[..s.rows * s.o], (rows * s.o).max(1), |i, y| finish(i * rows, y));
+    }
 }
 
 pub(crate) fn grad_input(threads: &Threads, s: Linear, dy: &[f32], w: &[f32], dx: &mut [f32]) {
     let size = Size { m: s.rows, n: s.k, k: s.o };
-    parallel(threads, size, Mat::rows(dy, s.o), Mat::rows(w, s.k), dx, |_, _| ());
+    parallel(threads, size, Mat::rows(dy, s.o), Mat::rows(w, s.k), dx);
 }
 
 pub(crate) fn grad_weight(threads: &Threads, s: Linear, x: &[f32], dy: &[f32], dw: &mut [f32]) {
     let size = Size { m: s.o, n: s.k, k: s.rows };
-    parallel(threads, size, Mat::transposed(dy, s.o), Mat::rows(x, s.k), dw, |_, _| ());
+    parallel(threads, size, Mat::transposed(dy, s.o), Mat::rows(x, s.k), dw);
 }
 
 /// Adds one number to every column.
 pub(crate) fn add_bias(bias: &[f32], rows: &mut [f32]) {
-    crate::kernels::math::wide(add_rows, (bias, rows));
+    wide!(add_rows, (bias, rows));
 }
 
 #[inline(always)]

@@ -84,7 +84,7 @@ pub(crate) fn run(threads: &Threads, spec: &MatMul, a: &[f32], b: &[f32], c: &mu
             let at = spec.c.at(&index);
             one(i, &mut c[at..at + whole], sums);
         }
-    } else if count == 1 {
+    } else if count == 1 && stride == spec.n {
         rows(threads, spec, a, b, &mut c[..whole]);
     } else {
         threads.chunks(&mut c[..count * whole], whole, |i, c| one(i, c, false));
@@ -94,5 +94,5 @@ pub(crate) fn run(threads: &Threads, spec: &MatMul, a: &[f32], b: &[f32], c: &mu
 fn rows(threads: &Threads, spec: &MatMul, a: &[f32], b: &[f32], c: &mut [f32]) {
     let a = Mat { data: &a[spec.a.offset..], row: spec.a.row, col: spec.a.col };
     let b = Mat { data: &b[spec.b.offset..], row: spec.b.row, col: spec.b.col };
-    crate::kernels::gemm::parallel(threads, Size { m: spec.m, n: spec.n, k: spec.k }, a, b, c, |_, _| ());
+    crate::kernels::gemm::parallel(threads, Size { m: spec.m, n: spec.n, k: spec.k }, a, b, c);
 }

@@ -10,6 +10,7 @@ mod lstm;
 mod tests;
 
 use crate::kernels::gemm::{Mat, Size, parallel};
+use crate::kernels::linear;
 use crate::kernels::math::wide;
 use crate::tape::Cell;
 use crate::threads::{Threads, scratch};
@@ -184,15 +185,11 @@ impl Sizes {
         scratch(wide_h, |bias| {
             self.projected_bias(given, bias);
             let bias = &*bias;
-            let add_bias = |_: usize, rows: &mut [f32]| wide!(add_to_rows, (bias, rows));
-            parallel(
-                threads,
-                size,
-                Mat::rows(x, self.i),
-                Mat::transposed(given.w_ih, self.i),
-                gates,
-                add_bias,
-            );
+            parallel(threads, size, Mat::rows(x, self.i), Mat::transposed(given.w_ih, self.i), gates);
+            let rows = (16 * 1024 / wide_h.max(1)).max(1);
+            threads.chunks(&mut gates[..self.rows() * wide_h], (rows * wide_h).max(1), |_, rows| {
+                linear::add_bias(bias, rows);
+            });
         });
         let (block, row) = (self.sequences(), self.t);
         let y = (y, (block * row * self.h).max(1));
@@ -295,20 +292,19 @@ impl Sizes {
         weights: &mut [&mut [f32]],
     ) {
         let (i, h, four, wide_h) = (self.i, self.h, 4 * self.h, self.gates * self.h);
-        let keep = |_: usize, _: &mut [f32]| ();
         let size = Size { m: self.rows(), n: i, k: wide_h };
-        parallel(threads, size, Mat::rows(slopes, four), Mat::rows(given.w_ih, i), dx, keep);
+        parallel(threads, size, Mat::rows(slopes, four), Mat::rows(given.w_ih, i), dx);
         let [dw_ih, dw_hh] = weights else { unreachable!("a layer has two weights") };
         let size = Size { m: wide_h, n: i, k: self.rows() };
-        parallel(threads, size, Mat::transposed(slopes, four), Mat::rows(x, i), dw_ih, keep);
+        parallel(threads, size, Mat::transposed(slopes, four), Mat::rows(x, i), dw_ih);
         let both = if given.lstm { four } else { 2 * h };
         let (of_both, of_new) = dw_hh.split_at_mut(both * h);
         let size = Size { m: both, n: h, k: self.rows() };
-        parallel(threads, size, Mat::transposed(slopes, four), Mat::rows(before, h), of_both, keep);
+        parallel(threads, size, Mat::transposed(slopes, four), Mat::rows(before, h), of_both);
         if !given.lstm {
             let new = &slopes[(3 * h).min(slopes.len())..];
             let size = Size { m: h, n: h, k: self.rows() };
-            parallel(threads, size, Mat::transposed(new, four), Mat::rows(before, h), of_new, keep);
+            parallel(threads, size, Mat::transposed(new, four), Mat::rows(before, h), of_new);
         }
     }
 
@@ -326,13 +322,6 @@ impl Sizes {
                 db_hh[2 * h..].copy_from_slice(&total[3 * h..]);
             }
         });
-    }
-}
-
-#[inline(always)]
-fn add_to_rows((bias, rows): (&[f32], &mut [f32])) {
-    for row in rows.chunks_exact_mut(bias.len().max(1)) {
-        row.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
     }
 }
 

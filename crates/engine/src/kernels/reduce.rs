@@ -91,7 +91,7 @@ fn fold_step(
         threads.chunks(&mut y[..outer], rows, |i, y| {
             for (j, y) in y.iter_mut().enumerate() {
                 let row = i * rows + j;
-                *y = wide(fold_row, (fold, &x[row * n..(row + 1) * n]));
+                *y = wide!(fold_row, (fold, &x[row * n..(row + 1) * n]));
             }
         });
     } else if outer == 1 && n * inner > 64 * 1024 {
@@ -120,16 +120,16 @@ fn columns_in_parts(threads: &Threads, fold: Fold, n: usize, inner: usize, x: &[
 
 fn fold_columns(fold: Fold, x: &[f32], inner: usize, y: &mut [f32]) {
     if x.len() <= ROWS * inner {
-        wide(fold_block, (fold, x, y));
+        wide!(fold_block, (fold, x, y));
         return;
     }
     scratch(inner, |block| {
         for (i, rows) in x.chunks(ROWS * inner).enumerate() {
             if i == 0 {
-                wide(fold_block, (fold, rows, &mut *y));
+                wide!(fold_block, (fold, rows, &mut *y));
             } else {
-                wide(fold_block, (fold, rows, &mut *block));
-                wide(combine, (fold, &*block, &mut *y));
+                wide!(fold_block, (fold, rows, &mut *block));
+                wide!(combine, (fold, &*block, &mut *y));
             }
         }
     });

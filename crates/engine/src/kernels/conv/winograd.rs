@@ -12,7 +12,6 @@
 //! The gradient of the input is a convolution of the same kind with the weights turned around.
 
 mod transform;
-mod weights;
 
 use super::Conv2d;
 use super::axis::Axis;
@@ -22,7 +21,6 @@ use super::window::Block;
 use crate::simd;
 use crate::threads::{Threads, scratch};
 use pulp::{Simd, WithSimd};
-pub(super) use weights::{gradient, suits_gradient};
 
 /// Positions of a square.
 const POSITIONS: usize = 16;
@@ -95,7 +93,7 @@ fn run_block(block: &Block, vectors: Vectors, input: &[f32], weights: &[f32], ou
         let (products, tables) = rest.split_at_mut(POSITIONS * squares * wide);
         let (sources, targets) = bytemuck::cast_slice_mut::<f32, u32>(tables).split_at_mut(squares);
         sources.iter_mut().enumerate().for_each(|(i, at)| *at = (i * block.c) as u32);
-        simd::arch().dispatch(transform::Inputs { block, input, squares, wide: block.c, inputs });
+        simd::arch().dispatch(transform::Inputs { block, input, squares, inputs });
         for panel in vectors.panels(block.out_c).iter() {
             let wide = panel.vectors * vectors.lanes;
             targets.iter_mut().enumerate().for_each(|(i, at)| *at = (i * wide) as u32);

@@ -16,7 +16,7 @@ type Square<V> = [[V; 4]; 4];
 /// # Safety
 /// There is a vector at `from`.
 #[inline(always)]
-pub(super) unsafe fn load<S: Simd>(from: *const f32) -> S::f32s {
+unsafe fn load<S: Simd>(from: *const f32) -> S::f32s {
     // SAFETY: the caller's promise.
     unsafe { from.cast::<S::f32s>().read_unaligned() }
 }
@@ -24,17 +24,16 @@ pub(super) unsafe fn load<S: Simd>(from: *const f32) -> S::f32s {
 /// # Safety
 /// There is room for a vector at `to`.
 #[inline(always)]
-pub(super) unsafe fn store<S: Simd>(to: *mut f32, vector: S::f32s) {
+unsafe fn store<S: Simd>(to: *mut f32, vector: S::f32s) {
     // SAFETY: the caller's promise.
     unsafe { to.cast::<S::f32s>().write_unaligned(vector) }
 }
 
-/// Transforms the inputs of a block: `[position][panel][square][channel]`, with panels of `wide` channels.
+/// Transforms the inputs of a block to `[position][square][channel]`.
 pub(super) struct Inputs<'a> {
     pub(super) block: &'a Block,
     pub(super) input: &'a [f32],
     pub(super) squares: usize,
-    pub(super) wide: usize,
     pub(super) inputs: &'a mut [f32],
 }
 
@@ -43,11 +42,11 @@ impl WithSimd for Inputs<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { block, input, squares, wide, inputs } = self;
+        let Self { block, input, squares, inputs } = self;
         let (rows, cols, c) = (block.rows, block.cols, block.c);
         let (h, w) = (rows.input, cols.input);
         let apart = inputs.len() / POSITIONS;
-        let whole = c.is_multiple_of(S::F32_LANES) && wide.is_multiple_of(S::F32_LANES);
+        let whole = c.is_multiple_of(S::F32_LANES);
         assert!(whole && apart == squares * c && squares == block.squares(), "whole vectors of channels");
         let mut at = 0;
         for span in block.spans() {
@@ -56,18 +55,15 @@ impl WithSimd for Inputs<'_> {
                 for x in (0..cols.output).step_by(2) {
                     let corner = (y as isize + rows.first, x as isize + cols.first);
                     let square = InputSquare { image, h, w, c, corner };
-                    for first in (0..c).step_by(wide) {
-                        let here = wide.min(c - first);
-                        let to = &mut inputs[first * squares + at * here..][..(POSITIONS - 1) * apart + here];
-                        for lane in (0..here).step_by(S::F32_LANES) {
-                            // SAFETY: the lanes are within the channels; `to` has them at every position.
-                            unsafe {
-                                let out = square.transform(simd, first + lane);
-                                spread(to.as_mut_ptr().add(lane), apart, simd, out);
-                            }
+                    let to = &mut inputs[at..][..(POSITIONS - 1) * apart + c];
+                    for lane in (0..c).step_by(S::F32_LANES) {
+                        // SAFETY: the lanes are within the channels; `to` has them at every position.
+                        unsafe {
+                            let out = square.transform(simd, lane);
+                            spread(to.as_mut_ptr().add(lane), apart, simd, out);
                         }
                     }
-                    at += 1;
+                    at += c;
                 }
             }
         }
@@ -79,7 +75,7 @@ impl WithSimd for Inputs<'_> {
 /// # Safety
 /// There is room for all of them.
 #[inline(always)]
-pub(super) unsafe fn spread<S: Simd>(to: *mut f32, apart: usize, _: S, square: Square<S::f32s>) {
+unsafe fn spread<S: Simd>(to: *mut f32, apart: usize, _: S, square: Square<S::f32s>) {
     for (i, row) in square.into_iter().enumerate() {
         for (j, vector) in row.into_iter().enumerate() {
             // SAFETY: the caller's promise.
