@@ -1,9 +1,11 @@
 //! The project's own chores: `cargo xtask test` checks everything, `cargo xtask bench` compares
 //! with other systems.
 
+mod background;
 mod bench;
 mod data;
 mod purity;
+mod python;
 mod test;
 mod tool;
 

@@ -1,28 +1,43 @@
 //! `cargo xtask test`: everything, the cheapest first.
 
 use crate::purity;
+use crate::python::{Environment, Installing};
 use crate::tool::{cargo, present, tool};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
+use std::process::Command;
 
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {
     /// Install nothing; fail if something is missing.
     #[arg(long)]
     no_install: bool,
+    /// Leave out what needs PyTorch: that it sees in a trained model what was seen here.
+    #[arg(long)]
+    no_python: bool,
 }
+
+/// What to do when there is no Python.
+const ADVICE: &str = "--no-python leaves out the tests that need PyTorch";
 
 pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     if !args.no_install {
-        install()?;
+        install(args)?;
     }
     cargo(&["fmt", "--all", "--check"]).run()?;
     purity::check()?;
+    // It takes about as long as what follows, and another part of the machine.
+    let torch = if args.no_python { None } else { Some(torch(args).context(ADVICE)?) };
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()?;
     cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
-    cargo(&["test", "--workspace"]).run()?;
+    let mut tests = cargo(&["test", "--workspace"]);
+    if let Some(torch) = torch {
+        let python = torch.wait().context("could not install PyTorch").context(ADVICE)?;
+        tests = tests.env("PHALANX_TORCH_PYTHON", python).env("PHALANX_REQUIRE_TORCH", "1");
+    }
+    tests.run()?;
     // A second build of the cores with mistakes in them, to see that the simulator finds each.
     cargo(&[
         "test",
@@ -37,14 +52,35 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     .run()
 }
 
-/// Tests make network namespaces, for which they need `ip`.
-fn install() -> anyhow::Result<()> {
-    if present("ip") || std::path::Path::new("/usr/sbin/ip").exists() {
+/// Begins to install PyTorch, if it is not there.
+fn torch(args: &TestArgs) -> anyhow::Result<Installing> {
+    let environment = Environment::torch()?;
+    ensure!(!args.no_install || environment.is_ready(), "PyTorch is not installed in target/venv/torch");
+    environment.begin().context("could not begin to install PyTorch")
+}
+
+/// Tests make network namespaces, for which they need `ip`, and an environment of Python.
+fn install(args: &TestArgs) -> anyhow::Result<()> {
+    let mut packages = Vec::new();
+    if !present("ip") && !std::path::Path::new("/usr/sbin/ip").exists() {
+        packages.push("iproute2");
+    }
+    if !args.no_python && !makes_environments() {
+        packages.extend(["python3", "python3-venv"]);
+    }
+    if packages.is_empty() {
         return Ok(());
     }
     let install = || -> anyhow::Result<()> {
         tool("apt-get", &["update", "--quiet"]).run()?;
-        tool("apt-get", &["install", "--yes", "--quiet", "--no-install-recommends", "iproute2"]).run()
+        let options = ["install", "--yes", "--quiet", "--no-install-recommends"];
+        tool("apt-get", &[&options, &packages[..]].concat()).run()
     };
-    install().context("could not install iproute2; install it by hand, or run as root")
+    let names = packages.join(", ");
+    install().with_context(|| format!("could not install {names}; install it by hand, or run as root"))
+}
+
+/// Some systems have a Python, but pack the part that makes environments on its own.
+fn makes_environments() -> bool {
+    Command::new("python3").args(["-c", "import ensurepip, venv"]).output().is_ok_and(|o| o.status.success())
 }

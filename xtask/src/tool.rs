@@ -1,5 +1,6 @@
 //! Running other programs.
 
+use crate::background::{Served, Started};
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,11 @@ use std::process::{Command, Stdio};
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// A program about to run in the root of the workspace.
@@ -37,7 +43,7 @@ pub(crate) fn cargo(args: &[&str]) -> Tool {
 }
 
 impl Tool {
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
@@ -55,6 +61,19 @@ impl Tool {
             bail!("{} failed: {status}", self.name);
         }
         Ok(())
+    }
+
+    /// Starts it and lets it run.
+    pub(crate) fn start(mut self) -> anyhow::Result<Started> {
+        self.say();
+        self.command.stdin(Stdio::null());
+        Started::new(self.command, self.name)
+    }
+
+    /// Starts it to be asked line by line.
+    pub(crate) fn serve(self) -> anyhow::Result<Served> {
+        self.say();
+        Served::new(self.command, self.name)
     }
 
     /// Runs it and gives what it printed on standard output.

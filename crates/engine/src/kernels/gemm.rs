@@ -1,9 +1,10 @@
-//! Matrix products, on the `gemm` crate.
+//! Matrix products, on the `gemm` crate: its part for `f32`, since the others would only lengthen the build.
 
 #![expect(unsafe_code, reason = "gemm takes pointers and strides; they are checked here against the slices")]
 
 use crate::threads::Threads;
-use gemm::Parallelism;
+use gemm_common::Parallelism;
+use gemm_f32::gemm::f32::get_gemm_fn;
 
 /// A matrix in a slice: the element (i, j) stands at `i * row + j * col`.
 #[derive(Debug, Clone, Copy)]
@@ -110,28 +111,14 @@ unsafe fn raw(size: Size, a: Mat<'_>, b: Mat<'_>, c: *mut f32, stride: usize, ad
     let (a_col, a_row, b_col, b_row) = (a.col as isize, a.row as isize, b.col as isize, b.row as isize);
     let (a, b) = (a.data.as_ptr(), b.data.as_ptr());
     let (m, n, k) = (size.m, size.n, size.k);
+    let (stride, none) = (stride as isize, Parallelism::None);
+    // The kernel wants columns side by side, so it computes the transpose: cᵀ = bᵀ · aᵀ.
     // SAFETY: the caller's promise.
     unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c,
-            1,
-            stride as isize,
-            add,
-            a,
-            a_col,
-            a_row,
-            b,
-            b_col,
-            b_row,
-            keep,
-            1.0,
-            false,
-            false,
-            false,
-            Parallelism::None,
+        let gemm = get_gemm_fn();
+        gemm(
+            n, m, k, c, stride, 1, add, b, b_row, b_col, a, a_row, a_col, keep, 1.0, false, false, false,
+            none,
         );
     }
 }

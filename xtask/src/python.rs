@@ -1,0 +1,86 @@
+//! Virtual environments with packages of others, made once and kept in the target directory.
+
+use crate::background::Started;
+use crate::tool::{root, tool};
+use anyhow::Context;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What PyTorch and ONNX Runtime are installed from, below the root.
+const TORCH: &str = "tests/roundtrip/requirements.txt";
+
+/// A virtual environment that should hold some packages.
+pub(crate) struct Environment {
+    dir: PathBuf,
+    /// What `pip install` is told.
+    packages: Vec<String>,
+    /// Tells one content from another.
+    wanted: String,
+}
+
+/// An environment whose packages are on their way.
+pub(crate) struct Installing {
+    environment: Environment,
+    pip: Option<Started>,
+    since: Instant,
+}
+
+impl Environment {
+    pub(crate) fn of(name: &str, packages: &[&str]) -> Self {
+        let dir = root().join("target/venv").join(name);
+        let packages: Vec<String> = packages.iter().map(ToString::to_string).collect();
+        Self { dir, wanted: packages.join(" "), packages }
+    }
+
+    /// PyTorch and ONNX Runtime, to compare with.
+    pub(crate) fn torch() -> anyhow::Result<Self> {
+        let wanted = std::fs::read_to_string(root().join(TORCH)).context("could not read requirements")?;
+        Ok(Self { wanted, ..Self::of("torch", &["--requirement", TORCH]) })
+    }
+
+    fn python(&self) -> PathBuf {
+        self.dir.join("bin/python")
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.python().is_file()
+            && std::fs::read_to_string(self.dir.join("installed")).is_ok_and(|have| have == self.wanted)
+    }
+
+    /// Begins to install what is missing.
+    pub(crate) fn begin(self) -> anyhow::Result<Installing> {
+        let since = Instant::now();
+        if self.is_ready() {
+            return Ok(Installing { environment: self, pip: None, since });
+        }
+        say(&format!("making {}, in the background", self.dir.display()));
+        tool("python3", &["-m", "venv", &self.dir.to_string_lossy()]).run()?;
+        let args = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        let args: Vec<&str> = args.into_iter().chain(self.packages.iter().map(String::as_str)).collect();
+        let pip = Some(tool(self.python(), &args).start()?);
+        Ok(Installing { environment: self, pip, since })
+    }
+
+    /// Installs what is missing; gives the Python of the environment.
+    pub(crate) fn install(self) -> anyhow::Result<PathBuf> {
+        self.begin()?.wait()
+    }
+}
+
+impl Installing {
+    /// Waits until all is installed; gives the Python of the environment.
+    pub(crate) fn wait(self) -> anyhow::Result<PathBuf> {
+        let Environment { dir, wanted, .. } = &self.environment;
+        if let Some(pip) = self.pip {
+            pip.wait()?;
+            std::fs::write(dir.join("installed"), wanted)?;
+            say(&format!("{} was ready after {:.0?}", dir.display(), self.since.elapsed()));
+        }
+        Ok(self.environment.python())
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "says what happens")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}
