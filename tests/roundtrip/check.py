@@ -26,6 +26,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import zoo  # noqa: E402
 
 TOLERANCE = 1e-5
+# outputs that hardly depend on the samples would be the same whatever an engine computes
+LEAST_SPREAD = 100 * TOLERANCE
 
 
 def fail(message):
@@ -95,7 +97,10 @@ def main():
     outputs = {"torch": by_torch(options, x), "ort": by_onnxruntime(options, x)}
     result = {f"{who}_max_diff": difference(who, output, y) for who, output in outputs.items()}
     result |= {f"{who}_acc": accuracy(output, labels) for who, output in [*outputs.items(), ("phalanx", y)]}
+    result["spread"] = float((y - y.mean(axis=0)).std())
     print(json.dumps(result))
+    if not result["spread"] >= LEAST_SPREAD:
+        fail(f"the outputs hardly depend on the samples: they spread by {result['spread']:.3e}")
     for who in outputs:
         if result[f"{who}_max_diff"] > TOLERANCE:
             fail(f"{who} differs from Phalanx by {result[f'{who}_max_diff']:.3e}, more than {TOLERANCE}")

@@ -53,7 +53,9 @@ fn number(run: &Value, key: &str) -> anyhow::Result<f64> {
 fn median(runs: &[Value], key: &str) -> anyhow::Result<f64> {
     let mut values = runs.iter().map(|run| number(run, key)).collect::<anyhow::Result<Vec<f64>>>()?;
     values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().context("nothing was measured")
+    let middle = values.get(values.len().saturating_sub(1) / 2..=values.len() / 2);
+    let middle = middle.context("nothing was measured")?;
+    Ok(middle.iter().sum::<f64>() / middle.len() as f64)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of the chore")]

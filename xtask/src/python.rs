@@ -22,7 +22,6 @@ pub(crate) struct Environment {
 pub(crate) struct Installing {
     environment: Environment,
     pip: Option<Started>,
-    since: Instant,
 }
 
 impl Environment {
@@ -49,16 +48,15 @@ impl Environment {
 
     /// Begins to install what is missing.
     pub(crate) fn begin(self) -> anyhow::Result<Installing> {
-        let since = Instant::now();
         if self.is_ready() {
-            return Ok(Installing { environment: self, pip: None, since });
+            return Ok(Installing { environment: self, pip: None });
         }
         say(&format!("making {}, in the background", self.dir.display()));
         tool("python3", &["-m", "venv", &self.dir.to_string_lossy()]).run()?;
         let args = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         let args: Vec<&str> = args.into_iter().chain(self.packages.iter().map(String::as_str)).collect();
         let pip = Some(tool(self.python(), &args).start()?);
-        Ok(Installing { environment: self, pip, since })
+        Ok(Installing { environment: self, pip })
     }
 
     /// Installs what is missing; gives the Python of the environment.
@@ -72,9 +70,10 @@ impl Installing {
     pub(crate) fn wait(self) -> anyhow::Result<PathBuf> {
         let Environment { dir, wanted, .. } = &self.environment;
         if let Some(pip) = self.pip {
+            let since = Instant::now();
             pip.wait()?;
             std::fs::write(dir.join("installed"), wanted)?;
-            say(&format!("{} was ready after {:.0?}", dir.display(), self.since.elapsed()));
+            say(&format!("waited {:.0?} for {}", since.elapsed(), dir.display()));
         }
         Ok(self.environment.python())
     }

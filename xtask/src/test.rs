@@ -17,8 +17,7 @@ pub(crate) struct TestArgs {
     no_python: bool,
 }
 
-/// What to do when there is no Python.
-const ADVICE: &str = "--no-python leaves out the tests that need PyTorch";
+const NO_TORCH: &str = "could not install PyTorch; --no-python leaves out the tests that need it";
 
 pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     if !args.no_install {
@@ -27,14 +26,14 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     cargo(&["fmt", "--all", "--check"]).run()?;
     purity::check()?;
     // It takes about as long as what follows, and another part of the machine.
-    let torch = if args.no_python { None } else { Some(torch(args).context(ADVICE)?) };
+    let torch = if args.no_python { None } else { Some(torch(args).context(NO_TORCH)?) };
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()?;
     cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
     let mut tests = cargo(&["test", "--workspace"]);
     if let Some(torch) = torch {
-        let python = torch.wait().context("could not install PyTorch").context(ADVICE)?;
+        let python = torch.wait().context(NO_TORCH)?;
         tests = tests.env("PHALANX_TORCH_PYTHON", python).env("PHALANX_REQUIRE_TORCH", "1");
     }
     tests.run()?;
@@ -55,8 +54,8 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
 /// Begins to install PyTorch, if it is not there.
 fn torch(args: &TestArgs) -> anyhow::Result<Installing> {
     let environment = Environment::torch()?;
-    ensure!(!args.no_install || environment.is_ready(), "PyTorch is not installed in target/venv/torch");
-    environment.begin().context("could not begin to install PyTorch")
+    ensure!(!args.no_install || environment.is_ready(), "nothing may be installed");
+    environment.begin()
 }
 
 /// Tests make network namespaces, for which they need `ip`, and an environment of Python.

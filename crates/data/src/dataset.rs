@@ -4,6 +4,7 @@ use crate::array::{Array, Layout};
 use crate::batch::Batch;
 use crate::error::{DataError, Fault, Origin};
 use crate::formats::{self, Opened, Samples};
+use crate::names::nearest_first;
 use crate::spec::{Format, SourceSpec};
 use phalanx_types::{DType, Tensor};
 use std::path::Path;
@@ -24,6 +25,18 @@ pub enum Target {
 #[derive(Debug, Clone)]
 pub struct Dataset {
     inner: Arc<Inner>,
+    /// How classes are numbered, where that is not as in the file.
+    numbered: Option<Arc<Numbered>>,
+    /// Whether labels are left out.
+    unlabelled: bool,
+}
+
+/// Classes in another order than that of the file.
+#[derive(Debug)]
+struct Numbered {
+    classes: Vec<String>,
+    /// The number of each class of the file.
+    numbers: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -71,7 +84,32 @@ impl Dataset {
             Samples::Array(x) => (x.rows, x.shape.clone(), x.origin.clone()),
             Samples::Images(images) => (images.len(), images.shape.to_vec(), images.origin()),
         };
-        Self { inner: Arc::new(Inner { opened, x_shape, len, origin }) }
+        let inner = Arc::new(Inner { opened, x_shape, len, origin });
+        Self { inner, numbered: None, unlabelled: false }
+    }
+
+    /// The same samples with classes numbered as they stand in `classes`; labels without names stay as they are.
+    ///
+    /// # Errors
+    /// The source has a class that is not among them.
+    pub fn with_classes(&self, classes: &[String]) -> Result<Self, DataError> {
+        let Some(own) = self.inner.opened.classes.as_deref() else { return Ok(self.clone()) };
+        let number = |name: &String| {
+            let place = classes.iter().position(|class| class == name);
+            place.map(|place| place as f32).ok_or_else(|| DataError::UnknownClass {
+                name: name.clone(),
+                have: nearest_first(name, classes.iter().cloned()),
+                origin: self.origin().clone(),
+            })
+        };
+        let numbers = own.iter().map(number).collect::<Result<_, _>>()?;
+        let numbered = Some(Arc::new(Numbered { classes: classes.to_vec(), numbers }));
+        Ok(Self { numbered, ..self.clone() })
+    }
+
+    /// The same samples without labels.
+    pub fn without_labels(&self) -> Self {
+        Self { unlabelled: true, ..self.clone() }
     }
 
     /// The number of samples; never 0.
@@ -100,12 +138,15 @@ impl Dataset {
 
     /// The type of labels as it is in the file; that of names of classes is `I64`.
     pub fn y_dtype(&self) -> Option<DType> {
-        self.inner.opened.y_dtype
+        self.inner.opened.y_dtype.filter(|_| !self.unlabelled)
     }
 
     /// The names of classes, where the source has them.
     pub fn classes(&self) -> Option<&[String]> {
-        self.inner.opened.classes.as_deref()
+        match &self.numbered {
+            Some(numbered) => Some(&numbered.classes),
+            None => self.inner.opened.classes.as_deref(),
+        }
     }
 
     /// What the labels are: integers, one for each sample, are classes.
@@ -160,13 +201,19 @@ impl Dataset {
     }
 
     pub(crate) fn labels(&self) -> Option<&Array> {
-        self.inner.opened.y.as_ref()
+        self.inner.opened.y.as_ref().filter(|_| !self.unlabelled)
     }
 
     /// Copies one label, which has to be finite.
     pub(crate) fn read_label(&self, row: usize, out: &mut [f32]) -> Result<(), DataError> {
         let Some(y) = self.labels() else { return Ok(()) };
         y.read(row, out)?;
+        if let Some(numbered) = &self.numbered {
+            for label in out.iter_mut() {
+                // Every name of the source has a number.
+                *label = numbered.numbers.get(*label as usize).copied().unwrap_or(*label);
+            }
+        }
         match out.iter().find(|value| !value.is_finite()) {
             Some(value) => {
                 Err(DataError::LabelNotFinite { value: *value, row: row as u64, origin: y.origin.clone() })

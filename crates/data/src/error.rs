@@ -79,6 +79,10 @@ pub enum DataError {
     LabelNotFinite { value: f32, row: u64, origin: Origin },
     #[error("the label of row {row} is {label}, but there are {classes} classes, from 0 on: {origin}")]
     LabelOutOfRange { label: f32, row: u64, classes: usize, origin: Origin },
+    #[error("the label of row {row} is {label}, but this loss takes numbers from 0 to 1: {origin}")]
+    LabelNotShare { label: f32, row: u64, origin: Origin },
+    #[error("there is a class {name:?} that the model was not trained for, it knows {}: {origin}", list(have))]
+    UnknownClass { name: String, have: Vec<String>, origin: Origin },
     #[error("there are no labels to check: {origin}")]
     NoLabels { origin: Origin },
     #[error("no folders of PNG or JPEG images in {}", dir.display())]
@@ -196,6 +200,7 @@ impl DataError {
                     classes.saturating_sub(1)
                 )
             }
+            Self::LabelNotShare { .. } => "give labels as 0 and 1, or as probabilities".to_owned(),
             Self::UnsupportedType { .. } => {
                 "store it as one of f16, f32, f64, i8 to i64 or u8 to u64".to_owned()
             }

@@ -34,7 +34,7 @@ pub use batch::Batch;
 pub use crop::{Crop, Sides};
 pub use dataset::{Dataset, Target};
 pub use error::{DataError, Fault, Origin, TransformError};
-pub use labels::check_labels;
+pub use labels::{check_labels, check_shares};
 pub use loader::{Loaded, Loader, LoaderOptions, Position};
 pub use order::Order;
 pub use shard::Shard;

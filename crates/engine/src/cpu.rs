@@ -1,7 +1,7 @@
 //! The engine that computes on this machine's processors.
 
 use crate::buffer::Buffer;
-use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot};
+use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, Visit};
 use crate::error::{CompileError, DiagnoseReport, RunError, WeightsError};
 use crate::lower::Holdings;
 use crate::program::{Program, Purpose};
@@ -366,7 +366,7 @@ impl Model for CpuModel {
         Some(&buffer.as_slice()[..program.tape.len(v)])
     }
 
-    fn update(&mut self, visit: &mut dyn FnMut(usize, &mut [f32], &mut [f32])) {
+    fn update(&mut self, visit: &mut Visit<'_>) {
         let pairs = self.state.parameters.iter_mut().zip(&mut self.state.gradients);
         for (i, (parameter, gradient)) in pairs.enumerate() {
             visit(i, parameter.as_mut(), gradient.as_mut());
@@ -377,7 +377,7 @@ impl Model for CpuModel {
         from_order(flat, &self.held[parameter])
     }
 
-    fn from_user(&self, parameter: usize, user: &[f32]) -> Vec<f32> {
+    fn to_engine(&self, parameter: usize, user: &[f32]) -> Vec<f32> {
         into_order(user, &self.held[parameter])
     }
 
@@ -396,27 +396,24 @@ impl Model for CpuModel {
         self.slots[slot].program = Some(program.clone());
         self.slots[slot].pass = Some(pass);
         let statistics: Vec<Vec<f32>> = self.state.buffers.iter().map(|b| b.as_slice().to_vec()).collect();
-        let mut found = None;
-        let mut look = |runner: &mut Runner<'_>, i: usize| {
-            found = first_not_finite(runner, i, batch);
-            found.is_none()
-        };
+        let mut suspects = Suspects::default();
+        let mut look = |runner: &mut Runner<'_>, i: usize| suspects.look(runner, i, batch);
         let mut result = self.run(slot, 0..program.tape.forward, &[], &mut look);
-        if result.is_ok() && found.is_none() && pass.training {
+        if result.is_ok() && suspects.sure.is_none() && pass.training {
             let gradients = output_gradients(self.output(slot, 0));
             let calls = program.tape.forward..program.tape.instrs.len();
-            let mut look = |runner: &mut Runner<'_>, i: usize| {
-                found = first_not_finite(runner, i, batch);
-                found.is_none()
-            };
-            result = self.run(slot, calls, &[&gradients], &mut look);
+            let mut look = |runner: &mut Runner<'_>, i: usize| suspects.look(runner, i, batch);
+            let others: Vec<Vec<f32>> =
+                program.outputs.iter().skip(1).map(|v| vec![0.0; program.tape.len(*v)]).collect();
+            let given: Vec<&[f32]> = std::iter::once(&gradients).chain(&others).map(|g| &g[..]).collect();
+            result = self.run(slot, calls, &given, &mut look);
         }
         self.slots.truncate(slot);
         for (buffer, before) in self.state.buffers.iter_mut().zip(statistics) {
             buffer.as_mut().copy_from_slice(&before);
         }
         result?;
-        Ok(found.map(|(i, found, sample)| {
+        Ok(suspects.sure.or(suspects.maybe).map(|(i, found, sample)| {
             let node = &self.graph.nodes[program.tape.instrs[i].node];
             let backward = i >= program.tape.forward;
             DiagnoseReport { node: node.name.clone(), op: node.op.word().into(), backward, found, sample }
@@ -443,27 +440,43 @@ impl Model for CpuModel {
     }
 }
 
-/// What is wrong with the results of a call: the call, what was found, and in which sample.
-fn first_not_finite(
-    runner: &Runner<'_>,
-    i: usize,
-    batch: usize,
-) -> Option<(usize, &'static str, Option<usize>)> {
-    let instr = &runner.program.tape.instrs[i];
-    // Which element of a window won is not a number.
-    let outs = if matches!(instr.kernel, Kernel::MaxPool(_)) { &instr.outs[..1] } else { &instr.outs[..] };
-    outs.iter().find_map(|v| {
-        let values = runner.read(*v);
-        let at = values.iter().position(|x| !x.is_finite())?;
-        let found = match values[at] {
-            x if x.is_nan() => "NaN",
-            x if x > 0.0 => "inf",
-            _ => "-inf",
-        };
-        let per_sample = values.len() / batch.max(1);
-        let sample = (values.len() % batch.max(1) == 0 && per_sample > 0).then(|| at / per_sample);
-        Some((i, found, sample))
-    })
+/// A call, what was found in its result, and in which sample.
+type Suspect = (usize, &'static str, Option<usize>);
+
+/// The first calls whose results are not finite.
+#[derive(Debug, Default)]
+struct Suspects {
+    /// NaN, or infinity where nobody writes it on purpose.
+    sure: Option<Suspect>,
+    /// Minus infinity, which masks are made of.
+    maybe: Option<Suspect>,
+}
+
+impl Suspects {
+    /// Looks at a call's result; false when there is no need to go on.
+    fn look(&mut self, runner: &Runner<'_>, i: usize, batch: usize) -> bool {
+        let instr = &runner.program.tape.instrs[i];
+        // Beside their results these keep statistics, or which element won.
+        let keeps = matches!(
+            instr.kernel,
+            Kernel::MaxPool(_) | Kernel::Attention(_) | Kernel::Norm(_) | Kernel::LayerNorm { .. }
+        );
+        for v in &instr.outs[..if keeps { 1 } else { instr.outs.len() }] {
+            let values = runner.read(*v);
+            let per_sample = values.len() / batch.max(1);
+            let evenly = values.len().is_multiple_of(batch.max(1)) && per_sample > 0;
+            let suspect = |at: usize, found| (i, found, evenly.then(|| at / per_sample));
+            if let Some(at) = values.iter().position(|x| x.is_nan() || *x == f32::INFINITY) {
+                self.sure = Some(suspect(at, if values[at].is_nan() { "NaN" } else { "inf" }));
+                return false;
+            }
+            if self.maybe.is_none() {
+                self.maybe =
+                    values.iter().position(|x| *x == f32::NEG_INFINITY).map(|at| suspect(at, "-inf"));
+            }
+        }
+        true
+    }
 }
 
 /// Weights of convolutions are held with channels last.

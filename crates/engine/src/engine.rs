@@ -61,6 +61,9 @@ pub struct Pass {
     pub seed: u64,
 }
 
+/// What is done with each parameter: its index, its elements, its gradient.
+pub type Visit<'a> = dyn FnMut(usize, &mut [f32], &mut [f32]) + 'a;
+
 /// Which batch in flight: each slot has buffers of its own. A local run uses slot 0 only.
 pub type Slot = usize;
 
@@ -68,7 +71,7 @@ pub type Slot = usize;
 ///
 /// Inputs, outputs and gradients of both are in the layout the graph says, row-major `f32`; integers and booleans
 /// are held as `f32` too. Parameters and their gradients are flat, in an order of elements only the engine knows;
-/// [`Model::to_user`] and [`Model::from_user`] translate.
+/// [`Model::to_user`] and [`Model::to_engine`] translate.
 pub trait Model: Send + std::fmt::Debug {
     /// The parameters, in the order in which backward makes their gradients final.
     fn parameters(&self) -> &[Parameter];
@@ -110,13 +113,13 @@ pub trait Model: Send + std::fmt::Debug {
     fn input_gradient(&self, slot: Slot, index: usize) -> Option<&[f32]>;
 
     /// Lends every parameter with its gradient, in order.
-    fn update(&mut self, visit: &mut dyn FnMut(usize, &mut [f32], &mut [f32]));
+    fn update(&mut self, visit: &mut Visit<'_>);
 
     /// Turns something as large as a parameter (an optimizer's moment, say) into the user's order of elements.
     fn to_user(&self, parameter: usize, flat: &[f32]) -> Vec<f32>;
 
     /// The inverse of [`Model::to_user`].
-    fn from_user(&self, parameter: usize, user: &[f32]) -> Vec<f32>;
+    fn to_engine(&self, parameter: usize, user: &[f32]) -> Vec<f32>;
 
     /// Runs the batch again, looking at every operator's result, and names the first that is not finite.
     ///

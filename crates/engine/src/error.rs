@@ -10,6 +10,8 @@ pub enum CompileError {
     Unsupported { node: String, op: &'static str, why: &'static str },
     #[error("value `{value}` has too many elements")]
     TooLarge { value: String },
+    #[error("value `{value}` has no elements")]
+    Empty { value: String },
 }
 
 impl CompileError {

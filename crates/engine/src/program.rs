@@ -24,7 +24,7 @@ pub(crate) struct Program {
     pub(crate) outputs: Vec<V>,
     pub(crate) output_shapes: Vec<Vec<usize>>,
     pub(crate) input_gradients: Vec<Option<V>>,
-    /// After which call each parameter's gradient is final, by parameter; 0 when it does not occur.
+    /// After which call nobody needs a parameter's gradient as it is any more, by parameter; 0 when it does not occur.
     pub(crate) final_after: Vec<usize>,
 }
 
@@ -35,7 +35,7 @@ impl Program {
         parameters: usize,
         purpose: Purpose,
     ) -> Result<Self, CompileError> {
-        let lowered = lower(graph, holdings, purpose.batch, purpose.training)?;
+        let lowered = lower(graph, holdings, purpose)?;
         let (mut tape, outputs) = (lowered.tape, lowered.outputs);
         let mut input_gradients = vec![None; lowered.inputs.len()];
         if purpose.training {
@@ -54,7 +54,8 @@ impl Program {
 fn final_after(tape: &Tape, parameters: usize) -> Vec<usize> {
     let mut after = vec![0; parameters];
     for (i, instr) in tape.instrs.iter().enumerate() {
-        for v in &instr.outs {
+        // Reading counts: whoever is told may change the gradient (add others' to it), and it may be another's too.
+        for v in instr.ins.iter().chain(&instr.outs) {
             if let Place::Gradient(p) = tape.place(*v) {
                 after[p] = i;
             }

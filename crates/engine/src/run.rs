@@ -132,7 +132,7 @@ fn run(
         Kernel::Reduce(r) => reduce::run(threads, r, ins[0], outs[0]),
         Kernel::Fill(value) => outs[0].fill(*value),
         Kernel::Copy(view) => copy::copy(threads, view, ins[0], outs[0]),
-        Kernel::CopyGrad { view, .. } => copy::copy_back(view, ins[0], outs[0]),
+        Kernel::CopyGrad(view) => copy::copy_back(view, ins[0], outs[0]),
         Kernel::Remap(r) => copy::remap(threads, r, ins[0], outs[0]),
         Kernel::RemapGrad(r) => copy::remap_back(r, ins[0], outs[0]),
         Kernel::Gather { outer, size, inner, count } => {
@@ -170,12 +170,12 @@ fn run(
         }
         Kernel::Resize(spec) => resize::forward(threads, spec, ins[0], outs[0]),
         Kernel::ResizeGrad(spec) => resize::backward(threads, spec, ins[0], outs[0]),
-        Kernel::Softmax { d, log: false, .. } => softmax::softmax_forward(threads, *d, ins[0], outs[0]),
-        Kernel::Softmax { d, log: true, .. } => softmax::log_softmax_forward(threads, *d, ins[0], outs[0]),
-        Kernel::SoftmaxGrad { d, log: false, .. } => {
+        Kernel::Softmax { d, log: false } => softmax::softmax_forward(threads, *d, ins[0], outs[0]),
+        Kernel::Softmax { d, log: true } => softmax::log_softmax_forward(threads, *d, ins[0], outs[0]),
+        Kernel::SoftmaxGrad { d, log: false } => {
             softmax::softmax_backward(threads, *d, (ins[0], ins[1]), outs[0])
         }
-        Kernel::SoftmaxGrad { d, log: true, .. } => {
+        Kernel::SoftmaxGrad { d, log: true } => {
             softmax::log_softmax_backward(threads, *d, (ins[0], ins[1]), outs[0])
         }
         Kernel::Norm(_) | Kernel::NormGrad(_) | Kernel::LayerNorm { .. } | Kernel::LayerNormGrad { .. } => {
@@ -241,7 +241,7 @@ fn run_norm(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [
             let norm = norm::LayerNorm { d: *d, weight, bias };
             norm::layer_norm_forward(threads, norm, ins[0], *eps, y, (mean, inv_std));
         }
-        (Kernel::LayerNormGrad { d, .. }, [dx, learned @ ..]) => {
+        (Kernel::LayerNormGrad { d }, [dx, learned @ ..]) => {
             let norm = norm::LayerNorm { d: *d, weight: ins.get(4).copied(), bias: None };
             norm::layer_norm_backward(
                 threads,

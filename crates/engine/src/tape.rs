@@ -86,13 +86,13 @@ pub(crate) enum Kernel {
     /// x, dy, mean, inverse deviation, w?, b? → dx, dw?, db?
     NormGrad(Norm),
     /// x, w?, b? → y, mean, inverse deviation
-    LayerNorm { rows: usize, d: usize, eps: f32, affine: usize },
+    LayerNorm { d: usize, eps: f32, affine: usize },
     /// x, dy, mean, inverse deviation, w? → dx, dw?, db?
-    LayerNormGrad { rows: usize, d: usize, affine: usize },
+    LayerNormGrad { d: usize },
     /// x → y
-    Softmax { rows: usize, d: usize, log: bool },
+    Softmax { d: usize, log: bool },
     /// y, dy → dx
-    SoftmaxGrad { rows: usize, d: usize, log: bool },
+    SoftmaxGrad { d: usize, log: bool },
     /// q, k, v, mask? → o, what backward needs
     Attention(AttentionCall),
     /// q, k, v, o, do, what forward kept, mask? → dq, dk, dv, or one buffer that holds all three
@@ -104,7 +104,7 @@ pub(crate) enum Kernel {
     /// buffer → the view of it, dense
     Copy(Strided),
     /// dense → the buffer whose view it is; the rest is zero
-    CopyGrad { view: Strided, base: usize },
+    CopyGrad(Strided),
     /// x → y
     Remap(Remap),
     /// dy → dx
@@ -143,7 +143,7 @@ impl Kernel {
             Kernel::Softmax { .. } | Kernel::SoftmaxGrad { .. } => "softmax",
             Kernel::Attention(_) | Kernel::AttentionGrad(_) => "attention",
             Kernel::Gather { .. } | Kernel::GatherGrad { .. } => "gather",
-            Kernel::Copy(_) | Kernel::CopyGrad { .. } => "copy",
+            Kernel::Copy(_) | Kernel::CopyGrad(_) => "copy",
             Kernel::Remap(_) | Kernel::RemapGrad(_) => "remap",
             Kernel::Concat { .. } => "concat",
             Kernel::Resize(_) | Kernel::ResizeGrad(_) => "resize",

@@ -11,7 +11,7 @@
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -90,11 +90,18 @@ impl Threads {
     /// A task panicked.
     pub fn each(&self, n: usize, task: impl Fn(usize) + Sync) {
         let alone = n <= 1 || self.workers.is_empty() || INSIDE_TASK.get();
-        let turn = if alone { None } else { self.turn.try_lock().ok() };
+        let turn = match self.turn.try_lock() {
+            _ if alone => None,
+            Ok(turn) => Some(turn),
+            // A task of an earlier batch panicked; the lock guards nothing that could be broken.
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
         let Some(_turn) = turn else {
             (0..n).for_each(task);
             return;
         };
+        self.shared.panicked.store(false, Ordering::Relaxed);
         self.together(n, &task);
         assert!(!self.shared.panicked.swap(false, Ordering::Relaxed), "a compute task panicked");
     }

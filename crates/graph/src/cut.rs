@@ -107,6 +107,11 @@ impl Graph {
             })
             .collect();
         (stage.inputs, stage.outputs) = (renumber(&inputs), renumber(&outputs));
+        if end == all {
+            stage.output_names.clone_from(&self.output_names);
+        }
+        let own = self.aliases.iter().filter_map(|(name, v)| Some((name.clone(), *numbers.get(v)?)));
+        stage.aliases = own.collect();
         Ok(stage)
     }
 

@@ -73,6 +73,10 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     pub inputs: Vec<ValueId>,
     pub outputs: Vec<ValueId>,
+    /// What the user calls the outputs, in their order; empty when they have no names of their own.
+    pub output_names: Vec<String>,
+    /// Other keys of the `state_dict` for a parameter or buffer: a tied weight has several.
+    pub aliases: Vec<(String, ValueId)>,
 }
 
 /// The values of parameters and buffers, by `state_dict` key.
@@ -124,6 +128,28 @@ impl Graph {
     /// What is kept beside the parameters.
     pub fn buffers(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         self.ids().filter(|(_, v)| matches!(v.kind, ValueKind::Buffer(_)))
+    }
+
+    /// The weights with every key of the `state_dict`: tied ones stand there under each of their names.
+    #[must_use]
+    pub fn with_aliases(&self, mut weights: Weights) -> Weights {
+        for (alias, v) in &self.aliases {
+            if let Some(tensor) = weights.get(&self.value(*v).name).cloned() {
+                weights.insert(alias.clone(), tensor);
+            }
+        }
+        weights
+    }
+
+    /// The weights under their first names only; an alias stands in for a first name that is missing.
+    #[must_use]
+    pub fn without_aliases(&self, mut weights: Weights) -> Weights {
+        for (alias, v) in &self.aliases {
+            if let Some(tensor) = weights.remove(alias) {
+                weights.entry(self.value(*v).name.clone()).or_insert(tensor);
+            }
+        }
+        weights
     }
 
     fn ids(&self) -> impl Iterator<Item = (ValueId, &Value)> {

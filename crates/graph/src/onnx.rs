@@ -78,9 +78,10 @@ pub fn import_bytes(data: Bytes, options: &ImportOptions) -> Result<Imported, On
 }
 
 fn decode(data: Bytes, folder: Option<&Path>, options: &ImportOptions) -> Result<Imported, OnnxError> {
+    let bytes = data.len();
     let model = proto::ModelProto::decode(data).map_err(OnnxError::Decode)?;
-    let reader = tensor::Reader { folder: folder.map(Path::to_owned) };
-    import::import(&model, &reader, options)
+    let reader = tensor::Reader::new(folder);
+    import::import(&model, &reader, options, bytes)
 }
 
 /// Writes a graph and its weights for evaluation; the file is whole or not there.

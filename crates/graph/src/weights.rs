@@ -3,11 +3,12 @@
 //! A file is checked against the graph it is for before anything is taken from it, and everything that is wrong
 //! with it is told at once. A file is written under another name and renamed, so it is whole or not there.
 
-use crate::{Graph, Value, ValueKind, Weights};
+use crate::{Graph, Value, ValueId, ValueKind, Weights};
 use bytes::Bytes;
 use phalanx_types::{DType, Tensor};
 use safetensors::{Dtype, SafeTensorError, SafeTensors, View, serialize};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ pub enum Mismatch {
     Unexpected { name: String },
     Shape { name: String, wanted: Vec<u64>, got: Vec<u64> },
     DType { name: String, wanted: DType, got: DType },
+    /// Two names of one parameter, with different values.
+    Untied { name: String, of: String },
 }
 
 impl fmt::Display for Mismatch {
@@ -61,6 +64,9 @@ impl fmt::Display for Mismatch {
             }
             Mismatch::DType { name, wanted, got } => {
                 write!(f, "`{name}` holds {got:?} instead of {wanted:?}")
+            }
+            Mismatch::Untied { name, of } => {
+                write!(f, "`{name}` differs from `{of}`, though both are the same parameter")
             }
         }
     }
@@ -86,12 +92,15 @@ pub fn save(path: &Path, weights: &Weights) -> Result<(), WeightsError> {
 
 /// Reads the weights of a graph; they must be exactly its parameters and buffers.
 ///
+/// A tied weight may stand there under any of its names, or under several; it is given back under its first.
+///
 /// # Errors
 /// The file could not be read, is none, or holds something else.
 pub fn load(path: &Path, graph: &Graph) -> Result<Weights, WeightsError> {
     let wrap = |source| WeightsError::Read { path: path.into(), source };
     let file = std::fs::File::open(path).map_err(wrap)?;
-    let needed = kept(graph).filter_map(size).fold(0u64, u64::saturating_add);
+    let again = graph.aliases.iter().map(|(_, v)| graph.value(*v));
+    let needed = kept(graph).chain(again).filter_map(size).fold(0u64, u64::saturating_add);
     let most = needed.saturating_add(HEADER_BYTES);
     let bytes = file.metadata().map_err(wrap)?.len();
     if bytes > most {
@@ -101,20 +110,33 @@ pub fn load(path: &Path, graph: &Graph) -> Result<Weights, WeightsError> {
     file.take(most).read_to_end(&mut data).map_err(wrap)?;
     let weights = from_bytes(data.into())?;
     check(graph, &weights)?;
-    Ok(weights)
+    Ok(graph.without_aliases(weights))
 }
 
-/// Checks that these are exactly the parameters and buffers of the graph.
+/// Checks that these are exactly the parameters and buffers of the graph; tied ones may have any of their names.
 ///
 /// # Errors
 /// They are not; everything that differs is listed.
 pub fn check(graph: &Graph, weights: &Weights) -> Result<(), WeightsError> {
     let mut mismatches = Vec::new();
-    let mut known = std::collections::BTreeSet::new();
-    for value in kept(graph) {
+    let mut known = BTreeSet::new();
+    let mut aliases: BTreeMap<ValueId, Vec<&str>> = BTreeMap::new();
+    for (alias, v) in &graph.aliases {
+        known.insert(alias.as_str());
+        aliases.entry(*v).or_default().push(alias);
+    }
+    for (i, value) in graph.values.iter().enumerate().filter(|(_, v)| is_kept(v)) {
         known.insert(value.name.as_str());
         let name = value.name.clone();
-        let Some(tensor) = weights.get(&value.name) else {
+        let others = aliases.get(&ValueId(i as u32)).into_iter().flatten();
+        let mut found = std::iter::once(value.name.as_str())
+            .chain(others.copied())
+            .filter_map(|n| Some((n, weights.get(n)?)));
+        let first = found.next();
+        let differs = found.filter(|(_, other)| first.is_some_and(|(_, tensor)| tensor != *other));
+        let of = first.map_or("", |(n, _)| n);
+        mismatches.extend(differs.map(|(n, _)| Mismatch::Untied { name: n.into(), of: of.into() }));
+        let Some((_, tensor)) = first else {
             mismatches.push(Mismatch::Missing { name });
             continue;
         };
@@ -134,7 +156,11 @@ pub fn check(graph: &Graph, weights: &Weights) -> Result<(), WeightsError> {
 }
 
 fn kept(graph: &Graph) -> impl Iterator<Item = &Value> {
-    graph.values.iter().filter(|v| matches!(v.kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)))
+    graph.values.iter().filter(|v| is_kept(v))
+}
+
+fn is_kept(value: &Value) -> bool {
+    matches!(value.kind, ValueKind::Parameter(_) | ValueKind::Buffer(_))
 }
 
 fn size(value: &Value) -> Option<u64> {

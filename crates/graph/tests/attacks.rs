@@ -139,6 +139,48 @@ fn little_files_do_not_become_large() {
 }
 
 #[test]
+fn little_files_do_not_compute_much() {
+    // Every value is small enough alone; all of them are not.
+    let size = tensor("n", 7, &[1], &(1i64 << 22).to_le_bytes());
+    let values: Vec<Message> =
+        (0..8).map(|i| node("ConstantOfShape", &["n"], &[&format!("c{i}")])).collect();
+    let result = [values, vec![node("Relu", &["x"], &["y"])]].concat();
+    refused!(model(&graph(&result).message(5, &size)), OnnxError::Limit { .. });
+    // One value becomes a constant of the graph for every node that reads it.
+    let readers = (0..8).map(|i| node("Add", &["x", "c"], &[&format!("d{i}")]));
+    let nodes = [node("ConstantOfShape", &["n"], &["c"])].into_iter().chain(readers);
+    let nodes: Vec<Message> = nodes.chain([node("Relu", &["x"], &["y"])]).collect();
+    let sizes = [1i64 << 20, 2, 3].map(i64::to_le_bytes).concat();
+    refused!(model(&graph(&nodes).message(5, &tensor("n", 7, &[3], &sizes))), OnnxError::Limit { .. });
+}
+
+#[test]
+fn files_with_too_many_nodes() {
+    let nodes = vec![Message::default(); (1 << 17) + 1];
+    refused!(model(&graph(&nodes)), OnnxError::Limit { what: "nodes", .. });
+}
+
+#[test]
+fn names_are_not_multiplied() {
+    let long = "a".repeat(1 << 16);
+    let relus = (0..64).map(|i| {
+        let from = if i == 0 { "a".to_owned() } else { format!("v{i}") };
+        let to = if i == 63 { "b".to_owned() } else { format!("v{}", i + 1) };
+        Message::default().text(1, &from).text(2, &to).text(3, &long).text(4, "Relu")
+    });
+    let f = Message::default().text(1, "f").text(4, "a").text(5, "b").text(10, "local");
+    let function = relus.fold(f, |f, n| f.message(7, &n));
+    let calls: Vec<Message> = (0..64)
+        .map(|i| {
+            let from = if i == 0 { "x".to_owned() } else { format!("w{i}") };
+            let to = if i == 63 { "y".to_owned() } else { format!("w{}", i + 1) };
+            node("f", &[&from], &[&to]).text(7, "local")
+        })
+        .collect();
+    refused!(model(&graph(&calls)).message(25, &function), OnnxError::Limit { .. });
+}
+
+#[test]
 fn functions_that_never_end() {
     let function = |name: &str, nodes: &[Message]| {
         let f = Message::default().text(1, name).text(4, "a").text(5, "b").text(10, "local");
@@ -204,6 +246,14 @@ fn other_files_stay_closed() {
         other => panic!("{other}"),
     };
     assert!(matches!(why("missing", "0"), BadTensor::Read { .. }));
+    let path = folder.join("many.onnx");
+    let many = (0..20).fold(graph(&[node("Relu", &["x"], &["y"])]), |g, i| {
+        let tensor = Message::default().int(1, 3).int(2, 1).text(8, &format!("w{i}")).int(14, 1);
+        g.message(5, &tensor.message(13, &entry("location", "weights")))
+    });
+    std::fs::write(&path, model(&many).0).unwrap();
+    let error = onnx::import(&path, &ImportOptions::default()).unwrap_err();
+    assert!(matches!(error, OnnxError::Tensor { why: BadTensor::Repeated { .. }, .. }), "{error}");
     assert_eq!(why("weights", "4"), BadTensor::Length { needed: 12, got: 8 });
     assert_eq!(why("weights", "18446744073709551615"), BadTensor::Length { needed: 12, got: 0 });
     assert!(matches!(why("weights", "-1"), BadTensor::Reference { .. }));

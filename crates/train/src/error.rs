@@ -107,6 +107,11 @@ impl TrainError {
             Self::Data(error) => return error.hint(),
             Self::RunDir(error) => return error.hint(),
             Self::Model(error) => return error.hint(),
+            Self::InputShape { data, model, .. } if data.order_for(model).is_some() => {
+                let order = data.order_for(model).unwrap_or_default();
+                let axes: String = order.iter().map(|axis| format!(", {}", axis + 1)).collect();
+                format!("the axes are in another order; write the file with them transposed, in NumPy x.transpose(0{axes})")
+            }
             Self::InputShape { data, model, .. } if data.elements() == model.elements() => {
                 format!("say `reshape = {:?}` in [data]", model.0)
             }
@@ -137,6 +142,19 @@ impl Dims {
     fn elements(&self) -> usize {
         self.0.iter().product()
     }
+
+    /// Which axis goes where, if this has the axes of another shape in another order.
+    fn order_for(&self, other: &Self) -> Option<Vec<usize>> {
+        if self.0.len() != other.0.len() {
+            return None;
+        }
+        let mut order: Vec<usize> = Vec::new();
+        for size in &other.0 {
+            let free = (0..self.0.len()).find(|axis| self.0[*axis] == *size && !order.contains(axis));
+            order.push(free?);
+        }
+        Some(order)
+    }
 }
 
 impl fmt::Display for Dims {
@@ -155,7 +173,7 @@ pub struct NotFinite {
     pub pass: u64,
     /// Counted from 0 in the pass.
     pub batch: u64,
-    /// The places of the batch's samples in the dataset.
+    /// The places of the batch's samples in the dataset; none when it is of no batch of the training data.
     pub samples: Vec<u64>,
     /// The operator that made it, if it could be found.
     pub found: Option<DiagnoseReport>,
@@ -166,6 +184,9 @@ impl fmt::Display for NotFinite {
         const SHOWN: usize = 8;
         let Self { what, value, step, pass, batch, samples, found } = self;
         write!(f, "the {what} is {value} at step {step}")?;
+        if samples.is_empty() {
+            return write!(f, ", in pass {pass}");
+        }
         match found {
             Some(DiagnoseReport { node, op, backward, found, sample }) => {
                 let way = if *backward { "backward" } else { "forward" };

@@ -14,6 +14,8 @@ pub struct Evaluation {
     pub loss: f64,
     /// The first metric, where it is an accuracy.
     pub accuracy: Option<f64>,
+    /// What that metric is called among the others.
+    pub accuracy_name: Option<String>,
     /// Those that were asked for, by name.
     pub metrics: BTreeMap<String, f64>,
 }
@@ -61,8 +63,10 @@ impl Evaluator<'_> {
         }
         let first = sums.first().filter(|sum| is_accuracy(sum.metric()));
         let accuracy = first.and_then(MetricSum::value);
+        let accuracy_name = first.map(|sum| name_of(sum.metric()));
         let metrics = sums.iter().filter_map(|sum| Some((name_of(sum.metric()), sum.value()?))).collect();
-        Ok(Evaluation { samples, loss: loss / samples.max(1) as f64, accuracy, metrics })
+        let loss = loss / samples.max(1) as f64;
+        Ok(Evaluation { samples, loss, accuracy, accuracy_name, metrics })
     }
 
     /// Runs all samples, and hands over the output of each batch with its shape.

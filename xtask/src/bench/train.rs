@@ -80,8 +80,11 @@ fn measure(sides: &Sides, model: &str, threads: u32, args: &TrainArgs) -> anyhow
         }
         return Ok(pair);
     }
-    let (mut ours, mut theirs) = (ours(&["--serve"]).serve()?, theirs(&["--serve"]).serve()?);
-    let turn = |side: &mut Served| json(&side.ask("run")?);
+    // The first answers do not count: until then a side prepares itself, which must not be in the other's time.
+    let mut ours = ours(&["--serve"]).serve()?;
+    turn(&mut ours)?;
+    let mut theirs = theirs(&["--serve"]).serve()?;
+    turn(&mut theirs)?;
     for _ in 0..args.rounds {
         let (a, b) = (turn(&mut ours)?, turn(&mut theirs)?);
         ensure!(a.get("batch") == b.get("batch"), "the sides take other batches: {a} {b}");
@@ -89,6 +92,10 @@ fn measure(sides: &Sides, model: &str, threads: u32, args: &TrainArgs) -> anyhow
         pair.theirs.push(b);
     }
     Ok(pair)
+}
+
+fn turn(side: &mut Served) -> anyhow::Result<Value> {
+    json(&side.ask("run")?)
 }
 
 /// Ratios say how many times less time and memory, or more work, than PyTorch.

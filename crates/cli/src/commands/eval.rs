@@ -32,13 +32,16 @@ struct Evaluated {
     accuracy: Option<f64>,
     metrics: BTreeMap<String, f64>,
     samples_per_s: f64,
+    /// Which of the metrics the accuracy is.
+    #[serde(skip)]
+    accuracy_name: Option<String>,
 }
 
 impl Render for Evaluated {
     fn table(&self) -> String {
         let mut rows = vec![("samples", self.samples.to_string()), ("loss", format!("{:.6}", self.loss))];
         rows.extend(self.accuracy.map(|x| ("accuracy", format!("{:.2} %", x * 100.0))));
-        let others = self.metrics.iter().filter(|(name, _)| !name.ends_with("accuracy"));
+        let others = self.metrics.iter().filter(|(name, _)| Some(*name) != self.accuracy_name.as_ref());
         rows.extend(others.map(|(name, value)| ("metric", format!("{name} {value:.6}"))));
         rows.push(("samples/s", format!("{:.0}", self.samples_per_s)));
         summary(rows)
@@ -69,5 +72,6 @@ pub(crate) fn run(args: EvalArgs, output: Output) -> Result<(), Failure> {
         accuracy: found.accuracy,
         metrics: found.metrics,
         samples_per_s: found.samples as f64 / seconds,
+        accuracy_name: found.accuracy_name,
     })
 }

@@ -4,12 +4,14 @@ use crate::commands::train::{RUNS, train_failure};
 use crate::failure::Failure;
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_data::{Columns, Dataset, SourceSpec, Transform};
+use phalanx_data::{Columns, DataError, Dataset, SourceSpec, Transform};
 use phalanx_engine::{CompileOptions, Loss, Metric, Model};
 use phalanx_graph::{Graph, Weights, weights};
 use phalanx_train::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
-use phalanx_train::run_dir::{Checkpoint, RUN_FILE, is_run, newest_checkpoint};
-use phalanx_train::{Compute, Found, TrainError, find_model};
+use phalanx_train::run_dir::{
+    Checkpoint, MODEL, RUN_FILE, Status, is_run, newest_checkpoint, read_classes, read_run,
+};
+use phalanx_train::{Compute, Found, TrainError, find_model, params_hash};
 use std::path::{Path, PathBuf};
 
 /// Which model, and how it takes samples.
@@ -33,6 +35,8 @@ pub(crate) struct Learned {
     pub(crate) weights: Weights,
     /// What the run was told, if it is known.
     pub(crate) config: Option<RunConfig>,
+    /// What its outputs stand for, if its run had names for that.
+    classes: Option<Vec<String>>,
 }
 
 /// What `zoo:NAME` or the name of a file stands for.
@@ -65,7 +69,7 @@ impl LearnedArgs {
             Some("onnx") => {
                 let model = ModelConfig::new(ModelFrom::Onnx(path.clone()));
                 let Found { graph, weights, .. } = find(&model)?;
-                Ok(Learned { graph, weights, config })
+                Ok(Learned { graph, weights, config, classes: None })
             }
             Some("safetensors") => self.of_weights(path, config),
             _ if !path.exists() => Err(Failure::usage(anyhow!("there is no {}", path.display()))
@@ -86,7 +90,7 @@ impl LearnedArgs {
             }
         };
         let graph = find(&model)?.graph;
-        Ok(Learned { weights: load_weights(path, &graph)?, graph, config })
+        Ok(Learned { weights: load_weights(path, &graph)?, graph, config, classes: None })
     }
 }
 
@@ -112,13 +116,26 @@ fn of_run(path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
         None => run_config(&path.join(RUN_FILE))?,
     };
     let graph = find(&config.model)?.graph;
-    let fused = path.join("model.safetensors");
-    let weights = if fused.is_file() {
-        load_weights(&fused, &graph)?
-    } else {
-        newest_checkpoint(path).map_err(|error| train_failure(error.into()))?.0.weights
+    let weights = match finished(path, &graph)? {
+        Some(weights) => weights,
+        None => newest_checkpoint(path).map_err(|error| train_failure(error.into()))?.0.weights,
     };
-    Ok(Learned { graph, weights, config: Some(config) })
+    Ok(Learned { graph, weights, config: Some(config), classes: classes(path)? })
+}
+
+/// The weights of a run that has come to its end, and that went no further since they were written.
+fn finished(path: &Path, graph: &Graph) -> Result<Option<Weights>, Failure> {
+    let file = path.join(MODEL);
+    let state = read_run(path).map_err(|error| train_failure(error.into()))?.state;
+    if state.state != Status::Finished || !file.is_file() {
+        return Ok(None);
+    }
+    let weights = load_weights(&file, graph)?;
+    Ok((state.params_hash == Some(params_hash(&weights))).then_some(weights))
+}
+
+fn classes(run: &Path) -> Result<Option<Vec<String>>, Failure> {
+    read_classes(run).map_err(|error| train_failure(error.into()))
 }
 
 fn of_checkpoint(path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
@@ -129,7 +146,7 @@ fn of_checkpoint(path: &Path, config: Option<RunConfig>) -> Result<Learned, Fail
         None => run_config(&run.join(RUN_FILE))?,
     };
     let graph = find(&config.model)?.graph;
-    Ok(Learned { graph, weights: checkpoint.weights, config: Some(config) })
+    Ok(Learned { graph, weights: checkpoint.weights, config: Some(config), classes: classes(run)? })
 }
 
 impl Learned {
@@ -194,8 +211,35 @@ impl DataArgs {
         self.threads.map(|threads| threads as usize)
     }
 
-    /// Opens the samples; what is not said is as the run has it.
+    /// Opens samples and their labels, classes numbered as the model has them; what is not said is as the run has it.
     pub(crate) fn open(&self, learned: &Learned) -> Result<Dataset, Failure> {
+        let mut spec = self.spec(learned)?;
+        spec.y = self.y.clone().or(spec.y);
+        spec.labels_file = self.labels.clone().or(spec.labels_file);
+        let data = open(&spec)?;
+        match &learned.classes {
+            Some(classes) => data.with_classes(classes).map_err(|error| train_failure(error.into())),
+            None => Ok(data),
+        }
+    }
+
+    /// Opens samples, whether there are labels or not.
+    pub(crate) fn open_samples(&self, learned: &Learned) -> Result<Dataset, Failure> {
+        let spec = self.spec(learned)?;
+        let usual = spec.y.clone().filter(|_| self.y.is_none() && spec.x.is_none());
+        if let Some(y) = usual {
+            // A table in which the columns of the samples are those that are not the label, if it is there.
+            let spec = SourceSpec { labels_file: None, ..spec.clone() };
+            match Dataset::open(&spec, Path::new("")) {
+                Err(DataError::UnknownArray { name, .. }) if name == y => {}
+                opened => return Ok(opened.map_err(|error| train_failure(error.into()))?.without_labels()),
+            }
+        }
+        let said = SourceSpec { y: self.y.clone(), labels_file: self.labels.clone(), ..spec };
+        Ok(open(&said)?.without_labels())
+    }
+
+    fn spec(&self, learned: &Learned) -> Result<SourceSpec, Failure> {
         let data = learned.config.as_ref().map(|config| &config.data);
         let usual = data.map(|data| data.valid.as_ref().unwrap_or(&data.train));
         let mut spec = match (&self.data, usual) {
@@ -214,8 +258,10 @@ impl DataArgs {
             [one] => spec.x = Some(Columns::One(one.clone())),
             many => spec.x = Some(Columns::Many(many.to_vec())),
         }
-        spec.y = self.y.clone().or(spec.y);
-        spec.labels_file = self.labels.clone().or(spec.labels_file);
-        Dataset::open(&spec, Path::new("")).map_err(|error| train_failure(error.into()))
+        Ok(spec)
     }
+}
+
+fn open(spec: &SourceSpec) -> Result<Dataset, Failure> {
+    Dataset::open(spec, Path::new("")).map_err(|error| train_failure(error.into()))
 }

@@ -1,6 +1,7 @@
 //! Gradients of elementwise programs: the program is differentiated, instruction by instruction.
 
 use super::Backward;
+use crate::kernels::copy::Strided;
 use crate::kernels::map::{Code, Map, Operand, Src};
 use crate::kernels::reduce::{Fold, Reduction};
 use crate::tape::{Instr, Kernel, V};
@@ -49,29 +50,23 @@ impl Backward<'_> {
         };
         let strides = &m.operands[k].strides;
         let repeated = |d: usize| strides[d] == 0 && m.dims[d] != 1;
-        if !(0..m.dims.len()).any(repeated) {
-            return self.add(v, whole);
-        }
-        // Dims that are kept lie in the same order in the operand: a broadcast does not turn axes.
-        let sum = Reduction::new((0..m.dims.len()).map(|d| (m.dims[d], repeated(d))), Fold::Sum, 1.0);
-        self.reduce_into(m, k, v, sum, whole);
-    }
-
-    fn reduce_into(&mut self, m: &Map, k: usize, v: V, sum: Reduction, whole: V) {
-        let kept: Vec<(usize, usize)> = (m.dims.iter().zip(&m.operands[k].strides))
+        let kept: Vec<(usize, usize)> = (m.dims.iter().zip(strides))
             .filter(|(n, s)| **s != 0 && **n != 1)
             .map(|(n, s)| (*n, *s))
             .collect();
-        let summed = self.call1(Kernel::Reduce(sum), vec![whole], kept.iter().map(|(n, _)| n).product());
-        let in_order = kept.windows(2).all(|w| w[0].1 >= w[1].1);
-        if in_order {
-            return self.add(v, summed);
+        let mut gradient = whole;
+        if (0..m.dims.len()).any(repeated) {
+            let sum = Reduction::new((0..m.dims.len()).map(|d| (m.dims[d], repeated(d))), Fold::Sum, 1.0);
+            gradient = self.call1(Kernel::Reduce(sum), vec![whole], kept.iter().map(|(n, _)| n).product());
         }
-        let (shape, strides): (Vec<usize>, Vec<usize>) = kept.into_iter().unzip();
-        let back = crate::kernels::copy::Strided { offset: 0, shape, strides };
-        let base = self.len(v);
-        let turned = self.call1(Kernel::CopyGrad { view: back, base }, vec![summed], base);
-        self.add(v, turned);
+        // The operand's axes may lie in another order than the map goes through them.
+        if kept.windows(2).any(|w| w[0].1 < w[1].1) {
+            let (shape, strides): (Vec<usize>, Vec<usize>) = kept.into_iter().unzip();
+            let view = Strided { offset: 0, shape, strides };
+            let base = self.len(v);
+            gradient = self.call1(Kernel::CopyGrad(view), vec![gradient], base);
+        }
+        self.add(v, gradient);
     }
 }
 
@@ -187,10 +182,13 @@ impl Adjoints {
                     _ => self.binary(Binary::Sub, q, Src::Const(1.0)),
                 };
                 let power = self.binary(Binary::Pow, p, less);
+                // x^0 is constant, also at 0, where x^-1 is not finite; 0^q does not change with q.
                 let slope = self.binary(Binary::Mul, q, power);
+                let slope = self.push(Code::Select(q, slope, Src::Const(0.0)));
                 let dp = self.binary(Binary::Mul, a, slope);
                 let log = self.push(Code::Unary(Unary::Log, p));
                 let t = self.binary(Binary::Mul, y, log);
+                let t = self.push(Code::Select(p, t, Src::Const(0.0)));
                 vec![(p, dp), (q, self.binary(Binary::Mul, a, t))]
             }
             Binary::Min | Binary::Max => {

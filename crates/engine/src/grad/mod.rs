@@ -226,14 +226,14 @@ impl Backward<'_> {
                 ins.extend(&i.ins[1..=norm.affine]);
                 self.all(&i.ins[..=norm.affine], Kernel::NormGrad(*norm), ins);
             }
-            Kernel::LayerNorm { rows, d, affine, .. } => {
-                let kernel = Kernel::LayerNormGrad { rows: *rows, d: *d, affine: *affine };
+            Kernel::LayerNorm { d, affine, .. } => {
+                let kernel = Kernel::LayerNormGrad { d: *d };
                 let mut ins = vec![i.ins[0], dy, i.outs[1], i.outs[2]];
                 ins.extend(i.ins.get(1));
                 self.all(&i.ins[..=*affine], kernel, ins);
             }
-            Kernel::Softmax { rows, d, log } => {
-                let kernel = Kernel::SoftmaxGrad { rows: *rows, d: *d, log: *log };
+            Kernel::Softmax { d, log } => {
+                let kernel = Kernel::SoftmaxGrad { d: *d, log: *log };
                 self.one(i.ins[0], kernel, vec![i.outs[0], dy]);
             }
             Kernel::Attention(call) => self.attention(call.clone(), i, dy),
@@ -247,7 +247,7 @@ impl Backward<'_> {
             }
             Kernel::Remap(r) => self.one(i.ins[0], Kernel::RemapGrad(r.clone()), vec![dy]),
             Kernel::Concat { outer, parts } => self.concat(*outer, parts, i, dy),
-            Kernel::Resize(r) => self.one(i.ins[0], Kernel::ResizeGrad(r.clone()), vec![dy]),
+            Kernel::Resize(r) => self.one(i.ins[0], Kernel::ResizeGrad(*r), vec![dy]),
             Kernel::Fill(_) | Kernel::Recurrent(_) => {}
             Kernel::LinearGradX(_)
             | Kernel::LinearGradW(_)
@@ -259,7 +259,7 @@ impl Backward<'_> {
             | Kernel::SoftmaxGrad { .. }
             | Kernel::AttentionGrad(_)
             | Kernel::GatherGrad { .. }
-            | Kernel::CopyGrad { .. }
+            | Kernel::CopyGrad(_)
             | Kernel::RemapGrad(_)
             | Kernel::ResizeGrad(_)
             | Kernel::RecurrentGrad { .. } => unreachable!("only forward calls are derived"),
@@ -393,5 +393,5 @@ fn back_copy(view: &Strided, base: usize) -> Kernel {
         let dense = crate::view::View::dense(V(0), &view.shape).permute(&as_view.memory_order());
         return Kernel::Copy(Strided::new(0, &dense.shape, &dense.strides));
     }
-    Kernel::CopyGrad { view: view.clone(), base }
+    Kernel::CopyGrad(view.clone())
 }

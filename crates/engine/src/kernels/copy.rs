@@ -210,11 +210,12 @@ pub(crate) struct Lookup {
     pub(crate) count: usize,
 }
 
-/// An index counted from the front; negative ones count from the end. The first bad one is the error.
+/// An index counted from the front; negative ones count from the end. One outside, a fraction or NaN is the error.
 fn index(value: f32, size: usize) -> Result<usize, i64> {
     let i = value as i64;
     let from_front = if i < 0 { i + size as i64 } else { i };
-    usize::try_from(from_front).ok().filter(|f| *f < size).ok_or(i)
+    let whole = value.fract() == 0.0;
+    usize::try_from(from_front).ok().filter(|f| *f < size && whole).ok_or(i)
 }
 
 pub(crate) fn gather(

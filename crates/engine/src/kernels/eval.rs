@@ -350,7 +350,7 @@ fn apply<'a>(code: Code, seed: u64, out: &mut [f32], lane: impl Fn(Src) -> Lane<
             let key = mix(seed ^ key);
             let (low, high) = (key as u32, (key >> 32) as u32);
             let threshold = (f64::from(ratio) * 4_294_967_296.0) as u32;
-            let scale = 1.0 / (1.0 - ratio);
+            let scale = if ratio < 1.0 { 1.0 / (1.0 - ratio) } else { 0.0 };
             one!(out, lane(index), |x| if hash(x.to_bits(), low, high) < threshold { 0.0 } else { scale });
         }
     }
@@ -389,11 +389,11 @@ fn binary(kind: Binary, out: &mut [f32], a: Lane<'_>, b: Lane<'_>) {
         Binary::Mul => two!(out, a, b, |a, b| a * b),
         Binary::Div => two!(out, a, b, |a, b| a / b),
         Binary::Pow => match b {
-            Lane::Splat(b) if b == 2.0 => one!(out, a, |a| a * a),
-            Lane::Splat(b) if b == 3.0 => one!(out, a, |a| a * a * a),
-            Lane::Splat(b) if b == 1.0 => one!(out, a, |a| a),
-            Lane::Splat(b) if b == 0.5 => one!(out, a, |x| f32::sqrt(x)),
-            Lane::Splat(b) if b == -1.0 => one!(out, a, |a| 1.0 / a),
+            Lane::Splat(2.0) => one!(out, a, |a| a * a),
+            Lane::Splat(3.0) => one!(out, a, |a| a * a * a),
+            Lane::Splat(1.0) => one!(out, a, |a| a),
+            Lane::Splat(0.5) => one!(out, a, |x| f32::sqrt(x)),
+            Lane::Splat(-1.0) => one!(out, a, |a| 1.0 / a),
             _ => two!(out, a, b, |x, y| x.powf(y)),
         },
         // NaN wins, as in PyTorch.

@@ -51,11 +51,13 @@ pub(crate) fn product(size: Size, a: Mat<'_>, b: Mat<'_>, c: &mut [f32], stride:
 }
 
 /// `c = a · b` by all threads, cut by the shape alone: into blocks of columns, since packing `a` again for each costs
-/// less than packing `b` again for every block of rows; tall and narrow products are cut into rows.
+/// less than packing `b` again for every block of rows; tall and narrow products, and those whose `a` is costly to
+/// pack because it is turned, are cut into rows.
 pub(crate) fn parallel(threads: &Threads, size: Size, a: Mat<'_>, b: Mat<'_>, c: &mut [f32]) {
     let Size { m, n, k } = size;
     let tasks = (m * n * k / TASK).max(1);
-    if n < 256 && m >= 512 {
+    let turned = a.row == 1 && a.col != 1;
+    if n < 256 && m >= 512 || turned && m >= 2 * n {
         let rows = m.div_ceil(tasks).max(128).next_multiple_of(16);
         return threads.chunks(&mut c[..m * n], (rows * n).max(1), |i, block| {
             let a = Mat { data: &a.data[i * rows * a.row..], ..a };

@@ -2,7 +2,6 @@
 //!
 //! Products and sums are rounded one by one (no fused multiply-add), so every machine computes the same bits.
 
-use crate::simd::simd;
 use std::hint::select_unpredictable;
 
 /// Runs `work(arguments)` compiled for this machine's vectors. `work` must be the name of an `#[inline(always)]`
@@ -18,15 +17,6 @@ macro_rules! compiled_wide {
 }
 
 pub(crate) use compiled_wide as wide;
-
-/// As the macro, for small functions.
-#[inline(always)]
-pub(crate) fn wide<A, R>(work: impl FnOnce(A) -> R, arguments: A) -> R {
-    simd(
-        #[inline(always)]
-        || work(arguments),
-    )
-}
 
 /// Limits `x` to `low..=high` and keeps NaN, which `f32::clamp` does too but `min` and `max` do not.
 #[inline(always)]

@@ -6,6 +6,7 @@ mod plain;
 use crate::error::CompileError;
 use crate::kernels::copy::Strided;
 use crate::kernels::map::{Code, Map, Operand, Src};
+use crate::program::Purpose;
 use crate::tape::{Kernel, Place, Tape, V};
 use crate::view::{View, dense_strides};
 use phalanx_graph::{Graph, Node, Op, Value, ValueId, ValueKind};
@@ -38,22 +39,21 @@ pub(crate) struct Lowering<'a> {
     training: bool,
     tape: Tape,
     views: Vec<Option<View>>,
-    /// By value: whether something learned, or an input of floats, is in it.
+    /// By value: whether something learned, or an input whose gradient is wanted, is in it.
     learned: Vec<bool>,
     node: usize,
 }
 
 /// Lowers the whole graph.
-pub(crate) fn lower(
-    graph: &Graph,
-    holdings: &Holdings,
-    batch: usize,
-    training: bool,
-) -> Result<Lowered, CompileError> {
+pub(crate) fn lower(graph: &Graph, holdings: &Holdings, purpose: Purpose) -> Result<Lowered, CompileError> {
+    let Purpose { batch, training, input_gradients, .. } = purpose;
     for value in &graph.values {
         let count = value.shape.count().map_or(usize::MAX, |c| c.at(batch));
         if count > u32::MAX as usize {
             return Err(CompileError::TooLarge { value: value.name.clone() });
+        }
+        if count == 0 {
+            return Err(CompileError::Empty { value: value.name.clone() });
         }
     }
     let views = vec![None; graph.values.len()];
@@ -64,7 +64,7 @@ pub(crate) fn lower(
         training,
         tape: Tape::default(),
         views,
-        learned: learned(graph),
+        learned: learned(graph, input_gradients),
         node: 0,
     };
     let inputs = l.declare_inputs();
@@ -82,10 +82,10 @@ pub(crate) fn lower(
     Ok(Lowered { tape: l.tape, inputs, outputs, output_shapes })
 }
 
-fn learned(graph: &Graph) -> Vec<bool> {
+fn learned(graph: &Graph, input_gradients: bool) -> Vec<bool> {
     let varies = |v: &Value| match v.kind {
         ValueKind::Parameter(_) => true,
-        ValueKind::Input => v.dtype == DType::F32,
+        ValueKind::Input => input_gradients && v.dtype == DType::F32,
         _ => false,
     };
     let mut learned: Vec<bool> = graph.values.iter().map(varies).collect();

@@ -66,7 +66,7 @@ impl Lowering<'_> {
         order.push(axis);
         let v = self.in_order(x, &order);
         let (n, d) = (x.len(), x.shape[axis]);
-        let y = self.call1(Kernel::Softmax { rows: n / d.max(1), d, log }, vec![v], n);
+        let y = self.call1(Kernel::Softmax { d, log }, vec![v], n);
         Self::from_order(y, &x.shape, &order)
     }
 
@@ -78,7 +78,7 @@ impl Lowering<'_> {
         for w in &ins[1..] {
             args.push(self.dense(w).base);
         }
-        let kernel = Kernel::LayerNorm { rows, d, eps, affine: ins.len() - 1 };
+        let kernel = Kernel::LayerNorm { d, eps, affine: ins.len() - 1 };
         View::dense(self.call(kernel, args, &[rows * d, rows, rows])[0], &x.shape)
     }
 
@@ -249,9 +249,8 @@ impl Lowering<'_> {
             views.push(self.four(v));
         }
         let joined = self.joined(&views);
-        let mut merged = false;
         if !joined {
-            merged = ins.len() == 3
+            let merged = ins.len() == 3
                 && views.iter().all(|v| self.covers(v) && v.strides[0] == v.shape[1] * v.strides[1]);
             for v in &mut views {
                 *v = if merged { merge_heads(v) } else { v.clone() };
@@ -335,10 +334,12 @@ impl Lowering<'_> {
         let mut scores = query.to_vec();
         scores[r - 1] = s;
         let pass = [Code::Pass(Src::Operand(0))];
-        let mask = if r > 4 {
-            self.map(std::slice::from_ref(mask), &scores, false, &pass)
-        } else {
-            self.whole(mask)
+        let mask = match r > 4 {
+            true => {
+                let full = self.map(std::slice::from_ref(mask), &scores, false, &pass);
+                self.dense(&full)
+            }
+            false => self.whole(mask),
         };
         let st = mask.broadcast(&scores).strides;
         let strides = match r {

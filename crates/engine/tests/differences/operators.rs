@@ -59,7 +59,7 @@ fn end(net: &mut Net, y: ValueId) {
         3 => {
             let other = net.operand(&shape, UNIT);
             let sum = net.op(Op::Binary(Binary::Add), &[y, other]);
-            net.op(Op::Unary(Unary::Relu), &[sum])
+            net.op(Op::Unary(Unary::Softplus), &[sum])
         }
         _ => {
             let perm = net.dice.permutation(shape.len());
@@ -277,7 +277,10 @@ fn pool(net: &mut Net) -> Vec<usize> {
         kernel: windows.iter().map(|w| w.kernel).collect(),
         stride: windows.iter().map(|w| w.stride).collect(),
         dilation,
-        pad: windows.iter().map(|w| if w.dilation > 1 { (0, 0) } else { (w.pad.0 / 2, w.pad.1 / 2) }).collect(),
+        pad: windows
+            .iter()
+            .map(|w| if w.dilation > 1 { (0, 0) } else { (w.pad.0 / 2, w.pad.1 / 2) })
+            .collect(),
         ceil: net.dice.flag(),
     };
     let sizes: Vec<usize> = windows.iter().map(|w| w.size + w.kernel + 1).collect();

@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 /// A tensor of a reference file, as floats.
 #[derive(Debug, Clone)]
-pub struct Array {
-    pub shape: Vec<usize>,
-    pub data: Vec<f32>,
+pub(crate) struct Array {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Vec<f32>,
 }
 
 /// A reference file.
 #[derive(Debug)]
-pub struct Reference {
-    pub tensors: BTreeMap<String, Array>,
-    pub metadata: BTreeMap<String, String>,
+pub(crate) struct Reference {
+    pub(crate) tensors: BTreeMap<String, Array>,
+    pub(crate) metadata: BTreeMap<String, String>,
 }
 
-pub fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/reference").join(name)
 }
 
 impl Reference {
-    pub fn open(path: &Path) -> Self {
+    pub(crate) fn open(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap();
         let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
         let metadata = metadata.metadata().clone().unwrap_or_default().into_iter().collect();
@@ -45,23 +45,18 @@ impl Reference {
         Self { tensors, metadata }
     }
 
-    pub fn get(&self, name: &str) -> Option<&Array> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Array> {
         self.tensors.get(name)
     }
 
-    /// `prefix.0`, `prefix.1`, …
-    pub fn list(&self, prefix: &str) -> Vec<&Array> {
-        (0..).map_while(|i| self.get(&format!("{prefix}.{i}"))).collect()
-    }
-
     /// The tensors whose names begin with the prefix, without it.
-    pub fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Array)> {
+    pub(crate) fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Array)> {
         self.tensors.iter().filter_map(move |(name, t)| Some((name.strip_prefix(prefix)?, t)))
     }
 }
 
 /// The batch size these inputs mean for a graph.
-pub fn batch_of(graph: &Graph, inputs: &[&Array]) -> usize {
+pub(crate) fn batch_of(graph: &Graph, inputs: &[&Array]) -> usize {
     let pairs = graph.inputs.iter().zip(inputs);
     let mut dims = pairs.flat_map(|(id, a)| graph.shape(*id).dims().iter().zip(&a.shape));
     let batch = dims.find_map(|(d, n)| if let Dim::Batch(k) = d { Some(n / k) } else { None });
@@ -69,7 +64,7 @@ pub fn batch_of(graph: &Graph, inputs: &[&Array]) -> usize {
 }
 
 /// How far two arrays are apart, relative to the larger of their norms; zero gradients compare absolutely.
-pub fn distance(got: &[f32], wanted: &[f32]) -> f64 {
+pub(crate) fn distance(got: &[f32], wanted: &[f32]) -> f64 {
     if got.len() != wanted.len() {
         return f64::INFINITY;
     }
@@ -81,7 +76,7 @@ pub fn distance(got: &[f32], wanted: &[f32]) -> f64 {
 }
 
 /// The gradients of all parameters, as in the state_dict.
-pub fn gradients(model: &mut dyn Model) -> BTreeMap<String, Vec<f32>> {
+pub(crate) fn gradients(model: &mut dyn Model) -> BTreeMap<String, Vec<f32>> {
     let mut flat = Vec::new();
     model.update(&mut |_, _, gradient| flat.push(gradient.to_vec()));
     let named = model.parameters().iter().zip(flat).enumerate();

@@ -20,6 +20,11 @@ impl Attributes {
         Self(node.attribute.iter().filter_map(resolve).collect())
     }
 
+    /// How much they hold, in numbers and bytes of text; raw bytes are shared and do not count.
+    pub(super) fn size(&self) -> usize {
+        size_of_all(&self.0)
+    }
+
     fn get(&self, name: &str) -> Option<&AttributeProto> {
         self.0.iter().find(|a| a.name.as_deref() == Some(name))
     }
@@ -59,4 +64,22 @@ impl Attributes {
     pub(super) fn graph(&self, name: &str) -> Option<&GraphProto> {
         self.get(name)?.g.as_deref()
     }
+}
+
+fn size_of_all(all: &[AttributeProto]) -> usize {
+    let name = |a: &AttributeProto| a.name.as_ref().map_or(0, String::len);
+    let tensor = |a: &AttributeProto| a.t.as_deref().map_or(0, size_of_tensor);
+    let graph = |a: &AttributeProto| a.g.as_deref().map_or(0, size_of_graph);
+    all.iter().map(|a| a.ints.len() + a.floats.len() + name(a) + tensor(a) + graph(a)).sum()
+}
+
+fn size_of_tensor(t: &TensorProto) -> usize {
+    let floats = t.float_data.len() + t.double_data.len();
+    floats + t.int32_data.len() + t.int64_data.len() + t.uint64_data.len() + t.dims.len()
+}
+
+fn size_of_graph(graph: &GraphProto) -> usize {
+    let node = |n: &NodeProto| 8 + n.input.len() + n.output.len() + size_of_all(&n.attribute);
+    let nodes: usize = graph.node.iter().map(node).sum();
+    nodes + graph.initializer.iter().map(size_of_tensor).sum::<usize>()
 }

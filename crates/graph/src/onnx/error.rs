@@ -70,6 +70,8 @@ pub enum BadTensor {
     Outside { path: PathBuf },
     #[error("has a broken reference to another file: {what}")]
     Reference { what: &'static str },
+    #[error("and others take the bytes of other files more than {most} times")]
+    Repeated { most: u64 },
     #[error("could not be read from {}: {kind}", path.display())]
     Read { path: PathBuf, kind: std::io::ErrorKind },
 }

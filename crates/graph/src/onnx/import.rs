@@ -2,7 +2,7 @@
 
 use super::error::{At, OnnxError};
 use super::initial::{Role, Roles, Signature};
-use super::lower::{Lower, Val, default_opset};
+use super::lower::{Lower, MOST_NODES, Val, default_opset};
 use super::names::Names;
 use super::proto::{GraphProto, ModelProto, ValueInfoProto};
 use super::rewrite::{rewrite, sweep};
@@ -29,8 +29,13 @@ pub(super) fn import(
     model: &ModelProto,
     reader: &Reader,
     options: &ImportOptions,
+    bytes: usize,
 ) -> Result<Imported, OnnxError> {
     let graph = model.graph.as_ref().ok_or(OnnxError::Absent { what: "graph" })?;
+    let nodes = model.functions.iter().map(|f| f.node.len()).fold(graph.node.len(), usize::saturating_add);
+    if nodes > MOST_NODES {
+        return Err(OnnxError::Limit { what: "nodes", most: MOST_NODES });
+    }
     let opset = default_opset(&model.opset_import).ok_or(OnnxError::Absent { what: "operator set" })?;
     if opset < LEAST_OPSET {
         return Err(OnnxError::Opset { version: opset, least: LEAST_OPSET });
@@ -44,10 +49,12 @@ pub(super) fn import(
             .ok_or(OnnxError::Absent { what: "name of a tensor" })?;
         initializers.push((name, reader.read(proto)?));
     }
+    let elsewhere = graph.initializer.iter().zip(&initializers).filter(|(p, _)| p.raw_data.is_none());
+    let bytes = elsewhere.map(|(_, (_, t))| t.data().len()).fold(bytes, usize::saturating_add);
     let given: BTreeSet<&str> = initializers.iter().map(|(n, _)| *n).collect();
     let inputs: Vec<&ValueInfoProto> =
         graph.input.iter().filter(|i| !given.contains(i.name.as_deref().unwrap_or_default())).collect();
-    let file = File { model, graph, opset, initializers: &initializers, inputs: &inputs, reader, options };
+    let file = File { model, graph, opset, initializers: &initializers, inputs: &inputs, reader, options, bytes };
     match file.batch() {
         None => file.attempt(Batch::Open),
         Some(size) => match file.attempt(Batch::Opened(size)) {
@@ -70,6 +77,8 @@ struct File<'a> {
     inputs: &'a [&'a ValueInfoProto],
     reader: &'a Reader,
     options: &'a ImportOptions,
+    /// Of the file, and of what it takes from others.
+    bytes: usize,
 }
 
 impl File<'_> {
@@ -108,7 +117,7 @@ impl File<'_> {
     }
 
     fn attempt(&self, batch: Batch) -> Result<Imported, OnnxError> {
-        let mut lower = Lower::new(self.model, self.reader.clone(), self.options);
+        let mut lower = Lower::new(self.model, self.reader.clone(), self.options, self.bytes);
         if lower.graph.name.is_empty() {
             lower.graph.name = self.graph.name.clone().unwrap_or_default();
         }
@@ -262,6 +271,12 @@ fn compact(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) -> Weight
     {
         live[v.index()] = true;
     }
+    let mut aliases = std::mem::take(&mut graph.aliases);
+    let keeps = |v: ValueId| {
+        let kind = &graph.value(v).kind;
+        matches!(kind, ValueKind::Buffer(_)) || (live[v.index()] && matches!(kind, ValueKind::Parameter(_)))
+    };
+    aliases.retain(|(_, v)| keeps(*v));
     let mut numbers = vec![ValueId(0); graph.values.len()];
     let mut weights = Weights::new();
     let mut values = Vec::new();
@@ -286,5 +301,7 @@ fn compact(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) -> Weight
     }
     graph.inputs.iter_mut().for_each(renumber);
     graph.outputs.iter_mut().for_each(renumber);
+    aliases.iter_mut().for_each(|(_, v)| renumber(v));
+    graph.aliases = aliases;
     weights
 }

@@ -34,12 +34,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// Inlining may multiply nodes; a small file must not become an endless graph.
-const MOST_NODES: usize = 1 << 17;
+pub(super) const MOST_NODES: usize = 1 << 17;
 const DEEPEST: usize = 24;
 /// Of one value, per sample: nothing that large can be trained.
 const MOST_VALUES: usize = 1 << 36;
-/// All elements that are ever computed while importing.
-const MOST_FOLDED: usize = 1 << 29;
+/// All elements that are ever computed while importing, and so many more for every byte of the file.
+const MOST_FOLDED: usize = 1 << 24;
+const FOLDED_PER_BYTE: usize = 4;
 
 /// What a name of the file stands for.
 #[derive(Debug, Clone)]
@@ -80,13 +81,20 @@ pub(super) struct Lower<'m> {
     frames: Vec<Names>,
     lowered: usize,
     folded: usize,
+    most_folded: usize,
     depth: usize,
     /// Which node makes a value.
     makers: HashMap<ValueId, usize>,
 }
 
 impl<'m> Lower<'m> {
-    pub(super) fn new(model: &'m ModelProto, reader: Reader, options: &ImportOptions) -> Self {
+    /// `bytes` is the size of the file, with what it takes from other files.
+    pub(super) fn new(
+        model: &'m ModelProto,
+        reader: Reader,
+        options: &ImportOptions,
+        bytes: usize,
+    ) -> Self {
         let key =
             |f: &FunctionProto| (f.domain.clone().unwrap_or_default(), f.name.clone().unwrap_or_default());
         Self {
@@ -102,6 +110,7 @@ impl<'m> Lower<'m> {
             frames: vec![Names::new()],
             lowered: 0,
             folded: 0,
+            most_folded: bytes.saturating_mul(FOLDED_PER_BYTE).saturating_add(MOST_FOLDED),
             depth: 0,
             makers: HashMap::new(),
         }
@@ -139,9 +148,17 @@ impl<'m> Lower<'m> {
             }
             let scope = scope_of(node).or_else(|| of.and_then(|b| b.scope.clone()));
             let name = self.name_for(node, &at);
+            // A function's body is stored once, but its nodes are made for every call.
+            let text = name.len() + scope.as_ref().map_or(0, String::len);
+            self.spend_on("bytes in names and lists of nodes", text + attributes.size() + inputs.len())?;
             let outputs = node.output.iter().map(|o| !o.is_empty()).collect();
             let call = Call { at, attributes, inputs, outputs, opset, name, scope };
             let made = self.node(&call)?;
+            for val in &made {
+                if let Val::Seq(all) = val {
+                    self.spend(all.len())?;
+                }
+            }
             for (i, name) in node.output.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
                 let taken = self.frames.last().is_some_and(|f| f.contains_key(name));
                 if taken {
@@ -246,6 +263,9 @@ impl<'m> Lower<'m> {
         if !inputs.iter().all(|v| matches!(v, Val::Lit(_) | Val::Tensor(_))) {
             return Ok(None);
         }
+        // Looking into a tensor of the file costs as much as computing one.
+        let looked_into: usize = inputs.iter().map(|v| if let Val::Tensor(t) = v { len_of(t) } else { 0 }).sum();
+        self.spend_on("elements read from constants", looked_into.min(MOST_ELEMENTS))?;
         let known: Option<Vec<Rc<Lit>>> = inputs.iter().map(|v| self.lit(v)).collect();
         let Some(known) = known else { return Ok(None) };
         let made = eval(op, &known.iter().map(Rc::as_ref).collect::<Vec<_>>());
@@ -255,9 +275,17 @@ impl<'m> Lower<'m> {
 
     /// Counts what is computed; a hostile file must not compute for ever.
     pub(super) fn spend(&mut self, elements: usize) -> Result<(), OnnxError> {
-        self.folded = self.folded.saturating_add(elements);
-        if elements > MOST_ELEMENTS || self.folded > MOST_FOLDED {
-            return Err(OnnxError::Limit { what: "elements computed from constants", most: MOST_FOLDED });
+        const WHAT: &str = "elements computed from constants";
+        if elements > MOST_ELEMENTS {
+            return Err(OnnxError::Limit { what: WHAT, most: MOST_ELEMENTS });
+        }
+        self.spend_on(WHAT, elements)
+    }
+
+    fn spend_on(&mut self, what: &'static str, amount: usize) -> Result<(), OnnxError> {
+        self.folded = self.folded.saturating_add(amount);
+        if self.folded > self.most_folded {
+            return Err(OnnxError::Limit { what, most: self.most_folded });
         }
         Ok(())
     }
@@ -288,6 +316,7 @@ impl<'m> Lower<'m> {
             Val::Graph(id) => return Ok(*id),
             Val::Tensor(t) => t.clone(),
             Val::Lit(l) => {
+                self.spend(l.len())?;
                 l.to_tensor().ok_or_else(|| call.unsupported("the size of the batch is used as data"))?
             }
             Val::Absent => return Err(call.malformed("an input that is needed is missing")),
@@ -339,6 +368,10 @@ impl<'m> Lower<'m> {
     pub(super) fn number(&self, like: &Val, x: f64) -> Val {
         Val::Lit(Rc::new(Lit::scalar(self.dtype(like).unwrap_or(DType::F32), x)))
     }
+}
+
+fn len_of(tensor: &Tensor) -> usize {
+    tensor.data().len() / tensor.dtype().size()
 }
 
 /// A name that is not taken, and takes it. The count of each name is kept, or a thousand equal names cost a million

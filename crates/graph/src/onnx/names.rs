@@ -33,44 +33,55 @@ impl Names<'_> {
         self.name_nodes(graph);
     }
 
-    /// One weight with two names, by the modules that use it: the one that comes first is kept.
+    /// One weight with two names, by the modules that use it: the one that comes first is kept, the other is an alias.
     fn second_names(&self, graph: &mut Graph, taken: &mut BTreeSet<String>) {
         for i in 0..graph.nodes.len() {
-            let node = &graph.nodes[i];
-            let at = usize::from(!matches!(node.op, Op::Gather { .. }));
-            let Some(scoped) = self.scopes.get(&node.name).map(|s| format!("{s}.weight")) else { continue };
-            let Some(v) = node.inputs.get(at).copied() else { continue };
-            let places = (self.signature.place(&graph.value(v).name), self.signature.place(&scoped));
-            if let (Some(own), Some(other)) = places
-                && taken.insert(scoped.clone())
-                && other < own
-            {
-                graph.values[v.index()].name = scoped;
+            let Some(scope) = self.scopes.get(&graph.nodes[i].name) else { continue };
+            for (at, what) in parts(&graph.nodes[i].op) {
+                let Some(v) = graph.nodes[i].inputs.get(*at).copied() else { break };
+                let (value, scoped) = (graph.value(v), format!("{scope}.{what}"));
+                if !is_kept(&value.kind) || !self.is_second(&value.name, &scoped, scope, what) {
+                    continue;
+                }
+                if !taken.insert(scoped.clone()) {
+                    continue;
+                }
+                let earlier = self.signature.place(&scoped) < self.signature.place(&value.name);
+                let name = if earlier {
+                    std::mem::replace(&mut graph.values[v.index()].name, scoped)
+                } else {
+                    scoped
+                };
+                graph.aliases.push((name, v));
             }
         }
+    }
+
+    /// Whether `scoped` is another name of the weight `own`. Without a signature it is, if a module of its own reads
+    /// the weight; a module that reads the weight of a part of it does so by hand.
+    fn is_second(&self, own: &str, scoped: &str, scope: &str, what: &str) -> bool {
+        if own == scoped || is_made_up(own) {
+            return false;
+        }
+        if self.signature.present {
+            return self.signature.place(own).is_some() && self.signature.place(scoped).is_some();
+        }
+        let part = |n: &str, of: &str| n.strip_prefix(of).is_some_and(|r| r.starts_with('.'));
+        own.strip_suffix(what).is_some_and(|o| o.ends_with('.')) && !part(own, scope)
     }
 
     /// Names for the weights of a node, by its other weights or by its module.
     fn wanted(&self, graph: &Graph, i: usize) -> Vec<(ValueId, String)> {
         let node = &graph.nodes[i];
-        let parts: &[(usize, &str)] = match node.op {
-            Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {
-                &[(1, "weight"), (2, "bias")]
-            }
-            Op::BatchNorm { .. } => &[(1, "weight"), (2, "bias"), (3, "running_mean"), (4, "running_var")],
-            Op::Gather { .. } => &[(0, "weight")],
-            _ => return Vec::new(),
-        };
-        let inputs = || parts.iter().filter_map(|(i, what)| Some((*node.inputs.get(*i)?, *what)));
+        let inputs = || parts(&node.op).iter().filter_map(|(i, what)| Some((*node.inputs.get(*i)?, *what)));
         let prefix = inputs().find_map(|(v, what)| {
             let name = &graph.value(v).name;
-            let kept = matches!(graph.value(v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_));
+            let kept = is_kept(&graph.value(v).kind);
             name.strip_suffix(what).filter(|p| kept && p.ends_with(['.', '_'])).map(str::to_owned)
         });
         let module = || self.scopes.get(&node.name).map(|s| format!("{s}."));
         let Some(prefix) = prefix.or_else(module) else { return Vec::new() };
-        let named = inputs()
-            .filter(|(v, _)| matches!(graph.value(*v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)));
+        let named = inputs().filter(|(v, _)| is_kept(&graph.value(*v).kind));
         named.map(|(v, what)| (v, format!("{prefix}{what}"))).collect()
     }
 
@@ -183,7 +194,22 @@ fn tie(graph: &mut Graph, tensors: &BTreeMap<ValueId, Tensor>) {
     }
 }
 
+/// Which inputs of an operator are weights, and what modules call them.
+fn parts(op: &Op) -> &'static [(usize, &'static str)] {
+    match op {
+        Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {
+            &[(1, "weight"), (2, "bias")]
+        }
+        Op::BatchNorm { .. } => &[(1, "weight"), (2, "bias"), (3, "running_mean"), (4, "running_var")],
+        Op::Gather { .. } => &[(0, "weight")],
+        _ => &[],
+    }
+}
+
+fn is_kept(kind: &ValueKind) -> bool {
+    matches!(kind, ValueKind::Parameter(_) | ValueKind::Buffer(_))
+}
+
 fn kept(graph: &Graph) -> impl Iterator<Item = ValueId> {
-    let kept = |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_));
-    graph.values.iter().enumerate().filter(move |(_, v)| kept(&v.kind)).map(|(i, _)| ValueId(i as u32))
+    graph.values.iter().enumerate().filter(|(_, v)| is_kept(&v.kind)).map(|(i, _)| ValueId(i as u32))
 }

@@ -4,11 +4,16 @@ use super::error::{BadTensor, OnnxError};
 use super::proto::TensorProto;
 use bytes::Bytes;
 use phalanx_types::{DType, Tensor};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 const EXTERNAL: i32 = 1;
+/// How often the bytes of another file may be read.
+const MOST_TIMES: u64 = 8;
 /// No tensor of a real model has more.
 pub(super) const MOST_DIMENSIONS: usize = 64;
 
@@ -54,10 +59,36 @@ pub(super) fn code_of(dtype: DType) -> i32 {
 /// Reads tensors, those of other files from `folder` only.
 #[derive(Debug, Clone)]
 pub(super) struct Reader {
-    pub folder: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    taken: Rc<RefCell<Taken>>,
+}
+
+/// What was read from other files.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: u64,
+    /// The sizes of the files.
+    files: BTreeMap<PathBuf, u64>,
+}
+
+impl Taken {
+    /// Many tensors may lie in one file, but not all of them in the same place.
+    fn take(&mut self, path: PathBuf, size: u64, bytes: u64) -> Result<(), BadTensor> {
+        self.files.insert(path, size);
+        let there = self.files.values().fold(0, |n: u64, size| n.saturating_add(*size));
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > there.saturating_mul(MOST_TIMES) {
+            return Err(BadTensor::Repeated { most: MOST_TIMES });
+        }
+        Ok(())
+    }
 }
 
 impl Reader {
+    pub(super) fn new(folder: Option<&Path>) -> Self {
+        Self { folder: folder.map(Path::to_owned), taken: Rc::default() }
+    }
+
     pub(super) fn read(&self, proto: &TensorProto) -> Result<Tensor, OnnxError> {
         self.tensor(proto)
             .map_err(|why| OnnxError::Tensor { tensor: proto.name.clone().unwrap_or_default(), why })
@@ -110,6 +141,7 @@ impl Reader {
         if left < needed {
             return Err(BadTensor::Length { needed, got: left });
         }
+        self.taken.borrow_mut().take(path, size, needed)?;
         file.seek(SeekFrom::Start(offset)).map_err(failed)?;
         let mut data = Vec::new();
         file.take(needed).read_to_end(&mut data).map_err(failed)?;

@@ -34,18 +34,6 @@ pub(crate) fn weight_of(name: &str, shape: &[usize], count: usize) -> Vec<f32> {
     units(name, count).map(|u| value(u) as f32).collect()
 }
 
-/// The bytes of a weight, but a large one repeats its beginning: enough to know it again, and quick to make.
-pub(crate) fn quick_weight(name: &str, shape: &[usize]) -> Vec<u8> {
-    const PERIOD: usize = 4099;
-    let count = shape.iter().product::<usize>();
-    let mut bytes = to_bytes(weight_of(name, shape, count.min(PERIOD)));
-    while bytes.len() < 4 * count {
-        let n = bytes.len().min(4 * count - bytes.len());
-        bytes.extend_from_within(..n);
-    }
-    bytes
-}
-
 pub(crate) fn to_bytes(values: Vec<f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }

@@ -53,6 +53,17 @@ impl ModelConfig {
                 return Err(section.missing("onnx", hint));
             }
         };
+        let (unread, why): (&[&str], _) = match from {
+            ModelFrom::Onnx(_) => (&["input", "classes"], "an ONNX model says it itself"),
+            ModelFrom::Toml(_) => (&["input", "classes", "dims"], "a list of layers says it itself"),
+            ModelFrom::Zoo(_) => (&["dims"], "models of the zoo name no dimensions"),
+        };
+        for key in unread {
+            if let Some(node) = section.node(key) {
+                let (key, why) = (section.key(key), why.to_owned());
+                return Err(ConfigError::Useless { key, why, at: node.key.clone() });
+            }
+        }
         Ok(Self {
             from,
             input: section.dims("input")?,

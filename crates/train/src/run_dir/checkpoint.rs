@@ -171,13 +171,23 @@ pub(super) fn list(checkpoints: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Removes all but the newest.
-pub(super) fn prune(checkpoints: &Path, keep: usize) {
-    let all = list(checkpoints);
-    for path in all.iter().take(all.len().saturating_sub(keep.max(1))) {
+/// Removes all but the newest and the one that was saved just now, whatever its number.
+pub(super) fn prune(checkpoints: &Path, keep: usize, saved: &Path) {
+    let others: Vec<PathBuf> = list(checkpoints).into_iter().filter(|path| path != saved).collect();
+    for path in others.iter().take(others.len().saturating_sub(keep.saturating_sub(1))) {
         // One that cannot be removed takes room and nothing else.
         let _removed = std::fs::remove_dir_all(path);
     }
+}
+
+/// Moves a checkpoint that cannot be read out of the way of those that will be written.
+pub(super) fn set_aside(path: &Path) {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".damaged");
+    let aside = path.with_file_name(name);
+    // One that stays in its place is replaced when the run comes to its step.
+    let _removed = std::fs::remove_dir_all(&aside);
+    let _moved = std::fs::rename(path, &aside);
 }
 
 /// Removes what a killed process left half-written.

@@ -13,6 +13,8 @@ pub enum RunDirError {
     Locked { path: PathBuf, pid: Option<u32> },
     #[error("there already is a run in {}", path.display())]
     Exists { path: PathBuf },
+    #[error("{} is not empty, and what is in it is no run: there is {file:?}", path.display())]
+    NotEmpty { path: PathBuf, file: String },
     #[error("there is no run in {}", path.display())]
     NotARun { path: PathBuf },
     #[error("no checkpoint can be read in {}", path.display())]
@@ -43,6 +45,7 @@ impl RunDirError {
                     path.display()
                 )
             }
+            Self::NotEmpty { .. } => "give another --run-dir, one that is empty or not there yet".to_owned(),
             Self::NotARun { .. } => "`phalanx run list` names the runs there are".to_owned(),
             Self::NoCheckpoint { .. } => "start the run again with `phalanx train`".to_owned(),
             _ => return None,

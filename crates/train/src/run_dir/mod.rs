@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs/<id>/
-//!   run.toml  formation.json  state.json  lock
+//!   run.toml  formation.json  state.json  classes.json  lock
 //!   metrics.jsonl  losses.csv  val_accuracies.csv
 //!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
 //!   model.safetensors  model.onnx
@@ -30,6 +30,11 @@ use std::path::{Path, PathBuf};
 
 /// The resolved run file.
 pub const RUN_FILE: &str = "run.toml";
+/// The weights of a run that is finished.
+pub const MODEL: &str = "model.safetensors";
+pub(crate) const MODEL_ONNX: &str = "model.onnx";
+/// The names of classes, in the order of the model's outputs.
+const CLASSES: &str = "classes.json";
 const LOCK: &str = "lock";
 const CHECKPOINTS: &str = "checkpoints";
 
@@ -45,12 +50,15 @@ impl RunDir {
     /// Makes a directory for a new run; an empty one may be there already.
     ///
     /// # Errors
-    /// There is a run in it, or it cannot be made.
+    /// There is a run or something else in it, or it cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, RunDirError> {
         let path = path.into();
         std::fs::create_dir_all(&path).map_err(io("make", &path))?;
         if is_run(&path) {
             return Err(RunDirError::Exists { path });
+        }
+        if let Some(file) = foreign_file(&path)? {
+            return Err(RunDirError::NotEmpty { path, file });
         }
         let lock = lock(&path)?;
         let checkpoints = path.join(CHECKPOINTS);
@@ -95,22 +103,58 @@ impl RunDir {
         replace(&path, bytes).map_err(io("write", &path))
     }
 
-    /// Saves a checkpoint, then removes all but the newest `keep`.
+    /// Writes down the names of classes.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub(crate) fn write_classes(&self, names: &[String]) -> Result<(), RunDirError> {
+        let json = |source| RunDirError::Json { path: self.file(CLASSES), source };
+        self.write(CLASSES, &serde_json::to_vec_pretty(names).map_err(json)?)
+    }
+
+    /// Saves a checkpoint, then removes older ones until there are `keep`.
     ///
     /// # Errors
     /// It could not be written; those before are as they were.
     pub fn save(&self, checkpoint: &Checkpoint, keep: usize) -> Result<PathBuf, RunDirError> {
         let path = checkpoint.save(&self.checkpoints())?;
-        checkpoint::prune(&self.checkpoints(), keep);
+        checkpoint::prune(&self.checkpoints(), keep, &path);
         Ok(path)
     }
 
-    /// The newest checkpoint that is whole; what is wrong with newer ones comes along.
+    /// The newest checkpoint that is whole; what is wrong with newer ones comes along, and those are set aside.
     ///
     /// # Errors
     /// There is none.
     pub fn newest(&self) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
-        newest_checkpoint(&self.path)
+        let (checkpoint, wrong) = newest_of(&self.path)?;
+        let set_aside = |(path, error): (PathBuf, RunDirError)| {
+            checkpoint::set_aside(&path);
+            error
+        };
+        Ok((checkpoint, wrong.into_iter().map(set_aside).collect()))
+    }
+
+    /// How many steps the newest checkpoint has behind it.
+    pub fn steps(&self) -> u64 {
+        newest_manifest(&self.path).map_or(0, |manifest| manifest.step)
+    }
+
+    /// Removes the model of a run that goes on: it is that of fewer steps.
+    ///
+    /// # Errors
+    /// It stays.
+    pub(crate) fn remove_model(&self) -> Result<(), RunDirError> {
+        for name in [MODEL, MODEL_ONNX] {
+            let path = self.file(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -119,17 +163,39 @@ impl RunDir {
 /// # Errors
 /// There is none.
 pub fn newest_checkpoint(run: &Path) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
+    let (checkpoint, wrong) = newest_of(run)?;
+    Ok((checkpoint, wrong.into_iter().map(|(_, error)| error).collect()))
+}
+
+/// The same, with the places of those that cannot be used.
+fn newest_of(run: &Path) -> Result<(Checkpoint, Vec<(PathBuf, RunDirError)>), RunDirError> {
     let mut wrong = Vec::new();
     for path in checkpoint::list(&run.join(CHECKPOINTS)).into_iter().rev() {
         match Checkpoint::load(&path) {
             Ok(checkpoint) => return Ok((checkpoint, wrong)),
-            Err(error) => wrong.push(error),
+            Err(error) => wrong.push((path, error)),
         }
     }
     // The newest one's trouble says more than that there is none.
     match wrong.into_iter().next() {
-        Some(error) => Err(error),
+        Some((_, error)) => Err(error),
         None => Err(RunDirError::NoCheckpoint { path: run.to_owned() }),
+    }
+}
+
+/// The names of a run's classes, in the order of the model's outputs; none where labels are numbers.
+///
+/// # Errors
+/// They are there and cannot be read.
+pub fn read_classes(run: &Path) -> Result<Option<Vec<String>>, RunDirError> {
+    let path = run.join(CLASSES);
+    match std::fs::read(&path) {
+        Ok(text) => {
+            let names = serde_json::from_slice(&text);
+            names.map(Some).map_err(|source| RunDirError::Json { path, source })
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io("read", &path)(error)),
     }
 }
 
@@ -139,9 +205,23 @@ fn newest_manifest(run: &Path) -> Option<Manifest> {
     paths.iter().rev().find_map(|path| Manifest::read(path).ok())
 }
 
-/// Whether there is a run in this directory.
+/// Whether there is a run in this directory, and not only a file that is called like that of a run.
 pub fn is_run(path: &Path) -> bool {
-    path.join(RUN_FILE).is_file()
+    let begun = || path.join(LOCK).is_file() && path.join(CHECKPOINTS).is_dir();
+    path.join(RUN_FILE).is_file() && (path.join(state::STATE).is_file() || begun())
+}
+
+/// Something in a directory that no run has put there.
+fn foreign_file(dir: &Path) -> Result<Option<String>, RunDirError> {
+    // What a process leaves that is killed before it writes down what the run was told.
+    const OURS: [&str; 3] = [LOCK, CHECKPOINTS, "run.toml.tmp"];
+    for entry in std::fs::read_dir(dir).map_err(io("read", dir))? {
+        let name = entry.map_err(io("read", dir))?.file_name();
+        if !OURS.iter().any(|ours| name == *ours) {
+            return Ok(Some(name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(None)
 }
 
 /// Takes the lock of a directory and writes who holds it. It goes with the process, however that ends.

@@ -2,7 +2,7 @@
 
 use super::check_input;
 use crate::error::{Dims, TrainError};
-use phalanx_data::{Dataset, Transform, check_labels};
+use phalanx_data::{Dataset, Transform, check_labels, check_shares};
 use phalanx_engine::{Loss, Metric, Target, Threads};
 use phalanx_graph::Graph;
 
@@ -55,6 +55,8 @@ impl Fit {
         };
         if let Some(classes) = classes {
             check_labels(data, classes)?;
+        } else if matches!(loss, Loss::Bce | Loss::BceWithLogits) {
+            check_shares(data)?;
         }
         Ok(Self { y_shape, output, classes })
     }

@@ -6,7 +6,9 @@ pub use fit::Fit;
 
 use crate::config::RunConfig;
 use crate::error::{Dims, TrainError};
+use crate::progress::{Place, Plan};
 use crate::source::{Found, load_model};
+use crate::trainer::loader_options;
 use phalanx_data::{Dataset, LoaderOptions, Transform};
 use phalanx_engine::{Engine, Metric, Threads};
 use phalanx_graph::{Graph, Weights};
@@ -48,6 +50,10 @@ impl Task {
         // Paths are absolute by now.
         let train = Dataset::open(&data.train, Path::new(""))?;
         let valid = data.valid.as_ref().map(|spec| Dataset::open(spec, Path::new(""))).transpose()?;
+        let valid = match (valid, train.classes()) {
+            (Some(valid), Some(classes)) => Some(valid.with_classes(classes)?),
+            (valid, _) => valid,
+        };
         let samples = train.len();
         let batch = config.train.batch * config.train.accumulate;
         let options = LoaderOptions { batch, drop_last: data.drop_last, ..LoaderOptions::default() };
@@ -60,6 +66,30 @@ impl Task {
         }
         let metrics = fit.metrics(config.train.loss, &config.train.metrics);
         Ok(Self { config, graph, weights, train, valid, y_shape: fit.y_shape, metrics, notes })
+    }
+
+    /// Numbers the classes of all samples as they stand in a list.
+    pub(crate) fn number_classes(&mut self, classes: &[String]) -> Result<(), TrainError> {
+        self.train = self.train.with_classes(classes)?;
+        if let Some(valid) = &self.valid {
+            self.valid = Some(valid.with_classes(classes)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        let train = &self.config.train;
+        Plan {
+            batches_per_pass: loader_options(self, Place::default()).batches(self.train.len()),
+            length: train.length,
+            validate: train.validate_every,
+            checkpoint: train.checkpoint_every,
+        }
+    }
+
+    /// How many steps the run will have when it is finished.
+    pub fn total_steps(&self) -> u64 {
+        self.plan().steps()
     }
 
     pub fn config(&self) -> &RunConfig {

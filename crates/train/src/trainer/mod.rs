@@ -10,7 +10,7 @@ use crate::error::{NotFinite, TrainError};
 use crate::evaluate::Evaluator;
 use crate::observer::{Event, Observer};
 use crate::progress::{End, Place, Plan, Progress};
-use crate::run_dir::{Records, RunDir, StepRecord, ValidRecord};
+use crate::run_dir::{Records, RunDir, StepRecord, ValidRecord, read_classes};
 use crate::task::{Compute, Task};
 use phalanx_data::{Loaded, Loader, LoaderOptions, Position};
 use phalanx_engine::{CompileOptions, Optimizer};
@@ -57,11 +57,15 @@ impl Trainer {
     /// # Errors
     /// The model cannot be computed, or the run's own files cannot be read or written.
     pub fn new(
-        task: Task,
+        mut task: Task,
         compute: Compute,
         dir: RunDir,
         observer: &mut dyn Observer,
     ) -> Result<Self, TrainError> {
+        if let Some(classes) = read_classes(dir.path())? {
+            // As they were when the run began, whatever has been added to the files since.
+            task.number_classes(&classes)?;
+        }
         let train = &task.config.train;
         let compile = CompileOptions { recompute: train.recompute, ..CompileOptions::default() };
         let model = compute.engine.compile(&task.graph, &compile)?;
@@ -74,12 +78,7 @@ impl Trainer {
             seed: train.seed.derive("dropout"),
         };
         let mut stepper = Stepper::new(model, optimizer, options, compute.threads.clone());
-        let plan = Plan {
-            batches_per_pass: loader_options(&task, Place::default()).batches(task.train.len()),
-            length: train.length,
-            validate: train.validate_every,
-            checkpoint: train.checkpoint_every,
-        };
+        let plan = task.plan();
         let (status, place, sizes) = save::begin(&task, &dir, &mut stepper, observer)?;
         let began = Instant::now();
         let records = Records::open(dir.path(), sizes)?;
@@ -203,13 +202,25 @@ impl Trainer {
             threads: &self.compute.threads,
         };
         let evaluation = evaluator.run(self.stepper.model.as_mut(), valid)?;
-        let named = evaluation.metrics.into_iter().map(|(name, value)| (format!("val_{name}"), value));
+        if !evaluation.loss.is_finite() {
+            return Err(TrainError::NotFinite(Box::new(NotFinite {
+                what: "validation loss",
+                value: evaluation.loss,
+                step: record.step,
+                pass: record.pass,
+                batch: 0,
+                samples: Vec::new(),
+                found: None,
+            })));
+        }
+        let shown = evaluation.accuracy_name;
+        let others = evaluation.metrics.into_iter().filter(|(name, _)| Some(name) != shown.as_ref());
         let valid = ValidRecord {
             step: record.step,
             pass: record.pass,
             val_loss: evaluation.loss,
             val_acc: evaluation.accuracy,
-            metrics: named.filter(|(name, _)| !name.ends_with("accuracy")).collect(),
+            metrics: others.map(|(name, value)| (format!("val_{name}"), value)).collect(),
         };
         self.records.valid(&valid)?;
         self.status.on_valid(&valid);
@@ -223,7 +234,7 @@ impl Trainer {
 }
 
 /// Which batches a run takes from a place on: a step is one, whatever it is computed in.
-fn loader_options(task: &Task, place: Place) -> LoaderOptions {
+pub(crate) fn loader_options(task: &Task, place: Place) -> LoaderOptions {
     let train = &task.config.train;
     LoaderOptions {
         batch: train.batch * train.accumulate,

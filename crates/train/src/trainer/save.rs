@@ -7,7 +7,7 @@ use crate::params_hash::params_hash;
 use crate::progress::Place;
 use crate::run_dir::{
     Best, Checkpoint, Manifest, RecordSizes, RunDir, RunDirError, RunState, Status as State, StepRecord,
-    ValidRecord, stamp,
+    ValidRecord, MODEL, MODEL_ONNX, stamp,
 };
 use crate::task::Task;
 use phalanx_graph::{Graph, Weights, onnx, weights};
@@ -38,6 +38,10 @@ impl Status {
     }
 
     pub(super) fn on_valid(&mut self, record: &ValidRecord) {
+        // JSON has no word for the others.
+        if !record.val_loss.is_finite() {
+            return;
+        }
         self.valid = Some((record.val_loss, record.val_acc));
         let now = Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc };
         let better = |best: &Best| match (now.val_acc, best.val_acc) {
@@ -111,7 +115,7 @@ impl Stepper {
                 let values = state.get(&key).and_then(|tensor| tensor.to_f32().ok());
                 let values = values.filter(|values| values.len() == parameter.elements());
                 let values = values.ok_or_else(|| TrainError::MissingState { name: key.clone() })?;
-                self.optimizer.restore(steps, index, name, &self.model.from_user(index, &values))?;
+                self.optimizer.restore(steps, index, name, &self.model.to_engine(index, &values))?;
             }
         }
         self.optimizer.set_steps(steps);
@@ -169,9 +173,9 @@ impl Trainer {
     pub(super) fn finish(&mut self, end: End, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
         let weights = self.stepper.weights(&self.task.graph);
         if end == End::Finished {
-            let path = self.dir.file("model.safetensors");
+            let path = self.dir.file(MODEL);
             weights::save(&path, &weights).map_err(|source| RunDirError::Weights { path, source })?;
-            let exported = onnx::export(&self.task.graph, &weights, &self.dir.file("model.onnx"));
+            let exported = onnx::export(&self.task.graph, &weights, &self.dir.file(MODEL_ONNX));
             if let Err(error) = exported {
                 observer.on(&Event::Warning(&format!("no model.onnx was written: {error}")));
             }
@@ -220,6 +224,12 @@ impl Trainer {
     /// Says that the run goes on.
     pub(super) fn record_start(&mut self) -> Result<(), TrainError> {
         self.write_formation(None)?;
+        if let Some(classes) = self.task.train.classes() {
+            self.dir.write_classes(classes)?;
+        }
+        if !self.progress.is_done() {
+            self.dir.remove_model()?;
+        }
         Ok(self.state(State::Running).write(self.dir.path())?)
     }
 

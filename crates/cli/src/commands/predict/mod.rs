@@ -57,7 +57,7 @@ pub(crate) fn run(args: PredictArgs, output: Output) -> Result<(), Failure> {
             .hint("give a name that ends in .npz, .csv or .safetensors")
     })?;
     let learned = args.learned.load()?;
-    let data = args.data.open(&learned)?;
+    let data = args.data.open_samples(&learned)?;
     let compute = compute(args.data.threads());
     // Labels are not looked at.
     let transform = phalanx_data::Transform { one_hot: None, ..learned.transform() };

@@ -4,6 +4,7 @@ use super::run_path;
 use crate::commands::train::{compute, go, train_failure};
 use crate::failure::Failure;
 use crate::output::Output;
+use anyhow::anyhow;
 use clap::Args;
 use phalanx_train::Task;
 use phalanx_train::config::{Override, RunFile};
@@ -18,14 +19,14 @@ pub(crate) struct ResumeArgs {
     /// The run: its directory, or its name in runs/.
     run: PathBuf,
     /// Go on to this many passes over the data.
-    #[arg(long, conflicts_with = "steps")]
-    epochs: Option<u64>,
+    #[arg(long, conflicts_with = "steps", allow_negative_numbers = true)]
+    epochs: Option<i64>,
     /// Go on to this many steps.
-    #[arg(long)]
-    steps: Option<u64>,
+    #[arg(long, allow_negative_numbers = true)]
+    steps: Option<i64>,
     /// Compute threads; as the run was told when not given. Results do not depend on it.
-    #[arg(long)]
-    threads: Option<u64>,
+    #[arg(long, allow_negative_numbers = true)]
+    threads: Option<i64>,
 }
 
 pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure> {
@@ -38,12 +39,18 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
     let said: Vec<Override> =
         numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
     let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(|error| train_failure(error.into()))?;
+    let compute = compute(file.config.train.threads);
+    let task = Task::new(file.config, &compute.threads).map_err(train_failure)?;
     if args.epochs.is_some() || args.steps.is_some() {
+        let (asked, done) = (task.total_steps(), dir.steps());
+        if asked < done {
+            let path = dir.path().display();
+            let error = anyhow!("the run in {path} is at step {done} already, {asked} steps were asked for");
+            return Err(Failure::usage(error).hint("ask for more, or start a new run with `phalanx train`"));
+        }
         // What it is told now holds for the next time, too.
         let text = file.resolved.to_toml();
         dir.write(RUN_FILE, text.as_bytes()).map_err(|error| train_failure(error.into()))?;
     }
-    let compute = compute(file.config.train.threads);
-    let task = Task::new(file.config, &compute.threads).map_err(train_failure)?;
     go(task, compute, dir, output).await
 }

@@ -44,23 +44,23 @@ pub(crate) struct TrainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Said {
     /// How many passes over the data.
-    #[arg(long, conflicts_with = "steps")]
-    epochs: Option<u64>,
+    #[arg(long, conflicts_with = "steps", allow_negative_numbers = true)]
+    epochs: Option<i64>,
     /// How many steps.
-    #[arg(long)]
-    steps: Option<u64>,
+    #[arg(long, allow_negative_numbers = true)]
+    steps: Option<i64>,
     /// Samples that are computed at once.
-    #[arg(long)]
-    batch: Option<u64>,
+    #[arg(long, allow_negative_numbers = true)]
+    batch: Option<i64>,
     /// The learning rate.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     lr: Option<f64>,
     /// Decides everything that is random.
-    #[arg(long)]
-    seed: Option<u64>,
+    #[arg(long, allow_negative_numbers = true)]
+    seed: Option<i64>,
     /// Compute threads; all cores when not given. Results do not depend on it.
-    #[arg(long)]
-    threads: Option<u64>,
+    #[arg(long, allow_negative_numbers = true)]
+    threads: Option<i64>,
     /// Set any key of the run file; may be given more than once.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,

@@ -141,13 +141,13 @@ impl Lower<'_> {
         let n =
             n.ok_or_else(|| call.unsupported("it sums over the batch or over more than 4096 elements"))?;
         let (exclusive, reverse) = (call.attributes.flag("exclusive"), call.attributes.flag("reverse"));
+        self.spend(n * n)?;
         let mut ones = Self::matrix(n, n, |r, c| match (exclusive, reverse) {
             (false, false) => r <= c,
             (true, false) => r < c,
             (false, true) => r >= c,
             (true, true) => r > c,
         });
-        self.spend(n * n)?;
         let dtype = self.dtype(&x).unwrap_or(DType::F32);
         ones = crate::onnx::eval::cast(&ones, dtype).unwrap_or(ones);
         let last = shape.rank() - 1;
