@@ -81,7 +81,10 @@ pub enum DataError {
     LabelOutOfRange { label: f32, row: u64, classes: usize, origin: Origin },
     #[error("the label of row {row} is {label}, but this loss takes numbers from 0 to 1: {origin}")]
     LabelNotShare { label: f32, row: u64, origin: Origin },
-    #[error("there is a class {name:?} that the model was not trained for, it knows {}: {origin}", list(have))]
+    #[error(
+        "there is a class {name:?} that the model was not trained for, it knows {}: {origin}",
+        list(have)
+    )]
     UnknownClass { name: String, have: Vec<String>, origin: Origin },
     #[error("there are no labels to check: {origin}")]
     NoLabels { origin: Origin },

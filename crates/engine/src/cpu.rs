@@ -182,7 +182,7 @@ impl CpuModel {
             return Err(RunError::Inputs { wanted, got: inputs.len() });
         }
         for (id, input) in self.graph.inputs.iter().zip(inputs) {
-            let wanted = self.graph.shape(*id).at(batch).iter().product();
+            let wanted = self.graph.shape(*id).dims().iter().map(|d| d.at(batch)).product();
             if input.len() != wanted {
                 let input_name = self.graph.value(*id).name.clone();
                 return Err(RunError::InputSize { input: input_name, got: input.len(), wanted, batch });
@@ -323,7 +323,11 @@ impl Model for CpuModel {
         let forward = program.tape.forward;
         self.slots[slot].program = Some(program);
         self.slots[slot].pass = Some(pass);
-        self.run(slot, 0..forward, &[], &mut |_, _| true)
+        let run = self.run(slot, 0..forward, &[], &mut |_, _| true);
+        if run.is_err() {
+            self.slots[slot].pass = None;
+        }
+        run
     }
 
     fn output(&self, slot: Slot, index: usize) -> &[f32] {
@@ -355,7 +359,10 @@ impl Model for CpuModel {
             }
             true
         };
-        self.run(slot, calls, output_gradients, &mut announce)
+        let run = self.run(slot, calls, output_gradients, &mut announce);
+        // Backward has used forward's buffers for its own: it cannot run again.
+        self.slots[slot].pass = None;
+        run
     }
 
     fn input_gradient(&self, slot: Slot, index: usize) -> Option<&[f32]> {
@@ -389,7 +396,12 @@ impl Model for CpuModel {
         output_gradients: &dyn Fn(&[f32]) -> Vec<f32>,
     ) -> Result<Option<DiagnoseReport>, RunError> {
         self.check_inputs(batch, inputs)?;
-        let program = self.program(self.purpose(batch, pass.training))?;
+        let purpose = self.purpose(batch, pass.training);
+        // Nothing merged: every operator is looked at by itself.
+        let program =
+            Program::compile_with(&self.graph, &self.holdings, self.parameters.len(), purpose, false)?;
+        let program = Arc::new(program);
+        self.check_statistics(&program)?;
         // A slot of its own: what is in flight stays.
         let slot = self.slots.len();
         self.prepare(slot, &program, inputs);
@@ -401,12 +413,16 @@ impl Model for CpuModel {
         let mut result = self.run(slot, 0..program.tape.forward, &[], &mut look);
         if result.is_ok() && suspects.sure.is_none() && pass.training {
             let gradients = output_gradients(self.output(slot, 0));
+            let (got, wanted) = (gradients.len(), program.tape.len(program.outputs[0]));
             let calls = program.tape.forward..program.tape.instrs.len();
             let mut look = |runner: &mut Runner<'_>, i: usize| suspects.look(runner, i, batch);
             let others: Vec<Vec<f32>> =
                 program.outputs.iter().skip(1).map(|v| vec![0.0; program.tape.len(*v)]).collect();
             let given: Vec<&[f32]> = std::iter::once(&gradients).chain(&others).map(|g| &g[..]).collect();
-            result = self.run(slot, calls, &given, &mut look);
+            result = match got == wanted {
+                true => self.run(slot, calls, &given, &mut look),
+                false => Err(RunError::GradientSize { output: 0, got, wanted }),
+            };
         }
         self.slots.truncate(slot);
         for (buffer, before) in self.state.buffers.iter_mut().zip(statistics) {

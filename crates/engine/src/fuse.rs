@@ -37,14 +37,15 @@ pub(crate) fn fuse_norms(tape: &mut Tape, outputs: &[V]) {
     drop_unused(tape, outputs);
 }
 
-/// Drops calls whose results nobody reads, then merges the rest.
-pub(crate) fn fuse(tape: &mut Tape, kept: &[V]) {
+/// Drops calls whose results nobody reads, then merges the rest if that is wanted.
+pub(crate) fn fuse(tape: &mut Tape, kept: &[V], merged: bool) {
     drop_unused(tape, kept);
     let mut f = Fusing::new(tape, kept);
-    for i in 0..f.instrs.len() {
+    let count = if merged { f.instrs.len() } else { 0 };
+    for i in 0..count {
         f.take_in_maps(i);
     }
-    for i in 0..f.instrs.len() {
+    for i in 0..count {
         f.become_epilogue(i);
     }
     let Fusing { instrs, forward, .. } = f;

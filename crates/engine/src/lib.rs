@@ -1,5 +1,6 @@
 //! Computes graphs: forward, backward, losses, optimizers.
 
+mod bench;
 mod buffer;
 mod clip;
 mod cpu;
@@ -22,6 +23,7 @@ mod tape;
 mod threads;
 mod view;
 
+pub use bench::time_gemm;
 pub use clip::{Clip, GradNorm, clip_factor, clip_value, grad_norm, scale};
 pub use cpu::CpuEngine;
 pub use engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, Visit};

@@ -9,6 +9,7 @@ pub use spec::{Adagrad, Adam, AdamW, OptimizerSpec, RmsProp, Sgd};
 
 use crate::threads::Threads;
 use rules::{Part, Rule};
+use std::sync::{Mutex, PoisonError};
 
 /// Elements to a task. A tensor up to this size is updated by the calling thread.
 const BLOCK: usize = 16 * 1024;
@@ -65,9 +66,10 @@ impl Optimizer {
             rule.apply(whole);
             return;
         }
-        let mut parts: Vec<Option<Part<'_>>> = cut(whole).map(Some).collect();
-        t.chunks(&mut parts, 1, |_, part| {
-            if let Some(part) = part[0].take() {
+        let parts = Mutex::new(cut(whole));
+        t.each(gradient.len().div_ceil(BLOCK), |_| {
+            let part = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            if let Some(part) = part {
                 rule.apply(part);
             }
         });

@@ -35,6 +35,17 @@ impl Program {
         parameters: usize,
         purpose: Purpose,
     ) -> Result<Self, CompileError> {
+        Self::compile_with(graph, holdings, parameters, purpose, true)
+    }
+
+    /// As [`Program::compile`], with calls merged or each by itself.
+    pub(crate) fn compile_with(
+        graph: &Graph,
+        holdings: &Holdings,
+        parameters: usize,
+        purpose: Purpose,
+        merged: bool,
+    ) -> Result<Self, CompileError> {
         let lowered = lower(graph, holdings, purpose)?;
         let (mut tape, outputs) = (lowered.tape, lowered.outputs);
         let mut input_gradients = vec![None; lowered.inputs.len()];
@@ -44,7 +55,7 @@ impl Program {
             input_gradients = derive(&mut tape, &lowered.inputs, &outputs, parameters, wish).inputs;
         }
         let kept: Vec<V> = outputs.iter().copied().chain(input_gradients.iter().flatten().copied()).collect();
-        fuse(&mut tape, &kept);
+        fuse(&mut tape, &kept, merged);
         let plan = plan(&tape, &kept);
         let final_after = final_after(&tape, parameters);
         Ok(Self { tape, plan, outputs, output_shapes: lowered.output_shapes, input_gradients, final_after })

@@ -5,6 +5,7 @@ mod plain;
 
 pub use layers::{ConvLayer, LinearLayer, RecurrentLayer};
 
+use crate::infer::{MOST_VALUES, is_countable};
 use crate::{Graph, InferError, Init, Op, Shape, Value, ValueId, ValueKind};
 use phalanx_types::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +20,16 @@ pub enum BuildError {
     Unknown { layer: String, axis: usize, shape: Shape },
     #[error("layer `{layer}` divides {size} by {by}, which leaves a rest")]
     Division { layer: String, size: usize, by: usize },
-    #[error("layer `{layer}` is too large to be counted")]
+    #[error("layer `{layer}` is larger than anything that can be trained")]
     TooLarge { layer: String },
     #[error("graph `{graph}` has no output")]
     NoOutput { graph: String },
     #[error(transparent)]
     Infer(#[from] InferError),
 }
+
+/// Elements of one parameter.
+const MOST_PARAMETERS: usize = 1 << 33;
 
 /// Builds a [`Graph`] layer by layer.
 ///
@@ -134,6 +138,12 @@ impl Builder {
         if !self.claim(&name) {
             return ValueId(0);
         }
+        let kept = matches!(kind, ValueKind::Parameter(_) | ValueKind::Buffer(_));
+        let most = if kept { MOST_PARAMETERS } else { MOST_VALUES };
+        if !is_countable(&shape) || shape.count().is_none_or(|c| c.factor > most) {
+            self.fail(BuildError::TooLarge { layer: name });
+            return ValueId(0);
+        }
         self.graph.add_value(Value { name, dtype, shape, kind })
     }
 
@@ -184,7 +194,7 @@ impl Builder {
     }
 
     fn product(&mut self, layer: &str, factors: &[usize]) -> Option<usize> {
-        let n = factors.iter().try_fold(1usize, |n, f| n.checked_mul(*f)).filter(|n| *n < 1 << 48);
+        let n = factors.iter().try_fold(1usize, |n, f| n.checked_mul(*f)).filter(|n| *n <= MOST_PARAMETERS);
         if n.is_none() {
             self.fail(BuildError::TooLarge { layer: layer.to_owned() });
         }

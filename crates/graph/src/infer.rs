@@ -14,6 +14,19 @@ pub enum InferError {
     Shape { node: String, op: &'static str, shapes: Vec<Shape>, why: &'static str },
     #[error("{op} `{node}` takes {wanted} as input {index}, got {got:?}")]
     DType { node: String, op: &'static str, index: usize, wanted: &'static str, got: DType },
+    #[error("{op} `{node}` makes a value of {shape}, more elements than can be computed")]
+    Large { node: String, op: &'static str, shape: Shape },
+}
+
+/// Elements of one value, per sample, and the size of one dimension: nothing larger can be computed anywhere.
+pub(crate) const MOST_VALUES: usize = 1 << 40;
+/// Kernels, strides, dilations and paddings.
+const MOST_SETTING: usize = 1 << 24;
+
+/// Whether the elements of such a value can be counted, and are not too many.
+pub(crate) fn is_countable(shape: &Shape) -> bool {
+    shape.dims().iter().all(|d| d.at(1) <= MOST_VALUES)
+        && shape.count().is_some_and(|c| c.factor <= MOST_VALUES)
 }
 
 type Made = Vec<(DType, Shape)>;
@@ -28,85 +41,97 @@ struct Args<'a> {
 pub(crate) fn infer(node: &str, op: &Op, args: &[&Value]) -> Result<Made, InferError> {
     let a = Args { node, op, args };
     a.check_arity()?;
-    let one = |shape: Shape| Ok(vec![(a.args[0].dtype, shape)]);
-    match op {
-        Op::Conv(c) => one(a.conv(c)?),
-        Op::ConvTranspose(c) => one(a.conv_transpose(c)?),
-        Op::Linear => one(a.linear()?),
-        Op::MatMul => one(a.matmul()?),
-        Op::Unary(_) | Op::Dropout { .. } => one(a.shape(0).clone()),
-        Op::Binary(_) => one(a.broadcast(0, 1)?),
-        Op::Compare(
-            Compare::Equal
-            | Compare::Less
-            | Compare::LessOrEqual
-            | Compare::Greater
-            | Compare::GreaterOrEqual,
-        ) => Ok(vec![(DType::Bool, a.broadcast(0, 1)?)]),
-        Op::Where => {
-            let shape =
-                a.broadcast(1, 2)?.broadcast(a.shape(0)).ok_or_else(|| a.bad("shapes do not broadcast"))?;
-            Ok(vec![(a.args[1].dtype, shape)])
-        }
-        Op::Softmax { axis } | Op::LogSoftmax { axis } => {
-            a.check(*axis < a.rank(0), "there is no such axis")?;
-            one(a.shape(0).clone())
-        }
-        Op::MaxPool(p) | Op::AveragePool { pool: p, .. } => one(a.pool(p)?),
-        Op::Reduce { axes, keep, .. } => one(a.reduce(axes, *keep)?),
-        Op::BatchNorm { .. } => {
-            a.per_channel(1..5)?;
-            one(a.shape(0).clone())
-        }
-        Op::LayerNorm { axis, .. } => {
-            a.check(*axis < a.rank(0), "there is no such axis")?;
-            let tail = &a.shape(0).dims()[*axis..];
-            a.check(
-                (1..a.args.len()).all(|i| a.shape(i).dims() == tail),
-                "weights do not have the normalised shape",
-            )?;
-            one(a.shape(0).clone())
-        }
-        Op::GroupNorm { groups, .. } => {
-            a.per_channel(1..a.args.len())?;
-            let divides = a.fixed(0, 1)?.checked_rem(*groups) == Some(0);
-            a.check(divides, "channels cannot be divided into that many groups")?;
-            one(a.shape(0).clone())
-        }
-        Op::Gather { axis } => {
-            a.check(*axis < a.rank(0), "there is no such axis")?;
-            let (x, i) = (a.shape(0).dims(), a.shape(1).dims());
-            one(Shape::new([&x[..*axis], i, &x[axis + 1..]].concat()))
-        }
-        Op::Reshape { to } => {
-            a.check(
-                to.count().is_some() && to.count() == a.shape(0).count(),
-                "the number of elements differs",
-            )?;
-            one(to.clone())
-        }
-        Op::Transpose { perm } => {
-            let mut seen = perm.clone();
-            seen.sort_unstable();
-            a.check(seen.into_iter().eq(0..a.rank(0)), "not a permutation of its axes")?;
-            one(Shape::new(perm.iter().map(|p| a.shape(0)[*p]).collect()))
-        }
-        Op::Concat { axis } => one(a.concat(*axis)?),
-        Op::Slice { ranges } => one(a.slice(ranges)?),
-        Op::Pad { before, after, .. } => one(a.pad(before, after)?),
-        Op::Expand { to } => {
-            a.check(a.shape(0).broadcast(to).as_ref() == Some(to), "cannot be expanded to that shape")?;
-            one(to.clone())
-        }
-        Op::Cast { to } => Ok(vec![(*to, a.shape(0).clone())]),
-        Op::Resize(r) => one(a.resize(r)?),
-        Op::Lstm(r) => a.recurrent(r, 4),
-        Op::Gru(r) => a.recurrent(r, 3),
-        Op::Attention { .. } => one(a.attention()?),
+    let made = a.made()?;
+    match made.iter().find(|(_, shape)| !is_countable(shape)) {
+        None => Ok(made),
+        Some((_, shape)) => Err(InferError::Large { node: node.into(), op: op.word(), shape: shape.clone() }),
     }
 }
 
 impl Args<'_> {
+    /// By the operator's own rules.
+    fn made(&self) -> Result<Made, InferError> {
+        let a = self;
+        let one = |shape: Shape| Ok(vec![(a.args[0].dtype, shape)]);
+        match self.op {
+            Op::Conv(c) => one(a.conv(c)?),
+            Op::ConvTranspose(c) => one(a.conv_transpose(c)?),
+            Op::Linear => one(a.linear()?),
+            Op::MatMul => one(a.matmul()?),
+            Op::Unary(_) | Op::Dropout { .. } => one(a.shape(0).clone()),
+            Op::Binary(_) => one(a.broadcast(0, 1)?),
+            Op::Compare(
+                Compare::Equal
+                | Compare::Less
+                | Compare::LessOrEqual
+                | Compare::Greater
+                | Compare::GreaterOrEqual,
+            ) => Ok(vec![(DType::Bool, a.broadcast(0, 1)?)]),
+            Op::Where => {
+                let shape = a
+                    .broadcast(1, 2)?
+                    .broadcast(a.shape(0))
+                    .ok_or_else(|| a.bad("shapes do not broadcast"))?;
+                Ok(vec![(a.args[1].dtype, shape)])
+            }
+            Op::Softmax { axis } | Op::LogSoftmax { axis } => {
+                a.check(*axis < a.rank(0), "there is no such axis")?;
+                one(a.shape(0).clone())
+            }
+            Op::MaxPool(p) | Op::AveragePool { pool: p, .. } => one(a.pool(p)?),
+            Op::Reduce { axes, keep, .. } => one(a.reduce(axes, *keep)?),
+            Op::BatchNorm { .. } => {
+                a.per_channel(1..5)?;
+                one(a.shape(0).clone())
+            }
+            Op::LayerNorm { axis, .. } => {
+                a.check(*axis < a.rank(0), "there is no such axis")?;
+                let tail = &a.shape(0).dims()[*axis..];
+                a.check(
+                    (1..a.args.len()).all(|i| a.shape(i).dims() == tail),
+                    "weights do not have the normalised shape",
+                )?;
+                one(a.shape(0).clone())
+            }
+            Op::GroupNorm { groups, .. } => {
+                a.per_channel(1..a.args.len())?;
+                let divides = a.fixed(0, 1)?.checked_rem(*groups) == Some(0);
+                a.check(divides, "channels cannot be divided into that many groups")?;
+                one(a.shape(0).clone())
+            }
+            Op::Gather { axis } => {
+                a.check(*axis < a.rank(0), "there is no such axis")?;
+                let (x, i) = (a.shape(0).dims(), a.shape(1).dims());
+                one(Shape::new([&x[..*axis], i, &x[axis + 1..]].concat()))
+            }
+            Op::Reshape { to } => {
+                a.check(
+                    to.count().is_some() && to.count() == a.shape(0).count(),
+                    "the number of elements differs",
+                )?;
+                one(to.clone())
+            }
+            Op::Transpose { perm } => {
+                let mut seen = perm.clone();
+                seen.sort_unstable();
+                a.check(seen.into_iter().eq(0..a.rank(0)), "not a permutation of its axes")?;
+                one(Shape::new(perm.iter().map(|p| a.shape(0)[*p]).collect()))
+            }
+            Op::Concat { axis } => one(a.concat(*axis)?),
+            Op::Slice { ranges } => one(a.slice(ranges)?),
+            Op::Pad { before, after, .. } => one(a.pad(before, after)?),
+            Op::Expand { to } => {
+                a.check(a.shape(0).broadcast(to).as_ref() == Some(to), "cannot be expanded to that shape")?;
+                one(to.clone())
+            }
+            Op::Cast { to } => Ok(vec![(*to, a.shape(0).clone())]),
+            Op::Resize(r) => one(a.resize(r)?),
+            Op::Lstm(r) => a.recurrent(r, 4),
+            Op::Gru(r) => a.recurrent(r, 3),
+            Op::Attention { .. } => one(a.attention()?),
+        }
+    }
+
     fn check_arity(&self) -> Result<(), InferError> {
         let (least, most, takes) = match self.op {
             Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear => (2, 3, "2 or 3"),
@@ -175,9 +200,25 @@ impl Args<'_> {
         Ok(n)
     }
 
+    /// Checks one spatial dimension's settings.
+    fn settings(
+        &self,
+        kernel: usize,
+        stride: usize,
+        dilation: usize,
+        pads: &[usize],
+    ) -> Result<(), InferError> {
+        let all = [kernel, stride, dilation];
+        self.check(all.iter().all(|n| *n > 0), "kernel, stride and dilation are at least 1")?;
+        self.check(
+            all.iter().chain(pads).all(|n| *n <= MOST_SETTING),
+            "kernel, stride, dilation and padding are at most 16777216",
+        )
+    }
+
     fn windows(&self, d: usize, kernel: usize, c: &Windows<'_>) -> Result<Dim, InferError> {
         let (stride, dilation, (before, after)) = (c.stride[d], c.dilation[d], c.pad[d]);
-        self.check(stride > 0 && dilation > 0 && kernel > 0, "kernel, stride and dilation are at least 1")?;
+        self.settings(kernel, stride, dilation, &[before, after])?;
         let too_large = || self.bad("the window is larger than the padded input");
         let whole = self
             .fixed(0, d + 2)?
@@ -228,6 +269,7 @@ impl Args<'_> {
         for d in 0..n {
             let (size, kernel) = (self.fixed(0, d + 2)?, self.fixed(1, d + 2)?);
             let (before, after) = c.pad[d];
+            self.settings(kernel, c.stride[d], c.dilation[d], &[before, after, t.output_padding[d]])?;
             let grown = (|| {
                 let spread = size.checked_sub(1)?.checked_mul(c.stride[d])?;
                 let reach = kernel.checked_sub(1)?.checked_mul(c.dilation[d])?.checked_add(1)?;
@@ -292,8 +334,8 @@ impl Args<'_> {
             let fits = other.len() == dims.len() && (0..dims.len()).all(|d| d == axis || dims[d] == other[d]);
             self.check(fits, "shapes differ in more than the axis")?;
             dims[axis] = match (dims[axis], other[axis]) {
-                (Dim::Fixed(a), Dim::Fixed(b)) => Dim::Fixed(a + b),
-                (Dim::Batch(a), Dim::Batch(b)) => Dim::Batch(a + b),
+                (Dim::Fixed(a), Dim::Fixed(b)) => Dim::Fixed(a.saturating_add(b)),
+                (Dim::Batch(a), Dim::Batch(b)) => Dim::Batch(a.saturating_add(b)),
                 _ => return Err(self.bad("cannot join a batch dimension with a fixed one")),
             };
         }
@@ -310,7 +352,9 @@ impl Args<'_> {
                 continue;
             };
             self.check(r.step != 0, "a step of zero")?;
-            let last = (len as i64 - 1).checked_mul(r.step).and_then(|n| n.checked_add(r.start as i64));
+            let last = i64::try_from(len)
+                .ok()
+                .and_then(|len| (len - 1).checked_mul(r.step)?.checked_add(i64::try_from(r.start).ok()?));
             let inside = len == 0 || (r.start < size && last.is_some_and(|l| (0..size as i64).contains(&l)));
             self.check(inside, "a range reaches outside")?;
             dims.push(Dim::Fixed(len));
@@ -348,11 +392,12 @@ impl Args<'_> {
         let (h, x) = (r.hidden, self.shape(0));
         let input = self.fixed(0, 2)?;
         self.fixed(0, usize::from(r.batch_first))?;
-        self.check(*self.shape(1) == Shape::fixed(&[gates * h, input]), "the input weight does not match")?;
-        self.check(*self.shape(2) == Shape::fixed(&[gates * h, h]), "the hidden weight does not match")?;
+        let rows = gates.saturating_mul(h);
+        self.check(*self.shape(1) == Shape::fixed(&[rows, input]), "the input weight does not match")?;
+        self.check(*self.shape(2) == Shape::fixed(&[rows, h]), "the hidden weight does not match")?;
         if r.bias {
-            self.bias(3, gates * h)?;
-            self.bias(4, gates * h)?;
+            self.bias(3, rows)?;
+            self.bias(4, rows)?;
         }
         let batch = x[usize::from(!r.batch_first)];
         let state = Shape::new(vec![batch, Dim::Fixed(h)]);
@@ -392,3 +437,6 @@ struct Windows<'a> {
     pad: &'a [(usize, usize)],
     ceil: bool,
 }
+
+#[cfg(test)]
+mod tests;

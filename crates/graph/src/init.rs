@@ -7,7 +7,8 @@ use crate::{Graph, Init, Value, ValueKind, Weights};
 use phalanx_types::{DType, Seed, Tensor};
 
 impl Graph {
-    /// Makes every parameter and buffer, except those whose values come with the model ([`Init::Given`]).
+    /// Makes every parameter and buffer, except those whose values come with the model ([`Init::Given`]), and those
+    /// that this machine has no memory for: [`weights::check`](crate::weights::check) names what is missing.
     pub fn initialise(&self, seed: Seed) -> Weights {
         let made = self.values.iter().filter_map(|v| match v.kind {
             ValueKind::Parameter(init) | ValueKind::Buffer(init) => {
@@ -23,7 +24,11 @@ fn first_value(value: &Value, init: Init, seed: Seed) -> Option<Tensor> {
     let dims: Vec<u64> = value.shape.as_fixed()?.into_iter().map(|d| d as u64).collect();
     let count = value.shape.count()?.factor;
     let mut stream = Stream(seed.derive(&value.name).0);
-    let mut data = Vec::with_capacity(count.checked_mul(value.dtype.size())?);
+    if init == Init::Given {
+        return None;
+    }
+    let mut data = Vec::new();
+    data.try_reserve_exact(count.checked_mul(value.dtype.size())?).ok()?;
     for _ in 0..count {
         let x = match init {
             Init::Given => return None,

@@ -43,7 +43,9 @@
 mod keys;
 
 use crate::nearest::nearest;
-use crate::{BuildError, Builder, ConvLayer, Graph, LinearLayer, Op, RecurrentLayer, Unary, ValueId};
+use crate::{
+    BuildError, Builder, ConvLayer, Graph, InferError, LinearLayer, Op, RecurrentLayer, Unary, ValueId,
+};
 use keys::Keys;
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
@@ -80,6 +82,8 @@ fn hint(nearest: &Option<String>) -> String {
 
 /// Most layers one file may have.
 const MOST_LAYERS: usize = 10_000;
+/// Most recurrent layers in one.
+const MOST_STACKED: usize = 64;
 
 const ACTIVATIONS: [&str; 13] = [
     "relu",
@@ -138,6 +142,10 @@ pub fn parse(text: &str) -> Result<Graph, LayersError> {
         (Some(_), Some(_)) => return Err(file.value("tokens", "absent where there is an `input`")),
         (None, None) => return Err(file.missing("input")),
     };
+    if b.failure().is_some() {
+        let key = if file.get("input").is_some() { "input" } else { "tokens" };
+        return Err(file.value(key, "smaller: a sample has more elements than can be computed"));
+    }
     let Some(DeValue::Array(layers)) = file.get("layer").map(|v| v.get_ref()) else {
         return Err(file.missing("layer"));
     };
@@ -218,7 +226,7 @@ impl Model {
             y = self.activation(word, y);
         }
         if let Some(source) = self.b.failure() {
-            return Err(LayersError::Build { line: keys.line, source: source.clone() });
+            return Err(build_error(keys, source));
         }
         self.made.insert(name, y);
         self.x = y;
@@ -262,7 +270,7 @@ impl Model {
             ),
             _ => {
                 let layer = RecurrentLayer {
-                    layers: keys.size("layers")?.unwrap_or(1).min(64),
+                    layers: stacked(keys)?,
                     bidirectional: keys.flag("bidirectional")?.unwrap_or(false),
                     dropout: keys.ratio("dropout")?.unwrap_or(0.0),
                     ..RecurrentLayer::new(keys.need_size("hidden")?)
@@ -317,6 +325,23 @@ impl Model {
             _ => return self.b.softmax(x),
         };
         self.b.unary(x, op)
+    }
+}
+
+/// How many recurrent layers are on top of each other.
+fn stacked(keys: &Keys<'_>) -> Result<usize, LayersError> {
+    let layers = keys.size("layers")?.unwrap_or(1);
+    if (1..=MOST_STACKED).contains(&layers) { Ok(layers) } else { Err(keys.value("layers", "from 1 to 64")) }
+}
+
+/// A mistake of the builder; what makes a layer too large is one of its own sizes.
+fn build_error(keys: &Keys<'_>, source: &BuildError) -> LayersError {
+    let sized = ["out", "hidden", "rows", "shape"].into_iter().find(|k| keys.get(k).is_some());
+    match (source, sized) {
+        (BuildError::TooLarge { .. } | BuildError::Infer(InferError::Large { .. }), Some(key)) => {
+            keys.value(key, "smaller: the layer is larger than anything that can be trained")
+        }
+        _ => LayersError::Build { line: keys.line, source: source.clone() },
     }
 }
 

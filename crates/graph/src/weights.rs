@@ -46,12 +46,27 @@ pub enum WeightsError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mismatch {
-    Missing { name: String },
-    Unexpected { name: String },
-    Shape { name: String, wanted: Vec<u64>, got: Vec<u64> },
-    DType { name: String, wanted: DType, got: DType },
+    Missing {
+        name: String,
+    },
+    Unexpected {
+        name: String,
+    },
+    Shape {
+        name: String,
+        wanted: Vec<u64>,
+        got: Vec<u64>,
+    },
+    DType {
+        name: String,
+        wanted: DType,
+        got: DType,
+    },
     /// Two names of one parameter, with different values.
-    Untied { name: String, of: String },
+    Untied {
+        name: String,
+        of: String,
+    },
 }
 
 impl fmt::Display for Mismatch {

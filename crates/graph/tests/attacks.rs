@@ -78,6 +78,29 @@ fn a_whole_file_is_read() {
     assert_eq!(imported.graph.nodes.len(), 1);
 }
 
+fn floats(all: &[f32]) -> Vec<u8> {
+    all.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+#[test]
+fn what_looks_like_a_mask_is_told_and_weights_of_layers_are_none() {
+    let eye = floats(&[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+    let nodes = [
+        node("Transpose", &["fc.weight"], &["turned"]),
+        node("MatMul", &["x", "turned"], &["a"]),
+        node("Gemm", &["a", "out.weight"], &["b"]),
+        node("Add", &["b", "keep"], &["y"]),
+    ];
+    let whole = graph(&nodes)
+        .message(5, &tensor("fc.weight", 1, &[3, 3], &eye))
+        .message(5, &tensor("out.weight", 1, &[3, 3], &eye))
+        .message(5, &tensor("keep", 1, &[1, 3], &floats(&[1.0, 0.0, 1.0])));
+    let imported = read(model(&whole)).unwrap();
+    let learned: Vec<&str> = imported.graph.parameters().map(|(_, v)| v.name.as_str()).collect();
+    assert_eq!(learned, ["fc.weight", "out.weight"]);
+    assert_eq!(imported.notes, ["`keep` looks like a mask or a table, so it is not trained"]);
+}
+
 #[test]
 fn files_that_are_none() {
     refused!(Message::default(), OnnxError::Absent { .. });
@@ -126,7 +149,7 @@ fn little_files_do_not_become_large() {
     let size = |n: i64| tensor("n", 7, &[2], &[n.to_le_bytes(), n.to_le_bytes()].concat());
     let nodes = [node("ConstantOfShape", &["n"], &["c"]), node("Add", &["x", "c"], &["y"])];
     let large = |n: i64| model(&graph(&nodes).message(5, &size(n)));
-    refused!(large(1 << 20), OnnxError::Limit { .. });
+    refused!(large(1 << 19), OnnxError::Large { .. });
     assert!(read(large(1 << 40)).is_err());
     let numbers = [0i64, 1 << 40, 1].iter().enumerate();
     let range = numbers.fold(graph(&[node("Range", &["n0", "n1", "n2"], &["y"])]), |g, (i, n)| {
@@ -142,8 +165,7 @@ fn little_files_do_not_become_large() {
 fn little_files_do_not_compute_much() {
     // Every value is small enough alone; all of them are not.
     let size = tensor("n", 7, &[1], &(1i64 << 22).to_le_bytes());
-    let values: Vec<Message> =
-        (0..8).map(|i| node("ConstantOfShape", &["n"], &[&format!("c{i}")])).collect();
+    let values: Vec<Message> = (0..8).map(|i| node("ConstantOfShape", &["n"], &[&format!("c{i}")])).collect();
     let result = [values, vec![node("Relu", &["x"], &["y"])]].concat();
     refused!(model(&graph(&result).message(5, &size)), OnnxError::Limit { .. });
     // One value becomes a constant of the graph for every node that reads it.

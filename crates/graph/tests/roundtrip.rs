@@ -36,6 +36,23 @@ fn models_of_the_zoo() {
 }
 
 #[test]
+fn outputs_keep_the_names_of_the_user() {
+    let mut b = phalanx_graph::Builder::new("two");
+    let x = b.input("pixels", &[4]);
+    let y = b.linear("fc", x, 3);
+    let z = b.relu(y);
+    [y, z, y, x].into_iter().for_each(|v| b.output(v));
+    let mut graph = b.finish().unwrap();
+    graph.output_names = ["logits", "scores", "again", "same"].map(str::to_owned).to_vec();
+    let back = there_and_back(&graph);
+    assert_eq!(back.output_names, graph.output_names);
+    assert_eq!(back.value(back.inputs[0]).name, "pixels");
+    let twice = there_and_back(&Graph { output_names: vec!["pixels".into(); 4], ..graph });
+    assert_eq!(twice.output_names, ["pixels_1", "pixels_2", "pixels_3", "pixels_4"]);
+    assert_eq!(twice.value(twice.inputs[0]).name, "pixels");
+}
+
+#[test]
 fn recurrent_layers_and_group_norms() {
     let layer = RecurrentLayer { layers: 2, bidirectional: true, ..RecurrentLayer::new(4) };
     for gru in [false, true] {

@@ -5,7 +5,7 @@ use crate::run_dir::RunDirError;
 use crate::source::ModelError;
 use phalanx_data::DataError;
 use phalanx_engine::{CompileError, DiagnoseReport, LossError, RunError, StateError, WeightsError};
-use phalanx_types::Class;
+use phalanx_types::{ByteSize, Class};
 use std::fmt;
 
 /// Why a run cannot start or go on.
@@ -44,6 +44,17 @@ pub enum TrainError {
         "there are fewer samples ({samples}) than one batch has ({batch}), and short batches are left out"
     )]
     NoBatch { samples: usize, batch: usize },
+    #[error("the model is made for batches of {model}, not {batch}")]
+    FixedBatch { model: usize, batch: usize },
+    #[error("the model is made for batches of {model}, but the last batch of {samples} samples has {rest}")]
+    PartialBatch { model: usize, samples: usize, rest: usize },
+    #[error(
+        "BatchNorm `{node}` needs more than one value per channel, but {samples} samples in batches of {batch} leave \
+         a batch of one"
+    )]
+    OneRow { node: String, samples: usize, batch: usize },
+    #[error("training needs about {needed} of memory, but this machine has {have}")]
+    Memory { needed: ByteSize, have: ByteSize },
     #[error("{0}")]
     NotFinite(Box<NotFinite>),
     #[error("the checkpoint does not hold `{name}`")]
@@ -128,6 +139,17 @@ impl TrainError {
             Self::Run(RunError::BatchTooSmall { .. }) => {
                 "say `drop_last = true` in [data], or another `batch`".to_owned()
             }
+            Self::FixedBatch { model, .. } => {
+                format!("say `batch = {model}` in [train], or export the model with a batch that is left open")
+            }
+            Self::PartialBatch { .. } => {
+                "say `drop_last = true` in [data], or export the model with a batch that is left open".to_owned()
+            }
+            Self::OneRow { .. } => "say `drop_last = true` in [data], or another `batch` in [train]".to_owned(),
+            Self::Memory { .. } => {
+                "say a smaller `batch` in [train], with `accumulate` for steps of the same size, or `recompute = true`"
+                    .to_owned()
+            }
             Self::NotFinite(_) => "try a smaller learning rate, or `clip_norm` in [train]".to_owned(),
             _ => return None,
         })
@@ -202,5 +224,27 @@ impl fmt::Display for NotFinite {
         let more = samples.len().saturating_sub(SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         write!(f, "; batch {batch} of pass {pass}, samples {}{more}", shown.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_in_another_order_are_not_reshaped() {
+        let hint = |data: &[usize], model: &[usize]| {
+            let (origin, data, model) = (String::new(), Dims(data.to_vec()), Dims(model.to_vec()));
+            TrainError::InputShape { origin, data, model }.hint().unwrap()
+        };
+        assert!(hint(&[32, 32, 3], &[3, 32, 32]).ends_with("x.transpose(0, 3, 1, 2)"));
+        assert!(hint(&[64], &[1, 8, 8]).contains("reshape = [1, 8, 8]"));
+    }
+
+    #[test]
+    fn a_validation_is_named_without_samples() {
+        let (what, samples) = ("validation loss", Vec::new());
+        let error = NotFinite { what, value: f64::NAN, step: 7, pass: 2, batch: 0, samples, found: None };
+        assert_eq!(error.to_string(), "the validation loss is NaN at step 7, in pass 2");
     }
 }

@@ -28,12 +28,14 @@ pub struct Evaluator<'a> {
     pub transform: &'a Transform,
     /// Samples that are computed at once.
     pub batch: usize,
+    /// The batch that the model is made for, if it takes no other.
+    pub fixed: Option<usize>,
     pub threads: &'a Threads,
 }
 
 impl Evaluator<'_> {
     fn loader(&self, data: &Dataset) -> Result<Loader, TrainError> {
-        let options = LoaderOptions { batch: self.batch, ..LoaderOptions::default() };
+        let options = LoaderOptions { batch: self.fixed.unwrap_or(self.batch), ..LoaderOptions::default() };
         Ok(Loader::new(data.clone(), self.transform, options)?)
     }
 
@@ -47,10 +49,8 @@ impl Evaluator<'_> {
         let mut sums: Vec<MetricSum> = self.metrics.iter().map(|metric| metric.begin()).collect();
         let (mut loss, mut samples) = (0.0, 0u64);
         while let Some(loaded) = loader.next() {
-            let batch = loaded?.batch;
-            self.forward(model, &batch)?;
-            let output = model.output(SLOT, 0);
-            let shape = model.output_shape(SLOT, 0);
+            let mut batch = loaded?.batch;
+            let (output, shape) = self.forward(model, &mut batch)?;
             let target_shape: Vec<usize> =
                 std::iter::once(batch.len).chain(y_shape.iter().copied()).collect();
             let target = Target { data: &batch.y, shape: &target_shape };
@@ -81,16 +81,31 @@ impl Evaluator<'_> {
     ) -> Result<(), E> {
         let mut loader = self.loader(data)?;
         while let Some(loaded) = loader.next() {
-            let batch = loaded.map_err(TrainError::from)?.batch;
-            self.forward(model, &batch)?;
-            take(model.output(SLOT, 0), &model.output_shape(SLOT, 0))?;
+            let mut batch = loaded.map_err(TrainError::from)?.batch;
+            let (output, shape) = self.forward(model, &mut batch)?;
+            take(output, &shape)?;
             loader.recycle(batch);
         }
         Ok(())
     }
 
-    fn forward(&self, model: &mut dyn Model, batch: &Batch) -> Result<(), TrainError> {
-        Ok(model.forward(SLOT, batch.len, &[&batch.x], Pass { training: false, seed: 0 })?)
+    /// The output of a batch and its shape. A batch that is too short for the model is filled up with zeros, of
+    /// which nothing is seen in the output.
+    fn forward<'m>(
+        &self,
+        model: &'m mut dyn Model,
+        batch: &mut Batch,
+    ) -> Result<(&'m [f32], Vec<usize>), TrainError> {
+        let rows = self.fixed.unwrap_or(batch.len).max(batch.len);
+        let size = batch.x.len() / batch.len.max(1);
+        batch.x.resize(rows * size, 0.0);
+        model.forward(SLOT, rows, &[&batch.x], Pass { training: false, seed: 0 })?;
+        let (mut output, mut shape) = (model.output(SLOT, 0), model.output_shape(SLOT, 0));
+        if let Some(first) = shape.first_mut().filter(|first| **first == rows && rows > batch.len) {
+            output = &output[..output.len() / rows * batch.len];
+            *first = batch.len;
+        }
+        Ok((output, shape))
     }
 }
 

@@ -25,5 +25,5 @@ pub use nearest::nearest;
 pub use observer::{Event, Observer};
 pub use params_hash::params_hash;
 pub use source::{Found, ModelError, find_model, load_model};
-pub use task::{Compute, Fit, Task, check_input};
+pub use task::{Compute, Fit, Task, check_input, fixed_batch};
 pub use trainer::{StepInput, Stepped, Stepper, StepperOptions, Summary, Trainer, count_batches};

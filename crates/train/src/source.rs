@@ -86,7 +86,11 @@ pub fn find_model(config: &ModelConfig) -> Result<Found, ModelError> {
 /// # Errors
 /// It cannot be read or built, or the weights are those of another.
 pub fn load_model(config: &ModelConfig, seed: Seed) -> Result<Found, ModelError> {
-    let mut found = find_model(config)?;
+    first_weights(find_model(config)?, config, seed)
+}
+
+/// Completes a model with its first weights.
+pub(crate) fn first_weights(mut found: Found, config: &ModelConfig, seed: Seed) -> Result<Found, ModelError> {
     if let Some(path) = &config.weights {
         let loaded = weights::load(path, &found.graph);
         found.weights = loaded.map_err(|source| ModelError::Weights { path: path.clone(), source })?;

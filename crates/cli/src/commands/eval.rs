@@ -5,7 +5,7 @@ use crate::commands::train::{compute, train_failure};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use clap::Args;
-use phalanx_train::{Evaluator, Fit};
+use phalanx_train::{Evaluator, Fit, fixed_batch};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -62,7 +62,8 @@ pub(crate) fn run(args: EvalArgs, output: Output) -> Result<(), Failure> {
     let metrics = fit.metrics(loss, &learned.metrics());
     let mut model = learned.compile(&compute)?;
     let (batch, threads) = (args.data.batch(), &*compute.threads);
-    let evaluator = Evaluator { loss, metrics: &metrics, transform: &transform, batch, threads };
+    let fixed = fixed_batch(&learned.graph);
+    let evaluator = Evaluator { loss, metrics: &metrics, transform: &transform, batch, fixed, threads };
     let started = Instant::now();
     let found = evaluator.run(model.as_mut(), &data).map_err(train_failure)?;
     let seconds = started.elapsed().as_secs_f64().max(1e-9);

@@ -56,7 +56,7 @@ pub(crate) fn run(args: ExportArgs, output: Output) -> Result<(), Failure> {
             .map_err(Failure::infrastructure)?;
     }
     if let Some(path) = &args.safetensors {
-        weights::save(path, &learned.weights)
+        weights::save(path, &learned.graph.with_aliases(learned.weights.clone()))
             .with_context(|| format!("could not export to {}", path.display()))
             .map_err(Failure::infrastructure)?;
     }

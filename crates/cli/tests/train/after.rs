@@ -58,6 +58,69 @@ fn a_trained_model_is_evaluated_exported_and_asked() {
 }
 
 #[test]
+fn a_run_that_went_on_is_not_what_it_was() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, "steps = 2");
+    train(&sandbox, &["--run-dir", "run"]);
+    let model = sandbox.path().join("run/model.safetensors");
+    let before = std::fs::read(&model).unwrap();
+    let said = sandbox.fails(2, &["run", "resume", "run", "--steps", "1"]);
+    assert!(said.contains("is at step 2 already, 1 steps were asked for"), "{said}");
+    let summary = sandbox.json(&["run", "resume", "run", "--steps", "4", "--output", "json"]);
+    // As if the run had been killed while it went on.
+    std::fs::write(&model, before).unwrap();
+    let exported = sandbox.json(&["export", "run", "--safetensors", "a.safetensors", "--output", "json"]);
+    assert_eq!(exported["params_hash"], summary["params_hash"], "{exported}");
+}
+
+/// A table of two kinds of points; those of the first kind are small.
+fn table(sandbox: &phalanx_testkit::Sandbox, name: &str, kinds: &[(&str, f32)]) {
+    let line = |i: usize| {
+        let (kind, size) = kinds[i % kinds.len()];
+        format!("{},{},{kind}\n", size + (i % 5) as f32 * 0.01, -size)
+    };
+    let text: String = (0..40).map(line).collect();
+    std::fs::write(sandbox.path().join(name), format!("a,b,kind\n{text}")).unwrap();
+}
+
+#[test]
+fn classes_go_by_their_names_and_samples_need_no_labels() {
+    let sandbox = sandbox();
+    table(&sandbox, "train.csv", &[("apple", -1.0), ("pear", 1.0), ("fig", 3.0)]);
+    table(&sandbox, "valid.csv", &[("pear", 1.0), ("fig", 3.0)]);
+    table(&sandbox, "other.csv", &[("pear", 1.0), ("plum", 3.0)]);
+    let text = r#"
+[model]
+zoo = "mlp"
+input = [2]
+classes = 3
+[data]
+train = { file = "train.csv", y = "kind" }
+valid = { file = "valid.csv", y = "kind" }
+[train]
+loss = "cross_entropy"
+epochs = 40
+batch = 8
+lr = 0.01
+"#;
+    std::fs::write(sandbox.path().join("run.toml"), text).unwrap();
+    let summary = train(&sandbox, &["--run-dir", "run"]);
+    assert_eq!(summary["val_acc"], 1.0, "{summary}");
+    let valid = sandbox.json(&["eval", "run", "valid.csv", "--output", "json"]);
+    assert_eq!(valid["accuracy"], 1.0, "{valid}");
+    let said = sandbox.fails(2, &["eval", "run", "other.csv"]);
+    assert!(said.contains("a class \"plum\""), "{said}");
+    let said = sandbox.fails(2, &["train", "run.toml", "--set", "data.valid.file=other.csv", "-o", "b"]);
+    assert!(said.contains("a class \"plum\""), "{said}");
+
+    std::fs::write(sandbox.path().join("bare.csv"), "a,b\n1,-1\n3,-3\n").unwrap();
+    for (file, samples) in [("bare.csv", 2), ("other.csv", 40)] {
+        let predicted = sandbox.json(&["predict", "run", file, "-o", "out.csv", "--output", "json"]);
+        assert_eq!(predicted["samples"], samples, "{predicted}");
+    }
+}
+
+#[test]
 fn models_are_inspected() {
     let sandbox = sandbox();
     let list = sandbox.json(&["model", "list", "--output", "json"]);

@@ -23,6 +23,11 @@ fn mistakes_in_a_run_file_are_named_with_their_place() {
         (&["--set", "train.loss=mes"], "did you mean `mse`?"),
         (&["--set", "formation.replicas=2"], "`formation.replicas` = 2 is not available yet"),
         (&["--set", "model.zoo=mpl"], "did you mean `mlp`?"),
+        (&["--set", "model.dims={ n = 3 }"], "`model.dims` means nothing here"),
+        (&["--batch", "16777216", "--set", "model.classes=100000"], "of memory, but this machine has"),
+        (&["--epochs", "-1"], "`train.epochs` must be a whole number from 1 on, not -1, at --epochs"),
+        (&["--lr", "-1"], "at --lr"),
+        (&["-o", "."], "is not empty"),
         (&["--local", "2"], "--local 2 is not available yet"),
         (&["--set", "data.train.file=none.npz"], "none.npz"),
         (&["--set", "data.train.x=x_trian"], "x_train"),
@@ -54,6 +59,36 @@ fn dataset(sandbox: &Sandbox, labels: &[f32], shape: &[u64]) {
         ("y".to_owned(), Tensor::from_f32(shape.to_vec(), labels).unwrap()),
     ]);
     weights::save(&sandbox.path().join("data.safetensors"), &tensors).unwrap();
+}
+
+#[test]
+fn labels_of_a_binary_loss_are_from_0_to_1() {
+    let sandbox = sandbox();
+    run_file(&sandbox, "zoo = \"mlp\"\ninput = [1, 8, 8]\nclasses = 1", "epochs = 1");
+    let mut labels = vec![1.0; 64];
+    labels[9] = 2.0;
+    dataset(&sandbox, &labels, &[64, 1]);
+    let args = [&["train", "run.toml", "--set", "train.loss=bce_with_logits"], &OWN[..]].concat();
+    let said = sandbox.fails(2, &args);
+    assert!(said.contains("the label of row 9 is 2, but this loss takes numbers from 0 to 1"), "{said}");
+}
+
+#[test]
+fn a_batch_of_one_sample_is_refused_before_the_run() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, "epochs = 1");
+    let layers = "name = \"small\"\ninput = [1, 8, 8]\n\n[[layer]]\ntype = \"flatten\"\n\n[[layer]]\ntype = \"linear\"\n\
+                  out = 10\n\n[[layer]]\ntype = \"batch_norm\"\n";
+    std::fs::write(sandbox.path().join("small.toml"), layers).unwrap();
+    let text = std::fs::read_to_string(sandbox.path().join("run.toml")).unwrap();
+    let text = text.replace("zoo = \"digits-cnn\"", "toml = \"small.toml\"");
+    std::fs::write(sandbox.path().join("run.toml"), text).unwrap();
+    dataset(&sandbox, &[1.0; 64], &[64]);
+    let args = [&["train", "run.toml", "--batch", "63"], &OWN[..]].concat();
+    let said = sandbox.fails(2, &args);
+    assert!(said.contains("leave a batch of one") && said.contains("drop_last"), "{said}");
+    assert!(!sandbox.path().join("run").exists());
+    sandbox.json(&[&args[..], &["--set", "data.drop_last=true", "--output", "json"]].concat());
 }
 
 const OWN: [&str; 6] = [

@@ -2,7 +2,7 @@
 
 use crate::zoo::{Case, PASS, noise};
 use crate::{gradients, step};
-use phalanx_engine::{CompileOptions, CpuEngine, DiagnoseReport, Pass};
+use phalanx_engine::{CompileOptions, CpuEngine, DiagnoseReport, Pass, RunError};
 use phalanx_graph::{Binary, Builder, Graph, Init, Op, Unary, ValueId};
 use phalanx_types::{Seed, Tensor};
 
@@ -122,4 +122,14 @@ fn all_outputs_have_gradients_in_diagnosis() {
     let mut model = case.compile(&CpuEngine::new(1), CompileOptions::default());
     let found = model.diagnose(5, &[&case.x], PASS, &|y| vec![0.1; y.len()]);
     assert_eq!(found, Ok(None));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_by_diagnosis_too() {
+    let case = case(|_, x| x);
+    let mut model = case.compile(&CpuEngine::new(1), CompileOptions::default());
+    let wrong = RunError::GradientSize { output: 0, got: 3, wanted: 20 };
+    assert_eq!(model.diagnose(5, &[&case.x], PASS, &|_| vec![0.1; 3]), Err(wrong));
+    let single = RunError::BatchTooSmall { node: "bn".into(), op: "BatchNorm" };
+    assert_eq!(model.diagnose(1, &[&case.x[..4]], PASS, &|y| vec![0.1; y.len()]), Err(single));
 }

@@ -97,15 +97,10 @@ fn stages_of_a_small_model_are_the_whole() {
 
 #[test]
 fn stages_of_a_deep_model_are_the_whole() {
-    check("mobilenet-v2", 17);
-}
-
-#[test]
-fn stages_of_a_residual_model_are_the_whole() {
-    check("resnet-18", 11);
+    check("mobilenet-v2", 29);
 }
 
 #[test]
 fn stages_of_a_language_model_are_the_whole() {
-    check("gpt-small", 7);
+    check("gpt-small", 13);
 }

@@ -92,7 +92,14 @@ impl<'a> Keys<'a> {
     }
 
     pub(super) fn size(&self, key: &str) -> Result<Option<usize>, LayersError> {
-        self.read(key, "a whole number", size)
+        let size = self.read(key, "a whole number", whole)?;
+        self.bounded(key, size.as_slice())?;
+        Ok(size)
+    }
+
+    fn bounded(&self, key: &str, sizes: &[usize]) -> Result<(), LayersError> {
+        let fits = sizes.iter().all(|n| *n <= MOST_SIZE);
+        if fits { Ok(()) } else { Err(self.value(key, "at most 134217728")) }
     }
 
     pub(super) fn need_size(&self, key: &'static str) -> Result<usize, LayersError> {
@@ -100,11 +107,16 @@ impl<'a> Keys<'a> {
     }
 
     pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>, LayersError> {
-        self.read(key, "a list of whole numbers, at most 8", list)
+        let sizes = self.read(key, "a list of whole numbers, at most 8", list)?;
+        self.bounded(key, sizes.as_deref().unwrap_or_default())?;
+        Ok(sizes)
     }
 
     pub(super) fn one_or_more(&self, key: &str) -> Result<Option<Vec<usize>>, LayersError> {
-        self.read(key, "a whole number or a list of them", |v| size(v).map(|n| vec![n]).or_else(|| list(v)))
+        let one_or_more = |v: &DeValue<'a>| whole(v).map(|n| vec![n]).or_else(|| list(v));
+        let sizes = self.read(key, "a whole number or a list of them", one_or_more)?;
+        self.bounded(key, sizes.as_deref().unwrap_or_default())?;
+        Ok(sizes)
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f32>, LayersError> {
@@ -116,19 +128,22 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn size(value: &DeValue<'_>) -> Option<usize> {
+/// No size of a layer is larger.
+const MOST_SIZE: usize = 1 << 27;
+
+fn whole(value: &DeValue<'_>) -> Option<usize> {
     let n = value.as_integer()?;
-    usize::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok().filter(|n| *n < 1 << 40)
+    usize::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok()
 }
 
 fn list(value: &DeValue<'_>) -> Option<Vec<usize>> {
     let all = value.as_array().filter(|a| a.len() <= 8)?;
-    all.iter().map(|v| size(v.get_ref())).collect()
+    all.iter().map(|v| whole(v.get_ref())).collect()
 }
 
 fn float(value: &DeValue<'_>) -> Option<f32> {
     match value {
         DeValue::Float(f) => f.as_str().replace('_', "").parse().ok().filter(|x: &f32| x.is_finite()),
-        value => size(value).map(|n| n as f32),
+        value => whole(value).map(|n| n as f32),
     }
 }

@@ -98,6 +98,27 @@ fn the_mlp_of_the_zoo_can_be_written() {
 }
 
 #[test]
+fn sizes_have_bounds() {
+    let with = |layer: &str| format!("input = [1024, 1024]\n[[layer]]\n{layer}");
+    assert_eq!(
+        message(&with("type = \"linear\"\nout = 1000000000")),
+        "line 4: `out` must be at most 134217728"
+    );
+    let large = "must be smaller: the layer is larger than anything that can be trained";
+    assert_eq!(message(&with("type = \"linear\"\nout = 100000000")), format!("line 4: `out` {large}"));
+    let table = "tokens = 8\n[[layer]]\ntype = \"embedding\"\nwidth = 1000000\nrows = 1000000";
+    assert_eq!(message(table), format!("line 5: `rows` {large}"));
+    let conv = "type = \"conv1d\"\nout = 1\nkernel = 3\npadding = 100000000\ndilation = 100000000";
+    assert!(message(&with(conv)).contains("padding are at most"), "{}", message(&with(conv)));
+    for kind in ["lstm", "gru"] {
+        let deep = format!("type = \"{kind}\"\nhidden = 4\nlayers = 100");
+        assert_eq!(message(&with(&deep)), "line 5: `layers` must be from 1 to 64");
+    }
+    let huge = "input = [100000000, 100000000]\n[[layer]]\ntype = \"flatten\"";
+    assert!(message(huge).starts_with("line 1: `input` must be smaller"), "{}", message(huge));
+}
+
+#[test]
 fn mistakes_are_told_with_their_line() {
     let with = |layer: &str| format!("input = [3, 8, 8]\n[[layer]]\n{layer}");
     assert_eq!(

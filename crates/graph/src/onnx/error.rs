@@ -1,6 +1,6 @@
 //! Ways in which an ONNX file is not a model we can train.
 
-use crate::InferError;
+use crate::{InferError, Shape};
 use phalanx_types::Class;
 use std::path::PathBuf;
 
@@ -48,6 +48,8 @@ pub enum OnnxError {
         #[source]
         source: Box<InferError>,
     },
+    #[error("{at} makes a value of {shape}, more than the {most} elements of a sample that can be trained")]
+    Large { at: Box<At>, shape: Shape, most: usize },
     #[error("the graph has more than {most} {what}")]
     Limit { what: &'static str, most: usize },
     #[error("`{name}` of the graph cannot be written as ONNX: {why}")]

@@ -114,19 +114,34 @@ struct Writer<'a> {
     initializers: Vec<TensorProto>,
     /// What each value is called in the file.
     names: Vec<String>,
+    /// What the outputs are called, if they have names of their own.
+    outputs: Vec<Option<String>>,
     taken: BTreeMap<String, usize>,
 }
 
 impl<'a> Writer<'a> {
     fn new(graph: &'a Graph, weights: &'a Weights) -> Result<Self, OnnxError> {
-        let mut writer =
-            Self { graph, nodes: vec![], initializers: vec![], names: vec![], taken: BTreeMap::new() };
+        let mut writer = Self {
+            graph,
+            nodes: vec![],
+            initializers: vec![],
+            names: vec![],
+            outputs: vec![],
+            taken: BTreeMap::new(),
+        };
         let kept =
             |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_) | ValueKind::Input);
         writer.names = vec![String::new(); graph.values.len()];
-        // Weights and inputs have their names before anything else takes them.
+        // Inputs, outputs and weights have their names before anything else takes them.
+        for v in &graph.inputs {
+            writer.names[v.index()] = writer.unique(&graph.value(*v).name);
+        }
+        writer.name_outputs();
         for first in [true, false] {
             for (i, value) in graph.values.iter().enumerate().filter(|(_, v)| kept(&v.kind) == first) {
+                if !writer.names[i].is_empty() {
+                    continue;
+                }
                 writer.names[i] = match value.kind {
                     ValueKind::Constant(_) => writer.unique(&format!("{CONSTANT}{}", value.name)),
                     _ => writer.unique(&value.name),
@@ -148,6 +163,21 @@ impl<'a> Writer<'a> {
             }
         }
         Ok(writer)
+    }
+
+    /// Outputs are called as the user does; what a node makes is so called at once.
+    fn name_outputs(&mut self) {
+        for (i, v) in self.graph.outputs.iter().enumerate() {
+            let Some(name) = self.graph.output_names.get(i).filter(|n| !n.is_empty()) else {
+                self.outputs.push(None);
+                continue;
+            };
+            let name = self.unique(name);
+            if self.graph.value(*v).kind == ValueKind::Computed && self.names[v.index()].is_empty() {
+                self.names[v.index()].clone_from(&name);
+            }
+            self.outputs.push(Some(name));
+        }
     }
 
     fn unique(&mut self, name: &str) -> String {
@@ -238,7 +268,10 @@ impl<'a> Writer<'a> {
             let mut name = self.name(*v);
             let again = self.graph.outputs[..i].contains(v);
             if again || value.kind != ValueKind::Computed {
-                let out = self.unique("output");
+                let out = match self.outputs[i].clone() {
+                    Some(name) => name,
+                    None => self.unique("output"),
+                };
                 self.emit("Identity", &[&name], &out, vec![]);
                 name = out;
             }

@@ -54,12 +54,13 @@ pub(super) fn import(
     let given: BTreeSet<&str> = initializers.iter().map(|(n, _)| *n).collect();
     let inputs: Vec<&ValueInfoProto> =
         graph.input.iter().filter(|i| !given.contains(i.name.as_deref().unwrap_or_default())).collect();
-    let file = File { model, graph, opset, initializers: &initializers, inputs: &inputs, reader, options, bytes };
+    let file =
+        File { model, graph, opset, initializers: &initializers, inputs: &inputs, reader, options, bytes };
     match file.batch() {
         None => file.attempt(Batch::Open),
         Some(size) => match file.attempt(Batch::Opened(size)) {
             Ok(imported) => Ok(imported),
-            Err(e @ (OnnxError::Limit { .. } | OnnxError::Tensor { .. })) => Err(e),
+            Err(e @ (OnnxError::Limit { .. } | OnnxError::Large { .. } | OnnxError::Tensor { .. })) => Err(e),
             Err(_) => {
                 let mut imported = file.attempt(Batch::Fixed)?;
                 imported.notes.push(format!("the model only takes batches of {size}, as it was exported"));
@@ -136,6 +137,13 @@ impl File<'_> {
             let val = match roles.role(name, tensor) {
                 Role::Parameter => Val::Graph(lower.add_parameter(kept_as, tensor.clone())),
                 Role::Statistic => Val::Graph(lower.add_kept(kept_as, tensor.clone(), buffer)),
+                Role::Mask => {
+                    lower
+                        .notes
+                        .insert(format!("`{name}` looks like a mask or a table, so it is not trained"));
+                    lower.add_kept(kept_as, tensor.clone(), buffer);
+                    Val::Tensor(tensor.clone())
+                }
                 Role::Constant { kept } => {
                     if kept {
                         lower.add_kept(kept_as, tensor.clone(), buffer);
@@ -213,6 +221,7 @@ impl File<'_> {
             };
             let id = lower.materialise(&call, &val)?;
             lower.graph.outputs.push(id);
+            lower.graph.output_names.push(name.to_owned());
         }
         Ok(())
     }

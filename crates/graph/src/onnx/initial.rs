@@ -2,7 +2,7 @@
 //!
 //! A file does not say which of its tensors are trained. The new exporter of PyTorch writes down the signature of the
 //! program, which does; without it, floats with more than one element are parameters unless they look like a mask,
-//! are settings of an operator, or the user says otherwise.
+//! are settings of an operator, or the user says otherwise. Weights of a layer are parameters whatever they look like.
 
 use super::ImportOptions;
 use super::lit::is_float;
@@ -21,6 +21,8 @@ pub(super) enum Role {
     Constant {
         kept: bool,
     },
+    /// An entry of the `state_dict` that nothing but its looks makes a constant.
+    Mask,
 }
 
 /// Names with a role, from the signature of the program.
@@ -84,13 +86,18 @@ pub(super) struct Roles<'a> {
     signature: &'a Signature,
     options: &'a ImportOptions,
     settings: BTreeSet<&'a str>,
+    /// Weights and biases of layers.
+    operands: BTreeSet<&'a str>,
     statistics: BTreeSet<&'a str>,
 }
 
 impl<'a> Roles<'a> {
     pub(super) fn new(graph: &'a GraphProto, signature: &'a Signature, options: &'a ImportOptions) -> Self {
-        let mut roles = Self { signature, options, settings: BTreeSet::new(), statistics: BTreeSet::new() };
+        let (settings, operands, statistics) = Default::default();
+        let mut roles = Self { signature, options, settings, operands, statistics };
         graph.node.iter().for_each(|n| roles.look_at(n));
+        // From the end, because what comes first may be turned more than once before it is used.
+        graph.node.iter().rev().for_each(|n| roles.look_for_operands(n));
         roles
     }
 
@@ -106,6 +113,24 @@ impl<'a> Roles<'a> {
             _ => return,
         };
         self.settings.extend(node.input.iter().skip(from).map(String::as_str));
+    }
+
+    fn look_for_operands(&mut self, node: &'a NodeProto) {
+        let places = match node.op_type.as_deref().unwrap_or_default() {
+            "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => 1..3,
+            "BatchNormalization" | "LayerNormalization" | "GroupNormalization" | "InstanceNormalization" => {
+                1..3
+            }
+            "LSTM" | "GRU" => 1..4,
+            "Transpose" | "Identity" | "Cast"
+                if node.output.iter().any(|o| self.operands.contains(o.as_str())) =>
+            {
+                0..1
+            }
+            _ => return,
+        };
+        let inputs = node.input.iter().skip(places.start).take(places.len());
+        self.operands.extend(inputs.map(String::as_str));
     }
 
     pub(super) fn role(&self, name: &str, tensor: &Tensor) -> Role {
@@ -130,16 +155,20 @@ impl<'a> Roles<'a> {
         if !is_float(tensor.dtype()) || self.settings.contains(name) || (elements <= 1 && !named) {
             return constant(named && !self.signature.present);
         }
-        if looks_like_a_mask(name, tensor, named) { constant(named) } else { Role::Parameter }
+        if !is_called_mask(name) && (self.operands.contains(name) || !looks_like_a_mask(tensor, named)) {
+            return Role::Parameter;
+        }
+        if named && !self.signature.present { Role::Mask } else { constant(named) }
     }
 }
 
-/// Masks are made of zeros and ones or of huge negative numbers; a table of positions counts.
-fn looks_like_a_mask(name: &str, tensor: &Tensor, named: bool) -> bool {
+fn is_called_mask(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
-    if matches!(last, "mask" | "attn_mask" | "causal_mask" | "tril" | "pe" | "inv_freq" | "position_ids") {
-        return true;
-    }
+    matches!(last, "mask" | "attn_mask" | "causal_mask" | "tril" | "pe" | "inv_freq" | "position_ids")
+}
+
+/// Masks are made of zeros and ones or of huge negative numbers; a table of positions counts.
+fn looks_like_a_mask(tensor: &Tensor, named: bool) -> bool {
     if tensor.dtype() != DType::F32 {
         return false;
     }

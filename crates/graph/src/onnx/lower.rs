@@ -89,12 +89,7 @@ pub(super) struct Lower<'m> {
 
 impl<'m> Lower<'m> {
     /// `bytes` is the size of the file, with what it takes from other files.
-    pub(super) fn new(
-        model: &'m ModelProto,
-        reader: Reader,
-        options: &ImportOptions,
-        bytes: usize,
-    ) -> Self {
+    pub(super) fn new(model: &'m ModelProto, reader: Reader, options: &ImportOptions, bytes: usize) -> Self {
         let key =
             |f: &FunctionProto| (f.domain.clone().unwrap_or_default(), f.name.clone().unwrap_or_default());
         Self {
@@ -264,7 +259,8 @@ impl<'m> Lower<'m> {
             return Ok(None);
         }
         // Looking into a tensor of the file costs as much as computing one.
-        let looked_into: usize = inputs.iter().map(|v| if let Val::Tensor(t) = v { len_of(t) } else { 0 }).sum();
+        let looked_into: usize =
+            inputs.iter().map(|v| if let Val::Tensor(t) = v { len_of(t) } else { 0 }).sum();
         self.spend_on("elements read from constants", looked_into.min(MOST_ELEMENTS))?;
         let known: Option<Vec<Rc<Lit>>> = inputs.iter().map(|v| self.lit(v)).collect();
         let Some(known) = known else { return Ok(None) };
@@ -303,7 +299,11 @@ impl<'m> Lower<'m> {
         for v in &made {
             let shape = self.graph.shape(*v);
             if shape.rank() > MOST_DIMENSIONS || shape.count().is_none_or(|c| c.factor > MOST_VALUES) {
-                return Err(OnnxError::Limit { what: "elements in one value", most: MOST_VALUES });
+                return Err(OnnxError::Large {
+                    at: call.at.clone(),
+                    shape: shape.clone(),
+                    most: MOST_VALUES,
+                });
             }
         }
         self.makers.extend(made.iter().map(|id| (*id, self.graph.nodes.len() - 1)));

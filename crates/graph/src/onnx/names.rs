@@ -35,8 +35,10 @@ impl Names<'_> {
 
     /// One weight with two names, by the modules that use it: the one that comes first is kept, the other is an alias.
     fn second_names(&self, graph: &mut Graph, taken: &mut BTreeSet<String>) {
+        let modules: BTreeSet<&str> = self.scopes.values().map(String::as_str).collect();
         for i in 0..graph.nodes.len() {
             let Some(scope) = self.scopes.get(&graph.nodes[i].name) else { continue };
+            let scope = &first_call(scope, &modules);
             for (at, what) in parts(&graph.nodes[i].op) {
                 let Some(v) = graph.nodes[i].inputs.get(*at).copied() else { break };
                 let (value, scoped) = (graph.value(v), format!("{scope}.{what}"));
@@ -194,6 +196,22 @@ fn tie(graph: &mut Graph, tensors: &BTreeMap<ValueId, Tensor>) {
     }
 }
 
+/// The module of a scope: the old exporter calls what is called again `fc_1`, which is `fc` if there is one.
+fn first_call(scope: &str, modules: &BTreeSet<&str>) -> String {
+    let first = |part: &str| match part.rsplit_once('_') {
+        Some((name, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name.to_owned(),
+        _ => part.to_owned(),
+    };
+    let parts: Vec<&str> = scope.split('.').collect();
+    let one = |i: usize| {
+        let part = |(j, p): (usize, &&str)| if i == j { first(p) } else { (*p).to_owned() };
+        parts.iter().enumerate().map(part).collect::<Vec<_>>().join(".")
+    };
+    let all = parts.iter().map(|p| first(p)).collect::<Vec<_>>().join(".");
+    let mut candidates = std::iter::once(all).chain((0..parts.len()).map(one));
+    candidates.find(|c| c != scope && modules.contains(c.as_str())).unwrap_or_else(|| scope.to_owned())
+}
+
 /// Which inputs of an operator are weights, and what modules call them.
 fn parts(op: &Op) -> &'static [(usize, &'static str)] {
     match op {
@@ -212,4 +230,24 @@ fn is_kept(kind: &ValueKind) -> bool {
 
 fn kept(graph: &Graph) -> impl Iterator<Item = ValueId> {
     graph.values.iter().enumerate().filter(|(_, v)| is_kept(&v.kind)).map(|(i, _)| ValueId(i as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_that_is_called_again_is_the_same() {
+        let modules = BTreeSet::from(["fc", "fc_1", "block.fc", "block_1.fc", "layer_1.up", "conv_2"]);
+        for (scope, module) in [
+            ("fc_1", "fc"),
+            ("block_1.fc", "block.fc"),
+            ("block_2.fc_3", "block.fc"),
+            ("layer_1.up_1", "layer_1.up"),
+            ("conv_2", "conv_2"),
+            ("head", "head"),
+        ] {
+            assert_eq!(first_call(scope, &modules), module);
+        }
+    }
 }

@@ -130,7 +130,7 @@ const MISTAKES: &[(&str, &str, &[&str])] = &[
     ("model", "onnx = \"a.onnx\"", &["`zoo` and `onnx` are both given in [model]"]),
     ("model", "clases = 3", &["unknown key `clases` in [model] at conf/run.toml:3:1", "`classes`"]),
     ("model", "input = [1, 0]", &["`model.input`", "[1, 8, 8]"]),
-    ("model", "dims = { seq = 0 }", &["`model.dims.seq`"]),
+    ("model", "dims = { seq = 0 }", &["`model.dims` means nothing here"]),
     (
         "data",
         "train = { fil = \"a\" }",
@@ -257,6 +257,7 @@ replicas = 1
 "#;
     let rich =
         rich.replace("[data]\n", "[data]\ncrop = { size = [6, 7], pad = 1 }\nmean = [0.5]\nscale = 0.0625\n");
+    let rich = rich.replace("zoo = \"digits-cnn\"", "onnx = \"a.onnx\"");
     let rich = format!("name = \"first\"\n{rich}");
     let file = parse(&rich, &[Override::flag("--set", "model.dims.seq", 4)]).unwrap();
     let text = file.resolved.to_toml();

@@ -59,6 +59,43 @@ fn damage_is_found_and_an_older_checkpoint_is_used() {
     }
     let (newest, wrong) = dir.newest().unwrap();
     assert_eq!((newest.manifest.step, wrong.len()), (1, 4), "{wrong:?}");
+    // They are out of the way of what is saved next.
+    assert!(dir.checkpoints().join("step-000005.damaged").is_dir());
+    let saved = dir.save(&checkpoint(2), 1).unwrap();
+    let (newest, wrong) = dir.newest().unwrap();
+    assert_eq!((newest.manifest.step, wrong.len(), saved.is_dir()), (2, 0, true));
+}
+
+#[test]
+fn the_checkpoint_that_was_just_saved_stays() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    for step in [7, 8, 9] {
+        dir.save(&checkpoint(step), 3).unwrap();
+    }
+    for keep in [2, 1] {
+        let saved = dir.save(&checkpoint(3), keep).unwrap();
+        let all = checkpoint::list(&dir.checkpoints());
+        assert!(all.len() == keep && all.contains(&saved), "{all:?}");
+    }
+}
+
+#[test]
+fn a_directory_with_files_of_others_is_left_alone() {
+    let tmp = tempfile::tempdir().unwrap();
+    let file = tmp.path().join(RUN_FILE);
+    std::fs::write(&file, "mine").unwrap();
+    assert!(!is_run(tmp.path()));
+    let refused = RunDir::create(tmp.path());
+    assert!(
+        matches!(refused, Err(RunDirError::NotEmpty { ref file, .. }) if file == RUN_FILE),
+        "{refused:?}"
+    );
+    assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 1);
+    // What a process that was killed at once leaves is no hindrance.
+    std::fs::remove_file(&file).unwrap();
+    drop(RunDir::create(tmp.path()).unwrap());
+    drop(RunDir::create(tmp.path()).unwrap());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Whether outputs and labels can be compared, and what they mean.
 
-use super::check_input;
+use super::{check_input, fixed_batch};
 use crate::error::{Dims, TrainError};
 use phalanx_data::{Dataset, Transform, check_labels, check_shares};
 use phalanx_engine::{Loss, Metric, Target, Threads};
@@ -36,10 +36,10 @@ impl Fit {
         let [output] = graph.outputs.as_slice() else {
             return Err(TrainError::Outputs { count: graph.outputs.len() });
         };
-        // Two samples, so that the batch is not taken for an axis that may be left out.
-        const BATCH: usize = 2;
-        let output = graph.shape(*output).at(BATCH);
-        let target: Vec<usize> = std::iter::once(BATCH).chain(y_shape.iter().copied()).collect();
+        // Two samples where that is possible, so that the batch is not taken for an axis that may be left out.
+        let batch = fixed_batch(graph).unwrap_or(2);
+        let output = graph.shape(*output).at(batch);
+        let target: Vec<usize> = std::iter::once(batch).chain(y_shape.iter().copied()).collect();
         let zeros = |shape: &[usize]| vec![0.0; shape.iter().product()];
         let (y, data_y) = (zeros(&target), zeros(&output));
         let compared =

@@ -1,13 +1,16 @@
 //! A model and its data, opened and checked against each other before anything is written.
 
+mod batches;
 mod fit;
+mod memory;
 
+pub use batches::fixed_batch;
 pub use fit::Fit;
 
 use crate::config::RunConfig;
 use crate::error::{Dims, TrainError};
 use crate::progress::{Place, Plan};
-use crate::source::{Found, load_model};
+use crate::source::{Found, find_model, first_weights};
 use crate::trainer::loader_options;
 use phalanx_data::{Dataset, LoaderOptions, Transform};
 use phalanx_engine::{Engine, Metric, Threads};
@@ -45,7 +48,9 @@ impl Task {
     /// # Errors
     /// Something is not there or does not fit.
     pub fn new(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
-        let Found { graph, weights, notes } = load_model(&config.model, config.train.seed)?;
+        let found = find_model(&config.model)?;
+        memory::check(&found.graph, &config.train)?;
+        let Found { graph, weights, notes } = first_weights(found, &config.model, config.train.seed)?;
         let data = &config.data;
         // Paths are absolute by now.
         let train = Dataset::open(&data.train, Path::new(""))?;
@@ -60,6 +65,7 @@ impl Task {
         if options.batches(samples) == 0 {
             return Err(TrainError::NoBatch { samples, batch });
         }
+        batches::check(&graph, &config, samples)?;
         let fit = Fit::new(&graph, &train, &data.transform, config.train.loss, threads)?;
         if let Some(valid) = &valid {
             Fit::new(&graph, valid, &data.transform, config.train.loss, threads)?;

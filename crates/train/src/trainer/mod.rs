@@ -11,7 +11,7 @@ use crate::evaluate::Evaluator;
 use crate::observer::{Event, Observer};
 use crate::progress::{End, Place, Plan, Progress};
 use crate::run_dir::{Records, RunDir, StepRecord, ValidRecord, read_classes};
-use crate::task::{Compute, Task};
+use crate::task::{Compute, Task, fixed_batch};
 use phalanx_data::{Loaded, Loader, LoaderOptions, Position};
 use phalanx_engine::{CompileOptions, Optimizer};
 use phalanx_types::Time;
@@ -199,6 +199,7 @@ impl Trainer {
             metrics: &self.task.metrics,
             transform: &config.data.transform,
             batch: config.train.batch,
+            fixed: fixed_batch(&self.task.graph),
             threads: &self.compute.threads,
         };
         let evaluation = evaluator.run(self.stepper.model.as_mut(), valid)?;

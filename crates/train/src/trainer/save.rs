@@ -6,8 +6,8 @@ use crate::observer::{Event, Observer};
 use crate::params_hash::params_hash;
 use crate::progress::Place;
 use crate::run_dir::{
-    Best, Checkpoint, Manifest, RecordSizes, RunDir, RunDirError, RunState, Status as State, StepRecord,
-    ValidRecord, MODEL, MODEL_ONNX, stamp,
+    Best, Checkpoint, MODEL, MODEL_ONNX, Manifest, RecordSizes, RunDir, RunDirError, RunState,
+    Status as State, StepRecord, ValidRecord, stamp,
 };
 use crate::task::Task;
 use phalanx_graph::{Graph, Weights, onnx, weights};
@@ -174,7 +174,8 @@ impl Trainer {
         let weights = self.stepper.weights(&self.task.graph);
         if end == End::Finished {
             let path = self.dir.file(MODEL);
-            weights::save(&path, &weights).map_err(|source| RunDirError::Weights { path, source })?;
+            let named = self.task.graph.with_aliases(weights.clone());
+            weights::save(&path, &named).map_err(|source| RunDirError::Weights { path, source })?;
             let exported = onnx::export(&self.task.graph, &weights, &self.dir.file(MODEL_ONNX));
             if let Err(error) = exported {
                 observer.on(&Event::Warning(&format!("no model.onnx was written: {error}")));

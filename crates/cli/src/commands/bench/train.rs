@@ -7,8 +7,8 @@ use crate::local::own_binary;
 use crate::output::{Output, Render, listing};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use phalanx_engine::{Adam, CompileOptions, Loss, Optimizer, OptimizerSpec, Pass};
-use phalanx_graph::{Builder, Graph, LinearLayer, zoo};
+use phalanx_engine::{Adam, CompileOptions, Loss, Optimizer, OptimizerSpec};
+use phalanx_graph::{Graph, zoo};
 use phalanx_train::{StepInput, Stepper, StepperOptions, TrainError};
 use phalanx_types::Seed;
 use serde::{Deserialize, Serialize};
@@ -171,25 +171,9 @@ fn all(args: &TrainArgs, output: Output) -> Result<(), Failure> {
 /// The product of two large matrices, as the engine computes a linear layer.
 fn gemm(args: &TrainArgs) -> Result<Measured, Failure> {
     let compute = compute(args.threads.map(|n| n as usize));
-    let mut b = Builder::new(GEMM_NAME);
-    let x = b.input("x", &[GEMM]);
-    let y = b.linear_with("product", x, LinearLayer { out: GEMM, bias: false, init: None });
-    b.output(y);
-    let graph = b.finish().map_err(Failure::infrastructure)?;
-    let options = CompileOptions { forward_only: true, ..CompileOptions::default() };
-    let mut model = compute.engine.compile(&graph, &options).map_err(|error| train_failure(error.into()))?;
-    model.load(&graph.initialise(Seed(42))).map_err(|error| train_failure(error.into()))?;
-    let mut dice = Dice(42);
-    let x: Vec<f32> = (0..GEMM * GEMM).map(|_| dice.unit() - 0.5).collect();
-    let mut times = Vec::new();
-    for i in 0..u64::from(args.steps) + WARM_UP {
-        let started = Instant::now();
-        let pass = Pass { training: false, seed: 0 };
-        model.forward(0, GEMM, &[&x], pass).map_err(|error| train_failure(error.into()))?;
-        if i >= WARM_UP {
-            times.push(started.elapsed());
-        }
-    }
+    let warm_up = WARM_UP as usize;
+    let mut times = phalanx_engine::time_gemm(&compute.threads, GEMM, warm_up + args.steps as usize);
+    times.drain(..warm_up);
     let measured = summed(times, compute.threads.count(), 1);
     let gflops = 2.0 * (GEMM as f64).powi(3) / measured.step_ms / 1e6;
     Ok(Measured { model: GEMM_NAME.to_owned(), gflops, ..measured })

@@ -9,7 +9,7 @@ use crate::output::{Output, Render, summary};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_engine::Loss;
-use phalanx_train::{Evaluator, TrainError, check_input};
+use phalanx_train::{Evaluator, TrainError, check_input, fixed_batch};
 use serde::Serialize;
 use std::path::PathBuf;
 use write::{Form, Predictions};
@@ -68,6 +68,7 @@ pub(crate) fn run(args: PredictArgs, output: Output) -> Result<(), Failure> {
         metrics: &[],
         transform: &transform,
         batch: args.data.batch(),
+        fixed: fixed_batch(&learned.graph),
         threads: &compute.threads,
     };
     let mut all = Predictions::default();
