@@ -124,3 +124,36 @@ fn name_of(metric: Metric) -> String {
         Metric::Perplexity => "perplexity".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::fixed_batch;
+    use phalanx_engine::{CompileOptions, CpuEngine, Engine};
+    use phalanx_graph::{Builder, LinearLayer, Shape};
+    use phalanx_types::{DType, Seed, Tensor};
+
+    #[test]
+    fn a_model_for_one_batch_is_evaluated_on_any_number_of_samples() {
+        let engine = CpuEngine::new(1);
+        let x: Vec<f32> = (0..18).map(|i| i as f32 * 0.1).collect();
+        let x = Tensor::from_f32(vec![6, 3], &x).unwrap();
+        let data = Dataset::from_arrays(x, Some(Tensor::from_f32(vec![6, 2], &[0.5; 12]).unwrap())).unwrap();
+        let evaluate = |shape: Shape| {
+            let mut b = Builder::new("small");
+            let input = b.input_of("x", DType::F32, shape);
+            let output = b.linear_with("fc", input, LinearLayer { out: 2, bias: true, init: None });
+            b.output(output);
+            let graph = b.finish().unwrap();
+            let mut model = engine.compile(&graph, &CompileOptions::default()).unwrap();
+            model.load(&graph.initialise(Seed(1))).unwrap();
+            let (transform, threads, fixed) = (Transform::default(), engine.threads(), fixed_batch(&graph));
+            let evaluator =
+                Evaluator { loss: Loss::Mse, metrics: &[], transform: &transform, batch: 6, fixed, threads };
+            evaluator.run(model.as_mut(), &data).unwrap()
+        };
+        let (fixed, open) = (evaluate(Shape::fixed(&[4, 3])), evaluate(Shape::batch_of(&[3])));
+        assert_eq!(fixed.samples, 6);
+        assert!((fixed.loss - open.loss).abs() < 1e-6, "{fixed:?} {open:?}");
+    }
+}

@@ -31,7 +31,7 @@ pub(super) struct Backward<'a> {
     node: usize,
 }
 
-/// What is asked of [`derive`].
+/// What is asked of [`derive()`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) input_gradients: bool,
