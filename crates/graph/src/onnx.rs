@@ -72,7 +72,7 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, OnnxErro
 /// Imports a model that holds all its tensors itself.
 ///
 /// # Errors
-/// As [`import`].
+/// As [`import()`].
 pub fn import_bytes(data: Bytes, options: &ImportOptions) -> Result<Imported, OnnxError> {
     decode(data, None, options)
 }
@@ -93,10 +93,10 @@ pub fn export(graph: &Graph, weights: &Weights, path: &Path) -> Result<(), OnnxE
     crate::weights::replace(path, &data).map_err(|source| OnnxError::Write { path: path.into(), source })
 }
 
-/// The bytes that [`export`] writes.
+/// The bytes that [`export()`] writes.
 ///
 /// # Errors
-/// As [`export`].
+/// As [`export()`].
 pub fn export_bytes(graph: &Graph, weights: &Weights) -> Result<Vec<u8>, OnnxError> {
     Ok(export::export(graph, weights)?.encode_to_vec())
 }
