@@ -208,10 +208,7 @@ impl CpuModel {
             self.slots.resize_with(slot + 1, InFlight::default);
         }
         let workspace = &mut self.slots[slot].workspace;
-        workspace.slots.resize_with(workspace.slots.len().max(program.plan.sizes.len()), Buffer::default);
-        for (buffer, size) in workspace.slots.iter_mut().zip(&program.plan.sizes) {
-            buffer.grow(*size);
-        }
+        workspace.arena.grow(program.plan.size);
         workspace.inputs.resize_with(inputs.len(), Buffer::default);
         for (buffer, input) in workspace.inputs.iter_mut().zip(inputs) {
             buffer.grow(input.len());
@@ -334,8 +331,7 @@ impl Model for CpuModel {
         let Some(flight) = self.slots.get(slot) else { return &[] };
         let Some(program) = &flight.program else { return &[] };
         let v = program.outputs[index];
-        let buffer = &flight.workspace.slots[program.plan.slots[v.index()] as usize];
-        &buffer.as_slice()[..program.tape.len(v)]
+        &flight.workspace.arena.as_slice()[program.plan.offsets[v.index()]..][..program.tape.len(v)]
     }
 
     fn output_shape(&self, slot: Slot, index: usize) -> Vec<usize> {
@@ -369,8 +365,8 @@ impl Model for CpuModel {
         let flight = self.slots.get(slot)?;
         let program = flight.program.as_ref()?;
         let v = (*program.input_gradients.get(index)?)?;
-        let buffer = flight.workspace.slots.get(program.plan.slots[v.index()] as usize)?;
-        Some(&buffer.as_slice()[..program.tape.len(v)])
+        let from = flight.workspace.arena.as_slice().get(program.plan.offsets[v.index()]..)?;
+        from.get(..program.tape.len(v))
     }
 
     fn update(&mut self, visit: &mut Visit<'_>) {
@@ -451,7 +447,8 @@ impl Model for CpuModel {
 
     fn memory(&self) -> usize {
         let state = self.state.parameters.iter().chain(&self.state.gradients).chain(&self.state.buffers);
-        let flights = self.slots.iter().flat_map(|f| f.workspace.slots.iter().chain(&f.workspace.inputs));
+        let flights =
+            self.slots.iter().flat_map(|f| std::iter::once(&f.workspace.arena).chain(&f.workspace.inputs));
         state.chain(flights).map(|b| b.len() * 4).sum()
     }
 }

@@ -1,37 +1,81 @@
-//! Gives temporary buffers a place in the workspace; places are used again as soon as nobody reads them.
+//! Gives temporary buffers a place in the workspace; room is used again as soon as nobody reads it.
 
 use crate::tape::{Place, Tape, V};
+use std::cmp::Reverse;
 
-/// Which place each temporary buffer has, and how large the places are.
+/// Where each temporary buffer begins, and how large the workspace is.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plan {
-    /// By buffer; `NONE` for those that are not temporary or never made.
-    pub(crate) slots: Vec<u32>,
-    /// Elements of each place.
-    pub(crate) sizes: Vec<usize>,
+    /// By buffer, in elements; `NONE` for those that are not temporary or never made.
+    pub(crate) offsets: Vec<usize>,
+    /// Elements of the workspace.
+    pub(crate) size: usize,
 }
 
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: usize = usize::MAX;
+
+/// Buffers begin at cache lines, and none is empty, so that no two begin at the same place at the same time.
+const LINE: usize = 16;
+
+/// When a temporary buffer is needed: from the call that makes it to the last that reads it.
+#[derive(Debug, Clone, Copy)]
+struct Life {
+    buffer: usize,
+    len: usize,
+    first: usize,
+    last: usize,
+}
 
 /// Plans a tape. What is `kept` (outputs, gradients of inputs) stays until the end.
+///
+/// The largest buffers are placed first, each where it leaves the least room unused; on the models of the zoo this
+/// comes within a few percent of what is in use at the worst moment, which no plan can go below.
 pub(crate) fn plan(tape: &Tape, kept: &[V]) -> Plan {
-    let last = last_uses(tape, kept);
-    let mut plan = Plan { slots: vec![NONE; tape.slabs.len()], sizes: Vec::new() };
-    let mut free: Vec<usize> = Vec::new();
-    for (i, instr) in tape.instrs.iter().enumerate() {
-        for v in &instr.outs {
-            if tape.place(*v) == Place::Temporary {
-                plan.slots[v.index()] = plan.take(&mut free, tape.len(*v)) as u32;
-            }
+    let mut lives = lives(tape, kept);
+    lives.sort_by_key(|life| (Reverse(life.len), life.first, life.buffer));
+    let mut plan = Plan { offsets: vec![NONE; tape.slabs.len()], size: 0 };
+    // Those that have a place, in the order of their places.
+    let mut placed: Vec<(usize, Life)> = Vec::with_capacity(lives.len());
+    for life in lives {
+        let at = best_place(&placed, life);
+        plan.offsets[life.buffer] = at;
+        plan.size = plan.size.max(at + life.len);
+        let i = placed.partition_point(|(offset, _)| *offset <= at);
+        placed.insert(i, (at, life));
+    }
+    plan
+}
+
+/// The smallest gap, between those that are needed at the same time, that is large enough; else behind them all.
+fn best_place(placed: &[(usize, Life)], life: Life) -> usize {
+    let (mut end, mut best) = (0, None);
+    for (offset, other) in placed {
+        if other.last < life.first || life.last < other.first {
+            continue;
         }
-        for v in instr.ins.iter().chain(&instr.outs) {
-            let slot = plan.slots[v.index()];
-            if last[v.index()] <= i && slot != NONE && !free.contains(&(slot as usize)) {
-                free.push(slot as usize);
+        if let Some(gap) = offset.checked_sub(end).filter(|gap| *gap >= life.len) {
+            best = Some(best.map_or((gap, end), |b: (usize, usize)| b.min((gap, end))));
+        }
+        end = end.max(offset + other.len);
+    }
+    best.map_or(end, |(_, at)| at)
+}
+
+/// The temporary buffers, as they are made.
+fn lives(tape: &Tape, kept: &[V]) -> Vec<Life> {
+    let last = last_uses(tape, kept);
+    let mut seen = vec![false; tape.slabs.len()];
+    let mut lives = Vec::new();
+    for (first, instr) in tape.instrs.iter().enumerate() {
+        for v in &instr.outs {
+            let buffer = v.index();
+            if tape.place(*v) == Place::Temporary && !std::mem::replace(&mut seen[buffer], true) {
+                let len = tape.len(*v).max(1).next_multiple_of(LINE);
+                lives.push(Life { buffer, len, first, last: last[buffer] });
             }
         }
     }
-    plan
+    lives
 }
 
 /// By buffer: the call after which it is not read any more; for one never read the call that makes it.
@@ -42,26 +86,6 @@ fn last_uses(tape: &Tape, kept: &[V]) -> Vec<usize> {
     }
     kept.iter().for_each(|v| last[v.index()] = usize::MAX);
     last
-}
-
-impl Plan {
-    /// The smallest free place that is large enough; else the largest, enlarged; else a new one.
-    fn take(&mut self, free: &mut Vec<usize>, len: usize) -> usize {
-        let fitting =
-            (0..free.len()).filter(|i| self.sizes[free[*i]] >= len).min_by_key(|i| self.sizes[free[*i]]);
-        let best = fitting.or_else(|| (0..free.len()).max_by_key(|i| self.sizes[free[*i]]));
-        match best {
-            Some(i) => {
-                let slot = free.swap_remove(i);
-                self.sizes[slot] = self.sizes[slot].max(len);
-                slot
-            }
-            None => {
-                self.sizes.push(len);
-                self.sizes.len() - 1
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -78,13 +102,24 @@ mod tests {
         let c = tape.call1(0, Kernel::Fill(0.0), vec![b], 8);
         let d = tape.call1(0, Kernel::Fill(0.0), vec![a, c], 4);
         let p = plan(&tape, &[d]);
-        let slot = |v: V| p.slots[v.index()];
-        assert_eq!(slot(x), NONE);
-        assert_ne!(slot(a), slot(b));
-        assert_ne!(slot(a), slot(c));
-        assert_ne!(slot(b), slot(c));
-        assert_eq!(slot(d), slot(b), "b is not read any more when d is made");
-        assert_eq!(p.sizes.iter().sum::<usize>(), 24);
+        let at = |v: V| p.offsets[v.index()];
+        assert_eq!(at(x), NONE);
+        assert_ne!(at(a), at(b));
+        assert_ne!(at(a), at(c));
+        assert_ne!(at(b), at(c));
+        assert_eq!(at(d), at(b), "b is not read any more when d is made");
+        assert_eq!(p.size, 3 * LINE);
+    }
+
+    #[test]
+    fn room_of_a_large_buffer_is_used_by_several_small_ones() {
+        let mut tape = Tape::default();
+        let large = tape.call1(0, Kernel::Fill(0.0), vec![], 64);
+        let a = tape.call1(0, Kernel::Fill(0.0), vec![large], 16);
+        let b = tape.call1(0, Kernel::Fill(0.0), vec![a], 32);
+        let c = tape.call1(0, Kernel::Fill(0.0), vec![a, b], 32);
+        let p = plan(&tape, &[c]);
+        assert_eq!(p.size, 80, "{p:?}");
     }
 
     #[test]
@@ -95,6 +130,6 @@ mod tests {
         let b = tape.call1(0, Kernel::Fill(0.0), vec![a], 8);
         let c = tape.call1(0, Kernel::Fill(0.0), vec![b], 8);
         let p = plan(&tape, &[kept]);
-        assert!([a, b, c].iter().all(|v| p.slots[v.index()] != p.slots[kept.index()]));
+        assert!([a, b, c].iter().all(|v| p.offsets[v.index()] != p.offsets[kept.index()]));
     }
 }

@@ -6,6 +6,7 @@ use crate::kernels::map::Map;
 use crate::kernels::{
     attention, conv, copy, linear, map, matmul, norm, pool, recurrent, reduce, resize, softmax,
 };
+use crate::plan::NONE;
 use crate::program::Program;
 use crate::tape::{AttentionCall, Instr, Kernel, Norm, Place, V};
 use crate::threads::Threads;
@@ -22,7 +23,8 @@ pub(crate) struct State {
 /// The buffers of one batch in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    pub(crate) slots: Vec<Buffer>,
+    /// All temporary buffers, where the program's plan puts them.
+    pub(crate) arena: Buffer,
     /// Copies of the inputs: backward reads them when the caller's are gone.
     pub(crate) inputs: Vec<Buffer>,
 }
@@ -53,69 +55,117 @@ impl Runner<'_> {
     pub(crate) fn call(&mut self, i: usize) -> Result<(), BadIndex> {
         let program = self.program;
         let instr = &program.tape.instrs[i];
-        let mut outs: [Buffer; OUTS] = Default::default();
-        for (out, v) in outs.iter_mut().zip(&instr.outs) {
-            *out = self.take(*v);
+        let mut gradients: [Buffer; OUTS] = Default::default();
+        for (gradient, v) in gradients.iter_mut().zip(&instr.outs) {
+            if let Place::Gradient(p) = program.tape.place(*v) {
+                *gradient = std::mem::take(&mut self.state.gradients[p]);
+            }
         }
+        let (mut writes, gaps) = cut(self.workspace.arena.as_mut(), program, instr);
+        for ((write, gradient), v) in writes.iter_mut().zip(&mut gradients).zip(&instr.outs) {
+            if let Place::Gradient(_) = program.tape.place(*v) {
+                *write = &mut gradient.as_mut()[..program.tape.len(*v)];
+            }
+        }
+        let sources = Sources {
+            program,
+            state: self.state,
+            inputs: &self.workspace.inputs,
+            output_gradients: self.output_gradients,
+            gaps,
+        };
         let mut few: [&[f32]; FEW] = [&[]; FEW];
         let many: Vec<&[f32]>;
         let ins: &[&[f32]] = if instr.ins.len() <= FEW {
-            few.iter_mut().zip(&instr.ins).for_each(|(slot, v)| *slot = self.read(*v));
+            few.iter_mut().zip(&instr.ins).for_each(|(slot, v)| *slot = sources.read(*v));
             &few[..instr.ins.len()]
         } else {
-            many = instr.ins.iter().map(|v| self.read(*v)).collect();
+            many = instr.ins.iter().map(|v| sources.read(*v)).collect();
             &many
         };
-        let mut writes: [&mut [f32]; OUTS] = Default::default();
-        for ((write, out), v) in writes.iter_mut().zip(&mut outs).zip(&instr.outs) {
-            *write = &mut out.as_mut()[..program.tape.len(*v)];
-        }
         let result = run(self.threads, instr, self.seed, ins, &mut writes[..instr.outs.len()]);
         if let Kernel::Norm(Norm { momentum: Some(momentum), track: true, .. }) = instr.kernel {
-            self.track(instr.ins[3], momentum, outs[1].as_slice());
-            self.track(instr.ins[4], momentum, outs[3].as_slice());
+            track(self.state, program.tape.place(instr.ins[3]), momentum, writes[1]);
+            track(self.state, program.tape.place(instr.ins[4]), momentum, writes[3]);
         }
-        for (out, v) in outs.into_iter().zip(&instr.outs) {
-            self.put(*v, out);
+        for (gradient, v) in gradients.into_iter().zip(&instr.outs) {
+            if let Place::Gradient(p) = program.tape.place(*v) {
+                self.state.gradients[p] = gradient;
+            }
         }
         result
     }
 
     pub(crate) fn read(&self, v: V) -> &[f32] {
+        let mut gaps = Gaps::default();
+        gaps[0] = (0, self.workspace.arena.as_slice());
+        let Self { program, state, workspace, output_gradients, .. } = self;
+        Sources { program, state, inputs: &workspace.inputs, output_gradients, gaps }.read(v)
+    }
+}
+
+/// What is left of the workspace beside what a call writes: pieces and where they begin, in order.
+type Gaps<'a> = [(usize, &'a [f32]); OUTS + 1];
+
+/// Cuts the workspace into what a call writes, in the order of its outputs, and what it may read.
+fn cut<'a>(arena: &'a mut [f32], program: &Program, instr: &Instr) -> ([&'a mut [f32]; OUTS], Gaps<'a>) {
+    let temporary = |v: &V| program.tape.place(*v) == Place::Temporary;
+    let mut order: [(usize, usize); OUTS] = [(NONE, 0); OUTS];
+    for (i, v) in instr.outs.iter().enumerate().filter(|(_, v)| temporary(v)) {
+        order[i] = (program.plan.offsets[v.index()], i);
+    }
+    order.sort_unstable();
+    let mut writes: [&mut [f32]; OUTS] = Default::default();
+    let mut gaps = Gaps::default();
+    let (mut rest, mut at) = (arena, 0);
+    for ((offset, i), gap) in order.into_iter().take_while(|(offset, _)| *offset != NONE).zip(&mut gaps) {
+        let (before, here) = rest.split_at_mut(offset - at);
+        let (write, after) = here.split_at_mut(program.tape.len(instr.outs[i]));
+        *gap = (at, before);
+        at = offset + write.len();
+        (writes[i], rest) = (write, after);
+    }
+    gaps[OUTS] = (at, rest);
+    (writes, gaps)
+}
+
+/// Everything a call may read.
+struct Sources<'a> {
+    program: &'a Program,
+    state: &'a State,
+    inputs: &'a [Buffer],
+    output_gradients: &'a [&'a [f32]],
+    gaps: Gaps<'a>,
+}
+
+impl<'a> Sources<'a> {
+    fn read(&self, v: V) -> &'a [f32] {
         let slab = &self.program.tape.slabs[v.index()];
         let data = match slab.place {
-            Place::Temporary => self.workspace.slots[self.program.plan.slots[v.index()] as usize].as_slice(),
+            Place::Temporary => self.temporary(self.program.plan.offsets[v.index()]),
             Place::Parameter(p) => self.state.parameters[p].as_slice(),
             Place::Buffer(b) => self.state.buffers[b].as_slice(),
             Place::Constant(c) => &self.state.constants[c],
-            Place::Input(i) => self.workspace.inputs[i].as_slice(),
+            Place::Input(i) => self.inputs[i].as_slice(),
             Place::OutputGradient(o) => self.output_gradients[o],
             Place::Gradient(p) => self.state.gradients[p].as_slice(),
         };
         &data[..slab.len]
     }
 
-    fn place(&mut self, v: V) -> &mut Buffer {
-        match self.program.tape.place(v) {
-            Place::Gradient(p) => &mut self.state.gradients[p],
-            _ => &mut self.workspace.slots[self.program.plan.slots[v.index()] as usize],
-        }
+    /// The workspace from an offset on, as far as nobody writes.
+    fn temporary(&self, offset: usize) -> &'a [f32] {
+        let holds = |(start, piece): &&(usize, &[f32])| (*start..start + piece.len()).contains(&offset);
+        let (start, piece) = self.gaps.iter().find(holds).copied().unwrap_or_default();
+        piece.get(offset - start..).unwrap_or_default()
     }
+}
 
-    fn take(&mut self, v: V) -> Buffer {
-        std::mem::take(self.place(v))
-    }
-
-    fn put(&mut self, v: V, buffer: Buffer) {
-        *self.place(v) = buffer;
-    }
-
-    /// Moves a running statistic towards the batch's.
-    fn track(&mut self, v: V, momentum: f32, batch: &[f32]) {
-        if let Place::Buffer(b) = self.program.tape.place(v) {
-            for (r, x) in self.state.buffers[b].as_mut().iter_mut().zip(batch) {
-                *r = (1.0 - momentum) * *r + momentum * x;
-            }
+/// Moves a running statistic towards the batch's.
+fn track(state: &mut State, place: Place, momentum: f32, batch: &[f32]) {
+    if let Place::Buffer(b) = place {
+        for (r, x) in state.buffers[b].as_mut().iter_mut().zip(batch) {
+            *r = (1.0 - momentum) * *r + momentum * x;
         }
     }
 }

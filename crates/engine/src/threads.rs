@@ -162,6 +162,12 @@ impl Threads {
     }
 }
 
+/// How much of some work makes a task, by the amount alone: an eighth, so that small work is shared too, but never
+/// less than is worth handing over, nor more than is good for a task.
+pub(crate) fn per_task(total: usize, least: usize, most: usize) -> usize {
+    (total / 8).clamp(least, most)
+}
+
 /// Lends a scratch buffer of this thread, kept for the next time. Its contents are arbitrary.
 pub(crate) fn scratch<R>(len: usize, use_it: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut buffer = SCRATCH.with_borrow_mut(|free| free.pop()).unwrap_or_default();

@@ -5,7 +5,7 @@
 //! each tensor is read and written once.
 
 use crate::kernels::eval::{BLOCK, Registers, evaluate};
-use crate::threads::Threads;
+use crate::threads::{Threads, per_task};
 use phalanx_graph::{Binary, Compare, Unary};
 
 /// What an instruction works on.
@@ -160,20 +160,21 @@ pub(crate) fn common_dims(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     Some(dims.into_iter().rev().collect())
 }
 
-/// Elements per task: fixed, so that threads do not show.
-const TASK: usize = 16 * 1024;
+/// Elements of a task, at least and at most.
+const TASK: (usize, usize) = (4 << 10, 16 << 10);
 
 /// Runs the program over everything.
 pub(crate) fn run(threads: &Threads, map: &Map, seed: u64, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
     let n = map.len();
+    let task = per_task(n, TASK.0, TASK.1).next_multiple_of(64);
     match outs {
-        [y] => threads.chunks(&mut y[..n], TASK, |i, y| run_part(map, seed, ins, i * TASK, &mut [y])),
-        [y, z] => threads.chunks2((&mut y[..n], TASK), (&mut z[..n], TASK), |i, y, z| {
-            run_part(map, seed, ins, i * TASK, &mut [y, z]);
+        [y] => threads.chunks(&mut y[..n], task, |i, y| run_part(map, seed, ins, i * task, &mut [y])),
+        [y, z] => threads.chunks2((&mut y[..n], task), (&mut z[..n], task), |i, y, z| {
+            run_part(map, seed, ins, i * task, &mut [y, z]);
         }),
         [y, z, u] => {
-            let (y, z, u) = ((&mut y[..n], TASK), (&mut z[..n], TASK), (&mut u[..n], TASK));
-            threads.chunks3(y, z, u, |i, y, z, u| run_part(map, seed, ins, i * TASK, &mut [y, z, u]));
+            let (y, z, u) = ((&mut y[..n], task), (&mut z[..n], task), (&mut u[..n], task));
+            threads.chunks3(y, z, u, |i, y, z, u| run_part(map, seed, ins, i * task, &mut [y, z, u]));
         }
         _ => run_part(map, seed, ins, 0, outs),
     }

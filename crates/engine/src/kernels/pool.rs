@@ -10,7 +10,7 @@ mod tests;
 mod window;
 
 use crate::simd;
-use crate::threads::Threads;
+use crate::threads::{Threads, per_task};
 use axis::Axis;
 pub(crate) use grad::{average_backward, max_backward, max_backward_from};
 use pulp::{Simd, WithSimd};
@@ -19,7 +19,7 @@ use window::{Window, channel_blocks, windows};
 /// Windows of up to so many positions have an index.
 pub(crate) const MOST_TAPS: usize = 255;
 /// Numbers worth a task of their own.
-const TASK: usize = 1 << 14;
+const TASK: (usize, usize) = (2 << 10, 16 << 10);
 
 /// The geometry of a pooling of `[n, h, w, c]` to `[n, oh, ow, c]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl Pool2d {
 }
 
 /// How many rows make a task, by the shape alone.
-fn rows_per_task(wide: usize, c: usize) -> usize {
-    TASK.div_ceil((wide * c).max(1))
+fn rows_per_task(rows: usize, wide: usize, c: usize) -> usize {
+    per_task(rows * wide * c, TASK.0, TASK.1).div_ceil((wide * c).max(1))
 }
 
 /// The largest number of each window; `index` says which of the window's positions it has, counted along its rows.
@@ -80,7 +80,7 @@ fn rows_per_task(wide: usize, c: usize) -> usize {
 /// # Panics
 /// There is an index, and the window is too large for it: see [`Pool2d::has_index`].
 pub(crate) fn max_forward(threads: &Threads, s: &Pool2d, x: &[f32], y: &mut [f32], index: Option<&mut [u8]>) {
-    let rows = rows_per_task(s.ow, s.c);
+    let rows = rows_per_task(s.n * s.oh, s.ow, s.c);
     let chunk = (rows * s.ow * s.c).max(1);
     let Some(index) = index else {
         threads.chunks(y, chunk, |i, y| {
@@ -166,7 +166,7 @@ impl Shares {
 
 /// The average of each window; with `count_padding` the padding counts as zeros, else only what is there counts.
 pub(crate) fn average_forward(threads: &Threads, s: &Pool2d, count_padding: bool, x: &[f32], y: &mut [f32]) {
-    let rows = rows_per_task(s.ow, s.c);
+    let rows = rows_per_task(s.n * s.oh, s.ow, s.c);
     let shares = Shares::new(s, count_padding);
     threads.chunks(y, (rows * s.ow * s.c).max(1), |i, y| {
         simd::arch().dispatch(Average { s, shares, x, first: i * rows, y });

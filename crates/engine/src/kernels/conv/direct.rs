@@ -9,7 +9,7 @@ use super::micro::{self, Stretch, Target, Walk};
 use super::pack::{Matrix, Panel, Vectors};
 use super::window::Block;
 use crate::simd;
-use crate::threads::{Threads, scratch};
+use crate::threads::{Threads, per_task, scratch};
 use pulp::{Simd, WithSimd};
 
 /// Packed weights that stay in the nearest cache, in numbers.
@@ -17,7 +17,7 @@ const NEAR: usize = 8 << 10;
 /// What a block of output rows and its input may take of the second cache, in numbers.
 const BLOCK: usize = 128 << 10;
 /// Multiplications worth a task of their own.
-const WORK: usize = 1 << 21;
+const WORK: (usize, usize) = (1 << 18, 1 << 21);
 /// Pixels for which it pays to bring the weights nearer: from the second cache, from further away.
 const PIXELS: usize = 64;
 const MORE_PIXELS: usize = 128;
@@ -90,7 +90,8 @@ fn rows_per_task(s: &Conv2d, back: bool, weights: usize) -> usize {
     let work = s.ow * s.o * (s.c / s.groups) * s.kh * s.kw;
     let numbers = s.ow * s.o + s.stride.0 * s.w * s.c;
     let pixels = if weights > SECOND { MORE_PIXELS } else { PIXELS };
-    let rows = WORK.div_ceil(work.max(1)).max(pixels.div_ceil(s.ow.max(1)));
+    let task = per_task(s.n * s.oh * work, WORK.0, WORK.1);
+    let rows = task.div_ceil(work.max(1)).max(pixels.div_ceil(s.ow.max(1)));
     let rows = rows.min((BLOCK / numbers.max(1)).max(1));
     if back { rows * s.stride.0 } else { rows }
 }

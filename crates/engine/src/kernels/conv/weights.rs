@@ -20,7 +20,7 @@ use std::ops::Range;
 /// Pixels of a block: enough to be worth loading and storing a tile for, few enough to stay in the nearest cache.
 const PIXELS: usize = 160;
 /// Multiplications worth a task of their own.
-const WORK: usize = 1 << 21;
+const WORK: usize = 1 << 18;
 /// Tasks at most, and what the sums of their parts may take, in numbers.
 const TASKS: usize = 8;
 const ROOM: usize = 1 << 20;

@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 
 /// Gives each output's gradient to the input that won.
 pub(crate) fn max_backward(threads: &Threads, s: &Pool2d, dy: &[f32], index: &[u8], dx: &mut [f32]) {
-    let rows = rows_per_task(s.w, s.c);
+    let rows = rows_per_task(s.n * s.h, s.w, s.c);
     threads.chunks(dx, (rows * s.w * s.c).max(1), |i, dx| {
         simd::arch().dispatch(Max { s, dy, index, first: i * rows, dx });
     });
@@ -92,7 +92,7 @@ pub(crate) fn average_backward(
     dy: &[f32],
     dx: &mut [f32],
 ) {
-    let rows = rows_per_task(s.w, s.c);
+    let rows = rows_per_task(s.n * s.h, s.w, s.c);
     let shares = Shares::new(s, count_padding);
     threads.chunks(dx, (rows * s.w * s.c).max(1), |i, dx| {
         simd::arch().dispatch(Average { s, shares, dy, first: i * rows, dx });
