@@ -6,7 +6,7 @@
 use super::{json, median, number, release, say};
 use crate::background::Served;
 use crate::python::Environment;
-use crate::tool::{Tool, root, tool};
+use crate::tool::{root, tool};
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::Value;
@@ -35,7 +35,11 @@ const MODELS: [&str; 5] = ["digits-cnn", "cifar-cnn", "mobilenet-v2", "gpt-small
 /// Steps of a round. The threads of a side may still look out for work when the other side begins: what such a
 /// round measures at its beginning must not count.
 fn steps_of(model: &str) -> u32 {
-    if model == "digits-cnn" { 1000 } else { 20 }
+    match model {
+        "digits-cnn" => 1000,
+        GEMM => 60,
+        _ => 20,
+    }
 }
 
 /// The programs of both sides.
@@ -77,15 +81,6 @@ fn measure(sides: &Sides, model: &str, threads: u32, args: &TrainArgs) -> anyhow
     };
     let theirs = |more: &[&str]| tool(&sides.python, &[&[script.as_str()], &options[..], more].concat());
     let mut pair = Pair { model: model.to_owned(), threads, ours: Vec::new(), theirs: Vec::new() };
-    if model == GEMM {
-        // There is no model to keep.
-        let once = |tool: Tool| json(&tool.capture()?);
-        for _ in 0..args.rounds {
-            pair.ours.push(once(ours(&[]))?);
-            pair.theirs.push(once(theirs(&[]))?);
-        }
-        return Ok(pair);
-    }
     // The first answers do not count: until then a side prepares itself, which must not be in the other's time.
     let mut ours = ours(&["--serve"]).serve()?;
     turn(&mut ours)?;

@@ -64,7 +64,7 @@ pub(crate) fn parallel(threads: &Threads, size: Size, a: Mat<'_>, b: Mat<'_>, c:
             product(Size { m: block.len() / n, n, k }, a, b, block, n, false);
         });
     }
-    let cols = n.div_ceil(tasks).max(64).next_multiple_of(16).min(n.max(1));
+    let cols = n.div_ceil(tasks).max((n / 8).clamp(64, 128)).next_multiple_of(16).min(n.max(1));
     let whole = Whole { data: c.as_mut_ptr(), len: c.len() };
     threads.each(n.div_ceil(cols), |j| {
         let first = j * cols;

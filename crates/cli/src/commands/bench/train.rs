@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_engine::{Adam, CompileOptions, Loss, Optimizer, OptimizerSpec};
 use phalanx_graph::{Graph, zoo};
-use phalanx_train::{StepInput, Stepper, StepperOptions, TrainError};
+use phalanx_train::{Compute, StepInput, Stepper, StepperOptions, TrainError};
 use phalanx_types::Seed;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
@@ -121,22 +121,13 @@ impl Render for Table {
 
 pub(crate) fn run(args: TrainArgs, output: Output) -> Result<(), Failure> {
     let Some(model) = &args.model else { return all(&args, output) };
-    if model == GEMM_NAME {
-        return output.print(&gemm(&args)?);
-    }
-    let case = CASES.into_iter().find(|case| case.model == model).ok_or_else(|| {
-        let names: Vec<&str> = CASES.iter().map(|case| case.model).collect();
-        Failure::usage(anyhow!("there is no benchmark of a model called {model:?}"))
-            .hint(format!("there are {} and {GEMM_NAME}", names.join(", ")))
-    })?;
-    let mut bench = Bench::new(case, &args)?;
-    bench.steps(WARM_UP)?;
+    let mut measure = subject(model, &args)?;
     if !args.serve {
-        return output.print(&bench.measure(args.steps)?);
+        return output.print(&measure()?);
     }
     for line in std::io::stdin().lock().lines() {
         match line.map_err(Failure::infrastructure)?.trim() {
-            "run" => Output::Json.print(&bench.measure(args.steps)?)?,
+            "run" => Output::Json.print(&measure()?)?,
             "" => {}
             other => {
                 return Err(Failure::usage(anyhow!("expected \"run\" on standard input, not {other:?}")));
@@ -144,6 +135,26 @@ pub(crate) fn run(args: TrainArgs, output: Output) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+type Measure = Box<dyn FnMut() -> Result<Measured, Failure>>;
+
+/// What is measured each time it is called, warmed up.
+fn subject(model: &str, args: &TrainArgs) -> Result<Measure, Failure> {
+    let steps = args.steps;
+    if model == GEMM_NAME {
+        let compute = compute(args.threads.map(|n| n as usize));
+        gemm(&compute, WARM_UP as usize);
+        return Ok(Box::new(move || Ok(gemm(&compute, steps as usize))));
+    }
+    let case = CASES.into_iter().find(|case| case.model == model).ok_or_else(|| {
+        let names: Vec<&str> = CASES.iter().map(|case| case.model).collect();
+        Failure::usage(anyhow!("there is no benchmark of a model called {model:?}"))
+            .hint(format!("there are {} and {GEMM_NAME}", names.join(", ")))
+    })?;
+    let mut bench = Bench::new(case, args)?;
+    bench.steps(WARM_UP)?;
+    Ok(Box::new(move || bench.measure(steps)))
 }
 
 /// Measures every model, each in a process of its own, so that each has its own peak of memory.
@@ -169,14 +180,11 @@ fn all(args: &TrainArgs, output: Output) -> Result<(), Failure> {
 }
 
 /// The product of two large matrices, as the engine computes a linear layer.
-fn gemm(args: &TrainArgs) -> Result<Measured, Failure> {
-    let compute = compute(args.threads.map(|n| n as usize));
-    let warm_up = WARM_UP as usize;
-    let mut times = phalanx_engine::time_gemm(&compute.threads, GEMM, warm_up + args.steps as usize);
-    times.drain(..warm_up);
+fn gemm(compute: &Compute, steps: usize) -> Measured {
+    let times = phalanx_engine::time_gemm(&compute.threads, GEMM, steps);
     let measured = summed(times, compute.threads.count(), 1);
     let gflops = 2.0 * (GEMM as f64).powi(3) / measured.step_ms / 1e6;
-    Ok(Measured { model: GEMM_NAME.to_owned(), gflops, ..measured })
+    Measured { model: GEMM_NAME.to_owned(), gflops, ..measured }
 }
 
 /// A model with samples to train on.
