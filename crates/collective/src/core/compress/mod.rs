@@ -1,0 +1,186 @@
+//! Gradients of `f32` in fewer bytes.
+//!
+//! ```text
+//!   none   4 bytes a value
+//!   f16    2 bytes a value; what is too large becomes infinity
+//!   bf16   2 bytes a value
+//!   int8   blocks of 256 values: the block's scale as f32, then a byte a value
+//!   topk   the values of greatest magnitude, each as its index (u32) and itself (f32), by index
+//! ```
+//! All numbers are little-endian. What is lost can be kept as *feedback* and sent with the next gradient. NaN and
+//! infinity stay NaN or infinity, so that whoever decodes can notice.
+
+mod halves;
+mod int8;
+#[cfg(test)]
+mod tests;
+mod topk;
+mod words;
+
+pub use words::{Compression, ParseCompressionError};
+
+use super::numbers::operation::each;
+use super::numbers::wide::wide;
+use phalanx_types::Class;
+
+/// Values that are added to their feedback, encoded and taken away again while they are in the first-level cache. A
+/// multiple of the blocks of every codec.
+const BLOCK: usize = 4096;
+
+/// Why bytes are not what an encoder made of that many values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    #[error("{elements} values compressed by {compression} take {wanted} bytes, not {got}")]
+    Length { compression: Compression, elements: usize, wanted: usize, got: usize },
+    #[error("value {index} was sent, of {elements}")]
+    Index { index: u32, elements: usize },
+    #[error("value {index} was sent after value {before}")]
+    Order { index: u32, before: u32 },
+    #[error("block {block} has a negative scale")]
+    Scale { block: usize },
+}
+
+impl DecodeError {
+    pub fn class(&self) -> Class {
+        Class::Peer
+    }
+}
+
+/// The bytes that so many values take.
+pub(crate) fn encoded_len(compression: Compression, elements: usize) -> usize {
+    match compression {
+        Compression::None => 4 * elements,
+        Compression::F16 | Compression::Bf16 => 2 * elements,
+        Compression::Int8 => int8::encoded_len(elements),
+        Compression::TopK { per_mille } => topk::encoded_len(elements, per_mille),
+    }
+}
+
+/// Appends the encoded values to `out`.
+///
+/// `feedback` is what was not sent so far, at first zeros: it is added to the values, and what is lost now is left in
+/// it. Of values that become NaN or infinity nothing is left, so that they do not come back for ever.
+///
+/// # Panics
+/// `feedback` has another length, or there are more values than a `u32` can count.
+pub(crate) fn encode(
+    compression: Compression,
+    values: &[f32],
+    feedback: Option<&mut [f32]>,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    out.resize(start + encoded_len(compression, values.len()), 0);
+    let bytes = &mut out[start..];
+    let Some(feedback) = feedback else { return encode_values(compression, values, bytes) };
+    assert_eq!(feedback.len(), values.len(), "every value has its feedback");
+    if let Compression::TopK { .. } = compression {
+        wide!(each(feedback, values, plus));
+        return topk::encode_rest(feedback, bytes);
+    }
+    let bytes = bytes.chunks_mut(encoded_len(compression, BLOCK));
+    for ((feedback, values), bytes) in feedback.chunks_mut(BLOCK).zip(values.chunks(BLOCK)).zip(bytes) {
+        wide!(each(feedback, values, plus));
+        encode_values(compression, feedback, bytes);
+        decode_values(compression, bytes, feedback, remainder);
+    }
+}
+
+/// Decodes into `out`, which is left as it was on an error.
+///
+/// # Errors
+/// These bytes were not encoded so from that many values.
+pub(crate) fn decode(compression: Compression, bytes: &[u8], out: &mut [f32]) -> Result<(), DecodeError> {
+    check(compression, bytes, out.len())?;
+    if let Compression::TopK { .. } = compression {
+        out.fill(0.0);
+    }
+    decode_values(compression, bytes, out, replace);
+    Ok(())
+}
+
+/// Adds what is decoded to `out`, which is left as it was on an error.
+///
+/// # Errors
+/// These bytes were not encoded so from that many values.
+pub(crate) fn decode_add(compression: Compression, bytes: &[u8], out: &mut [f32]) -> Result<(), DecodeError> {
+    check(compression, bytes, out.len())?;
+    decode_values(compression, bytes, out, plus);
+    Ok(())
+}
+
+/// Everything that can be wrong with bytes.
+fn check(compression: Compression, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
+    let (wanted, got) = (encoded_len(compression, elements), bytes.len());
+    if wanted != got {
+        return Err(DecodeError::Length { compression, elements, wanted, got });
+    }
+    match compression {
+        Compression::None | Compression::F16 | Compression::Bf16 => Ok(()),
+        Compression::Int8 => int8::check(bytes),
+        Compression::TopK { .. } => topk::check(bytes, elements),
+    }
+}
+
+fn encode_values(compression: Compression, values: &[f32], bytes: &mut [u8]) {
+    match compression {
+        Compression::None => wide!(halves::encode_f32(values, bytes)),
+        Compression::F16 => wide!(halves::encode_f16(values, bytes)),
+        Compression::Bf16 => wide!(halves::encode_bf16(values, bytes)),
+        Compression::Int8 => wide!(int8::encode(values, bytes)),
+        Compression::TopK { .. } => topk::encode(values, bytes),
+    }
+}
+
+/// `out[i] = f(out[i], decoded[i])` for the values that were sent; `bytes` are checked.
+#[inline(always)]
+fn decode_values(
+    compression: Compression,
+    bytes: &[u8],
+    out: &mut [f32],
+    f: impl Fn(f32, f32) -> f32 + Copy,
+) {
+    match compression {
+        Compression::None => wide!(halves::decode_f32(bytes, out, f)),
+        Compression::F16 => wide!(halves::decode_f16(bytes, out, f)),
+        Compression::Bf16 => wide!(halves::decode_bf16(bytes, out, f)),
+        Compression::Int8 => wide!(int8::decode(bytes, out, f)),
+        Compression::TopK { .. } => topk::decode(bytes, out, f),
+    }
+}
+
+#[inline(always)]
+fn replace(_: f32, decoded: f32) -> f32 {
+    decoded
+}
+
+#[inline(always)]
+fn plus(value: f32, decoded: f32) -> f32 {
+    value + decoded
+}
+
+#[inline(always)]
+fn remainder(value: f32, decoded: f32) -> f32 {
+    let rest = value - decoded;
+    if rest.is_finite() { rest } else { 0.0 }
+}
+
+/// The magnitude, as an integer in the same order; NaN is greater than infinity.
+#[inline(always)]
+fn magnitude(value: f32) -> u32 {
+    value.to_bits() & (u32::MAX >> 1)
+}
+
+/// The greatest magnitude; 0 of nothing.
+#[inline(always)]
+fn greatest(values: &[f32]) -> u32 {
+    let mut greatest = 0;
+    for value in values {
+        greatest = greatest.max(magnitude(*value));
+    }
+    greatest
+}
+
+/// Magnitudes from here on are of infinity and NaN.
+const INFINITE: u32 = f32::INFINITY.to_bits();

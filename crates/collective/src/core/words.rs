@@ -1,0 +1,138 @@
+//! The words of collectives.
+
+use phalanx_types::DType;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How the values of all ranks become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduction {
+    Sum,
+    /// The sum divided by the number of ranks; integers are rounded towards zero.
+    Average,
+    Min,
+    Max,
+    Product,
+    /// Vectors that point the same way are averaged, those at right angles are added.
+    Adasum,
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reduction::Sum => "sum",
+            Reduction::Average => "average",
+            Reduction::Min => "min",
+            Reduction::Max => "max",
+            Reduction::Product => "product",
+            Reduction::Adasum => "adasum",
+        })
+    }
+}
+
+/// What is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Everybody gets the combination of everybody's values.
+    AllReduce,
+    /// Everybody gets one part of that combination.
+    ReduceScatter,
+    /// Everybody gets everybody's values, in the order of ranks.
+    AllGather,
+    /// Everybody gets the root's values.
+    Broadcast { root: u32 },
+    /// The root gets the combination.
+    Reduce { root: u32 },
+    /// The root gets everybody's values.
+    Gather { root: u32 },
+    /// Everybody gets its part of the root's values.
+    Scatter { root: u32 },
+    /// Everybody gets a part of everybody's values.
+    AllToAll,
+    /// Nobody goes on before everybody has come.
+    Barrier,
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::AllReduce => "all-reduce",
+            Kind::ReduceScatter => "reduce-scatter",
+            Kind::AllGather => "all-gather",
+            Kind::Broadcast { .. } => "broadcast",
+            Kind::Reduce { .. } => "reduce",
+            Kind::Gather { .. } => "gather",
+            Kind::Scatter { .. } => "scatter",
+            Kind::AllToAll => "all-to-all",
+            Kind::Barrier => "barrier",
+        }
+    }
+
+    /// The rank that gives or gets all, if there is one.
+    pub fn root(self) -> Option<usize> {
+        match self {
+            Kind::Broadcast { root }
+            | Kind::Reduce { root }
+            | Kind::Gather { root }
+            | Kind::Scatter { root } => Some(root as usize),
+            _ => None,
+        }
+    }
+}
+
+/// How it is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    /// Everybody sends everything to everybody, who combines it alone: one exchange, for little data.
+    Direct,
+    /// Ranks of one host read each other's values where they stand.
+    Shared,
+    /// Parts travel around a ring, twice: the least data per rank, for much data.
+    Ring,
+    /// Halves are exchanged with ranks ever farther away, and back: few exchanges, for data between.
+    HalvingDoubling,
+    /// Shared within hosts, a ring or halving and doubling between one rank of each.
+    Hierarchical,
+}
+
+impl Algorithm {
+    pub fn word(self) -> &'static str {
+        match self {
+            Algorithm::Direct => "direct",
+            Algorithm::Shared => "shared",
+            Algorithm::Ring => "ring",
+            Algorithm::HalvingDoubling => "halving-doubling",
+            Algorithm::Hierarchical => "hierarchical",
+        }
+    }
+}
+
+/// What all ranks must agree on in one call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature {
+    /// How many collectives this group has done before.
+    pub sequence: u64,
+    pub kind: Kind,
+    pub reduction: Option<Reduction>,
+    pub dtype: DType,
+    /// Elements; of the part that everybody gives where ranks may give different amounts: 0.
+    pub count: u64,
+    /// What the caller calls the tensor.
+    pub name: String,
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {:?} ({} × {:?}", self.kind.word(), self.name, self.count, self.dtype)?;
+        if let Some(reduction) = self.reduction {
+            write!(f, ", {reduction}")?;
+        }
+        if let Some(root) = self.kind.root() {
+            write!(f, ", root {root}")?;
+        }
+        write!(f, ", call {})", self.sequence)
+    }
+}

@@ -1,0 +1,247 @@
+//! What travels on a link: frames of a head and a body.
+//!
+//! ```text
+//!   head: what (1 byte), 3 zeros, length of the body (4 bytes, little-endian)
+//!   call: epoch and what the sender computes; the first frame of every collective in each direction
+//!   data: elements
+//!   abort: why the group is over; the last frame
+//! ```
+
+use crate::core::words::{Algorithm, Kind, Reduction, Signature};
+use phalanx_types::DType;
+
+pub(super) const HEAD: usize = 8;
+/// The most bytes of a call or of an abort.
+pub(super) const NOTE: usize = 512;
+/// The most bytes of a tensor's name that are compared.
+const NAME: usize = 64;
+
+const CALL: u8 = 1;
+const DATA: u8 = 2;
+const ABORT: u8 = 3;
+
+/// The start of what has arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    Call(&'a [u8]),
+    /// The length of the body, which follows.
+    Data(usize),
+    Abort(&'a [u8]),
+}
+
+/// A head that no peer of this version sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Reads the next frame, if a data frame's head or another's body is all there.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+    let [what, 0, 0, 0, length @ ..] = *head else { return Err(Malformed) };
+    let length = u32::from_le_bytes(length) as usize;
+    match what {
+        DATA if length > 0 => Ok(Some(Frame::Data(length))),
+        CALL if length <= NOTE => Ok(rest.get(..length).map(Frame::Call)),
+        ABORT if length <= NOTE => Ok(rest.get(..length).map(Frame::Abort)),
+        _ => Err(Malformed),
+    }
+}
+
+fn head(what: u8, length: usize) -> [u8; HEAD] {
+    let mut head = [what, 0, 0, 0, 0, 0, 0, 0];
+    head[4..].copy_from_slice(&(length as u32).to_le_bytes());
+    head
+}
+
+pub(super) fn data_head(length: usize) -> [u8; HEAD] {
+    head(DATA, length)
+}
+
+pub(super) fn abort(reason: &str) -> Vec<u8> {
+    let reason = cut(reason, NOTE);
+    [&head(ABORT, reason.len()), reason.as_bytes()].concat()
+}
+
+/// What a call frame says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) epoch: u64,
+    pub(super) algorithm: Algorithm,
+    /// With the name cut.
+    pub(super) signature: Signature,
+}
+
+const ALGORITHMS: [Algorithm; 5] = [
+    Algorithm::Direct,
+    Algorithm::Shared,
+    Algorithm::Ring,
+    Algorithm::HalvingDoubling,
+    Algorithm::Hierarchical,
+];
+
+const REDUCTIONS: [Reduction; 6] = [
+    Reduction::Sum,
+    Reduction::Average,
+    Reduction::Min,
+    Reduction::Max,
+    Reduction::Product,
+    Reduction::Adasum,
+];
+
+const DTYPES: [DType; 13] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::Bf16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::Bool,
+];
+
+impl Call {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Signature { sequence, kind, reduction, dtype, count, name } = &self.signature;
+        let (kind, root) = kind_code(*kind);
+        let name = cut(name, NAME);
+        let mut body = Vec::with_capacity(HEAD + 36 + NAME);
+        body.extend(self.epoch.to_le_bytes());
+        body.extend(sequence.to_le_bytes());
+        body.extend(count.to_le_bytes());
+        body.extend(root.to_le_bytes());
+        body.push(kind);
+        body.push(code(&ALGORITHMS, self.algorithm));
+        body.push(reduction.map_or(0, |reduction| 1 + code(&REDUCTIONS, reduction)));
+        body.push(code(&DTYPES, *dtype));
+        body.extend(name.as_bytes());
+        [&head(CALL, body.len()), body.as_slice()].concat()
+    }
+
+    /// Reads the body of a call frame.
+    pub(super) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let (epoch, rest) = body.split_first_chunk().ok_or(Malformed)?;
+        let (sequence, rest) = rest.split_first_chunk().ok_or(Malformed)?;
+        let (count, rest) = rest.split_first_chunk().ok_or(Malformed)?;
+        let (root, rest) = rest.split_first_chunk().ok_or(Malformed)?;
+        let ([kind, algorithm, reduction, dtype], name) = rest.split_first_chunk().ok_or(Malformed)?;
+        if name.len() > NAME {
+            return Err(Malformed);
+        }
+        let reduction = match reduction.checked_sub(1) {
+            None => None,
+            Some(index) => Some(*REDUCTIONS.get(usize::from(index)).ok_or(Malformed)?),
+        };
+        Ok(Self {
+            epoch: u64::from_le_bytes(*epoch),
+            algorithm: *ALGORITHMS.get(usize::from(*algorithm)).ok_or(Malformed)?,
+            signature: Signature {
+                sequence: u64::from_le_bytes(*sequence),
+                kind: kind_of(*kind, u32::from_le_bytes(*root)).ok_or(Malformed)?,
+                reduction,
+                dtype: *DTYPES.get(usize::from(*dtype)).ok_or(Malformed)?,
+                count: u64::from_le_bytes(*count),
+                name: String::from_utf8_lossy(name).into_owned(),
+            },
+        })
+    }
+}
+
+/// Where a word stands in the list of all of its kind.
+fn code<T: PartialEq>(all: &[T], word: T) -> u8 {
+    all.iter().position(|other| *other == word).expect("the list is complete") as u8
+}
+
+fn kind_code(kind: Kind) -> (u8, u32) {
+    match kind {
+        Kind::AllReduce => (0, 0),
+        Kind::ReduceScatter => (1, 0),
+        Kind::AllGather => (2, 0),
+        Kind::Broadcast { root } => (3, root),
+        Kind::Reduce { root } => (4, root),
+        Kind::Gather { root } => (5, root),
+        Kind::Scatter { root } => (6, root),
+        Kind::AllToAll => (7, 0),
+        Kind::Barrier => (8, 0),
+    }
+}
+
+fn kind_of(code: u8, root: u32) -> Option<Kind> {
+    Some(match code {
+        0 => Kind::AllReduce,
+        1 => Kind::ReduceScatter,
+        2 => Kind::AllGather,
+        3 => Kind::Broadcast { root },
+        4 => Kind::Reduce { root },
+        5 => Kind::Gather { root },
+        6 => Kind::Scatter { root },
+        7 => Kind::AllToAll,
+        8 => Kind::Barrier,
+        _ => return None,
+    })
+}
+
+/// The longest start of a text of at most so many bytes.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_come_back_as_they_went() {
+        for algorithm in ALGORITHMS {
+            for reduction in REDUCTIONS.map(Some).into_iter().chain([None]) {
+                for (dtype, code) in DTYPES.into_iter().zip((0..9).cycle()) {
+                    let signature = Signature {
+                        sequence: 7,
+                        kind: kind_of(code, if (3..7).contains(&code) { 9 } else { 0 }).unwrap(),
+                        reduction,
+                        dtype,
+                        count: u64::MAX,
+                        name: "layer 3 gewicht ä".into(),
+                    };
+                    let call = Call { epoch: 3, algorithm, signature };
+                    let bytes = call.encode();
+                    let Ok(Some(Frame::Call(body))) = parse(&bytes) else { panic!("no call") };
+                    assert_eq!(Call::decode(body), Ok(call));
+                    assert_eq!(parse(&bytes[..bytes.len() - 1]), Ok(None));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let signature = Signature {
+            sequence: 0,
+            kind: Kind::Barrier,
+            reduction: None,
+            dtype: DType::U8,
+            count: 0,
+            name: "ä".repeat(40) + "b" + &"ä".repeat(400),
+        };
+        let bytes = Call { epoch: 0, algorithm: Algorithm::Ring, signature }.encode();
+        assert_eq!(Call::decode(&bytes[HEAD..]).unwrap().signature.name, "ä".repeat(32));
+        assert_eq!(parse(&abort(&"ä".repeat(400))), Ok(Some(Frame::Abort("ä".repeat(256).as_bytes()))));
+    }
+
+    #[test]
+    fn no_bytes_of_a_peer_do_harm() {
+        assert_eq!(parse(&[CALL, 0, 0, 0, 1, 2, 0, 0]), Err(Malformed));
+        assert_eq!(parse(&[DATA, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed));
+        assert_eq!(parse(&[9, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed));
+        assert_eq!(parse(&[ABORT, 1, 0, 0, 0, 0, 0, 0]), Err(Malformed));
+        for length in 0..NOTE {
+            for byte in [0, 1, 8, 255] {
+                // Only that it returns.
+                let _ = Call::decode(&vec![byte; length]);
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! All-reduce and reduce of private memory, through the staging slots.
+#![expect(unsafe_code, reason = "copies to and from shared memory")]
+
+use super::calls::Call;
+use super::group::{SLOT_BYTES, SharedGroup};
+use super::reduce_shared::{SMALL, check, combine_others, part};
+use crate::core::words::{Kind, Reduction};
+use crate::error::CollectiveError;
+use phalanx_types::DType;
+
+/// What is copied in, combined and copied out while it stays in the caches.
+const BLOCK: usize = 256 << 10;
+/// What is combined while it stays in the nearest cache.
+const CHUNK: usize = 16 << 10;
+
+impl SharedGroup {
+    /// Combines `data` over all ranks; every rank's gets the result.
+    pub fn all_reduce(
+        &mut self,
+        data: &mut [u8],
+        dtype: DType,
+        reduction: Reduction,
+        name: &str,
+    ) -> Result<(), CollectiveError> {
+        check(data.len(), dtype, reduction)?;
+        let call = Call::all_reduce(data.len(), dtype, reduction, name);
+        if data.len() <= SMALL {
+            self.all_reduce_small(data, &call)
+        } else {
+            self.reduce_staged(data, &call, true)
+        }
+    }
+
+    /// Combines `data` over all ranks; the root's gets the result, the others' stays as it is.
+    pub fn reduce(
+        &mut self,
+        root: usize,
+        data: &mut [u8],
+        dtype: DType,
+        reduction: Reduction,
+        name: &str,
+    ) -> Result<(), CollectiveError> {
+        check(data.len(), dtype, reduction)?;
+        let kind = Kind::Reduce { root: self.check_root(root)? };
+        let call = Call { kind, ..Call::all_reduce(data.len(), dtype, reduction, name) };
+        self.reduce_staged(data, &call, self.rank == root)
+    }
+
+    /// Everybody combines everything: one step.
+    pub(super) fn all_reduce_small(
+        &mut self,
+        data: &mut [u8],
+        call: &Call<'_>,
+    ) -> Result<(), CollectiveError> {
+        let slot = self.stage(0, data);
+        self.agree(call, 0)?;
+        let reduction = call.reduction.unwrap_or(Reduction::Sum);
+        self.combine_staged(slot, data, call.dtype, reduction);
+        Ok(())
+    }
+
+    /// Writes `data` into the own slot for the step to come, from `offset` in it. Gives where the slot stands.
+    pub(super) fn stage(&self, offset: usize, data: &[u8]) -> usize {
+        let slot = self.slot();
+        // SAFETY: all ranks have read what stood in this slot, three steps ago, before they arrived at the last step
+        // (see the module), and will read it again only when this rank has arrived at the next.
+        unsafe { self.members.segments[self.rank].write(slot + offset, data.len()) }.copy_from_slice(data);
+        slot
+    }
+
+    /// Reads what `rank` has staged for the last step or, where a call lets it stand so long, the one before.
+    pub(super) fn staged(&self, rank: usize, offset: usize, into: &mut [u8]) {
+        // SAFETY: all ranks have arrived at the last step and write this slot again only when this rank has arrived
+        // at the next (see the module).
+        into.copy_from_slice(unsafe { self.members.segments[rank].read(offset, into.len()) });
+    }
+
+    /// Combines what all ranks have staged at `offset` for the last step, into `data`.
+    pub(super) fn combine_staged(&self, offset: usize, data: &mut [u8], dtype: DType, reduction: Reduction) {
+        if data.as_ptr().align_offset(dtype.size()) != 0 {
+            let mut aligned = vec![0_u64; data.len().div_ceil(8)];
+            let aligned = &mut bytemuck::cast_slice_mut(&mut aligned)[..data.len()];
+            self.combine_staged(offset, aligned, dtype, reduction);
+            return data.copy_from_slice(aligned);
+        }
+        self.staged(0, offset, data);
+        // SAFETY: as in `staged`.
+        unsafe { combine_others(&self.members, offset, None, data, dtype, reduction) };
+    }
+
+    /// Block after block, three at a time: one is copied in while the one before it is combined, by every rank a
+    /// part of it, and the one before that is copied out. One step a block.
+    ///
+    /// A rank stages only what others combine. Where its own part would stand in its slot, it puts the result.
+    fn reduce_staged(
+        &mut self,
+        data: &mut [u8],
+        call: &Call<'_>,
+        wanted: bool,
+    ) -> Result<(), CollectiveError> {
+        if data.as_ptr().align_offset(call.dtype.size()) != 0 {
+            let mut aligned = vec![0_u64; data.len().div_ceil(8)];
+            let aligned = &mut bytemuck::cast_slice_mut(&mut aligned)[..data.len()];
+            aligned.copy_from_slice(data);
+            self.reduce_staged(aligned, call, wanted)?;
+            data.copy_from_slice(aligned);
+            return Ok(());
+        }
+        let block = if self.crowded { SLOT_BYTES } else { BLOCK };
+        let blocks = data.len().div_ceil(block).max(1);
+        let whole = data.len();
+        let bounds = |index: usize| index * block..whole.min((index + 1) * block);
+        for index in 0..blocks + 2 {
+            if (1..=blocks).contains(&index) {
+                self.reduce_own_part(&mut data[bounds(index - 1)], call, wanted);
+            }
+            if index >= 2 && wanted {
+                let done = &mut data[bounds(index - 2)];
+                for rank in self.others() {
+                    let part = part(done.len(), rank, self.ranks);
+                    self.staged(rank, self.slot_back(2) + part.start, &mut done[part]);
+                }
+            }
+            if index < blocks {
+                let next = &data[bounds(index)];
+                for rank in self.others() {
+                    let part = part(next.len(), rank, self.ranks);
+                    self.stage(part.start, &next[part]);
+                }
+            }
+            match index {
+                0 => self.agree(call, 0)?,
+                _ if index <= blocks => self.step()?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines the own part of the block that was staged for the last step: in the own slot and, if `wanted`, in
+    /// `data` too.
+    fn reduce_own_part(&self, data: &mut [u8], call: &Call<'_>, wanted: bool) {
+        let part = part(data.len(), self.rank, self.ranks);
+        let reduction = call.reduction.unwrap_or(Reduction::Sum);
+        for start in part.clone().step_by(CHUNK) {
+            let range = start..part.end.min(start + CHUNK);
+            let offset = self.slot_back(1) + start;
+            // SAFETY: of the own slot nobody reads the own part before this rank arrives at the next step, nor writes
+            // it ever.
+            let result = unsafe { self.members.segments[self.rank].write(offset, range.len()) };
+            if self.rank == 0 {
+                result.copy_from_slice(&data[range.clone()]);
+            } else {
+                self.staged(0, offset, result);
+            }
+            let own = (self.rank > 0).then_some((self.rank, &data[range.clone()]));
+            // SAFETY: as in `staged`; the own slot is not read.
+            unsafe { combine_others(&self.members, offset, own, result, call.dtype, reduction) };
+            if wanted {
+                data[range].copy_from_slice(result);
+            }
+        }
+    }
+
+    /// The other ranks, the next one first, so that not all ask the same one at the same time.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        (self.rank + 1..self.ranks).chain(0..self.rank)
+    }
+
+    pub(super) fn check_root(&self, root: usize) -> Result<u32, CollectiveError> {
+        // There are never more ranks than the segment has lines for.
+        if root < self.ranks {
+            Ok(root as u32)
+        } else {
+            Err(CollectiveError::NoRank { rank: root, ranks: self.ranks })
+        }
+    }
+}

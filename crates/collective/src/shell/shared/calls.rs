@@ -1,0 +1,133 @@
+//! What a rank calls, as words that its peers compare with their own.
+
+use super::abort::{cut, read_text, word_of, write_text};
+use super::header::{CallWords, NAME_BYTES};
+use crate::core::words::{Kind, Reduction, Signature};
+use phalanx_types::DType;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const DTYPES: [DType; 13] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::Bf16,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::Bool,
+];
+
+const REDUCTIONS: [Option<Reduction>; 7] = [
+    None,
+    Some(Reduction::Sum),
+    Some(Reduction::Average),
+    Some(Reduction::Min),
+    Some(Reduction::Max),
+    Some(Reduction::Product),
+    Some(Reduction::Adasum),
+];
+
+/// One call, as its caller describes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) kind: Kind,
+    pub(super) reduction: Option<Reduction>,
+    pub(super) dtype: DType,
+    /// Elements that all ranks must give; 0 where they may give different amounts.
+    pub(super) count: usize,
+    pub(super) name: &'a str,
+    /// Where in shared memory it happens, if it does: the same for all ranks that made their buffers in one order.
+    pub(super) place: usize,
+}
+
+impl Call<'_> {
+    /// Writes the details and gives their hash.
+    pub(super) fn write(&self, sequence: u64, words: &CallWords) -> u64 {
+        let name = cut(self.name, NAME_BYTES);
+        let fields = [
+            (&words.sequence, sequence),
+            (&words.kind, kind_code(self.kind)),
+            (&words.reduction, code(&REDUCTIONS, &self.reduction)),
+            (&words.dtype, code(&DTYPES, &self.dtype)),
+            (&words.count, self.count as u64),
+            (&words.name_bytes, name.len() as u64),
+        ];
+        let mut hash = mix(0, self.place as u64);
+        for (word, value) in fields {
+            word.store(value, Ordering::Relaxed);
+            hash = mix(hash, value);
+        }
+        write_text(&words.name, name);
+        name.chunks(8).fold(hash, |hash, chunk| mix(hash, word_of(chunk)))
+    }
+
+    pub(super) fn signature(&self, sequence: u64) -> Signature {
+        Signature {
+            sequence,
+            kind: self.kind,
+            reduction: self.reduction,
+            dtype: self.dtype,
+            count: self.count as u64,
+            name: self.name.to_owned(),
+        }
+    }
+}
+
+/// What a peer calls, if its words say anything.
+pub(super) fn read(words: &CallWords) -> Option<Signature> {
+    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    let index = |word: &AtomicU64| usize::try_from(load(word)).unwrap_or(usize::MAX);
+    Some(Signature {
+        sequence: load(&words.sequence),
+        kind: kind_of(load(&words.kind))?,
+        reduction: *REDUCTIONS.get(index(&words.reduction))?,
+        dtype: *DTYPES.get(index(&words.dtype))?,
+        count: load(&words.count),
+        name: read_text(&words.name, index(&words.name_bytes)),
+    })
+}
+
+fn code<T: PartialEq>(all: &[T], value: &T) -> u64 {
+    all.iter().position(|one| one == value).unwrap_or(all.len()) as u64
+}
+
+fn kind_code(kind: Kind) -> u64 {
+    let code = match kind {
+        Kind::AllReduce => 1,
+        Kind::ReduceScatter => 2,
+        Kind::AllGather => 3,
+        Kind::Broadcast { .. } => 4,
+        Kind::Reduce { .. } => 5,
+        Kind::Gather { .. } => 6,
+        Kind::Scatter { .. } => 7,
+        Kind::AllToAll => 8,
+        Kind::Barrier => 9,
+    };
+    code << 32 | kind.root().unwrap_or(0) as u64
+}
+
+fn kind_of(code: u64) -> Option<Kind> {
+    let root = code as u32;
+    Some(match code >> 32 {
+        1 => Kind::AllReduce,
+        2 => Kind::ReduceScatter,
+        3 => Kind::AllGather,
+        4 => Kind::Broadcast { root },
+        5 => Kind::Reduce { root },
+        6 => Kind::Gather { root },
+        7 => Kind::Scatter { root },
+        8 => Kind::AllToAll,
+        9 => Kind::Barrier,
+        _ => return None,
+    })
+}
+
+fn mix(hash: u64, value: u64) -> u64 {
+    let mixed = (hash ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 29)
+}

@@ -1,0 +1,33 @@
+//! Ranks of one host compute together by mapping each other's memory.
+//!
+//! ```text
+//!   prepare -> own Segment (memfd) -> SegmentAddress --by other means--> connect maps everybody's
+//!
+//!   segment:  | header: progress, calls, reason of an abort | 3 staging slots | buffers |
+//!
+//!   one step:  write into own memory, add to the own progress word, wait for everybody's   (waiter, group)
+//!   one call:  step 1 carries what is called, so that all ranks see every difference       (calls)
+//! ```
+//! A rank is at most one step ahead of another: who has arrived at step `s + 1` has read everything that was written
+//! for step `s`. So what is written for step `s` stands in slot `s mod 3` and may be overwritten for step `s + 3`; the
+//! slot in between serves results that are read one step later still.
+//!
+//! Peers are trusted to follow the protocol with their data, as threads of one program are, but not with numbers that
+//! would index memory: offsets and lengths come from the own call, and a peer's are checked.
+
+mod abort;
+mod all_reduce;
+mod buffers;
+mod calls;
+mod exchange;
+mod group;
+mod header;
+mod reduce_shared;
+mod segment;
+mod waiter;
+
+pub use abort::Aborter;
+pub use buffers::SharedBuffer;
+pub use exchange::Gathered;
+pub use group::{Prepared, SharedGroup};
+pub use segment::SegmentAddress;

@@ -1,0 +1,575 @@
+//! Ranks as threads and as processes, through shared memory.
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use half::{bf16, f16};
+use phalanx_collective::{CollectiveError, Kind, Prepared, Reduction, SegmentAddress, SharedGroup};
+use phalanx_types::DType;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+const REDUCTIONS: [Reduction; 5] =
+    [Reduction::Sum, Reduction::Average, Reduction::Min, Reduction::Max, Reduction::Product];
+const NUMBERS: [DType; 7] =
+    [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8];
+/// More than any machine of a test has ranks, and fewer: both ways of waiting.
+const CORES: [usize; 2] = [64, 1];
+const ROOM: usize = 8 << 20;
+
+fn prepared(ranks: usize, cores: usize) -> (Vec<Prepared>, Vec<SegmentAddress>) {
+    (0..ranks).map(|rank| SharedGroup::prepare_for_cores(rank, ranks, 7, ROOM, cores).unwrap()).unzip()
+}
+
+/// Runs one thread per rank and gives what they return, in the order of ranks.
+fn run<T: Send>(ranks: usize, cores: usize, rank: impl Fn(&mut SharedGroup) -> T + Sync) -> Vec<T> {
+    let (prepared, addresses) = prepared(ranks, cores);
+    let groups: Vec<_> = prepared.into_iter().map(|one| one.connect(&addresses).unwrap()).collect();
+    let rank = &rank;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            groups.into_iter().map(|mut group| scope.spawn(move || rank(&mut group))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Runs for groups of 1 to 5 ranks, both ways of waiting.
+fn run_all(rank: impl Fn(&mut SharedGroup) + Sync) {
+    for cores in CORES {
+        for ranks in 1..=5 {
+            run(ranks, cores, &rank);
+        }
+    }
+}
+
+/// Small whole numbers: every type holds them, their sums and their products.
+fn value(rank: usize, index: usize) -> f64 {
+    (1 + (index * 7 + rank * 5 + index / 11) % 3) as f64
+}
+
+fn encode(dtype: DType, values: impl Iterator<Item = f64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in values {
+        match dtype {
+            DType::F32 => bytes.extend((value as f32).to_ne_bytes()),
+            DType::F64 => bytes.extend(value.to_ne_bytes()),
+            DType::F16 => bytes.extend(f16::from_f32(value as f32).to_ne_bytes()),
+            DType::Bf16 => bytes.extend(bf16::from_f32(value as f32).to_ne_bytes()),
+            DType::I32 => bytes.extend((value as i32).to_ne_bytes()),
+            DType::I64 => bytes.extend((value as i64).to_ne_bytes()),
+            DType::U8 => bytes.push(value as u8),
+            _ => unreachable!("no test gives {dtype:?}"),
+        }
+    }
+    bytes
+}
+
+fn given(dtype: DType, rank: usize, count: usize) -> Vec<u8> {
+    encode(dtype, (0..count).map(|index| value(rank, index)))
+}
+
+fn expected(dtype: DType, reduction: Reduction, ranks: usize, range: std::ops::Range<usize>) -> Vec<u8> {
+    let combined = |index: usize| {
+        let values = (0..ranks).map(|rank| value(rank, index));
+        match reduction {
+            Reduction::Sum => values.sum(),
+            Reduction::Average => match dtype {
+                DType::F64 => values.sum::<f64>() / ranks as f64,
+                _ => f64::from(values.sum::<f64>() as f32 / ranks as f32),
+            },
+            Reduction::Min => values.fold(f64::MAX, f64::min),
+            Reduction::Max => values.fold(0.0, f64::max),
+            Reduction::Product => values.product(),
+            Reduction::Adasum => unreachable!("no test gives it"),
+        }
+    };
+    encode(dtype, range.map(combined))
+}
+
+#[test]
+fn all_reduces_private_memory() {
+    run_all(|group| {
+        for dtype in NUMBERS {
+            for reduction in REDUCTIONS {
+                for count in [0, 1, 13, 1000, 5003] {
+                    let mut data = given(dtype, group.rank(), count);
+                    group.all_reduce(&mut data, dtype, reduction, "grad").unwrap();
+                    assert!(
+                        data == expected(dtype, reduction, group.ranks(), 0..count),
+                        "{dtype:?} {reduction}"
+                    );
+                }
+            }
+        }
+        for count in [1 << 17, 300_001, 1_000_003] {
+            let mut data = given(DType::F32, group.rank(), count);
+            group.all_reduce(&mut data, DType::F32, Reduction::Sum, "large").unwrap();
+            assert!(data == expected(DType::F32, Reduction::Sum, group.ranks(), 0..count));
+        }
+    });
+}
+
+#[test]
+fn all_reduces_shared_buffers() {
+    run_all(|group| {
+        let (rank, ranks) = (group.rank(), group.ranks());
+        let mut small = group.buffer(40).unwrap();
+        let mut buffer = group.buffer(6 << 20).unwrap();
+        for dtype in NUMBERS {
+            for reduction in REDUCTIONS {
+                for (start, count) in [(0, 0), (3, 1), (5, 777), (1, 9001), (0, 40_000)] {
+                    let all = start + count + 5;
+                    let before = given(dtype, rank, all);
+                    buffer.slice_mut::<u8>().unwrap()[..before.len()].copy_from_slice(&before);
+                    let range = start * dtype.size()..(start + count) * dtype.size();
+                    group.all_reduce_shared(&mut buffer, range.clone(), dtype, reduction, "shared").unwrap();
+                    let after = &buffer.slice::<u8>().unwrap()[..before.len()];
+                    assert_eq!(after[..range.start], before[..range.start]);
+                    assert!(after[range.clone()] == expected(dtype, reduction, ranks, start..start + count));
+                    assert_eq!(after[range.end..], before[range.end..]);
+                }
+            }
+        }
+        // Large enough to be claimed in pieces, again and again.
+        for count in [131_072, 1_500_000, 1_000_001, 600_000] {
+            let before = given(DType::F32, rank, count);
+            buffer.slice_mut::<u8>().unwrap()[..before.len()].copy_from_slice(&before);
+            group.all_reduce_shared(&mut buffer, 0..4 * count, DType::F32, Reduction::Sum, "large").unwrap();
+            let after = &buffer.slice::<u8>().unwrap()[..before.len()];
+            assert!(after == expected(DType::F32, Reduction::Sum, ranks, 0..count));
+        }
+        small.slice_mut::<f32>().unwrap().fill(2.0);
+        group.all_reduce_shared(&mut small, 0..40, DType::F32, Reduction::Product, "small").unwrap();
+        assert_eq!(small.slice::<f32>().unwrap(), [2_f32.powi(ranks as i32); 10]);
+    });
+}
+
+#[test]
+fn all_paths_give_the_bits_of_the_sum_in_the_order_of_ranks() {
+    for cores in CORES {
+        for count in [100_usize, 5_000, 50_000, 700_001] {
+            let of = |rank: usize, index: usize| 1.0_f32 / (1 + rank * 31 + index % 1009) as f32;
+            let sum = |index: usize| (1..4).fold(of(0, index), |sum, rank| sum + of(rank, index)).to_bits();
+            let wanted: Vec<u32> = (0..count).map(sum).collect();
+            run(4, cores, |group| {
+                let mut buffer = group.buffer(4 * count).unwrap();
+                let values: Vec<f32> = (0..count).map(|index| of(group.rank(), index)).collect();
+                buffer.slice_mut::<f32>().unwrap().copy_from_slice(&values);
+                group.all_reduce_shared(&mut buffer, 0..4 * count, DType::F32, Reduction::Sum, "x").unwrap();
+                assert!(buffer.slice::<u32>().unwrap() == wanted);
+                let mut private = values;
+                let bytes = bytemuck::cast_slice_mut(&mut private);
+                group.all_reduce(bytes, DType::F32, Reduction::Sum, "x").unwrap();
+                assert!(bytemuck::cast_slice::<f32, u32>(&private) == wanted);
+            });
+        }
+    }
+}
+
+#[test]
+fn unaligned_memory_is_taken_too() {
+    run(2, 64, |group| {
+        let mut data = [0; 4 * 9 + 1];
+        data[1..].copy_from_slice(&given(DType::F32, group.rank(), 9));
+        group.all_reduce(&mut data[1..], DType::F32, Reduction::Sum, "odd").unwrap();
+        assert_eq!(data[1..], expected(DType::F32, Reduction::Sum, 2, 0..9));
+    });
+}
+
+#[test]
+fn reduces_to_the_root() {
+    run_all(|group| {
+        for root in 0..group.ranks() {
+            for count in [0, 17, 200_003] {
+                let before = given(DType::I32, group.rank(), count);
+                let mut data = before.clone();
+                group.reduce(root, &mut data, DType::I32, Reduction::Max, "loss").unwrap();
+                let combined = expected(DType::I32, Reduction::Max, group.ranks(), 0..count);
+                assert!(data == if group.rank() == root { combined } else { before });
+            }
+        }
+    });
+}
+
+#[test]
+fn reduces_and_scatters() {
+    run_all(|group| {
+        let (rank, ranks) = (group.rank(), group.ranks());
+        for dtype in [DType::F32, DType::Bf16, DType::U8] {
+            for reduction in REDUCTIONS {
+                for part in [0, 1, 19, 70_001] {
+                    let all = given(dtype, rank, part * ranks);
+                    let mut mine = vec![0; part * dtype.size()];
+                    group.reduce_scatter(&all, &mut mine, dtype, reduction, "shards").unwrap();
+                    assert!(mine == expected(dtype, reduction, ranks, rank * part..(rank + 1) * part));
+                }
+            }
+        }
+    });
+}
+
+fn pattern(from: usize, to: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|index| (from * 31 + to * 17 + index + index / 251) as u8).collect()
+}
+
+#[test]
+fn moves_values() {
+    run_all(|group| {
+        let (rank, ranks) = (group.rank(), group.ranks());
+        for length in [0, 1, 1000, 2_500_001] {
+            for root in [0, ranks - 1] {
+                let mut data = if rank == root { pattern(root, 0, length) } else { vec![0; length] };
+                group.broadcast(root, &mut data, DType::Bool, "weights").unwrap();
+                assert!(data == pattern(root, 0, length));
+
+                // Every rank gives another amount, one of them nothing.
+                let mine = pattern(rank, 0, length * rank);
+                let gathered = group.gather(root, &mine, DType::U8, "rows").unwrap();
+                assert_eq!(gathered.is_some(), rank == root);
+                for gathered in
+                    gathered.into_iter().chain([group.all_gather(&mine, DType::U8, "rows").unwrap()])
+                {
+                    for from in 0..ranks {
+                        assert!(gathered.part(from).unwrap() == pattern(from, 0, length * from));
+                    }
+                    assert_eq!(gathered.part(ranks), None);
+                }
+
+                let all: Vec<u8> = (0..ranks).flat_map(|to| pattern(root, to, length)).collect();
+                let mut mine = vec![0; length];
+                group.scatter(root, (rank == root).then_some(&all), &mut mine, DType::I8, "parts").unwrap();
+                assert!(mine == pattern(root, rank, length));
+            }
+            let send: Vec<u8> = (0..ranks).flat_map(|to| pattern(rank, to, length)).collect();
+            let mut receive = vec![0; send.len()];
+            group.all_to_all(&send, &mut receive, DType::U8, "tokens").unwrap();
+            assert!(receive == (0..ranks).flat_map(|from| pattern(from, rank, length)).collect::<Vec<_>>());
+            group.barrier("round").unwrap();
+        }
+    });
+}
+
+#[test]
+fn nobody_passes_a_barrier_before_all_have_come() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    for cores in CORES {
+        let come = AtomicUsize::new(0);
+        run(4, cores, |group| {
+            for round in 1..=200 {
+                come.fetch_add(1, Ordering::Relaxed);
+                group.barrier("here").unwrap();
+                assert!(come.load(Ordering::Relaxed) >= 4 * round);
+            }
+        });
+    }
+}
+
+#[test]
+fn ten_thousand_small_calls() {
+    for (ranks, cores) in [(2, 64), (4, 1)] {
+        run(ranks, cores, |group| {
+            for call in 0..10_000_u64 {
+                let mut data = [call + group.rank() as u64; 3].map(|value| value as i64);
+                let bytes = bytemuck::cast_slice_mut(&mut data);
+                group.all_reduce(bytes, DType::I64, Reduction::Sum, "count").unwrap();
+                let ranks = ranks as i64;
+                assert_eq!(data, [call as i64 * ranks + ranks * (ranks - 1) / 2; 3]);
+            }
+        });
+    }
+}
+
+#[test]
+fn calls_of_all_kinds_and_sizes_in_any_order() {
+    for (seed, ranks, cores) in [(1, 2, 64), (2, 3, 64), (3, 3, 1), (4, 5, 1)] {
+        run(ranks, cores, |group| {
+            let rank = group.rank();
+            let mut random = Pcg64::seed_from_u64(seed);
+            let mut buffer = group.buffer(4 << 20).unwrap();
+            for _ in 0..300 {
+                let count = 1_usize << random.random_range(0..20_u32);
+                let count = random.random_range(0..=count);
+                match random.random_range(0..6_u32) {
+                    0 | 1 => {
+                        let mut data = given(DType::F32, rank, count);
+                        group.all_reduce(&mut data, DType::F32, Reduction::Sum, "a").unwrap();
+                        assert!(data == expected(DType::F32, Reduction::Sum, ranks, 0..count));
+                    }
+                    2 | 3 => {
+                        let values = given(DType::I32, rank, count);
+                        buffer.slice_mut::<u8>().unwrap()[..4 * count].copy_from_slice(&values);
+                        group
+                            .all_reduce_shared(&mut buffer, 0..4 * count, DType::I32, Reduction::Max, "b")
+                            .unwrap();
+                        let after = &buffer.slice::<u8>().unwrap()[..4 * count];
+                        assert!(after == expected(DType::I32, Reduction::Max, ranks, 0..count));
+                    }
+                    4 => {
+                        let gathered =
+                            group.all_gather(&pattern(rank, 1, count / (rank + 1)), DType::U8, "c");
+                        let gathered = gathered.unwrap();
+                        assert!((0..ranks).all(|from| {
+                            gathered.part(from).unwrap() == pattern(from, 1, count / (from + 1))
+                        }));
+                    }
+                    _ => {
+                        let root = count % ranks;
+                        let mut data = if rank == root { pattern(root, 2, count) } else { vec![0; count] };
+                        group.broadcast(root, &mut data, DType::U8, "d").unwrap();
+                        assert!(data == pattern(root, 2, count));
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_call_that_differs_fails_on_every_rank() {
+    for cores in CORES {
+        run(3, cores, |group| {
+            let rank = group.rank();
+            let odd = rank == 1;
+            let differs = |result: Result<(), CollectiveError>| match result {
+                Err(CollectiveError::Mismatch { own_rank, rank: other, ours, theirs }) => {
+                    assert_eq!(own_rank, rank);
+                    assert_eq!(other, usize::from(!odd));
+                    assert_ne!(ours, theirs);
+                    assert_eq!(ours.sequence, theirs.sequence);
+                    (ours, theirs)
+                }
+                other => panic!("rank {rank} got {other:?}"),
+            };
+            let sum = Reduction::Sum;
+            let mut data = vec![0; if odd { 8 } else { 400_000 }];
+            let (ours, theirs) = differs(group.all_reduce(&mut data, DType::F32, sum, "count"));
+            assert_eq!([ours.count, theirs.count], if odd { [2, 100_000] } else { [100_000, 2] });
+            let dtype = if odd { DType::I32 } else { DType::F32 };
+            differs(group.all_reduce(&mut [0; 8], dtype, sum, "dtype"));
+            let reduction = if odd { Reduction::Max } else { sum };
+            differs(group.all_reduce(&mut [0; 8], DType::F32, reduction, "reduction"));
+            let name = if odd { "b" } else { "a" };
+            let (ours, theirs) = differs(group.all_reduce(&mut [0; 8], DType::F32, sum, name));
+            assert_eq!([ours.name, theirs.name], if odd { ["b", "a"] } else { ["a", "b"] });
+            let (ours, _) = differs(group.broadcast(usize::from(odd), &mut [0; 8], DType::F32, "root"));
+            assert_eq!(ours.kind, Kind::Broadcast { root: u32::from(odd) });
+            differs(if odd {
+                group.barrier("x")
+            } else {
+                group.reduce(0, &mut [0; 8], DType::F32, sum, "x")
+            });
+            differs(if odd {
+                group.all_gather(&[0; 99], DType::U8, "x").map(drop)
+            } else {
+                group.reduce_scatter(&[0; 24], &mut [0; 8], DType::F32, sum, "x")
+            });
+            // The group goes on: all ranks failed alike.
+            let mut data = given(DType::F32, rank, 3);
+            group.all_reduce(&mut data, DType::F32, sum, "agreed").unwrap();
+            assert_eq!(data, expected(DType::F32, sum, 3, 0..3));
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    run(1, 64, |group| {
+        let mut buffer = group.buffer(64).unwrap();
+        let adasum = group.all_reduce(&mut [0; 8], DType::F32, Reduction::Adasum, "x");
+        assert!(matches!(adasum, Err(CollectiveError::DType { dtype: DType::F32, .. })));
+        let bools = group.all_reduce(&mut [0; 8], DType::Bool, Reduction::Sum, "x");
+        assert!(matches!(bools, Err(CollectiveError::DType { dtype: DType::Bool, .. })));
+        let torn = group.all_reduce(&mut [0; 7], DType::F32, Reduction::Sum, "x");
+        assert!(matches!(torn, Err(CollectiveError::Length { got: 7, .. })));
+        let root = group.broadcast(1, &mut [0; 8], DType::F32, "x");
+        assert_eq!(root, Err(CollectiveError::NoRank { rank: 1, ranks: 1 }));
+        for range in [0..68, 2..6, 60..72] {
+            let beyond = group.all_reduce_shared(&mut buffer, range, DType::F32, Reduction::Sum, "x");
+            assert!(matches!(beyond, Err(CollectiveError::Length { .. })));
+        }
+        assert!(matches!(group.buffer(ROOM + 4096), Err(CollectiveError::Length { .. })));
+        assert!(matches!(group.buffer(usize::MAX), Err(CollectiveError::Length { .. })));
+        assert!(matches!(buffer.slice::<[u8; 48]>(), Err(CollectiveError::System { .. })));
+        group.barrier("still works").unwrap();
+    });
+    assert!(matches!(SharedGroup::prepare(2, 2, 0, 0), Err(CollectiveError::NoRank { rank: 2, ranks: 2 })));
+}
+
+#[test]
+fn a_segment_that_is_not_the_expected_one_is_refused() {
+    let connect = |change: fn(&mut SegmentAddress)| {
+        let (mut prepared, mut addresses) = prepared(2, 64);
+        change(&mut addresses[1]);
+        prepared.swap_remove(0).connect(&addresses).map(drop)
+    };
+    connect(|_| {}).unwrap();
+    let changes: [fn(&mut SegmentAddress); 5] = [
+        |address| address.token ^= 1,
+        |address| address.fd = 0,
+        |address| address.fd = 9999,
+        |address| address.bytes += 4096,
+        |address| address.pid = u32::MAX,
+    ];
+    for change in changes {
+        assert!(matches!(connect(change), Err(CollectiveError::System { .. })));
+    }
+    let (mut one, mut addresses) = prepared(2, 64);
+    let (_other, others) = SharedGroup::prepare(1, 2, 8, ROOM).unwrap();
+    addresses[1] = others;
+    let other_epoch = one.swap_remove(0).connect(&addresses);
+    assert!(matches!(other_epoch, Err(CollectiveError::System { .. })));
+}
+
+#[test]
+fn an_abort_ends_waiting_and_later_calls_of_all_ranks() {
+    for cores in CORES {
+        for spinning in [true, false] {
+            run(3, cores, |group| {
+                let mut data = given(DType::F32, group.rank(), 10);
+                group.all_reduce(&mut data, DType::F32, Reduction::Sum, "before").unwrap();
+                let mut buffer = group.buffer(64).unwrap();
+                let over = CollectiveError::Aborted { epoch: 7, reason: "rank 2 is lost".to_owned() };
+                if group.rank() == 2 {
+                    if !spinning {
+                        std::thread::sleep(Duration::from_millis(30));
+                    }
+                    group.aborter().abort("rank 2 is lost".to_owned());
+                    group.aborter().abort("too late".to_owned());
+                }
+                assert_eq!(group.barrier("never"), Err(over.clone()));
+                assert_eq!(group.all_reduce(&mut data, DType::F32, Reduction::Sum, "x"), Err(over.clone()));
+                // What no call has failed with is still this rank's own.
+                assert!(buffer.slice::<f32>().is_ok());
+                let reduced = group.all_reduce_shared(&mut buffer, 0..64, DType::F32, Reduction::Sum, "y");
+                assert_eq!(reduced, Err(over.clone()));
+                assert_eq!(buffer.slice_mut::<f32>(), Err(over));
+            });
+        }
+    }
+}
+
+#[test]
+fn aborts_are_noticed_at_any_moment() {
+    for round in 0..200 {
+        let ended = run(2, if round % 2 == 0 { 64 } else { 1 }, |group| {
+            let aborter = group.aborter();
+            let first = group.rank() == 0;
+            std::thread::scope(|scope| {
+                if first {
+                    scope.spawn(move || {
+                        std::thread::sleep(Duration::from_micros(round * 7 % 300));
+                        aborter.abort("x".repeat(2000));
+                    });
+                }
+                loop {
+                    let mut data = [0; 64];
+                    if let Err(error) = group.all_reduce(&mut data, DType::F32, Reduction::Sum, "x") {
+                        break error;
+                    }
+                }
+            })
+        });
+        assert_eq!(ended, vec![CollectiveError::Aborted { epoch: 7, reason: "x".repeat(512) }; 2]);
+    }
+}
+
+#[test]
+fn a_long_wait_is_told() {
+    for cores in CORES {
+        let (tell, told) = mpsc::channel();
+        run(2, cores, |group| {
+            if group.rank() == 0 {
+                let tell = tell.clone();
+                group.set_on_wait(Duration::from_millis(10), move |rank, time| {
+                    tell.send((rank, time)).unwrap()
+                });
+            } else {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            group.barrier("slow").unwrap();
+        });
+        let told: Vec<_> = told.try_iter().collect();
+        assert!(told.len() > 1 && told.iter().all(|(rank, _)| *rank == 1), "{told:?}");
+        assert!(told.is_sorted() && told[0].1 >= Duration::from_millis(10));
+    }
+}
+
+/// Not a test by itself: what the process does that `a_killed_process_does_not_hang_the_others` starts.
+#[test]
+fn rank_in_another_process() {
+    let Ok(cores) = std::env::var("SHARED_TEST_CORES") else { return };
+    let (prepared, own) = SharedGroup::prepare_for_cores(2, 3, 7, ROOM, cores.parse().unwrap()).unwrap();
+    println!("\naddress {} {} {} {}", own.pid, own.fd, own.bytes, own.token);
+    let lines: Vec<String> = std::io::stdin().lines().take(2).map(Result::unwrap).collect();
+    let mut addresses: Vec<_> = lines.iter().map(|line| address(line)).collect();
+    addresses.push(own);
+    let mut group = prepared.connect(&addresses).unwrap();
+    let mut buffer = group.buffer(1 << 20).unwrap();
+    buffer.slice_mut::<f32>().unwrap().fill(3.0);
+    group.all_reduce_shared(&mut buffer, 0..1 << 20, DType::F32, Reduction::Sum, "together").unwrap();
+    println!("\nready");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+fn address(line: &str) -> SegmentAddress {
+    let words: Vec<&str> = line.split(' ').skip(1).collect();
+    SegmentAddress {
+        pid: words[0].parse().unwrap(),
+        fd: words[1].parse().unwrap(),
+        bytes: words[2].parse().unwrap(),
+        token: words[3].parse().unwrap(),
+    }
+}
+
+#[test]
+fn a_killed_process_does_not_hang_the_others() {
+    for cores in CORES {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["rank_in_another_process", "--exact", "--nocapture"])
+            .env("SHARED_TEST_CORES", cores.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let (prepared, mut addresses): (Vec<_>, Vec<_>) =
+            (0..2).map(|rank| SharedGroup::prepare_for_cores(rank, 3, 7, ROOM, cores).unwrap()).unzip();
+        let mut input = child.stdin.take().unwrap();
+        for own in &addresses {
+            writeln!(input, "address {} {} {} {}", own.pid, own.fd, own.bytes, own.token).unwrap();
+        }
+        addresses.push(address(&output.find(|line| line.starts_with("address")).unwrap()));
+        let (ended, ends) = mpsc::channel();
+        let (aborters, aborter) = mpsc::channel();
+        for one in prepared {
+            let (addresses, ended, aborters) = (addresses.clone(), ended.clone(), aborters.clone());
+            std::thread::spawn(move || {
+                let mut group = one.connect(&addresses).unwrap();
+                let mut buffer = group.buffer(1 << 20).unwrap();
+                let rank = group.rank();
+                buffer.slice_mut::<f32>().unwrap().fill(rank as f32);
+                group
+                    .all_reduce_shared(&mut buffer, 0..1 << 20, DType::F32, Reduction::Sum, "together")
+                    .unwrap();
+                assert!(buffer.slice::<f32>().unwrap().iter().all(|value| *value == 4.0));
+                aborters.send(group.aborter()).unwrap();
+                let error = group.barrier("never complete").unwrap_err();
+                ended.send((error, Instant::now())).unwrap();
+            });
+        }
+        output.find(|line| line == "ready").unwrap();
+        let aborter = aborter.recv_timeout(Duration::from_secs(20)).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(ends.recv_timeout(Duration::from_millis(50)).is_err(), "the others wait");
+        let start = Instant::now();
+        aborter.abort("rank 2 is lost".to_owned());
+        for _ in 0..2 {
+            let (error, end) = ends.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_eq!(error, CollectiveError::Aborted { epoch: 7, reason: "rank 2 is lost".to_owned() });
+            assert!(end.saturating_duration_since(start) < Duration::from_secs(1));
+        }
+    }
+}
