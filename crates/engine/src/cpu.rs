@@ -1,11 +1,11 @@
 //! The engine that computes on this machine's processors.
 
 use crate::buffer::Buffer;
-use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, Visit};
+use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, SumOver, Visit};
 use crate::error::{CompileError, DiagnoseReport, RunError, WeightsError};
 use crate::lower::Holdings;
 use crate::program::{Program, Purpose};
-use crate::run::{Runner, State, Workspace};
+use crate::run::{CallError, Runner, State, Workspace};
 use crate::tape::{Kernel, Norm, Place};
 use crate::threads::Threads;
 use phalanx_graph::{Graph, Op, ValueId, ValueKind, Weights};
@@ -63,6 +63,16 @@ struct CpuModel {
     slots: Vec<InFlight>,
     /// Seconds and calls, by node, kernel and whether it was in backward.
     times: BTreeMap<(usize, &'static str, bool), (f64, u64)>,
+    /// Sums the statistics of batch norm over all replicas.
+    together: Option<Together>,
+}
+
+struct Together(Box<SumOver>);
+
+impl std::fmt::Debug for Together {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Together")
+    }
 }
 
 /// What a slot holds between forward and backward.
@@ -90,6 +100,7 @@ impl CpuModel {
             programs: BTreeMap::new(),
             slots: Vec::new(),
             times: BTreeMap::new(),
+            together: None,
         };
         let order = model.declare();
         if !options.forward_only {
@@ -193,6 +204,9 @@ impl CpuModel {
 
     /// One value per channel has no spread; PyTorch refuses it too.
     fn check_statistics(&self, program: &Program) -> Result<(), RunError> {
+        if self.together.is_some() {
+            return Ok(());
+        }
         let single = |k: &Kernel| matches!(k, Kernel::Norm(Norm { rows: 0 | 1, momentum: Some(_), .. }));
         match program.tape.instrs.iter().find(|i| single(&i.kernel)) {
             None => Ok(()),
@@ -235,6 +249,7 @@ impl CpuModel {
             workspace: &mut flight.workspace,
             output_gradients,
             seed: pass.seed,
+            together: self.together.as_mut().map(|Together(sum)| &mut **sum),
         };
         for i in calls {
             let begun = self.options.profile.then(Instant::now);
@@ -245,10 +260,13 @@ impl CpuModel {
                 let entry = self.times.entry(key).or_default();
                 *entry = (entry.0 + begun.elapsed().as_secs_f64(), entry.1 + 1);
             }
-            if let Err(bad) = called {
+            if let Err(error) = called {
                 let node = &self.graph.nodes[program.tape.instrs[i].node];
-                let (name, op) = (node.name.clone(), node.op.word());
-                return Err(RunError::Index { node: name, op, index: bad.index, size: bad.size });
+                let (node, op) = (node.name.clone(), node.op.word());
+                return Err(match error {
+                    CallError::Index { index, size } => RunError::Index { node, op, index, size },
+                    CallError::Together { reason } => RunError::Together { node, op, reason },
+                });
             }
             if !after(&mut runner, i) {
                 break;
@@ -369,6 +387,10 @@ impl Model for CpuModel {
         from.get(..program.tape.len(v))
     }
 
+    fn share_statistics(&mut self, with: Option<Box<SumOver>>) {
+        self.together = with.map(Together);
+    }
+
     fn update(&mut self, visit: &mut Visit<'_>) {
         let pairs = self.state.parameters.iter_mut().zip(&mut self.state.gradients);
         for (i, (parameter, gradient)) in pairs.enumerate() {
@@ -403,6 +425,8 @@ impl Model for CpuModel {
         self.prepare(slot, &program, inputs);
         self.slots[slot].program = Some(program.clone());
         self.slots[slot].pass = Some(pass);
+        // The others do not look for anything.
+        let together = self.together.take();
         let statistics: Vec<Vec<f32>> = self.state.buffers.iter().map(|b| b.as_slice().to_vec()).collect();
         let mut suspects = Suspects::default();
         let mut look = |runner: &mut Runner<'_>, i: usize| suspects.look(runner, i, batch);
@@ -421,6 +445,7 @@ impl Model for CpuModel {
             };
         }
         self.slots.truncate(slot);
+        self.together = together;
         for (buffer, before) in self.state.buffers.iter_mut().zip(statistics) {
             buffer.as_mut().copy_from_slice(&before);
         }

@@ -64,6 +64,9 @@ pub struct Pass {
 /// What is done with each parameter: its index, its elements, its gradient.
 pub type Visit<'a> = dyn FnMut(usize, &mut [f32], &mut [f32]) + 'a;
 
+/// Adds numbers up over all replicas, in place, and says why that failed if it did.
+pub type SumOver = dyn FnMut(&mut [f64]) -> Result<(), String> + Send;
+
 /// Which batch in flight: each slot has buffers of its own. A local run uses slot 0 only.
 pub type Slot = usize;
 
@@ -114,6 +117,10 @@ pub trait Model: Send + std::fmt::Debug {
 
     /// Lends every parameter with its gradient, in order.
     fn update(&mut self, visit: &mut Visit<'_>);
+
+    /// From now on the statistics of batch norm, and what its gradients need of the other samples, are summed over all
+    /// replicas in training, so that a batch cut over replicas is normalised as one; `None` ends that.
+    fn share_statistics(&mut self, with: Option<Box<SumOver>>);
 
     /// Turns something as large as a parameter (an optimizer's moment, say) into the user's order of elements.
     fn to_user(&self, parameter: usize, flat: &[f32]) -> Vec<f32>;

@@ -56,13 +56,18 @@ pub enum RunError {
     ForwardOnly,
     #[error("{op} `{node}` needs more than one value per channel in training, the batch has one")]
     BatchTooSmall { node: String, op: &'static str },
+    #[error("{op} `{node}` could not be computed together with the other replicas: {reason}")]
+    Together { node: String, op: &'static str, reason: String },
     #[error(transparent)]
     Compile(#[from] CompileError),
 }
 
 impl RunError {
     pub fn class(&self) -> Class {
-        Class::Fatal
+        match self {
+            RunError::Together { .. } => Class::Retry,
+            _ => Class::Fatal,
+        }
     }
 }
 

@@ -26,7 +26,7 @@ mod view;
 pub use bench::time_gemm;
 pub use clip::{Clip, GradNorm, clip_factor, clip_value, grad_norm, scale};
 pub use cpu::CpuEngine;
-pub use engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, Visit};
+pub use engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, SumOver, Visit};
 pub use error::{CompileError, DiagnoseReport, RunError, WeightsError};
 pub use loss::{Loss, LossError, Target};
 pub use metric::{Metric, MetricSum};

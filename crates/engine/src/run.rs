@@ -1,6 +1,7 @@
 //! Runs the calls of a program.
 
 use crate::buffer::Buffer;
+use crate::engine::SumOver;
 use crate::kernels::copy::Lookup;
 use crate::kernels::map::Map;
 use crate::kernels::{
@@ -37,6 +38,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) workspace: &'a mut Workspace,
     pub(crate) output_gradients: &'a [&'a [f32]],
     pub(crate) seed: u64,
+    pub(crate) together: Option<&'a mut SumOver>,
 }
 
 /// Buffers a call reads at most without a list on the heap.
@@ -44,15 +46,17 @@ const FEW: usize = 16;
 /// Buffers a call writes at most.
 const OUTS: usize = 8;
 
-/// An index outside of what is looked up.
-pub(crate) struct BadIndex {
-    pub(crate) index: i64,
-    pub(crate) size: usize,
+/// Why a call failed.
+pub(crate) enum CallError {
+    /// An index outside of what is looked up.
+    Index { index: i64, size: usize },
+    /// The other replicas could not be reached.
+    Together { reason: String },
 }
 
 impl Runner<'_> {
     /// Runs one call.
-    pub(crate) fn call(&mut self, i: usize) -> Result<(), BadIndex> {
+    pub(crate) fn call(&mut self, i: usize) -> Result<(), CallError> {
         let program = self.program;
         let instr = &program.tape.instrs[i];
         let mut gradients: [Buffer; OUTS] = Default::default();
@@ -83,7 +87,8 @@ impl Runner<'_> {
             many = instr.ins.iter().map(|v| sources.read(*v)).collect();
             &many
         };
-        let result = run(self.threads, instr, self.seed, ins, &mut writes[..instr.outs.len()]);
+        let share = self.together.as_deref_mut();
+        let result = run(self.threads, instr, (self.seed, share), ins, &mut writes[..instr.outs.len()]);
         if let Kernel::Norm(Norm { momentum: Some(momentum), track: true, .. }) = instr.kernel {
             track(self.state, program.tape.place(instr.ins[3]), momentum, writes[1]);
             track(self.state, program.tape.place(instr.ins[4]), momentum, writes[3]);
@@ -173,10 +178,10 @@ fn track(state: &mut State, place: Place, momentum: f32, batch: &[f32]) {
 fn run(
     threads: &Threads,
     instr: &Instr,
-    seed: u64,
+    (seed, together): (u64, Option<&mut SumOver>),
     ins: &[&[f32]],
     outs: &mut [&mut [f32]],
-) -> Result<(), BadIndex> {
+) -> Result<(), CallError> {
     match &instr.kernel {
         Kernel::Map(m) => map::run(threads, m, seed, ins, outs),
         Kernel::Reduce(r) => reduce::run(threads, r, ins[0], outs[0]),
@@ -188,7 +193,7 @@ fn run(
         Kernel::Gather { outer, size, inner, count } => {
             let lookup = Lookup { outer: *outer, size: *size, inner: *inner, count: *count };
             let found = copy::gather(threads, lookup, ins[0], ins[1], outs[0]);
-            return found.map_err(|index| BadIndex { index, size: *size });
+            return found.map_err(|index| CallError::Index { index, size: *size });
         }
         Kernel::GatherGrad { outer, size, inner, count } => {
             let lookup = Lookup { outer: *outer, size: *size, inner: *inner, count: *count };
@@ -229,7 +234,7 @@ fn run(
             softmax::log_softmax_backward(threads, *d, (ins[0], ins[1]), outs[0])
         }
         Kernel::Norm(_) | Kernel::NormGrad(_) | Kernel::LayerNorm { .. } | Kernel::LayerNormGrad { .. } => {
-            run_norm(threads, instr, ins, outs);
+            return run_norm(threads, instr, together, ins, outs);
         }
         Kernel::Attention(call) => attend(threads, call, ins, outs),
         Kernel::AttentionGrad(call) => attend_back(threads, call, ins, outs),
@@ -267,24 +272,32 @@ impl<'a> Finish<'a> {
     }
 }
 
-fn run_norm(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
+fn run_norm(
+    threads: &Threads,
+    instr: &Instr,
+    together: Option<&mut SumOver>,
+    ins: &[&[f32]],
+    outs: &mut [&mut [f32]],
+) -> Result<(), CallError> {
+    // Only batch norm is about more than one sample.
+    let share = |momentum: Option<f32>, sums: &mut [f64]| match together {
+        Some(sum) if momentum.is_some() => sum(sums).map_err(|reason| CallError::Together { reason }),
+        _ => Ok(()),
+    };
     match (&instr.kernel, outs) {
         (Kernel::Norm(n), [y, mean, inv_std, variance]) => {
             let (weight, bias) = affine(&ins[1..=n.affine]);
             let statistics = norm::Statistics { mean, inv_std, variance };
-            group_norm(n, weight, bias).forward(threads, ins[0], n.eps, y, statistics);
+            let share = |sums: &mut [f64]| share(n.momentum, sums);
+            return group_norm(n, weight, bias).forward(threads, (ins[0], n.eps), y, statistics, share);
         }
         (Kernel::NormGrad(n), [dx, learned @ ..]) => {
             let (weight, bias) = affine(&ins[4..4 + n.affine]);
             let (dweight, dbias) = affine_mut(learned);
             let gradients = norm::Gradients { dx, dweight, dbias };
-            group_norm(n, weight, bias).backward(
-                threads,
-                (ins[0], ins[1]),
-                (ins[2], ins[3]),
-                false,
-                gradients,
-            );
+            let share = |sums: &mut [f64]| share(n.momentum, sums);
+            let (x, statistics) = ((ins[0], ins[1]), (ins[2], ins[3]));
+            return group_norm(n, weight, bias).backward(threads, x, statistics, (false, share), gradients);
         }
         (Kernel::LayerNorm { d, eps, affine: given, .. }, [y, mean, inv_std]) => {
             let (weight, bias) = affine(&ins[1..=*given]);
@@ -304,6 +317,7 @@ fn run_norm(threads: &Threads, instr: &Instr, ins: &[&[f32]], outs: &mut [&mut [
         }
         _ => unreachable!("a norm with other results"),
     }
+    Ok(())
 }
 
 fn group_norm<'a>(n: &Norm, weight: Option<&'a [f32]>, bias: Option<&'a [f32]>) -> norm::GroupNorm<'a> {

@@ -65,30 +65,39 @@ pub(crate) struct Gradients<'a> {
 }
 
 impl GroupNorm<'_> {
-    /// Normalises `x` into `y` by its own statistics, which it gives back.
-    pub(crate) fn forward(
+    /// Normalises `x` into `y` by its own statistics, which it gives back; `share` may add what others found.
+    pub(crate) fn forward<E>(
         &self,
         t: &Threads,
-        x: &[f32],
-        eps: f32,
+        (x, eps): (&[f32], f32),
         y: &mut [f32],
         statistics: Statistics<'_>,
-    ) {
+        share: impl FnOnce(&mut [f64]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Statistics { mean, inv_std, variance } = statistics;
         let plan = self.plan();
-        scratch(4 * self.c * plan.blocks * self.n, |partials| {
-            let partials: &mut [f64] = bytemuck::cast_slice_mut(partials);
+        let groups = self.n * self.groups;
+        scratch(4 * self.c * plan.blocks * self.n + 4 * groups + 2, |buffer| {
+            let buffer: &mut [f64] = bytemuck::cast_slice_mut(buffer);
+            let (partials, totals) = buffer.split_at_mut(2 * self.c * plan.blocks * self.n);
             self.moments(t, x, partials);
-            let size = (self.rows * self.channels_per_group()) as f64;
-            for group in 0..self.n * self.groups {
-                let [sum, squares] = self.total(partials, plan, group);
+            let (sums, size) = totals.split_at_mut(2 * groups);
+            size[0] = (self.rows * self.channels_per_group()) as f64;
+            for (group, total) in sums.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                *total = self.total(partials, plan, group);
+            }
+            share(totals)?;
+            let size = totals[2 * groups];
+            for (group, [sum, squares]) in totals.as_chunks::<2>().0.iter().copied().enumerate() {
                 let about_mean = (squares - sum * (sum / size)).max(0.0);
                 mean[group] = (sum / size) as f32;
                 inv_std[group] = (1.0 / (about_mean / size + f64::from(eps)).sqrt()) as f32;
                 variance[group] = (about_mean / (size - 1.0)) as f32;
             }
-        });
+            Ok(())
+        })?;
         self.apply(t, x, mean, inv_std, y);
+        Ok(())
     }
 
     /// Normalises `x` into `y` by given statistics, those of a running average for example.
@@ -109,32 +118,42 @@ impl GroupNorm<'_> {
     }
 
     /// The gradients, given that of the result. `frozen`: the statistics were given, not taken from `x`.
-    /// Where the activation was at its limits nothing passes; that is found again from `x`.
-    pub(crate) fn backward(
+    /// Where the activation was at its limits nothing passes; that is found again from `x`. `share` may add what
+    /// others found; gradients of weight and bias are this part's own.
+    pub(crate) fn backward<E>(
         &self,
         t: &Threads,
         (x, dy): (&[f32], &[f32]),
         (mean, inv_std): (&[f32], &[f32]),
-        frozen: bool,
+        (frozen, share): (bool, impl FnOnce(&mut [f64]) -> Result<(), E>),
         gradients: Gradients<'_>,
-    ) {
+    ) -> Result<(), E> {
         let Gradients { dx, dweight, dbias } = gradients;
         let plan = self.plan();
-        scratch(4 * self.c * plan.blocks * self.n + 2 * self.n * self.groups, |buffer| {
-            let (partials, group_sums) = buffer.split_at_mut(4 * self.c * plan.blocks * self.n);
-            let partials: &mut [f64] = bytemuck::cast_slice_mut(partials);
+        let groups = self.n * self.groups;
+        scratch(4 * self.c * plan.blocks * self.n + 4 * groups + 2 + 2 * groups, |buffer| {
+            let (doubles, group_sums) =
+                buffer.split_at_mut(4 * self.c * plan.blocks * self.n + 4 * groups + 2);
+            let doubles: &mut [f64] = bytemuck::cast_slice_mut(doubles);
+            let (partials, totals) = doubles.split_at_mut(2 * self.c * plan.blocks * self.n);
             self.sums(t, (x, dy), (mean, inv_std), partials);
             self.learned(partials, inv_std, dweight, dbias);
-            let (direct, along) = group_sums.split_at_mut(self.n * self.groups);
-            for group in 0..self.n * self.groups {
-                let size = (self.rows * self.channels_per_group()) as f64;
+            let (direct, along) = group_sums.split_at_mut(groups);
+            let (sums, size) = totals.split_at_mut(2 * groups);
+            size[0] = (self.rows * self.channels_per_group()) as f64;
+            for (group, total) in sums.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                *total = self.weighted_total(partials, plan, group);
+            }
+            share(totals)?;
+            let size = totals[2 * groups];
+            for (group, [sum, product]) in totals.as_chunks::<2>().0.iter().copied().enumerate() {
                 let inv_std = f64::from(inv_std[group]);
-                let [sum, product] = self.weighted_total(partials, plan, group);
                 direct[group] = if frozen { 0.0 } else { (inv_std * sum / size) as f32 };
                 along[group] = if frozen { 0.0 } else { (inv_std.powi(3) * product / size) as f32 };
             }
             self.input_gradient(t, (x, dy), (mean, inv_std), (direct, along), dx);
-        });
+            Ok(())
+        })
     }
 
     fn input_gradient(
