@@ -1,8 +1,10 @@
 //! Why a run cannot start or go on.
 
 use crate::config::ConfigError;
+use crate::core::VoteError;
 use crate::run_dir::RunDirError;
 use crate::source::ModelError;
+use phalanx_collective::CollectiveError;
 use phalanx_data::DataError;
 use phalanx_engine::{CompileError, DiagnoseReport, LossError, RunError, StateError, WeightsError};
 use phalanx_types::{ByteSize, Class};
@@ -18,6 +20,10 @@ pub enum TrainError {
     Model(Box<ModelError>),
     #[error(transparent)]
     Data(Box<DataError>),
+    #[error("could not go on together with the other replicas")]
+    Together(#[from] CollectiveError),
+    #[error("the replicas do not agree")]
+    Vote(#[from] VoteError),
     #[error("this model cannot be trained")]
     Compile(#[from] CompileError),
     #[error("weights do not fit the model")]

@@ -8,12 +8,14 @@
 //! Nothing here prints, and nothing assumes which engine computes.
 
 pub mod config;
+pub mod core;
 mod error;
 mod evaluate;
 mod nearest;
 mod observer;
 mod params_hash;
 pub mod progress;
+pub mod replica;
 pub mod run_dir;
 mod source;
 mod task;

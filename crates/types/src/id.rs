@@ -133,6 +133,10 @@ number_id! {
     SessionId, "{:016x}"
 }
 number_id! {
+    /// A run, for as long as its driver lives.
+    RunId, "{:016x}"
+}
+number_id! {
     /// A job within the session of its main node, counted from 1.
     JobId, "{}"
 }

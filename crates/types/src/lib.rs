@@ -13,7 +13,7 @@ mod tensor;
 mod time;
 
 pub use class::Class;
-pub use id::{DomainName, Epoch, IdError, Incarnation, JobId, LeaseId, NodeId, SessionId};
+pub use id::{DomainName, Epoch, IdError, Incarnation, JobId, LeaseId, NodeId, RunId, SessionId};
 pub use outbox::Outbox;
 pub use parcel::{Parcel, ParcelHead, PartError, TensorHead};
 pub use resources::{Device, Needs, Resources};

@@ -21,16 +21,18 @@ pub enum FrameKind {
     /// Raw: transfer number (`u64`, little endian), then bytes of the blob.
     Chunk = 5,
     Relay = 6,
+    Train = 7,
 }
 
 impl FrameKind {
-    pub const ALL: [FrameKind; 6] = [
+    pub const ALL: [FrameKind; 7] = [
         FrameKind::Handshake,
         FrameKind::Fabric,
         FrameKind::Jobs,
         FrameKind::Bulk,
         FrameKind::Chunk,
         FrameKind::Relay,
+        FrameKind::Train,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -42,7 +44,7 @@ impl FrameKind {
         match self {
             FrameKind::Handshake | FrameKind::Bulk => 64 << 10,
             FrameKind::Fabric | FrameKind::Relay => 1 << 20,
-            FrameKind::Jobs => 4 << 20,
+            FrameKind::Jobs | FrameKind::Train => 4 << 20,
             FrameKind::Chunk => (1 << 20) + 8,
         }
     }

@@ -13,6 +13,7 @@ pub mod jobs;
 pub mod node;
 pub mod reason;
 pub mod relay;
+pub mod train;
 
 /// The version both ends of a connection must share.
 pub const VERSION: u16 = 1;

@@ -41,6 +41,7 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>)> {
             FrameKind::Bulk => "Bulk frame of 4294967295 bytes",
             FrameKind::Chunk => "Chunk frame of 4294967295 bytes",
             FrameKind::Relay => "Relay frame of 4294967295 bytes",
+            FrameKind::Train => "Train frame of 4294967295 bytes",
         };
         frames.push((name, huge(kind)));
     }

@@ -72,9 +72,9 @@ impl Fabric {
 
     /// The links and their frames of one kind.
     ///
-    /// Reports the links that are up, then everything that happens. Only [`FrameKind::Jobs`] has
-    /// a channel; that of another kind is closed from the start. A second call takes the channel over
-    /// from the first. A user that does not keep up stops the peers from sending.
+    /// Reports the links that are up, then everything that happens. Only [`FrameKind::Jobs`] and
+    /// [`FrameKind::Train`] have channels; that of another kind is closed from the start. A second call takes
+    /// the channel over from the first. A user that does not keep up stops the peers from sending.
     pub fn channel(&self, kind: FrameKind) -> mpsc::Receiver<LinkEvent> {
         self.inner.channels.open(kind)
     }

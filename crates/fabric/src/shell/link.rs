@@ -264,13 +264,17 @@ impl LinkTable {
 /// Who takes the frames that are not the fabric's own.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    jobs: Mutex<Option<mpsc::Sender<LinkEvent>>>,
+    /// In the order of [`USERS`].
+    users: Mutex<[Option<mpsc::Sender<LinkEvent>>; USERS.len()]>,
     pub(crate) changed: watch::Sender<()>,
 }
 
+/// The kinds of frames that are passed on to whoever opened their channel.
+pub(crate) const USERS: [FrameKind; 2] = [FrameKind::Jobs, FrameKind::Train];
+
 impl Default for Channels {
     fn default() -> Self {
-        Self { jobs: Mutex::new(None), changed: watch::Sender::new(()) }
+        Self { users: Mutex::default(), changed: watch::Sender::new(()) }
     }
 }
 
@@ -278,18 +282,18 @@ impl Channels {
     /// Opens the channel of a kind; an earlier receiver of the kind gets nothing more.
     pub(crate) fn open(&self, kind: FrameKind) -> mpsc::Receiver<LinkEvent> {
         let (sender, receiver) = mpsc::channel(CHANNEL_LEN);
-        if kind == FrameKind::Jobs {
-            *lock(&self.jobs) = Some(sender);
+        if let Some(user) = USERS.iter().position(|known| *known == kind) {
+            lock(&self.users)[user] = Some(sender);
             self.changed.send_replace(());
         }
         receiver
     }
 
-    pub(crate) fn jobs(&self) -> Option<mpsc::Sender<LinkEvent>> {
-        lock(&self.jobs).clone()
+    pub(crate) fn user(&self, user: usize) -> Option<mpsc::Sender<LinkEvent>> {
+        lock(&self.users).get(user).cloned().flatten()
     }
 
     pub(crate) fn close(&self) {
-        lock(&self.jobs).take();
+        *lock(&self.users) = Default::default();
     }
 }

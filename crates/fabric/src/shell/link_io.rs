@@ -2,7 +2,7 @@
 
 use super::bulk;
 use super::inner::Inner;
-use super::link::{Ending, Link, LinkEvent, Peer};
+use super::link::{Ending, Link, LinkEvent, Peer, USERS};
 use super::refusal::ConnError;
 use super::requests;
 use super::stream::{ReadHalf, Stream, WriteHalf};
@@ -115,7 +115,14 @@ struct Reader {
     buffer: BytesMut,
     ending: watch::Receiver<Option<Ending>>,
     channels: watch::Receiver<()>,
-    jobs: Option<mpsc::Sender<LinkEvent>>,
+    /// In the order of [`USERS`].
+    inboxes: [Inbox; USERS.len()],
+}
+
+/// Whoever takes the frames of one kind, and what came before anybody did.
+#[derive(Default)]
+struct Inbox {
+    user: Option<mpsc::Sender<LinkEvent>>,
     early: Vec<Bytes>,
     early_bytes: usize,
 }
@@ -124,7 +131,7 @@ impl Reader {
     fn new(inner: Arc<Inner>, link: Arc<Link>, half: ReadHalf, buffer: BytesMut) -> Self {
         let ending = link.ending.subscribe();
         let channels = inner.channels.changed.subscribe();
-        Self { inner, link, half, buffer, ending, channels, jobs: None, early: Vec::new(), early_bytes: 0 }
+        Self { inner, link, half, buffer, ending, channels, inboxes: Default::default() }
     }
 
     async fn read_all(&mut self) -> Why {
@@ -163,8 +170,13 @@ impl Reader {
         while let Some(Frame { kind, body }) = frame::take(&mut self.buffer)? {
             match kind {
                 FrameKind::Fabric => self.on_fabric(codec::decode(&body)?).await?,
-                FrameKind::Jobs => self.on_jobs(body).await?,
-                got => return Err(FrameError::Unexpected { expected: FrameKind::Fabric, got }.into()),
+                kind => match USERS.iter().position(|user| *user == kind) {
+                    Some(user) => self.on_user(user, body).await?,
+                    None => {
+                        let expected = FrameKind::Fabric;
+                        return Err(FrameError::Unexpected { expected, got: kind }.into());
+                    }
+                },
             }
         }
         Ok(())
@@ -199,48 +211,51 @@ impl Reader {
         Ok(())
     }
 
-    async fn on_jobs(&mut self, body: Bytes) -> Result<(), Why> {
-        if self.jobs.is_none() {
-            if self.inner.channels.jobs().is_none() {
+    async fn on_user(&mut self, user: usize, body: Bytes) -> Result<(), Why> {
+        if self.inboxes[user].user.is_none() {
+            if self.inner.channels.user(user).is_none() {
                 // Nobody listens yet; a listener that comes soon must not miss the first words.
-                self.early_bytes = self.early_bytes.saturating_add(body.len() + EARLY_FRAME);
-                if self.early_bytes <= MAX_EARLY {
+                let inbox = &mut self.inboxes[user];
+                inbox.early_bytes = inbox.early_bytes.saturating_add(body.len() + EARLY_FRAME);
+                if inbox.early_bytes <= MAX_EARLY {
                     // A copy, because a slice would hold the whole buffer it was read into.
-                    self.early.push(Bytes::copy_from_slice(&body));
+                    inbox.early.push(Bytes::copy_from_slice(&body));
                 } else {
-                    self.early = Vec::new();
+                    inbox.early = Vec::new();
                 }
                 return Ok(());
             }
             self.announce().await?;
         }
-        self.pass_on(LinkEvent::Frame { link: self.link.key, body }).await
+        self.pass_on(user, LinkEvent::Frame { link: self.link.key, body }).await
     }
 
-    /// Tells a user that opened its channel about this link, and what came for it so far.
+    /// Tells users that opened their channels about this link, and what came for them so far.
     async fn announce(&mut self) -> Result<(), Why> {
         self.channels.mark_unchanged();
-        let Some(sender) = self.inner.channels.jobs() else { return Ok(()) };
-        if self.jobs.as_ref().is_some_and(|present| present.same_channel(&sender)) {
-            return Ok(());
-        }
-        if self.early_bytes > MAX_EARLY {
-            // The user would miss the beginning; a fresh link starts over.
-            let detail = "frames came long before anybody listened".into();
-            return Err(Why::Lost(LostReason::LinkBroken { detail }));
-        }
-        self.early_bytes = 0;
-        self.jobs = Some(sender);
-        self.pass_on(LinkEvent::Up(Peer(self.link.clone()))).await?;
-        for body in std::mem::take(&mut self.early) {
-            self.pass_on(LinkEvent::Frame { link: self.link.key, body }).await?;
+        for user in 0..USERS.len() {
+            let Some(sender) = self.inner.channels.user(user) else { continue };
+            let inbox = &mut self.inboxes[user];
+            if inbox.user.as_ref().is_some_and(|present| present.same_channel(&sender)) {
+                continue;
+            }
+            if inbox.early_bytes > MAX_EARLY {
+                // The user would miss the beginning; a fresh link starts over.
+                let detail = "frames came long before anybody listened".into();
+                return Err(Why::Lost(LostReason::LinkBroken { detail }));
+            }
+            *inbox = Inbox { user: Some(sender), early: std::mem::take(&mut inbox.early), early_bytes: 0 };
+            self.pass_on(user, LinkEvent::Up(Peer(self.link.clone()))).await?;
+            for body in std::mem::take(&mut self.inboxes[user].early) {
+                self.pass_on(user, LinkEvent::Frame { link: self.link.key, body }).await?;
+            }
         }
         Ok(())
     }
 
     /// Hands an event to the user, and reads nothing more until it has taken it.
-    async fn pass_on(&mut self, event: LinkEvent) -> Result<(), Why> {
-        let Some(sender) = &self.jobs else { return Ok(()) };
+    async fn pass_on(&mut self, user: usize, event: LinkEvent) -> Result<(), Why> {
+        let Some(sender) = &self.inboxes[user].user else { return Ok(()) };
         match sender.try_send(event) {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
             Err(mpsc::error::TrySendError::Full(event)) => {
@@ -281,8 +296,9 @@ impl Reader {
         self.link.pending.fail_all(&reason, goodbye);
         self.link.bulk.close(&self.link.node);
         self.inner.tell(Event::LinkDown { link, reason: reason.clone(), goodbye }).await;
-        if let Some(sender) = self.jobs.take() {
-            let down = LinkEvent::Down { link, node: self.link.node.clone(), reason, goodbye };
+        for sender in self.inboxes.iter_mut().filter_map(|inbox| inbox.user.take()) {
+            let node = self.link.node.clone();
+            let down = LinkEvent::Down { link, node, reason: reason.clone(), goodbye };
             let mut stop = self.inner.stop.subscribe();
             tokio::select! {
                 sent = sender.send(down) => if sent.is_err() {

@@ -157,6 +157,7 @@ impl Trainer {
             y: &batch.y,
             y_shape: &self.task.y_shape,
             len: batch.len,
+            whole: batch.len,
             batch: train.batch,
             step,
             lr,

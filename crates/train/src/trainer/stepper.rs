@@ -1,6 +1,8 @@
 //! One training step: forward, loss, backward, clipping, update.
 
+use crate::core::{Vote, Wish};
 use crate::error::TrainError;
+use crate::replica::Together;
 use phalanx_engine::{
     DiagnoseReport, GradNorm, Loss, LossError, Model, Optimizer, Pass, RunError, Target, Threads,
     clip_factor, clip_value, scale,
@@ -31,6 +33,8 @@ pub struct StepInput<'a> {
     pub y_shape: &'a [usize],
     /// How many samples there are.
     pub len: usize,
+    /// How many all replicas have together, this one included.
+    pub whole: usize,
     /// How many are computed at once; the rest follows, and the step is as if all had been at once.
     pub batch: usize,
     /// The number of the step, from 0.
@@ -71,6 +75,8 @@ pub struct Stepper {
     pub(super) start: Weights,
     /// Batches that were run in training since then.
     pub(super) forwards: u64,
+    /// The other replicas, if there are any.
+    together: Option<Together>,
 }
 
 impl Stepper {
@@ -91,7 +97,16 @@ impl Stepper {
             target_shape: Vec::new(),
             start: Weights::new(),
             forwards: 0,
+            together: None,
         }
+    }
+
+    /// From now on steps are those of all replicas together, or, with `None`, of this one alone. Batches are
+    /// normalised over all of them when `statistics` says so.
+    pub fn join(&mut self, together: Option<Together>, statistics: bool) {
+        let sum = together.as_ref().filter(|_| statistics).map(Together::sum_over);
+        self.model.share_statistics(sum);
+        self.together = together;
     }
 
     pub fn model(&mut self) -> &mut dyn Model {
@@ -111,6 +126,7 @@ impl Stepper {
         for index in 0..batches {
             loss += self.batch(input, index, batches)?;
         }
+        let loss = self.agree(input, loss)?;
         self.norm.reset();
         let (norm, threads) = (&mut self.norm, &self.threads);
         self.model.update(&mut |_, _, gradient| norm.add(threads, gradient));
@@ -119,6 +135,24 @@ impl Stepper {
             self.update(stepped.grad_norm, input.lr);
         }
         Ok(stepped)
+    }
+
+    /// Takes the sums of all replicas' gradients for the own ones, and their common loss.
+    fn agree(&mut self, input: &StepInput<'_>, loss: f64) -> Result<f64, TrainError> {
+        let Some(together) = &mut self.together else { return Ok(loss) };
+        together.exchange.wait()?;
+        let (finite, wish) = (loss.is_finite(), Wish::GoOn);
+        let samples = u32::try_from(input.len).unwrap_or(u32::MAX);
+        let vote =
+            Vote { step: input.step, loss, samples, finite, wish, compute_us: 0, exchange_us: 0, wait_us: 0 };
+        let (_, outcome) = together.vote(&vote)?;
+        let mut taken = Ok(());
+        self.model.update(&mut |parameter, _, gradient| match together.exchange.sum(parameter) {
+            Ok(sum) => gradient.copy_from_slice(sum),
+            Err(error) => taken = Err(error),
+        });
+        taken?;
+        Ok(outcome.loss)
     }
 
     /// Runs one of the batches of a step, adds up gradients, and gives its part of the loss.
@@ -134,7 +168,7 @@ impl Stepper {
         self.target_shape.push(part.len);
         self.target_shape.extend_from_slice(input.y_shape);
         let target = Target { data: part.y, shape: &self.target_shape };
-        let share = part.len as f64 / input.len as f64;
+        let share = part.len as f64 / input.whole as f64;
         let loss = self.options.loss.evaluate(
             &self.threads,
             output,
@@ -143,17 +177,26 @@ impl Stepper {
             share as f32,
             Some(&mut self.gradient),
         )?;
-        let sums = &mut self.sums;
+        let (sums, together) = (&mut self.sums, &mut self.together);
+        let mut given = Ok(());
         let mut sum_up = |parameter: usize, gradient: &mut [f32]| {
-            let Some(sum) = sums.get_mut(parameter) else { return };
-            match (index == 0, index + 1 == batches) {
-                (true, true) => {}
-                (true, false) => sum.copy_from_slice(gradient),
-                (false, false) => sum.iter_mut().zip(&*gradient).for_each(|(sum, g)| *sum += g),
-                (false, true) => gradient.iter_mut().zip(&*sum).for_each(|(g, sum)| *g += sum),
+            let last = index + 1 == batches;
+            if let Some(sum) = sums.get_mut(parameter) {
+                match (index == 0, last) {
+                    (true, true) => {}
+                    (true, false) => sum.copy_from_slice(gradient),
+                    (false, false) => sum.iter_mut().zip(&*gradient).for_each(|(sum, g)| *sum += g),
+                    (false, true) => gradient.iter_mut().zip(&*sum).for_each(|(g, sum)| *g += sum),
+                }
+            }
+            if let Some(together) = together.as_mut().filter(|_| last)
+                && let Err(error) = together.exchange.give(parameter, gradient)
+            {
+                given = Err(error);
             }
         };
         self.model.backward(SLOT, &[&self.gradient], &mut sum_up)?;
+        given?;
         Ok(loss * share)
     }
 

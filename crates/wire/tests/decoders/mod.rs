@@ -9,12 +9,13 @@ use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::handshake::{Challenge, Hello, HelloReply};
 use phalanx_wire::jobs::{Done, DoneResult, FromWorker, JobAnswer, JobQuery, ParcelRef, ToWorker};
 use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
+use phalanx_wire::train::{FromReplica, ToReplica};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
 use std::fmt::Debug;
 
-const DECODERS: [fn(&[u8]) -> bool; 12] = [
+const DECODERS: [fn(&[u8]) -> bool; 14] = [
     plain::<Challenge>,
     plain::<Hello>,
     plain::<HelloReply>,
@@ -23,6 +24,8 @@ const DECODERS: [fn(&[u8]) -> bool; 12] = [
     plain::<RelayChallenge>,
     plain::<ToRelay>,
     plain::<FromRelay>,
+    plain::<ToReplica>,
+    plain::<FromReplica>,
     to_worker,
     from_worker,
     plain::<JobQuery>,

@@ -8,6 +8,7 @@ mod fabric;
 mod handshake;
 mod jobs;
 mod relay;
+mod train;
 
 use crate::stable::assert_stable;
 use bytes::{Bytes, BytesMut};
@@ -93,6 +94,7 @@ pub(crate) fn all() -> Samples {
     fabric::add(&mut samples);
     relay::add(&mut samples);
     jobs::add(&mut samples);
+    train::add(&mut samples);
     samples
 }
 

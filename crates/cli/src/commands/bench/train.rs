@@ -234,8 +234,16 @@ impl Bench {
         (0..count)
             .map(|_| {
                 let (len, batch, step) = (self.batch, self.batch, self.step);
-                let input =
-                    StepInput { x: &self.x, y: &self.y, y_shape: &self.y_shape, len, batch, step, lr };
+                let input = StepInput {
+                    x: &self.x,
+                    y: &self.y,
+                    y_shape: &self.y_shape,
+                    len,
+                    whole: len,
+                    batch,
+                    step,
+                    lr,
+                };
                 let started = Instant::now();
                 self.stepper.step(&input).map_err(train_failure)?;
                 self.step += 1;

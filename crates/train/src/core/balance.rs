@@ -1,0 +1,102 @@
+//! Gives faster ranks more samples.
+
+use super::shares::Shares;
+use super::vote::Vote;
+
+/// Steps that are looked at before shares are changed: one slow step is no slow node.
+const WINDOW: usize = 8;
+/// By how much a step must become shorter for a change to be worth it. Below it, shares stay as they are, and with
+/// them the bits of the result.
+const WORTH: f64 = 0.1;
+
+/// Watches how long ranks compute, and says when other shares would be faster. Every rank sees the same votes, so
+/// every rank changes at the same step.
+#[derive(Debug, Clone)]
+pub struct Balance {
+    batch: usize,
+    /// By rank: microseconds per sample of the last steps.
+    costs: Vec<Vec<f64>>,
+}
+
+impl Balance {
+    pub fn new(batch: usize, ranks: usize) -> Self {
+        Self { batch, costs: vec![Vec::with_capacity(WINDOW); ranks] }
+    }
+
+    /// Takes the votes of a step; says the shares from the next step on, when they change.
+    pub fn on_votes(&mut self, votes: &[Vote], shares: &Shares) -> Option<Shares> {
+        for (costs, vote) in self.costs.iter_mut().zip(votes) {
+            if vote.samples > 0 {
+                costs.push(f64::from(vote.compute_us.max(1)) / f64::from(vote.samples));
+            }
+        }
+        if self.costs.iter().any(|costs| costs.len() < WINDOW) {
+            return None;
+        }
+        let costs: Vec<f64> = self.costs.iter_mut().map(|costs| median(costs)).collect();
+        self.costs.iter_mut().for_each(Vec::clear);
+        let speeds: Vec<f64> = costs.iter().map(|cost| 1.0 / cost).collect();
+        let better = Shares::by_speed(self.batch, &speeds);
+        let time = |shares: &Shares| {
+            let each = costs.iter().enumerate().map(|(rank, cost)| cost * shares.count(rank) as f64);
+            each.fold(0.0, f64::max)
+        };
+        (time(&better) < time(shares) * (1.0 - WORTH)).then_some(better)
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Wish;
+
+    /// Votes of ranks that need so many microseconds for a sample.
+    fn votes(costs: &[u32], shares: &Shares) -> Vec<Vote> {
+        let vote = |(rank, cost): (usize, &u32)| {
+            let samples = shares.count(rank) as u32;
+            let compute_us = samples * cost;
+            let (finite, wish) = (true, Wish::GoOn);
+            Vote { step: 0, loss: 0.0, samples, finite, wish, compute_us, exchange_us: 0, wait_us: 0 }
+        };
+        costs.iter().enumerate().map(vote).collect()
+    }
+
+    fn settle(costs: &[u32], batch: usize, steps: usize) -> (Shares, usize) {
+        let mut shares = Shares::equal(batch, costs.len());
+        let (mut balance, mut changes) = (Balance::new(batch, costs.len()), 0);
+        for _ in 0..steps {
+            if let Some(new) = balance.on_votes(&votes(costs, &shares), &shares) {
+                (shares, changes) = (new, changes + 1);
+            }
+        }
+        (shares, changes)
+    }
+
+    #[test]
+    fn a_slow_rank_gets_less_and_then_nothing_changes_any_more() {
+        let (shares, changes) = settle(&[100, 100, 100, 400], 130, 100);
+        assert_eq!((0..4).map(|r| shares.count(r)).collect::<Vec<_>>(), [40, 40, 40, 10]);
+        assert_eq!(changes, 1);
+    }
+
+    #[test]
+    fn equals_stay_equal_whatever_the_noise() {
+        let (shares, changes) = settle(&[100, 104, 97, 101], 64, 200);
+        assert_eq!((shares, changes), (Shares::equal(64, 4), 0));
+    }
+
+    #[test]
+    fn one_slow_step_changes_nothing() {
+        let shares = Shares::equal(64, 2);
+        let mut balance = Balance::new(64, 2);
+        for step in 0..WINDOW {
+            let cost = if step == 3 { 5000 } else { 100 };
+            assert_eq!(balance.on_votes(&votes(&[100, cost], &shares), &shares), None);
+        }
+    }
+}

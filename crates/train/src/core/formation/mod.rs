@@ -1,0 +1,345 @@
+//! The driver's decisions: who is in the group, when it is formed anew, why it waits.
+//!
+//! ```text
+//!            nodes come           all ends are there            a member is lost, or somebody wants in
+//!  Gathering -----------> Preparing -----------------> Running ----------------------+
+//!      ^                      |  a member is lost          | all have done the last   |
+//!      |                      v                            v step                     v
+//!      +------------------ Leaving <---------------------------------------------- Leaving
+//!        enough are left, or                              Done            until every survivor has said where
+//!        more come                                                        it stands
+//! ```
+//! The driver is asked only when the group changes. Between, ranks agree among themselves by their votes.
+//!
+//! A step has happened when a survivor has applied it. Ranks may be one step apart when a group breaks: those behind
+//! are brought level by the group itself, from a rank that is ahead, before it goes on.
+
+mod member;
+mod pause;
+
+pub use member::{Left, Seat};
+pub use pause::Pause;
+
+use member::Member;
+use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How many replicas a run may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// With fewer the run pauses.
+    pub min: usize,
+    /// The group begins at once with so many.
+    pub wanted: usize,
+    pub max: usize,
+    /// How long to wait for more nodes than the fewest.
+    pub patience: Duration,
+}
+
+/// What the driver's shell has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FormationCommand {
+    /// Open the run on a node.
+    Enlist { node: NodeId },
+    /// Give a node the state that the run has on disk.
+    Restore { node: NodeId },
+    /// Tell these nodes, in the order of their ranks, to get ready for a group.
+    Prepare { epoch: Epoch, members: Vec<NodeId> },
+    /// Everybody is ready: tell all of them who is who, and let them go on.
+    Connect { epoch: Epoch, seats: Vec<Seat> },
+    /// Tell the members of a group that it is over.
+    Abort { epoch: Epoch, reason: String },
+    /// Ask a member to let the group come apart at the next boundary between steps.
+    AskReform { node: NodeId },
+    /// Ask a member to end the run at the next boundary.
+    AskStop { node: NodeId },
+    /// Tell a node that it is not needed any more.
+    Dismiss { node: NodeId },
+    /// Say why the run waits.
+    Paused(Pause),
+    /// All members have done the last step, or were asked to stop: the run is over.
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// There is no group; `since` is when the fewest were there.
+    Gathering {
+        since: Option<Time>,
+    },
+    /// Waiting for the ends of a group.
+    Preparing,
+    Running {
+        /// A member was asked to let others in.
+        asked: bool,
+    },
+    /// A group is over; waiting for its members to say where they stand.
+    Leaving,
+    Ended,
+}
+
+/// Who trains together.
+#[derive(Debug)]
+pub struct FormationCore {
+    limits: Limits,
+    epoch: Epoch,
+    phase: Phase,
+    members: BTreeMap<NodeId, Member>,
+    /// Asked to end.
+    stopping: bool,
+    /// What was said last, so that it is said once.
+    paused: Option<Pause>,
+}
+
+impl FormationCore {
+    pub fn new(limits: Limits) -> Self {
+        let phase = Phase::Gathering { since: None };
+        let (epoch, members) = (Epoch(0), BTreeMap::new());
+        Self { limits, epoch, phase, members, stopping: false, paused: None }
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The nodes that are in the group, in no order.
+    pub fn active(&self) -> impl Iterator<Item = &NodeId> {
+        self.members.iter().filter(|(_, member)| member.is_in_group()).map(|(node, _)| node)
+    }
+
+    /// A node that could take part has come.
+    pub fn on_node(&mut self, now: Time, node: NodeId, out: &mut Outbox<FormationCommand>) {
+        if self.phase == Phase::Ended
+            || self.members.contains_key(&node)
+            || self.members.len() >= self.limits.max
+        {
+            return;
+        }
+        out.push(FormationCommand::Enlist { node: node.clone() });
+        self.members.insert(node, Member::Opening);
+        self.consider(now, out);
+    }
+
+    /// A node has opened the run; `step` is what it still holds of it.
+    pub fn on_enlisted(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        step: Option<u64>,
+        out: &mut Outbox<FormationCommand>,
+    ) {
+        if let Some(member @ Member::Opening) = self.members.get_mut(node) {
+            *member = Member::Standby { step };
+            self.consider(now, out);
+        }
+    }
+
+    /// A node holds the state that was on disk.
+    pub fn on_restored(&mut self, now: Time, node: &NodeId, step: u64, out: &mut Outbox<FormationCommand>) {
+        if let Some(member @ Member::Restoring) = self.members.get_mut(node) {
+            *member = Member::Standby { step: Some(step) };
+            self.consider(now, out);
+        }
+    }
+
+    /// A member has its end of the group ready.
+    pub fn on_prepared(
+        &mut self,
+        node: &NodeId,
+        epoch: Epoch,
+        end: Vec<u8>,
+        out: &mut Outbox<FormationCommand>,
+    ) {
+        if epoch != self.epoch || self.phase != Phase::Preparing {
+            return;
+        }
+        if let Some(Member::Preparing { end: place, .. }) = self.members.get_mut(node) {
+            *place = Some(end);
+            self.connect(out);
+        }
+    }
+
+    /// A member has left the group, by itself or because it is over, and stands by.
+    pub fn on_left(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        epoch: Epoch,
+        left: Left,
+        out: &mut Outbox<FormationCommand>,
+    ) {
+        let Some(member) = self.members.get_mut(node) else { return };
+        if epoch != self.epoch || !member.is_in_group() {
+            return;
+        }
+        let step = left.step();
+        *member = Member::Standby { step: Some(step) };
+        match left {
+            Left::Ended { .. } => {
+                *member = Member::Ended;
+                self.phase = Phase::Leaving;
+            }
+            Left::Broken { reason, .. } => self.break_up(reason, out),
+            Left::Reformed { .. } => self.phase = Phase::Leaving,
+        }
+        self.consider(now, out);
+    }
+
+    /// A node is gone, or wants to go.
+    pub fn on_lost(&mut self, now: Time, node: &NodeId, reason: &str, out: &mut Outbox<FormationCommand>) {
+        let Some(member) = self.members.remove(node) else { return };
+        if member.is_in_group() {
+            self.break_up(format!("{node} is lost: {reason}"), out);
+        }
+        self.consider(now, out);
+    }
+
+    /// Somebody wants the run to end.
+    pub fn on_stop(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
+        if self.stopping || self.phase == Phase::Ended {
+            return;
+        }
+        self.stopping = true;
+        if let (Phase::Running { .. }, Some(node)) = (self.phase, self.active().next().cloned()) {
+            out.push(FormationCommand::AskStop { node });
+        }
+        self.consider(now, out);
+    }
+
+    /// Time has passed.
+    pub fn on_tick(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
+        self.consider(now, out);
+    }
+
+    /// When [`FormationCore::on_tick`] is due, if ever.
+    pub fn next_tick(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Gathering { since: Some(since) } => Some(since + self.limits.patience),
+            _ => None,
+        }
+    }
+
+    fn break_up(&mut self, reason: String, out: &mut Outbox<FormationCommand>) {
+        if matches!(self.phase, Phase::Running { .. } | Phase::Preparing) {
+            out.push(FormationCommand::Abort { epoch: self.epoch, reason });
+            // Those that were getting ready have nothing to leave.
+            for member in self.members.values_mut() {
+                if let Member::Preparing { step, .. } = member {
+                    *member = Member::Standby { step: *step };
+                }
+            }
+            self.phase = Phase::Leaving;
+        }
+    }
+
+    /// Does what is due.
+    fn consider(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
+        if self.phase == Phase::Leaving && self.active().next().is_none() {
+            self.phase = Phase::Gathering { since: None };
+        }
+        match self.phase {
+            Phase::Gathering { .. } => self.gather(now, out),
+            Phase::Running { asked: false } => self.let_in(out),
+            Phase::Running { .. } | Phase::Preparing | Phase::Leaving | Phase::Ended => {}
+        }
+    }
+
+    /// Asks the group to come apart when somebody could come in.
+    fn let_in(&mut self, out: &mut Outbox<FormationCommand>) {
+        let waiting = self.members.values().any(|member| matches!(member, Member::Standby { .. }));
+        let first = self.active().next().cloned();
+        if let Some(node) = first.filter(|_| waiting && !self.stopping) {
+            out.push(FormationCommand::AskReform { node });
+            self.phase = Phase::Running { asked: true };
+        }
+    }
+
+    fn gather(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
+        if self.stopping || self.members.values().any(|member| matches!(member, Member::Ended)) {
+            self.phase = Phase::Ended;
+            for node in self.members.keys() {
+                out.push(FormationCommand::Dismiss { node: node.clone() });
+            }
+            out.push(FormationCommand::Ended);
+            return;
+        }
+        let ready = self.members.values().filter(|member| matches!(member, Member::Standby { .. })).count();
+        let coming = self.members.len() - ready;
+        if ready < self.limits.min {
+            self.phase = Phase::Gathering { since: None };
+            return self.say(Pause::TooFew { have: ready, need: self.limits.min, coming }, out);
+        }
+        let since = match self.phase {
+            Phase::Gathering { since: Some(since) } => since,
+            _ => now,
+        };
+        self.phase = Phase::Gathering { since: Some(since) };
+        // A run that has begun does not wait for more than it needs: they are let in when they come.
+        let begun = self.epoch > Epoch(0);
+        if ready < self.limits.wanted && !begun && now.since(since) < self.limits.patience {
+            return self.say(Pause::Gathering { have: ready, want: self.limits.wanted, coming }, out);
+        }
+        self.form(out);
+    }
+
+    /// Says why the run waits, when that has changed.
+    fn say(&mut self, pause: Pause, out: &mut Outbox<FormationCommand>) {
+        if self.paused.as_ref() != Some(&pause) {
+            out.push(FormationCommand::Paused(pause.clone()));
+            self.paused = Some(pause);
+        }
+    }
+
+    /// Forms a group of all who stand by, if one of them holds the state of the run.
+    fn form(&mut self, out: &mut Outbox<FormationCommand>) {
+        let held = |member: &Member| matches!(member, Member::Standby { step: Some(_) });
+        if !self.members.values().any(held) {
+            if self.members.values().any(|member| matches!(member, Member::Restoring)) {
+                return;
+            }
+            let standby = self.members.iter_mut().find(|(_, m)| matches!(m, Member::Standby { .. }));
+            if let Some((node, member)) = standby {
+                out.push(FormationCommand::Restore { node: node.clone() });
+                *member = Member::Restoring;
+            }
+            return;
+        }
+        self.epoch = Epoch(self.epoch.0 + 1);
+        self.paused = None;
+        let mut members = Vec::new();
+        for (node, member) in &mut self.members {
+            if let Member::Standby { step } = *member {
+                *member = Member::Preparing { step, end: None };
+                members.push(node.clone());
+            }
+        }
+        self.phase = Phase::Preparing;
+        out.push(FormationCommand::Prepare { epoch: self.epoch, members });
+    }
+
+    /// Lets the group begin when every end is there.
+    fn connect(&mut self, out: &mut Outbox<FormationCommand>) {
+        let mut seats = Vec::new();
+        for (node, member) in &self.members {
+            match member {
+                Member::Preparing { step, end: Some(end) } => {
+                    seats.push(Seat { node: node.clone(), end: end.clone(), step: *step });
+                }
+                Member::Preparing { end: None, .. } => return,
+                _ => {}
+            }
+        }
+        for member in self.members.values_mut() {
+            if let Member::Preparing { .. } = member {
+                *member = Member::Active;
+            }
+        }
+        self.phase = Phase::Running { asked: false };
+        out.push(FormationCommand::Connect { epoch: self.epoch, seats });
+        self.let_in(out);
+    }
+}
+
+#[cfg(test)]
+mod tests;

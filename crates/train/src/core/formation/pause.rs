@@ -1,0 +1,27 @@
+//! Why a run waits.
+
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pause {
+    /// There are not enough replicas to go on.
+    TooFew { have: usize, need: usize, coming: usize },
+    /// There are enough to begin, but more were asked for and may still come.
+    Gathering { have: usize, want: usize, coming: usize },
+}
+
+impl fmt::Display for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let coming = match self {
+            Pause::TooFew { have, need, coming } => {
+                write!(f, "waiting: needs {need} replicas, there are {have}")?;
+                coming
+            }
+            Pause::Gathering { have, want, coming } => {
+                write!(f, "waiting for more nodes: {have} of {want} replicas are ready")?;
+                coming
+            }
+        };
+        if *coming > 0 { write!(f, " ({coming} more are getting ready)") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,18 @@
+//! What replicas and their driver decide, without clock, thread or socket.
+//!
+//! ```text
+//!   driver:  FormationCore   who is in the group, when it is formed anew, why it waits
+//!   ranks:   votes           after every step: did all succeed, what does anybody wish, how long did it take
+//!            Shares, Balance who takes which samples of the global batch
+//! ```
+//! Ranks agree by exchanging votes: each computes the same decision from the same list, so nobody has to be asked.
+
+mod balance;
+mod formation;
+mod shares;
+mod vote;
+
+pub use balance::Balance;
+pub use formation::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
+pub use shares::Shares;
+pub use vote::{Outcome, Vote, VoteError, Wish, count};

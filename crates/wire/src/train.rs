@@ -1,0 +1,172 @@
+//! What the driver of a run and the nodes that train it say to each other.
+//!
+//! Files and states never ride in these messages: they name blobs, which the receiver fetches when it wants them.
+
+use crate::bulk::BlobId;
+use bytes::Bytes;
+use phalanx_types::{Epoch, NodeId, RunId};
+use serde::{Deserialize, Serialize};
+
+/// Driver → node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToReplica {
+    /// Open this run and say that you are ready.
+    Enlist { run: RunId, enlist: Enlist },
+    /// Take over this state.
+    Restore { run: RunId, state: StateRef },
+    /// Get your end of a group ready.
+    Prepare { run: RunId, epoch: Epoch, rank: u32, ranks: u32 },
+    /// All ends are there: go on together.
+    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef> },
+    /// The group is over.
+    Abort { run: RunId, epoch: Epoch, reason: String },
+    /// Tell the group at the next boundary between steps.
+    Ask { run: RunId, epoch: Epoch, wish: Asked },
+    /// A state was taken over; it need not be held any longer.
+    Taken { run: RunId, blob: BlobId },
+    /// You are not needed any more.
+    Dismiss { run: RunId },
+}
+
+/// What a node is told of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enlist {
+    /// The resolved run file.
+    pub config: String,
+    /// The files that it names, for nodes that do not have them.
+    pub files: Vec<FileRef>,
+    /// Compute threads; as many as the node has cores when not given.
+    pub threads: Option<u32>,
+}
+
+/// A file of the run, as the driver has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRef {
+    /// As the run file names it.
+    pub path: String,
+    pub bytes: u64,
+    pub sha256: [u8; 32],
+    pub blob: BlobId,
+}
+
+/// Parameters, buffers and the optimizer's state after some steps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateRef {
+    pub step: u64,
+    pub bytes: u64,
+    pub blob: BlobId,
+}
+
+/// One rank of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeatRef {
+    pub node: NodeId,
+    /// How the others reach its end of the group.
+    pub end: Bytes,
+    /// Steps that its state has behind it, if it holds one.
+    pub step: Option<u64>,
+}
+
+/// What the driver wants to happen at a boundary between steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Asked {
+    Save,
+    Reform,
+    Stop,
+}
+
+/// Node → driver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FromReplica {
+    /// The run is open here; `step` is what is still held of it.
+    Enlisted {
+        run: RunId,
+        step: Option<u64>,
+    },
+    /// This node cannot train it.
+    Refused {
+        run: RunId,
+        reason: String,
+    },
+    Restored {
+        run: RunId,
+        step: u64,
+    },
+    Prepared {
+        run: RunId,
+        epoch: Epoch,
+        end: Bytes,
+    },
+    /// Not in the group any more.
+    Left {
+        run: RunId,
+        epoch: Epoch,
+        step: u64,
+        why: LeftWhy,
+    },
+    /// Steps that were done since the last report.
+    Steps {
+        run: RunId,
+        epoch: Epoch,
+        steps: Vec<StepReport>,
+    },
+    /// What the model is worth on the validation data after some steps; from the first rank only.
+    Validated {
+        run: RunId,
+        epoch: Epoch,
+        step: u64,
+        sums: ValidSums,
+    },
+    /// The state after some steps; from the first rank only.
+    Snapshot {
+        run: RunId,
+        epoch: Epoch,
+        state: StateRef,
+    },
+}
+
+/// Why a node is not in the group any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeftWhy {
+    Broken {
+        reason: String,
+    },
+    Reformed,
+    Ended,
+    /// The run cannot go on: something is not finite, or a file cannot be read.
+    Failed {
+        reason: String,
+    },
+}
+
+/// What a rank did in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// How many steps are done with this one.
+    pub step: u64,
+    pub samples: u32,
+    pub compute_us: u32,
+    pub exchange_us: u32,
+    pub wait_us: u32,
+    /// Of the whole batch; from the first rank only.
+    pub whole: Option<WholeStep>,
+}
+
+/// What all ranks did in a step together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WholeStep {
+    pub pass: u64,
+    pub samples: u64,
+    pub loss: f32,
+    pub lr: f32,
+    pub grad_norm: f32,
+}
+
+/// Sums over the validation data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ValidSums {
+    pub samples: u64,
+    pub loss: f64,
+    /// By metric, as the run file orders them: the sum and what it is divided by.
+    pub metrics: Vec<(f64, u64)>,
+}

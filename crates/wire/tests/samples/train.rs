@@ -1,0 +1,76 @@
+//! Samples of what the driver of a run and the nodes that train it say to each other.
+
+use super::{Message, Samples, node};
+use bytes::Bytes;
+use phalanx_types::{Epoch, RunId};
+use phalanx_wire::bulk::BlobId;
+use phalanx_wire::frame::FrameKind;
+use phalanx_wire::train::{
+    Asked, Enlist, FileRef, FromReplica, LeftWhy, SeatRef, StateRef, StepReport, ToReplica, ValidSums,
+    WholeStep,
+};
+
+impl Message for ToReplica {
+    const KIND: FrameKind = FrameKind::Train;
+}
+
+impl Message for FromReplica {
+    const KIND: FrameKind = FrameKind::Train;
+}
+
+const RUN: RunId = RunId(0x0123_4567_89ab_cdef);
+const EPOCH: Epoch = Epoch(4);
+
+pub(super) fn add(samples: &mut Samples) {
+    let state = StateRef { step: 200, bytes: 1 << 20, blob: BlobId(7) };
+    let (run, epoch) = (RUN, EPOCH);
+    let orders = [
+        ToReplica::Enlist { run, enlist: enlist() },
+        ToReplica::Restore { run, state: state.clone() },
+        ToReplica::Prepare { run, epoch, rank: 1, ranks: 3 },
+        ToReplica::Connect { run, epoch, seats: vec![seat("n1", Some(200)), seat("n2", None)] },
+        ToReplica::Abort { run, epoch, reason: "n3 is lost".into() },
+        ToReplica::Ask { run, epoch, wish: Asked::Stop },
+        ToReplica::Taken { run, blob: BlobId(7) },
+        ToReplica::Dismiss { run },
+    ];
+    samples.each("to-replica", orders, |order| order);
+    let wishes = [Asked::Save, Asked::Reform, Asked::Stop];
+    samples.each("asked", wishes, |wish| ToReplica::Ask { run, epoch, wish });
+    let sums = ValidSums { samples: 719, loss: 3.5, metrics: vec![(703.0, 719)] };
+    let answers = [
+        FromReplica::Enlisted { run, step: Some(200) },
+        FromReplica::Refused { run, reason: "there is no such file".into() },
+        FromReplica::Restored { run, step: 200 },
+        FromReplica::Prepared { run, epoch, end: Bytes::from_static(b"end") },
+        FromReplica::Left { run, epoch, step: 201, why: LeftWhy::Reformed },
+        FromReplica::Steps { run, epoch, steps: vec![report(None), report(Some(whole()))] },
+        FromReplica::Validated { run, epoch, step: 300, sums },
+        FromReplica::Snapshot { run, epoch, state },
+    ];
+    samples.each("from-replica", answers, |answer| answer);
+    let reasons = [
+        LeftWhy::Broken { reason: "n3 is lost".into() },
+        LeftWhy::Reformed,
+        LeftWhy::Ended,
+        LeftWhy::Failed { reason: "the loss is NaN".into() },
+    ];
+    samples.each("left-why", reasons, |why| FromReplica::Left { run, epoch, step: 201, why });
+}
+
+fn enlist() -> Enlist {
+    let file = FileRef { path: "digits.npz".into(), bytes: 70_000, sha256: [0x33; 32], blob: BlobId(5) };
+    Enlist { config: "[model]\n".into(), files: vec![file], threads: Some(2) }
+}
+
+fn seat(name: &str, step: Option<u64>) -> SeatRef {
+    SeatRef { node: node(name), end: Bytes::from_static(b"end"), step }
+}
+
+fn report(whole: Option<WholeStep>) -> StepReport {
+    StepReport { step: 201, samples: 16, compute_us: 900, exchange_us: 40, wait_us: 10, whole }
+}
+
+fn whole() -> WholeStep {
+    WholeStep { pass: 3, samples: 64, loss: 0.25, lr: 0.001, grad_norm: 1.5 }
+}
