@@ -8,7 +8,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 const REDUCTIONS: [Reduction; 5] =
@@ -18,6 +19,8 @@ const NUMBERS: [DType; 7] =
 /// More than any machine of a test has ranks, and fewer: both ways of waiting.
 const CORES: [usize; 2] = [64, 1];
 const ROOM: usize = 8 << 20;
+/// Longer than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn prepared(ranks: usize, cores: usize) -> (Vec<Prepared>, Vec<SegmentAddress>) {
     (0..ranks).map(|rank| SharedGroup::prepare_for_cores(rank, ranks, 7, ROOM, cores).unwrap()).unzip()
@@ -426,14 +429,24 @@ fn a_segment_that_is_not_the_expected_one_is_refused() {
 fn an_abort_ends_waiting_and_later_calls_of_all_ranks() {
     for cores in CORES {
         for spinning in [true, false] {
+            let (tell, told) = mpsc::channel();
+            let told = Mutex::new(told);
             run(3, cores, |group| {
                 let mut data = given(DType::F32, group.rank(), 10);
                 group.all_reduce(&mut data, DType::F32, Reduction::Sum, "before").unwrap();
                 let mut buffer = group.buffer(64).unwrap();
                 let over = CollectiveError::Aborted { epoch: 7, reason: "rank 2 is lost".to_owned() };
+                let rank = group.rank();
+                if group.rank() < 2 && !spinning {
+                    // Much longer than anybody spins: whoever says that it waits is asleep.
+                    let tell = tell.clone();
+                    group.set_on_wait(Duration::from_millis(5), move |_, _| tell.send(rank).unwrap());
+                }
                 if group.rank() == 2 {
-                    if !spinning {
-                        std::thread::sleep(Duration::from_millis(30));
+                    let mut awake = if spinning { vec![] } else { vec![0, 1] };
+                    while !awake.is_empty() {
+                        let asleep = told.lock().unwrap().recv_timeout(DEADLINE).unwrap();
+                        awake.retain(|rank| *rank != asleep);
                     }
                     group.aborter().abort("rank 2 is lost".to_owned());
                     group.aborter().abort("too late".to_owned());
@@ -456,14 +469,21 @@ fn aborts_are_noticed_at_any_moment() {
         let ended = run(2, if round % 2 == 0 { 64 } else { 1 }, |group| {
             let aborter = group.aborter();
             let first = group.rank() == 0;
+            let calls = AtomicU64::new(0);
+            let calls = &calls;
             std::thread::scope(|scope| {
                 if first {
+                    // After some calls, in the middle of whatever is going on then.
                     scope.spawn(move || {
-                        std::thread::sleep(Duration::from_micros(round * 7 % 300));
+                        while calls.load(Ordering::Relaxed) < round % 40 {
+                            std::thread::yield_now();
+                        }
+                        (0..round * 7).for_each(|_| std::hint::spin_loop());
                         aborter.abort("x".repeat(2000));
                     });
                 }
                 loop {
+                    calls.fetch_add(1, Ordering::Relaxed);
                     let mut data = [0; 64];
                     if let Err(error) = group.all_reduce(&mut data, DType::F32, Reduction::Sum, "x") {
                         break error;
@@ -479,19 +499,24 @@ fn aborts_are_noticed_at_any_moment() {
 fn a_long_wait_is_told() {
     for cores in CORES {
         let (tell, told) = mpsc::channel();
-        run(2, cores, |group| {
+        let told = Mutex::new(told);
+        let told = run(2, cores, |group| {
+            let mut heard = Vec::new();
             if group.rank() == 0 {
                 let tell = tell.clone();
                 group.set_on_wait(Duration::from_millis(10), move |rank, time| {
                     tell.send((rank, time)).unwrap()
                 });
             } else {
-                std::thread::sleep(Duration::from_millis(100));
+                // It comes when the other has said three times that it waits.
+                let told = told.lock().unwrap();
+                heard.extend((0..3).map(|_| told.recv_timeout(DEADLINE).unwrap()));
             }
             group.barrier("slow").unwrap();
+            heard
         });
-        let told: Vec<_> = told.try_iter().collect();
-        assert!(told.len() > 1 && told.iter().all(|(rank, _)| *rank == 1), "{told:?}");
+        let told = &told[1];
+        assert!(told.len() == 3 && told.iter().all(|(rank, _)| *rank == 1), "{told:?}");
         assert!(told.is_sorted() && told[0].1 >= Duration::from_millis(10));
     }
 }
@@ -510,7 +535,8 @@ fn rank_in_another_process() {
     buffer.slice_mut::<f32>().unwrap().fill(3.0);
     group.all_reduce_shared(&mut buffer, 0..1 << 20, DType::F32, Reduction::Sum, "together").unwrap();
     println!("\nready");
-    std::thread::sleep(Duration::from_secs(60));
+    // Until it is killed; or until the test that started it is gone, and with it this end of the pipe.
+    let _end = std::io::stdin().read_line(&mut String::new());
 }
 
 fn address(line: &str) -> SegmentAddress {

@@ -42,11 +42,11 @@
 
 mod keys;
 
-use crate::nearest::nearest;
 use crate::{
     BuildError, Builder, ConvLayer, Graph, InferError, LinearLayer, Op, RecurrentLayer, Unary, ValueId,
 };
 use keys::Keys;
+use phalanx_types::nearest;
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 

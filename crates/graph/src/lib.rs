@@ -15,7 +15,6 @@ mod graph;
 mod infer;
 mod init;
 pub mod layers;
-mod nearest;
 pub mod onnx;
 mod op;
 mod shape;

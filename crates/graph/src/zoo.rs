@@ -5,8 +5,8 @@ mod mobilenet;
 mod resnet;
 mod small;
 
-use crate::nearest::nearest;
 use crate::{BuildError, Graph};
+use phalanx_types::nearest;
 
 /// Every model of the zoo.
 pub const NAMES: [&str; 6] = ["digits-cnn", "cifar-cnn", "mobilenet-v2", "resnet-18", "gpt-small", "mlp"];

@@ -11,7 +11,6 @@ pub mod config;
 pub mod core;
 mod error;
 mod evaluate;
-mod nearest;
 mod observer;
 mod params_hash;
 pub mod progress;
@@ -23,7 +22,6 @@ mod trainer;
 
 pub use error::{Blame, NotFinite, TrainError};
 pub use evaluate::{Evaluation, Evaluator};
-pub use nearest::nearest;
 pub use observer::{Event, Observer};
 pub use params_hash::params_hash;
 pub use source::{Found, ModelError, find_model, load_model};

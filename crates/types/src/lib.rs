@@ -4,6 +4,7 @@
 
 mod class;
 mod id;
+mod nearest;
 mod outbox;
 mod parcel;
 mod resources;
@@ -14,6 +15,7 @@ mod time;
 
 pub use class::Class;
 pub use id::{DomainName, Epoch, IdError, Incarnation, JobId, LeaseId, NodeId, RunId, SessionId};
+pub use nearest::nearest;
 pub use outbox::Outbox;
 pub use parcel::{Parcel, ParcelHead, PartError, TensorHead};
 pub use resources::{Device, Needs, Resources};

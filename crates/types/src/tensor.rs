@@ -22,6 +22,22 @@ pub enum DType {
 }
 
 impl DType {
+    pub const ALL: [DType; 13] = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::Bf16,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::Bool,
+    ];
+
     /// The bytes one element takes.
     pub fn size(self) -> usize {
         match self {

@@ -18,6 +18,17 @@ pub enum Reduction {
     Adasum,
 }
 
+impl Reduction {
+    pub(crate) const ALL: [Reduction; 6] = [
+        Reduction::Sum,
+        Reduction::Average,
+        Reduction::Min,
+        Reduction::Max,
+        Reduction::Product,
+        Reduction::Adasum,
+    ];
+}
+
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -68,6 +79,37 @@ impl Kind {
             Kind::AllToAll => "all-to-all",
             Kind::Barrier => "barrier",
         }
+    }
+
+    /// Numbers to tell peers, and the root, or 0 where there is none.
+    pub(crate) fn code(self) -> (u8, u32) {
+        match self {
+            Kind::AllReduce => (0, 0),
+            Kind::ReduceScatter => (1, 0),
+            Kind::AllGather => (2, 0),
+            Kind::Broadcast { root } => (3, root),
+            Kind::Reduce { root } => (4, root),
+            Kind::Gather { root } => (5, root),
+            Kind::Scatter { root } => (6, root),
+            Kind::AllToAll => (7, 0),
+            Kind::Barrier => (8, 0),
+        }
+    }
+
+    /// The inverse of [`Kind::code`].
+    pub(crate) fn from_code(code: u8, root: u32) -> Option<Self> {
+        Some(match code {
+            0 => Kind::AllReduce,
+            1 => Kind::ReduceScatter,
+            2 => Kind::AllGather,
+            3 => Kind::Broadcast { root },
+            4 => Kind::Reduce { root },
+            5 => Kind::Gather { root },
+            6 => Kind::Scatter { root },
+            7 => Kind::AllToAll,
+            8 => Kind::Barrier,
+            _ => return None,
+        })
     }
 
     /// The rank that gives or gets all, if there is one.

@@ -1,7 +1,7 @@
 //! The keys of one table, with the lines they are on.
 
 use super::LayersError;
-use crate::nearest::nearest;
+use phalanx_types::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

@@ -1,8 +1,8 @@
 //! Every way in which a run file can be wrong, with the place and the right word.
 
 use super::source::{Place, Source};
-use crate::nearest::nearest;
 use phalanx_types::Class;
+use phalanx_types::nearest;
 use std::fmt;
 use std::path::PathBuf;
 

@@ -44,12 +44,12 @@ impl Exchange {
             Ok(Some(buffer))
         };
         let here = (0..buckets.count()).map(make).collect::<Result<Vec<_>, CollectiveError>>()?;
-        let (out, orders) = channel();
+        let (out, orders) = channel::<(usize, SharedBuffer)>();
         let (results, back) = channel();
         let aborter = group.aborter();
         let run = move || {
             for (bucket, mut buffer) in orders {
-                let (name, range) = (format!("bucket {bucket}"), 0..buffer_len(&buffer));
+                let (name, range) = (format!("bucket {bucket}"), 0..buffer.bytes());
                 let result = group.all_reduce_shared(&mut buffer, range, DType::F32, Reduction::Sum, &name);
                 if results.send((bucket, buffer, result)).is_err() {
                     return;
@@ -124,10 +124,6 @@ impl Exchange {
     pub fn aborter(&self) -> Aborter {
         self.aborter.clone()
     }
-}
-
-fn buffer_len(buffer: &SharedBuffer) -> usize {
-    buffer.bytes()
 }
 
 impl Drop for Exchange {

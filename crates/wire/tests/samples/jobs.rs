@@ -128,25 +128,10 @@ fn parcel() -> Parcel {
 
 /// A head with a tensor of every element type, which the samples then cover.
 fn all_dtypes(samples: &mut Samples) -> ParcelHead {
-    let dtypes = [
-        DType::F32,
-        DType::F64,
-        DType::F16,
-        DType::Bf16,
-        DType::I8,
-        DType::I16,
-        DType::I32,
-        DType::I64,
-        DType::U8,
-        DType::U16,
-        DType::U32,
-        DType::U64,
-        DType::Bool,
-    ];
-    let names = dtypes.map(|dtype| variant_of(&dtype));
+    let names = DType::ALL.map(|dtype| variant_of(&dtype));
     samples.cover::<DType>(&names.into());
     let tensors =
-        dtypes.map(|dtype| TensorHead { name: variant_of(&dtype), dtype, shape: vec![128, 300_000] });
+        DType::ALL.map(|dtype| TensorHead { name: variant_of(&dtype), dtype, shape: vec![128, 300_000] });
     ParcelHead { bytes_len: 70_000, tensors: tensors.into() }
 }
 

@@ -78,35 +78,10 @@ const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::Hierarchical,
 ];
 
-const REDUCTIONS: [Reduction; 6] = [
-    Reduction::Sum,
-    Reduction::Average,
-    Reduction::Min,
-    Reduction::Max,
-    Reduction::Product,
-    Reduction::Adasum,
-];
-
-const DTYPES: [DType; 13] = [
-    DType::F32,
-    DType::F64,
-    DType::F16,
-    DType::Bf16,
-    DType::I8,
-    DType::I16,
-    DType::I32,
-    DType::I64,
-    DType::U8,
-    DType::U16,
-    DType::U32,
-    DType::U64,
-    DType::Bool,
-];
-
 impl Call {
     pub(super) fn encode(&self) -> Vec<u8> {
         let Signature { sequence, kind, reduction, dtype, count, name } = &self.signature;
-        let (kind, root) = kind_code(*kind);
+        let (kind, root) = kind.code();
         let name = cut(name, NAME);
         let mut body = Vec::with_capacity(HEAD + 36 + NAME);
         body.extend(self.epoch.to_le_bytes());
@@ -115,8 +90,8 @@ impl Call {
         body.extend(root.to_le_bytes());
         body.push(kind);
         body.push(code(&ALGORITHMS, self.algorithm));
-        body.push(reduction.map_or(0, |reduction| 1 + code(&REDUCTIONS, reduction)));
-        body.push(code(&DTYPES, *dtype));
+        body.push(reduction.map_or(0, |reduction| 1 + code(&Reduction::ALL, reduction)));
+        body.push(code(&DType::ALL, *dtype));
         body.extend(name.as_bytes());
         [&head(CALL, body.len()), body.as_slice()].concat()
     }
@@ -133,16 +108,16 @@ impl Call {
         }
         let reduction = match reduction.checked_sub(1) {
             None => None,
-            Some(index) => Some(*REDUCTIONS.get(usize::from(index)).ok_or(Malformed)?),
+            Some(index) => Some(*Reduction::ALL.get(usize::from(index)).ok_or(Malformed)?),
         };
         Ok(Self {
             epoch: u64::from_le_bytes(*epoch),
             algorithm: *ALGORITHMS.get(usize::from(*algorithm)).ok_or(Malformed)?,
             signature: Signature {
                 sequence: u64::from_le_bytes(*sequence),
-                kind: kind_of(*kind, u32::from_le_bytes(*root)).ok_or(Malformed)?,
+                kind: Kind::from_code(*kind, u32::from_le_bytes(*root)).ok_or(Malformed)?,
                 reduction,
-                dtype: *DTYPES.get(usize::from(*dtype)).ok_or(Malformed)?,
+                dtype: *DType::ALL.get(usize::from(*dtype)).ok_or(Malformed)?,
                 count: u64::from_le_bytes(*count),
                 name: String::from_utf8_lossy(name).into_owned(),
             },
@@ -153,35 +128,6 @@ impl Call {
 /// Where a word stands in the list of all of its kind.
 fn code<T: PartialEq>(all: &[T], word: T) -> u8 {
     all.iter().position(|other| *other == word).expect("the list is complete") as u8
-}
-
-fn kind_code(kind: Kind) -> (u8, u32) {
-    match kind {
-        Kind::AllReduce => (0, 0),
-        Kind::ReduceScatter => (1, 0),
-        Kind::AllGather => (2, 0),
-        Kind::Broadcast { root } => (3, root),
-        Kind::Reduce { root } => (4, root),
-        Kind::Gather { root } => (5, root),
-        Kind::Scatter { root } => (6, root),
-        Kind::AllToAll => (7, 0),
-        Kind::Barrier => (8, 0),
-    }
-}
-
-fn kind_of(code: u8, root: u32) -> Option<Kind> {
-    Some(match code {
-        0 => Kind::AllReduce,
-        1 => Kind::ReduceScatter,
-        2 => Kind::AllGather,
-        3 => Kind::Broadcast { root },
-        4 => Kind::Reduce { root },
-        5 => Kind::Gather { root },
-        6 => Kind::Scatter { root },
-        7 => Kind::AllToAll,
-        8 => Kind::Barrier,
-        _ => return None,
-    })
 }
 
 /// The longest start of a text of at most so many bytes.
@@ -196,11 +142,11 @@ mod tests {
     #[test]
     fn calls_come_back_as_they_went() {
         for algorithm in ALGORITHMS {
-            for reduction in REDUCTIONS.map(Some).into_iter().chain([None]) {
-                for (dtype, code) in DTYPES.into_iter().zip((0..9).cycle()) {
+            for reduction in Reduction::ALL.map(Some).into_iter().chain([None]) {
+                for (dtype, code) in DType::ALL.into_iter().zip((0..9).cycle()) {
                     let signature = Signature {
                         sequence: 7,
-                        kind: kind_of(code, if (3..7).contains(&code) { 9 } else { 0 }).unwrap(),
+                        kind: Kind::from_code(code, if (3..7).contains(&code) { 9 } else { 0 }).unwrap(),
                         reduction,
                         dtype,
                         count: u64::MAX,

@@ -6,32 +6,6 @@ use crate::core::words::{Kind, Reduction, Signature};
 use phalanx_types::DType;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const DTYPES: [DType; 13] = [
-    DType::F32,
-    DType::F64,
-    DType::F16,
-    DType::Bf16,
-    DType::I8,
-    DType::I16,
-    DType::I32,
-    DType::I64,
-    DType::U8,
-    DType::U16,
-    DType::U32,
-    DType::U64,
-    DType::Bool,
-];
-
-const REDUCTIONS: [Option<Reduction>; 7] = [
-    None,
-    Some(Reduction::Sum),
-    Some(Reduction::Average),
-    Some(Reduction::Min),
-    Some(Reduction::Max),
-    Some(Reduction::Product),
-    Some(Reduction::Adasum),
-];
-
 /// One call, as its caller describes it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call<'a> {
@@ -52,8 +26,8 @@ impl Call<'_> {
         let fields = [
             (&words.sequence, sequence),
             (&words.kind, kind_code(self.kind)),
-            (&words.reduction, code(&REDUCTIONS, &self.reduction)),
-            (&words.dtype, code(&DTYPES, &self.dtype)),
+            (&words.reduction, self.reduction.map_or(0, |reduction| 1 + code(&Reduction::ALL, &reduction))),
+            (&words.dtype, code(&DType::ALL, &self.dtype)),
             (&words.count, self.count as u64),
             (&words.name_bytes, name.len() as u64),
         ];
@@ -85,8 +59,11 @@ pub(super) fn read(words: &CallWords) -> Option<Signature> {
     Some(Signature {
         sequence: load(&words.sequence),
         kind: kind_of(load(&words.kind))?,
-        reduction: *REDUCTIONS.get(index(&words.reduction))?,
-        dtype: *DTYPES.get(index(&words.dtype))?,
+        reduction: match index(&words.reduction).checked_sub(1) {
+            None => None,
+            Some(reduction) => Some(*Reduction::ALL.get(reduction)?),
+        },
+        dtype: *DType::ALL.get(index(&words.dtype))?,
         count: load(&words.count),
         name: read_text(&words.name, index(&words.name_bytes)),
     })
@@ -96,35 +73,15 @@ fn code<T: PartialEq>(all: &[T], value: &T) -> u64 {
     all.iter().position(|one| one == value).unwrap_or(all.len()) as u64
 }
 
+/// Never 0, which is what words say that nobody has written.
 fn kind_code(kind: Kind) -> u64 {
-    let code = match kind {
-        Kind::AllReduce => 1,
-        Kind::ReduceScatter => 2,
-        Kind::AllGather => 3,
-        Kind::Broadcast { .. } => 4,
-        Kind::Reduce { .. } => 5,
-        Kind::Gather { .. } => 6,
-        Kind::Scatter { .. } => 7,
-        Kind::AllToAll => 8,
-        Kind::Barrier => 9,
-    };
-    code << 32 | kind.root().unwrap_or(0) as u64
+    let (code, root) = kind.code();
+    (u64::from(code) + 1) << 32 | u64::from(root)
 }
 
-fn kind_of(code: u64) -> Option<Kind> {
-    let root = code as u32;
-    Some(match code >> 32 {
-        1 => Kind::AllReduce,
-        2 => Kind::ReduceScatter,
-        3 => Kind::AllGather,
-        4 => Kind::Broadcast { root },
-        5 => Kind::Reduce { root },
-        6 => Kind::Gather { root },
-        7 => Kind::Scatter { root },
-        8 => Kind::AllToAll,
-        9 => Kind::Barrier,
-        _ => return None,
-    })
+fn kind_of(word: u64) -> Option<Kind> {
+    let code = (word >> 32).checked_sub(1)?;
+    Kind::from_code(u8::try_from(code).ok()?, word as u32)
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
