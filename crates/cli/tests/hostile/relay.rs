@@ -43,7 +43,13 @@ impl Target {
         let args = [&["--name", "target", "--cores", "2", "--relay", &through][..], &LAB].concat();
         let node = sandbox.host("far", None).node(&args);
         let key = DomainKey::load(shown["file"].as_str().expect("a file").as_ref()).expect("the key");
-        Self { sandbox, relay, address, node, key, tag, secret }
+        let target = Self { sandbox, relay, address, node, key, tag, secret };
+        // A node says that it runs before the relay knows it.
+        let (mut raw, _) = target.register("ghost-0001");
+        let reached = id(&target.node.id);
+        let here = |words: &FromRelay| matches!(words, FromRelay::Present(nodes) if nodes.contains(&reached));
+        raw.read_where(FrameKind::Relay, here);
+        target
     }
 
     /// Comes to the relay as a member would, up to its challenge.
