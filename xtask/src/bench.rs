@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: our numbers and a peer's, measured one after the other on this machine.
 
+mod allreduce;
 mod jobs;
 mod train;
 
@@ -17,6 +18,8 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// Sums over processes of one machine against OpenMPI and Gloo.
+    Allreduce(allreduce::AllreduceArgs),
     /// Work distribution against Ray, and starting commands against HyperQueue.
     Jobs {
         /// How many times each side is measured, in turn; medians are compared.
@@ -29,6 +32,7 @@ enum What {
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.what {
+        What::Allreduce(args) => allreduce::run(args),
         What::Jobs { rounds } => jobs::run((*rounds).max(1)),
         What::Train(args) => train::run(args),
     }

@@ -1,5 +1,9 @@
 //! Node processes of this command's own, on this machine.
 
+mod supervised;
+
+pub(crate) use supervised::Supervised;
+
 use crate::failure::Failure;
 use anyhow::Context;
 use phalanx_types::DomainName;

@@ -380,8 +380,10 @@ fn a_call_that_differs_fails_on_every_rank() {
 fn what_cannot_be_done_is_refused() {
     run(1, 64, |group| {
         let mut buffer = group.buffer(64).unwrap();
-        let adasum = group.all_reduce(&mut [0; 8], DType::F32, Reduction::Adasum, "x");
+        let adasum = group.reduce(0, &mut [0; 8], DType::F32, Reduction::Adasum, "x");
         assert!(matches!(adasum, Err(CollectiveError::DType { dtype: DType::F32, .. })));
+        let adasum = group.all_reduce(&mut [0; 8], DType::I32, Reduction::Adasum, "x");
+        assert!(matches!(adasum, Err(CollectiveError::DType { dtype: DType::I32, .. })));
         let bools = group.all_reduce(&mut [0; 8], DType::Bool, Reduction::Sum, "x");
         assert!(matches!(bools, Err(CollectiveError::DType { dtype: DType::Bool, .. })));
         let torn = group.all_reduce(&mut [0; 7], DType::F32, Reduction::Sum, "x");

@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::dataset::Dataset;
 use crate::error::DataError;
 use crate::order::Order;
-use crate::shard::Shard;
+use crate::shard::{BatchPart, Shard};
 use crate::transform::{Prepared, Transform};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +47,8 @@ pub struct LoaderOptions {
     pub prefetch: usize,
     /// The part of each pass to read; all of it if not said.
     pub shard: Option<Shard>,
+    /// The part of each batch to read; all of it if not said.
+    pub part: Option<BatchPart>,
 }
 
 impl Default for LoaderOptions {
@@ -61,6 +63,7 @@ impl Default for LoaderOptions {
             train: false,
             prefetch: 2,
             shard: None,
+            part: None,
         }
     }
 }
@@ -82,6 +85,8 @@ pub struct Loaded {
     /// Its number in the pass.
     pub index: u64,
     pub batch: Batch,
+    /// The samples of the whole batch, of which this may be a part.
+    pub whole: usize,
 }
 
 /// Batches one after the other, read ahead; dropping it stops the reading.
@@ -229,14 +234,15 @@ impl Reader {
         indices: &mut Vec<usize>,
     ) -> Result<Loaded, DataError> {
         let first = index as usize * self.options.batch;
-        let end = first.saturating_add(self.options.batch).min(self.shard.len());
+        let len = self.options.batch.min(self.shard.len().saturating_sub(first));
+        let part = self.options.part.map_or(0..len, |part| part.range(len, self.options.batch));
         indices.clear();
-        indices.extend((first..end).map(|k| order.get(self.shard.get(k))));
+        indices.extend(part.map(|k| order.get(self.shard.get(first + k))));
         let mut batch = self.empty.try_recv().unwrap_or_default();
         self.dataset.read_until(indices, &mut batch, &self.stop)?;
         if !self.stop.load(Ordering::Relaxed) {
             self.prepared.apply(&mut batch, self.options.train.then_some((self.options.seed, pass)))?;
         }
-        Ok(Loaded { pass, index, batch })
+        Ok(Loaded { pass, index, batch, whole: len })
     }
 }

@@ -169,3 +169,44 @@ impl FetchError {
         }
     }
 }
+
+/// Why there is no stream to a node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    #[error("no link to {node}")]
+    NotConnected { node: NodeId },
+    #[error("the link to {node} went down")]
+    LinkDown { node: NodeId },
+    #[error("{node} opened no stream of this key within {within:?}")]
+    NotOpened { node: NodeId, within: Duration },
+    #[error("somebody else waits for the stream of {node} of this key now")]
+    Replaced { node: NodeId },
+    #[error("too many streams to {node} wait to be accepted")]
+    TooMany { node: NodeId },
+    #[error("could not open a stream to {node}")]
+    Dial {
+        node: NodeId,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("could not ask {node} to open a stream")]
+    Ask {
+        node: NodeId,
+        #[source]
+        source: RequestError,
+    },
+    #[error("the system gave no socket or no random numbers")]
+    System(#[source] std::io::Error),
+}
+
+impl StreamError {
+    pub fn class(&self) -> Class {
+        match self {
+            StreamError::Replaced { .. } => Class::Bug,
+            StreamError::TooMany { .. } => Class::Peer,
+            StreamError::Ask { source, .. } => source.class(),
+            _ => Class::Retry,
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //!  access files, --connect, mDNS, relays          users: jobs, store, collectives
 //!            |  Learned                                   ^ LinkEvent   | Peer::send
 //!            v                                            |             v
-//!   core::Membership  -- Dial / Accept / Close -->   links (control) --- bulk connections
+//!   core::Membership  -- Dial / Accept / Close -->   links (control) --- bulk, streams
 //! ```
 //! `core` decides who is dialed, which link survives, who is lost; it is pure. `shell` owns the
 //! sockets, files and timers. `security` holds the domain key and what is derived from it.
@@ -17,10 +17,11 @@ mod shell;
 
 pub use crate::config::{FabricConfig, default_runtime_dir};
 pub use crate::core::{LinkKey, NodeEvent};
-pub use crate::error::{FetchError, PublishError, RequestError, SendError, StartError};
+pub use crate::error::{FetchError, PublishError, RequestError, SendError, StartError, StreamError};
 pub use crate::security::{DomainKey, KeyError, NodeCertificate, ParseTokenError, RelayToken, subject_name};
 pub use crate::shell::{
-    Fabric, LinkEvent, NodeWatch, Peer, Published, Relay, RelayConfig, RelayError, Subscription,
+    Fabric, LinkEvent, NodeWatch, Peer, Published, Relay, RelayConfig, RelayError, StreamKey, StreamSocket,
+    Subscription,
 };
 pub use phalanx_wire::bulk::BlobId;
 pub use phalanx_wire::frame::FrameKind;

@@ -9,3 +9,4 @@ mod dice;
 mod event_queue;
 pub mod jobs;
 mod trace;
+pub mod train;

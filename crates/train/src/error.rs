@@ -65,6 +65,16 @@ pub enum TrainError {
     NotFinite(Box<NotFinite>),
     #[error("the checkpoint does not hold `{name}`")]
     MissingState { name: String },
+    #[error("this is no state of a model: {what}")]
+    State { what: String },
+    #[error("the model is made for batches of {model}, but replicas share out every batch")]
+    FixedReplicas { model: usize },
+    #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
+    Differs { rank: usize, step: u64 },
+    #[error("{reason}")]
+    Replica { reason: String },
+    #[error("could not {what} the node that drives the run")]
+    Fabric { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl From<RunDirError> for TrainError {
@@ -108,7 +118,8 @@ impl TrainError {
 
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NotFinite(_) => Blame::Work,
+            Self::NotFinite(_) | Self::Replica { .. } | Self::Differs { .. } => Blame::Work,
+            Self::Fabric { .. } | Self::Together(_) => Blame::Machine,
             Self::RunDir(error) if matches!(**error, RunDirError::Io { .. }) => Blame::Machine,
             Self::Data(error) if matches!(**error, DataError::Thread { .. } | DataError::ReaderDied) => {
                 Blame::Machine
@@ -147,6 +158,9 @@ impl TrainError {
             }
             Self::FixedBatch { model, .. } => {
                 format!("say `batch = {model}` in [train], or export the model with a batch that is left open")
+            }
+            Self::FixedReplicas { .. } => {
+                "export the model with a batch that is left open, or train with one replica".to_owned()
             }
             Self::PartialBatch { .. } => {
                 "say `drop_last = true` in [data], or export the model with a batch that is left open".to_owned()

@@ -1,7 +1,7 @@
 //! Loss and metrics over a dataset, without learning.
 
 use crate::error::TrainError;
-use phalanx_data::{Batch, Dataset, Loader, LoaderOptions, Transform};
+use phalanx_data::{Batch, Dataset, Loader, LoaderOptions, Shard, Transform};
 use phalanx_engine::{Loss, Metric, MetricSum, Model, Pass, Target, Threads};
 use std::collections::BTreeMap;
 
@@ -20,6 +20,15 @@ pub struct Evaluation {
     pub metrics: BTreeMap<String, f64>,
 }
 
+/// What is added up over samples.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sums {
+    pub samples: u64,
+    pub loss: f64,
+    /// By metric: the sum and what it is divided by.
+    pub metrics: Vec<(f64, u64)>,
+}
+
 /// How to evaluate.
 #[derive(Debug, Clone)]
 pub struct Evaluator<'a> {
@@ -34,8 +43,9 @@ pub struct Evaluator<'a> {
 }
 
 impl Evaluator<'_> {
-    fn loader(&self, data: &Dataset) -> Result<Loader, TrainError> {
-        let options = LoaderOptions { batch: self.fixed.unwrap_or(self.batch), ..LoaderOptions::default() };
+    fn loader(&self, data: &Dataset, shard: Option<Shard>) -> Result<Loader, TrainError> {
+        let batch = self.fixed.unwrap_or(self.batch);
+        let options = LoaderOptions { batch, shard, ..LoaderOptions::default() };
         Ok(Loader::new(data.clone(), self.transform, options)?)
     }
 
@@ -44,7 +54,20 @@ impl Evaluator<'_> {
     /// # Errors
     /// The samples cannot be read, or are not what the model takes.
     pub fn run(&self, model: &mut dyn Model, data: &Dataset) -> Result<Evaluation, TrainError> {
-        let mut loader = self.loader(data)?;
+        Ok(self.value(&self.sums(model, data, None)?))
+    }
+
+    /// The sums over one of several shards of the samples; those of all shards, added up, are those of all samples.
+    ///
+    /// # Errors
+    /// The samples cannot be read, or are not what the model takes.
+    pub fn sums(
+        &self,
+        model: &mut dyn Model,
+        data: &Dataset,
+        shard: Option<Shard>,
+    ) -> Result<Sums, TrainError> {
+        let mut loader = self.loader(data, shard)?;
         let y_shape = loader.y_shape().unwrap_or_default().to_vec();
         let mut sums: Vec<MetricSum> = self.metrics.iter().map(|metric| metric.begin()).collect();
         let (mut loss, mut samples) = (0.0, 0u64);
@@ -61,12 +84,20 @@ impl Evaluator<'_> {
             samples += batch.len as u64;
             loader.recycle(batch);
         }
+        Ok(Sums { samples, loss, metrics: sums.iter().map(MetricSum::parts).collect() })
+    }
+
+    /// What sums over all samples come to.
+    pub fn value(&self, sums: &Sums) -> Evaluation {
+        let Sums { samples, loss, metrics } = sums;
+        let parts = self.metrics.iter().zip(metrics);
+        let sums: Vec<MetricSum> = parts.map(|(metric, parts)| MetricSum::from_parts(*metric, *parts)).collect();
         let first = sums.first().filter(|sum| is_accuracy(sum.metric()));
         let accuracy = first.and_then(MetricSum::value);
         let accuracy_name = first.map(|sum| name_of(sum.metric()));
         let metrics = sums.iter().filter_map(|sum| Some((name_of(sum.metric()), sum.value()?))).collect();
-        let loss = loss / samples.max(1) as f64;
-        Ok(Evaluation { samples, loss, accuracy, accuracy_name, metrics })
+        let loss = loss / (*samples).max(1) as f64;
+        Evaluation { samples: *samples, loss, accuracy, accuracy_name, metrics }
     }
 
     /// Runs all samples, and hands over the output of each batch with its shape.
@@ -79,7 +110,7 @@ impl Evaluator<'_> {
         data: &Dataset,
         mut take: impl FnMut(&[f32], &[usize]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut loader = self.loader(data)?;
+        let mut loader = self.loader(data, None)?;
         while let Some(loaded) = loader.next() {
             let mut batch = loaded.map_err(TrainError::from)?.batch;
             let (output, shape) = self.forward(model, &mut batch)?;

@@ -7,8 +7,10 @@
 //! ```
 //! Nothing here prints, and nothing assumes which engine computes.
 
+mod book;
 pub mod config;
 pub mod core;
+mod driver;
 mod error;
 mod evaluate;
 mod observer;
@@ -17,13 +19,16 @@ pub mod progress;
 pub mod replica;
 pub mod run_dir;
 mod source;
+mod state;
 mod task;
 mod trainer;
 
+pub use driver::{DriverOptions, drive};
 pub use error::{Blame, NotFinite, TrainError};
-pub use evaluate::{Evaluation, Evaluator};
+pub use evaluate::{Evaluation, Evaluator, Sums};
 pub use observer::{Event, Observer};
 pub use params_hash::params_hash;
 pub use source::{Found, ModelError, find_model, load_model};
+pub use state::{ModelState, count_batches};
 pub use task::{Compute, Fit, Task, check_input, fixed_batch};
-pub use trainer::{StepInput, Stepped, Stepper, StepperOptions, Summary, Trainer, count_batches};
+pub use trainer::{Cut, Ready, StepInput, Stepped, Stepper, StepperOptions, Summary, Trainer};

@@ -18,6 +18,15 @@ pub enum Event<'a> {
         /// The steps that were done before, when it was resumed.
         done: u64,
     },
+    /// Replicas begin to train together.
+    Formed {
+        epoch: u64,
+        nodes: &'a [String],
+        /// Steps that are done.
+        step: u64,
+    },
+    /// Nothing moves, and why.
+    Waiting(&'a str),
     Step(&'a StepRecord),
     Validated(&'a ValidRecord),
     Saved {

@@ -75,6 +75,11 @@ pub enum Channel {
     Bulk {
         link: u64,
     },
+    /// Bytes of the users' own beside that control connection; both ends know them by the key.
+    Stream {
+        link: u64,
+        key: [u8; 16],
+    },
 }
 
 /// Acceptor → dialer, first.

@@ -12,16 +12,18 @@ use serde::{Deserialize, Serialize};
 pub enum ToReplica {
     /// Open this run and say that you are ready.
     Enlist { run: RunId, enlist: Enlist },
-    /// Take over this state.
-    Restore { run: RunId, state: StateRef },
+    /// Take over this state, or the one that every run begins with.
+    Restore { run: RunId, state: Option<StateRef> },
     /// Get your end of a group ready.
     Prepare { run: RunId, epoch: Epoch, rank: u32, ranks: u32 },
-    /// All ends are there: go on together.
-    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef> },
+    /// All ends are there: go on together. Steps up to `recorded` need not be reported again.
+    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef>, recorded: u64 },
     /// The group is over.
     Abort { run: RunId, epoch: Epoch, reason: String },
     /// Tell the group at the next boundary between steps.
     Ask { run: RunId, epoch: Epoch, wish: Asked },
+    /// Say all that the model is.
+    Snapshot { run: RunId },
     /// A state was taken over; it need not be held any longer.
     Taken { run: RunId, blob: BlobId },
     /// You are not needed any more.
@@ -35,14 +37,16 @@ pub struct Enlist {
     pub config: String,
     /// The files that it names, for nodes that do not have them.
     pub files: Vec<FileRef>,
-    /// Compute threads; as many as the node has cores when not given.
-    pub threads: Option<u32>,
+    /// Whether to say what was done when.
+    pub trace: bool,
 }
 
 /// A file of the run, as the driver has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRef {
-    /// As the run file names it.
+    /// The key of the run file that names it.
+    pub key: String,
+    /// Where the driver has it.
     pub path: String,
     pub bytes: u64,
     pub sha256: [u8; 32],
@@ -70,7 +74,6 @@ pub struct SeatRef {
 /// What the driver wants to happen at a boundary between steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
-    Save,
     Reform,
     Stop,
 }
@@ -104,7 +107,7 @@ pub enum FromReplica {
         step: u64,
         why: LeftWhy,
     },
-    /// Steps that were done since the last report.
+    /// Steps that were done since the last report; from the first rank only.
     Steps {
         run: RunId,
         epoch: Epoch,
@@ -123,6 +126,20 @@ pub enum FromReplica {
         epoch: Epoch,
         state: StateRef,
     },
+    /// What this rank did when, for whoever wants to look.
+    Spans {
+        run: RunId,
+        epoch: Epoch,
+        rank: u32,
+        spans: Vec<Span>,
+    },
+    /// This rank waits for another, for so long already.
+    Waits {
+        run: RunId,
+        epoch: Epoch,
+        on: u32,
+        millis: u64,
+    },
 }
 
 /// Why a node is not in the group any more.
@@ -133,33 +150,43 @@ pub enum LeftWhy {
     },
     Reformed,
     Ended,
-    /// The run cannot go on: something is not finite, or a file cannot be read.
+    /// The run cannot go on: something is not finite, or a file cannot be read. `cause` when it is this node that
+    /// found out why.
     Failed {
         reason: String,
+        cause: bool,
     },
 }
 
-/// What a rank did in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// What all ranks did in a step together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// How many steps are done with this one.
     pub step: u64,
-    pub samples: u32,
-    pub compute_us: u32,
-    pub exchange_us: u32,
-    pub wait_us: u32,
-    /// Of the whole batch; from the first rank only.
-    pub whole: Option<WholeStep>,
-}
-
-/// What all ranks did in a step together.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct WholeStep {
     pub pass: u64,
-    pub samples: u64,
     pub loss: f32,
     pub lr: f32,
     pub grad_norm: f32,
+    /// Which samples were computed: a sum over numbers that stand for them.
+    pub seen: u64,
+    /// What the parameters were before it, in short; 0 when nobody looked.
+    pub hash: u64,
+    /// Bytes that the first rank gave to others in it.
+    pub sent: u64,
+    /// From the end of the step before to the end of this one.
+    pub took_us: u32,
+    pub ranks: Vec<RankReport>,
+}
+
+/// What one rank did in a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankReport {
+    pub samples: u32,
+    pub compute_us: u32,
+    /// The part of the exchange in which it did not compute.
+    pub exchange_us: u32,
+    /// For the others, in the step before.
+    pub wait_us: u32,
 }
 
 /// Sums over the validation data.
@@ -169,4 +196,34 @@ pub struct ValidSums {
     pub loss: f64,
     /// By metric, as the run file orders them: the sum and what it is divided by.
     pub metrics: Vec<(f64, u64)>,
+}
+
+/// Something that a rank did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub what: Activity,
+    pub step: u64,
+    /// Since the group began.
+    pub start_us: u64,
+    pub len_us: u32,
+}
+
+/// What a rank may be doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activity {
+    /// Waiting for samples.
+    Data,
+    /// Forward and backward.
+    Compute,
+    /// The exchange of one bucket, beside computing.
+    Bucket {
+        number: u32,
+    },
+    /// Waiting for the exchange.
+    Exchange,
+    /// Waiting for what all ranks say of the step.
+    Vote,
+    Update,
+    Validate,
+    Snapshot,
 }

@@ -1,6 +1,7 @@
 //! `phalanx node`: a computing node.
 
 use crate::args::{DomainArgs, node_name, start_failure};
+use crate::commands::train::compute;
 use crate::exec_shim::{self, die_with_parent, has_parent};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
@@ -8,8 +9,10 @@ use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_fabric::NodeKind;
 use phalanx_jobs::{ComputingNode, NodeError, Stopper, builtin};
+use phalanx_train::replica::{MakeCompute, serve};
 use phalanx_types::{ByteSize, Resources};
 use serde::Serialize;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -104,6 +107,9 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let handles = handlers.kinds().map(ToString::to_string).collect();
     let mut stops = StopSignals::new()?;
     let node = ComputingNode::start(config, handlers).await.map_err(start_failure)?;
+    let cores = resources.cores as usize;
+    let make: MakeCompute = Arc::new(move |threads| compute(Some(threads.unwrap_or(cores))));
+    tokio::spawn(serve(node.fabric().clone(), make));
     output.print(&Started {
         id: node.id().to_string(),
         domain: args.domain.domain.to_string(),

@@ -177,6 +177,40 @@ fn a_benchmark_of_jobs_gives_the_documented_numbers() {
 }
 
 #[test]
+fn a_benchmark_of_sums_gives_the_documented_numbers() {
+    let sandbox = sandbox();
+    let bench = ["bench", "allreduce", "--ranks", "3", "--time", "10ms", "--output", "json"];
+    let expected = [
+        "ranks",
+        "bytes",
+        "algbw_gb_s",
+        "latency_us",
+        "cpu_us",
+        "algorithm",
+        "transport",
+        "buffers",
+        "calls",
+    ];
+    let one = sandbox.json(&[&bench[..], &["--size", "64KiB"]].concat());
+    assert_eq!(keys(&one), BTreeSet::from(expected));
+    assert_eq!((&one["ranks"], &one["bytes"]), (&3.into(), &65536.into()));
+    assert_eq!([&one["algorithm"], &one["transport"], &one["buffers"]], ["shared", "shared", "shared"]);
+    let (rate, time) = (one["algbw_gb_s"].as_f64().unwrap(), one["latency_us"].as_f64().unwrap());
+    assert!((rate * time * 1e3 - 65536.0).abs() < 1.0 && one["cpu_us"].as_f64() > Some(0.0), "{one}");
+
+    let several = ["--private", "--limit", "--size", "1000", "--size", "1MiB"];
+    let rows = sandbox.json(&[&bench[..], &several].concat());
+    let bytes: Vec<&Value> = rows.as_array().unwrap().iter().map(|row| &row["bytes"]).collect();
+    assert_eq!(bytes, [1000, 1 << 20]);
+    let limit = |key: &str| rows[1][key].as_f64().unwrap();
+    assert!((limit("limit_gb_s") * 6.0 / limit("copy_gb_s") - 1.0).abs() < 1e-9, "{rows}");
+    assert_eq!(rows[1]["buffers"], "private");
+
+    let refused = sandbox.fails(2, &[&bench[..], &["--size", "10"]].concat());
+    assert!(refused.contains("multiple of 4"), "{refused}");
+}
+
+#[test]
 fn a_simulation_finds_nothing_and_repeats_itself() {
     let sandbox = sandbox();
     let found = sandbox.json(&["simulate", "jobs", "--seeds", "3", "--output", "json"]);

@@ -56,6 +56,19 @@ fn a_killed_command_leaves_no_node_behind() {
 }
 
 #[test]
+fn a_killed_benchmark_leaves_no_rank_behind() {
+    let sandbox = sandbox();
+    let args = ["bench", "allreduce", "--ranks", "3", "--size", "16MiB", "--time", "120s"];
+    let mut main = sandbox.start(&args);
+    let ranks = eventually("all ranks are there", || Some(children(main.id())).filter(|r| r.len() == 3));
+    main.signal(Signal::KILL);
+    let killed = Instant::now();
+    main.finish_within(SOON);
+    eventually("its ranks are gone", || (!ranks.iter().any(|pid| is_alive(*pid))).then_some(()));
+    assert!(killed.elapsed() < SOON, "they went after {:?}", killed.elapsed());
+}
+
+#[test]
 fn local_nodes_need_nobody_and_trouble_nobody() {
     let sandbox = sandbox();
     let (_other, id) = sandbox.node(&[]);

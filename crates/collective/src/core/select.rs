@@ -54,7 +54,7 @@ pub(crate) fn choose(kind: Kind, bytes: u64, place: Place, table: &Table) -> Alg
         Kind::AllGather if by_size() == Algorithm::Direct => Algorithm::Direct,
         Kind::AllGather | Kind::ReduceScatter => Algorithm::Ring,
         Kind::Gather { .. } | Kind::Scatter { .. } | Kind::AllToAll => Algorithm::Direct,
-        Kind::Barrier => Algorithm::HalvingDoubling,
+        Kind::Barrier | Kind::Join => Algorithm::HalvingDoubling,
     }
 }
 

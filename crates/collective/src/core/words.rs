@@ -64,6 +64,8 @@ pub enum Kind {
     AllToAll,
     /// Nobody goes on before everybody has come.
     Barrier,
+    /// A rank that has no more values takes part with zeros until nobody has any.
+    Join,
 }
 
 impl Kind {
@@ -78,6 +80,7 @@ impl Kind {
             Kind::Scatter { .. } => "scatter",
             Kind::AllToAll => "all-to-all",
             Kind::Barrier => "barrier",
+            Kind::Join => "join",
         }
     }
 
@@ -93,6 +96,7 @@ impl Kind {
             Kind::Scatter { root } => (6, root),
             Kind::AllToAll => (7, 0),
             Kind::Barrier => (8, 0),
+            Kind::Join => (9, 0),
         }
     }
 
@@ -108,6 +112,7 @@ impl Kind {
             6 => Kind::Scatter { root },
             7 => Kind::AllToAll,
             8 => Kind::Barrier,
+            9 => Kind::Join,
             _ => return None,
         })
     }
@@ -164,6 +169,13 @@ pub struct Signature {
     pub count: u64,
     /// What the caller calls the tensor.
     pub name: String,
+}
+
+impl Signature {
+    /// Whether ranks that have joined take part in it: zeros change no sum.
+    pub(crate) fn takes_zeros(&self) -> bool {
+        self.kind == Kind::AllReduce && matches!(self.reduction, Some(Reduction::Sum | Reduction::Average))
+    }
 }
 
 impl fmt::Display for Signature {

@@ -1,5 +1,5 @@
 //! Shared memory, sockets and waiting.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "groups of several hosts use it"))]
+pub(crate) mod group;
 pub(crate) mod links;
 pub(crate) mod shared;

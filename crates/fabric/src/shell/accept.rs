@@ -7,6 +7,7 @@ use super::inner::Inner;
 use super::link::{Link, Other};
 use super::link_io;
 use super::refusal::ConnError;
+use super::streams::{self, StreamKey};
 use super::unfinished::{Place, Unfinished};
 use crate::core::{LinkKey, LinkOffer};
 use crate::security::random;
@@ -71,6 +72,7 @@ async fn admit(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), ConnError> 
     match met.words.hello.channel {
         Channel::Control => admit_control(inner, met).await,
         Channel::Bulk { link } => admit_bulk(inner, met, link).await,
+        Channel::Stream { link, key } => admit_stream(inner, met, link, StreamKey(key)).await,
     }
 }
 
@@ -87,7 +89,7 @@ fn welcome(inner: &Inner, link: u64, proof: Proof) -> HelloReply {
 }
 
 async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), ConnError> {
-    let Met { stream, buffer, words: Greeting { hello, proof } } = met;
+    let Met { stream, words: Greeting { hello, proof } } = met;
     let Hello { node, incarnation, kind, addresses, heartbeat_ms, .. } = hello;
     let number = random().map_or_else(|| inner.next_number(), u64::from_le_bytes);
     let key = LinkKey(inner.next_number());
@@ -110,22 +112,45 @@ async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), Con
     };
     match propose(inner, offer, link.clone()).await {
         Ok(()) => {
-            link_io::run(inner, link, stream, buffer);
+            link_io::run(inner, link, stream);
             Ok(())
         }
         Err(refusal) => Err(handshake::refuse(stream, refusal).await),
     }
 }
 
+/// The link that a further connection of a peer belongs to; only the side that dialed it opens more.
+fn attached_to(inner: &Inner, hello: &Hello, number: u64) -> Option<Arc<Link>> {
+    let link = inner.links.to_node(&hello.node)?;
+    let same = link.number == number && link.incarnation == hello.incarnation && link.route.is_none();
+    same.then_some(link)
+}
+
 async fn admit_bulk(inner: &Arc<Inner>, met: Met<Greeting>, number: u64) -> Result<(), ConnError> {
-    let Met { mut stream, buffer, words: Greeting { hello, proof } } = met;
-    let link = inner.links.to_node(&hello.node);
-    let link = link.filter(|l| l.number == number && l.incarnation == hello.incarnation && l.route.is_none());
-    let Some(link) = link else {
+    let Met { mut stream, words: Greeting { hello, proof } } = met;
+    let Some(link) = attached_to(inner, &hello, number) else {
         return Err(handshake::refuse(stream, Refusal::UnknownLink { link: number }).await);
     };
     let reply = welcome(inner, number, proof);
     in_time(handshake::write_message(&mut stream, FrameKind::Handshake, &reply)).await?;
-    bulk::attach(inner, &link, stream, buffer);
+    bulk::attach(inner, &link, stream);
     Ok(())
+}
+
+async fn admit_stream(
+    inner: &Arc<Inner>,
+    met: Met<Greeting>,
+    number: u64,
+    key: StreamKey,
+) -> Result<(), ConnError> {
+    let Met { mut stream, words: Greeting { hello, proof } } = met;
+    let Some(link) = attached_to(inner, &hello, number) else {
+        return Err(handshake::refuse(stream, Refusal::UnknownLink { link: number }).await);
+    };
+    if !link.streams.has_room(key) {
+        return Err(handshake::refuse(stream, Refusal::Busy).await);
+    }
+    let reply = welcome(inner, number, proof);
+    in_time(handshake::write_message(&mut stream, FrameKind::Handshake, &reply)).await?;
+    streams::arrive(inner, &link, key, stream).map_err(ConnError::RefusedHere)
 }

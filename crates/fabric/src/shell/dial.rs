@@ -6,6 +6,7 @@ use super::inner::{Incoming, Inner, Route};
 use super::link::{Link, Other};
 use super::link_io;
 use super::refusal::ConnError;
+use super::stream::Stream;
 use crate::core::{DialEnd, Event, LinkKey, LinkOffer, Target};
 use phalanx_wire::handshake::{Channel, Refusal};
 use phalanx_wire::node::PeerAddr;
@@ -145,11 +146,27 @@ async fn establish(
         present_heard: None,
     };
     match propose(inner, offer, link.clone()).await {
-        Ok(()) => link_io::run(inner, link, met.stream, met.buffer),
+        Ok(()) => link_io::run(inner, link, met.stream),
         // The core has noted the end of the dial already.
         Err(refusal) => tracing::debug!(%target, %refusal, "a dialed link is not needed"),
     }
     Ok(())
+}
+
+/// Dials a further connection beside a link, the way the link was reached.
+pub(crate) async fn beside(
+    inner: &Inner,
+    link: &Link,
+    route: &Route,
+    channel: Channel,
+) -> Result<Stream, ConnError> {
+    let dial = async {
+        let tcp = inner.connect(route).await?;
+        let challenged = handshake::approach(inner, tcp, Some(&link.node)).await?;
+        handshake::introduce(inner, challenged, channel, Some(&link.node)).await
+    };
+    let met = tokio::time::timeout(HANDSHAKE_TIMEOUT, dial).await;
+    Ok(met.unwrap_or(Err(ConnError::Timeout))?.stream)
 }
 
 /// Asks the core whether a link is to be.

@@ -2,12 +2,13 @@ use super::access::AccessDir;
 use super::inner::{Incoming, Inner, Security};
 use super::link::{LinkEvent, Peer};
 use super::mdns::Announcer;
+use super::streams::{self, StreamKey, StreamSocket};
 use super::topics::{MAX_PUBLISHED, Subscription};
 use super::watch::NodeWatch;
 use super::{bulk, lock, requests, start};
 use crate::config::FabricConfig;
 use crate::core::is_modest;
-use crate::error::{FetchError, PublishError, RequestError, StartError};
+use crate::error::{FetchError, PublishError, RequestError, StartError, StreamError};
 use bytes::Bytes;
 use phalanx_types::{Incarnation, NodeId, Parcel, Time};
 use phalanx_wire::bulk::BlobId;
@@ -193,6 +194,33 @@ impl Fabric {
     /// The peer does not hold it, it has another length, or the link goes down.
     pub async fn fetch(&self, from: &Peer, blob: BlobId, len: u64) -> Result<Bytes, FetchError> {
         bulk::fetch(&self.inner, &from.0, blob, len).await
+    }
+
+    /// Opens a stream of bytes to a peer, which accepts it under the same key.
+    ///
+    /// It ends with the link to the peer, as soon as that one is lost.
+    ///
+    /// # Errors
+    /// The link is down, the peer cannot be reached beside it, or it keeps too many streams that nobody
+    /// accepted.
+    pub async fn open_stream(&self, to: &Peer, key: StreamKey) -> Result<StreamSocket, StreamError> {
+        Box::pin(streams::open(&self.inner, &to.0, key)).await
+    }
+
+    /// Takes the stream that a node opened under this key, or waits for it for `at_most`.
+    ///
+    /// A stream may be opened first: it is kept for 30 s, 64 of them for each link. A second stream or a
+    /// second wait under the same key takes the place of the first.
+    ///
+    /// # Errors
+    /// There is no link to the node, it goes down, or the time passes.
+    pub async fn accept_stream(
+        &self,
+        from: &NodeId,
+        key: StreamKey,
+        at_most: Duration,
+    ) -> Result<StreamSocket, StreamError> {
+        streams::accept(&self.inner, from, key, at_most).await
     }
 
     /// How often connections came to nothing, by the name of the reason.

@@ -4,10 +4,10 @@ use super::inner::{Inner, Security};
 use super::refusal::ConnError;
 use super::stream::{Stream, tune};
 use crate::security::{Claim, End, is_issued_to, random};
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use phalanx_types::NodeId;
 use phalanx_wire::codec;
-use phalanx_wire::frame::{self, FrameError, FrameKind};
+use phalanx_wire::frame::{self, FrameError, FrameKind, HEADER_LEN};
 use phalanx_wire::handshake::{
     Challenge, Channel, Hello, HelloReply, Nonce, PREFACE_LEN, Proof, Purpose, Refusal, Welcome,
     check_preface, preface,
@@ -26,7 +26,6 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Challenged {
     stream: Stream,
-    buffer: BytesMut,
     challenge: Nonce,
 }
 
@@ -34,8 +33,6 @@ pub(crate) struct Challenged {
 #[derive(Debug)]
 pub(crate) struct Met<T> {
     pub(crate) stream: Stream,
-    /// What arrived behind the handshake already.
-    pub(crate) buffer: BytesMut,
     pub(crate) words: T,
 }
 
@@ -62,9 +59,8 @@ pub(crate) async fn approach(
     stream.write_all(&preface(Purpose::Node)).await?;
     stream.flush().await?;
     check_preface(read_preface(&mut stream).await?, Purpose::Node)?;
-    let mut buffer = BytesMut::with_capacity(1024);
-    let Challenge { nonce } = read_message(&mut stream, &mut buffer, FrameKind::Handshake).await?;
-    Ok(Challenged { stream, buffer, challenge: nonce })
+    let Challenge { nonce } = read_message(&mut stream, FrameKind::Handshake).await?;
+    Ok(Challenged { stream, challenge: nonce })
 }
 
 /// Says who this node is and hears who the other one is.
@@ -74,7 +70,7 @@ pub(crate) async fn introduce(
     channel: Channel,
     expected: Option<&NodeId>,
 ) -> Result<Met<Welcome>, ConnError> {
-    let Challenged { mut stream, mut buffer, challenge } = challenged;
+    let Challenged { mut stream, challenge } = challenged;
     let nonce = random().ok_or_else(no_random)?;
     let listener = stream.tcp().peer_addr()?;
     let claim = Claim { challenge: &challenge, nonce: &nonce, node: &inner.id, listener };
@@ -94,7 +90,7 @@ pub(crate) async fn introduce(
         proof,
     };
     write_message(&mut stream, FrameKind::Handshake, &hello).await?;
-    let welcome = match read_message(&mut stream, &mut buffer, FrameKind::Handshake).await? {
+    let welcome = match read_message(&mut stream, FrameKind::Handshake).await? {
         HelloReply::Welcome(welcome) => welcome,
         HelloReply::Refused(refusal) => return Err(ConnError::RefusedThere(refusal)),
     };
@@ -111,7 +107,7 @@ pub(crate) async fn introduce(
     if !speaks_for(&stream, &claimed) || expected.is_some_and(|id| *id != claimed) {
         return Err(ConnError::RefusedHere(Refusal::IdentityMismatch { claimed }));
     }
-    Ok(Met { stream, buffer, words: welcome })
+    Ok(Met { stream, words: welcome })
 }
 
 /// A dialer's words, checked, and the proof to answer with.
@@ -138,8 +134,7 @@ pub(crate) async fn receive(inner: &Inner, tcp: TcpStream) -> Result<Met<Greetin
     check_preface(theirs, Purpose::Node)?;
     let challenge: Nonce = random().ok_or_else(no_random)?;
     write_message(&mut stream, FrameKind::Handshake, &Challenge { nonce: challenge }).await?;
-    let mut buffer = BytesMut::with_capacity(1024);
-    let hello: Hello = read_message(&mut stream, &mut buffer, FrameKind::Handshake).await?;
+    let hello: Hello = read_message(&mut stream, FrameKind::Handshake).await?;
     let claim = Claim { challenge: &challenge, nonce: &hello.nonce, node: &hello.node, listener };
     if let Err(refusal) = check_hello(inner, &stream, claim, &hello) {
         return Err(refuse(stream, refusal).await);
@@ -148,7 +143,7 @@ pub(crate) async fn receive(inner: &Inner, tcp: TcpStream) -> Result<Met<Greetin
         Security::Token(token) => token.prove(End::Acceptor, Claim { node: &inner.id, ..claim }),
         Security::Key(_) => [0; 32],
     };
-    Ok(Met { stream, buffer, words: Greeting { hello, proof } })
+    Ok(Met { stream, words: Greeting { hello, proof } })
 }
 
 fn check_hello(inner: &Inner, stream: &Stream, claim: Claim<'_>, hello: &Hello) -> Result<(), Refusal> {
@@ -226,22 +221,33 @@ pub(crate) async fn write_message<W: AsyncWrite + Unpin, T: Serialize>(
     Ok(())
 }
 
+/// Reads one message and not a byte more: what follows may be for somebody who reads the socket itself.
 pub(crate) async fn read_message<R: AsyncRead + Unpin, T: DeserializeOwned>(
     stream: &mut R,
-    buffer: &mut BytesMut,
     expected: FrameKind,
 ) -> Result<T, ConnError> {
+    let mut buffer = BytesMut::with_capacity(1024);
     loop {
-        if let Some(frame) = frame::take(buffer)? {
+        if let Some(frame) = frame::take(&mut buffer)? {
             if frame.kind != expected {
                 return Err(FrameError::Unexpected { expected, got: frame.kind }.into());
             }
             return Ok(codec::decode(&frame.body)?);
         }
-        buffer.reserve(1024);
-        if stream.read_buf(buffer).await.map_err(ConnError::from_io)? == 0 {
+        let missing = missing(&buffer);
+        if stream.read_buf(&mut (&mut buffer).limit(missing)).await.map_err(ConnError::from_io)? == 0 {
             let have = buffer.len();
             return Err(if have == 0 { ConnError::Closed } else { FrameError::Truncated { have }.into() });
         }
     }
+}
+
+/// How many bytes a frame that is not whole yet wants: of its header first, then of its body.
+fn missing(buffer: &[u8]) -> usize {
+    let whole = match buffer.first_chunk::<HEADER_LEN>() {
+        // The length was checked when the frame could not be taken.
+        Some([l0, l1, l2, l3, _]) => HEADER_LEN + u32::from_le_bytes([*l0, *l1, *l2, *l3]) as usize,
+        None => HEADER_LEN,
+    };
+    whole - buffer.len()
 }

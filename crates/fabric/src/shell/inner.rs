@@ -165,7 +165,7 @@ impl Inner {
     }
 }
 
-/// How a link was reached; its bulk connection goes the same way.
+/// How a link was reached; its further connections go the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
     Tcp(SocketAddr),

@@ -4,6 +4,7 @@ use super::bulk::Bulk;
 use super::inner::Route;
 use super::lock;
 use super::requests::Pending;
+use super::streams::Streams;
 use crate::core::LinkKey;
 use crate::error::SendError;
 use bytes::{Bytes, BytesMut};
@@ -56,6 +57,7 @@ pub(crate) struct Link {
     pub(crate) route: Option<Route>,
     pub(crate) pending: Pending,
     pub(crate) bulk: Bulk,
+    pub(crate) streams: Streams,
     pub(crate) ending: watch::Sender<Option<Ending>>,
     pub(crate) goodbye: AtomicBool,
     pub(crate) wake: Notify,
@@ -93,6 +95,7 @@ impl Link {
             route,
             pending: Pending::default(),
             bulk: Bulk::default(),
+            streams: Streams::default(),
             ending: watch::Sender::new(None),
             goodbye: AtomicBool::new(false),
             wake: Notify::new(),

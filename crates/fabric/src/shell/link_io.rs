@@ -31,12 +31,12 @@ const MAX_EARLY: usize = 1 << 20;
 const EARLY_FRAME: usize = 64;
 
 /// Starts the tasks of a link that the core accepted.
-pub(crate) fn run(inner: &Arc<Inner>, link: Arc<Link>, stream: Stream, buffer: BytesMut) {
+pub(crate) fn run(inner: &Arc<Inner>, link: Arc<Link>, stream: Stream) {
     let (read, write) = stream.split();
     inner.spawn_to_end(write_queued(link.clone(), write));
     let shared = inner.clone();
     inner.spawn_to_end(Box::pin(async move {
-        let mut reader = Reader::new(shared, link, read, buffer);
+        let mut reader = Reader::new(shared, link, read);
         let why = reader.read_all().await;
         reader.finish(why).await;
     }));
@@ -128,10 +128,11 @@ struct Inbox {
 }
 
 impl Reader {
-    fn new(inner: Arc<Inner>, link: Arc<Link>, half: ReadHalf, buffer: BytesMut) -> Self {
+    fn new(inner: Arc<Inner>, link: Arc<Link>, half: ReadHalf) -> Self {
         let ending = link.ending.subscribe();
         let channels = inner.channels.changed.subscribe();
-        Self { inner, link, half, buffer, ending, channels, inboxes: Default::default() }
+        let (buffer, inboxes) = (BytesMut::new(), Default::default());
+        Self { inner, link, half, buffer, ending, channels, inboxes }
     }
 
     async fn read_all(&mut self) -> Why {
@@ -295,6 +296,7 @@ impl Reader {
         self.inner.links.remove(link);
         self.link.pending.fail_all(&reason, goodbye);
         self.link.bulk.close(&self.link.node);
+        //MUT self.link.streams.close();
         self.inner.tell(Event::LinkDown { link, reason: reason.clone(), goodbye }).await;
         for sender in self.inboxes.iter_mut().filter_map(|inbox| inbox.user.take()) {
             let node = self.link.node.clone();

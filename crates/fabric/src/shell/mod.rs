@@ -16,6 +16,7 @@ mod relay;
 mod requests;
 mod start;
 mod stream;
+mod streams;
 mod topics;
 mod unfinished;
 mod watch;
@@ -23,6 +24,7 @@ mod watch;
 pub use fabric::Fabric;
 pub use link::{LinkEvent, Peer};
 pub use relay::{Relay, RelayConfig, RelayError};
+pub use streams::{StreamKey, StreamSocket};
 pub use topics::{Published, Subscription};
 pub use watch::NodeWatch;
 

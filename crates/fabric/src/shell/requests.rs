@@ -2,7 +2,7 @@
 
 use super::inner::Inner;
 use super::link::Link;
-use super::lock;
+use super::{lock, streams};
 use crate::error::RequestError;
 use bytes::Bytes;
 use phalanx_types::NodeId;
@@ -132,6 +132,18 @@ pub(crate) async fn request(
         };
     }
     let Some(link) = inner.links.to_node(to) else { return Err(RequestError::NotConnected { node }) };
+    ask(inner, &link, service, body, deadline).await
+}
+
+/// Asks a service of the node at the other end of a link.
+pub(crate) async fn ask(
+    inner: &Inner,
+    link: &Link,
+    service: &str,
+    body: Bytes,
+    deadline: Duration,
+) -> Result<Bytes, RequestError> {
+    let node = link.node.clone();
     let id = inner.next_number();
     let (sender, receiver) = oneshot::channel();
     {
@@ -141,7 +153,7 @@ pub(crate) async fn request(
         }
         waiting.open.insert(id, sender);
     }
-    let _forget = Forget(&link, id);
+    let _forget = Forget(link, id);
     let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
     link.send(FrameKind::Fabric, &FabricMessage::Request { id, service: service.into(), deadline_ms, body })?;
     match tokio::time::timeout(deadline, receiver).await {
@@ -170,7 +182,12 @@ pub(crate) fn answer(inner: &Arc<Inner>, link: &Arc<Link>, call: Call, permit: O
     let (shared, link) = (inner.clone(), link.clone());
     inner.spawn(async move {
         let _permit = permit;
-        let work = shared.services.call(link.node.clone(), &call.service, call.body);
+        let work = async {
+            if call.service == streams::SERVICE {
+                return streams::call_back(&shared, &link, &call.body).await;
+            }
+            shared.services.call(link.node.clone(), &call.service, call.body).await
+        };
         // The asker gives up at the deadline; an answer later would be for nobody.
         let limit = Duration::from_millis(call.deadline_ms.min(24 * 3600 * 1000));
         let Ok(result) = tokio::time::timeout(limit, work).await else { return };

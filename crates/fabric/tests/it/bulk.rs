@@ -10,7 +10,7 @@ use phalanx_wire::handshake::{Channel, HelloReply, Welcome};
 use tempfile::tempdir;
 use tokio::net::TcpStream;
 
-fn pattern(len: usize, seed: u64) -> Bytes {
+pub(crate) fn pattern(len: usize, seed: u64) -> Bytes {
     let mut state = seed | 1;
     let mut next = || {
         state ^= state << 13;
@@ -26,7 +26,7 @@ fn pattern(len: usize, seed: u64) -> Bytes {
     bytes.into()
 }
 
-async fn pair(key: Option<DomainKey>) -> (tempfile::TempDir, Fabric, Fabric) {
+pub(crate) async fn pair(key: Option<DomainKey>) -> (tempfile::TempDir, Fabric, Fabric) {
     let dir = tempdir().unwrap();
     let a = start(FabricConfig { key: key.clone(), ..config(dir.path(), "a") }).await;
     let b = start(FabricConfig { key, ..config(dir.path(), "b") }).await;

@@ -10,6 +10,7 @@ mod messages;
 mod raw;
 mod relay;
 mod secure;
+mod streams;
 
 use phalanx_fabric::{DomainKey, Fabric, FabricConfig, NodeEvent, NodeKind, NodeState, NodeWatch, Peer};
 use phalanx_types::{DomainName, NodeId};

@@ -7,11 +7,11 @@ use phalanx_wire::node::PeerAddr;
 use std::net::SocketAddr;
 use tempfile::{TempDir, tempdir};
 
-async fn relay(bind: SocketAddr, key: &DomainKey) -> Relay {
+pub(crate) async fn relay(bind: SocketAddr, key: &DomainKey) -> Relay {
     within(Relay::start(RelayConfig { bind, tokens: vec![key.relay_token()] })).await.unwrap()
 }
 
-async fn far_apart(key: &DomainKey, relay: &Relay) -> ([TempDir; 2], Fabric, Fabric) {
+pub(crate) async fn far_apart(key: &DomainKey, relay: &Relay) -> ([TempDir; 2], Fabric, Fabric) {
     let dirs = [tempdir().unwrap(), tempdir().unwrap()];
     let relays = vec![relay.address().to_string()];
     let a = start(FabricConfig { relays: relays.clone(), ..keyed(dirs[0].path(), "a", key) }).await;

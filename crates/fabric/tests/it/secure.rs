@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Dials a node of the domain of `trusted` with any certificate.
-async fn dial(
+pub(crate) async fn dial(
     address: SocketAddr,
     of: &NodeId,
     trusted: &DomainKey,

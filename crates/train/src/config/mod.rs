@@ -16,6 +16,7 @@ mod model;
 mod resolved;
 mod section;
 mod source;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -24,14 +25,17 @@ mod tree;
 pub use data::DataConfig;
 pub use error::{ConfigError, Words};
 pub use every::{Every, ParseEveryError};
+pub use formation::{BatchOf, FormationConfig, SharesBy};
 pub use model::{ModelConfig, ModelFrom};
 pub use resolved::Resolved;
 pub use source::{Place, Source};
+pub use sync::{ExchangeOf, ScaleLr, SyncConfig};
 pub use train::{Length, TrainConfig};
 
 use section::{Origin, Section, unknown_key};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tree::{Table, Value};
 
 /// The beginning of the names of variables that stand in for keys of `[train]`.
@@ -45,6 +49,37 @@ pub struct RunConfig {
     pub model: ModelConfig,
     pub data: DataConfig,
     pub train: TrainConfig,
+    pub formation: FormationConfig,
+    pub sync: SyncConfig,
+}
+
+impl RunConfig {
+    /// The learning rate of a step, of so many.
+    pub fn lr(&self, step: u64, steps: u64) -> f32 {
+        let factor = self.sync.scale_lr.factor(self.formation.replicas);
+        factor * self.train.schedule.lr(self.train.optimizer.lr(), step, steps)
+    }
+
+    /// What the result of a run follows from: not who computes it.
+    pub fn told(&self) -> Self {
+        let mut told = self.clone();
+        told.train.threads = None;
+        let (batch, shares) = (told.formation.batch, told.formation.shares);
+        if batch == BatchOf::Global && told.sync.scale_lr == ScaleLr::None {
+            told.formation.replicas = 1;
+        }
+        let replicas = told.formation.replicas;
+        told.formation = FormationConfig {
+            replicas,
+            local: 0,
+            min_replicas: 1,
+            max_replicas: replicas,
+            patience: Duration::ZERO,
+            batch,
+            shares,
+        };
+        told
+    }
 }
 
 /// A run file that was understood.
@@ -168,12 +203,15 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     }
     let model = ModelConfig::read(&mut Section::open(root, "model", model::KEYS, origin, &mut resolved)?)?;
     let data = DataConfig::read(&mut Section::open(root, "data", data::KEYS, origin, &mut resolved)?)?;
-    let train = TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
-    let keys = formation::FORMATION_KEYS;
-    formation::read_formation(&mut Section::open(root, "formation", keys, origin, &mut resolved)?)?;
-    let keys = formation::SYNC_KEYS;
-    formation::read_sync(&mut Section::open(root, "sync", keys, origin, &mut resolved)?)?;
-    Ok(RunFile { config: RunConfig { name, model, data, train }, resolved })
+    let mut train = TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
+    let keys = formation::KEYS;
+    let formation =
+        FormationConfig::read(&mut Section::open(root, "formation", keys, origin, &mut resolved)?)?;
+    let sync = SyncConfig::read(&mut Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?)?;
+    if formation.batch == BatchOf::PerReplica {
+        train.batch *= formation.replicas;
+    }
+    Ok(RunFile { config: RunConfig { name, model, data, train, formation, sync }, resolved })
 }
 
 /// What the run is called: also the name of its directory.

@@ -178,18 +178,41 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
-fn formations_of_many_nodes_are_refused_by_name() {
-    for (text, key) in [
-        ("[formation]\nreplicas = 4", "`formation.replicas` = 4 is not available yet"),
-        ("[formation]\nreplicas = 1\nstages = 3", "`formation.stages` = 3 is not available yet"),
+fn formations_and_exchanges_are_read_and_checked() {
+    let stages = parse(&format!("{RUN}[formation]\nstages = 3"), &[]).unwrap_err();
+    assert!(stages.to_string().contains("`formation.stages` = 3 is not available yet"), "{stages}");
+    assert!(stages.hint().is_some());
+    for (text, words) in [
+        ("[formation]\nreplicas = 0", "`formation.replicas`"),
+        ("[formation]\nreplicas = 2\nmin_replicas = 3", "at most `formation.replicas`, which is 2"),
+        ("[formation]\nreplicas = 4\nmax_replicas = 3", "`formation.max_replicas`"),
+        ("[formation]\npatience = \"soon\"", "a duration such as"),
+        ("[sync]\nexchange = \"gradient\"", "`gradients`"),
+        ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
+        ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),
+        ("[sync]\ncompress = \"zip\"", "one of none, f16"),
+        ("[sync]\nouter_momentum = 1.0", "from 0 to below 1"),
     ] {
         let error = parse(&format!("{RUN}{text}"), &[]).unwrap_err();
-        assert!(error.to_string().contains(key) && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
     }
-    let fine = "[formation]\nreplicas = 1\nstages = 1\n[sync]\nexchange = \"gradients\"\nevery = 1\ncompress = \"none\"";
-    parse(&format!("{RUN}{fine}"), &[]).unwrap();
-    let error = parse(&format!("{RUN}[sync]\nexchange = \"gradient\""), &[]).unwrap_err();
-    assert!(error.to_string().contains("`gradients`"), "{error}");
+    let text = "[formation]\nlocal = 4\nbatch = \"per_replica\"\n[sync]\nexchange = \"outer\"\nscale_lr = \"linear\"";
+    let config = parse(&format!("{RUN}{text}"), &[]).unwrap().config;
+    let alone = parse(RUN, &[]).unwrap().config;
+    assert_eq!((config.formation.replicas, config.formation.min_replicas, config.sync.every), (4, 1, 20));
+    assert_eq!(config.train.batch, 4 * alone.train.batch);
+    assert_eq!(config.lr(3, 10), 4.0 * alone.lr(3, 10));
+    assert!(!config.sync.shared_statistics && alone.sync.shared_statistics);
+}
+
+#[test]
+fn who_computes_is_not_part_of_what_a_run_was_told() {
+    let alone = parse(RUN, &[]).unwrap().config;
+    let many = parse(&format!("{RUN}[formation]\nlocal = 4\nmin_replicas = 2"), &[]).unwrap().config;
+    assert_ne!(alone, many);
+    assert_eq!(alone.told(), many.told());
+    let scaled = parse(&format!("{RUN}[formation]\nlocal = 4\nbatch = \"per_replica\""), &[]).unwrap().config;
+    assert_ne!(alone.told(), scaled.told());
 }
 
 #[test]

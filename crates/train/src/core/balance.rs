@@ -35,14 +35,19 @@ impl Balance {
         }
         let costs: Vec<f64> = self.costs.iter_mut().map(|costs| median(costs)).collect();
         self.costs.iter_mut().for_each(Vec::clear);
-        let speeds: Vec<f64> = costs.iter().map(|cost| 1.0 / cost).collect();
-        let better = Shares::by_speed(self.batch, &speeds);
-        let time = |shares: &Shares| {
-            let each = costs.iter().enumerate().map(|(rank, cost)| cost * shares.count(rank) as f64);
-            each.fold(0.0, f64::max)
-        };
-        (time(&better) < time(shares) * (1.0 - WORTH)).then_some(better)
+        better(self.batch, &costs, shares)
     }
+}
+
+/// Shares for ranks that need so many microseconds for a sample, if they are worth leaving the present ones.
+pub fn better(batch: usize, costs: &[f64], shares: &Shares) -> Option<Shares> {
+    let speeds: Vec<f64> = costs.iter().map(|cost| 1.0 / cost).collect();
+    let better = Shares::by_speed(batch, &speeds);
+    let time = |shares: &Shares| {
+        let each = costs.iter().enumerate().map(|(rank, cost)| cost * shares.count(rank) as f64);
+        each.fold(0.0, f64::max)
+    };
+    (time(&better) < time(shares) * (1.0 - WORTH)).then_some(better)
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -53,15 +58,13 @@ fn median(values: &mut [f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Wish;
 
     /// Votes of ranks that need so many microseconds for a sample.
     fn votes(costs: &[u32], shares: &Shares) -> Vec<Vote> {
         let vote = |(rank, cost): (usize, &u32)| {
             let samples = shares.count(rank) as u32;
             let compute_us = samples * cost;
-            let (finite, wish) = (true, Wish::GoOn);
-            Vote { step: 0, loss: 0.0, samples, finite, wish, compute_us, exchange_us: 0, wait_us: 0 }
+            Vote { samples, finite: true, compute_us, ..Vote::default() }
         };
         costs.iter().enumerate().map(vote).collect()
     }

@@ -12,7 +12,7 @@ mod formation;
 mod shares;
 mod vote;
 
-pub use balance::Balance;
+pub use balance::{Balance, better};
 pub use formation::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
 pub use shares::Shares;
-pub use vote::{Outcome, Vote, VoteError, Wish, count};
+pub use vote::{Outcome, Vote, VoteError, Wish, count, mark};

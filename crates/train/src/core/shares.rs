@@ -1,5 +1,6 @@
 //! Who takes which samples of a global batch.
 
+use phalanx_data::BatchPart;
 use std::ops::Range;
 
 /// How many samples of each global batch every rank takes; together they take all.
@@ -64,12 +65,15 @@ impl Shares {
         self.range(rank, self.batch()).len()
     }
 
+    /// Which samples of a full batch a rank takes.
+    pub fn part(&self, rank: usize) -> BatchPart {
+        let start = rank.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        BatchPart { start, end: self.ends.get(rank).copied().unwrap_or(self.batch()) }
+    }
+
     /// Which samples of a batch of `len` a rank takes: a shorter last batch is cut in the same proportion.
     pub fn range(&self, rank: usize, len: usize) -> Range<usize> {
-        let batch = self.batch().max(1);
-        let at = |end: usize| (end * len).div_ceil(batch).min(len);
-        let start = rank.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-        at(start)..at(self.ends.get(rank).copied().unwrap_or(batch))
+        self.part(rank).range(len, self.batch())
     }
 }
 

@@ -6,16 +6,25 @@
 pub enum Wish {
     #[default]
     GoOn = 0,
-    /// Write a checkpoint now.
-    Save = 1,
     /// Form the group anew: somebody wants to come in.
-    Reform = 2,
+    Reform = 1,
     /// End the run here.
-    Stop = 3,
+    Stop = 2,
+}
+
+impl Wish {
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Wish::GoOn,
+            1 => Wish::Reform,
+            2 => Wish::Stop,
+            _ => return None,
+        })
+    }
 }
 
 /// One rank's word on the step that it has computed but not yet applied.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Vote {
     /// The step, from 0.
     pub step: u64,
@@ -30,6 +39,18 @@ pub struct Vote {
     pub compute_us: u32,
     pub exchange_us: u32,
     pub wait_us: u32,
+    /// Which samples it computed: the sum of [`mark`] over them.
+    pub seen: u64,
+    /// What its parameters were before the step, in short; 0 when it did not look.
+    pub hash: u64,
+}
+
+/// A number for a sample, to add up: sums of marks are equal when the samples were, whoever computed them.
+pub fn mark(sample: u64) -> u64 {
+    let mut x = sample.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }
 
 /// What a step came to, the same on every rank.
@@ -42,6 +63,10 @@ pub struct Outcome {
     pub wish: Wish,
     /// The rank that computed longest.
     pub slowest: usize,
+    /// Which samples all of them computed: the sum of [`mark`].
+    pub seen: u64,
+    /// The first rank whose parameters are not those of rank 0.
+    pub differs: Option<usize>,
 }
 
 /// Why votes cannot be counted.
@@ -58,7 +83,7 @@ pub enum VoteError {
 
 impl Vote {
     /// Bytes of a vote.
-    pub const LEN: usize = 40;
+    pub const LEN: usize = 56;
 
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -70,19 +95,15 @@ impl Vote {
         }
         bytes[32] = u8::from(self.finite);
         bytes[33] = self.wish as u8;
+        bytes[40..48].copy_from_slice(&self.seen.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.hash.to_le_bytes());
         bytes
     }
 
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let long = |at: usize| bytes[at..].first_chunk::<8>().copied();
         let short = |at: usize| bytes[at..].first_chunk::<4>().copied().map(u32::from_le_bytes);
-        let wish = match bytes[33] {
-            0 => Wish::GoOn,
-            1 => Wish::Save,
-            2 => Wish::Reform,
-            3 => Wish::Stop,
-            _ => return None,
-        };
+        let wish = Wish::from_code(bytes[33])?;
         Some(Self {
             step: u64::from_le_bytes(long(0)?),
             loss: f64::from_le_bytes(long(8)?),
@@ -92,6 +113,8 @@ impl Vote {
             wait_us: short(28)?,
             finite: bytes[32] == 1,
             wish,
+            seen: u64::from_le_bytes(long(40)?),
+            hash: u64::from_le_bytes(long(48)?),
         })
     }
 
@@ -122,6 +145,8 @@ pub fn count(votes: &[Vote]) -> Result<Outcome, VoteError> {
         not_finite: votes.iter().position(|vote| !vote.finite),
         wish: votes.iter().map(|vote| vote.wish).max().unwrap_or_default(),
         slowest: slowest.map_or(0, |(rank, _)| rank),
+        seen: votes.iter().fold(0, |seen, vote| seen.wrapping_add(vote.seen)),
+        differs: votes.iter().position(|vote| vote.hash != first.hash),
     })
 }
 
@@ -139,6 +164,8 @@ mod tests {
             compute_us: 900,
             exchange_us: 30,
             wait_us: 7,
+            seen: 1 << 63,
+            hash: 77,
         }
     }
 
@@ -154,9 +181,19 @@ mod tests {
     #[test]
     fn the_greatest_wish_is_done_and_losses_add_up() {
         let votes =
-            [vote(3, Wish::GoOn), vote(3, Wish::Reform), Vote { compute_us: 1000, ..vote(3, Wish::Save) }];
-        let outcome = Outcome { loss: 0.75, samples: 48, not_finite: None, wish: Wish::Reform, slowest: 2 };
+            [vote(3, Wish::GoOn), vote(3, Wish::Reform), Vote { compute_us: 1000, ..vote(3, Wish::GoOn) }];
+        let outcome = Outcome {
+            loss: 0.75,
+            samples: 48,
+            not_finite: None,
+            wish: Wish::Reform,
+            slowest: 2,
+            seen: 1 << 63,
+            differs: None,
+        };
         assert_eq!(count(&votes), Ok(outcome));
+        let other = Vote { hash: 78, ..vote(3, Wish::GoOn) };
+        assert_eq!(count(&[vote(3, Wish::GoOn), other]).unwrap().differs, Some(1));
     }
 
     #[test]

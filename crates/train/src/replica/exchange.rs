@@ -3,104 +3,123 @@
 //! ```text
 //!   backward: gradient of parameter 7 is final ──► copied into its bucket ──► last of the bucket? ──┐
 //!                                                                                                  v
-//!   update: takes the sums   ◄──────────── bucket comes back ◄──────────── thread: all_reduce_shared
+//!   update: takes the sums   ◄──────────── bucket comes back ◄──────────── Background: all-reduce
 //! ```
 //! Buckets lie in memory that all replicas of the host share; whoever holds one may use it, so a bucket travels.
+//! Compressed ones are sent from memory of their own.
 
-use phalanx_collective::{Aborter, Buckets, CollectiveError, Filling, Reduction, SharedBuffer, SharedGroup};
+use phalanx_collective::{
+    Background, Buckets, CollectiveError, Compression, Feedback, Filling, Group, GroupAborter, GroupBuffer,
+    Handle, Reduction,
+};
 use phalanx_types::DType;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 /// Buckets of gradients that are on their way around the replicas.
 #[derive(Debug)]
-pub struct Exchange {
+pub(super) struct Exchange {
     buckets: Buckets,
     filling: Filling,
-    /// Those that are here; the others are with the thread.
-    here: Vec<Option<SharedBuffer>>,
-    away: usize,
-    out: Option<Sender<(usize, SharedBuffer)>>,
-    back: Receiver<(usize, SharedBuffer, Result<(), CollectiveError>)>,
-    aborter: Aborter,
-    thread: Option<JoinHandle<()>>,
+    slots: Vec<Slot>,
+    background: Background,
+    compression: Compression,
+    /// What compression has lost of what is exchanged beside the buckets.
+    feedback: Feedback,
+}
+
+/// Where a bucket is.
+#[derive(Debug)]
+enum Slot {
+    Here(GroupBuffer),
+    Away(Handle<GroupBuffer>),
+    Plain(Vec<f32>, Feedback),
+    Compressed(Handle<(Vec<f32>, Feedback)>),
+    /// Lost to a failure.
+    Nowhere,
 }
 
 impl Exchange {
     /// Bytes of shared memory that buckets need.
-    pub fn room(buckets: &Buckets) -> usize {
+    pub(super) fn room(buckets: &Buckets) -> usize {
         // Each begins at a page.
         (0..buckets.count()).map(|i| (buckets.length(i) * 4).next_multiple_of(4096) + 4096).sum()
     }
 
-    /// Makes the buckets in the memory of a group, and starts the thread.
+    /// Makes the buckets, and starts the thread.
     ///
     /// # Errors
     /// The group has no room for them, or there is no thread to be had.
-    pub fn new(mut group: SharedGroup, buckets: Buckets) -> Result<Self, CollectiveError> {
+    pub(super) fn new(mut group: Group, buckets: Buckets, compression: Compression) -> Result<Self, CollectiveError> {
         let make = |i: usize| {
+            if compression != Compression::None {
+                return Ok(Slot::Plain(vec![0.0; buckets.length(i)], Feedback::default()));
+            }
             let mut buffer = group.buffer(buckets.length(i) * 4)?;
             buffer.slice_mut::<f32>()?.fill(0.0);
-            Ok(Some(buffer))
+            Ok(Slot::Here(buffer))
         };
-        let here = (0..buckets.count()).map(make).collect::<Result<Vec<_>, CollectiveError>>()?;
-        let (out, orders) = channel::<(usize, SharedBuffer)>();
-        let (results, back) = channel();
-        let aborter = group.aborter();
-        let run = move || {
-            for (bucket, mut buffer) in orders {
-                let (name, range) = (format!("bucket {bucket}"), 0..buffer.bytes());
-                let result = group.all_reduce_shared(&mut buffer, range, DType::F32, Reduction::Sum, &name);
-                if results.send((bucket, buffer, result)).is_err() {
-                    return;
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("exchange".to_owned()).spawn(run);
-        let problem = |error: std::io::Error| CollectiveError::System {
-            what: "start a thread",
-            problem: error.to_string(),
-        };
-        let thread = Some(thread.map_err(problem)?);
+        let slots = (0..buckets.count()).map(make).collect::<Result<Vec<_>, CollectiveError>>()?;
+        let background = Background::new(group)?;
         let filling = Filling::new(&buckets);
-        Ok(Self { buckets, filling, here, away: 0, out: Some(out), back, aborter, thread })
+        Ok(Self { buckets, filling, slots, background, compression, feedback: Feedback::default() })
     }
 
-    /// Takes a gradient that is final here. The last one of a bucket sends it on its way.
+    /// Takes a gradient that is final here; it does not count when `counts` is not set. The last one of a bucket
+    /// sends it on its way.
     ///
     /// # Errors
-    /// The group is over.
-    pub fn give(&mut self, parameter: usize, gradient: &[f32]) -> Result<(), CollectiveError> {
+    /// The bucket is not here.
+    pub(super) fn give(&mut self, parameter: usize, gradient: &[f32], counts: bool) -> Result<(), CollectiveError> {
         let (bucket, range) = (self.buckets.bucket(parameter), self.buckets.range(parameter));
-        if let Some(buffer) = &mut self.here[bucket] {
-            buffer.slice_mut::<f32>()?[range].copy_from_slice(gradient);
+        let place = &mut self.slots[bucket].values_mut()?[range];
+        if counts {
+            place.copy_from_slice(gradient);
+        } else {
+            place.fill(0.0);
         }
-        let Some(full) = self.filling.on_ready(parameter) else { return Ok(()) };
-        if let (Some(buffer), Some(out)) = (self.here[full].take(), &self.out)
-            && out.send((full, buffer)).is_ok()
-        {
-            self.away += 1;
+        if let Some(full) = self.filling.on_ready(parameter) {
+            self.send(full);
         }
         Ok(())
+    }
+
+    fn send(&mut self, bucket: usize) {
+        let name = format!("bucket {bucket}");
+        let slot = std::mem::replace(&mut self.slots[bucket], Slot::Nowhere);
+        self.slots[bucket] = match slot {
+            Slot::Here(buffer) => {
+                let range = 0..buffer.bytes();
+                Slot::Away(self.background.all_reduce(buffer, range, DType::F32, Reduction::Sum, &name))
+            }
+            Slot::Plain(values, feedback) => Slot::Compressed(self.background.all_reduce_compressed(
+                values,
+                self.compression,
+                feedback,
+                &name,
+            )),
+            away => away,
+        };
     }
 
     /// Waits until every bucket is summed and back.
     ///
     /// # Errors
     /// The group is over; the sums must not be used.
-    pub fn wait(&mut self) -> Result<(), CollectiveError> {
+    pub(super) fn wait(&mut self) -> Result<(), CollectiveError> {
         let mut ended = Ok(());
-        while self.away > 0 {
-            // The thread ends only when it is told to, or with a panic of its own.
-            let Ok((bucket, buffer, result)) = self.back.recv() else {
-                let problem = "the thread has ended".to_owned();
-                return Err(CollectiveError::System { what: "exchange gradients", problem });
+        for slot in &mut self.slots {
+            let (back, result) = match std::mem::replace(slot, Slot::Nowhere) {
+                Slot::Away(handle) => {
+                    let (buffer, result) = handle.wait();
+                    (Slot::Here(buffer), result)
+                }
+                Slot::Compressed(handle) => {
+                    let ((values, feedback), result) = handle.wait();
+                    (Slot::Plain(values, feedback), result)
+                }
+                here => (here, Ok(())),
             };
-            self.here[bucket] = Some(buffer);
-            self.away -= 1;
-            if ended.is_ok() {
-                ended = result;
-            }
+            *slot = back;
+            ended = ended.and(result);
         }
         self.filling.reset();
         ended
@@ -109,33 +128,52 @@ impl Exchange {
     /// The sum of a parameter's gradients over all replicas.
     ///
     /// # Errors
-    /// The exchange has failed, or has not been waited for.
-    pub fn sum(&self, parameter: usize) -> Result<&[f32], CollectiveError> {
+    /// The exchange has not been waited for.
+    pub(super) fn sum(&self, parameter: usize) -> Result<&[f32], CollectiveError> {
         let (bucket, range) = (self.buckets.bucket(parameter), self.buckets.range(parameter));
-        match &self.here[bucket] {
-            Some(buffer) => Ok(&buffer.slice::<f32>()?[range]),
-            None => Err(CollectiveError::System {
-                what: "use a gradient",
-                problem: "its bucket is still on its way".to_owned(),
-            }),
-        }
+        Ok(&self.slots[bucket].values()?[range])
     }
 
-    pub fn aborter(&self) -> Aborter {
-        self.aborter.clone()
+    /// Adds up values over all replicas, compressed as gradients are.
+    ///
+    /// # Errors
+    /// The group is over.
+    pub(super) fn all_reduce(&mut self, values: Vec<f32>, name: &str) -> Result<Vec<f32>, CollectiveError> {
+        let feedback = std::mem::take(&mut self.feedback);
+        let handle = self.background.all_reduce_compressed(values, self.compression, feedback, name);
+        let ((values, feedback), result) = handle.wait();
+        self.feedback = feedback;
+        result.map(|()| values)
+    }
+
+    /// Bytes that this replica gave to others.
+    pub(super) fn sent(&self) -> u64 {
+        self.background.sent()
+    }
+
+    pub(super) fn aborter(&self) -> GroupAborter {
+        self.background.aborter()
     }
 }
 
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        // The thread ends when nobody can order anything any more; whoever still waits for others is let go.
-        self.out = None;
-        if self.away > 0 {
-            self.aborter.abort("a replica has left in the middle of a step".to_owned());
-        }
-        if let Some(thread) = self.thread.take() {
-            // Its panic was reported on its own thread.
-            let _ended = thread.join();
+impl Slot {
+    fn values(&self) -> Result<&[f32], CollectiveError> {
+        match self {
+            Slot::Here(buffer) => buffer.slice::<f32>(),
+            Slot::Plain(values, _) => Ok(values),
+            _ => Err(away()),
         }
     }
+
+    fn values_mut(&mut self) -> Result<&mut [f32], CollectiveError> {
+        match self {
+            Slot::Here(buffer) => buffer.slice_mut::<f32>(),
+            Slot::Plain(values, _) => Ok(values),
+            _ => Err(away()),
+        }
+    }
+}
+
+fn away() -> CollectiveError {
+    CollectiveError::System { what: "use a gradient", problem: "its bucket is still on its way".to_owned() }
 }

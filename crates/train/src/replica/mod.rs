@@ -1,7 +1,20 @@
-//! One replica of a model among others.
+//! One replica of a model among others: a node's side of a run.
+//!
+//! ```text
+//!   driver ──messages──► service ──orders──► worker (a thread) ──► session: one group, from level to broken
+//!          ◄─────────────        ◄─reports──                          step:  gradients exchanged, all or nothing
+//!                                                                     round: some steps alone, then what was learned
+//! ```
 
+mod control;
 mod exchange;
+mod lanes;
+mod round;
+mod service;
+mod session;
+mod spans;
+mod streams;
 mod together;
+mod worker;
 
-pub use exchange::Exchange;
-pub use together::Together;
+pub use service::{MakeCompute, serve};

@@ -19,7 +19,7 @@ mod state;
 pub use checkpoint::{Checkpoint, Manifest};
 pub use error::RunDirError;
 pub use id::new_id;
-pub use records::{RecordSizes, Records, StepRecord, ValidRecord};
+pub use records::{RecordSizes, Records, ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
 pub(crate) use state::stamp;
 pub use state::{Best, RunInfo, RunState, Status, list_runs, read_run};
 

@@ -1,6 +1,7 @@
 //! What happens in a run, line by line: `metrics.jsonl`, `losses.csv`, `val_accuracies.csv`.
 
 use super::error::{RunDirError, io};
+use crate::evaluate::Evaluation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,6 +22,36 @@ pub struct StepRecord {
     pub lr: f32,
     pub grad_norm: f32,
     pub samples_per_s: f64,
+    /// What the replicas did, where there are several.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasRecord>,
+}
+
+/// What replicas did in a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReplicasRecord {
+    /// The version of the formation.
+    pub epoch: u64,
+    /// Which samples were computed: the sum of a number for each, in hexadecimal digits.
+    pub seen: String,
+    /// What the parameters were before the step, in short, where that was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// Bytes that a replica gave to others.
+    pub sent_bytes: u64,
+    pub replicas: Vec<ReplicaRecord>,
+}
+
+/// What one replica did in a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReplicaRecord {
+    pub node: String,
+    pub samples: u32,
+    pub compute_ms: f64,
+    /// The part of the exchange in which it did not compute.
+    pub exchange_ms: f64,
+    /// For the others, in the step before.
+    pub wait_ms: f64,
 }
 
 /// A validation.
@@ -34,6 +65,15 @@ pub struct ValidRecord {
     /// Whatever else was asked for, by name.
     #[serde(flatten)]
     pub metrics: BTreeMap<String, f64>,
+}
+
+impl ValidRecord {
+    pub(crate) fn new(step: u64, pass: u64, evaluation: Evaluation) -> Self {
+        let shown = evaluation.accuracy_name;
+        let others = evaluation.metrics.into_iter().filter(|(name, _)| Some(name) != shown.as_ref());
+        let metrics = others.map(|(name, value)| (format!("val_{name}"), value)).collect();
+        Self { step, pass, val_loss: evaluation.loss, val_acc: evaluation.accuracy, metrics }
+    }
 }
 
 /// How long the records are, to cut them back to.

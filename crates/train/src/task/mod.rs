@@ -9,11 +9,12 @@ pub use fit::Fit;
 
 use crate::config::RunConfig;
 use crate::error::{Dims, TrainError};
+use crate::evaluate::Evaluator;
 use crate::progress::{Place, Plan};
 use crate::source::{Found, find_model, first_weights};
-use crate::trainer::loader_options;
+use crate::trainer::{Stepper, StepperOptions, loader_options};
 use phalanx_data::{Dataset, LoaderOptions, Transform};
-use phalanx_engine::{Engine, Metric, Threads};
+use phalanx_engine::{CompileOptions, Engine, Metric, Optimizer, Threads};
 use phalanx_graph::{Graph, Weights};
 use std::path::Path;
 use std::sync::Arc;
@@ -66,6 +67,9 @@ impl Task {
             return Err(TrainError::NoBatch { samples, batch });
         }
         batches::check(&graph, &config, samples)?;
+        if let Some(model) = fixed_batch(&graph).filter(|_| config.formation.is_distributed()) {
+            return Err(TrainError::FixedReplicas { model });
+        }
         let fit = Fit::new(&graph, &train, &data.transform, config.train.loss, threads)?;
         if let Some(valid) = &valid {
             Fit::new(&graph, valid, &data.transform, config.train.loss, threads)?;
@@ -81,6 +85,34 @@ impl Task {
             self.valid = Some(valid.with_classes(classes)?);
         }
         Ok(())
+    }
+
+    /// A model with its optimizer, still without weights.
+    pub(crate) fn stepper(&self, compute: &Compute) -> Result<Stepper, TrainError> {
+        let train = &self.config.train;
+        let compile = CompileOptions { recompute: train.recompute, ..CompileOptions::default() };
+        let model = compute.engine.compile(&self.graph, &compile)?;
+        let sizes: Vec<usize> = model.parameters().iter().map(|p| p.elements()).collect();
+        let optimizer = Optimizer::new(train.optimizer, &sizes);
+        let options = StepperOptions {
+            loss: train.loss,
+            clip_norm: train.clip_norm,
+            clip_value: train.clip_value,
+            seed: train.seed.derive("dropout"),
+        };
+        Ok(Stepper::new(model, optimizer, options, compute.threads.clone()))
+    }
+
+    /// How its model is validated.
+    pub(crate) fn evaluator<'a>(&'a self, threads: &'a Threads) -> Evaluator<'a> {
+        Evaluator {
+            loss: self.config.train.loss,
+            metrics: &self.metrics,
+            transform: &self.config.data.transform,
+            batch: self.config.train.batch,
+            fixed: fixed_batch(&self.graph),
+            threads,
+        }
     }
 
     pub(crate) fn plan(&self) -> Plan {

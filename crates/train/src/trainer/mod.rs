@@ -1,39 +1,31 @@
 //! The loop over `dyn Engine`.
 
-mod save;
 mod stepper;
 
-pub use save::count_batches;
-pub use stepper::{StepInput, Stepped, Stepper, StepperOptions};
+pub use stepper::{Cut, Ready, StepInput, Stepped, Stepper, StepperOptions};
 
+use crate::book::{Book, FormationEpoch, Opened, rate};
 use crate::error::{NotFinite, TrainError};
-use crate::evaluate::Evaluator;
 use crate::observer::{Event, Observer};
 use crate::progress::{End, Place, Plan, Progress};
-use crate::run_dir::{Records, RunDir, StepRecord, ValidRecord, read_classes};
-use crate::task::{Compute, Task, fixed_batch};
+use crate::run_dir::{RunDir, StepRecord, ValidRecord, read_classes};
+use crate::task::{Compute, Task};
 use phalanx_data::{Loaded, Loader, LoaderOptions, Position};
-use phalanx_engine::{CompileOptions, Optimizer};
 use phalanx_types::Time;
-use save::Status;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A run that is under way.
 #[derive(Debug)]
 pub struct Trainer {
     task: Task,
     compute: Compute,
-    dir: RunDir,
+    book: Book,
     stepper: Stepper,
-    records: Records,
     progress: Progress,
     plan: Plan,
-    status: Status,
-    /// When this process began to train.
-    began: Instant,
 }
 
 /// What a run came to.
@@ -66,24 +58,15 @@ impl Trainer {
             // As they were when the run began, whatever has been added to the files since.
             task.number_classes(&classes)?;
         }
-        let train = &task.config.train;
-        let compile = CompileOptions { recompute: train.recompute, ..CompileOptions::default() };
-        let model = compute.engine.compile(&task.graph, &compile)?;
-        let sizes: Vec<usize> = model.parameters().iter().map(|p| p.elements()).collect();
-        let optimizer = Optimizer::new(train.optimizer, &sizes);
-        let options = StepperOptions {
-            loss: train.loss,
-            clip_norm: train.clip_norm,
-            clip_value: train.clip_value,
-            seed: train.seed.derive("dropout"),
-        };
-        let mut stepper = Stepper::new(model, optimizer, options, compute.threads.clone());
+        let mut stepper = task.stepper(&compute)?;
+        let Opened { book, place, state } = Book::open(dir, &task, observer)?;
+        match &state {
+            Some(state) => stepper.set_state(state)?,
+            None => stepper.load(&task.weights)?,
+        }
         let plan = task.plan();
-        let (status, place, sizes) = save::begin(&task, &dir, &mut stepper, observer)?;
-        let began = Instant::now();
-        let records = Records::open(dir.path(), sizes)?;
         let progress = Progress::new(plan, place, Time::ZERO);
-        Ok(Self { task, compute, dir, stepper, records, progress, plan, status, began })
+        Ok(Self { task, compute, book, stepper, progress, plan })
     }
 
     /// Trains to the end, or until `stop` is set; then everything is saved.
@@ -92,7 +75,7 @@ impl Trainer {
     /// Something failed; the run directory says so, and its last checkpoint is still there.
     pub fn run(mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
         observer.on(&Event::Started {
-            run_dir: self.dir.path(),
+            run_dir: self.book.dir().path(),
             model: &self.task.graph.name,
             parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
             samples: self.task.train.len(),
@@ -105,15 +88,31 @@ impl Trainer {
         }
         let result = self.train(stop, observer);
         if let Err(error) = &result {
-            self.record_failure(error);
+            self.book.fail(&self.task, self.progress.place(), error);
         }
         result
     }
 
     fn train(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
-        self.record_start()?;
+        self.write_formation()?;
+        self.book.begin(&self.task, self.progress.place())?;
         let end = if self.progress.is_done() { End::Finished } else { self.steps(stop, observer)? };
-        self.finish(end, observer)
+        self.write_formation()?;
+        let weights = self.stepper.weights(&self.task.graph);
+        self.book.finish(&self.task, self.progress.place(), end, &weights, observer)
+    }
+
+    /// One replica of one stage, here.
+    fn write_formation(&self) -> Result<(), TrainError> {
+        self.book.write_formation(&[FormationEpoch {
+            epoch: 0,
+            nodes: vec!["local".to_owned()],
+            operators: self.task.graph.nodes.len(),
+            parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
+            from_step: 0,
+            step_ms: self.book.step_ms(),
+            ended: None,
+        }])
     }
 
     /// Does steps until there is a reason to end.
@@ -125,18 +124,23 @@ impl Trainer {
             // There are as many passes as anybody can wait for.
             let Some(loaded) = loader.next() else { return Ok(End::Finished) };
             let loaded = loaded?;
-            let record = self.step(&loaded, &mut last)?;
+            let record = self.step(&loaded)?;
+            let took = last.elapsed();
+            last = Instant::now();
             let samples = loaded.batch.len as u64;
             loader.recycle(loaded.batch);
-            self.records.step(&record)?;
-            self.status.on_step(&record, samples);
+            let record = StepRecord { samples_per_s: rate(samples, took), ..record };
+            self.book.on_step(&record, samples, took)?;
             observer.on(&Event::Step(&record));
             let due = self.progress.on_step(self.now(), stop.load(Ordering::Relaxed));
             if due.validate {
                 self.validate(&record, observer)?;
             }
             if due.checkpoint {
-                self.checkpoint(observer)?;
+                let state = self.stepper.state(&self.task.graph)?;
+                let draft = self.book.draft(self.progress.place())?;
+                self.book.save(draft, state, observer)?;
+                self.progress.on_saved(self.now());
             }
             if let Some(end) = due.end {
                 return Ok(end);
@@ -147,10 +151,9 @@ impl Trainer {
         }
     }
 
-    fn step(&mut self, loaded: &Loaded, last: &mut Instant) -> Result<StepRecord, TrainError> {
-        let train = &self.task.config.train;
+    fn step(&mut self, loaded: &Loaded) -> Result<StepRecord, TrainError> {
         let step = self.progress.place().step;
-        let lr = train.schedule.lr(train.optimizer.lr(), step, self.plan.steps());
+        let lr = self.task.config.lr(step, self.plan.steps());
         let batch = &loaded.batch;
         let input = StepInput {
             x: &batch.x,
@@ -158,11 +161,11 @@ impl Trainer {
             y_shape: &self.task.y_shape,
             len: batch.len,
             whole: batch.len,
-            batch: train.batch,
+            first: 0,
+            cut: Cut::Size(self.task.config.train.batch),
             step,
-            lr,
         };
-        let stepped = self.stepper.step(&input)?;
+        let stepped = self.stepper.step(&input, lr)?;
         if let Some((what, value)) = stepped.not_finite() {
             let found = self.stepper.diagnose(&input).map(|(first, mut report)| {
                 report.sample = report.sample.map(|sample| first + sample);
@@ -178,31 +181,20 @@ impl Trainer {
                 found,
             })));
         }
-        let now = Instant::now();
-        let took = now.duration_since(*last);
-        *last = now;
-        self.status.step_time += took;
         Ok(StepRecord {
             step: step + 1,
             pass: loaded.pass + 1,
             loss: stepped.loss as f32,
             lr,
             grad_norm: stepped.grad_norm as f32,
-            samples_per_s: rate(batch.len as u64, took),
+            samples_per_s: 0.0,
+            replicas: None,
         })
     }
 
     fn validate(&mut self, record: &StepRecord, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(valid) = &self.task.valid else { return Ok(()) };
-        let config = &self.task.config;
-        let evaluator = Evaluator {
-            loss: config.train.loss,
-            metrics: &self.task.metrics,
-            transform: &config.data.transform,
-            batch: config.train.batch,
-            fixed: fixed_batch(&self.task.graph),
-            threads: &self.compute.threads,
-        };
+        let evaluator = self.task.evaluator(&self.compute.threads);
         let evaluation = evaluator.run(self.stepper.model.as_mut(), valid)?;
         if !evaluation.loss.is_finite() {
             return Err(TrainError::NotFinite(Box::new(NotFinite {
@@ -215,23 +207,14 @@ impl Trainer {
                 found: None,
             })));
         }
-        let shown = evaluation.accuracy_name;
-        let others = evaluation.metrics.into_iter().filter(|(name, _)| Some(name) != shown.as_ref());
-        let valid = ValidRecord {
-            step: record.step,
-            pass: record.pass,
-            val_loss: evaluation.loss,
-            val_acc: evaluation.accuracy,
-            metrics: others.map(|(name, value)| (format!("val_{name}"), value)).collect(),
-        };
-        self.records.valid(&valid)?;
-        self.status.on_valid(&valid);
+        let valid = ValidRecord::new(record.step, record.pass, evaluation);
+        self.book.on_valid(&valid)?;
         observer.on(&Event::Validated(&valid));
         Ok(())
     }
 
     fn now(&self) -> Time {
-        Time::ZERO + self.began.elapsed()
+        Time::ZERO + self.book.elapsed()
     }
 }
 
@@ -248,10 +231,6 @@ pub(crate) fn loader_options(task: &Task, place: Place) -> LoaderOptions {
         train: true,
         prefetch: 2,
         shard: None,
+        part: None,
     }
-}
-
-fn rate(samples: u64, time: Duration) -> f64 {
-    let seconds = time.as_secs_f64();
-    if seconds > 0.0 { samples as f64 / seconds } else { 0.0 }
 }

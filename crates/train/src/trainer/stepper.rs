@@ -1,14 +1,14 @@
 //! One training step: forward, loss, backward, clipping, update.
 
-use crate::core::{Vote, Wish};
 use crate::error::TrainError;
-use crate::replica::Together;
+use crate::state::{ModelState, count_batches};
 use phalanx_engine::{
     DiagnoseReport, GradNorm, Loss, LossError, Model, Optimizer, Pass, RunError, Target, Threads,
     clip_factor, clip_value, scale,
 };
-use phalanx_graph::Weights;
-use phalanx_types::Seed;
+use phalanx_graph::{Graph, Weights};
+use phalanx_types::{Seed, Tensor};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A local run has one batch in flight.
@@ -33,13 +33,22 @@ pub struct StepInput<'a> {
     pub y_shape: &'a [usize],
     /// How many samples there are.
     pub len: usize,
-    /// How many all replicas have together, this one included.
+    /// How many the step has altogether: those of other replicas count, too.
     pub whole: usize,
-    /// How many are computed at once; the rest follows, and the step is as if all had been at once.
-    pub batch: usize,
+    /// How many of those come before these.
+    pub first: usize,
+    pub cut: Cut,
     /// The number of the step, from 0.
     pub step: u64,
-    pub lr: f32,
+}
+
+/// How samples are computed one part after the other, as if all had been computed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// So many at once, the rest last.
+    Size(usize),
+    /// In so many parts of nearly the same size.
+    Parts(usize),
 }
 
 /// What a step came to.
@@ -62,7 +71,7 @@ impl Stepped {
 #[derive(Debug)]
 pub struct Stepper {
     pub(crate) model: Box<dyn Model>,
-    pub(crate) optimizer: Optimizer,
+    optimizer: Optimizer,
     options: StepperOptions,
     threads: Arc<Threads>,
     norm: GradNorm,
@@ -72,12 +81,13 @@ pub struct Stepper {
     sums: Vec<Vec<f32>>,
     target_shape: Vec<usize>,
     /// The weights it began with.
-    pub(super) start: Weights,
+    start: Weights,
     /// Batches that were run in training since then.
-    pub(super) forwards: u64,
-    /// The other replicas, if there are any.
-    together: Option<Together>,
+    forwards: u64,
 }
+
+/// Is told of every gradient when it is final.
+pub type Ready<'a> = dyn FnMut(usize, &[f32]) + 'a;
 
 impl Stepper {
     pub fn new(
@@ -97,16 +107,7 @@ impl Stepper {
             target_shape: Vec::new(),
             start: Weights::new(),
             forwards: 0,
-            together: None,
         }
-    }
-
-    /// From now on steps are those of all replicas together, or, with `None`, of this one alone. Batches are
-    /// normalised over all of them when `statistics` says so.
-    pub fn join(&mut self, together: Option<Together>, statistics: bool) {
-        let sum = together.as_ref().filter(|_| statistics).map(Together::sum_over);
-        self.model.share_statistics(sum);
-        self.together = together;
     }
 
     pub fn model(&mut self) -> &mut dyn Model {
@@ -117,48 +118,49 @@ impl Stepper {
     ///
     /// # Errors
     /// The samples are not what the model takes.
-    pub fn step(&mut self, input: &StepInput<'_>) -> Result<Stepped, TrainError> {
-        let batches = input.len.div_ceil(input.batch.max(1));
+    pub fn step(&mut self, input: &StepInput<'_>, lr: f32) -> Result<Stepped, TrainError> {
+        let loss = self.compute(input, &mut |_, _| ())?;
+        let stepped = Stepped { loss, grad_norm: self.grad_norm() };
+        if stepped.not_finite().is_none() {
+            self.apply(stepped.grad_norm, lr);
+        }
+        Ok(stepped)
+    }
+
+    /// Computes the gradients of a step, and the part of its loss that these samples make.
+    ///
+    /// # Errors
+    /// The samples are not what the model takes.
+    pub fn compute(&mut self, input: &StepInput<'_>, ready: &mut Ready<'_>) -> Result<f64, TrainError> {
+        let batches = input.batches();
         if batches > 1 && self.sums.is_empty() {
             self.sums = self.model.parameters().iter().map(|p| vec![0.0; p.elements()]).collect();
         }
         let mut loss = 0.0;
         for index in 0..batches {
-            loss += self.batch(input, index, batches)?;
+            loss += self.batch(input, index, batches, ready)?;
         }
-        let loss = self.agree(input, loss)?;
+        Ok(loss)
+    }
+
+    /// The norm of all gradients, before clipping.
+    pub fn grad_norm(&mut self) -> f64 {
         self.norm.reset();
         let (norm, threads) = (&mut self.norm, &self.threads);
         self.model.update(&mut |_, _, gradient| norm.add(threads, gradient));
-        let stepped = Stepped { loss, grad_norm: self.norm.value() };
-        if stepped.not_finite().is_none() {
-            self.update(stepped.grad_norm, input.lr);
-        }
-        Ok(stepped)
-    }
-
-    /// Takes the sums of all replicas' gradients for the own ones, and their common loss.
-    fn agree(&mut self, input: &StepInput<'_>, loss: f64) -> Result<f64, TrainError> {
-        let Some(together) = &mut self.together else { return Ok(loss) };
-        together.exchange.wait()?;
-        let (finite, wish) = (loss.is_finite(), Wish::GoOn);
-        let samples = u32::try_from(input.len).unwrap_or(u32::MAX);
-        let vote =
-            Vote { step: input.step, loss, samples, finite, wish, compute_us: 0, exchange_us: 0, wait_us: 0 };
-        let (_, outcome) = together.vote(&vote)?;
-        let mut taken = Ok(());
-        self.model.update(&mut |parameter, _, gradient| match together.exchange.sum(parameter) {
-            Ok(sum) => gradient.copy_from_slice(sum),
-            Err(error) => taken = Err(error),
-        });
-        taken?;
-        Ok(outcome.loss)
+        self.norm.value()
     }
 
     /// Runs one of the batches of a step, adds up gradients, and gives its part of the loss.
-    fn batch(&mut self, input: &StepInput<'_>, index: usize, batches: usize) -> Result<f64, TrainError> {
-        let part = part_of(input, index);
-        let pass = self.pass(input.step, index);
+    fn batch(
+        &mut self,
+        input: &StepInput<'_>,
+        index: usize,
+        batches: usize,
+        ready: &mut Ready<'_>,
+    ) -> Result<f64, TrainError> {
+        let part = input.part(index);
+        let pass = self.pass(input, index);
         self.model.forward(SLOT, part.len, &[part.x], pass)?;
         self.forwards += 1;
         let output = self.model.output(SLOT, 0);
@@ -177,8 +179,7 @@ impl Stepper {
             share as f32,
             Some(&mut self.gradient),
         )?;
-        let (sums, together) = (&mut self.sums, &mut self.together);
-        let mut given = Ok(());
+        let sums = &mut self.sums;
         let mut sum_up = |parameter: usize, gradient: &mut [f32]| {
             let last = index + 1 == batches;
             if let Some(sum) = sums.get_mut(parameter) {
@@ -189,18 +190,16 @@ impl Stepper {
                     (false, true) => gradient.iter_mut().zip(&*sum).for_each(|(g, sum)| *g += sum),
                 }
             }
-            if let Some(together) = together.as_mut().filter(|_| last)
-                && let Err(error) = together.exchange.give(parameter, gradient)
-            {
-                given = Err(error);
+            if last {
+                ready(parameter, gradient);
             }
         };
         self.model.backward(SLOT, &[&self.gradient], &mut sum_up)?;
-        given?;
         Ok(loss * share)
     }
 
-    fn update(&mut self, norm: f64, lr: f32) {
+    /// Moves the parameters by their gradients, of which this is the norm.
+    pub fn apply(&mut self, norm: f64, lr: f32) {
         let factor = self.options.clip_norm.map_or(1.0, |max| clip_factor(norm, max));
         let (optimizer, threads, limit) = (&mut self.optimizer, &self.threads, self.options.clip_value);
         optimizer.begin_step();
@@ -213,19 +212,25 @@ impl Stepper {
         });
     }
 
-    /// How a batch of a step is run.
-    fn pass(&self, step: u64, index: usize) -> Pass {
-        Pass { training: true, seed: self.options.seed.derive(&format!("{step}.{index}")).0 }
+    /// Counts a step in which there was nothing to learn.
+    pub(crate) fn skip(&mut self) {
+        self.optimizer.begin_step();
+    }
+
+    /// How a batch of a step is run. Samples of different replicas have different random numbers.
+    fn pass(&self, input: &StepInput<'_>, index: usize) -> Pass {
+        let StepInput { step, first, .. } = input;
+        let name = if *first == 0 { format!("{step}.{index}") } else { format!("{step}.{index}.{first}") };
+        Pass { training: true, seed: self.options.seed.derive(&name).0 }
     }
 
     /// Looks for the operator that made a step not finite.
     pub(crate) fn diagnose(&mut self, input: &StepInput<'_>) -> Option<(usize, DiagnoseReport)> {
-        let batches = input.len.div_ceil(input.batch.max(1));
-        (0..batches).find_map(|index| {
-            let part = part_of(input, index);
-            let pass = self.pass(input.step, index);
+        (0..input.batches()).find_map(|index| {
+            let part = input.part(index);
+            let pass = self.pass(input, index);
             let report = self.diagnose_part(&part, pass, input.y_shape).ok()??;
-            Some((index * input.batch, report))
+            Some((input.range(index).start, report))
         })
     }
 
@@ -252,13 +257,106 @@ impl Stepper {
     }
 }
 
-/// The samples of one of the batches of a step.
-fn part_of<'a>(input: &StepInput<'a>, index: usize) -> StepInput<'a> {
-    let (first, batch) = (index * input.batch, input.batch);
-    let len = batch.min(input.len - first);
-    let cut = |data: &'a [f32]| {
-        let size = data.len() / input.len.max(1);
-        &data[first * size..(first + len) * size]
-    };
-    StepInput { x: cut(input.x), y: cut(input.y), len, ..*input }
+impl<'a> StepInput<'a> {
+    /// In how many parts it is computed.
+    fn batches(&self) -> usize {
+        match self.cut {
+            Cut::Size(size) => self.len.div_ceil(size.max(1)),
+            Cut::Parts(parts) => parts.min(self.len),
+        }
+    }
+
+    /// Which samples one of them has.
+    fn range(&self, index: usize) -> Range<usize> {
+        match self.cut {
+            Cut::Size(size) => index * size..((index + 1) * size).min(self.len),
+            Cut::Parts(parts) => index * self.len / parts.max(1)..(index + 1) * self.len / parts.max(1),
+        }
+    }
+
+    /// The samples of one of them.
+    fn part(&self, index: usize) -> Self {
+        let range = self.range(index);
+        let (first, len) = (range.start, range.len());
+        let cut = |data: &'a [f32]| {
+            let size = data.len() / self.len.max(1);
+            &data[first * size..(first + len) * size]
+        };
+        Self { x: cut(self.x), y: cut(self.y), len, ..*self }
+    }
+}
+
+impl Stepper {
+    /// Sets parameters and buffers; the optimizer stays as it is.
+    pub(crate) fn load(&mut self, weights: &Weights) -> Result<(), TrainError> {
+        self.start = weights.clone();
+        self.forwards = 0;
+        Ok(self.model.load(weights)?)
+    }
+
+    /// Becomes what another was.
+    pub(crate) fn set_state(&mut self, state: &ModelState) -> Result<(), TrainError> {
+        self.load(&state.weights)?;
+        let steps = state.optimizer_steps;
+        for (index, parameter) in self.model.parameters().iter().enumerate() {
+            for name in self.optimizer.state_names() {
+                let key = format!("{}.{name}", parameter.name);
+                let values = state.optimizer.get(&key).and_then(|tensor| tensor.to_f32().ok());
+                let values = values.filter(|values| values.len() == parameter.elements());
+                let values = values.ok_or_else(|| TrainError::MissingState { name: key.clone() })?;
+                self.optimizer.restore(steps, index, name, &self.model.to_engine(index, &values))?;
+            }
+        }
+        self.optimizer.set_steps(steps);
+        Ok(())
+    }
+
+    /// A number for all parameters as they are now: equal numbers mean equal bits, all but surely.
+    pub(crate) fn parameters_hash(&mut self) -> u64 {
+        const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut lanes = [FACTOR; 8];
+        self.model.update(&mut |_, parameter, _| {
+            let (chunks, rest) = parameter.as_chunks::<8>();
+            for chunk in chunks {
+                for (lane, value) in lanes.iter_mut().zip(chunk) {
+                    *lane = (*lane ^ u64::from(value.to_bits())).wrapping_mul(FACTOR);
+                    *lane ^= *lane >> 29;
+                }
+            }
+            for value in rest {
+                lanes[0] = (lanes[0] ^ u64::from(value.to_bits())).wrapping_mul(FACTOR);
+                lanes[0] ^= lanes[0] >> 29;
+            }
+        });
+        lanes.iter().fold(0, |hash, lane| (hash ^ lane).wrapping_mul(FACTOR)).max(1)
+    }
+
+    /// A copy of all that it is.
+    pub(crate) fn state(&self, graph: &Graph) -> Result<ModelState, TrainError> {
+        let (optimizer_steps, weights) = (self.optimizer.steps(), self.weights(graph));
+        Ok(ModelState { optimizer_steps, weights, optimizer: self.optimizer_state()? })
+    }
+
+    /// The optimizer's state by name, in the user's order of elements.
+    fn optimizer_state(&self) -> Result<Weights, TrainError> {
+        let mut state = Weights::new();
+        for (index, parameter) in self.model.parameters().iter().enumerate() {
+            for name in self.optimizer.state_names() {
+                let Some(flat) = self.optimizer.state(index, name) else { continue };
+                let shape = parameter.shape.iter().map(|d| *d as u64).collect();
+                let tensor = Tensor::from_f32(shape, &self.model.to_user(index, flat));
+                let key = format!("{}.{name}", parameter.name);
+                let missing = |_misfit| TrainError::MissingState { name: key.clone() };
+                state.insert(key.clone(), tensor.map_err(missing)?);
+            }
+        }
+        Ok(state)
+    }
+
+    /// Parameters and buffers as they are to be saved.
+    pub(crate) fn weights(&self, graph: &Graph) -> Weights {
+        let mut weights = self.model.weights();
+        count_batches(graph, &self.start, self.forwards, &mut weights);
+        weights
+    }
 }

@@ -20,7 +20,10 @@ impl Message for HelloReply {
 
 pub(super) fn add(samples: &mut Samples) {
     samples.one("challenge", &Challenge { nonce: *b"0123456789abcdef" });
-    samples.each("hello", [Channel::Control, Channel::Bulk { link: 0x1122_3344_5566_7788 }], hello);
+    let link = 0x1122_3344_5566_7788;
+    let channels =
+        [Channel::Control, Channel::Bulk { link }, Channel::Stream { link, key: *b"abcdefghijklmnop" }];
+    samples.each("hello", channels, hello);
     samples
         .each("hello-addr", addresses(), |addr| Hello { addresses: vec![addr], ..hello(Channel::Control) });
     let v6 = PeerAddr::Tcp("[fe80::1]:47001".parse().expect("an address"));

@@ -6,8 +6,8 @@ use phalanx_types::{Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
-    Asked, Enlist, FileRef, FromReplica, LeftWhy, SeatRef, StateRef, StepReport, ToReplica, ValidSums,
-    WholeStep,
+    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, RankReport, SeatRef, Span, StateRef, StepReport,
+    ToReplica, ValidSums,
 };
 
 impl Message for ToReplica {
@@ -26,16 +26,22 @@ pub(super) fn add(samples: &mut Samples) {
     let (run, epoch) = (RUN, EPOCH);
     let orders = [
         ToReplica::Enlist { run, enlist: enlist() },
-        ToReplica::Restore { run, state: state.clone() },
+        ToReplica::Restore { run, state: Some(state.clone()) },
         ToReplica::Prepare { run, epoch, rank: 1, ranks: 3 },
-        ToReplica::Connect { run, epoch, seats: vec![seat("n1", Some(200)), seat("n2", None)] },
+        ToReplica::Connect {
+            run,
+            epoch,
+            seats: vec![seat("n1", Some(200)), seat("n2", None)],
+            recorded: 199,
+        },
         ToReplica::Abort { run, epoch, reason: "n3 is lost".into() },
         ToReplica::Ask { run, epoch, wish: Asked::Stop },
+        ToReplica::Snapshot { run },
         ToReplica::Taken { run, blob: BlobId(7) },
         ToReplica::Dismiss { run },
     ];
     samples.each("to-replica", orders, |order| order);
-    let wishes = [Asked::Save, Asked::Reform, Asked::Stop];
+    let wishes = [Asked::Reform, Asked::Stop];
     samples.each("asked", wishes, |wish| ToReplica::Ask { run, epoch, wish });
     let sums = ValidSums { samples: 719, loss: 3.5, metrics: vec![(703.0, 719)] };
     let answers = [
@@ -44,33 +50,60 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::Restored { run, step: 200 },
         FromReplica::Prepared { run, epoch, end: Bytes::from_static(b"end") },
         FromReplica::Left { run, epoch, step: 201, why: LeftWhy::Reformed },
-        FromReplica::Steps { run, epoch, steps: vec![report(None), report(Some(whole()))] },
+        FromReplica::Steps { run, epoch, steps: vec![report()] },
         FromReplica::Validated { run, epoch, step: 300, sums },
         FromReplica::Snapshot { run, epoch, state },
+        FromReplica::Spans { run, epoch, rank: 1, spans: vec![span(Activity::Compute)] },
+        FromReplica::Waits { run, epoch, on: 2, millis: 5000 },
     ];
     samples.each("from-replica", answers, |answer| answer);
     let reasons = [
         LeftWhy::Broken { reason: "n3 is lost".into() },
         LeftWhy::Reformed,
         LeftWhy::Ended,
-        LeftWhy::Failed { reason: "the loss is NaN".into() },
+        LeftWhy::Failed { reason: "the loss is NaN".into(), cause: true },
     ];
     samples.each("left-why", reasons, |why| FromReplica::Left { run, epoch, step: 201, why });
+    let activities = [
+        Activity::Data,
+        Activity::Compute,
+        Activity::Bucket { number: 3 },
+        Activity::Exchange,
+        Activity::Vote,
+        Activity::Update,
+        Activity::Validate,
+        Activity::Snapshot,
+    ];
+    let spans = |what| FromReplica::Spans { run, epoch, rank: 0, spans: vec![span(what)] };
+    samples.each("activity", activities, spans);
 }
 
 fn enlist() -> Enlist {
-    let file = FileRef { path: "digits.npz".into(), bytes: 70_000, sha256: [0x33; 32], blob: BlobId(5) };
-    Enlist { config: "[model]\n".into(), files: vec![file], threads: Some(2) }
+    let (key, path) = ("data.train.file".into(), "digits.npz".into());
+    let file = FileRef { key, path, bytes: 70_000, sha256: [0x33; 32], blob: BlobId(5) };
+    Enlist { config: "[model]\n".into(), files: vec![file], trace: true }
 }
 
 fn seat(name: &str, step: Option<u64>) -> SeatRef {
     SeatRef { node: node(name), end: Bytes::from_static(b"end"), step }
 }
 
-fn report(whole: Option<WholeStep>) -> StepReport {
-    StepReport { step: 201, samples: 16, compute_us: 900, exchange_us: 40, wait_us: 10, whole }
+fn report() -> StepReport {
+    let rank = RankReport { samples: 16, compute_us: 900, exchange_us: 40, wait_us: 10 };
+    StepReport {
+        step: 201,
+        pass: 3,
+        loss: 0.25,
+        lr: 0.001,
+        grad_norm: 1.5,
+        seen: 1 << 60,
+        hash: 0x1234,
+        sent: 4096,
+        took_us: 1000,
+        ranks: vec![rank, RankReport::default()],
+    }
 }
 
-fn whole() -> WholeStep {
-    WholeStep { pass: 3, samples: 64, loss: 0.25, lr: 0.001, grad_norm: 1.5 }
+fn span(what: Activity) -> Span {
+    Span { what, step: 200, start_us: 1_000_000, len_us: 900 }
 }

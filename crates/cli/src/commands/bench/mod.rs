@@ -1,5 +1,6 @@
 //! `phalanx bench`: measures this machine.
 
+mod allreduce;
 mod jobs;
 mod stats;
 mod train;
@@ -16,6 +17,8 @@ pub(crate) struct BenchCommand {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// Sums of tensors over processes of this machine.
+    Allreduce(allreduce::AllreduceArgs),
     /// Jobs per second, round trips and memory of work distribution.
     Jobs(jobs::JobsArgs),
     /// Training steps of known models, and products of matrices.
@@ -24,6 +27,7 @@ enum What {
 
 pub(crate) async fn run(command: BenchCommand, output: Output) -> Result<(), Failure> {
     match command.what {
+        What::Allreduce(args) => allreduce::run(&args, output),
         What::Jobs(args) => jobs::run(args, output).await,
         What::Train(args) => train::run(args, output),
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_engine::{Adam, CompileOptions, Loss, Optimizer, OptimizerSpec};
 use phalanx_graph::{Graph, zoo};
-use phalanx_train::{Compute, StepInput, Stepper, StepperOptions, TrainError};
+use phalanx_train::{Cut, Compute, StepInput, Stepper, StepperOptions, TrainError};
 use phalanx_types::Seed;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
@@ -46,7 +46,7 @@ pub(crate) struct TrainArgs {
 
 /// What one model is trained with.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+pub(crate) struct Case {
     model: &'static str,
     batch: usize,
     input: Option<&'static [usize]>,
@@ -147,14 +147,20 @@ fn subject(model: &str, args: &TrainArgs) -> Result<Measure, Failure> {
         gemm(&compute, WARM_UP as usize);
         return Ok(Box::new(move || Ok(gemm(&compute, steps as usize))));
     }
-    let case = CASES.into_iter().find(|case| case.model == model).ok_or_else(|| {
+    let case = case(model)?;
+    let (threads, batch) = (args.threads.map(|n| n as usize), args.batch.map(|n| n as usize));
+    let mut bench = Bench::new(case, threads, batch, case.input)?;
+    bench.steps(WARM_UP)?;
+    Ok(Box::new(move || bench.measure(steps)))
+}
+
+/// What a model is trained with.
+pub(crate) fn case(model: &str) -> Result<Case, Failure> {
+    CASES.into_iter().find(|case| case.model == model).ok_or_else(|| {
         let names: Vec<&str> = CASES.iter().map(|case| case.model).collect();
         Failure::usage(anyhow!("there is no benchmark of a model called {model:?}"))
             .hint(format!("there are {} and {GEMM_NAME}", names.join(", ")))
-    })?;
-    let mut bench = Bench::new(case, args)?;
-    bench.steps(WARM_UP)?;
-    Ok(Box::new(move || bench.measure(steps)))
+    })
 }
 
 /// Measures every model, each in a process of its own, so that each has its own peak of memory.
@@ -189,7 +195,7 @@ fn gemm(compute: &Compute, steps: usize) -> Measured {
 
 /// A model with samples to train on.
 #[derive(Debug)]
-struct Bench {
+pub(crate) struct Bench {
     case: Case,
     stepper: Stepper,
     threads: usize,
@@ -203,11 +209,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(case: Case, args: &TrainArgs) -> Result<Self, Failure> {
-        let compute = compute(args.threads.map(|n| n as usize));
-        let options = zoo::ZooOptions { input: case.input.map(<[usize]>::to_vec), classes: None };
-        let graph = zoo::build(case.model, &options).map_err(Failure::infrastructure)?;
-        let batch = args.batch.map_or(case.batch, |n| n as usize);
+    /// With all cores, the usual batch and the usual input where nothing else is said.
+    pub(crate) fn new(
+        case: Case,
+        threads: Option<usize>,
+        batch: Option<usize>,
+        input: Option<&[usize]>,
+    ) -> Result<Self, Failure> {
+        let compute = compute(threads);
+        let options = zoo::ZooOptions { input: input.map(<[usize]>::to_vec), classes: None };
+        let graph = zoo::build(case.model, &options).map_err(Failure::usage)?;
+        let batch = batch.unwrap_or(case.batch);
         let model = compute.engine.compile(&graph, &CompileOptions::default()).map_err(TrainError::from);
         let mut model = model.map_err(train_failure)?;
         model
@@ -229,7 +241,8 @@ impl Bench {
         Ok(Self { case, stepper, threads, batch, x, y, y_shape, step: 0, flops })
     }
 
-    fn steps(&mut self, count: u64) -> Result<Vec<Duration>, Failure> {
+    /// Does so many steps, and gives the time of each.
+    pub(crate) fn steps(&mut self, count: u64) -> Result<Vec<Duration>, Failure> {
         let lr = Adam::default().lr;
         (0..count)
             .map(|_| {
@@ -240,12 +253,12 @@ impl Bench {
                     y_shape: &self.y_shape,
                     len,
                     whole: len,
-                    batch,
+                    first: 0,
+                    cut: Cut::Size(batch),
                     step,
-                    lr,
                 };
                 let started = Instant::now();
-                self.stepper.step(&input).map_err(train_failure)?;
+                self.stepper.step(&input, lr).map_err(train_failure)?;
                 self.step += 1;
                 Ok(started.elapsed())
             })

@@ -1,7 +1,8 @@
 //! `phalanx run resume`.
 
 use super::run_path;
-use crate::commands::train::{compute, go, train_failure};
+use crate::args::DomainArgs;
+use crate::commands::train::{Start, compute, start, train_failure, who};
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::anyhow;
@@ -14,7 +15,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   phalanx run resume runs/2026-11-16-141502-3fa9
-  phalanx run resume first --epochs 200")]
+  phalanx run resume first --epochs 200
+  phalanx run resume first --local 2")]
 pub(crate) struct ResumeArgs {
     /// The run: its directory, or its name in runs/.
     run: PathBuf,
@@ -27,6 +29,17 @@ pub(crate) struct ResumeArgs {
     /// Compute threads; as the run was told when not given. Results do not depend on it.
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<i64>,
+    /// Start this many nodes on this machine and go on with one replica on each; as before when not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    local: Option<u32>,
+    /// Go on with this many nodes of the domain.
+    #[arg(long, value_name = "N", conflicts_with = "local", value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Option<u32>,
+    /// Write a timeline of all replicas to trace.json in the run directory.
+    #[arg(long)]
+    trace: bool,
+    #[command(flatten)]
+    domain: DomainArgs,
 }
 
 pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure> {
@@ -36,11 +49,12 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         ("--steps", "train.steps", args.steps),
         ("--threads", "train.threads", args.threads),
     ];
-    let said: Vec<Override> =
+    let mut said: Vec<Override> =
         numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
+    said.extend(who(args.local, args.replicas));
     let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(|error| train_failure(error.into()))?;
     let compute = compute(file.config.train.threads);
-    let task = Task::new(file.config, &compute.threads).map_err(train_failure)?;
+    let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     if args.epochs.is_some() || args.steps.is_some() {
         let (asked, done) = (task.total_steps(), dir.steps());
         if asked < done {
@@ -52,5 +66,6 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         let text = file.resolved.to_toml();
         dir.write(RUN_FILE, text.as_bytes()).map_err(|error| train_failure(error.into()))?;
     }
-    go(task, compute, dir, output).await
+    let how = Start { resolved: &file.resolved, domain: &args.domain, trace: args.trace };
+    start(task, compute, dir, how, output).await
 }

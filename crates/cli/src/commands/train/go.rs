@@ -9,6 +9,7 @@ use phalanx_engine::CpuEngine;
 use phalanx_train::progress::End;
 use phalanx_train::run_dir::RunDir;
 use phalanx_train::{Blame, Compute, Summary, Task, TrainError, Trainer};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,7 +77,11 @@ pub(crate) async fn go(task: Task, compute: Compute, dir: RunDir, output: Output
             }
         }
     };
-    let summary = result.map_err(train_failure)?;
+    finished(result.map_err(train_failure)?, &path, output)
+}
+
+/// Says what a run came to.
+pub(super) fn finished(summary: Summary, path: &Path, output: Output) -> Result<(), Failure> {
     output.print(&summary)?;
     match summary.end {
         End::Finished => Ok(()),

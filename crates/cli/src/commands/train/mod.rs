@@ -1,17 +1,21 @@
 //! `phalanx train`: trains a model as a run file says.
 
+mod drive;
 mod go;
 mod watch;
 
-pub(crate) use go::{compute, go, train_failure};
+pub(crate) use go::{compute, train_failure};
 
+use crate::args::DomainArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_train::Task;
-use phalanx_train::config::{Override, RunConfig, RunFile};
+use drive::drive;
+use go::go;
+use phalanx_train::config::{Override, Resolved, RunConfig, RunFile};
 use phalanx_train::run_dir::{RUN_FILE, RunDir, is_run, new_id};
+use phalanx_train::{Compute, Task};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -23,6 +27,8 @@ pub(crate) const RUNS: &str = "runs";
   phalanx train examples/digits/run.toml
   phalanx train run.toml --epochs 5 --set train.optimizer.lr=0.01
   phalanx train run.toml --run-dir runs/first --output json
+  phalanx train run.toml --local 4               four replicas on this machine
+  phalanx train run.toml --replicas 4            on nodes of this user, each started by `phalanx node`
 
 Everything a run file may say can be said here with --set, and the keys of [train] in the environment:
 PHALANX_TRAIN_EPOCHS=5. Flags go before the environment, and that before the file.")]
@@ -35,9 +41,31 @@ pub(crate) struct TrainArgs {
     /// The directory of the run; runs/ and its time when not given. A run that is there goes on.
     #[arg(long, short = 'o', value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Train on this many nodes of this machine.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    local: u32,
+    /// Start this many nodes on this machine and train on them, one replica on each.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    local: Option<u32>,
+    /// Train on this many nodes of the domain, one replica on each.
+    #[arg(long, value_name = "N", conflicts_with = "local", value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Option<u32>,
+    /// Write a timeline of all replicas to trace.json in the run directory.
+    #[arg(long)]
+    trace: bool,
+    #[command(flatten)]
+    domain: DomainArgs,
+}
+
+/// Flags that say who trains, as overrides.
+pub(crate) fn who(local: Option<u32>, replicas: Option<u32>) -> Vec<Override> {
+    let local = local.map(|n| ("--local", n, n));
+    let said = local.or_else(|| replicas.map(|n| ("--replicas", 0, n)));
+    said.map_or_else(Vec::new, |(flag, local, replicas)| {
+        // One node is this process itself.
+        let local = if local == 1 { 0 } else { local };
+        vec![
+            Override::flag(flag, "formation.local", local),
+            Override::flag(flag, "formation.replicas", replicas),
+        ]
+    })
 }
 
 /// What flags say in the place of a run file.
@@ -90,15 +118,9 @@ impl Said {
 }
 
 pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> {
-    if args.local != 1 {
-        let error = anyhow!(
-            "--local {} is not available yet: runs on more than one node are still to come",
-            args.local
-        );
-        return Err(Failure::usage(error).hint("leave it out: one process uses all cores of this machine"));
-    }
-    let file =
-        RunFile::load(&args.file, &args.said.overrides()?).map_err(|error| train_failure(error.into()))?;
+    let mut said = args.said.overrides()?;
+    said.extend(who(args.local, args.replicas));
+    let file = RunFile::load(&args.file, &said).map_err(|error| train_failure(error.into()))?;
     let compute = compute(file.config.train.threads);
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     let path = args.run_dir.unwrap_or_else(|| {
@@ -106,7 +128,31 @@ pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> 
         Path::new(RUNS).join(name.unwrap_or_else(|| new_id(SystemTime::now())))
     });
     let dir = if is_run(&path) { same_run(&path, &file.config)? } else { new_run(&path, &file)? };
-    go(task, compute, dir, output).await
+    start(task, compute, dir, Start { resolved: &file.resolved, domain: &args.domain, trace: args.trace }, output).await
+}
+
+/// What a run needs to be told when it may be one of several nodes.
+pub(crate) struct Start<'a> {
+    pub(crate) resolved: &'a Resolved,
+    pub(crate) domain: &'a DomainArgs,
+    pub(crate) trace: bool,
+}
+
+/// Trains in this process, or on nodes, as the run says.
+pub(crate) async fn start(
+    task: Task,
+    compute: Compute,
+    dir: RunDir,
+    how: Start<'_>,
+    output: Output,
+) -> Result<(), Failure> {
+    if task.config().formation.is_distributed() || how.trace {
+        // Replicas compute, not their driver.
+        drop(compute);
+        drive(task, dir, how, output).await
+    } else {
+        go(task, compute, dir, output).await
+    }
 }
 
 fn new_run(path: &Path, file: &RunFile) -> Result<RunDir, Failure> {
@@ -118,13 +164,7 @@ fn new_run(path: &Path, file: &RunFile) -> Result<RunDir, Failure> {
 /// The directory of a run that was told the same, to go on with it.
 fn same_run(path: &Path, config: &RunConfig) -> Result<RunDir, Failure> {
     let there = RunFile::load(&path.join(RUN_FILE), &[]).map_err(|error| train_failure(error.into()))?;
-    let told = |config: &RunConfig| {
-        let mut config = config.clone();
-        // Results do not depend on it.
-        config.train.threads = None;
-        config
-    };
-    if told(&there.config) != told(config) {
+    if there.config.told() != config.told() {
         let path = path.display();
         return Err(Failure::usage(anyhow!("there is another run in {path}, which was told something else"))
             .hint(format!(

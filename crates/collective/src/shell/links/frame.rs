@@ -125,6 +125,17 @@ impl Call {
     }
 }
 
+/// Since which call the sender has joined, if that is what the body of a call frame of this epoch says.
+pub(super) fn joined(body: &[u8], epoch: u64) -> Option<u64> {
+    const KIND: usize = 28;
+    let (join, _) = Kind::Join.code();
+    if body.get(KIND) != Some(&join) {
+        return None;
+    }
+    let call = Call::decode(body).ok()?;
+    (call.epoch == epoch).then_some(call.signature.sequence)
+}
+
 /// Where a word stands in the list of all of its kind.
 fn code<T: PartialEq>(all: &[T], word: T) -> u8 {
     all.iter().position(|other| *other == word).expect("the list is complete") as u8
@@ -143,7 +154,7 @@ mod tests {
     fn calls_come_back_as_they_went() {
         for algorithm in ALGORITHMS {
             for reduction in Reduction::ALL.map(Some).into_iter().chain([None]) {
-                for (dtype, code) in DType::ALL.into_iter().zip((0..9).cycle()) {
+                for (dtype, code) in DType::ALL.into_iter().zip((0..10).cycle()) {
                     let signature = Signature {
                         sequence: 7,
                         kind: Kind::from_code(code, if (3..7).contains(&code) { 9 } else { 0 }).unwrap(),
@@ -155,6 +166,8 @@ mod tests {
                     let call = Call { epoch: 3, algorithm, signature };
                     let bytes = call.encode();
                     let Ok(Some(Frame::Call(body))) = parse(&bytes) else { panic!("no call") };
+                    let since = (call.signature.kind == Kind::Join).then_some(7);
+                    assert_eq!((joined(body, 3), joined(body, 4)), (since, None));
                     assert_eq!(Call::decode(body), Ok(call));
                     assert_eq!(parse(&bytes[..bytes.len() - 1]), Ok(None));
                 }

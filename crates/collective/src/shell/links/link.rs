@@ -1,10 +1,10 @@
 //! One connection to another rank.
 
 use super::frame::{self, Frame, HEAD, Malformed};
+use super::socket::Socket;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use std::io::{self, ErrorKind, IoSlice, Read};
-use std::net::TcpStream;
 
 /// What is read at once when nobody knows how much comes.
 const BUFFER: usize = 4096;
@@ -18,7 +18,7 @@ const SEND_BUFFER: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Socket,
     /// Heads and calls that go out before any more data.
     pub(super) notes: Vec<u8>,
     /// Bytes of the data frame going out that are still to be sent.
@@ -27,6 +27,8 @@ pub(super) struct Link {
     pub(super) called: bool,
     /// Whether the peer's call of this collective was received.
     pub(super) heard: bool,
+    /// Since which call the peer has joined.
+    pub(super) joined: Option<u64>,
     /// Bytes of the data frame coming in that are still to be read.
     pub(super) data_in: usize,
     /// Whether the peer sends nothing more.
@@ -37,10 +39,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
+    pub(super) fn new(stream: Socket) -> io::Result<Self> {
+        stream.set_nodelay()?;
         stream.set_nonblocking(true)?;
-        if stream.peer_addr()?.ip() == stream.local_addr()?.ip() {
+        if stream.is_local()? {
             set_socket_send_buffer_size(&stream, SEND_BUFFER)?;
         }
         Ok(Self {
@@ -49,6 +51,7 @@ impl Link {
             data_out: 0,
             called: false,
             heard: false,
+            joined: None,
             data_in: 0,
             closed: false,
             buffer: Box::new([0; BUFFER]),
@@ -93,6 +96,10 @@ impl Link {
         (self.start, self.end) = (0, self.end - self.start);
         let got = now((&self.stream).read(&mut self.buffer[self.end..]))?;
         self.end += got.unwrap_or(0);
+        // Of what comes before an abort nothing is needed any more.
+        if let Some((place, _)) = abort_among(&self.buffer[self.start..self.end], self.data_in) {
+            self.start += place;
+        }
         Ok(got)
     }
 
@@ -110,6 +117,13 @@ impl Link {
         };
         self.data_in -= got.unwrap_or(0);
         Ok(got)
+    }
+
+    /// Why a peer that sends nothing more says that the group is over, if it does. What it sent stays where it is.
+    pub(super) fn peek_last_word(&self) -> Option<String> {
+        let mut bytes = self.buffer[self.start..self.end].to_vec();
+        peek(&self.stream, &mut bytes)?;
+        abort_among(&bytes, self.data_in).map(|(_, reason)| reason)
     }
 
     /// Why a peer says that the group is over, in what it sent before it was lost.
@@ -138,11 +152,82 @@ impl Link {
     }
 }
 
+/// Where an abort stands among frames, of which the first begins after `data` bytes, and its reason.
+fn abort_among(bytes: &[u8], data: usize) -> Option<(usize, String)> {
+    let mut place = data;
+    loop {
+        let length = match frame::parse(bytes.get(place..)?).ok()?? {
+            Frame::Abort(reason) => return Some((place, String::from_utf8_lossy(reason).into_owned())),
+            Frame::Call(body) => body.len(),
+            Frame::Data(length) => length,
+        };
+        place = place.checked_add(HEAD + length)?;
+    }
+}
+
+/// The reason in an abort that these bytes end with, wherever their frames begin.
+pub(super) fn abort_at_end(bytes: &[u8]) -> Option<String> {
+    let readable = |reason: &&str| !reason.is_empty() && !reason.contains(char::is_control);
+    (0..bytes.len()).rev().take(HEAD + frame::NOTE).find_map(|place| match frame::parse(&bytes[place..]) {
+        Ok(Some(Frame::Abort(reason))) if place + HEAD + reason.len() == bytes.len() => {
+            std::str::from_utf8(reason).ok().filter(readable).map(str::to_owned)
+        }
+        _ => None,
+    })
+}
+
+/// Appends what has come and was not read yet, and leaves it there. Nothing if it is too much.
+pub(super) fn peek(stream: &Socket, bytes: &mut Vec<u8>) -> Option<()> {
+    let waiting = rustix::io::ioctl_fionread(stream).ok()?;
+    let waiting = usize::try_from(waiting).ok().filter(|waiting| *waiting < LAST_WORD)?;
+    let here = bytes.len();
+    bytes.resize(here + waiting, 0);
+    if waiting > 0 {
+        let (got, _) = recv(stream, &mut bytes[here..], RecvFlags::PEEK).ok()?;
+        bytes.truncate(here + got);
+    }
+    Some(())
+}
+
 /// `None` if it would block.
 fn now<E: Into<io::Error>>(result: Result<usize, E>) -> io::Result<Option<usize>> {
     match result.map_err(Into::into) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// Frames that come early, and then an abort.
+    fn frames() -> Vec<u8> {
+        [frame::data_head(3).as_slice(), &[3, 0, 0], &frame::abort("enough")].concat()
+    }
+
+    #[test]
+    fn an_abort_is_found_behind_other_frames() {
+        let bytes = frames();
+        assert_eq!(abort_among(&bytes, 0), Some((HEAD + 3, "enough".to_owned())));
+        assert_eq!(abort_among(&bytes[HEAD..], 3), Some((3, "enough".to_owned())));
+        assert_eq!(abort_among(&bytes[..bytes.len() - 1], 0), None);
+        assert_eq!(abort_at_end(&bytes[2..]), Some("enough".to_owned()));
+        assert_eq!(abort_at_end(&bytes[..bytes.len() - 1]), None);
+        let numbers: Vec<u8> = [3_i32, 0].iter().chain(&[3, 4, 77]).flat_map(|n| n.to_le_bytes()).collect();
+        assert!((0..=20).all(|end| abort_at_end(&numbers[..end]).is_none()));
+    }
+
+    #[test]
+    fn an_abort_is_heard_before_what_came_early() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let mut link = Link::new(here.into()).unwrap();
+        there.write_all(&frames()).unwrap();
+        assert_eq!(link.peek_last_word(), Some("enough".to_owned()));
+        assert!(link.fill().unwrap().is_some());
+        assert_eq!(link.next(), Ok(Some(Frame::Abort(b"enough"))));
     }
 }

@@ -13,12 +13,15 @@
 mod aborter;
 mod farewell;
 mod frame;
+mod join;
 mod link;
 mod run;
+mod socket;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use aborter::Aborter;
+pub use socket::Socket;
 
 use crate::core::numbers;
 use crate::core::schedule::{Area, Arithmetic, Memory, Program, Step};
@@ -29,11 +32,10 @@ use link::Link;
 use run::Run;
 use std::fmt;
 use std::io;
-use std::net::TcpStream;
 use std::time::Duration;
 
-/// The most bytes that are sent in one frame, or received before they are combined: they stay in the second-level
-/// cache from one to the other.
+/// The least bytes of a frame that is not the last, and the most that are received before they are combined: they stay
+/// in the second-level cache from one to the other.
 const BLOCK: usize = 256 << 10;
 
 /// Hears of the rank that is waited for, and for how long already.
@@ -51,6 +53,14 @@ pub(crate) struct Links {
     /// Why the group is over.
     over: Option<String>,
     on_wait: Option<(Duration, OnWait)>,
+}
+
+/// Why a rank that sends nothing more says that the group is over, as far as the end of its stream tells. For when its
+/// link is in use.
+pub(crate) fn last_word(stream: &Socket) -> Option<String> {
+    let mut bytes = Vec::new();
+    link::peek(stream, &mut bytes)?;
+    link::abort_at_end(&bytes)
 }
 
 /// One collective, as one rank calls it.
@@ -82,9 +92,13 @@ impl Links {
     ///
     /// # Errors
     /// A stream cannot be set up.
-    pub(crate) fn new(rank: usize, epoch: u64, streams: Vec<Option<TcpStream>>) -> io::Result<Self> {
-        let links =
-            streams.into_iter().map(|stream| stream.map(Link::new).transpose()).collect::<Result<_, _>>()?;
+    pub(crate) fn new(
+        rank: usize,
+        epoch: u64,
+        streams: Vec<Option<impl Into<Socket>>>,
+    ) -> io::Result<Self> {
+        let streams = streams.into_iter().map(|stream| stream.map(Into::into));
+        let links = streams.map(|stream| stream.map(Link::new).transpose()).collect::<Result<_, _>>()?;
         let (block, scratch) = (vec![0; BLOCK / 8], Vec::new());
         Ok(Self { rank, epoch, links, aborter: Aborter::new()?, block, scratch, over: None, on_wait: None })
     }
@@ -96,6 +110,11 @@ impl Links {
     /// Calls back whenever one wait has lasted another `after`.
     pub(crate) fn on_wait(&mut self, after: Duration, call: OnWait) {
         self.on_wait = Some((after, call));
+    }
+
+    /// Why a rank that sends nothing more says that the group is over, if it does.
+    pub(crate) fn last_word(&self, rank: usize) -> Option<String> {
+        self.links.get(rank)?.as_ref()?.peek_last_word()
     }
 
     /// Carries out one collective.

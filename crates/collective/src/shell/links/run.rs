@@ -2,6 +2,7 @@
 
 use super::aborter::Aborter;
 use super::frame::{self, Frame};
+use super::join::note_join;
 use super::link::Link;
 use super::{BLOCK, OnWait};
 use crate::core::schedule::{Memory, Progress, Span, Step, Then};
@@ -10,6 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
+
+/// The most bytes of a data frame. A longer one costs a system call less at both ends, but a last word has to wait for
+/// its end.
+const FRAME: usize = 4 << 20;
 
 pub(super) struct Run<'a> {
     pub(super) rank: usize,
@@ -97,9 +102,9 @@ impl Run<'_> {
         }
         let left = self.progress.left(step);
         if link.data_out == 0 && !left.is_empty() {
-            // A frame is full unless it is the last: many small ones would cost more than they gain.
-            let take = self.progress.sendable(step).len().min(BLOCK);
-            if take == BLOCK || take == left.len() {
+            // No frame but the last is short: many small ones would cost more than they gain.
+            let take = self.progress.sendable(step).len().min(FRAME);
+            if take >= BLOCK || take == left.len() {
                 link.start_data(take);
             }
         }
@@ -204,7 +209,11 @@ impl Run<'_> {
     fn at_data(&mut self, index: usize, from: usize) -> Result<bool, CollectiveError> {
         loop {
             let left = self.progress.left(index).len() - self.held;
+            let epoch = self.epoch;
             let link = self.link(from);
+            if !link.heard {
+                note_join(link, epoch);
+            }
             if link.data_in > 0 || link.heard && left == 0 {
                 return Ok(true);
             }
@@ -322,7 +331,7 @@ impl Run<'_> {
         if self.receiving() == Some(rank) {
             return Ok(());
         }
-        let needed = self.progress.needs(rank);
+        let (needed, epoch) = (self.progress.needs(rank), self.epoch);
         let link = self.link(rank);
         if link.closed || link.data_in > 0 || !matches!(link.next(), Ok(None)) {
             return Ok(());
@@ -333,6 +342,7 @@ impl Run<'_> {
             Ok(Some(0)) | Err(_) => link.closed = true,
             Ok(_) => {}
         }
+        note_join(link, epoch);
         if let Ok(Some(Frame::Abort(reason))) = self.link(rank).next() {
             let reason = String::from_utf8_lossy(reason).into_owned();
             return Err(self.aborted(reason));

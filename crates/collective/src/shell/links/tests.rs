@@ -1,6 +1,7 @@
 //! Links between threads, over real sockets.
 
 mod failures;
+mod join;
 mod kinds;
 
 use super::{Call, Links};

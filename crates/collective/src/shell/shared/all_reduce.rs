@@ -3,7 +3,7 @@
 
 use super::calls::Call;
 use super::group::{SLOT_BYTES, SharedGroup};
-use super::reduce_shared::{SMALL, check, combine_others, part};
+use super::reduce_shared::{SMALL, check, check_elements, combine_others, part};
 use crate::core::words::{Kind, Reduction};
 use crate::error::CollectiveError;
 use phalanx_types::DType;
@@ -24,7 +24,9 @@ impl SharedGroup {
     ) -> Result<(), CollectiveError> {
         check(data.len(), dtype, reduction)?;
         let call = Call::all_reduce(data.len(), dtype, reduction, name);
-        if data.len() <= SMALL {
+        if reduction == Reduction::Adasum {
+            self.adasum(data, &call)
+        } else if data.len() <= SMALL {
             self.all_reduce_small(data, &call)
         } else {
             self.reduce_staged(data, &call, true)
@@ -40,7 +42,7 @@ impl SharedGroup {
         reduction: Reduction,
         name: &str,
     ) -> Result<(), CollectiveError> {
-        check(data.len(), dtype, reduction)?;
+        check_elements(data.len(), dtype, reduction)?;
         let kind = Kind::Reduce { root: self.check_root(root)? };
         let call = Call { kind, ..Call::all_reduce(data.len(), dtype, reduction, name) };
         self.reduce_staged(data, &call, self.rank == root)
@@ -88,10 +90,11 @@ impl SharedGroup {
         unsafe { combine_others(&self.members, offset, None, data, dtype, reduction) };
     }
 
-    /// Block after block, three at a time: one is copied in while the one before it is combined, by every rank a
-    /// part of it, and the one before that is copied out. One step a block.
-    ///
-    /// A rank stages only what others combine. Where its own part would stand in its slot, it puts the result.
+    /// What is staged in one step of a long call.
+    pub(super) fn block_bytes(&self) -> usize {
+        if self.crowded { SLOT_BYTES } else { BLOCK }
+    }
+
     fn reduce_staged(
         &mut self,
         data: &mut [u8],
@@ -106,12 +109,32 @@ impl SharedGroup {
             data.copy_from_slice(aligned);
             return Ok(());
         }
-        let block = if self.crowded { SLOT_BYTES } else { BLOCK };
-        let blocks = data.len().div_ceil(block).max(1);
-        let whole = data.len();
-        let bounds = |index: usize| index * block..whole.min((index + 1) * block);
-        for index in 0..blocks + 2 {
-            if (1..=blocks).contains(&index) {
+        self.stage_block(&data[..data.len().min(self.block_bytes())]);
+        self.agree(call, 0)?;
+        self.reduce_blocks(data, data.len(), call, wanted)
+    }
+
+    /// Block after block, three at a time: one is copied in while the one before it is combined, by every rank a
+    /// part of it, and the one before that is copied out. One step a block. The first block has been copied in.
+    ///
+    /// If `data` is shorter than `whole`, it is one block that stands for all; then nothing must be `wanted`.
+    pub(super) fn reduce_blocks(
+        &mut self,
+        data: &mut [u8],
+        whole: usize,
+        call: &Call<'_>,
+        wanted: bool,
+    ) -> Result<(), CollectiveError> {
+        let block = self.block_bytes();
+        let blocks = whole.div_ceil(block).max(1);
+        let apart = data.len() == whole;
+        let bounds = |index: usize| {
+            let length = block.min(whole - index * block);
+            let start = if apart { index * block } else { 0 };
+            start..start + length
+        };
+        for index in 1..blocks + 2 {
+            if index <= blocks {
                 self.reduce_own_part(&mut data[bounds(index - 1)], call, wanted);
             }
             if index >= 2 && wanted {
@@ -122,19 +145,21 @@ impl SharedGroup {
                 }
             }
             if index < blocks {
-                let next = &data[bounds(index)];
-                for rank in self.others() {
-                    let part = part(next.len(), rank, self.ranks);
-                    self.stage(part.start, &next[part]);
-                }
+                self.stage_block(&data[bounds(index)]);
             }
-            match index {
-                0 => self.agree(call, 0)?,
-                _ if index <= blocks => self.step()?,
-                _ => {}
+            if index <= blocks {
+                self.step()?;
             }
         }
         Ok(())
+    }
+
+    /// Stages only what others combine. Where the own part would stand in the own slot, the result is put.
+    fn stage_block(&self, block: &[u8]) {
+        for rank in self.others() {
+            let part = part(block.len(), rank, self.ranks);
+            self.stage(part.start, &block[part]);
+        }
     }
 
     /// Combines the own part of the block that was staged for the last step: in the own slot and, if `wanted`, in

@@ -29,9 +29,10 @@ impl Call<'_> {
             (&words.reduction, self.reduction.map_or(0, |reduction| 1 + code(&Reduction::ALL, &reduction))),
             (&words.dtype, code(&DType::ALL, &self.dtype)),
             (&words.count, self.count as u64),
+            (&words.place, self.place as u64),
             (&words.name_bytes, name.len() as u64),
         ];
-        let mut hash = mix(0, self.place as u64);
+        let mut hash = 0;
         for (word, value) in fields {
             word.store(value, Ordering::Relaxed);
             hash = mix(hash, value);
@@ -67,6 +68,11 @@ pub(super) fn read(words: &CallWords) -> Option<Signature> {
         count: load(&words.count),
         name: read_text(&words.name, index(&words.name_bytes)),
     })
+}
+
+/// Where in shared memory a peer's call happens.
+pub(super) fn read_place(words: &CallWords) -> u64 {
+    words.place.load(Ordering::Relaxed)
 }
 
 fn code<T: PartialEq>(all: &[T], value: &T) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::calls::Call;
 use super::group::{SLOT_BYTES, SharedGroup};
-use super::reduce_shared::{check, whole};
+use super::reduce_shared::{check_elements, whole};
 use super::segment::system;
 use crate::core::words::{Kind, Reduction};
 use crate::error::CollectiveError;
@@ -111,7 +111,7 @@ impl SharedGroup {
         reduction: Reduction,
         name: &str,
     ) -> Result<(), CollectiveError> {
-        check(mine.len(), dtype, reduction)?;
+        check_elements(mine.len(), dtype, reduction)?;
         let call =
             Call { reduction: Some(reduction), ..plain(Kind::ReduceScatter, dtype, mine.len(), name)? };
         self.check_parts("reduce-scatter", all.len(), mine.len())?;
@@ -183,7 +183,7 @@ impl SharedGroup {
         Ok(())
     }
 
-    fn agree_or_step(&mut self, round: usize, call: &Call<'_>, length: usize) -> Result<(), CollectiveError> {
+    pub(super) fn agree_or_step(&mut self, round: usize, call: &Call<'_>, length: usize) -> Result<(), CollectiveError> {
         if round == 0 { self.agree(call, length) } else { self.step() }
     }
 
@@ -199,7 +199,7 @@ fn plain<'a>(kind: Kind, dtype: DType, length: usize, name: &'a str) -> Result<C
 }
 
 /// The ranges of `length` bytes that travel one after the other: at least one, if an empty one.
-fn rounds(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn rounds(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     (0..length.div_ceil(most).max(1)).map(move |round| round_of(round, most, length))
 }
 

@@ -5,7 +5,7 @@ use super::calls::{self, Call};
 use super::header::{PLACES, STEP};
 use super::segment::{HEADER_BYTES, PAGE, Segment, SegmentAddress};
 use super::waiter::{Waited, Waiter};
-use crate::core::words::Kind;
+use crate::core::words::{Kind, Signature};
 use crate::error::CollectiveError;
 use phalanx_types::DType;
 use std::fmt;
@@ -49,6 +49,8 @@ pub struct SharedGroup {
     pub(super) allocated: usize,
     /// Where the count of claims of every rank's part stands between calls.
     pub(super) claimed: Vec<u64>,
+    /// Which ranks have joined: they take part in the call under way with zeros. Empty if none has.
+    pub(super) joined: Vec<bool>,
     /// What ended this rank's part in the group.
     failed: Option<CollectiveError>,
     waiter: Waiter,
@@ -125,8 +127,38 @@ impl SharedGroup {
         HEADER_BYTES + place(step) * SLOT_BYTES
     }
 
-    /// The first step of a call: returns when all ranks have arrived with the same one.
+    /// The first step of a call: returns when all ranks have arrived with the same one, or have joined.
     pub(super) fn agree(&mut self, call: &Call<'_>, length: usize) -> Result<(), CollectiveError> {
+        let (sequence, hash, place) = self.announce(call, length)?;
+        self.joined.clear();
+        for (rank, segment) in self.members.segments.iter().enumerate() {
+            let header = segment.header();
+            if header.progress.hash[place].load(Ordering::Relaxed) == hash {
+                continue;
+            }
+            let theirs = self.read_call(rank, place)?;
+            let ours = call.signature(sequence);
+            if theirs.kind != Kind::Join || !ours.takes_zeros() {
+                return Err(CollectiveError::Mismatch {
+                    own_rank: self.rank,
+                    rank,
+                    ours: Box::new(ours),
+                    theirs: Box::new(theirs),
+                });
+            }
+            self.joined.resize(self.ranks, false);
+            self.joined[rank] = true;
+        }
+        Ok(())
+    }
+
+    /// Tells the others what this rank calls and waits until all have arrived. Gives the number of the call, its hash
+    /// and the place where everybody's call stands.
+    pub(super) fn announce(
+        &mut self,
+        call: &Call<'_>,
+        length: usize,
+    ) -> Result<(u64, u64, usize), CollectiveError> {
         let sequence = self.sequence;
         self.sequence += 1;
         let place = place(self.step + 1);
@@ -135,23 +167,20 @@ impl SharedGroup {
         header.progress.hash[place].store(hash, Ordering::Relaxed);
         header.progress.length[place].store(length as u64, Ordering::Relaxed);
         self.step()?;
-        for (rank, segment) in self.members.segments.iter().enumerate() {
-            let header = segment.header();
-            if header.progress.hash[place].load(Ordering::Relaxed) != hash {
-                let theirs = calls::read(&header.calls[place]).ok_or_else(|| CollectiveError::System {
-                    what: "compare calls",
-                    problem: format!("rank {rank} wrote what is no call"),
-                })?;
-                let ours = Box::new(call.signature(sequence));
-                return Err(CollectiveError::Mismatch {
-                    own_rank: self.rank,
-                    rank,
-                    ours,
-                    theirs: Box::new(theirs),
-                });
-            }
-        }
-        Ok(())
+        Ok((sequence, hash, place))
+    }
+
+    /// What a rank calls, right after it was announced.
+    pub(super) fn read_call(&self, rank: usize, place: usize) -> Result<Signature, CollectiveError> {
+        calls::read(&self.members.segments[rank].header().calls[place]).ok_or_else(|| CollectiveError::System {
+            what: "compare calls",
+            problem: format!("rank {rank} wrote what is no call"),
+        })
+    }
+
+    /// The number of the call to come.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// The bytes that every rank gives, right after it agreed.
@@ -264,6 +293,7 @@ impl Prepared {
             sequence: 0,
             allocated: DATA_OFFSET,
             claimed: vec![0; ranks],
+            joined: Vec::new(),
             failed: None,
             waiter: Waiter::new(if crowded { Duration::ZERO } else { SPIN }),
         })

@@ -70,7 +70,7 @@ pub(super) struct Claims {
     pub(super) next: AtomicU64,
 }
 
-/// The details of a call, read only when the hashes differ.
+/// The details of a call, read only when the hashes differ and by ranks that have joined.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct CallWords {
@@ -79,6 +79,7 @@ pub(super) struct CallWords {
     pub(super) reduction: AtomicU64,
     pub(super) dtype: AtomicU64,
     pub(super) count: AtomicU64,
+    pub(super) place: AtomicU64,
     pub(super) name_bytes: AtomicU64,
     pub(super) name: [AtomicU64; NAME_BYTES / 8],
 }

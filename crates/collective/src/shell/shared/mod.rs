@@ -16,14 +16,18 @@
 //! would index memory: offsets and lengths come from the own call, and a peer's are checked.
 
 mod abort;
+mod adasum;
 mod all_reduce;
 mod buffers;
 mod calls;
 mod exchange;
 mod group;
 mod header;
+mod join;
 mod reduce_shared;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod waiter;
 
 pub use abort::Aborter;

@@ -54,6 +54,9 @@ impl SharedGroup {
             return Err(CollectiveError::Length { what: "the start of a range", wanted, got: range.start });
         }
         let call = Call { place: offset, ..Call::all_reduce(length, dtype, reduction, name) };
+        if reduction == Reduction::Adasum {
+            return self.adasum_shared(offset, length, &call);
+        }
         if length <= SMALL {
             let members = std::sync::Arc::clone(&self.members);
             // SAFETY: as in `SharedBuffer::slice_mut`; a small call touches only staging slots of other ranks.
@@ -65,15 +68,28 @@ impl SharedGroup {
         self.step()
     }
 
-    fn reduce_parts(&mut self, offset: usize, length: usize, dtype: DType, reduction: Reduction) {
-        let members = &*self.members;
+    /// Combines the own part and what others have not begun, between the two steps of a call.
+    pub(super) fn reduce_parts(
+        &mut self,
+        offset: usize,
+        length: usize,
+        dtype: DType,
+        reduction: Reduction,
+    ) {
+        let (members, joined) = (&*self.members, self.joined.as_slice());
         let work = |range: Range<usize>| {
             for start in range.clone().step_by(BLOCK) {
                 let length = BLOCK.min(range.end - start);
                 // SAFETY: all ranks have arrived with this call and none passes the next step before all have done
                 // their parts, so nobody but the rank whose part it is, or that claimed the piece, touches these
                 // bytes of any segment.
-                unsafe { reduce_block(members, offset + start, length, dtype, reduction) };
+                unsafe {
+                    if joined.is_empty() {
+                        reduce_block(members, offset + start, length, dtype, reduction);
+                    } else {
+                        reduce_block_of_some(members, joined, offset + start, length, dtype, reduction);
+                    }
+                }
             }
         };
         if length < 2 * PIECE {
@@ -120,6 +136,37 @@ unsafe fn reduce_block(members: &Members, offset: usize, length: usize, dtype: D
     }
 }
 
+/// As [`reduce_block`], with zeros for the ranks that have joined; their segments are not touched.
+///
+/// # Safety
+/// Nobody else may touch these bytes of the segments of the other ranks meanwhile.
+unsafe fn reduce_block_of_some(
+    members: &Members,
+    joined: &[bool],
+    offset: usize,
+    length: usize,
+    dtype: DType,
+    reduction: Reduction,
+) {
+    static ZEROS: [u64; BLOCK / 8] = [0; BLOCK / 8];
+    let of = |rank: usize| {
+        if joined[rank] {
+            return &bytemuck::cast_slice(&ZEROS)[..length];
+        }
+        // SAFETY: the caller vouches for these bytes.
+        unsafe { members.segments[rank].read(offset, length) }
+    };
+    let mut result = [0_u64; BLOCK / 8];
+    let result = &mut bytemuck::cast_slice_mut(&mut result)[..length];
+    result.copy_from_slice(of(0));
+    let others: Vec<&[u8]> = (1..joined.len()).map(of).collect();
+    numbers::combine_all(dtype, reduction, result, &others);
+    for (segment, _) in members.segments.iter().zip(joined).filter(|(_, joined)| !**joined) {
+        // SAFETY: as above; the slices that were read are gone.
+        unsafe { segment.write(offset, length) }.copy_from_slice(result);
+    }
+}
+
 /// Combines the values of ranks 1.. from `offset`, in their order, into `first`, which holds rank 0's. `own` stands
 /// for the values of the rank it names.
 ///
@@ -155,10 +202,22 @@ pub(super) unsafe fn combine_others(
 
 /// Whether so many bytes can be reduced so.
 pub(super) fn check(length: usize, dtype: DType, reduction: Reduction) -> Result<(), CollectiveError> {
-    if reduction == Reduction::Adasum || !numbers::supports(dtype, reduction) {
+    if !numbers::supports(dtype, reduction) {
         return Err(CollectiveError::DType { what: "a reduction in shared memory", dtype });
     }
     whole(length, dtype)
+}
+
+/// Whether so many bytes can be reduced so, element by element.
+pub(super) fn check_elements(
+    length: usize,
+    dtype: DType,
+    reduction: Reduction,
+) -> Result<(), CollectiveError> {
+    if reduction == Reduction::Adasum {
+        return Err(CollectiveError::DType { what: "adasum by parts", dtype });
+    }
+    check(length, dtype, reduction)
 }
 
 /// Whether bytes are whole elements.

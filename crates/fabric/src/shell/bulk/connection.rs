@@ -1,16 +1,15 @@
 //! The life of a bulk connection.
 
-use super::super::handshake::{self, HANDSHAKE_TIMEOUT};
-use super::super::inner::{Inner, Route};
+use super::super::dial;
+use super::super::handshake::HANDSHAKE_TIMEOUT;
+use super::super::inner::Inner;
 use super::super::link::Link;
 use super::super::lock;
-use super::super::refusal::ConnError;
 use super::super::stream::Stream;
 use super::read::receive;
 use super::write::send;
 use super::{MAX_RESTARTS, settle};
 use crate::error::FetchError;
-use bytes::BytesMut;
 use phalanx_wire::bulk::BulkMessage;
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::FrameKind;
@@ -43,10 +42,10 @@ pub(crate) fn open(inner: &Arc<Inner>, link: &Arc<Link>) {
             if !link.is_up() {
                 return;
             }
-            let dialed = tokio::time::timeout(HANDSHAKE_TIMEOUT, dial(&shared, &link, &route)).await;
-            match dialed.unwrap_or(Err(ConnError::Timeout)) {
-                Ok((stream, buffer)) => {
-                    attach(&shared, &link, stream, buffer);
+            let channel = Channel::Bulk { link: link.number };
+            match dial::beside(&shared, &link, &route, channel).await {
+                Ok(stream) => {
+                    attach(&shared, &link, stream);
                     return;
                 }
                 Err(error) => shared.dial_failed(&format_args!("bulk of {}", link.node), &error),
@@ -60,16 +59,8 @@ pub(crate) fn open(inner: &Arc<Inner>, link: &Arc<Link>) {
     }));
 }
 
-async fn dial(inner: &Inner, link: &Link, route: &Route) -> Result<(Stream, BytesMut), ConnError> {
-    let tcp = inner.connect(route).await?;
-    let challenged = handshake::approach(inner, tcp, Some(&link.node)).await?;
-    let channel = Channel::Bulk { link: link.number };
-    let met = handshake::introduce(inner, challenged, channel, Some(&link.node)).await?;
-    Ok((met.stream, met.buffer))
-}
-
 /// Uses a fresh connection for the transfers of a link, and starts them over on it.
-pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream, buffer: BytesMut) {
+pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream) {
     let mut number = 0;
     {
         let mut state = lock(&link.bulk.state);
@@ -95,7 +86,7 @@ pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream, buffe
         let end = tokio::select! {
             biased;
             _ = newest.wait_for(|n| *n != number) => return,
-            end = receive(&shared, &link, number, read, buffer) => end,
+            end = receive(&shared, &link, number, read) => end,
             end = send(&link, number, write) => end,
         };
         if let Err(error) = end {

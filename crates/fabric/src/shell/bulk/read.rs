@@ -6,7 +6,7 @@ use super::super::lock;
 use super::super::refusal::ConnError;
 use super::super::stream::ReadHalf;
 use crate::error::FetchError;
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 use phalanx_wire::bulk::BulkMessage;
 use phalanx_wire::codec;
 use phalanx_wire::frame::{FrameError, FrameKind, HEADER_LEN};
@@ -40,11 +40,8 @@ pub(super) async fn receive(
     inner: &Inner,
     link: &Link,
     number: u64,
-    half: ReadHalf,
-    early: BytesMut,
+    stream: ReadHalf,
 ) -> Result<(), ConnError> {
-    let early = early.freeze();
-    let stream = (&early[..]).chain(half);
     Receiver { inner, link, number, stream, arriving: BTreeMap::new() }.run().await
 }
 

@@ -1,0 +1,61 @@
+//! A run on nodes: this process drives, nodes compute.
+
+use super::go::{finished, train_failure};
+use super::{Start, watch::Watch};
+use crate::args::start_failure;
+use crate::failure::Failure;
+use crate::local::{LocalSpec, Supervised, private_domain};
+use crate::output::Output;
+use crate::stop::StopSignals;
+use anyhow::anyhow;
+use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
+use phalanx_train::run_dir::RunDir;
+use phalanx_train::{DriverOptions, Task};
+use std::net::{Ipv4Addr, SocketAddr};
+use tokio::sync::watch;
+
+/// Drives a run to its end, or until somebody asks to stop: once to save and go, twice to go at once.
+pub(super) async fn drive(task: Task, dir: RunDir, how: Start<'_>, output: Output) -> Result<(), Failure> {
+    let mut stops = StopSignals::new()?;
+    let path = dir.path().to_owned();
+    let formation = &task.config().formation;
+    let local = if formation.replicas == 1 { 1 } else { formation.local };
+    let domain = private_domain()?;
+    let config = if local > 0 {
+        let mut config = FabricConfig::new(domain.clone(), "driver", NodeKind::Main);
+        config.bind = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        config.mdns = false;
+        config.heartbeat = how.domain.heartbeat;
+        config
+    } else {
+        how.domain.fabric("driver", NodeKind::Main)?
+    };
+    let fabric = Fabric::start(config).await.map_err(start_failure)?;
+    let count = u32::try_from(local).unwrap_or(u32::MAX);
+    let heartbeat = Some(how.domain.heartbeat);
+    let nodes = Supervised::start(&LocalSpec { heartbeat, ..LocalSpec::new(&domain, count) })?;
+    let options = DriverOptions { config: how.resolved.to_toml(), trace: how.trace };
+    let (stop, asked) = watch::channel(false);
+    let handle = fabric.clone();
+    let mut training = tokio::task::spawn_blocking(move || {
+        let mut watch = Watch::new(output);
+        let result = phalanx_train::drive(&handle, task, dir, options, asked, &mut watch);
+        watch.finish();
+        result
+    });
+    let result = loop {
+        tokio::select! {
+            ended = &mut training => break ended.map_err(Failure::infrastructure)?,
+            () = stops.next() => {
+                if stop.send_replace(true) {
+                    return Err(Failure::work(anyhow!("stopped at once"))
+                        .hint(format!("`phalanx run resume {}` goes on from the last checkpoint", path.display())));
+                }
+                tracing::warn!("stopping after this step; ask again to stop at once");
+            }
+        }
+    };
+    fabric.shutdown().await;
+    drop(nodes);
+    finished(result.map_err(train_failure)?, &path, output)
+}

@@ -1,0 +1,83 @@
+//! Ending a group from any thread of any rank, whatever it waits for.
+
+use super::alarm::{Alarm, Post};
+use super::links_end::{LinksAborter, LinksEnd, Remains};
+use crate::shell::shared;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// Ends a group: the calls of all its ranks fail, those that are under way and those to come.
+#[derive(Debug, Clone)]
+pub struct GroupAborter {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    reason: OnceLock<String>,
+    shared: Option<shared::Aborter>,
+    links: Option<LinksAborter>,
+    alarm: Option<Alarm>,
+}
+
+impl GroupAborter {
+    pub(super) fn new(
+        shared: Option<shared::Aborter>,
+        links: Option<&LinksEnd>,
+        alarm: Option<Alarm>,
+    ) -> Self {
+        let links = links.map(LinksEnd::aborter);
+        Self { inner: Arc::new(Inner { reason: OnceLock::new(), shared, links, alarm }) }
+    }
+
+    /// Ends the group. Of several reasons the first counts.
+    pub fn abort(&self, reason: String) {
+        let Inner { reason: first, shared, links, alarm } = &*self.inner;
+        if first.set(reason).is_err() {
+            return;
+        }
+        let Some(reason) = first.get() else { return };
+        // The shared memory last: who wakes by it may leave at once.
+        if let Some(alarm) = alarm {
+            alarm.abort(reason);
+        }
+        if let Some(links) = links {
+            links.abort(reason);
+        }
+        if let Some(shared) = shared {
+            shared.abort(reason.clone());
+        }
+    }
+
+    /// Why the group is over, as far as this rank knows.
+    pub fn reason(&self) -> Option<&str> {
+        self.inner.reason.get().map(String::as_str)
+    }
+
+    /// Listens to the other ranks of the host, and for other leaders that end the group, on a thread.
+    pub(super) fn watch(&self, leaders: Vec<Post>) -> io::Result<Option<JoinHandle<()>>> {
+        if self.inner.alarm.is_none() {
+            return Ok(None);
+        }
+        let aborter = self.clone();
+        let listen = move || {
+            let Inner { links, alarm, .. } = &*aborter.inner;
+            let remains = |post: &Post| links.as_ref().map_or(Remains::Nothing, |links| links.remains(post));
+            if let Some(reason) = alarm.as_ref().and_then(|alarm| alarm.listen(&leaders, remains)) {
+                aborter.abort(reason);
+            }
+        };
+        std::thread::Builder::new().name("group alarm".to_owned()).spawn(listen).map(Some)
+    }
+
+    /// Says goodbye to the other ranks of the host and ends the watch.
+    pub(super) fn leave(&self) {
+        if let Some(alarm) = &self.inner.alarm {
+            if self.reason().is_none() {
+                alarm.leave();
+            }
+            alarm.stop();
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Hearing of what ends a group of several hosts, on a thread.
+//!
+//! ```text
+//!   within a host:
+//!     connect: every rank tells the leader where its memory is, the leader tells everybody
+//!     later:   LEAVE when a rank drops its group, ABORT and a reason when it ends the group
+//! ```
+//! Who waits for shared memory wakes by it. But a leader may wait for another host, or for nothing: a thread of it
+//! listens here. A stream that closes without a word is of a rank that is lost.
+//!
+//! Links hear of an abort while they are in use, unless other bytes stand before it. So the thread watches them too:
+//! who has aborted closes its side of every stream after its last word.
+
+use super::links_end::Remains;
+use super::system;
+use crate::error::CollectiveError;
+use crate::shell::links::Socket;
+use crate::shell::shared::SegmentAddress;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+const LEAVE: u8 = 1;
+const ABORT: u8 = 2;
+/// The most bytes of a reason.
+const REASON: usize = 512;
+/// The bytes of an address.
+const ADDRESS: usize = 24;
+/// How long a rank may take to come to its host's meeting.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long until it is looked again whether a call that may hear of an abort has ended.
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// A stream to another rank.
+#[derive(Debug)]
+pub(super) struct Post {
+    /// Its number in the whole group.
+    pub(super) rank: usize,
+    pub(super) stream: Socket,
+}
+
+#[derive(Debug)]
+pub(super) struct Alarm {
+    posts: Vec<Post>,
+    /// Readable once nobody needs to listen any more.
+    stop: OwnedFd,
+}
+
+/// Tells all ranks of a host where everybody's memory is, in the order of places. The leader, at place 0, has a post to
+/// all others, in order, and these have one to it.
+pub(super) fn meet(
+    place: usize,
+    ranks: usize,
+    own: SegmentAddress,
+    posts: &[Post],
+) -> Result<Vec<SegmentAddress>, CollectiveError> {
+    let mut all = vec![0; ADDRESS * ranks];
+    let leads = place == 0;
+    if leads {
+        all[..ADDRESS].copy_from_slice(&encode(&own));
+    }
+    let lost = |rank: usize| {
+        move |error: io::Error| system("meet the ranks of this host", format!("rank {rank}: {error}"))
+    };
+    for (Post { rank, stream }, own_place) in posts.iter().zip(all[ADDRESS..].chunks_mut(ADDRESS)) {
+        stream.set_nonblocking(false).map_err(lost(*rank))?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(lost(*rank))?;
+        if leads {
+            (&*stream).read_exact(own_place).map_err(lost(*rank))?;
+        }
+    }
+    for Post { rank, stream } in posts {
+        let mut stream = stream;
+        if leads {
+            stream.write_all(&all).map_err(lost(*rank))?;
+        } else {
+            stream.write_all(&encode(&own)).map_err(lost(*rank))?;
+            stream.read_exact(&mut all).map_err(lost(*rank))?;
+        }
+    }
+    Ok(all.as_chunks().0.iter().map(decode).collect())
+}
+
+impl Alarm {
+    pub(super) fn new(posts: Vec<Post>) -> io::Result<Self> {
+        for post in &posts {
+            post.stream.set_nonblocking(true)?;
+        }
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { posts, stop })
+    }
+
+    pub(super) fn abort(&self, reason: &str) {
+        let reason = &reason.as_bytes()[..reason.floor_char_boundary(REASON)];
+        let length = (reason.len() as u16).to_le_bytes();
+        self.say(&[&[ABORT], length.as_slice(), reason].concat());
+    }
+
+    /// Says that this rank has done its part.
+    pub(super) fn leave(&self) {
+        self.say(&[LEAVE]);
+    }
+
+    /// Lets [`Alarm::listen`] return.
+    pub(super) fn stop(&self) {
+        if let Err(error) = rustix::io::write(&self.stop, &1u64.to_ne_bytes()) {
+            tracing::warn!(%error, "could not stop listening to the ranks of this host");
+        }
+    }
+
+    /// So little is said that there is always room for it; who is lost need not hear it.
+    fn say(&self, word: &[u8]) {
+        for Post { rank, stream } in &self.posts {
+            let mut stream = stream;
+            if let Err(error) = stream.write_all(word) {
+                tracing::debug!(rank, %error, "could not tell a rank of this host");
+            }
+        }
+    }
+
+    /// Waits until a rank ends the group or is lost, and gives the reason; `None` after [`Alarm::stop`]. `leaders` are
+    /// the streams to other hosts, and `remains` tells what is left in one that nothing more comes from.
+    pub(super) fn listen(&self, leaders: &[Post], remains: impl Fn(&Post) -> Remains) -> Option<String> {
+        let mut heard: Vec<_> = self.posts.iter().map(|post| (post, Vec::new())).collect();
+        let mut leaders: Vec<_> = leaders.iter().map(|post| (post, false)).collect();
+        loop {
+            let ready = match self.wait(&heard, &leaders) {
+                Ok(ready) => ready,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Some(format!("could not listen to the ranks of a host: {error}")),
+            };
+            let (stop, ready) = ready.split_first()?;
+            if *stop {
+                return None;
+            }
+            let (posts_ready, leaders_ready) = ready.split_at(heard.len());
+            let mut over = None;
+            let mut ready = posts_ready.iter();
+            heard.retain_mut(|(post, heard)| {
+                let heard = if ready.next() == Some(&true) { post.hear(heard) } else { Heard::Nothing };
+                match heard {
+                    Heard::Nothing => true,
+                    Heard::Left => false,
+                    Heard::Over(reason) => over.replace(reason).is_none(),
+                }
+            });
+            let mut ready = leaders_ready.iter();
+            leaders.retain_mut(|(post, silent)| {
+                *silent |= ready.next() == Some(&true);
+                match if *silent { remains(post) } else { Remains::Unknown } {
+                    Remains::Unknown => true,
+                    Remains::Nothing => false,
+                    Remains::Reason(reason) => over.replace(reason).is_none(),
+                }
+            });
+            if over.is_some() {
+                return over;
+            }
+        }
+    }
+
+    /// Waits for any stream. Tells which are ready: first the one to stop, then the others.
+    fn wait(&self, heard: &[(&Post, Vec<u8>)], leaders: &[(&Post, bool)]) -> Result<Vec<bool>, Errno> {
+        let mut waits = vec![PollFd::new(&self.stop, PollFlags::IN)];
+        waits.extend(heard.iter().map(|(post, _)| PollFd::new(&post.stream, PollFlags::IN)));
+        let closing = leaders.iter().filter(|(_, silent)| !silent);
+        waits.extend(closing.map(|(post, _)| PollFd::new(&post.stream, PollFlags::RDHUP)));
+        let again = leaders.iter().any(|(_, silent)| *silent).then_some(&AGAIN);
+        poll(&mut waits, again)?;
+        let mut ready = waits.iter().map(|wait| !wait.revents().is_empty());
+        let mut all: Vec<bool> = ready.by_ref().take(1 + heard.len()).collect();
+        all.extend(leaders.iter().map(|(_, silent)| !silent && ready.next() == Some(true)));
+        Ok(all)
+    }
+}
+
+enum Heard {
+    Nothing,
+    Left,
+    Over(String),
+}
+
+impl Post {
+    fn hear(&self, heard: &mut Vec<u8>) -> Heard {
+        let mut more = [0; 3 + REASON];
+        match (&self.stream).read(&mut more) {
+            Ok(0) => return Heard::Over(format!("rank {} is gone: it closed its stream", self.rank)),
+            Ok(got) => heard.extend(&more[..got]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Heard::Nothing;
+            }
+            Err(error) => return Heard::Over(format!("rank {} is gone: {error}", self.rank)),
+        }
+        match heard.as_slice() {
+            [LEAVE, ..] => Heard::Left,
+            [ABORT, low, high, reason @ ..] => {
+                let length = usize::from(u16::from_le_bytes([*low, *high])).min(REASON);
+                match reason.get(..length) {
+                    Some(reason) => Heard::Over(String::from_utf8_lossy(reason).into_owned()),
+                    None => Heard::Nothing,
+                }
+            }
+            [ABORT, ..] => Heard::Nothing,
+            _ => Heard::Over(format!("rank {} says what nobody knows", self.rank)),
+        }
+    }
+}
+
+fn encode(address: &SegmentAddress) -> [u8; ADDRESS] {
+    let SegmentAddress { pid, fd, bytes, token } = address;
+    let mut encoded = [0; ADDRESS];
+    encoded[..4].copy_from_slice(&pid.to_le_bytes());
+    encoded[4..8].copy_from_slice(&fd.to_le_bytes());
+    encoded[8..16].copy_from_slice(&bytes.to_le_bytes());
+    encoded[16..].copy_from_slice(&token.to_le_bytes());
+    encoded
+}
+
+fn decode(encoded: &[u8; ADDRESS]) -> SegmentAddress {
+    let word = |start: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&encoded[start..start + 8]);
+        u64::from_le_bytes(word)
+    };
+    let first = word(0);
+    SegmentAddress { pid: first as u32, fd: (first >> 32) as u32 as i32, bytes: word(8), token: word(16) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn addresses_come_back_as_they_went() {
+        let address = SegmentAddress { pid: u32::MAX - 1, fd: 77, bytes: 1 << 40, token: 0x1234_5678_9abc_def0 };
+        assert_eq!(decode(&encode(&address)), address);
+    }
+
+    #[test]
+    fn who_leaves_is_not_lost_and_who_is_lost_is_named() {
+        let (here, leaves) = UnixStream::pair().unwrap();
+        let (also_here, lost) = UnixStream::pair().unwrap();
+        let posts = vec![Post { rank: 4, stream: here.into() }, Post { rank: 9, stream: also_here.into() }];
+        let alarm = Alarm::new(posts).unwrap();
+        Alarm::new(vec![Post { rank: 0, stream: leaves.into() }]).unwrap().leave();
+        drop(lost);
+        assert_eq!(alarm.listen(&[], |_| Remains::Nothing).unwrap(), "rank 9 is gone: it closed its stream");
+    }
+
+    #[test]
+    fn reasons_are_heard_and_stopping_is_no_reason() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let alarm = Alarm::new(vec![Post { rank: 1, stream: here.into() }]).unwrap();
+        let other = Alarm::new(vec![Post { rank: 0, stream: there.into() }]).unwrap();
+        other.abort(&"ä".repeat(300));
+        assert_eq!(alarm.listen(&[], |_| Remains::Nothing).unwrap(), "ä".repeat(256));
+        alarm.stop();
+        assert_eq!(alarm.listen(&[], |_| Remains::Nothing), None);
+    }
+
+    #[test]
+    fn leaders_are_asked_for_their_last_word_when_they_are_silent() {
+        let alarm = Alarm::new(Vec::new()).unwrap();
+        let leader = |rank: usize| {
+            let (here, there) = UnixStream::pair().unwrap();
+            (Post { rank, stream: here.into() }, there)
+        };
+        let (here, there): (Vec<_>, Vec<_>) = [3, 5, 6].map(leader).into_iter().unzip();
+        let mut there = there.into_iter();
+        let _speaks = there.next().unwrap();
+        drop(there);
+        let asked = std::cell::Cell::new(0);
+        let remains = |post: &Post| {
+            let rank = post.rank;
+            asked.set(asked.get() + 1);
+            match (rank, asked.get()) {
+                (5, _) => Remains::Nothing,
+                // A call was under way the first times.
+                (6, 5..) => Remains::Reason("enough".to_owned()),
+                (6, _) => Remains::Unknown,
+                _ => panic!("leader {rank} was asked"),
+            }
+        };
+        assert_eq!(alarm.listen(&here, remains).unwrap(), "enough");
+        assert_eq!(asked.get(), 5);
+    }
+}

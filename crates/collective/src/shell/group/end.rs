@@ -1,0 +1,78 @@
+//! How the others reach a rank.
+
+use crate::core::mark::hash;
+use crate::error::CollectiveError;
+use crate::shell::shared::SegmentAddress;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where a rank is: ranks with the same one can map each other's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HostId([u8; 16]);
+
+impl HostId {
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Where this process is: which start of which machine, which namespaces of processes and of networks, which user.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn here() -> Result<Self, CollectiveError> {
+        let problem = |error: &dyn fmt::Display| CollectiveError::System {
+            what: "find out which host this is",
+            problem: error.to_string(),
+        };
+        let mut words = std::fs::read("/proc/sys/kernel/random/boot_id").map_err(|error| problem(&error))?;
+        for namespace in ["/proc/self/ns/pid", "/proc/self/ns/net"] {
+            let inode = rustix::fs::stat(namespace).map_err(|error| problem(&error))?.st_ino;
+            words.extend(inode.to_le_bytes());
+        }
+        words.extend(rustix::process::geteuid().as_raw().to_le_bytes());
+        Ok(Self(hash(&words).to_le_bytes()))
+    }
+}
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostId({self})")
+    }
+}
+
+/// How the others reach a rank. It goes to all of them, by other means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEnd {
+    pub(super) host: HostId,
+    /// Its memory, if others may map it.
+    pub(super) segment: Option<SegmentAddress>,
+}
+
+impl GroupEnd {
+    pub fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// What ranks that share memory have in common.
+    pub(super) fn key(&self) -> Option<HostId> {
+        self.segment.is_some().then_some(self.host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_always_at_the_same_place() {
+        assert_eq!(HostId::here().unwrap(), HostId::here().unwrap());
+        assert_ne!(HostId::here().unwrap(), HostId::from_bytes([0; 16]));
+        assert_eq!(HostId::from_bytes([10; 16]).to_string(), "0a".repeat(16));
+    }
+}

@@ -1,0 +1,103 @@
+//! Links that an abort closes also between two calls.
+
+use super::alarm::Post;
+use crate::error::CollectiveError;
+use crate::shell::links::{Aborter, Call, Links, OnWait, last_word};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::Duration;
+
+/// A leader's links to the others. They are gone once the group is over.
+#[derive(Debug)]
+pub(super) struct LinksEnd {
+    links: Arc<Mutex<Option<Links>>>,
+    aborter: Aborter,
+}
+
+/// Ends links, from any thread.
+#[derive(Debug)]
+pub(super) struct LinksAborter {
+    links: Weak<Mutex<Option<Links>>>,
+    aborter: Aborter,
+}
+
+impl LinksEnd {
+    pub(super) fn new(links: Links) -> Self {
+        let aborter = links.aborter();
+        Self { links: Arc::new(Mutex::new(Some(links))), aborter }
+    }
+
+    pub(super) fn aborter(&self) -> LinksAborter {
+        LinksAborter { links: Arc::downgrade(&self.links), aborter: self.aborter.clone() }
+    }
+
+    /// Carries out one collective; `over` says whether somebody has ended the group.
+    ///
+    /// Who aborts says so and then looks whether the links are free; who has used them lets them go and then looks
+    /// whether somebody has aborted. So one of the two closes them.
+    pub(super) fn run(
+        &self,
+        call: Call<'_>,
+        over: impl Fn() -> Option<CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        let result = match lock(&self.links).as_mut() {
+            Some(links) => Some(links.run(call)),
+            None => None,
+        };
+        fence(Ordering::SeqCst);
+        let ended = over();
+        if ended.is_some() {
+            lock(&self.links).take();
+        }
+        let gone = || CollectiveError::System {
+            what: "reach other hosts",
+            problem: "the links are closed".to_owned(),
+        };
+        result.unwrap_or_else(|| Err(ended.unwrap_or_else(gone)))
+    }
+
+    pub(super) fn on_wait(&self, after: Duration, call: OnWait) {
+        if let Some(links) = lock(&self.links).as_mut() {
+            links.on_wait(after, call);
+        }
+    }
+}
+
+impl LinksAborter {
+    /// Ends the call under way, or closes the links if there is none: they tell the others why when they are dropped.
+    pub(super) fn abort(&self, reason: &str) {
+        self.aborter.abort(reason.to_owned());
+        fence(Ordering::SeqCst);
+        let Some(links) = self.links.upgrade() else { return };
+        match links.try_lock() {
+            Ok(mut links) => drop(links.take()),
+            Err(TryLockError::Poisoned(links)) => drop(links.into_inner().take()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    /// Looks at what a leader that sends nothing more has sent last.
+    pub(super) fn remains(&self, post: &Post) -> Remains {
+        let Some(links) = self.links.upgrade() else { return Remains::Nothing };
+        let (word, otherwise) = match links.try_lock() {
+            Ok(links) => (links.as_ref().and_then(|links| links.last_word(post.rank)), Remains::Nothing),
+            Err(_) => (last_word(&post.stream), Remains::Unknown),
+        };
+        word.map_or(otherwise, Remains::Reason)
+    }
+}
+
+/// What a leader that sends nothing more has left behind.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Remains {
+    /// A call is under way; it may hear of it.
+    Unknown,
+    /// It has done its part.
+    Nothing,
+    Reason(String),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Links that a panic left in the middle of a call fail the next one: the others see no call that fits.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,195 @@
+//! Steps of a call that goes over several hosts: within the host and between leaders.
+//!
+//! Within a host whose only rank this is nothing has to be done.
+
+use super::Group;
+use crate::core::hosts::renumber;
+use crate::core::mark;
+use crate::core::schedule::{Arithmetic, Program, Seat};
+use crate::core::select::{self, Place, Table};
+use crate::core::traffic::{program_bytes, ring_bytes};
+use crate::core::words::{Algorithm, Kind, Reduction, Signature};
+use crate::error::CollectiveError;
+use crate::shell::links::Call;
+use crate::shell::shared::{Gathered, SharedGroup};
+use phalanx_types::DType;
+
+/// A call of the whole group.
+#[derive(Debug)]
+pub(super) struct Called {
+    signature: Signature,
+    /// Stands for the signature within the host.
+    mark: String,
+}
+
+/// Bytes are only moved.
+pub(super) const MOVE: Arithmetic = Arithmetic { dtype: DType::U8, reduction: Reduction::Sum, ranks: 1 };
+
+impl Group {
+    pub(super) fn called(
+        &mut self,
+        kind: Kind,
+        reduction: Option<Reduction>,
+        dtype: DType,
+        bytes: usize,
+        name: &str,
+    ) -> Called {
+        let count = (bytes / dtype.size()) as u64;
+        let signature =
+            Signature { sequence: self.sequence, kind, reduction, dtype, count, name: name.to_owned() };
+        self.sequence += 1;
+        let mark = mark::mark(&signature);
+        Called { signature, mark }
+    }
+
+    /// The place of this rank's host among hosts.
+    pub(super) fn seat(&self) -> Seat {
+        Seat { rank: self.hosts.seat(self.rank).0, ranks: self.hosts.count() }
+    }
+
+    /// The place of this rank in its host.
+    pub(super) fn place(&self) -> Seat {
+        let (host, place) = self.hosts.seat(self.rank);
+        Seat { rank: place, ranks: self.hosts.members(host).len() }
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.place().rank == 0
+    }
+
+    /// How leaders compute something of so many bytes.
+    pub(super) fn algorithm_between(&self, kind: Kind, bytes: usize) -> Algorithm {
+        let hosts = self.hosts.count();
+        let place = Place { ranks: hosts, hosts, shared: false };
+        select::choose(kind, bytes as u64, place, &Table::default())
+    }
+
+    /// Carries out a program among leaders.
+    pub(super) fn between(
+        &mut self,
+        called: &Called,
+        mut program: Program,
+        arithmetic: Arithmetic,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        self.sent += program_bytes(&program, arithmetic.dtype.size());
+        renumber(&mut program, &self.hosts.leaders());
+        let Some(links) = &self.links else { return Ok(()) };
+        let call = Call { signature: &called.signature, program: &program, arithmetic, input, output };
+        links.run(call, || self.aborted())
+    }
+
+    /// The leader's `data` gets the combination over the host.
+    pub(super) fn reduce_within(
+        &mut self,
+        called: &Called,
+        data: &mut [u8],
+        dtype: DType,
+        reduction: Reduction,
+    ) -> Result<(), CollectiveError> {
+        let kind = Kind::Reduce { root: 0 };
+        let within =
+            self.within(called, kind, data.len(), |shared, mark| shared.reduce(0, data, dtype, reduction, mark));
+        within.unwrap_or(Ok(()))
+    }
+
+    /// All ranks of the host get the values of the one at place `root`.
+    pub(super) fn broadcast_within(
+        &mut self,
+        called: &Called,
+        root: usize,
+        data: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        let kind = Kind::Broadcast { root: root as u32 };
+        let within =
+            self.within(called, kind, data.len(), |shared, mark| shared.broadcast(root, data, DType::U8, mark));
+        within.unwrap_or(Ok(()))
+    }
+
+    /// The rank at place `root` gets the values of all ranks of the host.
+    pub(super) fn gather_within(
+        &mut self,
+        called: &Called,
+        root: usize,
+        mine: &[u8],
+    ) -> Result<Option<Gathered>, CollectiveError> {
+        let kind = Kind::Gather { root: root as u32 };
+        let within =
+            self.within(called, kind, mine.len(), |shared, mark| shared.gather(root, mine, DType::U8, mark));
+        within.unwrap_or_else(|| Ok(Some(Gathered { bytes: mine.to_vec(), ends: vec![mine.len()] })))
+    }
+
+    /// All ranks of the host get the values of all of them.
+    pub(super) fn all_gather_within(
+        &mut self,
+        called: &Called,
+        mine: &[u8],
+    ) -> Result<Gathered, CollectiveError> {
+        let within = self.within(called, Kind::AllGather, mine.len(), |shared, mark| {
+            shared.all_gather(mine, DType::U8, mark)
+        });
+        within.unwrap_or_else(|| Ok(Gathered { bytes: mine.to_vec(), ends: vec![mine.len()] }))
+    }
+
+    /// All ranks of the host get their part of what the leader has.
+    pub(super) fn scatter_within(
+        &mut self,
+        called: &Called,
+        all: Option<&[u8]>,
+        mine: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        let kind = Kind::Scatter { root: 0 };
+        if self.shared.is_none() {
+            mine.copy_from_slice(all.unwrap_or_default());
+            return Ok(());
+        }
+        let within =
+            self.within(called, kind, mine.len(), |shared, mark| shared.scatter(0, all, mine, DType::U8, mark));
+        within.unwrap_or(Ok(()))
+    }
+
+    pub(super) fn barrier_within(&mut self, called: &Called) -> Result<(), CollectiveError> {
+        self.within(called, Kind::Barrier, 0, SharedGroup::barrier).unwrap_or(Ok(()))
+    }
+
+    /// Does something with the host's other ranks, if there are any.
+    pub(super) fn within<T>(
+        &mut self,
+        called: &Called,
+        kind: Kind,
+        bytes: usize,
+        work: impl FnOnce(&mut SharedGroup, &str) -> Result<T, CollectiveError>,
+    ) -> Option<Result<T, CollectiveError>> {
+        let sent = ring_bytes(kind, self.place(), bytes);
+        let result = work(self.shared.as_mut()?, &called.mark);
+        self.sent += sent;
+        Some(match result {
+            Err(CollectiveError::Mismatch { .. }) => Err(self.difference(called)),
+            other => other,
+        })
+    }
+
+    /// Finds out which calls differ. All ranks of the host have seen at the same step that some do, so all come here.
+    fn difference(&mut self, called: &Called) -> CollectiveError {
+        let nothing = super::system("compare calls", "no rank says what it calls");
+        let own = mark::encode(&called.signature);
+        let Some(shared) = &mut self.shared else { return nothing };
+        let all = match shared.all_gather(&own, DType::U8, "calls that differ") {
+            Ok(all) => all,
+            Err(error) => return error,
+        };
+        let members = self.hosts.members(self.hosts.seat(self.rank).0);
+        let differs = |(place, rank): (usize, &usize)| {
+            let theirs = all.part(place).filter(|theirs| *theirs != own).and_then(mark::decode)?;
+            let ours = Box::new(called.signature.clone());
+            Some(CollectiveError::Mismatch {
+                own_rank: self.rank,
+                rank: *rank,
+                ours,
+                theirs: Box::new(theirs),
+            })
+        };
+        members.iter().enumerate().find_map(differs).unwrap_or(nothing)
+    }
+}

@@ -1,0 +1,115 @@
+//! Ranks that have no more values.
+//!
+//! A rank that has joined stages zeros before it knows what the others call, then looks at their call and takes part
+//! in it. Nobody touches the buffers of such a rank: zeros stand for them.
+
+use super::calls::{self, Call};
+use super::group::SharedGroup;
+use super::reduce_shared::SMALL;
+use super::segment::{HEADER_BYTES, system};
+use crate::core::words::{Kind, Reduction, Signature};
+use crate::error::CollectiveError;
+use phalanx_types::DType;
+use std::sync::atomic::Ordering;
+
+/// What the ranks call that have not joined.
+struct Followed {
+    rank: usize,
+    hash: u64,
+    signature: Signature,
+    /// Where in shared memory it happens; 0 in private memory.
+    place: u64,
+}
+
+impl SharedGroup {
+    /// Says that this rank has no more values. Until all ranks have said so it takes part with zeros in what the others
+    /// sum or average; an average is still that of all ranks.
+    ///
+    /// Gives the rank that joined last. Of those that joined between the same two calls it is the highest.
+    ///
+    /// # Errors
+    /// The group is over, or the others call different things or what zeros cannot take part in. Then their calls fail
+    /// too, and this one may be made again.
+    pub fn join(&mut self) -> Result<usize, CollectiveError> {
+        let mut zeros = vec![0_u64; self.block_bytes() / 8];
+        let zeros: &mut [u8] = bytemuck::cast_slice_mut(&mut zeros);
+        // Counts when this rank joined.
+        let count = self.sequence() as usize;
+        let call = Call { kind: Kind::Join, reduction: None, dtype: DType::U8, count, name: "", place: 0 };
+        loop {
+            self.stage(0, zeros);
+            let (sequence, _, place) = self.announce(&call, 0)?;
+            let mut last = (0, 0);
+            let mut followed: Option<Followed> = None;
+            self.joined.clear();
+            self.joined.resize(self.ranks, true);
+            for rank in 0..self.ranks {
+                let header = self.members.segments[rank].header();
+                let signature = self.read_call(rank, place)?;
+                if signature.kind == Kind::Join {
+                    last = last.max((signature.count, rank));
+                    continue;
+                }
+                self.joined[rank] = false;
+                let hash = header.progress.hash[place].load(Ordering::Relaxed);
+                match &followed {
+                    Some(first) if first.hash != hash => return Err(first.differs(rank, signature)),
+                    Some(_) => {}
+                    None => {
+                        let place = calls::read_place(&header.calls[place]);
+                        followed = Some(Followed { rank, hash, signature, place });
+                    }
+                }
+            }
+            let Some(followed) = followed else { return Ok(last.1) };
+            if !followed.signature.takes_zeros() {
+                let ours = Box::new(call.signature(sequence));
+                let Followed { rank, signature, .. } = followed;
+                return Err(CollectiveError::Mismatch {
+                    own_rank: self.rank,
+                    rank,
+                    ours,
+                    theirs: Box::new(signature),
+                });
+            }
+            self.follow(&followed, zeros)?;
+        }
+    }
+
+    /// Takes part in a call that the others have agreed on, after its first step.
+    fn follow(&mut self, followed: &Followed, zeros: &mut [u8]) -> Result<(), CollectiveError> {
+        let Signature { dtype, reduction, count, name, .. } = &followed.signature;
+        let (dtype, reduction) = (*dtype, reduction.unwrap_or(Reduction::Sum));
+        let bytes = usize::try_from(*count).ok().and_then(|count| count.checked_mul(dtype.size()));
+        let (Some(length), Ok(offset)) = (bytes, usize::try_from(followed.place)) else {
+            return Err(self.give_up(system("join", "a call is longer than memory")));
+        };
+        if length <= SMALL {
+            // The others combine what this rank has staged.
+            return Ok(());
+        }
+        if offset == 0 {
+            let call = Call::all_reduce(length, dtype, reduction, name);
+            let most = zeros.len().min(length);
+            return self.reduce_blocks(&mut zeros[..most], length, &call, false);
+        }
+        let room = self.members.segments[self.rank].bytes();
+        let fits = offset.checked_add(length).is_some_and(|end| end <= room);
+        if !fits || offset < HEADER_BYTES || !offset.is_multiple_of(dtype.size()) {
+            return Err(self.give_up(system("join", "a call is outside of the memory for buffers")));
+        }
+        self.reduce_parts(offset, length, dtype, reduction);
+        self.step()
+    }
+}
+
+impl Followed {
+    fn differs(&self, rank: usize, theirs: Signature) -> CollectiveError {
+        CollectiveError::Mismatch {
+            own_rank: self.rank,
+            rank,
+            ours: Box::new(self.signature.clone()),
+            theirs: Box::new(theirs),
+        }
+    }
+}

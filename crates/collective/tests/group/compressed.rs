@@ -1,0 +1,110 @@
+//! Sums of compressed tensors.
+
+use crate::harness::{TOPOLOGIES, rough, run};
+use phalanx_collective::{Compression, Feedback};
+
+const COMPRESSIONS: [Compression; 5] = [
+    Compression::None,
+    Compression::F16,
+    Compression::Bf16,
+    Compression::Int8,
+    Compression::TopK { per_mille: 1000 },
+];
+
+/// How far a sum of so many ranks' values, all below 1.1, may be off: each value and the sum are rounded once.
+fn bound(compression: Compression, ranks: f32) -> f32 {
+    let step = match compression {
+        Compression::None | Compression::TopK { .. } => f32::EPSILON,
+        Compression::F16 => 1.0 / 2048.0,
+        Compression::Bf16 => 1.0 / 256.0,
+        Compression::Int8 => 1.0 / 254.0,
+    };
+    2.0 * 1.1 * ranks * step
+}
+
+#[test]
+fn sums_are_near_and_alike() {
+    for topology in TOPOLOGIES {
+        let ranks = topology.len();
+        for compression in COMPRESSIONS {
+            for count in [0, 1, 37, 2003] {
+                let results = run(topology, |group| {
+                    let mut feedback = Feedback::default();
+                    let mut values: Vec<f32> = (0..count).map(|index| rough(group.rank(), index)).collect();
+                    group.all_reduce_compressed(&mut values, compression, &mut feedback, "x").unwrap();
+                    values
+                });
+                let bits = |values: &[f32]| bytemuck::cast_slice::<f32, u32>(values).to_vec();
+                assert!(results.iter().all(|result| bits(result) == bits(&results[0])));
+                for (index, got) in results[0].iter().enumerate() {
+                    let wanted: f32 = (0..ranks).map(|rank| rough(rank, index)).sum();
+                    let bound = bound(compression, ranks as f32);
+                    assert!((got - wanted).abs() <= bound, "{topology} {compression} {got} {wanted}");
+                }
+            }
+        }
+    }
+}
+
+/// What is lost in one step comes with the next: the mean over many steps is far nearer than one step.
+#[test]
+fn feedback_brings_back_what_was_lost() {
+    const COUNT: usize = 100;
+    const STEPS: usize = 60;
+    for topology in ["aaa", "abc", "aab"] {
+        for (compression, near) in [(Compression::Int8, 2e-3), (Compression::TopK { per_mille: 100 }, 0.8)] {
+            run(topology, |group| {
+                let mut feedback = Feedback::default();
+                let mut total = [0.0_f64; COUNT];
+                for _ in 0..STEPS {
+                    let mut values: Vec<f32> = (0..COUNT).map(|index| rough(group.rank(), index)).collect();
+                    group.all_reduce_compressed(&mut values, compression, &mut feedback, "x").unwrap();
+                    total.iter_mut().zip(values).for_each(|(total, value)| *total += f64::from(value));
+                }
+                for (index, total) in total.iter().enumerate() {
+                    let wanted: f64 = (0..3).map(|rank| f64::from(rough(rank, index))).sum();
+                    let mean = total / STEPS as f64;
+                    assert!((mean - wanted).abs() < near, "{topology} {compression} {mean} {wanted}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn less_is_sent() {
+    for topology in ["aaaa", "abcd"] {
+        let sent = |compression: Compression| {
+            let sent = run(topology, |group| {
+                let mut values = vec![1.0; 16 << 10];
+                group
+                    .all_reduce_compressed(&mut values, compression, &mut Feedback::default(), "x")
+                    .unwrap();
+                group.sent()
+            });
+            sent.into_iter().sum::<u64>()
+        };
+        let plain = sent(Compression::None);
+        assert_eq!(sent(Compression::F16), plain / 2 + lengths(topology));
+        assert!(sent(Compression::Int8) < plain * 26 / 100 + lengths(topology));
+        assert!(sent(Compression::TopK { per_mille: 10 }) < plain / 20);
+    }
+}
+
+/// Between hosts ranks tell each other how much they give: 8 bytes each.
+fn lengths(topology: &str) -> u64 {
+    if topology == "abcd" { 4 * 3 * 8 } else { 0 }
+}
+
+#[test]
+fn ranks_must_compress_alike() {
+    let errors = run("ab", |group| {
+        let compression = if group.rank() == 0 { Compression::F16 } else { Compression::Bf16 };
+        let mut values = vec![1.0; 10];
+        group.all_reduce_compressed(&mut values, compression, &mut Feedback::default(), "x").unwrap_err()
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.contains("x by f16") && text.contains("x by bf16"), "{text}");
+    }
+}

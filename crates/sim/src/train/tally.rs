@@ -1,0 +1,44 @@
+//! What is counted while a run is simulated.
+
+use super::step::Round;
+
+/// One round that has happened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) steps: u64,
+    pub(super) round: Round,
+}
+
+/// Sums over a run.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) rounds: Vec<Done>,
+    /// Samples that were computed and thrown away.
+    pub(super) lost_samples: f64,
+    /// Seconds without a group that computes, after the first began.
+    pub(super) reforming: f64,
+    /// Seconds that a checkpoint held everybody up.
+    pub(super) saving: f64,
+    pub(super) groups: u64,
+    pub(super) deaths: u64,
+    pub(super) joins: u64,
+    /// Steps that were done and lost with everybody who held them.
+    pub(super) steps_lost: u64,
+}
+
+impl Tally {
+    /// The mean of a part of a round, for one step.
+    pub(super) fn mean(&self, part: impl Fn(&Round) -> f64) -> f64 {
+        let steps: u64 = self.rounds.iter().map(|done| done.steps).sum();
+        self.rounds.iter().map(|done| part(&done.round)).sum::<f64>() / steps.max(1) as f64
+    }
+
+    /// The time of a step below which this share of the steps lies.
+    pub(super) fn percentile(&self, share: f64) -> f64 {
+        let each = |done: &Done| done.round.seconds() / done.steps.max(1) as f64;
+        let mut times: Vec<f64> = self.rounds.iter().map(each).collect();
+        times.sort_by(f64::total_cmp);
+        let last = times.len().saturating_sub(1);
+        times.get((last as f64 * share).round() as usize).copied().unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,296 @@
+//! What a run writes: its records, how it stands, checkpoints, the result. Whoever trains tells; the book keeps.
+
+use crate::error::TrainError;
+use crate::observer::{Event, Observer};
+use crate::params_hash::params_hash;
+use crate::progress::{End, Place, Plan};
+use crate::run_dir::{
+    Best, Checkpoint, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
+    Status as State, StepRecord, ValidRecord, stamp,
+};
+use crate::state::ModelState;
+use crate::task::Task;
+use crate::trainer::Summary;
+use phalanx_graph::{onnx, weights};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// The directory of a run and what is known of it so far, beyond its place.
+#[derive(Debug)]
+pub(crate) struct Book {
+    dir: RunDir,
+    records: Records,
+    plan: Plan,
+    /// Checkpoints that are kept.
+    keep: usize,
+    /// When this process began to train.
+    began: Instant,
+    started: String,
+    loss: Option<f32>,
+    valid: Option<(f64, Option<f64>)>,
+    best: Option<Best>,
+    /// Seconds that processes before this one trained.
+    before_s: f64,
+    /// Time spent in steps, and samples, of this process.
+    step_time: Duration,
+    samples: u64,
+    steps: u64,
+}
+
+/// Where a run stands when it is taken up.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) book: Book,
+    pub(crate) place: Place,
+    /// Of its newest checkpoint, if there is one.
+    pub(crate) state: Option<ModelState>,
+}
+
+impl Book {
+    /// Takes up a run: a new one, or one that goes on from its newest checkpoint.
+    pub(crate) fn open(dir: RunDir, task: &Task, observer: &mut dyn Observer) -> Result<Opened, TrainError> {
+        let checkpoint = match dir.newest() {
+            Ok((checkpoint, wrong)) => {
+                for error in wrong {
+                    observer.on(&Event::Warning(&format!("{error}; an older checkpoint is used")));
+                }
+                Some(checkpoint)
+            }
+            Err(RunDirError::NoCheckpoint { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
+        let sizes: Option<RecordSizes> = manifest.map(|manifest| manifest.records);
+        let book = Self {
+            records: Records::open(dir.path(), sizes)?,
+            plan: task.plan(),
+            keep: task.config.train.keep,
+            began: Instant::now(),
+            started: RunState::read(dir.path()).map_or_else(|_new| stamp(), |state| state.started),
+            loss: manifest.and_then(|manifest| manifest.loss),
+            valid: manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc))),
+            best: manifest.and_then(|manifest| manifest.best),
+            before_s: manifest.map_or(0.0, |manifest| manifest.elapsed_s),
+            step_time: Duration::ZERO,
+            samples: 0,
+            steps: 0,
+            dir,
+        };
+        let place = manifest.map_or_else(Place::default, Manifest::place);
+        let state = checkpoint.map(|checkpoint| ModelState {
+            optimizer_steps: checkpoint.manifest.optimizer_steps,
+            weights: checkpoint.weights,
+            optimizer: checkpoint.optimizer,
+        });
+        Ok(Opened { book, place, state })
+    }
+
+    pub(crate) fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// Since this process took it up.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(crate) fn on_step(
+        &mut self,
+        record: &StepRecord,
+        samples: u64,
+        took: Duration,
+    ) -> Result<(), TrainError> {
+        self.records.step(record)?;
+        self.loss = Some(record.loss);
+        self.samples += samples;
+        self.steps += 1;
+        self.step_time += took;
+        Ok(())
+    }
+
+    pub(crate) fn on_valid(&mut self, record: &ValidRecord) -> Result<(), TrainError> {
+        self.records.valid(record)?;
+        // JSON has no word for the others.
+        if !record.val_loss.is_finite() {
+            return Ok(());
+        }
+        self.valid = Some((record.val_loss, record.val_acc));
+        let now = Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc };
+        let better = |best: &Best| match (now.val_acc, best.val_acc) {
+            (Some(now), Some(best)) => now > best,
+            _ => now.val_loss < best.val_loss,
+        };
+        if self.best.as_ref().is_none_or(better) {
+            self.best = Some(now);
+        }
+        Ok(())
+    }
+
+    fn elapsed_s(&self) -> f64 {
+        self.before_s + self.began.elapsed().as_secs_f64()
+    }
+
+    /// All that a checkpoint says of the run as it stands now.
+    pub(crate) fn draft(&mut self, place: Place) -> Result<Manifest, TrainError> {
+        Ok(Manifest {
+            elapsed_s: self.elapsed_s(),
+            loss: self.loss,
+            val_loss: self.valid.map(|(loss, _)| loss),
+            val_acc: self.valid.and_then(|(_, accuracy)| accuracy),
+            best: self.best,
+            records: self.records.sync()?,
+            ..Manifest::at(place)
+        })
+    }
+
+    /// Writes a checkpoint of a state, drafted when the run stood there.
+    pub(crate) fn save(
+        &mut self,
+        draft: Manifest,
+        state: ModelState,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        let (optimizer_steps, params_hash) = (state.optimizer_steps, params_hash(&state.weights));
+        let manifest = Manifest { optimizer_steps, params_hash, ..draft };
+        let checkpoint = Checkpoint { manifest, weights: state.weights, optimizer: state.optimizer };
+        let path = self.dir.save(&checkpoint, self.keep)?;
+        observer.on(&Event::Saved { step: checkpoint.manifest.step, path: &path });
+        Ok(())
+    }
+
+    /// Says that the run goes on.
+    pub(crate) fn begin(&mut self, task: &Task, place: Place) -> Result<(), TrainError> {
+        if let Some(classes) = task.train.classes() {
+            self.dir.write_classes(classes)?;
+        }
+        if place.step < self.plan.steps() {
+            self.dir.remove_model()?;
+        }
+        Ok(self.state(task, place, State::Running).write(self.dir.path())?)
+    }
+
+    /// Writes the result, or how far it got.
+    pub(crate) fn finish(
+        &mut self,
+        task: &Task,
+        place: Place,
+        end: End,
+        weights: &phalanx_graph::Weights,
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, TrainError> {
+        if end == End::Finished {
+            let path = self.dir.file(MODEL);
+            let named = task.graph.with_aliases(weights.clone());
+            weights::save(&path, &named).map_err(|source| RunDirError::Weights { path, source })?;
+            let exported = onnx::export(&task.graph, weights, &self.dir.file(MODEL_ONNX));
+            if let Err(error) = exported {
+                observer.on(&Event::Warning(&format!("no model.onnx was written: {error}")));
+            }
+        }
+        let hash = params_hash(weights);
+        let mut state = self.state(
+            task,
+            place,
+            match end {
+                End::Finished => State::Finished,
+                End::Interrupted => State::Interrupted,
+            },
+        );
+        state.params_hash = Some(hash.clone());
+        state.write(self.dir.path())?;
+        Ok(Summary {
+            run_dir: self.dir.path().to_owned(),
+            steps: state.steps,
+            loss: state.loss,
+            val_loss: state.val_loss,
+            val_acc: state.val_acc,
+            samples_per_s: self.rate(),
+            wall_s: state.wall_s,
+            params_hash: hash,
+            end,
+        })
+    }
+
+    /// Says why the run failed, as well as that is possible.
+    pub(crate) fn fail(&mut self, task: &Task, place: Place, error: &TrainError) {
+        let mut state = self.state(task, place, State::Failed);
+        let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+        let reason = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+        state.reason = Some(reason);
+        // The error itself says more than that it could not be written down.
+        let _written = state.write(self.dir.path());
+    }
+
+    /// Milliseconds of a step, on average.
+    pub(crate) fn step_ms(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.step_time.as_secs_f64() * 1e3 / self.steps as f64)
+    }
+
+    fn rate(&self) -> f64 {
+        rate(self.samples, self.step_time)
+    }
+
+    fn state(&self, task: &Task, place: Place, state: State) -> RunState {
+        RunState {
+            state,
+            reason: None,
+            started: self.started.clone(),
+            ended: (state != State::Running).then(stamp),
+            model: task.graph.name.clone(),
+            total_steps: self.plan.steps(),
+            steps: place.step,
+            loss: self.loss,
+            val_loss: self.valid.map(|(loss, _)| loss),
+            val_acc: self.valid.and_then(|(_, accuracy)| accuracy),
+            samples_per_s: Some(self.rate()),
+            wall_s: self.elapsed_s(),
+            params_hash: None,
+        }
+    }
+
+    /// Who held what: one line for every epoch of the formation.
+    pub(crate) fn write_formation(&self, epochs: &[FormationEpoch]) -> Result<(), TrainError> {
+        let epochs: Vec<_> = epochs.iter().map(FormationEpoch::to_json).collect();
+        let formation = json!({ "epochs": epochs });
+        Ok(self.dir.write("formation.json", format!("{formation:#}\n").as_bytes())?)
+    }
+}
+
+/// Who held what for some steps.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FormationEpoch {
+    pub(crate) epoch: u64,
+    /// The node of every replica.
+    pub(crate) nodes: Vec<String>,
+    pub(crate) operators: usize,
+    pub(crate) parameters: usize,
+    /// Steps that were done before it.
+    pub(crate) from_step: u64,
+    pub(crate) step_ms: Option<f64>,
+    /// Why it ended, if it did not end with the run.
+    pub(crate) ended: Option<String>,
+}
+
+impl FormationEpoch {
+    fn to_json(&self) -> serde_json::Value {
+        let replica = |(number, node): (usize, &String)| {
+            let (operators, parameters) = (self.operators, self.parameters);
+            let stage = json!({ "stage": 0, "node": node, "operators": operators, "parameters": parameters });
+            json!({ "replica": number, "stages": [stage] })
+        };
+        let replicas: Vec<_> = self.nodes.iter().enumerate().map(replica).collect();
+        json!({
+            "epoch": self.epoch,
+            "from_step": self.from_step,
+            "replicas": replicas,
+            "predicted_step_ms": null,
+            "measured_step_ms": self.step_ms,
+            "ended": self.ended,
+        })
+    }
+}
+
+pub(crate) fn rate(samples: u64, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 { samples as f64 / seconds } else { 0.0 }
+}

@@ -1,0 +1,188 @@
+//! What replicas reported and what of it is sure to have happened.
+//!
+//! The first rank reports a step when it has applied it. Should it be lost then, the others may not have: so what it
+//! said of its last step is held back until another follows, or until a new group says how far it is.
+
+use crate::book::{Book, rate};
+use crate::error::TrainError;
+use crate::evaluate::Sums;
+use crate::observer::{Event, Observer};
+use crate::progress::Plan;
+use crate::run_dir::{Manifest, ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
+use crate::state::ModelState;
+use crate::task::Task;
+use phalanx_types::Epoch;
+use phalanx_wire::train::{StepReport, ValidSums};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+#[derive(Debug)]
+enum Entry {
+    Step(Epoch, StepReport),
+    Valid(ValidSums),
+    /// A state of this step is on its way.
+    Snapshot,
+}
+
+/// Reports on their way into the book.
+#[derive(Debug)]
+pub(super) struct Journal {
+    /// Steps that are in the book.
+    step: u64,
+    began_at: u64,
+    waiting: VecDeque<(u64, Entry)>,
+    /// Checkpoints whose states have not come yet, by step.
+    drafts: BTreeMap<u64, Manifest>,
+    /// States of steps that are not sure yet.
+    states: BTreeMap<u64, ModelState>,
+    /// Steps and their time since the epoch began.
+    steps: u64,
+    time: Duration,
+}
+
+impl Journal {
+    pub(super) fn new(step: u64) -> Self {
+        Self {
+            step,
+            began_at: step,
+            waiting: VecDeque::new(),
+            drafts: BTreeMap::new(),
+            states: BTreeMap::new(),
+            steps: 0,
+            time: Duration::ZERO,
+        }
+    }
+
+    /// Steps that are in the book.
+    pub(super) fn step(&self) -> u64 {
+        self.step
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.step > self.began_at
+    }
+
+    pub(super) fn on_step(&mut self, epoch: Epoch, report: StepReport) {
+        if report.step > self.step && self.waiting.iter().all(|(step, entry)| !entry.is_step() || *step < report.step) {
+            self.waiting.push_back((report.step, Entry::Step(epoch, report)));
+        }
+    }
+
+    pub(super) fn on_valid(&mut self, step: u64, sums: ValidSums) {
+        self.waiting.push_back((step, Entry::Valid(sums)));
+    }
+
+    pub(super) fn on_snapshot(&mut self, step: u64) {
+        self.waiting.push_back((step, Entry::Snapshot));
+    }
+
+    /// A state has come.
+    pub(super) fn on_state(
+        &mut self,
+        step: u64,
+        state: ModelState,
+        book: &mut Book,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        match self.drafts.remove(&step) {
+            Some(manifest) => book.save(manifest, state, observer),
+            None => {
+                self.states.insert(step, state);
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets what was reported beyond the steps that are sure.
+    pub(super) fn forget_the_rest(&mut self) {
+        self.waiting.clear();
+        self.states.clear();
+    }
+
+    pub(super) fn begin_epoch(&mut self) {
+        (self.steps, self.time) = (0, Duration::ZERO);
+    }
+
+    /// Milliseconds of a step since the epoch began.
+    pub(super) fn step_ms(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.time.as_secs_f64() * 1e3 / self.steps as f64)
+    }
+
+    /// Writes down everything up to a step.
+    pub(super) fn commit(
+        &mut self,
+        upto: u64,
+        plan: Plan,
+        nodes: &[String],
+        task: &Task,
+        book: &mut Book,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        while let Some((step, entry)) = self.waiting.pop_front_if(|(step, _)| *step <= upto) {
+            match entry {
+                Entry::Step(epoch, report) => {
+                    let (record, samples, took) = record(epoch, &report, nodes);
+                    book.on_step(&record, samples, took)?;
+                    self.step = step;
+                    self.steps += 1;
+                    self.time += took;
+                    observer.on(&Event::Step(&record));
+                }
+                Entry::Valid(sums) => {
+                    let ValidSums { samples, loss, metrics } = sums;
+                    let threads = phalanx_engine::Threads::new(1);
+                    let evaluation = task.evaluator(&threads).value(&Sums { samples, loss, metrics });
+                    let pass = (step.saturating_sub(1)) / plan.batches_per_pass.max(1) + 1;
+                    let record = ValidRecord::new(step, pass, evaluation);
+                    book.on_valid(&record)?;
+                    observer.on(&Event::Validated(&record));
+                }
+                Entry::Snapshot => {
+                    let manifest = book.draft(super::place(plan, step))?;
+                    match self.states.remove(&step) {
+                        Some(state) => book.save(manifest, state, observer)?,
+                        None => drop(self.drafts.insert(step, manifest)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn is_step(&self) -> bool {
+        matches!(self, Entry::Step(..))
+    }
+}
+
+/// A step as it stands in the records, its samples, and how long it took.
+fn record(epoch: Epoch, report: &StepReport, nodes: &[String]) -> (StepRecord, u64, Duration) {
+    let samples: u64 = report.ranks.iter().map(|rank| u64::from(rank.samples)).sum();
+    let took = Duration::from_micros(u64::from(report.took_us));
+    let ms = |us: u32| f64::from(us) / 1e3;
+    let replica = |(rank, of): (usize, &phalanx_wire::train::RankReport)| ReplicaRecord {
+        node: nodes.get(rank).cloned().unwrap_or_else(|| format!("rank {rank}")),
+        samples: of.samples,
+        compute_ms: ms(of.compute_us),
+        exchange_ms: ms(of.exchange_us),
+        wait_ms: ms(of.wait_us),
+    };
+    let replicas = ReplicasRecord {
+        epoch: epoch.0,
+        seen: format!("{:016x}", report.seen),
+        hash: (report.hash != 0).then(|| format!("{:016x}", report.hash)),
+        sent_bytes: report.sent,
+        replicas: report.ranks.iter().enumerate().map(replica).collect(),
+    };
+    let record = StepRecord {
+        step: report.step,
+        pass: report.pass,
+        loss: report.loss,
+        lr: report.lr,
+        grad_norm: report.grad_norm,
+        samples_per_s: rate(samples, took),
+        replicas: Some(replicas),
+    };
+    (record, samples, took)
+}

@@ -1,0 +1,63 @@
+//! What the shell of a node tells a replica that is in the middle of something.
+
+use crate::core::Wish;
+use phalanx_collective::GroupAborter;
+use phalanx_types::Epoch;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Shared between a replica and the shell that speaks for it.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    wish: AtomicU8,
+    group: Mutex<Ends>,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    /// The group that the replica is in.
+    current: Option<(Epoch, Vec<GroupAborter>)>,
+    /// The newest group that is over, and why.
+    over: Option<(Epoch, String)>,
+}
+
+impl Control {
+    /// What this replica is to wish at the next boundary.
+    pub(super) fn wish(&self) -> Wish {
+        Wish::from_code(self.wish.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    pub(super) fn set_wish(&self, wish: Wish) {
+        self.wish.store(wish as u8, Ordering::Relaxed);
+    }
+
+    /// The replica is in a group now, with these ways to end it; or it is over already, and why.
+    pub(super) fn enter(&self, epoch: Epoch, aborters: Vec<GroupAborter>) -> Option<String> {
+        let mut ends = self.ends();
+        let over = ends.over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone());
+        if over.is_none() {
+            self.set_wish(Wish::GoOn);
+            ends.current = Some((epoch, aborters));
+        }
+        over
+    }
+
+    pub(super) fn leave(&self) {
+        self.ends().current = None;
+    }
+
+    /// Ends the group of an epoch, and those before.
+    pub(super) fn abort(&self, epoch: Epoch, reason: &str) {
+        let mut ends = self.ends();
+        if let Some((current, aborters)) = &ends.current
+            && *current <= epoch
+        {
+            aborters.iter().for_each(|aborter| aborter.abort(reason.to_owned()));
+        }
+        ends.over = Some((epoch, reason.to_owned()));
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

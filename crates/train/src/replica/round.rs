@@ -1,0 +1,173 @@
+//! Replicas that learn alone for some steps, and then exchange what they have learned.
+//!
+//! ```text
+//!   anchor ──► steps of this replica alone ──► what it learned = anchor - parameters
+//!      ^                                             | averaged over replicas, weighted by their samples
+//!      |     parameters:  anchor - average           v
+//!      +─────outer:       anchor - lr (momentum · velocity + average), Nesterov
+//! ```
+//! A round happens as a whole or not at all: when the group breaks, the anchor is what remains.
+
+use super::session::{Computed, Session};
+use crate::config::ExchangeOf;
+use crate::core::{Vote, Wish, count};
+use crate::error::TrainError;
+use crate::progress::{Due, Progress};
+use crate::state::ModelState;
+use phalanx_graph::Weights;
+use phalanx_types::{DType, Tensor, Time};
+use phalanx_wire::train::Activity;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Ends the names of what belongs to the optimizer over rounds.
+const OUTER: &str = ".outer_velocity";
+
+/// What of an optimizer's state belongs to the one over rounds.
+pub(super) fn outer_of(optimizer: &Weights) -> Weights {
+    let of = |(name, tensor): (&String, &Tensor)| Some((name.strip_suffix(OUTER)?.to_owned(), tensor.clone()));
+    optimizer.iter().filter_map(of).collect()
+}
+
+/// Adds it to an optimizer's state.
+pub(super) fn add_outer(outer: &Weights, optimizer: &mut Weights) {
+    optimizer.extend(outer.iter().map(|(name, tensor)| (format!("{name}{OUTER}"), tensor.clone())));
+}
+
+/// Does one round.
+pub(super) fn run(session: &mut Session<'_>) -> Result<Wish, TrainError> {
+    let (anchor, step) = (session.worker.state()?, session.worker.step);
+    let done = learn(session, &anchor);
+    if done.is_err() {
+        // Nobody has seen what was learned since: it will be learned again.
+        session.worker.stepper.set_state(&anchor)?;
+        session.worker.outer = outer_of(&anchor.optimizer);
+        session.worker.step = step;
+    }
+    done
+}
+
+/// How many steps the next round has: it ends early where the model is to be looked at.
+fn length(session: &Session<'_>) -> u64 {
+    let task = &session.worker.task;
+    let mut progress = Progress::new(task.plan(), session.worker.place(), Time::ZERO);
+    let every = task.config.sync.every;
+    let looked_at = |due: &Due| due.validate || due.end.is_some();
+    (1..every).find(|_| looked_at(&progress.on_step(Time::ZERO, false))).unwrap_or(every)
+}
+
+fn learn(session: &mut Session<'_>, anchor: &ModelState) -> Result<Wish, TrainError> {
+    let steps = length(session);
+    let first = anchor.steps();
+    let mut all: Vec<(Computed, f64)> = Vec::new();
+    for index in 0..steps {
+        let mut computed = session.compute(false)?;
+        let (mut norm, whole) = (0.0, computed.loaded.whole);
+        if computed.vote.samples > 0 {
+            norm = session.worker.stepper.grad_norm();
+            computed.vote.finite = computed.vote.loss.is_finite() && norm.is_finite();
+            if computed.vote.finite {
+                session.worker.stepper.apply(norm, computed.lr);
+            }
+            // Its part of the mean over the whole batch.
+            computed.vote.loss *= f64::from(computed.vote.samples) / whole.max(1) as f64;
+        } else {
+            session.worker.stepper.skip();
+        }
+        session.worker.step = Some(first + index + 1);
+        let finite = computed.vote.finite;
+        all.push((computed, norm));
+        if !finite {
+            break;
+        }
+    }
+    // Whoever stopped early says so with every vote that is missing.
+    let mut votes: Vec<Vote> = all.iter().map(|(computed, _)| computed.vote).collect();
+    while let (Some(last), true) = (votes.last().copied(), (votes.len() as u64) < steps) {
+        votes.push(Vote { step: last.step + 1, samples: 0, seen: 0, ..last });
+    }
+    let began = Instant::now();
+    let learned = exchange(session, anchor, &votes)?;
+    session.spans.add(Activity::Exchange, first, began);
+    let began = Instant::now();
+    let heard = session.together.vote(&votes)?;
+    session.spans.add(Activity::Vote, first, began);
+    let mut wish = Wish::GoOn;
+    let mut outcomes = Vec::new();
+    for (votes, (computed, _)) in heard.iter().zip(&all) {
+        let outcome = count(votes)?;
+        session.check(&outcome, computed)?;
+        wish = wish.max(outcome.wish);
+        outcomes.push(outcome);
+    }
+    session.worker.stepper.model().load(&learned.weights)?;
+    session.worker.outer = learned.outer;
+    for ((votes, outcome), (computed, norm)) in heard.iter().zip(&outcomes).zip(all) {
+        session.done(&computed, votes, outcome, norm);
+        session.recycle(computed.loaded.batch);
+    }
+    Ok(wish)
+}
+
+/// What all replicas learned together.
+struct Learned {
+    weights: Weights,
+    outer: Weights,
+}
+
+fn exchange(session: &mut Session<'_>, anchor: &ModelState, votes: &[Vote]) -> Result<Learned, TrainError> {
+    let mut weights = session.worker.stepper.weights(&session.worker.task.graph);
+    let names: Vec<String> =
+        weights.iter().filter(|(_, tensor)| tensor.dtype() == DType::F32).map(|(name, _)| name.clone()).collect();
+    let samples = |votes: &[Vote]| votes.iter().map(|vote| f64::from(vote.samples)).sum::<f64>();
+    let mut total = [samples(votes)];
+    let own = total[0];
+    session.together.all_reduce(&mut total, "samples of the round")?;
+    let weight = if total[0] > 0.0 { (own / total[0]) as f32 } else { 1.0 / session.together.ranks() as f32 };
+    let value = |weights: &Weights, name: &str| -> Result<Vec<f32>, TrainError> {
+        let values = weights.get(name).and_then(|tensor| tensor.to_f32().ok());
+        values.ok_or_else(|| TrainError::MissingState { name: name.to_owned() })
+    };
+    let mut flat = Vec::new();
+    let mut starts = BTreeMap::new();
+    for name in &names {
+        starts.insert(name.as_str(), flat.len());
+        let (before, now) = (value(&anchor.weights, name)?, value(&weights, name)?);
+        flat.extend(before.iter().zip(&now).map(|(before, now)| weight * (before - now)));
+    }
+    let flat = session.together.exchange.all_reduce(flat, "what was learned")?;
+    let sync = &session.worker.task.config.sync;
+    let (outer_lr, momentum) = (sync.outer_lr, sync.outer_momentum);
+    let parameters: Vec<String> =
+        session.worker.stepper.model().parameters().iter().map(|parameter| parameter.name.clone()).collect();
+    let mut outer = Weights::new();
+    for name in &names {
+        let start = starts.get(name.as_str()).copied().unwrap_or(0);
+        let mut values = value(&anchor.weights, name)?;
+        let average = &flat[start..start + values.len()];
+        // The statistics of batch norm are averaged as they are.
+        if sync.exchange == ExchangeOf::Outer && parameters.contains(name) {
+            let mut velocity =
+                value(&session.worker.outer, name).unwrap_or_else(|_first_round| vec![0.0; values.len()]);
+            for ((value, velocity), average) in values.iter_mut().zip(&mut velocity).zip(average) {
+                *velocity = momentum * *velocity + average;
+                *value -= outer_lr * (momentum * *velocity + average);
+            }
+            insert(&mut outer, name, &weights, &velocity)?;
+        } else {
+            values.iter_mut().zip(average).for_each(|(value, average)| *value -= average);
+        }
+        let shaped = weights.clone();
+        insert(&mut weights, name, &shaped, &values)?;
+    }
+    Ok(Learned { weights, outer })
+}
+
+/// Puts values under a name, in the shape that they have in another map.
+fn insert(into: &mut Weights, name: &str, shaped: &Weights, values: &[f32]) -> Result<(), TrainError> {
+    let wrong = || TrainError::MissingState { name: name.to_owned() };
+    let shape = shaped.get(name).map(|tensor| tensor.shape().to_vec()).ok_or_else(wrong)?;
+    let tensor = Tensor::from_f32(shape, values).map_err(|_misfit| wrong())?;
+    into.insert(name.to_owned(), tensor);
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! A node's side of training: hears the drivers of runs, keeps one replica at a time, speaks for it.
+
+use super::control::Control;
+use super::streams::FabricConnector;
+use super::worker::{self, Opening, Order, Report};
+use crate::core::Wish;
+use crate::task::Compute;
+use bytes::Bytes;
+use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
+use phalanx_types::{Epoch, NodeId, Parcel, RunId};
+use phalanx_wire::codec;
+use phalanx_wire::train::{Asked, FromReplica, SeatRef, StateRef, ToReplica};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use tokio::sync::mpsc;
+
+/// Reports that are put into one message, at most.
+const BURST: usize = 64;
+
+/// Makes what a replica on this node computes with, of so many threads if the run says how many.
+pub type MakeCompute = Arc<dyn Fn(Option<usize>) -> Compute + Send + Sync>;
+
+/// Trains what drivers ask for, until the fabric ends.
+pub async fn serve(fabric: Fabric, compute: MakeCompute) {
+    let events = fabric.channel(FrameKind::Train);
+    let (reports, heard) = mpsc::unbounded_channel();
+    let service = Service { fabric, compute, peers: BTreeMap::new(), open: None, reports, next: 0 };
+    service.run(events, heard).await;
+}
+
+struct Service {
+    fabric: Fabric,
+    compute: MakeCompute,
+    peers: BTreeMap<LinkKey, Peer>,
+    open: Option<Open>,
+    reports: mpsc::UnboundedSender<(u64, Report)>,
+    next: u64,
+}
+
+/// The replica that this node holds.
+struct Open {
+    /// Reports of others are those of replicas that were closed.
+    number: u64,
+    run: RunId,
+    driver: Peer,
+    orders: Sender<Order>,
+    control: Arc<Control>,
+    /// States that the driver has not taken yet.
+    held: Vec<BlobId>,
+}
+
+impl Service {
+    async fn run(
+        mut self,
+        mut events: mpsc::Receiver<LinkEvent>,
+        mut heard: mpsc::UnboundedReceiver<(u64, Report)>,
+    ) {
+        let mut reports = Vec::new();
+        loop {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => self.on_event(event),
+                    None => break,
+                },
+                _ = heard.recv_many(&mut reports, BURST) => self.on_reports(&mut reports),
+            }
+        }
+        self.close("this node stops");
+    }
+
+    fn on_event(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Up(peer) => drop(self.peers.insert(peer.key(), peer)),
+            LinkEvent::Down { link, node, reason, .. } => {
+                self.peers.remove(&link);
+                if self.open.as_ref().is_some_and(|open| open.driver.key() == link) {
+                    tracing::warn!(%node, %reason, "the driver of the run is gone");
+                    self.close("the driver of the run is gone");
+                }
+            }
+            LinkEvent::Frame { link, body } => {
+                let Some(peer) = self.peers.get(&link).cloned() else { return };
+                match codec::decode::<ToReplica>(&body) {
+                    Ok(order) => self.on_order(&peer, order),
+                    Err(error) => tracing::debug!(from = %peer.id(), %error, "no order of a driver"),
+                }
+            }
+        }
+    }
+
+    fn on_order(&mut self, from: &Peer, order: ToReplica) {
+        if let ToReplica::Enlist { run, enlist } = order {
+            return self.enlist(from, run, enlist.config, enlist.trace);
+        }
+        let Some(open) = self.open.as_mut().filter(|open| open.driver.key() == from.key()) else { return };
+        match order {
+            ToReplica::Restore { run, state } if run == open.run => self.restore(from, state),
+            ToReplica::Prepare { run, epoch, rank, ranks } if run == open.run => {
+                open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize });
+            }
+            ToReplica::Connect { run, epoch, seats, recorded } if run == open.run => {
+                self.connect(epoch, &seats, recorded);
+            }
+            ToReplica::Abort { run, epoch, reason } if run == open.run => {
+                open.control.abort(epoch, &reason);
+                open.order(Order::Cancel { epoch });
+            }
+            ToReplica::Ask { run, wish, .. } if run == open.run => open.control.set_wish(match wish {
+                Asked::Reform => Wish::Reform,
+                Asked::Stop => Wish::Stop,
+            }),
+            ToReplica::Snapshot { run } if run == open.run => open.order(Order::Snapshot),
+            ToReplica::Taken { run, blob } if run == open.run => {
+                if let Some(place) = open.held.iter().position(|held| *held == blob) {
+                    self.fabric.release(open.held.swap_remove(place));
+                }
+            }
+            ToReplica::Dismiss { run } if run == open.run => self.close("the run is over here"),
+            _ => {}
+        }
+    }
+
+    /// Opens a run on a thread of its own.
+    fn enlist(&mut self, from: &Peer, run: RunId, config: String, trace: bool) {
+        if let Some(open) = self.open.as_ref().filter(|open| open.run != run) {
+            let reason = format!("it trains another run, that of {}", open.driver.id());
+            return send(from, &FromReplica::Refused { run, reason });
+        }
+        self.close("the driver enlists this node anew");
+        self.next += 1;
+        let (number, control) = (self.next, Arc::new(Control::default()));
+        let (orders, waiting) = std::sync::mpsc::channel();
+        let reports = worker::Reports { number, to: self.reports.clone() };
+        let opening =
+            Opening { config, trace, compute: self.compute.clone(), control: control.clone(), reports };
+        let thread = std::thread::Builder::new().name("replica".to_owned());
+        match thread.spawn(move || worker::run(opening, &waiting)) {
+            Ok(_detached) => {
+                let driver = from.clone();
+                self.open = Some(Open { number, run, driver, orders, control, held: Vec::new() });
+            }
+            Err(error) => {
+                let reason = format!("there is no thread to be had: {error}");
+                send(from, &FromReplica::Refused { run, reason });
+            }
+        }
+    }
+
+    /// Fetches a state, then hands it to the replica.
+    fn restore(&self, from: &Peer, state: Option<StateRef>) {
+        let Some(open) = &self.open else { return };
+        let Some(StateRef { bytes, blob, .. }) = state else { return open.order(Order::Restore(None)) };
+        let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
+        tokio::spawn(async move {
+            match fabric.fetch(&from, blob, bytes).await {
+                // A replica that was closed meanwhile needs it no more.
+                Ok(state) => drop(orders.send(Order::Restore(Some(state)))),
+                Err(error) => tracing::warn!(%error, "could not fetch the state of the run"),
+            }
+        });
+    }
+
+    fn connect(&self, epoch: Epoch, seats: &[SeatRef], recorded: u64) {
+        let Some(open) = &self.open else { return };
+        let ends: Vec<Bytes> = seats.iter().map(|seat| seat.end.clone()).collect();
+        let nodes: Vec<NodeId> = seats.iter().map(|seat| seat.node.clone()).collect();
+        let connector = Box::new(FabricConnector::new(self.fabric.clone(), open.run, nodes));
+        open.order(Order::Connect { epoch, ends, recorded, connector });
+    }
+
+    /// Lets go of the replica, whatever it does.
+    fn close(&mut self, reason: &str) {
+        if let Some(open) = self.open.take() {
+            open.control.abort(Epoch(u64::MAX), reason);
+            open.held.into_iter().for_each(|blob| self.fabric.release(blob));
+        }
+    }
+
+    /// Tells the driver what its replica has to say.
+    fn on_reports(&mut self, reports: &mut Vec<(u64, Report)>) {
+        for (number, report) in reports.drain(..) {
+            let Some(open) = self.open.as_mut().filter(|open| open.number == number) else { continue };
+            let (run, driver) = (open.run, open.driver.clone());
+            let message = match report {
+                Report::Enlisted => FromReplica::Enlisted { run, step: None },
+                Report::Refused { reason } => {
+                    send(&driver, &FromReplica::Refused { run, reason });
+                    self.close("this node cannot train it");
+                    continue;
+                }
+                Report::Restored { step } => FromReplica::Restored { run, step },
+                Report::Prepared { epoch, end } => FromReplica::Prepared { run, epoch, end },
+                Report::Left { epoch, step, why } => FromReplica::Left { run, epoch, step, why },
+                Report::Steps { epoch, steps } => FromReplica::Steps { run, epoch, steps },
+                Report::Validated { epoch, step, sums } => FromReplica::Validated { run, epoch, step, sums },
+                Report::Snapshot { epoch, step, bytes } => {
+                    let len = bytes.len() as u64;
+                    let blob = self.fabric.hold(Parcel::from_bytes(bytes));
+                    open.held.push(blob);
+                    FromReplica::Snapshot { run, epoch, state: StateRef { step, bytes: len, blob } }
+                }
+                Report::Spans { epoch, rank, spans } => {
+                    FromReplica::Spans { run, epoch, rank: rank as u32, spans }
+                }
+                Report::Waits { epoch, on, millis } => FromReplica::Waits { run, epoch, on: on as u32, millis },
+            };
+            send(&driver, &message);
+        }
+    }
+}
+
+impl Open {
+    fn order(&self, order: Order) {
+        // A replica that has ended said why.
+        drop(self.orders.send(order));
+    }
+}
+
+fn send(to: &Peer, message: &FromReplica) {
+    if let Err(error) = to.send(FrameKind::Train, message) {
+        tracing::debug!(to = %to.id(), %error, "could not tell the driver");
+    }
+}

@@ -1,0 +1,445 @@
+//! One group from its beginning to its end, as one of its replicas lives it.
+
+use super::round;
+use super::spans::Spans;
+use super::together::Together;
+use super::worker::{Report, Worker, with_causes};
+use crate::config::{ExchangeOf, SharesBy};
+use crate::core::{Balance, Outcome, Shares, Vote, Wish, better, count, mark};
+use crate::error::{NotFinite, TrainError};
+use crate::progress::{Due, Progress};
+use crate::trainer::{Cut, StepInput, loader_options};
+use phalanx_data::{Batch, Loaded, Loader, Shard};
+use phalanx_types::{Epoch, Time};
+use phalanx_wire::train::{Activity, RankReport, StepReport, ValidSums};
+use std::time::{Duration, Instant};
+
+/// How a group ends that nothing has broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Somebody wants to come in.
+    Reformed,
+    /// The last step is done, or all agreed to stop.
+    Done,
+}
+
+/// What a replica computed in a step, before the others are asked.
+#[derive(Debug)]
+pub(super) struct Computed {
+    pub(super) vote: Vote,
+    pub(super) pass: u64,
+    pub(super) lr: f32,
+    /// Of the step that was computed last, for whoever wants to know why it is not finite.
+    pub(super) loaded: Loaded,
+}
+
+#[derive(Debug)]
+pub(super) struct Session<'w> {
+    pub(super) worker: &'w mut Worker,
+    pub(super) epoch: Epoch,
+    pub(super) together: Together,
+    pub(super) spans: Spans,
+    shares: Shares,
+    balance: Balance,
+    progress: Option<Progress>,
+    loader: Option<Loader>,
+    /// When the step before ended.
+    last: Instant,
+    /// How long this replica waited for the votes of the step before.
+    waited: Duration,
+    pub(super) sent_before: u64,
+}
+
+impl<'w> Session<'w> {
+    pub(super) fn new(worker: &'w mut Worker, epoch: Epoch, together: Together) -> Self {
+        let batch = worker.task.config.train.batch * worker.task.config.train.accumulate;
+        let ranks = together.ranks();
+        let spans = Spans::new(worker.trace);
+        Self {
+            worker,
+            epoch,
+            together,
+            spans,
+            shares: Shares::equal(batch, ranks),
+            balance: Balance::new(batch, ranks),
+            progress: None,
+            loader: None,
+            last: Instant::now(),
+            waited: Duration::ZERO,
+            sent_before: 0,
+        }
+    }
+
+    /// Trains until the group is over.
+    pub(super) fn run(mut self, recorded: u64) -> Result<Ended, TrainError> {
+        let result = self.go(recorded);
+        self.worker.stepper.model().share_statistics(None);
+        self.tell_spans(true);
+        if let Err(error) = &result {
+            // Nobody has to wait for what this replica will not do any more.
+            let reason = format!("rank {} gave up: {}", self.together.rank(), with_causes(error));
+            self.together.aborters().iter().for_each(|aborter| aborter.abort(reason.clone()));
+        }
+        result
+    }
+
+    fn go(&mut self, recorded: u64) -> Result<Ended, TrainError> {
+        self.level()?;
+        self.report_again(recorded);
+        let shared = self.worker.task.config.sync.shared_statistics;
+        let sum = (shared && self.together.ranks() > 1).then(|| self.together.sum_over());
+        self.worker.stepper.model().share_statistics(sum);
+        let plan = self.worker.task.plan();
+        let progress = Progress::new(plan, self.worker.place(), Time::ZERO);
+        if progress.is_done() {
+            return Ok(Ended::Done);
+        }
+        self.progress = Some(progress);
+        self.last = Instant::now();
+        loop {
+            let wish = match self.worker.task.config.sync.exchange {
+                ExchangeOf::Gradients => self.step()?,
+                ExchangeOf::Parameters | ExchangeOf::Outer => round::run(self)?,
+            };
+            let due = self.boundary()?;
+            if due.end.is_some() || wish == Wish::Stop {
+                return Ok(Ended::Done);
+            }
+            if wish == Wish::Reform {
+                return Ok(Ended::Reformed);
+            }
+        }
+    }
+
+    /// Brings all replicas to the state of the one that is farthest.
+    fn level(&mut self) -> Result<(), TrainError> {
+        const LEN: usize = 17;
+        let mut own = [0; LEN];
+        own[0] = u8::from(self.worker.step.is_some());
+        own[1..9].copy_from_slice(&self.worker.step.unwrap_or(0).to_le_bytes());
+        own[9..].copy_from_slice(&self.worker.cost.unwrap_or(0.0).to_le_bytes());
+        let all = self.together.all_gather(&own, "where everybody stands")?;
+        let (all, _) = all.as_chunks::<LEN>();
+        let number = |bytes: &[u8; LEN], at: usize| {
+            bytes[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        let steps: Vec<Option<u64>> = all.iter().map(|b| (b[0] == 1).then(|| number(b, 1))).collect();
+        let ahead = steps.iter().flatten().max().copied();
+        let Some(root) = steps.iter().position(|step| step.is_some() && *step == ahead) else {
+            return Err(TrainError::Replica { reason: "no replica holds the state of the run".to_owned() });
+        };
+        if steps.iter().any(|step| *step != ahead) {
+            self.take_over(root)?;
+        }
+        self.spans.begin();
+        let costs: Vec<f64> = all.iter().map(|bytes| f64::from_bits(number(bytes, 9))).collect();
+        if self.by_speed() && costs.iter().all(|cost| *cost > 0.0) {
+            self.set_shares(better(self.shares.batch(), &costs, &self.shares));
+        }
+        Ok(())
+    }
+
+    /// Everybody behind takes over the state of the root.
+    fn take_over(&mut self, root: usize) -> Result<(), TrainError> {
+        let is_root = root == self.together.rank();
+        let mut bytes = if is_root { self.worker.state()?.to_bytes()? } else { Vec::new() };
+        let mut len = (bytes.len() as u64).to_le_bytes();
+        self.together.broadcast(root, &mut len, "the size of the state")?;
+        let wrong = |_large| TrainError::State { what: "it is larger than memory".to_owned() };
+        bytes.resize(usize::try_from(u64::from_le_bytes(len)).map_err(wrong)?, 0);
+        self.together.broadcast(root, &mut bytes, "the state")?;
+        // Those that were level take it over, too: what this replica alone has is not part of it.
+        if !is_root {
+            self.worker.take_over(bytes.into())?;
+        }
+        Ok(())
+    }
+
+    /// Tells the driver of steps that a first rank before this one did not get to report.
+    fn report_again(&mut self, recorded: u64) {
+        let done = self.worker.step.unwrap_or(0);
+        self.worker.remembered.retain(|report| report.step <= done);
+        if self.together.rank() == 0 {
+            let steps: Vec<StepReport> =
+                self.worker.remembered.iter().filter(|report| report.step > recorded).cloned().collect();
+            if !steps.is_empty() {
+                self.worker.say(Report::Steps { epoch: self.epoch, steps });
+            }
+        }
+    }
+
+    fn by_speed(&self) -> bool {
+        self.worker.task.config.formation.shares == SharesBy::Speed
+    }
+
+    fn set_shares(&mut self, shares: Option<Shares>) {
+        if let Some(shares) = shares {
+            self.shares = shares;
+            // Its batches were cut otherwise.
+            self.loader = None;
+        }
+    }
+
+    /// The next batch of this replica.
+    fn load(&mut self) -> Result<Loaded, TrainError> {
+        let began = Instant::now();
+        if self.loader.is_none() {
+            let task = &self.worker.task;
+            let mut options = loader_options(task, self.worker.place());
+            options.part = Some(self.shares.part(self.together.rank()));
+            self.loader = Some(Loader::new(task.train.clone(), &task.config.data.transform, options)?);
+        }
+        let next = self.loader.as_mut().and_then(Iterator::next);
+        self.spans.add(Activity::Data, self.worker.step.unwrap_or(0), began);
+        let ended = || TrainError::Replica { reason: "there are no more samples".to_owned() };
+        Ok(next.ok_or_else(ended)??)
+    }
+
+    pub(super) fn recycle(&mut self, batch: Batch) {
+        if let Some(loader) = &mut self.loader {
+            loader.recycle(batch);
+        }
+    }
+
+    /// Computes the gradients of the next step. They are sent on their way when `exchange` is set, and then are part
+    /// of those of the whole batch; otherwise they are this replica's alone.
+    pub(super) fn compute(&mut self, exchange: bool) -> Result<Computed, TrainError> {
+        let loaded = self.load()?;
+        let began = Instant::now();
+        let (step, rank) = (self.worker.step.unwrap_or(0), self.together.rank());
+        let (config, plan) = (&self.worker.task.config, self.worker.task.plan());
+        let lr = config.lr(step, plan.steps());
+        let batch = &loaded.batch;
+        let absent = batch.len == 0;
+        self.together.begin_step(absent);
+        // A replica without samples goes through the motions with one that counts for nothing: the others wait for
+        // its gradients, and for its part of their statistics.
+        let nothing = Nothing::of(&self.worker.task, absent);
+        let len = batch.len.max(1);
+        let input = StepInput {
+            x: if absent { &nothing.x } else { &batch.x },
+            y: if absent { &nothing.y } else { &batch.y },
+            y_shape: &self.worker.task.y_shape,
+            len,
+            whole: if exchange { loaded.whole } else { len },
+            first: self.shares.range(rank, loaded.whole).start,
+            cut: Cut::Parts(self.parts(loaded.whole)),
+            step,
+        };
+        let verify = config.sync.verify > 0 && exchange && step.is_multiple_of(config.sync.verify);
+        let hash = if verify { self.worker.stepper.parameters_hash() } else { 0 };
+        let lane = &mut self.together.exchange;
+        let mut given = Ok(());
+        let mut ready = |parameter: usize, gradient: &[f32]| {
+            if exchange && given.is_ok() {
+                given = lane.give(parameter, gradient, !absent);
+            }
+        };
+        let loss = self.worker.stepper.compute(&input, &mut ready)?;
+        given?;
+        let loss = if absent { 0.0 } else { loss };
+        let compute = began.elapsed().saturating_sub(self.together.waited());
+        self.spans.add(Activity::Compute, step, began);
+        let vote = Vote {
+            step,
+            loss,
+            samples: u32::try_from(batch.len).unwrap_or(u32::MAX),
+            finite: loss.is_finite(),
+            wish: self.worker.control.wish(),
+            compute_us: micros(compute),
+            exchange_us: 0,
+            wait_us: micros(self.waited),
+            seen: batch.indices.iter().fold(0, |seen, sample| seen.wrapping_add(mark(*sample as u64))),
+            hash,
+        };
+        Ok(Computed { vote, pass: loaded.pass, lr, loaded })
+    }
+
+    /// In how many parts a batch is computed: in equally many by all replicas, which wait for each other's
+    /// statistics in each.
+    fn parts(&self, whole: usize) -> usize {
+        let least = (0..self.together.ranks()).map(|rank| self.shares.range(rank, whole).len()).min();
+        self.worker.task.config.train.accumulate.min(least.unwrap_or(1)).max(1)
+    }
+
+    /// One step of all replicas together: it happens on all of them, or on none.
+    fn step(&mut self) -> Result<Wish, TrainError> {
+        let mut computed = self.compute(true)?;
+        let began = Instant::now();
+        self.together.exchange.wait()?;
+        computed.vote.exchange_us = micros(began.elapsed());
+        self.spans.add(Activity::Exchange, computed.vote.step, began);
+        let began = Instant::now();
+        let votes = self.together.vote(&[computed.vote])?.swap_remove(0);
+        self.waited = began.elapsed();
+        self.spans.add(Activity::Vote, computed.vote.step, began);
+        let began = Instant::now();
+        let outcome = count(&votes)?;
+        self.check(&outcome, &computed)?;
+        let mut taken = Ok(());
+        let lane = &self.together.exchange;
+        self.worker.stepper.model().update(&mut |parameter, _, gradient| match lane.sum(parameter) {
+            Ok(sum) => gradient.copy_from_slice(sum),
+            Err(error) => taken = Err(error),
+        });
+        taken?;
+        let norm = self.worker.stepper.grad_norm();
+        if !norm.is_finite() {
+            return Err(self.not_finite("norm of the gradients", norm, &computed));
+        }
+        self.worker.stepper.apply(norm, computed.lr);
+        self.spans.add(Activity::Update, computed.vote.step, began);
+        self.done(&computed, &votes, &outcome, norm);
+        if self.worker.task.config.formation.shares == SharesBy::Speed {
+            let shares = self.balance.on_votes(&votes, &self.shares);
+            self.set_shares(shares);
+        }
+        self.recycle(computed.loaded.batch);
+        self.worker.cost = Some(f64::from(computed.vote.compute_us) / f64::from(computed.vote.samples.max(1)));
+        Ok(outcome.wish)
+    }
+
+    /// Stops a step that must not be applied.
+    pub(super) fn check(&mut self, outcome: &Outcome, computed: &Computed) -> Result<(), TrainError> {
+        if let Some(rank) = outcome.differs {
+            return Err(TrainError::Differs { rank, step: computed.vote.step + 1 });
+        }
+        match outcome.not_finite {
+            Some(rank) if rank == self.together.rank() => {
+                Err(self.not_finite("loss", computed.vote.loss, computed))
+            }
+            Some(rank) => Err(TrainError::Replica { reason: format!("the loss of rank {rank} is not finite") }),
+            None => Ok(()),
+        }
+    }
+
+    /// Says what is not finite, and where it comes from, if it comes from here.
+    fn not_finite(&mut self, what: &'static str, value: f64, computed: &Computed) -> TrainError {
+        self.worker.stepper.model().share_statistics(None);
+        let Loaded { pass, index, ref batch, whole } = computed.loaded;
+        let y_shape = self.worker.task.y_shape.clone();
+        let (len, step) = (batch.len, computed.vote.step);
+        let cut = Cut::Parts(1);
+        let (x, y) = (&batch.x[..], &batch.y[..]);
+        let input = StepInput { x, y, y_shape: &y_shape, len, whole, first: 0, cut, step };
+        let found = self.worker.stepper.diagnose(&input).map(|(_, report)| report);
+        if found.is_none() && what != "loss" && self.together.rank() != 0 {
+            return TrainError::Replica { reason: format!("the {what} of all replicas is {value}") };
+        }
+        let samples = batch.indices.clone();
+        let (step, pass) = (step + 1, pass + 1);
+        TrainError::NotFinite(Box::new(NotFinite { what, value, step, pass, batch: index, samples, found }))
+    }
+
+    /// Notes that a step has happened.
+    pub(super) fn done(&mut self, computed: &Computed, votes: &[Vote], outcome: &Outcome, norm: f64) {
+        let step = computed.vote.step + 1;
+        self.worker.step = Some(step);
+        let now = Instant::now();
+        let sent = self.together.exchange.sent();
+        let rank = |vote: &Vote| RankReport {
+            samples: vote.samples,
+            compute_us: vote.compute_us,
+            exchange_us: vote.exchange_us,
+            wait_us: vote.wait_us,
+        };
+        let report = StepReport {
+            step,
+            pass: computed.pass + 1,
+            loss: outcome.loss as f32,
+            lr: computed.lr,
+            grad_norm: norm as f32,
+            seen: outcome.seen,
+            hash: votes.first().map_or(0, |vote| vote.hash),
+            sent: sent - self.sent_before,
+            took_us: micros(now.duration_since(self.last)),
+            ranks: votes.iter().map(rank).collect(),
+        };
+        (self.last, self.sent_before) = (now, sent);
+        self.worker.remember(report);
+    }
+
+    /// Does what is due after the steps that were done: reports, validation, snapshot.
+    fn boundary(&mut self) -> Result<Due, TrainError> {
+        let (now, first) = (self.spans.now(), self.together.rank() == 0);
+        let step = self.worker.step.unwrap_or(0);
+        let Some(progress) = &mut self.progress else { return Ok(Due::default()) };
+        let mut due = Due::default();
+        let before = progress.place().step;
+        while progress.place().step < step {
+            let next = progress.on_step(now, false);
+            due.validate |= next.validate;
+            due.checkpoint |= next.checkpoint;
+            due.end = due.end.or(next.end);
+        }
+        if first {
+            let new = self.worker.remembered.iter().filter(|report| report.step > before);
+            let steps = new.cloned().collect();
+            self.worker.say(Report::Steps { epoch: self.epoch, steps });
+        }
+        if due.validate {
+            self.validate(step)?;
+        }
+        if first && due.checkpoint && due.end.is_none() {
+            let began = Instant::now();
+            self.worker.snapshot(self.epoch)?;
+            self.spans.add(Activity::Snapshot, step, began);
+            if let Some(progress) = &mut self.progress {
+                progress.on_saved(now);
+            }
+        }
+        if due.validate || due.checkpoint {
+            self.last = Instant::now();
+        }
+        self.tell_spans(false);
+        Ok(due)
+    }
+
+    /// Measures the model on the validation data, every replica on its part of it.
+    fn validate(&mut self, step: u64) -> Result<(), TrainError> {
+        let Some(valid) = self.worker.task.valid.clone() else { return Ok(()) };
+        let began = Instant::now();
+        let (rank, ranks) = (self.together.rank(), self.together.ranks());
+        let shard = Shard::new(valid.len(), rank, ranks)?;
+        let evaluator = self.worker.task.evaluator(&self.worker.compute.threads);
+        let own = evaluator.sums(self.worker.stepper.model(), &valid, Some(shard))?;
+        let mut flat = vec![own.samples as f64, own.loss];
+        flat.extend(own.metrics.iter().flat_map(|(sum, count)| [*sum, *count as f64]));
+        self.together.all_reduce(&mut flat, "validation")?;
+        self.spans.add(Activity::Validate, step, began);
+        if rank == 0 {
+            let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
+            let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
+            self.worker.say(Report::Validated { epoch: self.epoch, step, sums });
+        }
+        Ok(())
+    }
+
+    fn tell_spans(&mut self, all: bool) {
+        if let Some(spans) = self.spans.take(all) {
+            let (epoch, rank) = (self.epoch, self.together.rank());
+            self.worker.say(Report::Spans { epoch, rank, spans });
+        }
+    }
+}
+
+/// A sample of zeros, for a replica that has none.
+#[derive(Debug, Default)]
+struct Nothing {
+    x: Vec<f32>,
+    y: Vec<f32>,
+}
+
+impl Nothing {
+    fn of(task: &crate::task::Task, absent: bool) -> Self {
+        if !absent {
+            return Self::default();
+        }
+        let size = task.graph.inputs.first().map_or(0, |input| task.graph.shape(*input).at(1).iter().product());
+        Self { x: vec![0.0; size], y: vec![0.0; task.y_shape.iter().product()] }
+    }
+}
+
+pub(super) fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,265 @@
+//! A replica on a thread of its own: carries out what the driver orders, one thing after the other.
+//!
+//! ```text
+//!   orders ─► Worker:  Restore   take over a state
+//!                      Prepare   make the own end of a group
+//!                      Connect   train in it until it is over (Session)
+//!          ◄─ reports
+//! ```
+
+use super::control::Control;
+use super::lanes::{self, Connector, Lanes};
+use super::service::MakeCompute;
+use super::session::{Ended, Session};
+use super::together::Together;
+use crate::config::RunFile;
+use crate::error::TrainError;
+use crate::progress::Place;
+use crate::state::ModelState;
+use crate::task::{Compute, Task};
+use crate::trainer::Stepper;
+use bytes::Bytes;
+use phalanx_types::Epoch;
+use phalanx_wire::train::{LeftWhy, Span, StepReport, ValidSums};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// Steps that a replica remembers the reports of, for a driver that has not heard of them.
+const REMEMBERED: usize = 256;
+
+/// What a replica is told to do.
+#[derive(Debug)]
+pub(super) enum Order {
+    Restore(Option<Bytes>),
+    Prepare { epoch: Epoch, rank: usize, ranks: usize },
+    Connect { epoch: Epoch, ends: Vec<Bytes>, recorded: u64, connector: Box<dyn Connector> },
+    /// Forget the group that was prepared.
+    Cancel { epoch: Epoch },
+    /// Say all that the model is.
+    Snapshot,
+}
+
+/// What a replica has to say.
+#[derive(Debug)]
+pub(super) enum Report {
+    Enlisted,
+    Refused { reason: String },
+    Restored { step: u64 },
+    Prepared { epoch: Epoch, end: Bytes },
+    Left { epoch: Epoch, step: u64, why: LeftWhy },
+    Steps { epoch: Epoch, steps: Vec<StepReport> },
+    Validated { epoch: Epoch, step: u64, sums: ValidSums },
+    Snapshot { epoch: Epoch, step: u64, bytes: Bytes },
+    Spans { epoch: Epoch, rank: usize, spans: Vec<Span> },
+    Waits { epoch: Epoch, on: usize, millis: u64 },
+}
+
+/// Where reports go, with the number of the replica they come from.
+#[derive(Debug, Clone)]
+pub(super) struct Reports {
+    pub(super) number: u64,
+    pub(super) to: tokio::sync::mpsc::UnboundedSender<(u64, Report)>,
+}
+
+impl Reports {
+    pub(super) fn say(&self, report: Report) {
+        // A shell that has ended wants to hear nothing.
+        drop(self.to.send((self.number, report)));
+    }
+}
+
+/// What a replica is told when it is opened.
+pub(super) struct Opening {
+    /// The resolved run file.
+    pub(super) config: String,
+    pub(super) trace: bool,
+    pub(super) compute: MakeCompute,
+    pub(super) control: Arc<Control>,
+    pub(super) reports: Reports,
+}
+
+/// A replica and all that it holds.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) task: Task,
+    pub(super) compute: Compute,
+    pub(super) stepper: Stepper,
+    /// Steps that are behind its state, if it holds one.
+    pub(super) step: Option<u64>,
+    /// Of the optimizer over rounds, by parameter.
+    pub(super) outer: phalanx_graph::Weights,
+    /// Of the last steps.
+    pub(super) remembered: VecDeque<StepReport>,
+    /// Microseconds of a sample, measured in the group before.
+    pub(super) cost: Option<f64>,
+    pub(super) trace: bool,
+    pub(super) control: Arc<Control>,
+    pub(super) reports: Reports,
+}
+
+/// Carries out orders until there can be no more.
+pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
+    let reports = opening.reports.clone();
+    let mut worker = match Worker::open(opening) {
+        Ok(worker) => worker,
+        Err(error) => return reports.say(Report::Refused { reason: with_causes(&error) }),
+    };
+    worker.say(Report::Enlisted);
+    let mut prepared: Option<(Epoch, Lanes)> = None;
+    for order in orders {
+        match order {
+            Order::Restore(state) => match worker.restore(state) {
+                Ok(step) => worker.say(Report::Restored { step }),
+                Err(error) => worker.refuse(&error),
+            },
+            Order::Prepare { epoch, rank, ranks } => match lanes::prepare(&worker, epoch, rank, ranks) {
+                Ok((lanes, end)) => {
+                    prepared = Some((epoch, lanes));
+                    worker.say(Report::Prepared { epoch, end });
+                }
+                Err(error) => worker.refuse(&error),
+            },
+            Order::Cancel { epoch } => {
+                prepared.take_if(|(of, _)| *of <= epoch);
+            }
+            Order::Connect { epoch, ends, recorded, connector } => {
+                let Some((_, lanes)) = prepared.take_if(|(of, _)| *of == epoch) else { continue };
+                let stalls = worker.reports.clone();
+                let on_wait = move |on: usize, waited: Duration| {
+                    let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+                    stalls.say(Report::Waits { epoch, on, millis });
+                };
+                let connect = || lanes.connect(&ends, &*connector, on_wait);
+                let ended = worker.train(epoch, connect, recorded);
+                worker.control.leave();
+                let step = worker.step.unwrap_or(0);
+                worker.say(Report::Left { epoch, step, why: ended });
+            }
+            Order::Snapshot => {
+                if let Err(error) = worker.snapshot(Epoch(0)) {
+                    worker.refuse(&error);
+                }
+            }
+        }
+    }
+}
+
+impl Worker {
+    fn open(opening: Opening) -> Result<Self, TrainError> {
+        let Opening { config, trace, compute, control, reports } = opening;
+        let file = RunFile::parse(Path::new("run.toml"), &config, &[])?;
+        let compute = compute(file.config.train.threads);
+        let task = Task::new(file.config, &compute.threads)?;
+        let stepper = task.stepper(&compute)?;
+        let (outer, remembered) = (phalanx_graph::Weights::new(), VecDeque::new());
+        Ok(Self {
+            task,
+            compute,
+            stepper,
+            step: None,
+            outer,
+            remembered,
+            cost: None,
+            trace,
+            control,
+            reports,
+        })
+    }
+
+    pub(super) fn say(&self, report: Report) {
+        self.reports.say(report);
+    }
+
+    fn refuse(&self, error: &TrainError) {
+        self.say(Report::Refused { reason: with_causes(error) });
+    }
+
+    /// Takes over a state, or that which every run begins with; says how many steps are behind it.
+    fn restore(&mut self, state: Option<Bytes>) -> Result<u64, TrainError> {
+        let Some(bytes) = state else {
+            self.stepper = self.task.stepper(&self.compute)?;
+            self.stepper.load(&self.task.weights)?;
+            self.outer.clear();
+            self.step = Some(0);
+            return Ok(0);
+        };
+        let step = self.take_over(bytes)?;
+        Ok(step)
+    }
+
+    /// Becomes what another replica was.
+    pub(super) fn take_over(&mut self, bytes: Bytes) -> Result<u64, TrainError> {
+        let state = ModelState::from_bytes(bytes)?;
+        self.stepper.set_state(&state)?;
+        self.outer = super::round::outer_of(&state.optimizer);
+        self.step = Some(state.steps());
+        Ok(state.steps())
+    }
+
+    /// All that it is.
+    pub(super) fn state(&self) -> Result<ModelState, TrainError> {
+        let mut state = self.stepper.state(&self.task.graph)?;
+        super::round::add_outer(&self.outer, &mut state.optimizer);
+        Ok(state)
+    }
+
+    /// Tells the driver all that it is.
+    pub(super) fn snapshot(&self, epoch: Epoch) -> Result<(), TrainError> {
+        let Some(step) = self.step else { return Ok(()) };
+        let bytes = self.state()?.to_bytes()?.into();
+        self.say(Report::Snapshot { epoch, step, bytes });
+        Ok(())
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let (step, batches) = (self.step.unwrap_or(0), self.task.plan().batches_per_pass.max(1));
+        Place { step, pass: step / batches, batch: step % batches }
+    }
+
+    pub(super) fn remember(&mut self, report: StepReport) {
+        if self.remembered.len() == REMEMBERED {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back(report);
+    }
+
+    /// Trains in a group until it is over.
+    fn train(
+        &mut self,
+        epoch: Epoch,
+        connect: impl FnOnce() -> Result<Together, TrainError>,
+        recorded: u64,
+    ) -> LeftWhy {
+        let together = match connect() {
+            Ok(together) => together,
+            Err(error) => return LeftWhy::Broken { reason: with_causes(&error) },
+        };
+        if let Some(reason) = self.control.enter(epoch, together.aborters().to_vec()) {
+            return LeftWhy::Broken { reason };
+        }
+        let session = Session::new(self, epoch, together);
+        match session.run(recorded) {
+            Ok(Ended::Reformed) => LeftWhy::Reformed,
+            Ok(Ended::Done) => LeftWhy::Ended,
+            Err(error) if is_broken(&error) => LeftWhy::Broken { reason: with_causes(&error) },
+            Err(error) => {
+                let cause = !matches!(error, TrainError::Replica { .. });
+                LeftWhy::Failed { reason: with_causes(&error), cause }
+            }
+        }
+    }
+}
+
+/// Whether an error says only that the group is over.
+fn is_broken(error: &TrainError) -> bool {
+    use phalanx_engine::RunError;
+    matches!(error, TrainError::Together(_) | TrainError::Run(RunError::Together { .. }))
+}
+
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,87 @@
+//! All that a model and its optimizer are after some steps, and how it travels.
+
+use crate::error::TrainError;
+use bytes::Bytes;
+use phalanx_graph::{Graph, Weights, weights};
+use phalanx_types::{DType, Tensor};
+
+/// Parameters, buffers and the optimizer's state, in the user's names and order of elements.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelState {
+    pub optimizer_steps: u64,
+    pub weights: Weights,
+    /// Named `<parameter>.<state>`.
+    pub optimizer: Weights,
+}
+
+impl ModelState {
+    /// Steps of the run that are behind it: every step moves the optimizer once.
+    pub fn steps(&self) -> u64 {
+        self.optimizer_steps
+    }
+
+    /// Two files of safetensors after each other, behind the steps of the optimizer and the length of the first.
+    ///
+    /// # Errors
+    /// A name or a size is more than such a file can hold.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, TrainError> {
+        let unwritable = |source: weights::WeightsError| TrainError::State { what: source.to_string() };
+        let first = weights::to_bytes(&self.weights).map_err(unwritable)?;
+        let second = weights::to_bytes(&self.optimizer).map_err(unwritable)?;
+        let mut bytes = Vec::with_capacity(16 + first.len() + second.len());
+        bytes.extend_from_slice(&self.optimizer_steps.to_le_bytes());
+        bytes.extend_from_slice(&(first.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&first);
+        bytes.extend_from_slice(&second);
+        Ok(bytes)
+    }
+
+    /// # Errors
+    /// These bytes are no state.
+    pub fn from_bytes(bytes: Bytes) -> Result<Self, TrainError> {
+        let wrong = |what: &str| TrainError::State { what: what.to_owned() };
+        let number = |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|b| u64::from_le_bytes(*b));
+        let (Some(optimizer_steps), Some(len)) = (number(0), number(8)) else {
+            return Err(wrong("it is too short"));
+        };
+        let end = usize::try_from(len).ok().and_then(|len| len.checked_add(16));
+        let end = end.filter(|end| *end <= bytes.len()).ok_or_else(|| wrong("it ends too early"))?;
+        let unreadable = |source: weights::WeightsError| TrainError::State { what: source.to_string() };
+        Ok(Self {
+            optimizer_steps,
+            weights: weights::from_bytes(bytes.slice(16..end)).map_err(unreadable)?,
+            optimizer: weights::from_bytes(bytes.slice(end..)).map_err(unreadable)?,
+        })
+    }
+}
+
+/// Sets the buffers in which batch normalisation counts the batches it has seen: engines do not need them, but
+/// whoever loads the weights may.
+pub fn count_batches(graph: &Graph, start: &Weights, batches: u64, weights: &mut Weights) {
+    let counters = graph.buffers().map(|(_, value)| value);
+    for value in counters.filter(|v| v.dtype == DType::I64 && v.name.ends_with("num_batches_tracked")) {
+        let before = start.get(&value.name).and_then(|tensor| tensor.data().as_chunks::<8>().0.first());
+        let count = before.map_or(0, |bytes| i64::from_le_bytes(*bytes)) + batches as i64;
+        if let Ok(tensor) = Tensor::new(DType::I64, Vec::new(), count.to_le_bytes().to_vec().into()) {
+            weights.insert(value.name.clone(), tensor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_survive_the_way_and_what_is_cut_off_is_noticed() {
+        let tensor = |x: f32| Tensor::from_f32(vec![2], &[x, x + 1.0]).unwrap();
+        let weights = Weights::from_iter([("a".to_owned(), tensor(1.0)), ("b".to_owned(), tensor(3.0))]);
+        let optimizer = Weights::from_iter([("a.momentum".to_owned(), tensor(5.0))]);
+        let state = ModelState { optimizer_steps: 7, weights, optimizer };
+        let bytes = state.to_bytes().unwrap();
+        assert_eq!(ModelState::from_bytes(bytes.clone().into()).unwrap(), state);
+        for len in [0, 8, 15, 40, bytes.len() - 1] {
+            assert!(ModelState::from_bytes(Bytes::copy_from_slice(&bytes[..len])).is_err(), "{len}");
+        }
+    }
+}
