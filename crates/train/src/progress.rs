@@ -103,6 +103,15 @@ impl Progress {
         Due { validate: validate || last, checkpoint, end }
     }
 
+    /// What was due after the step that was done last, as far as it does not depend on time.
+    pub fn due_here(&self) -> Due {
+        let (begun, pass_ended) = (self.place.step > 0, self.place.batch == 0);
+        let now = self.saved_at;
+        let due = |every: Every| begun && !matches!(every, Every::Time(_)) && self.is_due(every, pass_ended, now);
+        let last = self.is_done() && self.plan.validate != Every::Never;
+        Due { validate: due(self.plan.validate) || last, checkpoint: due(self.plan.checkpoint), end: None }
+    }
+
     fn is_due(&self, every: Every, pass_ended: bool, now: Time) -> bool {
         match every {
             Every::Passes(n) => pass_ended && self.place.pass.is_multiple_of(n),

@@ -3,7 +3,7 @@
 use crate::config::{ModelConfig, ModelFrom};
 use phalanx_graph::layers::{self, LayersError};
 use phalanx_graph::onnx::{self, ImportOptions, OnnxError};
-use phalanx_graph::{Graph, Weights, weights, zoo};
+use phalanx_graph::{Graph, Op, Weights, weights, zoo};
 use phalanx_types::{Class, Seed};
 use std::path::PathBuf;
 
@@ -59,6 +59,16 @@ pub struct Found {
 /// # Errors
 /// It cannot be read or built.
 pub fn find_model(config: &ModelConfig) -> Result<Found, ModelError> {
+    let mut found = find(config)?;
+    for node in &mut found.graph.nodes {
+        if let (Op::Dropout { ratio }, Some(wanted)) = (&mut node.op, config.dropout) {
+            *ratio = wanted;
+        }
+    }
+    Ok(found)
+}
+
+fn find(config: &ModelConfig) -> Result<Found, ModelError> {
     match &config.from {
         ModelFrom::Zoo(name) => {
             let options = zoo::ZooOptions { input: config.input.clone(), classes: config.classes };

@@ -16,8 +16,8 @@ pub enum ToReplica {
     Restore { run: RunId, state: Option<StateRef> },
     /// Get your end of a group ready.
     Prepare { run: RunId, epoch: Epoch, rank: u32, ranks: u32 },
-    /// All ends are there: go on together. Steps up to `recorded` need not be reported again.
-    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef>, recorded: u64 },
+    /// All ends are there: go on together.
+    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef>, recorded: Recorded },
     /// The group is over.
     Abort { run: RunId, epoch: Epoch, reason: String },
     /// Tell the group at the next boundary between steps.
@@ -59,6 +59,14 @@ pub struct StateRef {
     pub step: u64,
     pub bytes: u64,
     pub blob: BlobId,
+}
+
+/// What need not be reported again, each by the last step of which it was reported.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    pub step: u64,
+    pub validated: u64,
+    pub saved: u64,
 }
 
 /// One rank of a group.

@@ -74,7 +74,7 @@ fn an_abort_within_a_call_ends_it() {
                     aborter.abort("stopped".to_owned());
                 });
                 let errors = run_groups(groups, |group| group.barrier("never").unwrap_err());
-                assert!(errors.iter().all(|error| reason(error) == "stopped"), "{topology} {ended}");
+                assert!(errors.iter().all(|error| reason(error) == "stopped"), "{topology} {ended} {errors:?}");
             });
             drop(late_group);
         }

@@ -296,7 +296,7 @@ impl Reader {
         self.inner.links.remove(link);
         self.link.pending.fail_all(&reason, goodbye);
         self.link.bulk.close(&self.link.node);
-        //MUT self.link.streams.close();
+        self.link.streams.close();
         self.inner.tell(Event::LinkDown { link, reason: reason.clone(), goodbye }).await;
         for sender in self.inboxes.iter_mut().filter_map(|inbox| inbox.user.take()) {
             let node = self.link.node.clone();

@@ -6,7 +6,7 @@ use super::tree::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub(crate) const KEYS: &[&str] = &["onnx", "toml", "zoo", "input", "classes", "dims", "weights"];
+pub(crate) const KEYS: &[&str] = &["onnx", "toml", "zoo", "input", "classes", "dims", "weights", "dropout"];
 
 /// Which model, and with which first weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,8 @@ pub struct ModelConfig {
     pub dims: BTreeMap<String, usize>,
     /// A safetensors file to start from.
     pub weights: Option<PathBuf>,
+    /// The ratio of every dropout, where the model's own is not wanted.
+    pub dropout: Option<f32>,
 }
 
 /// Where a graph comes from.
@@ -34,7 +36,7 @@ pub enum ModelFrom {
 impl ModelConfig {
     /// A model with nothing else said about it.
     pub fn new(from: ModelFrom) -> Self {
-        Self { from, input: None, classes: None, dims: BTreeMap::new(), weights: None }
+        Self { from, input: None, classes: None, dims: BTreeMap::new(), weights: None, dropout: None }
     }
 
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
@@ -70,7 +72,15 @@ impl ModelConfig {
             classes: section.int("classes", 1..=1 << 24)?.map(|n| n.value as usize),
             dims: dims(section)?,
             weights: section.path("weights")?,
+            dropout: dropout(section)?,
         })
+    }
+}
+
+fn dropout(section: &mut Section<'_>) -> Result<Option<f32>, ConfigError> {
+    match section.number("dropout")? {
+        Some(said) if !(0.0..1.0).contains(&said.value) => Err(said.should_be("from 0 to below 1")),
+        said => Ok(said.map(|said| said.value as f32)),
     }
 }
 

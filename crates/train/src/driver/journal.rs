@@ -12,7 +12,7 @@ use crate::run_dir::{Manifest, ReplicaRecord, ReplicasRecord, StepRecord, ValidR
 use crate::state::ModelState;
 use crate::task::Task;
 use phalanx_types::Epoch;
-use phalanx_wire::train::{StepReport, ValidSums};
+use phalanx_wire::train::{Recorded, StepReport, ValidSums};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ enum Entry {
 /// Reports on their way into the book.
 #[derive(Debug)]
 pub(super) struct Journal {
-    /// Steps that are in the book.
-    step: u64,
+    /// What is in the book.
+    recorded: Recorded,
     began_at: u64,
     waiting: VecDeque<(u64, Entry)>,
     /// Checkpoints whose states have not come yet, by step.
@@ -43,7 +43,7 @@ pub(super) struct Journal {
 impl Journal {
     pub(super) fn new(step: u64) -> Self {
         Self {
-            step,
+            recorded: Recorded { step, validated: step, saved: step },
             began_at: step,
             waiting: VecDeque::new(),
             drafts: BTreeMap::new(),
@@ -55,15 +55,21 @@ impl Journal {
 
     /// Steps that are in the book.
     pub(super) fn step(&self) -> u64 {
-        self.step
+        self.recorded.step
+    }
+
+    /// What is in the book.
+    pub(super) fn recorded(&self) -> Recorded {
+        self.recorded
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.step > self.began_at
+        self.recorded.step > self.began_at
     }
 
     pub(super) fn on_step(&mut self, epoch: Epoch, report: StepReport) {
-        if report.step > self.step && self.waiting.iter().all(|(step, entry)| !entry.is_step() || *step < report.step) {
+        if report.step > self.recorded.step
+            && self.waiting.iter().all(|(step, entry)| !entry.is_step() || *step < report.step) {
             self.waiting.push_back((report.step, Entry::Step(epoch, report)));
         }
     }
@@ -123,7 +129,7 @@ impl Journal {
                 Entry::Step(epoch, report) => {
                     let (record, samples, took) = record(epoch, &report, nodes);
                     book.on_step(&record, samples, took)?;
-                    self.step = step;
+                    self.recorded.step = step;
                     self.steps += 1;
                     self.time += took;
                     observer.on(&Event::Step(&record));
@@ -135,10 +141,12 @@ impl Journal {
                     let pass = (step.saturating_sub(1)) / plan.batches_per_pass.max(1) + 1;
                     let record = ValidRecord::new(step, pass, evaluation);
                     book.on_valid(&record)?;
+                    self.recorded.validated = step;
                     observer.on(&Event::Validated(&record));
                 }
                 Entry::Snapshot => {
                     let manifest = book.draft(super::place(plan, step))?;
+                    self.recorded.saved = step;
                     match self.states.remove(&step) {
                         Some(state) => book.save(manifest, state, observer)?,
                         None => drop(self.drafts.insert(step, manifest)),

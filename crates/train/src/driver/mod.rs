@@ -436,7 +436,7 @@ impl<'a> Driver<'a> {
         let committed = seats.iter().filter_map(|seat| seat.step).max().unwrap_or(0);
         self.commit(committed, observer)?;
         self.journal.forget_the_rest();
-        let (run, recorded) = (self.run, self.journal.step());
+        let (run, recorded) = (self.run, self.journal.recorded());
         self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
         let seats: Vec<SeatRef> = seats
             .into_iter()

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
-use phalanx_wire::train::{Asked, FromReplica, SeatRef, StateRef, ToReplica};
+use phalanx_wire::train::{Asked, FromReplica, Recorded, SeatRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -161,7 +161,7 @@ impl Service {
         });
     }
 
-    fn connect(&self, epoch: Epoch, seats: &[SeatRef], recorded: u64) {
+    fn connect(&self, epoch: Epoch, seats: &[SeatRef], recorded: Recorded) {
         let Some(open) = &self.open else { return };
         let ends: Vec<Bytes> = seats.iter().map(|seat| seat.end.clone()).collect();
         let nodes: Vec<NodeId> = seats.iter().map(|seat| seat.node.clone()).collect();

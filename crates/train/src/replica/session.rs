@@ -11,7 +11,7 @@ use crate::progress::{Due, Progress};
 use crate::trainer::{Cut, StepInput, loader_options};
 use phalanx_data::{Batch, Loaded, Loader, Shard};
 use phalanx_types::{Epoch, Time};
-use phalanx_wire::train::{Activity, RankReport, StepReport, ValidSums};
+use phalanx_wire::train::{Activity, RankReport, Recorded, StepReport, ValidSums};
 use std::time::{Duration, Instant};
 
 /// How a group ends that nothing has broken.
@@ -71,7 +71,7 @@ impl<'w> Session<'w> {
     }
 
     /// Trains until the group is over.
-    pub(super) fn run(mut self, recorded: u64) -> Result<Ended, TrainError> {
+    pub(super) fn run(mut self, recorded: Recorded) -> Result<Ended, TrainError> {
         let result = self.go(recorded);
         self.worker.stepper.model().share_statistics(None);
         self.tell_spans(true);
@@ -83,18 +83,20 @@ impl<'w> Session<'w> {
         result
     }
 
-    fn go(&mut self, recorded: u64) -> Result<Ended, TrainError> {
+    fn go(&mut self, recorded: Recorded) -> Result<Ended, TrainError> {
         self.level()?;
-        self.report_again(recorded);
+        self.report_again(recorded.step);
         let shared = self.worker.task.config.sync.shared_statistics;
         let sum = (shared && self.together.ranks() > 1).then(|| self.together.sum_over());
         self.worker.stepper.model().share_statistics(sum);
         let plan = self.worker.task.plan();
         let progress = Progress::new(plan, self.worker.place(), Time::ZERO);
-        if progress.is_done() {
+        let (due, done) = (progress.due_here(), progress.is_done());
+        self.progress = Some(progress);
+        self.make_up(due, recorded)?;
+        if done {
             return Ok(Ended::Done);
         }
-        self.progress = Some(progress);
         self.last = Instant::now();
         loop {
             let wish = match self.worker.task.config.sync.exchange {
@@ -166,6 +168,18 @@ impl<'w> Session<'w> {
                 self.worker.say(Report::Steps { epoch: self.epoch, steps });
             }
         }
+    }
+
+    /// Does what was due when the group before broke.
+    fn make_up(&mut self, due: Due, recorded: Recorded) -> Result<(), TrainError> {
+        let step = self.worker.step.unwrap_or(0);
+        if due.validate && recorded.validated < step {
+            self.validate(step)?;
+        }
+        if due.checkpoint && recorded.saved < step && self.together.rank() == 0 {
+            self.worker.snapshot(self.epoch)?;
+        }
+        Ok(())
     }
 
     fn by_speed(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::task::{Compute, Task};
 use crate::trainer::Stepper;
 use bytes::Bytes;
 use phalanx_types::Epoch;
-use phalanx_wire::train::{LeftWhy, Span, StepReport, ValidSums};
+use phalanx_wire::train::{LeftWhy, Recorded, Span, StepReport, ValidSums};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const REMEMBERED: usize = 256;
 pub(super) enum Order {
     Restore(Option<Bytes>),
     Prepare { epoch: Epoch, rank: usize, ranks: usize },
-    Connect { epoch: Epoch, ends: Vec<Bytes>, recorded: u64, connector: Box<dyn Connector> },
+    Connect { epoch: Epoch, ends: Vec<Bytes>, recorded: Recorded, connector: Box<dyn Connector> },
     /// Forget the group that was prepared.
     Cancel { epoch: Epoch },
     /// Say all that the model is.
@@ -231,7 +231,7 @@ impl Worker {
         &mut self,
         epoch: Epoch,
         connect: impl FnOnce() -> Result<Together, TrainError>,
-        recorded: u64,
+        recorded: Recorded,
     ) -> LeftWhy {
         let together = match connect() {
             Ok(together) => together,

@@ -6,7 +6,7 @@ use phalanx_types::{Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
-    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, RankReport, SeatRef, Span, StateRef, StepReport,
+    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, RankReport, Recorded, SeatRef, Span, StateRef, StepReport,
     ToReplica, ValidSums,
 };
 
@@ -24,6 +24,7 @@ const EPOCH: Epoch = Epoch(4);
 pub(super) fn add(samples: &mut Samples) {
     let state = StateRef { step: 200, bytes: 1 << 20, blob: BlobId(7) };
     let (run, epoch) = (RUN, EPOCH);
+    let recorded = Recorded { step: 199, validated: 150, saved: 100 };
     let orders = [
         ToReplica::Enlist { run, enlist: enlist() },
         ToReplica::Restore { run, state: Some(state.clone()) },
@@ -32,7 +33,7 @@ pub(super) fn add(samples: &mut Samples) {
             run,
             epoch,
             seats: vec![seat("n1", Some(200)), seat("n2", None)],
-            recorded: 199,
+            recorded,
         },
         ToReplica::Abort { run, epoch, reason: "n3 is lost".into() },
         ToReplica::Ask { run, epoch, wish: Asked::Stop },

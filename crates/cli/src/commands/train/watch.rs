@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use phalanx_train::run_dir::{StepRecord, ValidRecord};
+use phalanx_train::run_dir::{ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
 use phalanx_train::{Event, Observer};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -80,8 +80,11 @@ impl Watch {
         }
         let accuracy = self.accuracy.map_or(String::new(), |x| format!(", accuracy {:.2} %", x * 100.0));
         let (pass, passes, loss) = (record.pass, self.passes, record.loss);
-        let state =
-            format!("pass {pass}/{passes}, loss {loss:.4}{accuracy}, {:.0} samples/s", self.samples_per_s);
+        let together = record.replicas.as_ref().map(together).unwrap_or_default();
+        let state = format!(
+            "pass {pass}/{passes}, loss {loss:.4}{accuracy}, {:.0} samples/s{together}",
+            self.samples_per_s
+        );
         match &self.bar {
             Some(bar) => {
                 bar.set_position(record.step);
@@ -97,6 +100,12 @@ impl Watch {
                 ));
             }
         }
+    }
+
+    fn on_formed(&mut self, epoch: u64, nodes: &[String], step: u64) {
+        let on = if step > 0 { format!(" from step {step} on") } else { String::new() };
+        let replicas = if nodes.len() == 1 { "1 replica".to_owned() } else { format!("{} replicas", nodes.len()) };
+        self.say(&format!("{replicas}{on} (formation {epoch}): {}", nodes.join(", ")));
     }
 
     fn left(&self, step: u64) -> String {
@@ -115,6 +124,17 @@ impl Watch {
         let (pass, step, loss) = (record.pass, record.step, record.val_loss);
         self.say(&format!("validation after pass {pass}, step {step}: loss {loss:.4}{accuracy}{more}"));
     }
+}
+
+/// How replicas work together: how many there are, what part of a step goes into exchange, who is slowest.
+fn together(record: &ReplicasRecord) -> String {
+    let replicas = &record.replicas;
+    let time = |f: fn(&ReplicaRecord) -> f64| replicas.iter().map(f).sum::<f64>();
+    let (exchange, compute) = (time(|r| r.exchange_ms), time(|r| r.compute_ms));
+    let share = if exchange + compute > 0.0 { exchange / (exchange + compute) * 100.0 } else { 0.0 };
+    let slowest = replicas.iter().max_by(|a, b| a.compute_ms.total_cmp(&b.compute_ms));
+    let slowest = slowest.filter(|_| replicas.len() > 1).map_or(String::new(), |r| format!(", slowest {}", r.node));
+    format!(", {} replicas, exchange {share:.0} %{slowest}", replicas.len())
 }
 
 impl Observer for Watch {
@@ -140,6 +160,8 @@ impl Observer for Watch {
             Event::Step(record) => self.on_step(record),
             Event::Validated(record) => self.on_valid(record),
             Event::Saved { step, .. } => tracing::debug!(step, "saved a checkpoint"),
+            Event::Formed { nodes, step, epoch } => self.on_formed(*epoch, nodes, *step),
+            Event::Waiting(reason) => self.say(reason),
             Event::Warning(text) => self.say(&format!("warning: {text}")),
             _ => {}
         }

@@ -1,8 +1,8 @@
 //! The areas of one rank while a program runs.
 
 use super::{Area, Span};
-use crate::core::{adasum, numbers};
 use crate::core::words::Reduction;
+use crate::core::{adasum, numbers};
 use phalanx_types::DType;
 use std::ops::Range;
 

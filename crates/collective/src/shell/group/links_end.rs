@@ -40,10 +40,7 @@ impl LinksEnd {
         call: Call<'_>,
         over: impl Fn() -> Option<CollectiveError>,
     ) -> Result<(), CollectiveError> {
-        let result = match lock(&self.links).as_mut() {
-            Some(links) => Some(links.run(call)),
-            None => None,
-        };
+        let result = lock(&self.links).as_mut().map(|links| links.run(call));
         fence(Ordering::SeqCst);
         let ended = over();
         if ended.is_some() {

@@ -162,7 +162,9 @@ impl Links {
                 Ok(Some(Frame::Call(body))) => {
                     let call = frame::Call::decode(body).ok().filter(|call| call.epoch == epoch);
                     return match call {
-                        Some(call) if call.signature.sequence == sequence && call.signature.kind != Kind::Join => {
+                        Some(call)
+                            if call.signature.sequence == sequence && call.signature.kind != Kind::Join =>
+                        {
                             Ok(Some(call))
                         }
                         // It is past this join already.

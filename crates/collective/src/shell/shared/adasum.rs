@@ -73,8 +73,9 @@ impl SharedGroup {
                 let segments = &self.members.segments;
                 // SAFETY: all ranks have arrived with this call. In each level nobody but this rank touches its own
                 // bytes and those of the second rank, who does nothing more before the last level.
-                let (own, other) =
-                    unsafe { (segments[self.rank].write(offset, length), segments[*second].read(offset, length)) };
+                let (own, other) = unsafe {
+                    (segments[self.rank].write(offset, length), segments[*second].read(offset, length))
+                };
                 combine(call.dtype, own, other);
             }
             self.step()?;

@@ -183,7 +183,12 @@ impl SharedGroup {
         Ok(())
     }
 
-    pub(super) fn agree_or_step(&mut self, round: usize, call: &Call<'_>, length: usize) -> Result<(), CollectiveError> {
+    pub(super) fn agree_or_step(
+        &mut self,
+        round: usize,
+        call: &Call<'_>,
+        length: usize,
+    ) -> Result<(), CollectiveError> {
         if round == 0 { self.agree(call, length) } else { self.step() }
     }
 

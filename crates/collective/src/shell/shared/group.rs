@@ -172,9 +172,11 @@ impl SharedGroup {
 
     /// What a rank calls, right after it was announced.
     pub(super) fn read_call(&self, rank: usize, place: usize) -> Result<Signature, CollectiveError> {
-        calls::read(&self.members.segments[rank].header().calls[place]).ok_or_else(|| CollectiveError::System {
-            what: "compare calls",
-            problem: format!("rank {rank} wrote what is no call"),
+        calls::read(&self.members.segments[rank].header().calls[place]).ok_or_else(|| {
+            CollectiveError::System {
+                what: "compare calls",
+                problem: format!("rank {rank} wrote what is no call"),
+            }
         })
     }
 

@@ -69,13 +69,7 @@ impl SharedGroup {
     }
 
     /// Combines the own part and what others have not begun, between the two steps of a call.
-    pub(super) fn reduce_parts(
-        &mut self,
-        offset: usize,
-        length: usize,
-        dtype: DType,
-        reduction: Reduction,
-    ) {
+    pub(super) fn reduce_parts(&mut self, offset: usize, length: usize, dtype: DType, reduction: Reduction) {
         let (members, joined) = (&*self.members, self.joined.as_slice());
         let work = |range: Range<usize>| {
             for start in range.clone().step_by(BLOCK) {

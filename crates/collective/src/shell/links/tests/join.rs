@@ -28,11 +28,8 @@ fn carry_out(seat: Seat, links: &mut Links, mut sequence: u64, steps: &[usize], 
     let Seat { rank, ranks } = seat;
     for (call, planned) in plan.iter().enumerate().take(steps[rank]) {
         let reduction = if planned.average { Reduction::Average } else { Reduction::Sum };
-        let signature = Signature {
-            sequence,
-            reduction: Some(reduction),
-            ..signature(Kind::AllReduce, planned.count)
-        };
+        let signature =
+            Signature { sequence, reduction: Some(reduction), ..signature(Kind::AllReduce, planned.count) };
         let program = all_reduce(planned.algorithm, seat, planned.count, Area::Output);
         let mut data = whole(rank, planned.count);
         let arithmetic = Arithmetic { dtype: DType::F32, reduction, ranks };

@@ -3,7 +3,8 @@
 use super::{Task, each, mesh, sum, whole};
 use crate::core::parts::part;
 use crate::core::schedule::{
-    Area, adasum, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scatter,
+    Area, adasum, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter,
+    scatter,
 };
 use crate::core::words::{Algorithm, Kind, Reduction};
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -43,7 +44,8 @@ fn adasum_over_sockets_has_the_bits_of_the_serial_one() {
     for ranks in 2..=5 {
         let mut links = mesh(ranks);
         for n in SIZES {
-            let given = |rank| whole(rank, n).into_iter().map(|value| value / 7.0 - 5.0).collect::<Vec<f32>>();
+            let given =
+                |rank| whole(rank, n).into_iter().map(|value| value / 7.0 - 5.0).collect::<Vec<f32>>();
             let mut vectors: Vec<_> = (0..ranks).map(given).collect();
             for (first, second) in pairs(ranks).into_iter().flatten() {
                 let other = vectors[second].clone();
@@ -53,8 +55,7 @@ fn adasum_over_sockets_has_the_bits_of_the_serial_one() {
             for own in [Area::Input, Area::Output] {
                 let results = each(&mut links, |seat, links| {
                     let program = adasum(seat, n, own);
-                    let task =
-                        Task { reduction: Reduction::Adasum, ..Task::new(Kind::AllReduce, program) };
+                    let task = Task { reduction: Reduction::Adasum, ..Task::new(Kind::AllReduce, program) };
                     let mine = given(seat.rank);
                     let (input, mut output) = match own {
                         Area::Output => (Vec::new(), mine),
