@@ -10,6 +10,8 @@ mod domains;
 mod help;
 #[path = "cli/local_nodes.rs"]
 mod local_nodes;
+#[path = "cli/simulate.rs"]
+mod simulate;
 #[path = "cli/usage.rs"]
 mod usage;
 

@@ -23,7 +23,8 @@ pub use crate::core::numbers::element::Element;
 pub use crate::core::words::{Algorithm, Kind, Reduction, Signature};
 pub use crate::error::CollectiveError;
 pub use crate::shell::group::{
-    Background, Feedback, Group, GroupAborter, GroupBuffer, GroupEnd, GroupOptions, Handle, HostId, PreparedGroup,
+    Background, Feedback, Group, GroupAborter, GroupBuffer, GroupEnd, GroupOptions, Handle, HostId,
+    PreparedGroup,
 };
 pub use crate::shell::links::Socket;
 pub use crate::shell::shared::{Aborter, Gathered, Prepared, SegmentAddress, SharedBuffer, SharedGroup};

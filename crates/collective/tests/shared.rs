@@ -48,6 +48,16 @@ fn run_all(rank: impl Fn(&mut SharedGroup) + Sync) {
     }
 }
 
+/// Values of [`value`] and all that is computed of them come back after so many elements.
+const PERIOD: usize = 33;
+
+/// Repeats one period of bytes up to a length: computing every byte would take a debug build minutes.
+fn repeated(period: &[u8], length: usize) -> Vec<u8> {
+    let mut bytes = period.repeat(length.div_ceil(period.len().max(1)));
+    bytes.truncate(length);
+    bytes
+}
+
 /// Small whole numbers: every type holds them, their sums and their products.
 fn value(rank: usize, index: usize) -> f64 {
     (1 + (index * 7 + rank * 5 + index / 11) % 3) as f64
@@ -71,7 +81,8 @@ fn encode(dtype: DType, values: impl Iterator<Item = f64>) -> Vec<u8> {
 }
 
 fn given(dtype: DType, rank: usize, count: usize) -> Vec<u8> {
-    encode(dtype, (0..count).map(|index| value(rank, index)))
+    let period = encode(dtype, (0..PERIOD).map(|index| value(rank, index)));
+    repeated(&period, count * dtype.size())
 }
 
 fn expected(dtype: DType, reduction: Reduction, ranks: usize, range: std::ops::Range<usize>) -> Vec<u8> {
@@ -89,7 +100,8 @@ fn expected(dtype: DType, reduction: Reduction, ranks: usize, range: std::ops::R
             Reduction::Adasum => unreachable!("no test gives it"),
         }
     };
-    encode(dtype, range.map(combined))
+    let period = encode(dtype, (range.start..range.start + PERIOD).map(combined));
+    repeated(&period, range.len() * dtype.size())
 }
 
 #[test]
@@ -217,7 +229,9 @@ fn reduces_and_scatters() {
 }
 
 fn pattern(from: usize, to: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|index| (from * 31 + to * 17 + index + index / 251) as u8).collect()
+    const PERIOD: usize = 64 * 251;
+    let byte = |index: usize| (from * 31 + to * 17 + index + index / 251) as u8;
+    repeated(&(0..length.min(PERIOD)).map(byte).collect::<Vec<u8>>(), length)
 }
 
 #[test]

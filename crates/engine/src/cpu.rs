@@ -318,10 +318,12 @@ impl Model for CpuModel {
         Ok(())
     }
 
-    fn weights(&self) -> Weights {
+    fn weights_of(&self, wanted: &dyn Fn(&str) -> bool) -> Weights {
         let mut weights = self.idle.clone();
+        weights.retain(|name, _| wanted(name));
         let values = self.state.parameters.iter().chain(&self.state.buffers);
-        for (held, buffer) in self.held.iter().chain(&self.buffers).zip(values) {
+        let all = self.held.iter().chain(&self.buffers).zip(values);
+        for (held, buffer) in all.filter(|(held, _)| wanted(&held.name)) {
             let shape = held.shape.iter().map(|d| *d as u64).collect();
             if let Ok(tensor) = Tensor::from_f32(shape, &from_order(buffer.as_slice(), held)) {
                 weights.insert(held.name.clone(), tensor);

@@ -86,7 +86,12 @@ pub trait Model: Send + std::fmt::Debug {
     fn load(&mut self, weights: &Weights) -> Result<(), WeightsError>;
 
     /// A copy of parameters and buffers, as in the user's `state_dict`.
-    fn weights(&self) -> Weights;
+    fn weights(&self) -> Weights {
+        self.weights_of(&|_| true)
+    }
+
+    /// A copy of those with names that are wanted.
+    fn weights_of(&self, wanted: &dyn Fn(&str) -> bool) -> Weights;
 
     /// Computes the outputs for a batch of this size.
     ///

@@ -33,10 +33,11 @@ fn troubled(seed: u64) -> Options {
 
 #[test]
 fn whatever_dies_the_run_ends_and_nothing_is_violated() {
-    let work = work("digits-cnn");
+    // The state of the large one takes a second to hand over, in which others die.
+    let works = [work("digits-cnn"), work("resnet-18")];
     let (mut deaths, mut groups, mut lost) = (0, 0, 0);
-    for seed in 0..200 {
-        let report = run(&work, &troubled(seed), seed);
+    for seed in 0..100 {
+        let report = run(&works[seed as usize / 2 % 2], &troubled(seed), seed);
         assert_eq!(report.violation, None, "seed {seed}");
         assert!(!report.gave_up && report.steps_done == 300, "seed {seed}: {report:?}");
         deaths += report.deaths;
@@ -44,7 +45,7 @@ fn whatever_dies_the_run_ends_and_nothing_is_violated() {
         lost += report.steps_lost;
     }
     // The faults were there: groups formed anew, and some runs lost everybody at once.
-    assert!(deaths > 2000 && groups > 2000 && lost > 50, "{deaths} {groups} {lost}");
+    assert!(deaths > 1000 && groups > 1000 && lost > 50, "{deaths} {groups} {lost}");
 }
 
 #[test]
@@ -54,9 +55,17 @@ fn the_same_seed_gives_the_same_trace_byte_for_byte() {
         let traced = Options { trace: true, ..troubled(seed) };
         let (first, second) = (run(&work, &traced, seed), run(&work, &traced, seed));
         assert_eq!(first, second, "seed {seed}");
-        assert!(first.trace.is_some_and(|text| text.lines().count() > 300), "seed {seed} has a trace");
-        assert_eq!(run(&work, &troubled(seed), seed).trace_hash, second.trace_hash, "seed {seed} without text");
-        assert_ne!(run(&work, &troubled(seed), seed + 1).trace_hash, second.trace_hash, "seed {seed} and the next");
+        assert!(first.trace.is_some_and(|text| text.lines().count() > 50), "seed {seed} has a trace");
+        assert_eq!(
+            run(&work, &troubled(seed), seed).trace_hash,
+            second.trace_hash,
+            "seed {seed} without text"
+        );
+        assert_ne!(
+            run(&work, &troubled(seed), seed + 1).trace_hash,
+            second.trace_hash,
+            "seed {seed} and the next"
+        );
     }
 }
 
@@ -96,7 +105,9 @@ fn exchange_hides_behind_computing_when_there_is_enough_of_it() {
     let much = steady(|o| o.batch *= 16);
     let little = steady(|o| o.link.bytes_per_sec /= 16.0);
     assert!(much.hidden() > 0.6, "{}", much.hidden());
-    assert!(little.hidden() < 0.2, "{}", little.hidden());
+    // Only backward can hide anything: two thirds of computing.
+    let hidden = little.exchange - little.exposed;
+    assert!(hidden < little.compute * 0.67 && little.hidden() < 0.3, "{little:?}");
     let sum = much.compute + much.exposed + much.vote + much.update;
     assert!((sum - much.step_median).abs() < 0.02 * sum, "{sum} {}", much.step_median);
 }
@@ -153,4 +164,27 @@ fn ranks_of_one_host_share_its_link() {
     let apart = steady(|o| o.replicas = 32);
     let together = steady(|o| (o.replicas, o.host_ranks) = (32, 8));
     assert!(together.exchange < apart.exchange, "{} {}", together.exchange, apart.exchange);
+}
+
+#[test]
+fn thousands_of_replicas_lose_some_and_go_on() {
+    let options = Options {
+        replicas: 4096,
+        host_ranks: 8,
+        min: 2048,
+        batch: 65_536,
+        steps: 200,
+        link: Link { bytes_per_sec: 1.25e9, latency: Duration::from_micros(100) },
+        slow: Some(Slow { part: 0.1, times: 4.0 }),
+        faults: Some(Faults {
+            mtbf: Duration::from_hours(100),
+            mttr: Duration::from_mins(10),
+            most: u64::MAX,
+        }),
+        ..Options::default()
+    };
+    let report = run(&work("resnet-18"), &options, 1);
+    assert_eq!((&report.violation, report.steps_done, report.gave_up), (&None, 200, false));
+    assert!(report.deaths > 3 && report.reformations >= report.deaths, "{report:?}");
+    assert!((0.1..1.0).contains(&report.efficiency_of_ideal), "{report:?}");
 }

@@ -24,6 +24,8 @@ pub enum ToReplica {
     Ask { run: RunId, epoch: Epoch, wish: Asked },
     /// Say all that the model is.
     Snapshot { run: RunId },
+    /// A part of the state of the group that you have come to is here.
+    Part { run: RunId, epoch: Epoch, holder: NodeId, part: PartRef },
     /// A state was taken over; it need not be held any longer.
     Taken { run: RunId, blob: BlobId },
     /// You are not needed any more.
@@ -59,6 +61,14 @@ pub struct StateRef {
     pub step: u64,
     pub bytes: u64,
     pub blob: BlobId,
+}
+
+/// One of the parts that together are a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRef {
+    pub part: u32,
+    pub parts: u32,
+    pub state: StateRef,
 }
 
 /// What need not be reported again, each by the last step of which it was reported.
@@ -108,11 +118,11 @@ pub enum FromReplica {
         epoch: Epoch,
         end: Bytes,
     },
-    /// Not in the group any more.
+    /// Not in the group any more; `step` is what is held of the run.
     Left {
         run: RunId,
         epoch: Epoch,
-        step: u64,
+        step: Option<u64>,
         why: LeftWhy,
     },
     /// Steps that were done since the last report; from the first rank only.
@@ -134,6 +144,8 @@ pub enum FromReplica {
         epoch: Epoch,
         state: StateRef,
     },
+    /// A part of the state, for whoever has come new to the group.
+    Part { run: RunId, epoch: Epoch, part: PartRef },
     /// What this rank did when, for whoever wants to look.
     Spans {
         run: RunId,

@@ -49,7 +49,11 @@ mod tests {
                     (Kind::Broadcast { root: 1 }, broadcast(Algorithm::Ring, seat, 1, n)),
                     (Kind::Reduce { root: 1 }, reduce(Algorithm::Ring, seat, 1, n, own)),
                 ] {
-                    assert_eq!(ring_bytes(kind, seat, 4 * n), program_bytes(&program, 4), "{kind:?} {seat:?}");
+                    assert_eq!(
+                        ring_bytes(kind, seat, 4 * n),
+                        program_bytes(&program, 4),
+                        "{kind:?} {seat:?}"
+                    );
                 }
             }
         }

@@ -1,12 +1,15 @@
 //! Calls on a thread of their own.
 
-use crate::harness::{TOPOLOGIES, groups};
+use crate::harness::{SORTS, groups};
 use phalanx_collective::{Background, CollectiveError, Compression, Feedback, Reduction};
 use phalanx_types::DType;
 use std::sync::Barrier;
 
 /// Runs a thread for each rank of a group whose calls are made in the background.
-fn run<T: Send>(topology: &str, work: impl Fn(usize, Background, Vec<phalanx_collective::GroupBuffer>) -> T + Sync) -> Vec<T> {
+fn run<T: Send>(
+    topology: &str,
+    work: impl Fn(usize, Background, Vec<phalanx_collective::GroupBuffer>) -> T + Sync,
+) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
         let threads: Vec<_> = groups(topology)
@@ -24,7 +27,7 @@ fn run<T: Send>(topology: &str, work: impl Fn(usize, Background, Vec<phalanx_col
 
 #[test]
 fn orders_are_carried_out_in_order_and_given_back() {
-    for topology in TOPOLOGIES {
+    for topology in SORTS {
         let ranks = topology.len() as f32;
         run(topology, |rank, background, buffers| {
             let mut buffers = buffers.into_iter();
@@ -65,7 +68,7 @@ fn orders_are_carried_out_in_order_and_given_back() {
 /// The last rank leaves with an order that no other rank fulfils; the others wait for another one of it.
 #[test]
 fn leaving_with_orders_outstanding_lets_the_others_go() {
-    for topology in TOPOLOGIES.into_iter().filter(|topology| topology.len() > 1) {
+    for topology in SORTS {
         let last = topology.len() - 1;
         let ordered = Barrier::new(topology.len());
         let results = run(topology, |rank, background, mut buffers| {
@@ -79,11 +82,16 @@ fn leaving_with_orders_outstanding_lets_the_others_go() {
             }
             ordered.wait();
             // What the last rank has sent before may be enough for one call.
-            let (buffer, first) = background.all_reduce(buffer, 0..4000, DType::F32, Reduction::Sum, "x").wait();
-            first.and_then(|()| background.all_reduce(buffer, 0..4000, DType::F32, Reduction::Sum, "x").wait().1)
+            let (buffer, first) =
+                background.all_reduce(buffer, 0..4000, DType::F32, Reduction::Sum, "x").wait();
+            first.and_then(|()| {
+                background.all_reduce(buffer, 0..4000, DType::F32, Reduction::Sum, "x").wait().1
+            })
         });
         for result in results {
-            let Err(CollectiveError::Aborted { reason, .. }) = result else { panic!("{topology} {result:?}") };
+            let Err(CollectiveError::Aborted { reason, .. }) = result else {
+                panic!("{topology} {result:?}")
+            };
             assert_eq!(reason, "a rank has left in the middle of its calls");
         }
     }
@@ -91,7 +99,7 @@ fn leaving_with_orders_outstanding_lets_the_others_go() {
 
 #[test]
 fn an_abort_ends_all_orders() {
-    for topology in TOPOLOGIES.into_iter().filter(|topology| topology.len() > 1) {
+    for topology in SORTS {
         let results = run(topology, |rank, background, buffers| {
             let orders: Vec<_> = buffers
                 .into_iter()
@@ -104,7 +112,9 @@ fn an_abort_ends_all_orders() {
             orders.into_iter().map(|order| order.wait().1).collect::<Vec<_>>()
         });
         for result in results.into_iter().flatten() {
-            let Err(CollectiveError::Aborted { reason, .. }) = result else { panic!("{topology} {result:?}") };
+            let Err(CollectiveError::Aborted { reason, .. }) = result else {
+                panic!("{topology} {result:?}")
+            };
             assert_eq!(reason, "enough");
         }
     }

@@ -26,21 +26,26 @@ fn bound(compression: Compression, ranks: f32) -> f32 {
 fn sums_are_near_and_alike() {
     for topology in TOPOLOGIES {
         let ranks = topology.len();
-        for compression in COMPRESSIONS {
-            for count in [0, 1, 37, 2003] {
-                let results = run(topology, |group| {
-                    let mut feedback = Feedback::default();
-                    let mut values: Vec<f32> = (0..count).map(|index| rough(group.rank(), index)).collect();
-                    group.all_reduce_compressed(&mut values, compression, &mut feedback, "x").unwrap();
-                    values
-                });
-                let bits = |values: &[f32]| bytemuck::cast_slice::<f32, u32>(values).to_vec();
-                assert!(results.iter().all(|result| bits(result) == bits(&results[0])));
-                for (index, got) in results[0].iter().enumerate() {
-                    let wanted: f32 = (0..ranks).map(|rank| rough(rank, index)).sum();
-                    let bound = bound(compression, ranks as f32);
-                    assert!((got - wanted).abs() <= bound, "{topology} {compression} {got} {wanted}");
-                }
+        let cases: Vec<_> = COMPRESSIONS
+            .iter()
+            .flat_map(|compression| [0, 1, 37, 1003].map(|count| (*compression, count)))
+            .collect();
+        let results = run(topology, |group| {
+            let sum = |(compression, count): &(Compression, usize)| {
+                let mut feedback = Feedback::default();
+                let mut values: Vec<f32> = (0..*count).map(|index| rough(group.rank(), index)).collect();
+                group.all_reduce_compressed(&mut values, *compression, &mut feedback, "x").unwrap();
+                values
+            };
+            cases.iter().map(sum).collect::<Vec<_>>()
+        });
+        let bits = |values: &Vec<f32>| bytemuck::cast_slice::<f32, u32>(values).to_vec();
+        for (case, (compression, _)) in cases.iter().enumerate() {
+            assert!(results.iter().all(|result| bits(&result[case]) == bits(&results[0][case])));
+            for (index, got) in results[0][case].iter().enumerate() {
+                let wanted: f32 = (0..ranks).map(|rank| rough(rank, index)).sum();
+                let bound = bound(*compression, ranks as f32);
+                assert!((got - wanted).abs() <= bound, "{topology} {compression} {got} {wanted}");
             }
         }
     }
@@ -77,9 +82,7 @@ fn less_is_sent() {
         let sent = |compression: Compression| {
             let sent = run(topology, |group| {
                 let mut values = vec![1.0; 16 << 10];
-                group
-                    .all_reduce_compressed(&mut values, compression, &mut Feedback::default(), "x")
-                    .unwrap();
+                group.all_reduce_compressed(&mut values, compression, &mut Feedback::default(), "x").unwrap();
                 group.sent()
             });
             sent.into_iter().sum::<u64>()

@@ -1,6 +1,6 @@
 //! Aborts, lost ranks and calls that differ: everybody fails, at once and for one reason.
 
-use crate::harness::{EPOCH, TOPOLOGIES, groups, run_groups};
+use crate::harness::{EPOCH, SORTS, TOPOLOGIES, groups, run_groups};
 use phalanx_collective::{CollectiveError, Group, Reduction};
 use phalanx_types::DType;
 use std::sync::{Mutex, mpsc};
@@ -16,7 +16,7 @@ fn reason(error: &CollectiveError) -> &str {
 /// All ranks but one wait in a barrier. The other one computes, and somebody ends its group meanwhile.
 #[test]
 fn an_abort_between_calls_ends_the_waits_of_all_others() {
-    for topology in TOPOLOGIES {
+    for topology in SORTS {
         for idle in 0..topology.len() {
             let mut groups = groups(topology);
             let (waits, waiting) = mpsc::channel();
@@ -58,7 +58,7 @@ fn wait_for_others(group: &mut Group, start: Instant) -> (CollectiveError, Durat
 /// The rank that is ended waits itself, for one that never comes.
 #[test]
 fn an_abort_within_a_call_ends_it() {
-    for topology in TOPOLOGIES.into_iter().filter(|topology| topology.len() > 1) {
+    for topology in SORTS {
         let late = topology.len() - 1;
         for ended in 0..late {
             let mut groups = groups(topology);
@@ -66,15 +66,18 @@ fn an_abort_within_a_call_ends_it() {
             let aborter = groups[ended].aborter();
             let (waits, waiting) = mpsc::channel();
             groups[ended].set_on_wait(Duration::from_millis(1), move |_, _| {
-                    let _heard = waits.send(());
-                });
+                let _heard = waits.send(());
+            });
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     waiting.recv().unwrap();
                     aborter.abort("stopped".to_owned());
                 });
                 let errors = run_groups(groups, |group| group.barrier("never").unwrap_err());
-                assert!(errors.iter().all(|error| reason(error) == "stopped"), "{topology} {ended} {errors:?}");
+                assert!(
+                    errors.iter().all(|error| reason(error) == "stopped"),
+                    "{topology} {ended} {errors:?}"
+                );
             });
             drop(late_group);
         }
@@ -100,7 +103,7 @@ fn a_rank_that_gives_up_tells_the_others() {
             group.reduce_scatter(&all, &mut mine, DType::I64, Reduction::Sum, "x")
         },
     ];
-    for topology in TOPOLOGIES {
+    for topology in SORTS {
         for wrong in [0, topology.len() - 1] {
             for attempt in tries {
                 let errors = run_groups(groups(topology), |group| {
@@ -155,7 +158,7 @@ fn calls_that_differ_are_named() {
             ["2 × I32", "3 × I32"],
         ),
     ];
-    for topology in TOPOLOGIES.into_iter().filter(|topology| topology.len() > 1) {
+    for topology in SORTS {
         for different in [0, topology.len() - 1] {
             for (calls, words) in calls {
                 let errors = run_groups(groups(topology), |group| {

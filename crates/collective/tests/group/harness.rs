@@ -7,11 +7,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 pub(crate) const EPOCH: u64 = 7;
-pub(crate) const ROOM: usize = 2 << 20;
+pub(crate) const ROOM: usize = 1 << 20;
 
 /// The host of each rank, as a letter. Alone; one host; every rank on its own; mixed in every way.
 pub(crate) const TOPOLOGIES: [&str; 12] =
     ["a", "aa", "aaaaa", "ab", "abc", "abcdefg", "aab", "abb", "ababac", "abbcb", "aabbccd", "abcabcabc"];
+
+/// One of each sort, for tests that need many groups.
+pub(crate) const SORTS: [&str; 5] = ["aa", "ab", "abc", "abb", "ababac"];
 
 pub(crate) const NUMBERS: [DType; 7] =
     [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8];

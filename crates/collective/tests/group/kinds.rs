@@ -1,7 +1,7 @@
 //! Every kind of call, wherever the ranks are.
 
 use crate::harness::{
-    NUMBERS, REDUCTIONS, TOPOLOGIES, combined, given, groups, pattern, rough, run, run_groups,
+    NUMBERS, REDUCTIONS, SORTS, TOPOLOGIES, combined, given, groups, pattern, rough, run, run_groups,
 };
 use bytemuck::{cast_slice, cast_slice_mut};
 use phalanx_collective::{Algorithm, Kind, Reduction};
@@ -106,7 +106,7 @@ fn reduces_to_the_root_only() {
                 for (dtype, reduction, count) in [
                     (DType::I32, Reduction::Max, 0),
                     (DType::F64, Reduction::Average, 17),
-                    (DType::Bf16, Reduction::Sum, 30_001),
+                    (DType::Bf16, Reduction::Sum, 1001),
                 ] {
                     let before = given(dtype, rank, count);
                     let mut data = before.clone();
@@ -130,7 +130,7 @@ fn reduces_and_scatters() {
                 (DType::U8, Reduction::Product),
                 (DType::I64, Reduction::Min),
             ] {
-                for part in [0, 1, 19, 48, 3001] {
+                for part in [0, 1, 19, 48, 301] {
                     let all = given(dtype, rank, part * ranks);
                     let mut mine = vec![0; part * dtype.size()];
                     group.reduce_scatter(&all, &mut mine, dtype, reduction, "shards").unwrap();
@@ -179,8 +179,8 @@ fn moves_values() {
             }
             group.barrier("end").unwrap();
             // Whoever is done leaves while others are still busy.
-            let gathered = group.gather(ranks - 1, &pattern(rank, 0, 50_000), DType::U8, "last").unwrap();
-            assert_eq!(gathered.map(|all| all.bytes.len()), (rank == ranks - 1).then_some(50_000 * ranks));
+            let gathered = group.gather(ranks - 1, &pattern(rank, 0, 9_000), DType::U8, "last").unwrap();
+            assert_eq!(gathered.map(|all| all.bytes.len()), (rank == ranks - 1).then_some(9_000 * ranks));
         });
     }
 }
@@ -208,11 +208,11 @@ fn many_tensors_travel_as_one() {
             let (rank, ranks) = (group.rank() as f32, group.ranks() as f32);
             let (mut a, mut b, mut c) = (vec![1.0; 5], vec![], vec![rank; 1001]);
             let tensors = &mut [a.as_mut_slice(), b.as_mut_slice(), c.as_mut_slice()];
-            let sequence = group.sent();
+            let before = group.sent();
             group.all_reduce_grouped(tensors, Reduction::Sum, "all").unwrap();
             assert!(a.iter().all(|value| *value == ranks) && b.is_empty());
             assert!(c.iter().all(|value| *value == ranks * (ranks - 1.0) / 2.0));
-            assert!(group.sent() > sequence || group.ranks() == 1);
+            assert!(group.sent() > before || group.ranks() == 1);
         });
     }
 }
@@ -232,9 +232,9 @@ fn adasum(vectors: &[Vec<f64>]) -> Vec<f64> {
 
 #[test]
 fn adasum_follows_its_definition() {
-    for topology in TOPOLOGIES {
+    for topology in SORTS {
         let ranks = topology.len();
-        for count in [0, 1, 3 * ranks, 120 * ranks] {
+        for count in [0, 3 * ranks + 1, 40 * ranks] {
             let vectors: Vec<Vec<f64>> = (0..ranks)
                 .map(|rank| (0..count).map(|index| f64::from(rough(rank, index))).collect())
                 .collect();
@@ -268,11 +268,9 @@ fn adasum_follows_its_definition() {
 
 #[test]
 fn groups_know_how_they_compute() {
-    for (topology, hosts, algorithm) in [
-        ("aaa", 1, Algorithm::Shared),
-        ("abc", 3, Algorithm::Ring),
-        ("ababac", 3, Algorithm::Hierarchical),
-    ] {
+    for (topology, hosts, algorithm) in
+        [("aaa", 1, Algorithm::Shared), ("abc", 3, Algorithm::Ring), ("ababac", 3, Algorithm::Hierarchical)]
+    {
         let groups = groups(topology);
         for (rank, group) in groups.iter().enumerate() {
             assert_eq!((group.rank(), group.ranks(), group.epoch()), (rank, topology.len(), 7));

@@ -77,7 +77,11 @@ fn what_is_missing_is_an_error() {
         CollectiveError::NoRank { rank: 3, ranks: 3 }
     );
     let prepare = |hosts: [u8; 2]| -> (Vec<_>, Vec<_>) {
-        hosts.into_iter().enumerate().map(|(rank, host)| Group::prepare(options(rank, 2, host)).unwrap()).unzip()
+        hosts
+            .into_iter()
+            .enumerate()
+            .map(|(rank, host)| Group::prepare(options(rank, 2, host)).unwrap())
+            .unzip()
     };
     let (mut prepared, ends) = prepare(*b"ab");
     assert_eq!(prepared[0].needs(&ends), [1]);

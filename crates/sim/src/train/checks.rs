@@ -80,7 +80,8 @@ impl World<'_> {
             self.violate(format!("nobody in group {} holds the state of the run", epoch.0));
             return None;
         };
-        if let Some(process) = members.iter().find(|p| self.lives(**p) && self.nodes[p.node].epoch.is_some()) {
+        if let Some(process) = members.iter().find(|p| self.lives(**p) && self.nodes[p.node].epoch.is_some())
+        {
             self.violate(format!("n{} is still in a group when group {} forms", process.node, epoch.0));
         }
         let held = self.nodes.iter().filter_map(|node| node.holds).max();

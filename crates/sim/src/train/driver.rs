@@ -37,10 +37,8 @@ impl World<'_> {
         }
         self.tally.deaths += 1;
         let frozen = self.dice.faults.chance(1, FROZEN);
-        self.trace.line(
-            self.now,
-            format_args!("n{} {}", process.node, if frozen { "freezes" } else { "dies" }),
-        );
+        self.trace
+            .line(self.now, format_args!("n{} {}", process.node, if frozen { "freezes" } else { "dies" }));
         let epoch = self.nodes[process.node].epoch;
         self.nodes[process.node].die();
         self.interrupt(epoch);
@@ -124,8 +122,12 @@ impl World<'_> {
         let mut left = Vec::new();
         for node in 0..self.nodes.len() {
             if self.nodes[node].up && self.nodes[node].epoch == Some(epoch) {
-                let (step, reason) = (self.nodes[node].holds.unwrap_or(0), "a rank is gone".to_owned());
-                left.push((self.process(node), Left::Broken { step, reason }));
+                let reason = "a rank is gone".to_owned();
+                let why = match self.nodes[node].holds {
+                    Some(step) => Left::Broken { step, reason },
+                    None => Left::Empty { reason: Some(reason) },
+                };
+                left.push((self.process(node), why));
             }
         }
         self.leave(epoch, left);
@@ -211,7 +213,8 @@ impl World<'_> {
         let Some(step) = self.check_connect(epoch, &members, step) else { return };
         let level = seats.iter().all(|seat| seat.step == Some(step));
         let bytes = usize::try_from(self.work.state_bytes()).unwrap_or(usize::MAX);
-        let levels = if level { 0.0 } else { self.network.cost(Call::Broadcast { bytes }, seats.len()).seconds };
+        let levels =
+            if level { 0.0 } else { self.network.cost(Call::Broadcast { bytes }, seats.len()).seconds };
         let connects = self.latency() * 2 * CONNECTS;
         let at: Time = self.now + self.message() + connects + Duration::from_secs_f64(levels);
         self.form(epoch, &members, step);

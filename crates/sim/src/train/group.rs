@@ -109,7 +109,8 @@ impl World<'_> {
         let jitter = self.options.jitter;
         let mut computes = Vec::with_capacity(group.members.len());
         for (rank, process) in group.members.iter().enumerate() {
-            let noise = 1.0 + jitter * (self.dice.compute.number(0..1 << 20) as f64 / f64::from(1 << 19) - 1.0);
+            let noise =
+                1.0 + jitter * (self.dice.compute.number(0..1 << 20) as f64 / f64::from(1 << 19) - 1.0);
             let samples = group.shares.count(rank) as f64 * steps as f64;
             computes.push(samples * per_sample * self.nodes[process.node].slow * noise);
         }
@@ -194,7 +195,8 @@ impl World<'_> {
     /// A member is gone in the middle of a round. Those that have counted all votes apply the round; the others
     /// cannot any more.
     pub(super) fn interrupt(&mut self, epoch: Option<Epoch>) {
-        let Some(group) = self.group.as_mut().filter(|group| Some(group.epoch) == epoch && !group.over) else {
+        let Some(group) = self.group.as_mut().filter(|group| Some(group.epoch) == epoch && !group.over)
+        else {
             return;
         };
         group.over = true;
@@ -301,7 +303,7 @@ fn votes(group: &Group, underway: &Underway, index: u64, marks: &[u64]) -> impl 
             exchange_us: micros(underway.parts.exposed),
             wait_us: micros(underway.parts.compute / underway.steps as f64 - seconds),
             seen: marks[range.end].wrapping_sub(marks[range.start]),
-            hash: 0,
+            ..Vote::default()
         }
     })
 }

@@ -22,11 +22,20 @@ const SHARED_LATENCY: f64 = 20e-6;
 /// One collective, by what each rank brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
-    AllReduce { elements: usize, element: usize },
-    AllGather { bytes: usize },
+    AllReduce {
+        elements: usize,
+        element: usize,
+    },
+    AllGather {
+        bytes: usize,
+    },
     /// So many bytes for every rank.
-    AllToAll { bytes: usize },
-    Broadcast { bytes: usize },
+    AllToAll {
+        bytes: usize,
+    },
+    Broadcast {
+        bytes: usize,
+    },
 }
 
 /// What a collective costs.
@@ -187,8 +196,7 @@ fn closed(call: Call, algorithm: Algorithm, ranks: usize, link: Link) -> (f64, f
 mod tests {
     use super::*;
 
-    const LINKS: [(f64, u64); 5] =
-        [(125e6, 20_000), (125e6, 100), (1.25e9, 50), (12.5e9, 5), (1e6, 100_000)];
+    const LINKS: [(f64, u64); 5] = [(125e6, 20_000), (125e6, 100), (1.25e9, 50), (12.5e9, 5), (1e6, 100_000)];
 
     fn network(link: (f64, u64), forced: Algorithm) -> Network {
         let link = Link { bytes_per_sec: link.0, latency: Duration::from_micros(link.1) };
@@ -203,7 +211,10 @@ mod tests {
                 let walked = network.walked(call, algorithm, ranks, usize::MAX);
                 let (seconds, bytes) = closed(call, walked.algorithm, ranks, network.link);
                 let far = (seconds - walked.seconds).abs() / walked.seconds;
-                assert!(far < 0.01, "{call:?} by {algorithm:?}, {ranks} ranks, {link:?}: {walked:?} {seconds}");
+                assert!(
+                    far < 0.01,
+                    "{call:?} by {algorithm:?}, {ranks} ranks, {link:?}: {walked:?} {seconds}"
+                );
                 let far = (bytes - walked.bytes).abs() / walked.bytes;
                 assert!(far < 0.01, "{call:?} by {algorithm:?}, {ranks} ranks: {walked:?} {bytes}");
             }

@@ -127,11 +127,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Hosts that so many ranks take.
-    pub(super) fn hosts(&self, ranks: usize) -> usize {
-        ranks.div_ceil(self.host_ranks.max(1))
-    }
-
     /// Samples that a replica takes when all take the same.
     pub(super) fn share(&self) -> f64 {
         self.batch as f64 / self.replicas.max(1) as f64

@@ -3,8 +3,8 @@
 use super::network::{Call, Network};
 use super::options::{Options, Sync};
 use super::work::Work;
-use phalanx_collective::{Algorithm, Compression};
 use phalanx_collective::simulate::encoded_len;
+use phalanx_collective::{Algorithm, Compression};
 use phalanx_train::core::Vote;
 
 /// The parts of a round, in seconds.

@@ -15,4 +15,4 @@ mod vote;
 pub use balance::{Balance, better};
 pub use formation::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
 pub use shares::Shares;
-pub use vote::{Outcome, Vote, VoteError, Wish, count, mark};
+pub use vote::{Outcome, Standing, Vote, VoteError, Wish, count, mark};

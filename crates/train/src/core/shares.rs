@@ -51,6 +51,17 @@ impl Shares {
         Self { ends: ends.collect() }
     }
 
+    /// As many shares as there are ranks, nothing for those that do not take part.
+    pub fn among(self, takes_part: &[bool]) -> Self {
+        let mut counts = (0..self.ranks()).map(|rank| self.count(rank));
+        let mut end = 0;
+        let ends = takes_part.iter().map(|takes| {
+            end += if *takes { counts.next().unwrap_or(0) } else { 0 };
+            end
+        });
+        Self { ends: ends.collect() }
+    }
+
     pub fn ranks(&self) -> usize {
         self.ends.len()
     }
@@ -94,6 +105,12 @@ mod tests {
         assert_eq!(counts(&Shares::by_speed(100, &[f64::NAN, 1.0, 0.0])), [1, 98, 1]);
         assert_eq!(counts(&Shares::by_speed(2, &[1.0; 3])), [1, 1, 0]);
         assert_eq!(counts(&Shares::by_speed(8, &[0.0; 2])), [4, 4]);
+    }
+
+    #[test]
+    fn who_does_not_take_part_gets_nothing() {
+        let shares = Shares::equal(64, 3).among(&[false, true, true, false, true]);
+        assert_eq!(counts(&shares), [0, 22, 21, 0, 21]);
     }
 
     #[test]

@@ -43,6 +43,19 @@ pub struct Vote {
     pub seen: u64,
     /// What its parameters were before the step, in short; 0 when it did not look.
     pub hash: u64,
+    /// Whether it holds what the step starts from.
+    pub standing: Standing,
+}
+
+/// Whether a rank holds the state of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Standing {
+    #[default]
+    Level,
+    /// It has come new: the state is on its way, and it remembers what happens meanwhile.
+    Catching,
+    /// So much has happened meanwhile that it wants the state as it is now.
+    Late,
 }
 
 /// A number for a sample, to add up: sums of marks are equal when the samples were, whoever computed them.
@@ -65,7 +78,7 @@ pub struct Outcome {
     pub slowest: usize,
     /// Which samples all of them computed: the sum of [`mark`].
     pub seen: u64,
-    /// The first rank whose parameters are not those of rank 0.
+    /// The first rank whose parameters are not those of the first rank that holds the state.
     pub differs: Option<usize>,
 }
 
@@ -95,6 +108,7 @@ impl Vote {
         }
         bytes[32] = u8::from(self.finite);
         bytes[33] = self.wish as u8;
+        bytes[34] = self.standing as u8;
         bytes[40..48].copy_from_slice(&self.seen.to_le_bytes());
         bytes[48..].copy_from_slice(&self.hash.to_le_bytes());
         bytes
@@ -104,6 +118,12 @@ impl Vote {
         let long = |at: usize| bytes[at..].first_chunk::<8>().copied();
         let short = |at: usize| bytes[at..].first_chunk::<4>().copied().map(u32::from_le_bytes);
         let wish = Wish::from_code(bytes[33])?;
+        let standing = match bytes[34] {
+            0 => Standing::Level,
+            1 => Standing::Catching,
+            2 => Standing::Late,
+            _ => return None,
+        };
         Some(Self {
             step: u64::from_le_bytes(long(0)?),
             loss: f64::from_le_bytes(long(8)?),
@@ -115,6 +135,7 @@ impl Vote {
             wish,
             seen: u64::from_le_bytes(long(40)?),
             hash: u64::from_le_bytes(long(48)?),
+            standing,
         })
     }
 
@@ -146,8 +167,14 @@ pub fn count(votes: &[Vote]) -> Result<Outcome, VoteError> {
         wish: votes.iter().map(|vote| vote.wish).max().unwrap_or_default(),
         slowest: slowest.map_or(0, |(rank, _)| rank),
         seen: votes.iter().fold(0, |seen, vote| seen.wrapping_add(vote.seen)),
-        differs: votes.iter().position(|vote| vote.hash != first.hash),
+        differs: differs(votes),
     })
+}
+
+fn differs(votes: &[Vote]) -> Option<usize> {
+    let is_level = |vote: &Vote| vote.standing == Standing::Level;
+    let hash = votes.iter().find(|vote| is_level(vote))?.hash;
+    votes.iter().position(|vote| is_level(vote) && vote.hash != hash)
 }
 
 #[cfg(test)]
@@ -166,12 +193,13 @@ mod tests {
             wait_us: 7,
             seen: 1 << 63,
             hash: 77,
+            standing: Standing::Level,
         }
     }
 
     #[test]
     fn votes_survive_the_wire() {
-        let vote = Vote { finite: false, ..vote(1 << 40, Wish::Stop) };
+        let vote = Vote { finite: false, standing: Standing::Late, ..vote(1 << 40, Wish::Stop) };
         assert_eq!(Vote::from_bytes(&vote.to_bytes()), Some(vote));
         let mut broken = vote.to_bytes();
         broken[33] = 9;
@@ -194,6 +222,8 @@ mod tests {
         assert_eq!(count(&votes), Ok(outcome));
         let other = Vote { hash: 78, ..vote(3, Wish::GoOn) };
         assert_eq!(count(&[vote(3, Wish::GoOn), other]).unwrap().differs, Some(1));
+        let catching = Vote { standing: Standing::Catching, ..other };
+        assert_eq!(count(&[catching, vote(3, Wish::GoOn), catching]).unwrap().differs, None);
     }
 
     #[test]

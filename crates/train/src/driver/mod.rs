@@ -93,6 +93,8 @@ struct Driver<'a> {
     refused: BTreeMap<NodeId, String>,
     /// By rank, those of the present group.
     seats: Vec<NodeId>,
+    /// Those of them that came to it without the state of the run.
+    joiners: Vec<NodeId>,
     /// Steps that nodes have behind them that left the group at its end.
     holders: BTreeMap<NodeId, u64>,
     epochs: Vec<FormationEpoch>,
@@ -138,6 +140,7 @@ impl<'a> Driver<'a> {
             nodes: BTreeMap::new(),
             refused: BTreeMap::new(),
             seats: Vec::new(),
+            joiners: Vec::new(),
             holders: BTreeMap::new(),
             epochs: Vec::new(),
             first: None,
@@ -303,6 +306,12 @@ impl<'a> Driver<'a> {
                     self.fetch(node, state, last);
                 }
             }
+            FromReplica::Part { run, epoch, part } if run == self.run && epoch == self.core.epoch() => {
+                for new in &self.joiners {
+                    let (run, holder, part) = (self.run, node.clone(), part.clone());
+                    self.send(new, &ToReplica::Part { run, epoch, holder, part });
+                }
+            }
             FromReplica::Spans { run, epoch, rank, spans } if run == self.run => {
                 if let Some(trace) = &mut self.trace {
                     trace.on_spans(epoch, rank as usize, spans);
@@ -336,15 +345,24 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn on_left(&mut self, node: &NodeId, epoch: Epoch, step: u64, why: LeftWhy, observer: &mut dyn Observer) {
-        let left = match why {
-            LeftWhy::Broken { reason } => Left::Broken { step, reason },
-            LeftWhy::Reformed => Left::Reformed { step },
-            LeftWhy::Ended => {
+    fn on_left(
+        &mut self,
+        node: &NodeId,
+        epoch: Epoch,
+        step: Option<u64>,
+        why: LeftWhy,
+        observer: &mut dyn Observer,
+    ) {
+        let left = match (why, step) {
+            (LeftWhy::Broken { reason }, Some(step)) => Left::Broken { step, reason },
+            (LeftWhy::Broken { reason }, None) => Left::Empty { reason: Some(reason) },
+            (LeftWhy::Reformed, Some(step)) => Left::Reformed { step },
+            (LeftWhy::Reformed | LeftWhy::Ended, None) => Left::Empty { reason: None },
+            (LeftWhy::Ended, Some(step)) => {
                 self.holders.insert(node.clone(), step);
                 Left::Ended { step }
             }
-            LeftWhy::Failed { reason, cause } => {
+            (LeftWhy::Failed { reason, cause }, _) => {
                 let reason = format!("{node}: {reason}");
                 let until = Instant::now() + if cause { Duration::ZERO } else { LAST_WORDS };
                 match &mut self.failing {
@@ -438,6 +456,8 @@ impl<'a> Driver<'a> {
         self.journal.forget_the_rest();
         let (run, recorded) = (self.run, self.journal.recorded());
         self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
+        let new = seats.iter().filter(|seat| seat.step.is_none());
+        self.joiners = new.map(|seat| seat.node.clone()).collect();
         let seats: Vec<SeatRef> = seats
             .into_iter()
             .map(|seat| SeatRef { node: seat.node, end: seat.end.into(), step: seat.step })

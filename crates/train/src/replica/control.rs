@@ -1,6 +1,7 @@
 //! What the shell of a node tells a replica that is in the middle of something.
 
 use crate::core::Wish;
+use bytes::Bytes;
 use phalanx_collective::GroupAborter;
 use phalanx_types::Epoch;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,6 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) struct Control {
     wish: AtomicU8,
     group: Mutex<Ends>,
+    /// Parts of a state that have come, of a group of some epoch.
+    parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
 }
 
 #[derive(Debug, Default)]
@@ -29,6 +32,17 @@ impl Control {
 
     pub(super) fn set_wish(&self, wish: Wish) {
         self.wish.store(wish as u8, Ordering::Relaxed);
+    }
+
+    /// A part of the state has come, for a replica that is new to a group.
+    pub(super) fn add_part(&self, epoch: Epoch, part: usize, bytes: Bytes) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, part, bytes));
+    }
+
+    /// The parts that have come for a group; those of others are forgotten.
+    pub(super) fn take_parts(&self, epoch: Epoch) -> Vec<(usize, Bytes)> {
+        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        parts.into_iter().filter(|(of, ..)| *of == epoch).map(|(_, part, bytes)| (part, bytes)).collect()
     }
 
     /// The replica is in a group now, with these ways to end it; or it is over already, and why.

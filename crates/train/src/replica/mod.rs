@@ -6,9 +6,11 @@
 //!                                                                     round: some steps alone, then what was learned
 //! ```
 
+mod catch_up;
 mod control;
 mod exchange;
 mod lanes;
+mod level;
 mod round;
 mod service;
 mod session;

@@ -36,13 +36,13 @@ pub(super) fn add_outer(outer: &Weights, optimizer: &mut Weights) {
 
 /// Does one round.
 pub(super) fn run(session: &mut Session<'_>) -> Result<Wish, TrainError> {
-    let (anchor, step) = (session.worker.state()?, session.worker.step);
+    let (anchor, at) = (session.worker.state()?, session.at);
     let done = learn(session, &anchor);
     if done.is_err() {
         // Nobody has seen what was learned since: it will be learned again.
         session.worker.stepper.set_state(&anchor)?;
         session.worker.outer = outer_of(&anchor.optimizer);
-        session.worker.step = step;
+        (session.at, session.worker.step) = (at, Some(at));
     }
     done
 }
@@ -50,7 +50,7 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<Wish, TrainError> {
 /// How many steps the next round has: it ends early where the model is to be looked at.
 fn length(session: &Session<'_>) -> u64 {
     let task = &session.worker.task;
-    let mut progress = Progress::new(task.plan(), session.worker.place(), Time::ZERO);
+    let mut progress = Progress::new(task.plan(), session.worker.place(session.at), Time::ZERO);
     let every = task.config.sync.every;
     let looked_at = |due: &Due| due.validate || due.end.is_some();
     (1..every).find(|_| looked_at(&progress.on_step(Time::ZERO, false))).unwrap_or(every)
@@ -74,7 +74,7 @@ fn learn(session: &mut Session<'_>, anchor: &ModelState) -> Result<Wish, TrainEr
         } else {
             session.worker.stepper.skip();
         }
-        session.worker.step = Some(first + index + 1);
+        session.at = first + index + 1;
         let finite = computed.vote.finite;
         all.push((computed, norm));
         if !finite {

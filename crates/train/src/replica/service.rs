@@ -9,7 +9,7 @@ use bytes::Bytes;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
-use phalanx_wire::train::{Asked, FromReplica, Recorded, SeatRef, StateRef, ToReplica};
+use phalanx_wire::train::{Asked, FromReplica, PartRef, Recorded, SeatRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -48,6 +48,8 @@ struct Open {
     control: Arc<Control>,
     /// States that the driver has not taken yet.
     held: Vec<BlobId>,
+    /// Parts of the state for replicas that are new to the group.
+    parts: Vec<BlobId>,
 }
 
 impl Service {
@@ -110,6 +112,9 @@ impl Service {
                 Asked::Reform => Wish::Reform,
                 Asked::Stop => Wish::Stop,
             }),
+            ToReplica::Part { run, epoch, holder, part } if run == open.run => {
+                self.fetch_part(epoch, &holder, part);
+            }
             ToReplica::Snapshot { run } if run == open.run => open.order(Order::Snapshot),
             ToReplica::Taken { run, blob } if run == open.run => {
                 if let Some(place) = open.held.iter().position(|held| *held == blob) {
@@ -138,7 +143,7 @@ impl Service {
         match thread.spawn(move || worker::run(opening, &waiting)) {
             Ok(_detached) => {
                 let driver = from.clone();
-                self.open = Some(Open { number, run, driver, orders, control, held: Vec::new() });
+                self.open = Some(Open { number, run, driver, orders, control, held: Vec::new(), parts: Vec::new() });
             }
             Err(error) => {
                 let reason = format!("there is no thread to be had: {error}");
@@ -161,6 +166,21 @@ impl Service {
         });
     }
 
+    /// Fetches a part of the state from whoever holds it, for a replica that is new to its group.
+    fn fetch_part(&self, epoch: Epoch, holder: &NodeId, part: PartRef) {
+        let Some(open) = &self.open else { return };
+        let Some(peer) = self.fabric.peer(holder) else { return };
+        let (fabric, control) = (self.fabric.clone(), open.control.clone());
+        tokio::spawn(async move {
+            let StateRef { bytes, blob, .. } = part.state;
+            match fabric.fetch(&peer, blob, bytes).await {
+                Ok(bytes) => control.add_part(epoch, part.part as usize, bytes),
+                // The group goes on without; this replica gets the whole state when it is late.
+                Err(error) => tracing::debug!(%error, "could not fetch a part of the state"),
+            }
+        });
+    }
+
     fn connect(&self, epoch: Epoch, seats: &[SeatRef], recorded: Recorded) {
         let Some(open) = &self.open else { return };
         let ends: Vec<Bytes> = seats.iter().map(|seat| seat.end.clone()).collect();
@@ -173,7 +193,7 @@ impl Service {
     fn close(&mut self, reason: &str) {
         if let Some(open) = self.open.take() {
             open.control.abort(Epoch(u64::MAX), reason);
-            open.held.into_iter().for_each(|blob| self.fabric.release(blob));
+            open.held.into_iter().chain(open.parts).for_each(|blob| self.fabric.release(blob));
         }
     }
 
@@ -199,6 +219,18 @@ impl Service {
                     let blob = self.fabric.hold(Parcel::from_bytes(bytes));
                     open.held.push(blob);
                     FromReplica::Snapshot { run, epoch, state: StateRef { step, bytes: len, blob } }
+                }
+                Report::Part { epoch, step, part, parts, bytes } => {
+                    let len = bytes.len() as u64;
+                    let blob = self.fabric.hold(Parcel::from_bytes(bytes));
+                    open.parts.push(blob);
+                    let (part, parts) = (part as u32, parts as u32);
+                    let part = PartRef { part, parts, state: StateRef { step, bytes: len, blob } };
+                    FromReplica::Part { run, epoch, part }
+                }
+                Report::AllLevel => {
+                    open.parts.drain(..).for_each(|blob| self.fabric.release(blob));
+                    continue;
                 }
                 Report::Spans { epoch, rank, spans } => {
                     FromReplica::Spans { run, epoch, rank: rank as u32, spans }

@@ -1,12 +1,14 @@
 //! One group from its beginning to its end, as one of its replicas lives it.
 
+use super::catch_up::{CatchUp, Logged};
 use super::round;
 use super::spans::Spans;
 use super::together::Together;
 use super::worker::{Report, Worker, with_causes};
 use crate::config::{ExchangeOf, SharesBy};
-use crate::core::{Balance, Outcome, Shares, Vote, Wish, better, count, mark};
+use crate::core::{Balance, Outcome, Shares, Standing, Vote, Wish, better, count, mark};
 use crate::error::{NotFinite, TrainError};
+use crate::evaluate::Sums;
 use crate::progress::{Due, Progress};
 use crate::trainer::{Cut, StepInput, loader_options};
 use phalanx_data::{Batch, Loaded, Loader, Shard};
@@ -39,6 +41,12 @@ pub(super) struct Session<'w> {
     pub(super) epoch: Epoch,
     pub(super) together: Together,
     pub(super) spans: Spans,
+    /// Steps that the group has done.
+    pub(super) at: u64,
+    /// By rank: whether it holds the state of the run, and so takes samples.
+    pub(super) level: Vec<bool>,
+    /// What this replica has of that state, when it does not hold it yet.
+    pub(super) catch_up: Option<CatchUp>,
     shares: Shares,
     balance: Balance,
     progress: Option<Progress>,
@@ -60,6 +68,9 @@ impl<'w> Session<'w> {
             epoch,
             together,
             spans,
+            at: 0,
+            level: vec![true; ranks],
+            catch_up: None,
             shares: Shares::equal(batch, ranks),
             balance: Balance::new(batch, ranks),
             progress: None,
@@ -84,13 +95,13 @@ impl<'w> Session<'w> {
     }
 
     fn go(&mut self, recorded: Recorded) -> Result<Ended, TrainError> {
-        self.level()?;
+        self.bring_level()?;
         self.report_again(recorded.step);
         let shared = self.worker.task.config.sync.shared_statistics;
         let sum = (shared && self.together.ranks() > 1).then(|| self.together.sum_over());
         self.worker.stepper.model().share_statistics(sum);
         let plan = self.worker.task.plan();
-        let progress = Progress::new(plan, self.worker.place(), Time::ZERO);
+        let progress = Progress::new(plan, self.worker.place(self.at), Time::ZERO);
         let (due, done) = (progress.due_here(), progress.is_done());
         self.progress = Some(progress);
         self.make_up(due, recorded)?;
@@ -113,55 +124,11 @@ impl<'w> Session<'w> {
         }
     }
 
-    /// Brings all replicas to the state of the one that is farthest.
-    fn level(&mut self) -> Result<(), TrainError> {
-        const LEN: usize = 17;
-        let mut own = [0; LEN];
-        own[0] = u8::from(self.worker.step.is_some());
-        own[1..9].copy_from_slice(&self.worker.step.unwrap_or(0).to_le_bytes());
-        own[9..].copy_from_slice(&self.worker.cost.unwrap_or(0.0).to_le_bytes());
-        let all = self.together.all_gather(&own, "where everybody stands")?;
-        let (all, _) = all.as_chunks::<LEN>();
-        let number = |bytes: &[u8; LEN], at: usize| {
-            bytes[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-        };
-        let steps: Vec<Option<u64>> = all.iter().map(|b| (b[0] == 1).then(|| number(b, 1))).collect();
-        let ahead = steps.iter().flatten().max().copied();
-        let Some(root) = steps.iter().position(|step| step.is_some() && *step == ahead) else {
-            return Err(TrainError::Replica { reason: "no replica holds the state of the run".to_owned() });
-        };
-        if steps.iter().any(|step| *step != ahead) {
-            self.take_over(root)?;
-        }
-        self.spans.begin();
-        let costs: Vec<f64> = all.iter().map(|bytes| f64::from_bits(number(bytes, 9))).collect();
-        if self.by_speed() && costs.iter().all(|cost| *cost > 0.0) {
-            self.set_shares(better(self.shares.batch(), &costs, &self.shares));
-        }
-        Ok(())
-    }
-
-    /// Everybody behind takes over the state of the root.
-    fn take_over(&mut self, root: usize) -> Result<(), TrainError> {
-        let is_root = root == self.together.rank();
-        let mut bytes = if is_root { self.worker.state()?.to_bytes()? } else { Vec::new() };
-        let mut len = (bytes.len() as u64).to_le_bytes();
-        self.together.broadcast(root, &mut len, "the size of the state")?;
-        let wrong = |_large| TrainError::State { what: "it is larger than memory".to_owned() };
-        bytes.resize(usize::try_from(u64::from_le_bytes(len)).map_err(wrong)?, 0);
-        self.together.broadcast(root, &mut bytes, "the state")?;
-        // Those that were level take it over, too: what this replica alone has is not part of it.
-        if !is_root {
-            self.worker.take_over(bytes.into())?;
-        }
-        Ok(())
-    }
-
     /// Tells the driver of steps that a first rank before this one did not get to report.
     fn report_again(&mut self, recorded: u64) {
-        let done = self.worker.step.unwrap_or(0);
+        let done = self.at;
         self.worker.remembered.retain(|report| report.step <= done);
-        if self.together.rank() == 0 {
+        if self.speaks() {
             let steps: Vec<StepReport> =
                 self.worker.remembered.iter().filter(|report| report.step > recorded).cloned().collect();
             if !steps.is_empty() {
@@ -172,22 +139,48 @@ impl<'w> Session<'w> {
 
     /// Does what was due when the group before broke.
     fn make_up(&mut self, due: Due, recorded: Recorded) -> Result<(), TrainError> {
-        let step = self.worker.step.unwrap_or(0);
+        let step = self.at;
         if due.validate && recorded.validated < step {
             self.validate(step)?;
         }
-        if due.checkpoint && recorded.saved < step && self.together.rank() == 0 {
+        if due.checkpoint && recorded.saved < step && self.speaks() {
             self.worker.snapshot(self.epoch)?;
         }
         Ok(())
+    }
+
+    /// Whether this replica speaks for the group: the first that holds the state.
+    pub(super) fn speaks(&self) -> bool {
+        self.speaker() == self.together.rank()
+    }
+
+    pub(super) fn speaker(&self) -> usize {
+        self.level.iter().position(|level| *level).unwrap_or(0)
+    }
+
+    fn is_level(&self) -> bool {
+        self.level[self.together.rank()]
     }
 
     fn by_speed(&self) -> bool {
         self.worker.task.config.formation.shares == SharesBy::Speed
     }
 
+    /// Shares out batches among those who hold the state; `costs` are microseconds for a sample, where known.
+    pub(super) fn share_out(&mut self, costs: &[f64]) {
+        let batch = self.shares.batch();
+        let levels = self.level.iter().filter(|level| **level).count();
+        let equal = Shares::equal(batch, levels.max(1));
+        let of_levels: Vec<f64> =
+            costs.iter().zip(&self.level).filter(|(_, level)| **level).map(|(cost, _)| *cost).collect();
+        let known = self.by_speed() && of_levels.len() == levels && of_levels.iter().all(|cost| *cost > 0.0);
+        let fast = known.then(|| better(batch, &of_levels, &equal)).flatten();
+        self.set_shares(Some(fast.unwrap_or(equal).among(&self.level)));
+        self.balance = Balance::new(batch, self.level.len());
+    }
+
     fn set_shares(&mut self, shares: Option<Shares>) {
-        if let Some(shares) = shares {
+        if let Some(shares) = shares.filter(|shares| *shares != self.shares) {
             self.shares = shares;
             // Its batches were cut otherwise.
             self.loader = None;
@@ -199,12 +192,12 @@ impl<'w> Session<'w> {
         let began = Instant::now();
         if self.loader.is_none() {
             let task = &self.worker.task;
-            let mut options = loader_options(task, self.worker.place());
+            let mut options = loader_options(task, self.worker.place(self.at));
             options.part = Some(self.shares.part(self.together.rank()));
             self.loader = Some(Loader::new(task.train.clone(), &task.config.data.transform, options)?);
         }
         let next = self.loader.as_mut().and_then(Iterator::next);
-        self.spans.add(Activity::Data, self.worker.step.unwrap_or(0), began);
+        self.spans.add(Activity::Data, self.at, began);
         let ended = || TrainError::Replica { reason: "there are no more samples".to_owned() };
         Ok(next.ok_or_else(ended)??)
     }
@@ -220,7 +213,7 @@ impl<'w> Session<'w> {
     pub(super) fn compute(&mut self, exchange: bool) -> Result<Computed, TrainError> {
         let loaded = self.load()?;
         let began = Instant::now();
-        let (step, rank) = (self.worker.step.unwrap_or(0), self.together.rank());
+        let (step, rank) = (self.at, self.together.rank());
         let (config, plan) = (&self.worker.task.config, self.worker.task.plan());
         let lr = config.lr(step, plan.steps());
         let batch = &loaded.batch;
@@ -228,8 +221,9 @@ impl<'w> Session<'w> {
         self.together.begin_step(absent);
         // A replica without samples goes through the motions with one that counts for nothing: the others wait for
         // its gradients, and for its part of their statistics.
-        let nothing = Nothing::of(&self.worker.task, absent);
-        let len = batch.len.max(1);
+        let parts = self.parts(loaded.whole);
+        let nothing = Nothing::of(&self.worker.task, if absent { parts } else { 0 });
+        let len = if absent { parts } else { batch.len };
         let input = StepInput {
             x: if absent { &nothing.x } else { &batch.x },
             y: if absent { &nothing.y } else { &batch.y },
@@ -237,10 +231,12 @@ impl<'w> Session<'w> {
             len,
             whole: if exchange { loaded.whole } else { len },
             first: self.shares.range(rank, loaded.whole).start,
-            cut: Cut::Parts(self.parts(loaded.whole)),
+            cut: Cut::Parts(parts),
             step,
         };
-        let verify = config.sync.verify > 0 && exchange && step.is_multiple_of(config.sync.verify);
+        let standing = self.standing();
+        let holds = standing == Standing::Level;
+        let verify = config.sync.verify > 0 && exchange && holds && step.is_multiple_of(config.sync.verify);
         let hash = if verify { self.worker.stepper.parameters_hash() } else { 0 };
         let lane = &mut self.together.exchange;
         let mut given = Ok(());
@@ -265,6 +261,7 @@ impl<'w> Session<'w> {
             wait_us: micros(self.waited),
             seen: batch.indices.iter().fold(0, |seen, sample| seen.wrapping_add(mark(*sample as u64))),
             hash,
+            standing,
         };
         Ok(Computed { vote, pass: loaded.pass, lr, loaded })
     }
@@ -272,7 +269,8 @@ impl<'w> Session<'w> {
     /// In how many parts a batch is computed: in equally many by all replicas, which wait for each other's
     /// statistics in each.
     fn parts(&self, whole: usize) -> usize {
-        let least = (0..self.together.ranks()).map(|rank| self.shares.range(rank, whole).len()).min();
+        let counts = (0..self.together.ranks()).map(|rank| self.shares.range(rank, whole).len());
+        let least = counts.filter(|count| *count > 0).min();
         self.worker.task.config.train.accumulate.min(least.unwrap_or(1)).max(1)
     }
 
@@ -301,15 +299,27 @@ impl<'w> Session<'w> {
         if !norm.is_finite() {
             return Err(self.not_finite("norm of the gradients", norm, &computed));
         }
-        self.worker.stepper.apply(norm, computed.lr);
+        match &mut self.catch_up {
+            Some(catch_up) if computed.vote.standing != Standing::Level => {
+                let mut sums = Vec::new();
+                let model = self.worker.stepper.model();
+                model.update(&mut |_, _, gradient| sums.extend_from_slice(gradient));
+                catch_up.remember(Logged { sums, norm, lr: computed.lr });
+            }
+            _ => self.worker.stepper.apply(norm, computed.lr),
+        }
         self.spans.add(Activity::Update, computed.vote.step, began);
         self.done(&computed, &votes, &outcome, norm);
-        if self.worker.task.config.formation.shares == SharesBy::Speed {
+        self.let_land(&votes)?;
+        self.catch_up()?;
+        if self.by_speed() {
             let shares = self.balance.on_votes(&votes, &self.shares);
             self.set_shares(shares);
         }
         self.recycle(computed.loaded.batch);
-        self.worker.cost = Some(f64::from(computed.vote.compute_us) / f64::from(computed.vote.samples.max(1)));
+        if computed.vote.samples > 0 {
+            self.worker.cost = Some(f64::from(computed.vote.compute_us) / f64::from(computed.vote.samples));
+        }
         Ok(outcome.wish)
     }
 
@@ -337,7 +347,7 @@ impl<'w> Session<'w> {
         let (x, y) = (&batch.x[..], &batch.y[..]);
         let input = StepInput { x, y, y_shape: &y_shape, len, whole, first: 0, cut, step };
         let found = self.worker.stepper.diagnose(&input).map(|(_, report)| report);
-        if found.is_none() && what != "loss" && self.together.rank() != 0 {
+        if found.is_none() && what != "loss" && !self.speaks() {
             return TrainError::Replica { reason: format!("the {what} of all replicas is {value}") };
         }
         let samples = batch.indices.clone();
@@ -348,7 +358,10 @@ impl<'w> Session<'w> {
     /// Notes that a step has happened.
     pub(super) fn done(&mut self, computed: &Computed, votes: &[Vote], outcome: &Outcome, norm: f64) {
         let step = computed.vote.step + 1;
-        self.worker.step = Some(step);
+        self.at = step;
+        if self.is_level() {
+            self.worker.step = Some(step);
+        }
         let now = Instant::now();
         let sent = self.together.exchange.sent();
         let rank = |vote: &Vote| RankReport {
@@ -375,8 +388,8 @@ impl<'w> Session<'w> {
 
     /// Does what is due after the steps that were done: reports, validation, snapshot.
     fn boundary(&mut self) -> Result<Due, TrainError> {
-        let (now, first) = (self.spans.now(), self.together.rank() == 0);
-        let step = self.worker.step.unwrap_or(0);
+        let (now, first) = (self.spans.now(), self.speaks());
+        let step = self.at;
         let Some(progress) = &mut self.progress else { return Ok(Due::default()) };
         let mut due = Due::default();
         let before = progress.place().step;
@@ -413,15 +426,21 @@ impl<'w> Session<'w> {
     fn validate(&mut self, step: u64) -> Result<(), TrainError> {
         let Some(valid) = self.worker.task.valid.clone() else { return Ok(()) };
         let began = Instant::now();
-        let (rank, ranks) = (self.together.rank(), self.together.ranks());
-        let shard = Shard::new(valid.len(), rank, ranks)?;
+        let (rank, levels) = (self.together.rank(), self.level.iter().filter(|level| **level).count());
         let evaluator = self.worker.task.evaluator(&self.worker.compute.threads);
-        let own = evaluator.sums(self.worker.stepper.model(), &valid, Some(shard))?;
+        let own = if self.is_level() {
+            let before = self.level[..rank].iter().filter(|level| **level).count();
+            let shard = Shard::new(valid.len(), before, levels)?;
+            evaluator.sums(self.worker.stepper.model(), &valid, Some(shard))?
+        } else {
+            let metrics = vec![(0.0, 0); self.worker.task.metrics.len()];
+            Sums { metrics, ..Sums::default() }
+        };
         let mut flat = vec![own.samples as f64, own.loss];
         flat.extend(own.metrics.iter().flat_map(|(sum, count)| [*sum, *count as f64]));
         self.together.all_reduce(&mut flat, "validation")?;
         self.spans.add(Activity::Validate, step, began);
-        if rank == 0 {
+        if self.speaks() {
             let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
             let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
             self.worker.say(Report::Validated { epoch: self.epoch, step, sums });
@@ -437,7 +456,7 @@ impl<'w> Session<'w> {
     }
 }
 
-/// A sample of zeros, for a replica that has none.
+/// Samples of zeros, for a replica that has none.
 #[derive(Debug, Default)]
 struct Nothing {
     x: Vec<f32>,
@@ -445,12 +464,11 @@ struct Nothing {
 }
 
 impl Nothing {
-    fn of(task: &crate::task::Task, absent: bool) -> Self {
-        if !absent {
-            return Self::default();
-        }
-        let size = task.graph.inputs.first().map_or(0, |input| task.graph.shape(*input).at(1).iter().product());
-        Self { x: vec![0.0; size], y: vec![0.0; task.y_shape.iter().product()] }
+    fn of(task: &crate::task::Task, samples: usize) -> Self {
+        let input = task.graph.inputs.first().filter(|_| samples > 0);
+        let size: usize = input.map_or(0, |input| task.graph.shape(*input).at(1).iter().product());
+        let label: usize = task.y_shape.iter().product();
+        Self { x: vec![0.0; samples * size], y: vec![0.0; samples * label] }
     }
 }
 

@@ -49,7 +49,11 @@ pub(super) enum Report {
     Refused { reason: String },
     Restored { step: u64 },
     Prepared { epoch: Epoch, end: Bytes },
-    Left { epoch: Epoch, step: u64, why: LeftWhy },
+    Left { epoch: Epoch, step: Option<u64>, why: LeftWhy },
+    /// A part of the state for whoever is new to the group.
+    Part { epoch: Epoch, step: u64, part: usize, parts: usize, bytes: Bytes },
+    /// Nobody is new to the group any more.
+    AllLevel,
     Steps { epoch: Epoch, steps: Vec<StepReport> },
     Validated { epoch: Epoch, step: u64, sums: ValidSums },
     Snapshot { epoch: Epoch, step: u64, bytes: Bytes },
@@ -135,8 +139,8 @@ pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
                 let connect = || lanes.connect(&ends, &*connector, on_wait);
                 let ended = worker.train(epoch, connect, recorded);
                 worker.control.leave();
-                let step = worker.step.unwrap_or(0);
-                worker.say(Report::Left { epoch, step, why: ended });
+                worker.say(Report::AllLevel);
+                worker.say(Report::Left { epoch, step: worker.step, why: ended });
             }
             Order::Snapshot => {
                 if let Err(error) = worker.snapshot(Epoch(0)) {
@@ -192,8 +196,11 @@ impl Worker {
 
     /// Becomes what another replica was.
     pub(super) fn take_over(&mut self, bytes: Bytes) -> Result<u64, TrainError> {
-        let state = ModelState::from_bytes(bytes)?;
-        self.stepper.set_state(&state)?;
+        self.become_state(&ModelState::from_bytes(bytes)?)
+    }
+
+    pub(super) fn become_state(&mut self, state: &ModelState) -> Result<u64, TrainError> {
+        self.stepper.set_state(state)?;
         self.outer = super::round::outer_of(&state.optimizer);
         self.step = Some(state.steps());
         Ok(state.steps())
@@ -214,8 +221,9 @@ impl Worker {
         Ok(())
     }
 
-    pub(super) fn place(&self) -> Place {
-        let (step, batches) = (self.step.unwrap_or(0), self.task.plan().batches_per_pass.max(1));
+    /// Where the run stands after so many steps.
+    pub(super) fn place(&self, step: u64) -> Place {
+        let batches = self.task.plan().batches_per_pass.max(1);
         Place { step, pass: step / batches, batch: step % batches }
     }
 

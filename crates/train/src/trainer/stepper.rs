@@ -331,16 +331,61 @@ impl Stepper {
         lanes.iter().fold(0, |hash, lane| (hash ^ lane).wrapping_mul(FACTOR)).max(1)
     }
 
+    /// Takes these for the gradients of all parameters, one after the other.
+    pub(crate) fn set_gradients(&mut self, flat: &[f32]) {
+        let mut rest = flat;
+        self.model.update(&mut |_, _, gradient| {
+            let (own, others) = rest.split_at(gradient.len().min(rest.len()));
+            gradient[..own.len()].copy_from_slice(own);
+            rest = others;
+        });
+    }
+
     /// A copy of all that it is.
     pub(crate) fn state(&self, graph: &Graph) -> Result<ModelState, TrainError> {
         let (optimizer_steps, weights) = (self.optimizer.steps(), self.weights(graph));
-        Ok(ModelState { optimizer_steps, weights, optimizer: self.optimizer_state()? })
+        let all = 0..self.model.parameters().len();
+        Ok(ModelState { optimizer_steps, weights, optimizer: self.optimizer_state(all)? })
     }
 
-    /// The optimizer's state by name, in the user's order of elements.
-    fn optimizer_state(&self) -> Result<Weights, TrainError> {
+    /// A copy of one of several parts of about the same size, which together are all that it is but for the buffers.
+    pub(crate) fn state_part(&self, part: usize, parts: usize) -> Result<ModelState, TrainError> {
+        let mut state = ModelState { optimizer_steps: self.optimizer.steps(), ..ModelState::default() };
+        let parameters = self.model.parameters();
+        let total: usize = parameters.iter().map(|parameter| parameter.elements()).sum();
+        let mut before = 0;
+        let mut own = |elements: usize| {
+            let of = before * parts / total.max(1);
+            before += elements;
+            of == part
+        };
+        let mine: Vec<bool> = parameters.iter().map(|parameter| own(parameter.elements())).collect();
+        for index in (0..parameters.len()).filter(|index| mine[*index]) {
+            state.optimizer.extend(self.optimizer_state(index..index + 1)?);
+        }
+        let is_mine = |name: &str| parameters.iter().zip(&mine).any(|(of, mine)| *mine && of.name == name);
+        state.weights = self.model.weights_of(&is_mine);
+        Ok(state)
+    }
+
+    /// A copy of what is not learned but counted along.
+    pub(crate) fn buffers(&self, graph: &Graph) -> Weights {
+        let is_parameter = |name: &str| self.model.parameters().iter().any(|parameter| parameter.name == name);
+        let mut buffers = self.model.weights_of(&|name| !is_parameter(name));
+        count_batches(graph, &self.start, self.forwards, &mut buffers);
+        buffers
+    }
+
+    pub(crate) fn set_buffers(&mut self, buffers: Weights) -> Result<(), TrainError> {
+        let mut weights = self.model.weights();
+        weights.extend(buffers);
+        self.load(&weights)
+    }
+
+    /// The optimizer's state of some parameters by name, in the user's order of elements.
+    fn optimizer_state(&self, of: Range<usize>) -> Result<Weights, TrainError> {
         let mut state = Weights::new();
-        for (index, parameter) in self.model.parameters().iter().enumerate() {
+        for (index, parameter) in self.model.parameters().iter().enumerate().skip(of.start).take(of.len()) {
             for name in self.optimizer.state_names() {
                 let Some(flat) = self.optimizer.state(index, name) else { continue };
                 let shape = parameter.shape.iter().map(|d| *d as u64).collect();

@@ -6,7 +6,7 @@ use phalanx_types::{Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
-    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, RankReport, Recorded, SeatRef, Span, StateRef, StepReport,
+    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, PartRef, RankReport, Recorded, SeatRef, Span, StateRef, StepReport,
     ToReplica, ValidSums,
 };
 
@@ -24,6 +24,7 @@ const EPOCH: Epoch = Epoch(4);
 pub(super) fn add(samples: &mut Samples) {
     let state = StateRef { step: 200, bytes: 1 << 20, blob: BlobId(7) };
     let (run, epoch) = (RUN, EPOCH);
+    let part = PartRef { part: 1, parts: 3, state: state.clone() };
     let recorded = Recorded { step: 199, validated: 150, saved: 100 };
     let orders = [
         ToReplica::Enlist { run, enlist: enlist() },
@@ -38,6 +39,7 @@ pub(super) fn add(samples: &mut Samples) {
         ToReplica::Abort { run, epoch, reason: "n3 is lost".into() },
         ToReplica::Ask { run, epoch, wish: Asked::Stop },
         ToReplica::Snapshot { run },
+        ToReplica::Part { run, epoch, holder: node("n1"), part: part.clone() },
         ToReplica::Taken { run, blob: BlobId(7) },
         ToReplica::Dismiss { run },
     ];
@@ -50,10 +52,11 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::Refused { run, reason: "there is no such file".into() },
         FromReplica::Restored { run, step: 200 },
         FromReplica::Prepared { run, epoch, end: Bytes::from_static(b"end") },
-        FromReplica::Left { run, epoch, step: 201, why: LeftWhy::Reformed },
+        FromReplica::Left { run, epoch, step: Some(201), why: LeftWhy::Reformed },
         FromReplica::Steps { run, epoch, steps: vec![report()] },
         FromReplica::Validated { run, epoch, step: 300, sums },
         FromReplica::Snapshot { run, epoch, state },
+        FromReplica::Part { run, epoch, part },
         FromReplica::Spans { run, epoch, rank: 1, spans: vec![span(Activity::Compute)] },
         FromReplica::Waits { run, epoch, on: 2, millis: 5000 },
     ];
@@ -64,7 +67,7 @@ pub(super) fn add(samples: &mut Samples) {
         LeftWhy::Ended,
         LeftWhy::Failed { reason: "the loss is NaN".into(), cause: true },
     ];
-    samples.each("left-why", reasons, |why| FromReplica::Left { run, epoch, step: 201, why });
+    samples.each("left-why", reasons, |why| FromReplica::Left { run, epoch, step: None, why });
     let activities = [
         Activity::Data,
         Activity::Compute,

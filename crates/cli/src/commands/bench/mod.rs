@@ -3,7 +3,7 @@
 mod allreduce;
 mod jobs;
 mod stats;
-mod train;
+pub(crate) mod train;
 
 use crate::failure::Failure;
 use crate::output::Output;

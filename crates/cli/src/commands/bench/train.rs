@@ -241,6 +241,11 @@ impl Bench {
         Ok(Self { case, stepper, threads, batch, x, y, y_shape, step: 0, flops })
     }
 
+    /// Elements of each parameter, in the order in which their gradients become final.
+    pub(crate) fn parameter_sizes(&mut self) -> Vec<usize> {
+        self.stepper.model().parameters().iter().map(|p| p.elements()).collect()
+    }
+
     /// Does so many steps, and gives the time of each.
     pub(crate) fn steps(&mut self, count: u64) -> Result<Vec<Duration>, Failure> {
         let lr = Adam::default().lr;

@@ -34,16 +34,17 @@ impl GroupAborter {
     /// Ends the group. Of several reasons the first counts.
     pub fn abort(&self, reason: String) {
         let Inner { reason: first, shared, links, alarm } = &*self.inner;
-        if first.set(reason).is_err() {
-            return;
-        }
+        let again = first.set(reason).is_err();
         let Some(reason) = first.get() else { return };
-        // The shared memory last: who wakes by it may leave at once.
-        if let Some(alarm) = alarm {
-            alarm.abort(reason);
-        }
+        // Again too: whoever did it first may not have come so far, and the own rank may leave as soon as this returns.
         if let Some(links) = links {
             links.abort(reason);
+        }
+        if again {
+            return;
+        }
+        if let Some(alarm) = alarm {
+            alarm.abort(reason);
         }
         if let Some(shared) = shared {
             shared.abort(reason.clone());
@@ -71,9 +72,13 @@ impl GroupAborter {
         std::thread::Builder::new().name("group alarm".to_owned()).spawn(listen).map(Some)
     }
 
-    /// Says goodbye to the other ranks of the host and ends the watch.
+    /// Says goodbye, for the reason if there is one, and ends the watch.
     pub(super) fn leave(&self) {
-        if let Some(alarm) = &self.inner.alarm {
+        let Inner { links, alarm, .. } = &*self.inner;
+        if let (Some(links), Some(reason)) = (links, self.reason()) {
+            links.abort(reason);
+        }
+        if let Some(alarm) = alarm {
             if self.reason().is_none() {
                 alarm.leave();
             }

@@ -133,15 +133,15 @@ impl Alarm {
                 Err(error) => return Some(format!("could not listen to the ranks of a host: {error}")),
             };
             let (stop, ready) = ready.split_first()?;
-            if *stop {
+            if !stop.is_empty() {
                 return None;
             }
             let (posts_ready, leaders_ready) = ready.split_at(heard.len());
             let mut over = None;
             let mut ready = posts_ready.iter();
             heard.retain_mut(|(post, heard)| {
-                let heard = if ready.next() == Some(&true) { post.hear(heard) } else { Heard::Nothing };
-                match heard {
+                let comes = ready.next().is_some_and(|flags| !flags.is_empty());
+                match if comes { post.hear(heard) } else { Heard::Nothing } {
                     Heard::Nothing => true,
                     Heard::Left => false,
                     Heard::Over(reason) => over.replace(reason).is_none(),
@@ -149,11 +149,14 @@ impl Alarm {
             });
             let mut ready = leaders_ready.iter();
             leaders.retain_mut(|(post, silent)| {
-                *silent |= ready.next() == Some(&true);
+                let flags = ready.next().copied().unwrap_or(PollFlags::empty());
+                *silent |= !flags.is_empty();
+                let failed = || format!("rank {} is gone: its stream has failed", post.rank);
                 match if *silent { remains(post) } else { Remains::Unknown } {
+                    Remains::Reason(reason) => over.replace(reason).is_none(),
+                    _ if flags.contains(PollFlags::ERR) => over.replace(failed()).is_none(),
                     Remains::Unknown => true,
                     Remains::Nothing => false,
-                    Remains::Reason(reason) => over.replace(reason).is_none(),
                 }
             });
             if over.is_some() {
@@ -162,17 +165,19 @@ impl Alarm {
         }
     }
 
-    /// Waits for any stream. Tells which are ready: first the one to stop, then the others.
-    fn wait(&self, heard: &[(&Post, Vec<u8>)], leaders: &[(&Post, bool)]) -> Result<Vec<bool>, Errno> {
+    /// Waits for any stream. Tells what came of each: first of the one to stop, then of the others.
+    fn wait(&self, heard: &[(&Post, Vec<u8>)], leaders: &[(&Post, bool)]) -> Result<Vec<PollFlags>, Errno> {
         let mut waits = vec![PollFd::new(&self.stop, PollFlags::IN)];
         waits.extend(heard.iter().map(|(post, _)| PollFd::new(&post.stream, PollFlags::IN)));
         let closing = leaders.iter().filter(|(_, silent)| !silent);
         waits.extend(closing.map(|(post, _)| PollFd::new(&post.stream, PollFlags::RDHUP)));
         let again = leaders.iter().any(|(_, silent)| *silent).then_some(&AGAIN);
         poll(&mut waits, again)?;
-        let mut ready = waits.iter().map(|wait| !wait.revents().is_empty());
-        let mut all: Vec<bool> = ready.by_ref().take(1 + heard.len()).collect();
-        all.extend(leaders.iter().map(|(_, silent)| !silent && ready.next() == Some(true)));
+        let mut ready = waits.iter().map(PollFd::revents);
+        let mut all: Vec<PollFlags> = ready.by_ref().take(1 + heard.len()).collect();
+        let nothing = PollFlags::empty();
+        let flags = |(_, silent): &(&Post, bool)| if *silent { None } else { ready.next() };
+        all.extend(leaders.iter().map(flags).map(|flags| flags.unwrap_or(nothing)));
         Ok(all)
     }
 }
@@ -236,7 +241,8 @@ mod tests {
 
     #[test]
     fn addresses_come_back_as_they_went() {
-        let address = SegmentAddress { pid: u32::MAX - 1, fd: 77, bytes: 1 << 40, token: 0x1234_5678_9abc_def0 };
+        let address =
+            SegmentAddress { pid: u32::MAX - 1, fd: 77, bytes: 1 << 40, token: 0x1234_5678_9abc_def0 };
         assert_eq!(decode(&encode(&address)), address);
     }
 

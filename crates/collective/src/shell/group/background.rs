@@ -101,7 +101,9 @@ impl Background {
         name: &str,
     ) -> Handle<GroupBuffer> {
         let name = name.to_owned();
-        self.order(buffer, move |group, buffer| group.all_reduce_buffer(buffer, range, dtype, reduction, &name))
+        self.order(buffer, move |group, buffer| {
+            group.all_reduce_buffer(buffer, range, dtype, reduction, &name)
+        })
     }
 
     /// As [`Group::all_reduce_compressed`].

@@ -168,7 +168,8 @@ impl Group {
 
     /// The bytes of each host and of all, given those of ranks, host by host.
     fn totals(&self, lengths: &[usize]) -> Result<(Vec<usize>, usize), CollectiveError> {
-        let sum = |lengths: &[usize]| lengths.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length));
+        let sum =
+            |lengths: &[usize]| lengths.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length));
         let mut rest = lengths;
         let mut totals = Vec::with_capacity(self.hosts.count());
         for size in self.hosts.sizes() {

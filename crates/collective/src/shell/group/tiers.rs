@@ -89,8 +89,8 @@ impl Group {
         reduction: Reduction,
     ) -> Result<(), CollectiveError> {
         let kind = Kind::Reduce { root: 0 };
-        let within =
-            self.within(called, kind, data.len(), |shared, mark| shared.reduce(0, data, dtype, reduction, mark));
+        let within = self
+            .within(called, kind, data.len(), |shared, mark| shared.reduce(0, data, dtype, reduction, mark));
         within.unwrap_or(Ok(()))
     }
 
@@ -102,8 +102,8 @@ impl Group {
         data: &mut [u8],
     ) -> Result<(), CollectiveError> {
         let kind = Kind::Broadcast { root: root as u32 };
-        let within =
-            self.within(called, kind, data.len(), |shared, mark| shared.broadcast(root, data, DType::U8, mark));
+        let within = self
+            .within(called, kind, data.len(), |shared, mark| shared.broadcast(root, data, DType::U8, mark));
         within.unwrap_or(Ok(()))
     }
 
@@ -144,8 +144,8 @@ impl Group {
             mine.copy_from_slice(all.unwrap_or_default());
             return Ok(());
         }
-        let within =
-            self.within(called, kind, mine.len(), |shared, mark| shared.scatter(0, all, mine, DType::U8, mark));
+        let within = self
+            .within(called, kind, mine.len(), |shared, mark| shared.scatter(0, all, mine, DType::U8, mark));
         within.unwrap_or(Ok(()))
     }
 

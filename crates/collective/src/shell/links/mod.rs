@@ -92,11 +92,7 @@ impl Links {
     ///
     /// # Errors
     /// A stream cannot be set up.
-    pub(crate) fn new(
-        rank: usize,
-        epoch: u64,
-        streams: Vec<Option<impl Into<Socket>>>,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(rank: usize, epoch: u64, streams: Vec<Option<impl Into<Socket>>>) -> io::Result<Self> {
         let streams = streams.into_iter().map(|stream| stream.map(Into::into));
         let links = streams.map(|stream| stream.map(Link::new).transpose()).collect::<Result<_, _>>()?;
         let (block, scratch) = (vec![0; BLOCK / 8], Vec::new());

@@ -45,12 +45,15 @@ pub enum Left {
     Reformed { step: u64 },
     /// The last step is done, or all agreed to stop.
     Ended { step: u64 },
+    /// It did not hold the state of the run yet; the reason says what broke, if something did.
+    Empty { reason: Option<String> },
 }
 
 impl Left {
-    pub(super) fn step(&self) -> u64 {
+    pub(super) fn step(&self) -> Option<u64> {
         match self {
-            Left::Broken { step, .. } | Left::Reformed { step } | Left::Ended { step } => *step,
+            Left::Broken { step, .. } | Left::Reformed { step } | Left::Ended { step } => Some(*step),
+            Left::Empty { .. } => None,
         }
     }
 }

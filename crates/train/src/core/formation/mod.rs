@@ -174,14 +174,14 @@ impl FormationCore {
             return;
         }
         let step = left.step();
-        *member = Member::Standby { step: Some(step) };
+        *member = Member::Standby { step };
         match left {
             Left::Ended { .. } => {
                 *member = Member::Ended;
                 self.phase = Phase::Leaving;
             }
-            Left::Broken { reason, .. } => self.break_up(reason, out),
-            Left::Reformed { .. } => self.phase = Phase::Leaving,
+            Left::Broken { reason, .. } | Left::Empty { reason: Some(reason) } => self.break_up(reason, out),
+            Left::Reformed { .. } | Left::Empty { reason: None } => self.phase = Phase::Leaving,
         }
         self.consider(now, out);
     }

@@ -73,9 +73,10 @@ fn wide_floats_have_the_bits_of_the_serial_adasum() {
 fn memory_that_is_not_aligned_is_taken_too() {
     let wanted = serial((0..3).map(|rank| given::<f32>(|value| value, rank, 9)).collect());
     run(3, 64, |group| {
-        let mut data = vec![0_u8; 37];
-        data[1..].copy_from_slice(cast_slice(&given::<f32>(|value| value, group.rank(), 9)));
-        group.all_reduce(&mut data[1..], phalanx_types::DType::F32, Reduction::Adasum, "odd").unwrap();
-        assert_eq!(&data[1..], cast_slice::<f32, u8>(&wanted));
+        let mut words = [0_u32; 10];
+        let data = &mut cast_slice_mut::<u32, u8>(&mut words)[1..37];
+        data.copy_from_slice(cast_slice(&given::<f32>(|value| value, group.rank(), 9)));
+        group.all_reduce(data, phalanx_types::DType::F32, Reduction::Adasum, "odd").unwrap();
+        assert_eq!(data, cast_slice::<f32, u8>(&wanted));
     });
 }

@@ -119,7 +119,7 @@ fn what_takes_no_zeros_fails_on_all_ranks() {
                 assert_ne!(ours, theirs);
                 if trial < 2 {
                     assert_eq!(own_rank, rank);
-                    assert_eq!([ours.kind, theirs.kind].contains(&Kind::Join), true);
+                    assert!([ours.kind, theirs.kind].contains(&Kind::Join));
                 } else if rank == 0 {
                     assert_eq!([own_rank, other], [1, 2]);
                     assert_eq!([ours.count, theirs.count], [2, 4]);

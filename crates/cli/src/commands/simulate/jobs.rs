@@ -1,34 +1,14 @@
-//! `phalanx simulate`: the real cores on simulated nodes.
+//! `phalanx simulate jobs`: the real cores of work distribution on simulated nodes.
 
 use crate::failure::Failure;
 use crate::output::{Output, Render, print_line, summary};
 use anyhow::anyhow;
-use clap::{Args, Subcommand};
+use clap::Args;
 use phalanx_sim::jobs::{Options, run as run_seed};
 use serde::Serialize;
 
 #[derive(Debug, Args)]
-pub(crate) struct SimulateCommand {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Work distribution under crashes, freezes, partitions and restarts.
-    ///
-    /// Each seed makes a small cluster and its misfortunes; invariants are checked after every
-    /// event. The same seed gives the same trace, byte for byte.
-    ///
-    /// Examples:
-    ///   phalanx simulate jobs --seeds 1000
-    ///   phalanx simulate jobs --seed 17 --trace
-    #[command(verbatim_doc_comment)]
-    Jobs(JobsArgs),
-}
-
-#[derive(Debug, Args)]
-struct JobsArgs {
+pub(super) struct JobsArgs {
     /// Run this seed only.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
@@ -73,8 +53,7 @@ impl Render for Simulated {
     }
 }
 
-pub(crate) fn run(command: SimulateCommand, output: Output) -> Result<(), Failure> {
-    let What::Jobs(args) = command.what;
+pub(super) fn run(args: &JobsArgs, output: Output) -> Result<(), Failure> {
     let (first, count) = args.seed.map_or((0, args.seeds), |seed| (seed, 1));
     let mut simulated = Simulated::default();
     for past_first in 0..count {
