@@ -37,6 +37,7 @@ pub use error::{DataError, Fault, Origin, TransformError};
 pub use labels::{check_labels, check_shares};
 pub use loader::{Loaded, Loader, LoaderOptions, Position};
 pub use order::Order;
+pub use map::map as map_file;
 pub use shard::{BatchPart, Shard};
 pub use spec::{Columns, Format, SourceSpec};
 pub use transform::{Prepared, Transform};

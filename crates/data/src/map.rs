@@ -7,8 +7,11 @@ use std::fs::File;
 use std::path::Path;
 
 /// The bytes of a file, which the system reads when they are first touched.
+///
+/// # Errors
+/// It cannot be opened, or is a folder.
 #[expect(unsafe_code, reason = "a file can only be mapped so")]
-pub(crate) fn map(path: &Path) -> Result<Bytes, DataError> {
+pub fn map(path: &Path) -> Result<Bytes, DataError> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
     let (meta, file) = opened.map_err(|source| DataError::Open { file: path.to_owned(), source })?;
     let read = |source| DataError::Read { file: path.to_owned(), source };

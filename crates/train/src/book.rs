@@ -49,16 +49,7 @@ pub(crate) struct Opened {
 impl Book {
     /// Takes up a run: a new one, or one that goes on from its newest checkpoint.
     pub(crate) fn open(dir: RunDir, task: &Task, observer: &mut dyn Observer) -> Result<Opened, TrainError> {
-        let checkpoint = match dir.newest() {
-            Ok((checkpoint, wrong)) => {
-                for error in wrong {
-                    observer.on(&Event::Warning(&format!("{error}; an older checkpoint is used")));
-                }
-                Some(checkpoint)
-            }
-            Err(RunDirError::NoCheckpoint { .. }) => None,
-            Err(error) => return Err(error.into()),
-        };
+        let checkpoint = newest(&dir, observer)?;
         let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
         let sizes: Option<RecordSizes> = manifest.map(|manifest| manifest.records);
         let book = Self {
@@ -77,12 +68,22 @@ impl Book {
             dir,
         };
         let place = manifest.map_or_else(Place::default, Manifest::place);
-        let state = checkpoint.map(|checkpoint| ModelState {
-            optimizer_steps: checkpoint.manifest.optimizer_steps,
-            weights: checkpoint.weights,
-            optimizer: checkpoint.optimizer,
-        });
-        Ok(Opened { book, place, state })
+        Ok(Opened { book, place, state: checkpoint.map(Checkpoint::into_state) })
+    }
+
+    /// Goes back to the newest checkpoint, or to the beginning: what was done since is lost.
+    pub(crate) fn rewind(
+        &mut self,
+        observer: &mut dyn Observer,
+    ) -> Result<(Place, Option<ModelState>), TrainError> {
+        let checkpoint = newest(&self.dir, observer)?;
+        let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
+        self.records = Records::open(self.dir.path(), manifest.map(|manifest| manifest.records))?;
+        self.loss = manifest.and_then(|manifest| manifest.loss);
+        self.valid = manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc)));
+        self.best = manifest.and_then(|manifest| manifest.best);
+        let place = manifest.map_or_else(Place::default, Manifest::place);
+        Ok((place, checkpoint.map(Checkpoint::into_state)))
     }
 
     pub(crate) fn dir(&self) -> &RunDir {
@@ -253,6 +254,26 @@ impl Book {
         let epochs: Vec<_> = epochs.iter().map(FormationEpoch::to_json).collect();
         let formation = json!({ "epochs": epochs });
         Ok(self.dir.write("formation.json", format!("{formation:#}\n").as_bytes())?)
+    }
+}
+
+fn newest(dir: &RunDir, observer: &mut dyn Observer) -> Result<Option<Checkpoint>, TrainError> {
+    match dir.newest() {
+        Ok((checkpoint, wrong)) => {
+            for error in wrong {
+                observer.on(&Event::Warning(&format!("{error}; an older checkpoint is used")));
+            }
+            Ok(Some(checkpoint))
+        }
+        Err(RunDirError::NoCheckpoint { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Checkpoint {
+    fn into_state(self) -> ModelState {
+        let optimizer_steps = self.manifest.optimizer_steps;
+        ModelState { optimizer_steps, weights: self.weights, optimizer: self.optimizer }
     }
 }
 

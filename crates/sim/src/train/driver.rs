@@ -203,6 +203,7 @@ impl World<'_> {
 
     fn connect(&mut self, epoch: Epoch, seats: &[Seat]) {
         self.tally.groups += 1;
+        self.tally.futile += 1;
         let step = seats.iter().filter_map(|seat| seat.step).max();
         let mut members = Vec::with_capacity(seats.len());
         for seat in seats {

@@ -251,6 +251,7 @@ impl World<'_> {
             self.violate(format!("step {before} is done again after step {}", self.committed));
         }
         self.committed = step;
+        self.tally.futile = 0;
         self.tally.rounds.push(Done { steps: underway.steps, round: underway.parts });
         self.trace.line(self.now, format_args!("step {step}, {wish:?}"));
         self.trace.mix(step);

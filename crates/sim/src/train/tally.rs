@@ -20,6 +20,8 @@ pub(super) struct Tally {
     /// Seconds that a checkpoint held everybody up.
     pub(super) saving: f64,
     pub(super) groups: u64,
+    /// Groups since the last step.
+    pub(super) futile: u64,
     pub(super) deaths: u64,
     pub(super) joins: u64,
     /// Steps that were done and lost with everybody who held them.

@@ -16,8 +16,10 @@ use phalanx_types::{Epoch, NodeId, Outbox, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A run that formed so many groups will not come to its end in a time anybody waits.
-const MOST_GROUPS: u64 = 5_000;
+/// A run that formed so many groups since its last step will not come to its end.
+const MOST_GROUPS: u64 = 200;
+/// All seats of all groups of a run that is still worth following.
+const MOST_SEATS: u64 = 8_000_000;
 /// More events than any run that goes well.
 const MOST_EVENTS: u64 = 20_000_000;
 /// How long the driver waits for all nodes at the start.
@@ -130,7 +132,8 @@ impl<'a> World<'a> {
             };
             self.now = at;
             self.events += 1;
-            if self.tally.groups > MOST_GROUPS || self.events > MOST_EVENTS {
+            let seats = self.tally.groups * self.nodes.len() as u64;
+            if self.tally.futile > MOST_GROUPS || seats > MOST_SEATS || self.events > MOST_EVENTS {
                 self.give_up();
                 return;
             }

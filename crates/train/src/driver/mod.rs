@@ -6,11 +6,12 @@
 //! ```
 //! It computes nothing. Replicas go on by themselves between two changes of the group.
 
+mod files;
 mod journal;
 mod trace;
 
 use crate::book::{Book, FormationEpoch, Opened};
-use crate::core::{FormationCommand, FormationCore, Left, Limits, Seat};
+use crate::core::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
 use crate::progress::{End, Place, Plan};
@@ -23,7 +24,7 @@ use journal::Journal;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, NodeKind, Peer};
 use phalanx_types::{Epoch, NodeId, Outbox, Parcel, RunId, Time};
 use phalanx_wire::codec;
-use phalanx_wire::train::{Asked, Enlist, FromReplica, LeftWhy, SeatRef, StateRef, ToReplica};
+use phalanx_wire::train::{Asked, Enlist, FileRef, FromReplica, LeftWhy, SeatRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -31,6 +32,9 @@ use trace::Trace;
 
 /// How long other replicas may take to say more about why a step failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A wait that is over sooner is not worth a word.
+const HUSH: Duration = Duration::from_secs(2);
 
 /// What a driver is told besides the run.
 #[derive(Debug, Clone)]
@@ -62,6 +66,10 @@ pub fn drive(
     let opened = Book::open(dir, &task, observer)?;
     let mut driver = Driver::new(fabric.clone(), &task, opened, options);
     driver.book.begin(&task, driver.place())?;
+    if task.config.formation.local == 0 && task.config.formation.is_distributed() {
+        // Nodes that this process starts see the same files.
+        driver.files = files::offer(fabric, &task.config)?;
+    }
     driver.tell_start(observer);
     let result = runtime.block_on(driver.run(stop, observer));
     driver.dismiss_all();
@@ -106,6 +114,10 @@ struct Driver<'a> {
     ending: Option<NodeId>,
     over: bool,
     failing: Option<Failing>,
+    /// Held for nodes to fetch.
+    files: Vec<FileRef>,
+    /// Why nothing moves, and when to say so.
+    paused: Option<(Pause, Instant)>,
 }
 
 /// A run that fails, as soon as all have said why.
@@ -149,6 +161,8 @@ impl<'a> Driver<'a> {
             ending: None,
             over: false,
             failing: None,
+            files: Vec::new(),
+            paused: None,
             fabric,
         }
     }
@@ -204,7 +218,7 @@ impl<'a> Driver<'a> {
                     stopping = true;
                     self.core.on_stop(self.now(), &mut self.out);
                 }
-                () = tokio::time::sleep(tick) => self.on_tick()?,
+                () = tokio::time::sleep(tick) => self.on_tick(observer)?,
             }
             if let Some(fetched) = state
                 && let Some(last) = self.on_fetched(fetched, observer)?
@@ -217,10 +231,14 @@ impl<'a> Driver<'a> {
     fn next_tick(&self) -> Duration {
         let core = self.core.next_tick().map(|due| due.since(self.now()));
         let failing = self.failing.as_ref().map(|f| f.until.saturating_duration_since(Instant::now()));
-        core.into_iter().chain(failing).min().unwrap_or(Duration::from_secs(3600))
+        let paused = self.paused.as_ref().map(|(_, at)| at.saturating_duration_since(Instant::now()));
+        core.into_iter().chain(failing).chain(paused).min().unwrap_or(Duration::from_secs(3600))
     }
 
-    fn on_tick(&mut self) -> Result<(), TrainError> {
+    fn on_tick(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        if let Some((pause, _)) = self.paused.take_if(|(_, at)| *at <= Instant::now()) {
+            observer.on(&Event::Waiting(&pause.to_string()));
+        }
         if let Some(failing) = self.failing.take_if(|failing| failing.until <= Instant::now()) {
             return Err(TrainError::Replica { reason: failing.reason });
         }
@@ -386,12 +404,12 @@ impl<'a> Driver<'a> {
                 FormationCommand::Enlist { node } => {
                     let enlist = Enlist {
                         config: self.options.config.clone(),
-                        files: Vec::new(),
+                        files: self.files.clone(),
                         trace: self.options.trace,
                     };
                     self.send(&node, &ToReplica::Enlist { run: self.run, enlist });
                 }
-                FormationCommand::Restore { node } => self.restore(&node)?,
+                FormationCommand::Restore { node } => self.restore(&node, observer)?,
                 FormationCommand::Prepare { epoch, members } => {
                     let (run, ranks) = (self.run, members.len() as u32);
                     for (rank, node) in members.iter().enumerate() {
@@ -413,7 +431,7 @@ impl<'a> Driver<'a> {
                 FormationCommand::AskStop { node } => self.ask(&node, Asked::Stop),
                 // All of them, when the model is here.
                 FormationCommand::Dismiss { .. } => {}
-                FormationCommand::Paused(pause) => observer.on(&Event::Waiting(&pause.to_string())),
+                FormationCommand::Paused(pause) => self.paused = Some((pause, Instant::now() + HUSH)),
                 FormationCommand::Ended => self.over = true,
             }
         }
@@ -432,7 +450,20 @@ impl<'a> Driver<'a> {
     }
 
     /// Gives a node the state of the newest checkpoint, or tells it to begin.
-    fn restore(&mut self, node: &NodeId) -> Result<(), TrainError> {
+    fn restore(&mut self, node: &NodeId, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        if self.journal.has_begun() {
+            let lost = self.journal.step();
+            let (place, state) = self.book.rewind(observer)?;
+            let back = place.step;
+            observer.on(&Event::Warning(&format!(
+                "all replicas are lost; the run goes back from step {lost} to its last checkpoint, step {back}"
+            )));
+            self.journal = Journal::new(back);
+            self.state = state;
+            if let Some(first) = self.first.take() {
+                self.fabric.release(first.blob);
+            }
+        }
         if self.first.is_none()
             && let Some(state) = self.state.take()
         {
@@ -454,6 +485,7 @@ impl<'a> Driver<'a> {
         let committed = seats.iter().filter_map(|seat| seat.step).max().unwrap_or(0);
         self.commit(committed, observer)?;
         self.journal.forget_the_rest();
+        self.paused = None;
         let (run, recorded) = (self.run, self.journal.recorded());
         self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
         let new = seats.iter().filter(|seat| seat.step.is_none());
@@ -585,6 +617,7 @@ impl<'a> Driver<'a> {
         if let Some(first) = self.first.take() {
             self.fabric.release(first.blob);
         }
+        self.files.drain(..).for_each(|file| self.fabric.release(file.blob));
     }
 }
 

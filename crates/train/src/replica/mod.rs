@@ -9,6 +9,7 @@
 mod catch_up;
 mod control;
 mod exchange;
+mod files;
 mod lanes;
 mod level;
 mod round;

@@ -1,6 +1,7 @@
 //! A node's side of training: hears the drivers of runs, keeps one replica at a time, speaks for it.
 
 use super::control::Control;
+use super::files::FetchFile;
 use super::streams::FabricConnector;
 use super::worker::{self, Opening, Order, Report};
 use crate::core::Wish;
@@ -9,10 +10,11 @@ use bytes::Bytes;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
-use phalanx_wire::train::{Asked, FromReplica, PartRef, Recorded, SeatRef, StateRef, ToReplica};
+use phalanx_wire::train::{Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 /// Reports that are put into one message, at most.
@@ -93,7 +95,7 @@ impl Service {
 
     fn on_order(&mut self, from: &Peer, order: ToReplica) {
         if let ToReplica::Enlist { run, enlist } = order {
-            return self.enlist(from, run, enlist.config, enlist.trace);
+            return self.enlist(from, run, enlist);
         }
         let Some(open) = self.open.as_mut().filter(|open| open.driver.key() == from.key()) else { return };
         match order {
@@ -127,7 +129,7 @@ impl Service {
     }
 
     /// Opens a run on a thread of its own.
-    fn enlist(&mut self, from: &Peer, run: RunId, config: String, trace: bool) {
+    fn enlist(&mut self, from: &Peer, run: RunId, enlist: Enlist) {
         if let Some(open) = self.open.as_ref().filter(|open| open.run != run) {
             let reason = format!("it trains another run, that of {}", open.driver.id());
             return send(from, &FromReplica::Refused { run, reason });
@@ -137,8 +139,8 @@ impl Service {
         let (number, control) = (self.next, Arc::new(Control::default()));
         let (orders, waiting) = std::sync::mpsc::channel();
         let reports = worker::Reports { number, to: self.reports.clone() };
-        let opening =
-            Opening { config, trace, compute: self.compute.clone(), control: control.clone(), reports };
+        let fetch = self.fetch_file(from.clone());
+        let opening = Opening { enlist, fetch, compute: self.compute.clone(), control: control.clone(), reports };
         let thread = std::thread::Builder::new().name("replica".to_owned());
         match thread.spawn(move || worker::run(opening, &waiting)) {
             Ok(_detached) => {
@@ -150,6 +152,15 @@ impl Service {
                 send(from, &FromReplica::Refused { run, reason });
             }
         }
+    }
+
+    /// Brings files of the driver; for threads other than the runtime's.
+    fn fetch_file(&self, from: Peer) -> FetchFile {
+        let (fabric, runtime) = (self.fabric.clone(), Handle::current());
+        Box::new(move |file| {
+            let fetched = runtime.block_on(fabric.fetch(&from, file.blob, file.bytes));
+            fetched.map_err(|error| format!("could not be fetched from {}: {error}", from.id()))
+        })
     }
 
     /// Fetches a state, then hands it to the replica.

@@ -8,6 +8,7 @@
 //! ```
 
 use super::control::Control;
+use super::files::{self, FetchFile};
 use super::lanes::{self, Connector, Lanes};
 use super::service::MakeCompute;
 use super::session::{Ended, Session};
@@ -20,7 +21,7 @@ use crate::task::{Compute, Task};
 use crate::trainer::Stepper;
 use bytes::Bytes;
 use phalanx_types::Epoch;
-use phalanx_wire::train::{LeftWhy, Recorded, Span, StepReport, ValidSums};
+use phalanx_wire::train::{Enlist, LeftWhy, Recorded, Span, StepReport, ValidSums};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -77,9 +78,8 @@ impl Reports {
 
 /// What a replica is told when it is opened.
 pub(super) struct Opening {
-    /// The resolved run file.
-    pub(super) config: String,
-    pub(super) trace: bool,
+    pub(super) enlist: Enlist,
+    pub(super) fetch: FetchFile,
     pub(super) compute: MakeCompute,
     pub(super) control: Arc<Control>,
     pub(super) reports: Reports,
@@ -153,8 +153,10 @@ pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
 
 impl Worker {
     fn open(opening: Opening) -> Result<Self, TrainError> {
-        let Opening { config, trace, compute, control, reports } = opening;
-        let file = RunFile::parse(Path::new("run.toml"), &config, &[])?;
+        let Opening { enlist, fetch, compute, control, reports } = opening;
+        let trace = enlist.trace;
+        let said = files::bring(&enlist.files, &fetch, &files::kept())?;
+        let file = RunFile::parse(Path::new("run.toml"), &enlist.config, &said)?;
         let compute = compute(file.config.train.threads);
         let task = Task::new(file.config, &compute.threads)?;
         let stepper = task.stepper(&compute)?;

@@ -14,7 +14,8 @@ impl fmt::Display for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let coming = match self {
             Pause::TooFew { have, need, coming } => {
-                write!(f, "waiting: needs {need} replicas, there are {have}")?;
+                let replicas = if *need == 1 { "replica" } else { "replicas" };
+                write!(f, "waiting: needs {need} {replicas}, there are {have}")?;
                 coming
             }
             Pause::Gathering { have, want, coming } => {

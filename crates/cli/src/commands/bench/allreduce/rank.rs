@@ -71,7 +71,7 @@ impl Rank {
         }
         let calls = time.as_secs_f64() / (started.elapsed().as_secs_f64() / f64::from(WARM_UP));
         let calls =
-            self.from_first((calls as u64).clamp(CALLS.0, CALLS.1)).map_err(Failure::infrastructure)?;
+            self.first_says((calls as u64).clamp(CALLS.0, CALLS.1)).map_err(Failure::infrastructure)?;
         let mut times = Times {
             bytes: bytes as u64,
             algorithm: self.group.algorithm(Kind::AllReduce, bytes as u64).word().to_owned(),
@@ -124,7 +124,7 @@ impl Rank {
     }
 
     /// What rank 0 says.
-    fn from_first(&mut self, mine: u64) -> Result<u64, CollectiveError> {
+    fn first_says(&mut self, mine: u64) -> Result<u64, CollectiveError> {
         let mut bytes = mine.to_le_bytes();
         self.group.broadcast(0, &mut bytes, DType::U8, "calls")?;
         Ok(u64::from_le_bytes(bytes))
