@@ -2,6 +2,7 @@
 
 mod allreduce;
 mod jobs;
+mod replicas;
 mod train;
 
 use crate::tool::{cargo, target};
@@ -26,6 +27,8 @@ enum What {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// Replicas against trainings that know nothing of each other.
+    Replicas(replicas::ReplicasArgs),
     /// Training steps against PyTorch on the CPU.
     Train(train::TrainArgs),
 }
@@ -34,6 +37,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.what {
         What::Allreduce(args) => allreduce::run(args),
         What::Jobs { rounds } => jobs::run((*rounds).max(1)),
+        What::Replicas(args) => replicas::run(args),
         What::Train(args) => train::run(args),
     }
 }

@@ -95,6 +95,16 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Where CIFAR-10 is, fetched if need be.
+pub(crate) fn cifar_10() -> anyhow::Result<PathBuf> {
+    provide(Name::Cifar10)
+}
+
+/// Where Fashion-MNIST is, fetched if need be.
+pub(crate) fn fashion_mnist() -> anyhow::Result<PathBuf> {
+    provide(Name::FashionMnist)
+}
+
 /// Fetches a data set unless it is there already.
 fn provide(name: Name) -> anyhow::Result<PathBuf> {
     let (folder, sums) = name.files();

@@ -53,8 +53,7 @@ fn run_file(sandbox: &Sandbox, model: &str, train: &str, rest: &str) {
     let file = digits.display();
     let data = format!(
         r#"train = {{ file = "{file}", x = "x_train", y = "y_train" }}
-valid = {{ file = "{file}", x = "x_test", y = "y_test" }}
-scale = 0.0625"#
+valid = {{ file = "{file}", x = "x_test", y = "y_test" }}"#
     );
     run_file_on(sandbox, model, &data, train, rest);
 }

@@ -23,7 +23,7 @@ pub use crate::core::numbers::element::Element;
 pub use crate::core::words::{Algorithm, Kind, Reduction, Signature};
 pub use crate::error::CollectiveError;
 pub use crate::shell::group::{
-    Background, Feedback, Group, GroupAborter, GroupBuffer, GroupEnd, GroupOptions, Handle, HostId,
+    Background, Done, Feedback, Group, GroupAborter, GroupBuffer, GroupEnd, GroupOptions, Handle, HostId,
     PreparedGroup,
 };
 pub use crate::shell::links::Socket;

@@ -9,6 +9,8 @@ mod compressed;
 mod failures;
 #[path = "group/harness.rs"]
 mod harness;
+#[path = "group/join.rs"]
+mod join;
 #[path = "group/kinds.rs"]
 mod kinds;
 #[path = "group/membership.rs"]

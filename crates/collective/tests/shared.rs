@@ -229,9 +229,14 @@ fn reduces_and_scatters() {
 }
 
 fn pattern(from: usize, to: usize, length: usize) -> Vec<u8> {
-    const PERIOD: usize = 64 * 251;
-    let byte = |index: usize| (from * 31 + to * 17 + index + index / 251) as u8;
-    repeated(&(0..length.min(PERIOD)).map(byte).collect::<Vec<u8>>(), length)
+    const RUN: usize = 251;
+    let counts: Vec<u8> = (0..256 + RUN).map(|index| index as u8).collect();
+    // The byte at `index` is `from * 31 + to * 17 + index + index / RUN`: 64 runs, and then all again.
+    let run = |run: usize| {
+        let start = (from * 31 + to * 17 + run * (RUN + 1)) % 256;
+        &counts[start..start + RUN]
+    };
+    repeated(&(0..length.div_ceil(RUN).min(64)).map(run).collect::<Vec<_>>().concat(), length)
 }
 
 #[test]
@@ -483,9 +488,57 @@ fn an_abort_ends_waiting_and_later_calls_of_all_ranks() {
     }
 }
 
+/// Of five ranks two are one group and two another; one is alone.
+#[test]
+fn some_ranks_connect_without_the_others() {
+    for cores in CORES {
+        let (prepared, addresses) = prepared(5, cores);
+        let members = |rank: usize| match rank {
+            1 | 3 => vec![1, 3],
+            0 | 4 => vec![4, 0],
+            _ => vec![rank],
+        };
+        let connect = |(rank, one): (usize, Prepared)| {
+            let members = members(rank);
+            let addresses: Vec<_> = members.iter().map(|member| addresses[*member]).collect();
+            one.connect_members(&members, &addresses).unwrap()
+        };
+        let groups: Vec<_> = prepared.into_iter().enumerate().map(connect).collect();
+        std::thread::scope(|scope| {
+            for (rank, mut group) in groups.into_iter().enumerate() {
+                let members = members(rank);
+                scope.spawn(move || {
+                    assert_eq!((members[group.rank()], group.ranks()), (rank, members.len()));
+                    let all = group.all_gather(&[rank as u8], DType::U8, "who").unwrap();
+                    assert_eq!(all.bytes, members.iter().map(|member| *member as u8).collect::<Vec<_>>());
+                    let mut data = given(DType::F32, group.rank(), 9_000);
+                    group.all_reduce(&mut data, DType::F32, Reduction::Sum, "sum").unwrap();
+                    assert!(data == expected(DType::F32, Reduction::Sum, group.ranks(), 0..9_000));
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn members_must_be_who_they_say() {
+    let connect = |members: &[usize], order: &[usize]| {
+        let (mut prepared, addresses) = prepared(4, 64);
+        let addresses: Vec<_> = order.iter().map(|member| addresses[*member]).collect();
+        prepared.swap_remove(1).connect_members(members, &addresses).map(drop)
+    };
+    connect(&[1, 3], &[1, 3]).unwrap();
+    assert_eq!(connect(&[0, 3], &[0, 3]), Err(CollectiveError::NoRank { rank: 1, ranks: 2 }));
+    assert!(matches!(connect(&[1, 3], &[1]), Err(CollectiveError::Length { wanted: 2, got: 1, .. })));
+    for order in [[1, 2], [1, 0]] {
+        let error = connect(&[1, 3], &order).unwrap_err();
+        assert!(error.to_string().contains("rank 3 of 4"), "{error}");
+    }
+}
+
 #[test]
 fn aborts_are_noticed_at_any_moment() {
-    for round in 0..200 {
+    for round in 0..80 {
         let ended = run(2, if round % 2 == 0 { 64 } else { 1 }, |group| {
             let aborter = group.aborter();
             let first = group.rank() == 0;

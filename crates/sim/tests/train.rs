@@ -23,10 +23,10 @@ fn troubled(seed: u64) -> Options {
         steps: 300,
         link: Link { bytes_per_sec: 125e6, latency: Duration::from_millis(1 + seed % 50) },
         speed: Speed::Step(Duration::from_millis(120)),
-        slow: (seed % 2 == 0).then_some(Slow { part: 0.5, times: 3.0 }),
+        slow: seed.is_multiple_of(2).then_some(Slow { part: 0.5, times: 3.0 }),
         faults: Some(Faults { mtbf, mttr: Duration::from_secs(2 + seed % 9), most: 60 }),
-        sync: if seed % 3 == 0 { Sync::Outer { every: 5 } } else { Sync::Gradients },
-        checkpoint_every: (seed % 4 > 0).then_some(20),
+        sync: if seed.is_multiple_of(3) { Sync::Outer { every: 5 } } else { Sync::Gradients },
+        checkpoint_every: (!seed.is_multiple_of(4)).then_some(20),
         ..Options::default()
     }
 }

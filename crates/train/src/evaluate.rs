@@ -91,7 +91,8 @@ impl Evaluator<'_> {
     pub fn value(&self, sums: &Sums) -> Evaluation {
         let Sums { samples, loss, metrics } = sums;
         let parts = self.metrics.iter().zip(metrics);
-        let sums: Vec<MetricSum> = parts.map(|(metric, parts)| MetricSum::from_parts(*metric, *parts)).collect();
+        let sums: Vec<MetricSum> =
+            parts.map(|(metric, parts)| MetricSum::from_parts(*metric, *parts)).collect();
         let first = sums.first().filter(|sum| is_accuracy(sum.metric()));
         let accuracy = first.and_then(MetricSum::value);
         let accuracy_name = first.map(|sum| name_of(sum.metric()));

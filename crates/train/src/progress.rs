@@ -107,7 +107,8 @@ impl Progress {
     pub fn due_here(&self) -> Due {
         let (begun, pass_ended) = (self.place.step > 0, self.place.batch == 0);
         let now = self.saved_at;
-        let due = |every: Every| begun && !matches!(every, Every::Time(_)) && self.is_due(every, pass_ended, now);
+        let due =
+            |every: Every| begun && !matches!(every, Every::Time(_)) && self.is_due(every, pass_ended, now);
         let last = self.is_done() && self.plan.validate != Every::Never;
         Due { validate: due(self.plan.validate) || last, checkpoint: due(self.plan.checkpoint), end: None }
     }

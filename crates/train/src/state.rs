@@ -40,7 +40,8 @@ impl ModelState {
     /// These bytes are no state.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, TrainError> {
         let wrong = |what: &str| TrainError::State { what: what.to_owned() };
-        let number = |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|b| u64::from_le_bytes(*b));
+        let number =
+            |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|b| u64::from_le_bytes(*b));
         let (Some(optimizer_steps), Some(len)) = (number(0), number(8)) else {
             return Err(wrong("it is too short"));
         };

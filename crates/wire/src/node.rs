@@ -120,6 +120,8 @@ pub struct NodeStatus {
     pub addresses: Vec<PeerAddr>,
     pub jobs_running: u32,
     pub jobs_done: u64,
+    /// The driver of the run that it trains, if it does.
+    pub trains_for: Option<NodeId>,
     /// When the process started, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// Grows with every change within an incarnation; the higher one is the newer.

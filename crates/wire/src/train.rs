@@ -145,7 +145,11 @@ pub enum FromReplica {
         state: StateRef,
     },
     /// A part of the state, for whoever has come new to the group.
-    Part { run: RunId, epoch: Epoch, part: PartRef },
+    Part {
+        run: RunId,
+        epoch: Epoch,
+        part: PartRef,
+    },
     /// What this rank did when, for whoever wants to look.
     Spans {
         run: RunId,

@@ -38,6 +38,9 @@ struct NodeRow {
     address: String,
     jobs_running: u32,
     jobs_done: u64,
+    /// The driver of the run that it trains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trains_for: Option<String>,
     since: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     handles: Vec<String>,
@@ -57,6 +60,7 @@ impl NodeRow {
             address: status.addresses.first().map(ToString::to_string).unwrap_or_default(),
             jobs_running: status.jobs_running,
             jobs_done: status.jobs_done,
+            trains_for: status.trains_for.as_ref().map(ToString::to_string),
             since: humantime::format_rfc3339_seconds(since).to_string(),
             handles: status.handles.iter().map(ToString::to_string).collect(),
             why: match &status.state {
@@ -77,9 +81,10 @@ impl Render for NodeTable {
             return "no nodes here; `phalanx node` starts one".to_owned();
         }
         let rows = self.0.iter().map(|n| {
-            let state = match &n.why {
-                Some(why) => format!("{}: {why}", n.state),
-                None => n.state.to_owned(),
+            let state = match (&n.why, &n.trains_for) {
+                (Some(why), _) => format!("{}: {why}", n.state),
+                (None, Some(driver)) => format!("{}, trains for {driver}", n.state),
+                (None, None) => n.state.to_owned(),
             };
             let resources = (n.cores > 0).then(|| format!("{} cores, {}", n.cores, ByteSize(n.memory_bytes)));
             [
@@ -131,8 +136,9 @@ struct Change {
 
 impl Render for Change {
     fn table(&self) -> String {
-        let NodeRow { id, kind, state, jobs_running, jobs_done, address, why, .. } = &self.node;
+        let NodeRow { id, kind, state, jobs_running, jobs_done, trains_for, address, why, .. } = &self.node;
         let why = why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
+        let why = trains_for.as_ref().map_or(why, |driver| format!(", trains for {driver}"));
         let Change { event, .. } = self;
         format!(
             "{event:<9} {id:<20} {kind:<10} {state}{why}  running {jobs_running}, done {jobs_done}  {address}"

@@ -66,7 +66,9 @@ impl Shared {
                 return;
             }
             match ended {
-                Ok(status) => tracing::warn!("local node n{number} ended ({status}); another takes its place"),
+                Ok(status) => {
+                    tracing::warn!("local node n{number} ended ({status}); another takes its place")
+                }
                 Err(error) => tracing::warn!(%error, "could not wait for local node n{number}"),
             }
             let waited = self.changed.wait_timeout_while(state, PAUSE, |state| !state.stopping);

@@ -1,8 +1,8 @@
 //! What becomes of a run whose driver is killed or asked to stop, or whose numbers are none any more.
 
-use crate::run::{LocalNode, Run, assert_whole, last_step};
-use crate::{BATCHES, CNN, ENDLESS, SGD, VERIFY, run_file, sandbox};
-use phalanx_testkit::eventually;
+use crate::run::{LocalNode, RUN, Run, assert_whole, last_step, resume_to_the_end};
+use crate::{BATCHES, CNN, ENDLESS, SGD, VERIFY, formation, run_file, sandbox};
+use phalanx_testkit::{Sandbox, eventually};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn a_killed_driver_leaves_nobody_behind_and_its_run_goes_on() {
         run.process.signal(Signal::KILL);
         run.process.finish();
         all_end(&nodes);
-        let shown = sandbox.json(&["run", "show", "run", "--output", "json"]);
+        let shown = sandbox.json(&["run", "show", RUN, "--output", "json"]);
         assert_eq!(shown["state"], "interrupted", "{shown}");
         let saved = shown["checkpoint"].as_u64().unwrap();
         assert!(saved >= at - 2 * 23, "step {saved} is saved, {at} was recorded");
@@ -58,7 +58,7 @@ fn an_interrupted_driver_saves_everything_and_its_run_goes_on() {
         let said = run.process.stderr();
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("stopping after this step"), "{said}");
-        assert!(said.contains("hint: `phalanx run resume run` goes on"), "{said}");
+        assert!(said.contains(&format!("hint: `phalanx run resume {RUN}` goes on")), "{said}");
         let step = summary["steps"].as_u64().unwrap();
         assert_eq!(last_step(run.lines()), step, "all steps that were done are recorded");
         let checkpoint = run.dir.join(format!("checkpoints/step-{step:06}/manifest.json"));
@@ -69,6 +69,47 @@ fn an_interrupted_driver_saves_everything_and_its_run_goes_on() {
     }
     run.ends();
     assert_whole(run.lines(), passes * BATCHES);
+}
+
+#[test]
+fn a_driver_is_interrupted_at_any_moment_of_a_formation() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}\ncheckpoint_every = \"never\""), VERIFY);
+    let mut done = 0;
+    // After a loss the driver has heard of it, waits for the others, or has them get ready.
+    for wait in 0..4 {
+        let mut run = Run::start(&sandbox, &["--local", "3"]);
+        run.reaches(done + 10);
+        run.until_replicas("three replicas", |replicas| replicas.len() == 3);
+        let formation = format!("(formation {})", formation(&run.dir).len() + 1);
+        run.nodes()[1].signal(Signal::KILL);
+        match wait {
+            0 => {}
+            1 => run.process.says("is lost"),
+            2 => run.process.says(&formation),
+            _ => run.until_replicas("two replicas", |replicas| replicas.len() == 2),
+        }
+        let before = last_step(run.lines());
+        done = run.interrupt();
+        assert!(done >= before, "step {before} was recorded, {done} are done");
+        assert_eq!(last_step(run.lines()), done, "all steps that were done are recorded");
+    }
+    resume_to_the_end(&sandbox, done, &[]);
+}
+
+#[test]
+fn a_driver_is_interrupted_as_soon_as_a_group_begins() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}"), VERIFY);
+    let mut done = 0;
+    for _ in 0..6 {
+        let mut run = Run::start(&sandbox, &["--local", "4"]);
+        run.process.says("(formation 1)");
+        let now = run.interrupt();
+        assert!((done..done + 1000).contains(&now), "step {now} after step {done}");
+        done = now;
+    }
+    resume_to_the_end(&sandbox, done, &[]);
 }
 
 #[test]
@@ -96,22 +137,35 @@ fn whoever_asks_twice_does_not_wait_for_the_step() {
     assert_whole(run.lines(), 51);
 }
 
-#[test]
-fn a_run_whose_loss_is_no_number_fails_and_says_where() {
-    let sandbox = sandbox();
+/// Trains until a number is none; gives the run, what was said after `error: `, and the nodes that there were.
+fn fails_in_step_2(sandbox: &Sandbox) -> (Run, String) {
     let train = "optimizer = { name = \"sgd\", lr = 1e30 }\nbatch = 64\nsteps = 100";
-    run_file(&sandbox, CNN, train, VERIFY);
-    let mut run = Run::start(&sandbox, &["--local", "3"]);
+    run_file(sandbox, CNN, train, VERIFY);
+    let mut run = Run::start(sandbox, &["--local", "3"]);
     let nodes = run.until_nodes(3);
     let (status, _) = run.process.finish();
     let said = run.process.stderr();
     assert_eq!(status.code(), Some(1), "{said}");
-    let error = said.split_once("error: ").map(|(_, error)| error).unwrap_or_default();
-    assert!(error.contains("in step 2") || error.contains("at step 2") || error.contains("step 2"), "{said}");
-    assert!(error.contains("NaN") || error.contains("inf"), "{said}");
     assert!(nodes.iter().all(|node| !node.is_alive()), "nodes end before their driver");
-    let shown = sandbox.json(&["run", "show", "run", "--output", "json"]);
+    let error = said.split_once("error: ").map(|(_, error)| error.to_owned());
+    (run, error.unwrap_or_else(|| panic!("no error in {said}")))
+}
+
+#[test]
+fn a_run_whose_loss_is_no_number_fails_and_says_where() {
+    let sandbox = sandbox();
+    let (mut run, error) = fails_in_step_2(&sandbox);
+    assert!(error.contains("step 2"), "{error}");
+    assert!(error.contains("NaN") || error.contains("inf"), "{error}");
+    let shown = sandbox.json(&["run", "show", RUN, "--output", "json"]);
     assert_eq!(shown["state"], "failed", "{shown}");
     assert!(shown["reason"].as_str().unwrap().contains("step 2"), "{shown}");
-    assert_eq!(last_step(run.lines()), 1, "the step that failed is not recorded");
+    assert!(last_step(run.lines()) < 2, "the step that failed is not recorded");
+}
+
+#[test]
+fn the_step_before_one_that_fails_is_recorded() {
+    let sandbox = sandbox();
+    let (mut run, _) = fails_in_step_2(&sandbox);
+    assert_eq!(last_step(run.lines()), 1);
 }

@@ -1,6 +1,6 @@
 //! Several replicas do what one does with the whole batch.
 
-use crate::run::{Run, is_step, replicas, samples};
+use crate::run::{RUN, Run, is_step, replicas, samples};
 use crate::{CNN, MLP, SGD, VERIFY, digits, losses, run_file, run_file_on, sandbox};
 use phalanx_data::{Batch, Dataset, SourceSpec};
 use phalanx_graph::{Weights, weights};
@@ -15,7 +15,7 @@ fn assert_equal(sandbox: &Sandbox, steps: usize) -> Vec<Value> {
     let mut run = Run::start(sandbox, &["--local", "4"]);
     run.ends();
     sandbox.json(&["train", "run.toml", "--run-dir", "one", "--output", "json"]);
-    let [one, four] = ["one", "run"].map(|run| losses(&sandbox.path().join(run)));
+    let [one, four] = ["one", RUN].map(|run| losses(&sandbox.path().join(run)));
     assert_eq!((one.len(), four.len()), (steps, steps));
     let off = |(a, b): (&(u64, f64), &(u64, f64))| (a.1 - b.1).abs() / a.1.abs().max(1.0);
     let worst = one.iter().zip(&four).map(off).fold(0.0, f64::max);
@@ -24,7 +24,7 @@ fn assert_equal(sandbox: &Sandbox, steps: usize) -> Vec<Value> {
         assert!(a.0 == b.0 && off((a, b)) <= 1e-5, "{a:?} on one replica, {b:?} on four");
     }
     let learned = one.first().unwrap().1 - one.last().unwrap().1;
-    assert!(learned > 0.05, "a model that learns nothing is equal to itself: {learned}");
+    assert!(learned > 0.02, "a model that learns nothing is equal to itself: {learned}");
     let steps: Vec<Value> = run.lines().iter().filter(|line| is_step(line)).cloned().collect();
     assert!(
         steps.iter().all(|line| replicas(line).len() == 4 && !line["hash"].is_null()),
@@ -74,10 +74,12 @@ fn large_digits(sandbox: &Sandbox) {
 fn four_times_16_is_once_64_for_cifar_cnn() {
     let sandbox = sandbox();
     large_digits(&sandbox);
-    let data = "train = { file = \"large.safetensors\", x = \"x\", y = \"y\" }";
-    let train = "optimizer = { name = \"sgd\", lr = 0.02, momentum = 0.9 }\nbatch = 64\nsteps = 60";
-    run_file_on(&sandbox, "zoo = \"cifar-cnn\"\ndropout = 0.0", data, train, &format!("{VERIFY}\n{EQUAL}"));
-    assert_equal(&sandbox, 60);
+    let data = "train = { file = \"large.safetensors\", x = \"x\", y = \"y\" }
+mean = [0.3, 0.15, 0.1]
+std = [0.37, 0.19, 0.12]";
+    let train = format!("{SGD}\nbatch = 64\nsteps = 40");
+    run_file_on(&sandbox, "zoo = \"cifar-cnn\"\ndropout = 0.0", data, &train, &format!("{VERIFY}\n{EQUAL}"));
+    assert_equal(&sandbox, 40);
 }
 
 #[test]

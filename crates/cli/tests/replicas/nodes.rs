@@ -2,7 +2,9 @@
 
 use crate::run::{Run, assert_whole, resume_to_the_end};
 use crate::{BATCHES, CNN, ENDLESS, SGD, VERIFY, digits, formation, run_file, run_file_on, sandbox};
+use phalanx_testkit::{Process, Sandbox};
 use rustix::process::Signal;
+use std::path::Path;
 use std::time::Instant;
 
 #[test]
@@ -67,6 +69,15 @@ fn with_fewer_than_the_fewest_replicas_a_run_waits() {
     assert_whole(run.lines(), 4 * BATCHES);
 }
 
+/// Starts a node that keeps files it is sent at this place.
+fn node_with_cache(sandbox: &Sandbox, name: &str, cache: &Path) -> (Process, String) {
+    let mut command = sandbox.command(&["node", "--output", "json", "--cores", "1", "--name", name]);
+    command.env("PHALANX_CACHE_DIR", cache);
+    let process = Process::start(command);
+    let id = process.json()["id"].as_str().unwrap().to_owned();
+    (process, id)
+}
+
 #[test]
 fn a_node_that_cannot_open_the_data_is_named_with_its_reason() {
     let sandbox = sandbox();
@@ -78,14 +89,33 @@ fn a_node_that_cannot_open_the_data_is_named_with_its_reason() {
     let (_second, b) = sandbox.node(&["--name", "b", "--cores", "1"]);
     let mut run = Run::start(&sandbox, &["--replicas", "2"]);
     run.until_replicas("two replicas", |replicas| replicas == [a.as_str(), &b]);
-    // Those that train have read it.
+    // Those that train have read it; others get it from the driver, if they have a place for it.
     std::fs::remove_file(&data).unwrap();
-    let (_third, c) = sandbox.node(&["--name", "c", "--cores", "1"]);
+    let (_third, c) = node_with_cache(&sandbox, "c", Path::new("/dev/null/nowhere"));
     run.process.says(&format!("warning: {c} does not take part: "));
     let said = run.process.stderr();
     let reason = said.lines().find(|line| line.contains("does not take part")).unwrap();
-    assert!(reason.contains("copy.npz") && reason.contains("No such file"), "{reason}");
+    assert!(reason.contains("copy.npz") && reason.contains("/dev/null/nowhere"), "{reason}");
     run.goes_on(10);
-    assert_eq!(run.members(), [a, b]);
+    assert_eq!(run.members(), [a.as_str(), &b]);
+    let (_fourth, d) = node_with_cache(&sandbox, "d", &sandbox.path().join("cache"));
+    run.until_replicas("three replicas", |replicas| replicas == [a.as_str(), &b, &d]);
     run.interrupt();
+}
+
+#[test]
+fn a_second_run_begins_when_the_first_lets_go_of_the_nodes() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}"), VERIFY);
+    let (_first, a) = sandbox.node(&["--name", "a", "--cores", "1"]);
+    let (_second, b) = sandbox.node(&["--name", "b", "--cores", "1"]);
+    let mut run = Run::start(&sandbox, &["--replicas", "2"]);
+    run.until_replicas("two replicas", |replicas| replicas == [a.as_str(), &b]);
+    let other = ["train", "run.toml", "--run-dir", "other", "--output", "json", "--epochs", "2"];
+    let mut other = sandbox.start(&[&other[..], &["--replicas", "2"]].concat());
+    other.says_where("why both do not take part", |said| said.matches("it trains another run").count() >= 2);
+    run.goes_on(10);
+    run.interrupt();
+    let (code, summary) = other.summary();
+    assert_eq!((code, &summary["steps"]), (Some(0), &(2 * BATCHES).into()), "{}", other.stderr());
 }

@@ -4,6 +4,7 @@ pub(crate) mod adasum;
 pub(crate) mod buckets;
 pub(crate) mod compress;
 pub(crate) mod hosts;
+pub(crate) mod joined;
 pub(crate) mod mark;
 pub(crate) mod numbers;
 pub(crate) mod parts;

@@ -36,14 +36,8 @@ pub(crate) fn connect(options: Vec<GroupOptions>) -> Vec<Group> {
     let (prepared, ends): (Vec<_>, Vec<_>) =
         options.into_iter().map(|options| Group::prepare(options).unwrap()).unzip();
     let streams = streams(&prepared, &ends);
-    std::thread::scope(|scope| {
-        let ends = &ends;
-        let start = |(prepared, streams): (PreparedGroup, Vec<Option<Socket>>)| {
-            scope.spawn(move || prepared.connect(ends, streams).unwrap())
-        };
-        let threads: Vec<_> = prepared.into_iter().zip(streams).map(start).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+    // One after the other: nobody waits for the others here.
+    prepared.into_iter().zip(streams).map(|(one, streams)| one.connect(&ends, streams).unwrap()).collect()
 }
 
 /// The streams that ranks ask for: of one kind and of the other.

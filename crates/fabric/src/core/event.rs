@@ -106,7 +106,7 @@ pub(crate) enum Event {
 pub(crate) enum Words {
     Heartbeat,
     Goodbye,
-    Status(NodeStatus),
+    Status(Box<NodeStatus>),
     Known(Vec<NodeStatus>),
 }
 

@@ -33,7 +33,7 @@ impl Membership {
         self.own_changed = false;
         self.own_sent = Some(now);
         for link in self.links.keys() {
-            out.push(Command::Send { link: *link, words: Words::Status(self.own.clone()) });
+            out.push(Command::Send { link: *link, words: Words::Status(Box::new(self.own.clone())) });
         }
         out.push(Command::Announce(NodeEvent::Changed(self.own.clone())));
     }

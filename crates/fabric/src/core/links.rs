@@ -132,7 +132,7 @@ impl Membership {
             },
         );
         out.push(Command::Accept { link });
-        out.push(Command::Send { link, words: Words::Status(self.own.clone()) });
+        out.push(Command::Send { link, words: Words::Status(Box::new(self.own.clone())) });
         for known in self.table_for(&node) {
             out.push(Command::Send { link, words: Words::Known(known) });
         }
@@ -256,6 +256,7 @@ fn provisional(offer: LinkOffer) -> NodeStatus {
         topics: Vec::new(),
         addresses: offer.addresses.into_iter().take(MAX_ADDRESSES).collect(),
         jobs_running: 0,
+        trains_for: None,
         jobs_done: 0,
         since_unix_ms: offer.incarnation.0 / 1_000,
         version: 0,

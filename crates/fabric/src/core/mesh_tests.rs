@@ -174,7 +174,9 @@ impl Net {
                 }
                 self.heard.entry((node, link)).and_modify(|times| times.0 = self.now);
                 match words {
-                    Words::Status(status) => self.feed(node, Event::StatusHeard { link, status }, None),
+                    Words::Status(status) => {
+                        self.feed(node, Event::StatusHeard { link, status: *status }, None)
+                    }
                     Words::Known(known) => self.feed(node, Event::KnownHeard { link, known }, None),
                     Words::Heartbeat | Words::Goodbye => {}
                 }
@@ -237,6 +239,7 @@ fn status(i: usize) -> NodeStatus {
         topics: Vec::new(),
         addresses: vec![PeerAddr::Tcp(([127, 0, 0, 1], 1000 + i as u16).into())],
         jobs_running: 0,
+        trains_for: None,
         jobs_done: 0,
         since_unix_ms: 0,
         version: 1,

@@ -30,6 +30,7 @@ fn status(id: &str, life: u64, version: u64) -> NodeStatus {
         topics: Vec::new(),
         addresses: vec![addr(id.bytes().map(u16::from).sum())],
         jobs_running: 0,
+        trains_for: None,
         jobs_done: 0,
         since_unix_ms: 0,
         version,
@@ -142,7 +143,7 @@ fn a_new_link_gets_the_own_status_and_everyone_known() {
         b.feed(ms(5), Event::LinkOffered(offer(2, "c", 5, None))),
         [
             Command::Accept { link: LinkKey(2) },
-            send(2, Words::Status(status("m", 1, 1))),
+            send(2, Words::Status(Box::new(status("m", 1, 1)))),
             send(2, Words::Known(vec![status("a", 5, 1)])),
             Command::Announce(NodeEvent::Appeared(fresh)),
         ]
@@ -181,7 +182,7 @@ fn the_link_that_the_smaller_id_dialed_wins_on_both_sides() {
             vec![
                 Command::Close { link: LinkKey(1), reason: LostReason::Replaced },
                 Command::Accept { link: LinkKey(2) },
-                send(2, Words::Status(status("m", 1, 1))),
+                send(2, Words::Status(Box::new(status("m", 1, 1)))),
                 send(2, Words::Known(Vec::new())),
             ]
         } else {
@@ -221,7 +222,7 @@ fn a_new_life_replaces_a_silent_one_but_not_one_that_is_heard() {
             [
                 Command::Close { link: LinkKey(1), reason: LostReason::Replaced },
                 Command::Accept { link: LinkKey(2) },
-                send(2, Words::Status(status("m", 1, 1))),
+                send(2, Words::Status(Box::new(status("m", 1, 1)))),
                 send(2, Words::Known(Vec::new())),
                 Command::Announce(NodeEvent::Gone(past)),
                 Command::Announce(NodeEvent::Appeared(status("a", 6, 0))),
@@ -465,7 +466,9 @@ fn nodes_present_at_a_relay_are_dialed_through_it() {
 fn own_changes_are_gathered_but_a_change_of_state_is_not_held_back() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "z", None);
-    let said = |s: NodeStatus| [send(1, Words::Status(s.clone())), Command::Announce(NodeEvent::Changed(s))];
+    let said = |s: NodeStatus| {
+        [send(1, Words::Status(Box::new(s.clone()))), Command::Announce(NodeEvent::Changed(s))]
+    };
     let own = |version| status("m", 1, version);
     assert_eq!(b.feed(ms(100), Event::OwnStatus(own(2))), said(own(2)));
     assert_eq!(b.feed(ms(110), Event::OwnStatus(own(3))), []);

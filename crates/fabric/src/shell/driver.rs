@@ -174,7 +174,7 @@ impl Driver {
         let message = match words {
             Words::Heartbeat => FabricMessage::Heartbeat,
             Words::Goodbye => FabricMessage::Goodbye,
-            Words::Status(status) => FabricMessage::Status(status),
+            Words::Status(status) => FabricMessage::Status(*status),
             Words::Known(known) => FabricMessage::Known(known),
         };
         if let Err(error) = link.send(FrameKind::Fabric, &message) {

@@ -97,11 +97,13 @@ impl World<'_> {
     }
 
     /// Processes leave a group; the driver hears of it.
-    pub(super) fn leave(&mut self, epoch: Epoch, left: Vec<(Process, Left)>) {
+    pub(super) fn leave(&mut self, epoch: Epoch, mut left: Vec<(Process, Left)>) {
         for (process, _) in &left {
             self.nodes[process.node].epoch = None;
         }
         if left.len() > SMALL {
+            // The last first: the core looks for the first one that is still in the group.
+            left.reverse();
             let at = self.now + self.message();
             self.queue.push(at, Event::Left { epoch, left });
             return;

@@ -32,7 +32,8 @@ impl Tally {
     /// The mean of a part of a round, for one step.
     pub(super) fn mean(&self, part: impl Fn(&Round) -> f64) -> f64 {
         let steps: u64 = self.rounds.iter().map(|done| done.steps).sum();
-        self.rounds.iter().map(|done| part(&done.round)).sum::<f64>() / steps.max(1) as f64
+        self.rounds.iter().map(|done| part(&done.round)).fold(0.0, |sum, part| sum + part)
+            / steps.max(1) as f64
     }
 
     /// The time of a step below which this share of the steps lies.

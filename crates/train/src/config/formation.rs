@@ -5,16 +5,8 @@ use super::section::Section;
 use super::tree::Value;
 use std::time::Duration;
 
-pub(crate) const KEYS: &[&str] = &[
-    "replicas",
-    "stages",
-    "local",
-    "min_replicas",
-    "max_replicas",
-    "patience",
-    "batch",
-    "shares",
-];
+pub(crate) const KEYS: &[&str] =
+    &["replicas", "stages", "local", "min_replicas", "max_replicas", "patience", "batch", "shares"];
 
 /// The most replicas of one run.
 const MOST: i64 = 1024;

@@ -203,7 +203,8 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     }
     let model = ModelConfig::read(&mut Section::open(root, "model", model::KEYS, origin, &mut resolved)?)?;
     let data = DataConfig::read(&mut Section::open(root, "data", data::KEYS, origin, &mut resolved)?)?;
-    let mut train = TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
+    let mut train =
+        TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
     let keys = formation::KEYS;
     let formation =
         FormationConfig::read(&mut Section::open(root, "formation", keys, origin, &mut resolved)?)?;

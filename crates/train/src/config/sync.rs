@@ -67,14 +67,15 @@ impl SyncConfig {
             _ => ExchangeOf::Gradients,
         };
         let every = section.int("every", 1..=1 << 20)?;
-        if let Some(said) = every.as_ref().filter(|said| exchange == ExchangeOf::Gradients && said.value != 1) {
+        if let Some(said) = every.as_ref().filter(|said| exchange == ExchangeOf::Gradients && said.value != 1)
+        {
             return Err(said.should_be(
                 "1 with `sync.exchange = \"gradients\"`; \"parameters\" and \"outer\" may be exchanged less often",
             ));
         }
         let every = every.map_or(if exchange == ExchangeOf::Gradients { 1 } else { 20 }, |said| said.value);
-        let compress =
-            section.parsed("compress", "one of none, f16, bf16, int8, topk, or topk:0.01 for one of a hundred")?;
+        let compress = section
+            .parsed("compress", "one of none, f16, bf16, int8, topk, or topk:0.01 for one of a hundred")?;
         let norm = section.word("batch_norm", "batch norm", &["sync", "local"])?;
         if let Some(said) = &norm
             && said.value == "sync"

@@ -16,6 +16,9 @@ use phalanx_wire::train::{Recorded, StepReport, ValidSums};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+/// Reports that are held back, at most: a round has fewer steps.
+const MOST_WAITING: usize = 1 << 21;
+
 #[derive(Debug)]
 enum Entry {
     Step(Epoch, StepReport),
@@ -69,17 +72,25 @@ impl Journal {
 
     pub(super) fn on_step(&mut self, epoch: Epoch, report: StepReport) {
         if report.step > self.recorded.step
-            && self.waiting.iter().all(|(step, entry)| !entry.is_step() || *step < report.step) {
-            self.waiting.push_back((report.step, Entry::Step(epoch, report)));
+            && self.waiting.iter().all(|(step, entry)| !entry.is_step() || *step < report.step)
+        {
+            self.push(report.step, Entry::Step(epoch, report));
         }
     }
 
     pub(super) fn on_valid(&mut self, step: u64, sums: ValidSums) {
-        self.waiting.push_back((step, Entry::Valid(sums)));
+        self.push(step, Entry::Valid(sums));
     }
 
     pub(super) fn on_snapshot(&mut self, step: u64) {
-        self.waiting.push_back((step, Entry::Snapshot));
+        self.push(step, Entry::Snapshot);
+    }
+
+    fn push(&mut self, step: u64, entry: Entry) {
+        // A node that reports without end reports nothing that counts.
+        if self.waiting.len() < MOST_WAITING {
+            self.waiting.push_back((step, entry));
+        }
     }
 
     /// A state has come.

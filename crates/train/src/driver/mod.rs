@@ -294,7 +294,9 @@ impl<'a> Driver<'a> {
             FromReplica::Enlisted { run, step } if run == self.run => {
                 self.core.on_enlisted(now, node, step, &mut self.out);
             }
-            FromReplica::Refused { run, reason } if run == self.run => self.on_refused(node, reason, observer)?,
+            FromReplica::Refused { run, reason } if run == self.run => {
+                self.on_refused(node, reason, observer)?
+            }
             FromReplica::Restored { run, step } if run == self.run => {
                 self.core.on_restored(now, node, step, &mut self.out);
             }
@@ -306,7 +308,7 @@ impl<'a> Driver<'a> {
             }
             FromReplica::Steps { run, epoch, steps } if run == self.run && epoch == self.core.epoch() => {
                 if let Some(first) = steps.first() {
-                    self.commit(first.step - 1, observer)?;
+                    self.commit(first.step.saturating_sub(1), observer)?;
                 }
                 steps.into_iter().for_each(|step| self.journal.on_step(epoch, step));
             }
@@ -335,7 +337,9 @@ impl<'a> Driver<'a> {
                     trace.on_spans(epoch, rank as usize, spans);
                 }
             }
-            FromReplica::Waits { run, epoch, on, millis } if run == self.run && epoch == self.core.epoch() => {
+            FromReplica::Waits { run, epoch, on, millis }
+                if run == self.run && epoch == self.core.epoch() =>
+            {
                 if let Some(other) = self.seats.get(on as usize) {
                     let since = humantime::format_duration(Duration::from_millis(millis / 1000 * 1000));
                     observer.on(&Event::Waiting(&format!("{node} waits for {other}, since {since}")));

@@ -34,7 +34,9 @@ impl Trace {
                 let next = numbers.len();
                 if let std::collections::btree_map::Entry::Vacant(entry) = numbers.entry(node) {
                     entry.insert(next);
-                    events.push(json!({ "name": "process_name", "ph": "M", "pid": next, "args": { "name": node } }));
+                    events.push(
+                        json!({ "name": "process_name", "ph": "M", "pid": next, "args": { "name": node } }),
+                    );
                 }
             }
         }

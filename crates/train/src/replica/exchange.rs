@@ -9,10 +9,11 @@
 //! Compressed ones are sent from memory of their own.
 
 use phalanx_collective::{
-    Background, Buckets, CollectiveError, Compression, Feedback, Filling, Group, GroupAborter, GroupBuffer,
-    Handle, Reduction,
+    Background, Buckets, CollectiveError, Compression, Done, Feedback, Filling, Group, GroupAborter,
+    GroupBuffer, Handle, Reduction,
 };
 use phalanx_types::DType;
+use std::time::Instant;
 
 /// Buckets of gradients that are on their way around the replicas.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Exchange {
     compression: Compression,
     /// What compression has lost of what is exchanged beside the buckets.
     feedback: Feedback,
+    /// When the buckets of the last step were exchanged.
+    times: Vec<(Instant, Instant)>,
 }
 
 /// Where a bucket is.
@@ -48,7 +51,11 @@ impl Exchange {
     ///
     /// # Errors
     /// The group has no room for them, or there is no thread to be had.
-    pub(super) fn new(mut group: Group, buckets: Buckets, compression: Compression) -> Result<Self, CollectiveError> {
+    pub(super) fn new(
+        mut group: Group,
+        buckets: Buckets,
+        compression: Compression,
+    ) -> Result<Self, CollectiveError> {
         let make = |i: usize| {
             if compression != Compression::None {
                 return Ok(Slot::Plain(vec![0.0; buckets.length(i)], Feedback::default()));
@@ -60,7 +67,15 @@ impl Exchange {
         let slots = (0..buckets.count()).map(make).collect::<Result<Vec<_>, CollectiveError>>()?;
         let background = Background::new(group)?;
         let filling = Filling::new(&buckets);
-        Ok(Self { buckets, filling, slots, background, compression, feedback: Feedback::default() })
+        Ok(Self {
+            buckets,
+            filling,
+            slots,
+            background,
+            compression,
+            feedback: Feedback::default(),
+            times: Vec::new(),
+        })
     }
 
     /// Takes a gradient that is final here; it does not count when `counts` is not set. The last one of a bucket
@@ -68,7 +83,12 @@ impl Exchange {
     ///
     /// # Errors
     /// The bucket is not here.
-    pub(super) fn give(&mut self, parameter: usize, gradient: &[f32], counts: bool) -> Result<(), CollectiveError> {
+    pub(super) fn give(
+        &mut self,
+        parameter: usize,
+        gradient: &[f32],
+        counts: bool,
+    ) -> Result<(), CollectiveError> {
         let (bucket, range) = (self.buckets.bucket(parameter), self.buckets.range(parameter));
         let place = &mut self.slots[bucket].values_mut()?[range];
         if counts {
@@ -105,24 +125,34 @@ impl Exchange {
     /// # Errors
     /// The group is over; the sums must not be used.
     pub(super) fn wait(&mut self) -> Result<(), CollectiveError> {
-        let mut ended = Ok(());
+        let mut all = Ok(());
+        self.times.clear();
         for slot in &mut self.slots {
-            let (back, result) = match std::mem::replace(slot, Slot::Nowhere) {
+            let (back, result, began, ended) = match std::mem::replace(slot, Slot::Nowhere) {
                 Slot::Away(handle) => {
-                    let (buffer, result) = handle.wait();
-                    (Slot::Here(buffer), result)
+                    let Done { subject, result, began, ended } = handle.wait_done();
+                    (Slot::Here(subject), result, began, ended)
                 }
                 Slot::Compressed(handle) => {
-                    let ((values, feedback), result) = handle.wait();
-                    (Slot::Plain(values, feedback), result)
+                    let Done { subject: (values, feedback), result, began, ended } = handle.wait_done();
+                    (Slot::Plain(values, feedback), result, began, ended)
                 }
-                here => (here, Ok(())),
+                here => {
+                    *slot = here;
+                    continue;
+                }
             };
             *slot = back;
-            ended = ended.and(result);
+            self.times.push((began, ended));
+            all = all.and(result);
         }
         self.filling.reset();
-        ended
+        all
+    }
+
+    /// When the buckets that were waited for were exchanged.
+    pub(super) fn times(&self) -> &[(Instant, Instant)] {
+        &self.times
     }
 
     /// The sum of a parameter's gradients over all replicas.

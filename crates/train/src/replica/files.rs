@@ -48,9 +48,8 @@ fn bring_one(file: &FileRef, fetch: &FetchFile, kept: &Path) -> Result<PathBuf, 
 fn is_same(path: &Path, file: &FileRef) -> bool {
     let same_size = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == file.bytes);
     same_size
-        && map_file(path).is_ok_and(|bytes| {
-            ring::digest::digest(&ring::digest::SHA256, &bytes).as_ref() == file.sha256
-        })
+        && map_file(path)
+            .is_ok_and(|bytes| ring::digest::digest(&ring::digest::SHA256, &bytes).as_ref() == file.sha256)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -80,7 +79,13 @@ mod tests {
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref());
         let path = path.to_string_lossy().into_owned();
-        FileRef { key: "data.train.file".to_owned(), path, bytes: bytes.len() as u64, sha256, blob: BlobId(1) }
+        FileRef {
+            key: "data.train.file".to_owned(),
+            path,
+            bytes: bytes.len() as u64,
+            sha256,
+            blob: BlobId(1),
+        }
     }
 
     #[test]

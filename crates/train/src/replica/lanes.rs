@@ -50,7 +50,8 @@ pub(super) fn prepare(
     let sizes: Vec<usize> = worker.stepper.model.parameters().iter().map(|p| p.elements()).collect();
     let buckets = Buckets::plan(&sizes, BucketLimits::default());
     let compression = worker.task.config.sync.compress;
-    let options = |room| GroupOptions { rank, ranks, epoch: epoch.0, room, share: true, cores: None, host: None };
+    let options =
+        |room| GroupOptions { rank, ranks, epoch: epoch.0, room, share: true, cores: None, host: None };
     let (gradients, first) = Group::prepare(options(Exchange::room(&buckets)))?;
     let (control, second) = Group::prepare(options(CONTROL_ROOM))?;
     let end = serde_json::to_vec(&[first, second]).map_err(|error| unreadable(&error))?;
@@ -67,8 +68,10 @@ impl Lanes {
     ) -> Result<Together, TrainError> {
         let Self { ends: own, buckets, compression, epoch } = self;
         let read = |end: &Bytes| serde_json::from_slice::<[GroupEnd; LANES]>(end);
-        let ends = ends.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
-        let (first, second): (Vec<_>, Vec<_>) = ends.into_iter().map(|[first, second]| (first, second)).unzip();
+        let ends =
+            ends.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
+        let (first, second): (Vec<_>, Vec<_>) =
+            ends.into_iter().map(|[first, second]| (first, second)).unzip();
         let join = |lane: usize, own: PreparedGroup, ends: &[GroupEnd]| {
             let streams = connector.streams(epoch, lane, &own.needs(ends), ends.len())?;
             let mut group = own.connect(ends, streams)?;

@@ -25,7 +25,8 @@ const OUTER: &str = ".outer_velocity";
 
 /// What of an optimizer's state belongs to the one over rounds.
 pub(super) fn outer_of(optimizer: &Weights) -> Weights {
-    let of = |(name, tensor): (&String, &Tensor)| Some((name.strip_suffix(OUTER)?.to_owned(), tensor.clone()));
+    let of =
+        |(name, tensor): (&String, &Tensor)| Some((name.strip_suffix(OUTER)?.to_owned(), tensor.clone()));
     optimizer.iter().filter_map(of).collect()
 }
 
@@ -117,8 +118,11 @@ struct Learned {
 
 fn exchange(session: &mut Session<'_>, anchor: &ModelState, votes: &[Vote]) -> Result<Learned, TrainError> {
     let mut weights = session.worker.stepper.weights(&session.worker.task.graph);
-    let names: Vec<String> =
-        weights.iter().filter(|(_, tensor)| tensor.dtype() == DType::F32).map(|(name, _)| name.clone()).collect();
+    let names: Vec<String> = weights
+        .iter()
+        .filter(|(_, tensor)| tensor.dtype() == DType::F32)
+        .map(|(name, _)| name.clone())
+        .collect();
     let samples = |votes: &[Vote]| votes.iter().map(|vote| f64::from(vote.samples)).sum::<f64>();
     let mut total = [samples(votes)];
     let own = total[0];

@@ -140,12 +140,16 @@ impl Service {
         let (orders, waiting) = std::sync::mpsc::channel();
         let reports = worker::Reports { number, to: self.reports.clone() };
         let fetch = self.fetch_file(from.clone());
-        let opening = Opening { enlist, fetch, compute: self.compute.clone(), control: control.clone(), reports };
+        let opening =
+            Opening { enlist, fetch, compute: self.compute.clone(), control: control.clone(), reports };
         let thread = std::thread::Builder::new().name("replica".to_owned());
         match thread.spawn(move || worker::run(opening, &waiting)) {
             Ok(_detached) => {
                 let driver = from.clone();
-                self.open = Some(Open { number, run, driver, orders, control, held: Vec::new(), parts: Vec::new() });
+                let own = driver.id().clone();
+                self.open =
+                    Some(Open { number, run, driver, orders, control, held: Vec::new(), parts: Vec::new() });
+                self.fabric.update_status(|status| status.trains_for = Some(own));
             }
             Err(error) => {
                 let reason = format!("there is no thread to be had: {error}");
@@ -205,6 +209,7 @@ impl Service {
         if let Some(open) = self.open.take() {
             open.control.abort(Epoch(u64::MAX), reason);
             open.held.into_iter().chain(open.parts).for_each(|blob| self.fabric.release(blob));
+            self.fabric.update_status(|status| status.trains_for = None);
         }
     }
 
@@ -246,7 +251,9 @@ impl Service {
                 Report::Spans { epoch, rank, spans } => {
                     FromReplica::Spans { run, epoch, rank: rank as u32, spans }
                 }
-                Report::Waits { epoch, on, millis } => FromReplica::Waits { run, epoch, on: on as u32, millis },
+                Report::Waits { epoch, on, millis } => {
+                    FromReplica::Waits { run, epoch, on: on as u32, millis }
+                }
             };
             send(&driver, &message);
         }

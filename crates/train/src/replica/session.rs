@@ -259,7 +259,7 @@ impl<'w> Session<'w> {
             compute_us: micros(compute),
             exchange_us: 0,
             wait_us: micros(self.waited),
-            seen: batch.indices.iter().fold(0, |seen, sample| seen.wrapping_add(mark(*sample as u64))),
+            seen: batch.indices.iter().fold(0, |seen, sample| seen.wrapping_add(mark(*sample))),
             hash,
             standing,
         };
@@ -281,6 +281,10 @@ impl<'w> Session<'w> {
         self.together.exchange.wait()?;
         computed.vote.exchange_us = micros(began.elapsed());
         self.spans.add(Activity::Exchange, computed.vote.step, began);
+        for (number, (began, ended)) in self.together.exchange.times().iter().enumerate() {
+            let what = Activity::Bucket { number: number as u32 };
+            self.spans.add_between(what, computed.vote.step, *began, *ended);
+        }
         let began = Instant::now();
         let votes = self.together.vote(&[computed.vote])?.swap_remove(0);
         self.waited = began.elapsed();
@@ -332,7 +336,9 @@ impl<'w> Session<'w> {
             Some(rank) if rank == self.together.rank() => {
                 Err(self.not_finite("loss", computed.vote.loss, computed))
             }
-            Some(rank) => Err(TrainError::Replica { reason: format!("the loss of rank {rank} is not finite") }),
+            Some(rank) => {
+                Err(TrainError::Replica { reason: format!("the loss of rank {rank} is not finite") })
+            }
             None => Ok(()),
         }
     }

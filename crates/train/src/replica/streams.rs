@@ -33,7 +33,8 @@ impl FabricConnector {
         };
         let key = self.key(epoch, lane, me.min(rank), me.max(rank));
         let socket = if me < rank {
-            let peer = self.fabric.peer(other).ok_or_else(|| failed(format!("there is no link to {other}")))?;
+            let peer =
+                self.fabric.peer(other).ok_or_else(|| failed(format!("there is no link to {other}")))?;
             self.fabric.open_stream(&peer, key).await
         } else {
             self.fabric.accept_stream(other, key, PATIENCE).await
@@ -74,6 +75,9 @@ impl Connector for FabricConnector {
 
 impl fmt::Debug for FabricConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FabricConnector").field("run", &self.run).field("nodes", &self.nodes).finish_non_exhaustive()
+        f.debug_struct("FabricConnector")
+            .field("run", &self.run)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
     }
 }

@@ -38,7 +38,12 @@ impl Together {
     pub(super) fn new(exchange: Exchange, control: Group) -> Self {
         let (rank, ranks) = (control.rank(), control.ranks());
         let (absent, waited) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { exchange, rank, ranks, shared: Arc::new(Shared { control: Mutex::new(control), absent, waited }) }
+        Self {
+            exchange,
+            rank,
+            ranks,
+            shared: Arc::new(Shared { control: Mutex::new(control), absent, waited }),
+        }
     }
 
     pub(super) fn rank(&self) -> usize {

@@ -35,10 +35,21 @@ const REMEMBERED: usize = 256;
 #[derive(Debug)]
 pub(super) enum Order {
     Restore(Option<Bytes>),
-    Prepare { epoch: Epoch, rank: usize, ranks: usize },
-    Connect { epoch: Epoch, ends: Vec<Bytes>, recorded: Recorded, connector: Box<dyn Connector> },
+    Prepare {
+        epoch: Epoch,
+        rank: usize,
+        ranks: usize,
+    },
+    Connect {
+        epoch: Epoch,
+        ends: Vec<Bytes>,
+        recorded: Recorded,
+        connector: Box<dyn Connector>,
+    },
     /// Forget the group that was prepared.
-    Cancel { epoch: Epoch },
+    Cancel {
+        epoch: Epoch,
+    },
     /// Say all that the model is.
     Snapshot,
 }
@@ -47,19 +58,55 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) enum Report {
     Enlisted,
-    Refused { reason: String },
-    Restored { step: u64 },
-    Prepared { epoch: Epoch, end: Bytes },
-    Left { epoch: Epoch, step: Option<u64>, why: LeftWhy },
+    Refused {
+        reason: String,
+    },
+    Restored {
+        step: u64,
+    },
+    Prepared {
+        epoch: Epoch,
+        end: Bytes,
+    },
+    Left {
+        epoch: Epoch,
+        step: Option<u64>,
+        why: LeftWhy,
+    },
     /// A part of the state for whoever is new to the group.
-    Part { epoch: Epoch, step: u64, part: usize, parts: usize, bytes: Bytes },
+    Part {
+        epoch: Epoch,
+        step: u64,
+        part: usize,
+        parts: usize,
+        bytes: Bytes,
+    },
     /// Nobody is new to the group any more.
     AllLevel,
-    Steps { epoch: Epoch, steps: Vec<StepReport> },
-    Validated { epoch: Epoch, step: u64, sums: ValidSums },
-    Snapshot { epoch: Epoch, step: u64, bytes: Bytes },
-    Spans { epoch: Epoch, rank: usize, spans: Vec<Span> },
-    Waits { epoch: Epoch, on: usize, millis: u64 },
+    Steps {
+        epoch: Epoch,
+        steps: Vec<StepReport>,
+    },
+    Validated {
+        epoch: Epoch,
+        step: u64,
+        sums: ValidSums,
+    },
+    Snapshot {
+        epoch: Epoch,
+        step: u64,
+        bytes: Bytes,
+    },
+    Spans {
+        epoch: Epoch,
+        rank: usize,
+        spans: Vec<Span>,
+    },
+    Waits {
+        epoch: Epoch,
+        on: usize,
+        millis: u64,
+    },
 }
 
 /// Where reports go, with the number of the replica they come from.

@@ -127,7 +127,7 @@ fn a_directory_is_for_one_run_and_one_process() {
 }
 
 fn step(step: u64) -> StepRecord {
-    StepRecord { step, pass: 1, loss: 0.5, lr: 0.1, grad_norm: 1.0, samples_per_s: 10.0 }
+    StepRecord { step, pass: 1, loss: 0.5, lr: 0.1, grad_norm: 1.0, samples_per_s: 10.0, replicas: None }
 }
 
 #[test]

@@ -370,7 +370,8 @@ impl Stepper {
 
     /// A copy of what is not learned but counted along.
     pub(crate) fn buffers(&self, graph: &Graph) -> Weights {
-        let is_parameter = |name: &str| self.model.parameters().iter().any(|parameter| parameter.name == name);
+        let is_parameter =
+            |name: &str| self.model.parameters().iter().any(|parameter| parameter.name == name);
         let mut buffers = self.model.weights_of(&|name| !is_parameter(name));
         count_batches(graph, &self.start, self.forwards, &mut buffers);
         buffers

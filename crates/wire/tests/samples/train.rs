@@ -6,8 +6,8 @@ use phalanx_types::{Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
-    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, PartRef, RankReport, Recorded, SeatRef, Span, StateRef, StepReport,
-    ToReplica, ValidSums,
+    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, PartRef, RankReport, Recorded, SeatRef, Span,
+    StateRef, StepReport, ToReplica, ValidSums,
 };
 
 impl Message for ToReplica {
@@ -30,12 +30,7 @@ pub(super) fn add(samples: &mut Samples) {
         ToReplica::Enlist { run, enlist: enlist() },
         ToReplica::Restore { run, state: Some(state.clone()) },
         ToReplica::Prepare { run, epoch, rank: 1, ranks: 3 },
-        ToReplica::Connect {
-            run,
-            epoch,
-            seats: vec![seat("n1", Some(200)), seat("n2", None)],
-            recorded,
-        },
+        ToReplica::Connect { run, epoch, seats: vec![seat("n1", Some(200)), seat("n2", None)], recorded },
         ToReplica::Abort { run, epoch, reason: "n3 is lost".into() },
         ToReplica::Ask { run, epoch, wish: Asked::Stop },
         ToReplica::Snapshot { run },

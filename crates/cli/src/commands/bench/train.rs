@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_engine::{Adam, CompileOptions, Loss, Optimizer, OptimizerSpec};
 use phalanx_graph::{Graph, zoo};
-use phalanx_train::{Cut, Compute, StepInput, Stepper, StepperOptions, TrainError};
+use phalanx_train::{Compute, Cut, StepInput, Stepper, StepperOptions, TrainError};
 use phalanx_types::Seed;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;

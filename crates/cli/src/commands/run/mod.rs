@@ -24,14 +24,14 @@ enum Verb {
     /// Show one run: what it was told, how far it got, what it came to.
     Show(show::ShowArgs),
     /// Go on with a run that was stopped or killed; it ends as if nothing had happened.
-    Resume(resume::ResumeArgs),
+    Resume(Box<resume::ResumeArgs>),
 }
 
 pub(crate) async fn run(command: RunCommand, output: Output) -> Result<(), Failure> {
     match command.verb {
         Verb::List(args) => list::run(args, output),
         Verb::Show(args) => show::run(args, output),
-        Verb::Resume(args) => resume::run(args, output).await,
+        Verb::Resume(args) => resume::run(*args, output).await,
     }
 }
 

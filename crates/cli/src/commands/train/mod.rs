@@ -128,7 +128,14 @@ pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> 
         Path::new(RUNS).join(name.unwrap_or_else(|| new_id(SystemTime::now())))
     });
     let dir = if is_run(&path) { same_run(&path, &file.config)? } else { new_run(&path, &file)? };
-    start(task, compute, dir, Start { resolved: &file.resolved, domain: &args.domain, trace: args.trace }, output).await
+    start(
+        task,
+        compute,
+        dir,
+        Start { resolved: &file.resolved, domain: &args.domain, trace: args.trace },
+        output,
+    )
+    .await
 }
 
 /// What a run needs to be told when it may be one of several nodes.

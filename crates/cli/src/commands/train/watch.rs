@@ -104,7 +104,8 @@ impl Watch {
 
     fn on_formed(&mut self, epoch: u64, nodes: &[String], step: u64) {
         let on = if step > 0 { format!(" from step {step} on") } else { String::new() };
-        let replicas = if nodes.len() == 1 { "1 replica".to_owned() } else { format!("{} replicas", nodes.len()) };
+        let replicas =
+            if nodes.len() == 1 { "1 replica".to_owned() } else { format!("{} replicas", nodes.len()) };
         self.say(&format!("{replicas}{on} (formation {epoch}): {}", nodes.join(", ")));
     }
 
@@ -133,7 +134,8 @@ fn together(record: &ReplicasRecord) -> String {
     let (exchange, compute) = (time(|r| r.exchange_ms), time(|r| r.compute_ms));
     let share = if exchange + compute > 0.0 { exchange / (exchange + compute) * 100.0 } else { 0.0 };
     let slowest = replicas.iter().max_by(|a, b| a.compute_ms.total_cmp(&b.compute_ms));
-    let slowest = slowest.filter(|_| replicas.len() > 1).map_or(String::new(), |r| format!(", slowest {}", r.node));
+    let slowest =
+        slowest.filter(|_| replicas.len() > 1).map_or(String::new(), |r| format!(", slowest {}", r.node));
     format!(", {} replicas, exchange {share:.0} %{slowest}", replicas.len())
 }
 

@@ -1,8 +1,8 @@
 //! The areas of one rank while a program runs.
 
 use super::{Area, Span};
+use crate::core::numbers;
 use crate::core::words::Reduction;
-use crate::core::{adasum, numbers};
 use phalanx_types::DType;
 use std::ops::Range;
 
@@ -18,10 +18,6 @@ pub(crate) struct Arithmetic {
 
 impl Arithmetic {
     fn combine(self, into: &mut [u8], other: &[u8], last: bool) {
-        if self.reduction == Reduction::Adasum {
-            // Programs for it combine whole vectors only.
-            return adasum::blend(self.dtype, into, other, adasum::dots(self.dtype, into, other));
-        }
         numbers::combine(self.dtype, self.reduction, into, other);
         if last {
             numbers::finish(self.dtype, self.reduction, self.ranks, into);

@@ -23,7 +23,6 @@ pub(crate) use memory::{Arithmetic, Memory};
 pub(crate) use progress::Progress;
 pub(crate) use ring::reduce_scatter;
 
-use super::adasum::pairs;
 use super::words::Algorithm;
 use std::ops::Range;
 
@@ -169,27 +168,6 @@ pub(crate) fn all_reduce(algorithm: Algorithm, seat: Seat, n: usize, own: Area) 
         Algorithm::HalvingDoubling => halving::all_reduce(seat, n, own),
         Algorithm::Ring | Algorithm::Shared | Algorithm::Hierarchical => ring::all_reduce(seat, n, own),
     }
-}
-
-/// Everybody gets the adasum of everybody's `n` elements, with the bits that one rank alone would compute: the first
-/// rank of each pair gets the vector of the second and blends both, and all get rank 0's.
-#[cfg_attr(not(test), expect(dead_code, reason = "an alternative to blending by parts"))]
-pub(crate) fn adasum(seat: Seat, n: usize, own: Area) -> Program {
-    let mut program = Program::new(Algorithm::HalvingDoubling);
-    let whole = Area::Output.span(0..n);
-    program.copy(own.span(0..n), whole.clone());
-    for (first, second) in pairs(seat.ranks).into_iter().flatten() {
-        if seat.rank == second {
-            program.send(first, whole.clone());
-        } else if seat.rank == first {
-            let other = Area::Scratch.span(0..n);
-            program.scratch = n;
-            program.store(second, other.clone());
-            program.steps.push(Step::Combine { into: whole.clone(), other, last: true });
-        }
-    }
-    program.steps.extend(tree::broadcast(seat, 0, n).steps);
-    program
 }
 
 /// Everybody gets everybody's elements, `counts[rank]` from each. The rank's own stand at the start of the input, or

@@ -64,7 +64,8 @@ impl GroupAborter {
         let aborter = self.clone();
         let listen = move || {
             let Inner { links, alarm, .. } = &*aborter.inner;
-            let remains = |post: &Post| links.as_ref().map_or(Remains::Nothing, |links| links.remains(post));
+            let remains =
+                |post: &Post| links.as_ref().map_or(Remains::Nothing, |links| links.remains(post.rank));
             if let Some(reason) = alarm.as_ref().and_then(|alarm| alarm.listen(&leaders, remains)) {
                 aborter.abort(reason);
             }

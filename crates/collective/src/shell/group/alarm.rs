@@ -1,35 +1,25 @@
 //! Hearing of what ends a group of several hosts, on a thread.
 //!
 //! ```text
-//!   within a host:
-//!     connect: every rank tells the leader where its memory is, the leader tells everybody
-//!     later:   LEAVE when a rank drops its group, ABORT and a reason when it ends the group
+//!   within a host: LEAVE when a rank drops its group, ABORT and a reason when it ends the group
 //! ```
 //! Who waits for shared memory wakes by it. But a leader may wait for another host, or for nothing: a thread of it
 //! listens here. A stream that closes without a word is of a rank that is lost.
 //!
-//! Links hear of an abort while they are in use, unless other bytes stand before it. So the thread watches them too:
-//! who has aborted closes its side of every stream after its last word.
+//! Links hear of an abort while they are in use. For when they are not, the thread watches them too: who has aborted
+//! closes its side of every stream after its last word.
 
 use super::links_end::Remains;
-use super::system;
-use crate::error::CollectiveError;
 use crate::shell::links::Socket;
-use crate::shell::shared::SegmentAddress;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 const LEAVE: u8 = 1;
 const ABORT: u8 = 2;
 /// The most bytes of a reason.
 const REASON: usize = 512;
-/// The bytes of an address.
-const ADDRESS: usize = 24;
-/// How long a rank may take to come to its host's meeting.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long until it is looked again whether a call that may hear of an abort has ended.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -47,41 +37,6 @@ pub(super) struct Alarm {
     posts: Vec<Post>,
     /// Readable once nobody needs to listen any more.
     stop: OwnedFd,
-}
-
-/// Tells all ranks of a host where everybody's memory is, in the order of places. The leader, at place 0, has a post to
-/// all others, in order, and these have one to it.
-pub(super) fn meet(
-    place: usize,
-    ranks: usize,
-    own: SegmentAddress,
-    posts: &[Post],
-) -> Result<Vec<SegmentAddress>, CollectiveError> {
-    let mut all = vec![0; ADDRESS * ranks];
-    let leads = place == 0;
-    if leads {
-        all[..ADDRESS].copy_from_slice(&encode(&own));
-    }
-    let lost = |rank: usize| {
-        move |error: io::Error| system("meet the ranks of this host", format!("rank {rank}: {error}"))
-    };
-    for (Post { rank, stream }, own_place) in posts.iter().zip(all[ADDRESS..].chunks_mut(ADDRESS)) {
-        stream.set_nonblocking(false).map_err(lost(*rank))?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(lost(*rank))?;
-        if leads {
-            (&*stream).read_exact(own_place).map_err(lost(*rank))?;
-        }
-    }
-    for Post { rank, stream } in posts {
-        let mut stream = stream;
-        if leads {
-            stream.write_all(&all).map_err(lost(*rank))?;
-        } else {
-            stream.write_all(&encode(&own)).map_err(lost(*rank))?;
-            stream.read_exact(&mut all).map_err(lost(*rank))?;
-        }
-    }
-    Ok(all.as_chunks().0.iter().map(decode).collect())
 }
 
 impl Alarm {
@@ -214,37 +169,10 @@ impl Post {
     }
 }
 
-fn encode(address: &SegmentAddress) -> [u8; ADDRESS] {
-    let SegmentAddress { pid, fd, bytes, token } = address;
-    let mut encoded = [0; ADDRESS];
-    encoded[..4].copy_from_slice(&pid.to_le_bytes());
-    encoded[4..8].copy_from_slice(&fd.to_le_bytes());
-    encoded[8..16].copy_from_slice(&bytes.to_le_bytes());
-    encoded[16..].copy_from_slice(&token.to_le_bytes());
-    encoded
-}
-
-fn decode(encoded: &[u8; ADDRESS]) -> SegmentAddress {
-    let word = |start: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&encoded[start..start + 8]);
-        u64::from_le_bytes(word)
-    };
-    let first = word(0);
-    SegmentAddress { pid: first as u32, fd: (first >> 32) as u32 as i32, bytes: word(8), token: word(16) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
-
-    #[test]
-    fn addresses_come_back_as_they_went() {
-        let address =
-            SegmentAddress { pid: u32::MAX - 1, fd: 77, bytes: 1 << 40, token: 0x1234_5678_9abc_def0 };
-        assert_eq!(decode(&encode(&address)), address);
-    }
 
     #[test]
     fn who_leaves_is_not_lost_and_who_is_lost_is_named() {

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Without a group there is nobody left to carry it out.
 type Order = Box<dyn FnOnce(Option<&mut Group>) + Send>;
@@ -47,8 +48,19 @@ pub struct Handle<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    done: Mutex<Option<(T, Result<(), CollectiveError>)>>,
+    done: Mutex<Option<Done<T>>>,
     changed: Condvar,
+}
+
+/// A call that was made.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// What it worked on.
+    pub subject: T,
+    pub result: Result<(), CollectiveError>,
+    /// When the thread came to it.
+    pub began: Instant,
+    pub ended: Instant,
 }
 
 impl<T> Handle<T> {
@@ -59,6 +71,12 @@ impl<T> Handle<T> {
 
     /// Waits until the call is made, and gives back what it worked on.
     pub fn wait(self) -> (T, Result<(), CollectiveError>) {
+        let Done { subject, result, .. } = self.wait_done();
+        (subject, result)
+    }
+
+    /// The same, with when it was made.
+    pub fn wait_done(self) -> Done<T> {
         let mut done = self.slot.done.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(done) = done.take() {
@@ -153,12 +171,14 @@ impl Background {
         let slot = Arc::new(Slot { done: Mutex::new(None), changed: Condvar::new() });
         let (there, counts) = (Arc::clone(&slot), Arc::clone(&self.counts));
         let order: Order = Box::new(move |group| {
+            let began = Instant::now();
             let result = match group {
                 Some(group) => carry_out(group, &mut subject, work),
                 None => Err(system("make a call", "the thread has ended")),
             };
             counts.outstanding.fetch_sub(1, Ordering::AcqRel);
-            *there.done.lock().unwrap_or_else(PoisonError::into_inner) = Some((subject, result));
+            *there.done.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Done { subject, result, began, ended: Instant::now() });
             there.changed.notify_all();
         });
         self.counts.outstanding.fetch_add(1, Ordering::AcqRel);

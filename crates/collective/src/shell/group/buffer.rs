@@ -4,6 +4,7 @@ use super::{Group, system};
 use crate::error::CollectiveError;
 use crate::shell::shared::SharedBuffer;
 use bytemuck::Pod;
+use std::collections::TryReserveError;
 use std::ops::Range;
 
 /// Where own memory begins: at a line of the cache.
@@ -89,8 +90,24 @@ pub(super) struct Words {
 
 impl Words {
     pub(super) fn zeros(bytes: usize) -> Self {
+        Self::from_words(vec![0; Self::room(bytes)], bytes)
+    }
+
+    /// As many bytes as others say.
+    pub(super) fn try_zeros(bytes: usize) -> Result<Self, TryReserveError> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(Self::room(bytes))?;
+        words.resize(Self::room(bytes), 0);
+        Ok(Self::from_words(words, bytes))
+    }
+
+    /// The words that are needed to begin where elements of every type may.
+    fn room(bytes: usize) -> usize {
+        (bytes.div_ceil(size_of::<u64>())).saturating_add(ALIGNMENT / size_of::<u64>())
+    }
+
+    fn from_words(mut words: Vec<u64>, bytes: usize) -> Self {
         let more = ALIGNMENT / size_of::<u64>();
-        let mut words = vec![0_u64; bytes.div_ceil(size_of::<u64>()) + more];
         let start = words.as_ptr().align_offset(ALIGNMENT).min(more);
         // Else the first call would wait for the kernel to find every page.
         std::hint::black_box(&mut words).fill(0);

@@ -363,7 +363,7 @@ impl Group {
     }
 
     /// Counts what a ring would have sent.
-    fn count(&mut self, kind: Kind, bytes: usize) {
+    pub(super) fn count(&mut self, kind: Kind, bytes: usize) {
         self.sent += ring_bytes(kind, Seat { rank: self.rank, ranks: self.ranks }, bytes);
     }
 

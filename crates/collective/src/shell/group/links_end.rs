@@ -1,8 +1,7 @@
 //! Links that an abort closes also between two calls.
 
-use super::alarm::Post;
 use crate::error::CollectiveError;
-use crate::shell::links::{Aborter, Call, Links, OnWait, last_word};
+use crate::shell::links::{Aborter, Links, OnWait};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
@@ -31,16 +30,16 @@ impl LinksEnd {
         LinksAborter { links: Arc::downgrade(&self.links), aborter: self.aborter.clone() }
     }
 
-    /// Carries out one collective; `over` says whether somebody has ended the group.
+    /// Does something with the links; `over` says whether somebody has ended the group.
     ///
     /// Who aborts says so and then looks whether the links are free; who has used them lets them go and then looks
     /// whether somebody has aborted. So one of the two closes them.
-    pub(super) fn run(
+    pub(super) fn with<T>(
         &self,
-        call: Call<'_>,
+        work: impl FnOnce(&mut Links) -> Result<T, CollectiveError>,
         over: impl Fn() -> Option<CollectiveError>,
-    ) -> Result<(), CollectiveError> {
-        let result = lock(&self.links).as_mut().map(|links| links.run(call));
+    ) -> Result<T, CollectiveError> {
+        let result = lock(&self.links).as_mut().map(work);
         fence(Ordering::SeqCst);
         let ended = over();
         if ended.is_some() {
@@ -74,20 +73,18 @@ impl LinksAborter {
     }
 
     /// Looks at what a leader that sends nothing more has sent last.
-    pub(super) fn remains(&self, post: &Post) -> Remains {
+    pub(super) fn remains(&self, rank: usize) -> Remains {
         let Some(links) = self.links.upgrade() else { return Remains::Nothing };
-        let (word, otherwise) = match links.try_lock() {
-            Ok(links) => (links.as_ref().and_then(|links| links.last_word(post.rank)), Remains::Nothing),
-            Err(_) => (last_word(&post.stream), Remains::Unknown),
-        };
-        word.map_or(otherwise, Remains::Reason)
+        let Ok(links) = links.try_lock() else { return Remains::Unknown };
+        let word = links.as_ref().and_then(|links| links.last_word(rank));
+        word.map_or(Remains::Nothing, Remains::Reason)
     }
 }
 
 /// What a leader that sends nothing more has left behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// A call is under way; it may hear of it.
+    /// A call is under way; it hears of an abort.
     Unknown,
     /// It has done its part.
     Nothing,

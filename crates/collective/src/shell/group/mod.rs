@@ -5,7 +5,7 @@
 //!
 //!   Reach::Host    all ranks share memory: SharedGroup does it
 //!   Reach::Hosts   within each host (if several ranks are there), between the leaders of hosts, within each host
-//!                  tiers: how to do that;  reduce, moves: what is done
+//!                  tiers: how to do that;  reduce, moves, join: what is done
 //! ```
 //! Every failure ends the group on all ranks: the rank that notices aborts what it has (shared memory, links, the
 //! streams within a host), and whoever hears of it does the same. Ranks in errors are always those of the whole group.
@@ -18,6 +18,7 @@ mod buffer;
 mod calls;
 mod compressed;
 mod end;
+mod join;
 mod links_end;
 mod moves;
 mod prepare;
@@ -25,7 +26,7 @@ mod reduce;
 mod tiers;
 
 pub use aborter::GroupAborter;
-pub use background::{Background, Handle};
+pub use background::{Background, Done, Handle};
 pub use buffer::GroupBuffer;
 pub use compressed::Feedback;
 pub use end::{GroupEnd, HostId};

@@ -1,7 +1,7 @@
 //! Making a group.
 
 use super::aborter::GroupAborter;
-use super::alarm::{Alarm, Post, meet};
+use super::alarm::{Alarm, Post};
 use super::end::{GroupEnd, HostId};
 use super::links_end::LinksEnd;
 use super::{Group, Reach, system};
@@ -57,22 +57,15 @@ impl Group {
         let host = host.map_err(|error| tracing::debug!(%error, "ranks of this host share no memory"));
         let (mut shared, mut segment) = (None, None);
         if options.share && ranks > 1 && host.is_ok() {
-            let (prepared, address) = prepare_shared(&options, rank, ranks)?;
+            let GroupOptions { epoch, room, .. } = options;
+            let (prepared, address) = match options.cores {
+                Some(cores) => SharedGroup::prepare_for_cores(rank, ranks, epoch, room, cores),
+                None => SharedGroup::prepare(rank, ranks, epoch, room),
+            }?;
             (shared, segment) = (Some(prepared), Some(address));
         }
         let end = GroupEnd { host: host.unwrap_or(HostId::from_bytes([0; 16])), segment };
         Ok((PreparedGroup { options, shared }, end))
-    }
-}
-
-fn prepare_shared(
-    options: &GroupOptions,
-    rank: usize,
-    ranks: usize,
-) -> Result<(Prepared, crate::shell::shared::SegmentAddress), CollectiveError> {
-    match options.cores {
-        Some(cores) => SharedGroup::prepare_for_cores(rank, ranks, options.epoch, options.room, cores),
-        None => SharedGroup::prepare(rank, ranks, options.epoch, options.room),
     }
 }
 
@@ -86,8 +79,7 @@ impl PreparedGroup {
     }
 
     /// Connects to the others, given the ends of all and the streams that [`PreparedGroup::needs`] asks for, both in
-    /// the order of ranks. Where ranks share memory and there are other hosts too, this waits for the ranks of the same
-    /// host.
+    /// the order of ranks. Waits for nobody.
     ///
     /// # Errors
     /// An end or a stream is missing, or a rank of the same host cannot be reached.
@@ -116,19 +108,11 @@ impl PreparedGroup {
         };
         let (mut local, mut posts) = (None, Vec::new());
         if let Some(shared) = shared.filter(|_| members.len() > 1) {
-            if reach == Reach::Host {
-                let addresses: Vec<_> = ends.iter().filter_map(|end| end.segment).collect();
-                local = Some(shared.connect(&addresses)?);
-            } else {
-                // Its own numbers are of the whole group.
-                drop(shared);
-                let (shared, address) = prepare_shared(&options, place, members.len())?;
-                let others = if place == 0 { &members[1..] } else { &members[..1] };
-                for other in others {
-                    posts.push(Post { rank: *other, stream: stream(*other)? });
-                }
-                let addresses = meet(place, members.len(), address, &posts)?;
-                local = Some(shared.connect(&addresses)?);
+            let addresses: Vec<_> = members.iter().filter_map(|member| ends[*member].segment).collect();
+            local = Some(shared.connect_members(members, &addresses)?);
+            let others = if place == 0 { &members[1..] } else { &members[..1] };
+            for other in others.iter().filter(|_| reach == Reach::Hosts) {
+                posts.push(Post { rank: *other, stream: stream(*other)? });
             }
         }
         let (mut links, mut leaders) = (None, Vec::new());

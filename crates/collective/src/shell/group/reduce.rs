@@ -2,7 +2,7 @@
 
 use super::Group;
 use super::buffer::{GroupBuffer, Memory, Words};
-use super::tiers::Called;
+use super::tiers::{Called, Within};
 use crate::core::hosts::part_of;
 use crate::core::schedule::{self, Area, Arithmetic};
 use crate::core::words::{Kind, Reduction};
@@ -45,11 +45,14 @@ impl Group {
             return self.all_reduce_hosts(called, buffer.range_mut(range)?, dtype, reduction);
         };
         let bytes = range.len();
-        let reduced = self.within(called, Kind::AllReduce, bytes, |shared, mark| {
+        let reduced = self.attempt(called, Kind::AllReduce, bytes, |shared, mark| {
             shared.all_reduce_shared(shared_buffer, range.clone(), dtype, within(reduction), mark)
-        });
-        reduced.unwrap_or(Ok(()))?;
+        })?;
         let data = buffer.range_mut(range)?;
+        if let Within::Joined(_) = reduced {
+            // Ranks that have joined have no part of the buffer to give.
+            self.reduce_within(called, data, dtype, within(reduction))?;
+        }
         self.all_reduce_leaders(called, data, dtype, reduction)?;
         self.broadcast_within(called, 0, data)
     }

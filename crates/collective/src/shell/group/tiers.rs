@@ -4,6 +4,7 @@
 
 use super::Group;
 use crate::core::hosts::renumber;
+use crate::core::joined::followed;
 use crate::core::mark;
 use crate::core::schedule::{Arithmetic, Program, Seat};
 use crate::core::select::{self, Place, Table};
@@ -22,6 +23,23 @@ pub(super) struct Called {
     mark: String,
 }
 
+impl Called {
+    pub(super) fn new(signature: Signature) -> Self {
+        let mark = mark::mark(&signature);
+        Self { signature, mark }
+    }
+}
+
+/// What came of a step within a host.
+#[derive(Debug)]
+pub(super) enum Within<T> {
+    /// No other rank is there.
+    Alone,
+    Done(T),
+    /// Nothing was done, for some of the ranks have joined. This is what the others call; all ranks of the host know.
+    Joined(Signature),
+}
+
 /// Bytes are only moved.
 pub(super) const MOVE: Arithmetic = Arithmetic { dtype: DType::U8, reduction: Reduction::Sum, ranks: 1 };
 
@@ -38,8 +56,7 @@ impl Group {
         let signature =
             Signature { sequence: self.sequence, kind, reduction, dtype, count, name: name.to_owned() };
         self.sequence += 1;
-        let mark = mark::mark(&signature);
-        Called { signature, mark }
+        Called::new(signature)
     }
 
     /// The place of this rank's host among hosts.
@@ -77,7 +94,7 @@ impl Group {
         renumber(&mut program, &self.hosts.leaders());
         let Some(links) = &self.links else { return Ok(()) };
         let call = Call { signature: &called.signature, program: &program, arithmetic, input, output };
-        links.run(call, || self.aborted())
+        links.with(|links| links.run(call), || self.aborted())
     }
 
     /// The leader's `data` gets the combination over the host.
@@ -88,10 +105,14 @@ impl Group {
         dtype: DType,
         reduction: Reduction,
     ) -> Result<(), CollectiveError> {
-        let kind = Kind::Reduce { root: 0 };
-        let within = self
-            .within(called, kind, data.len(), |shared, mark| shared.reduce(0, data, dtype, reduction, mark));
-        within.unwrap_or(Ok(()))
+        let (kind, bytes) = (Kind::Reduce { root: 0 }, data.len());
+        let mut reduce =
+            |shared: &mut SharedGroup, mark: &str| shared.reduce(0, data, dtype, reduction, mark);
+        if let Within::Joined(_) = self.attempt(called, kind, bytes, &mut reduce)? {
+            // Now they make the same call.
+            self.attempt(called, kind, bytes, reduce)?;
+        }
+        Ok(())
     }
 
     /// All ranks of the host get the values of the one at place `root`.
@@ -153,43 +174,61 @@ impl Group {
         self.within(called, Kind::Barrier, 0, SharedGroup::barrier).unwrap_or(Ok(()))
     }
 
-    /// Does something with the host's other ranks, if there are any.
-    pub(super) fn within<T>(
+    /// Does something with the host's other ranks, if there are any, that no rank that has joined can take part in.
+    fn within<T>(
         &mut self,
         called: &Called,
         kind: Kind,
         bytes: usize,
         work: impl FnOnce(&mut SharedGroup, &str) -> Result<T, CollectiveError>,
     ) -> Option<Result<T, CollectiveError>> {
+        match self.attempt(called, kind, bytes, work) {
+            Ok(Within::Alone) => None,
+            Ok(Within::Done(done)) => Some(Ok(done)),
+            Ok(Within::Joined(_)) => Some(Err(super::system("compare calls", "a rank has joined too late"))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Does something with the host's other ranks, if there are any.
+    pub(super) fn attempt<T>(
+        &mut self,
+        called: &Called,
+        kind: Kind,
+        bytes: usize,
+        work: impl FnOnce(&mut SharedGroup, &str) -> Result<T, CollectiveError>,
+    ) -> Result<Within<T>, CollectiveError> {
         let sent = ring_bytes(kind, self.place(), bytes);
-        let result = work(self.shared.as_mut()?, &called.mark);
-        self.sent += sent;
-        Some(match result {
-            Err(CollectiveError::Mismatch { .. }) => Err(self.difference(called)),
-            other => other,
-        })
+        let Some(shared) = &mut self.shared else { return Ok(Within::Alone) };
+        match work(shared, &called.mark) {
+            Err(CollectiveError::Mismatch { .. }) => self.compare(called).map(Within::Joined),
+            result => {
+                self.sent += sent;
+                result.map(Within::Done)
+            }
+        }
     }
 
     /// Finds out which calls differ. All ranks of the host have seen at the same step that some do, so all come here.
-    fn difference(&mut self, called: &Called) -> CollectiveError {
+    /// Gives what ranks that have joined take part in, if that is the only difference.
+    fn compare(&mut self, called: &Called) -> Result<Signature, CollectiveError> {
         let nothing = super::system("compare calls", "no rank says what it calls");
         let own = mark::encode(&called.signature);
-        let Some(shared) = &mut self.shared else { return nothing };
-        let all = match shared.all_gather(&own, DType::U8, "calls that differ") {
-            Ok(all) => all,
-            Err(error) => return error,
-        };
+        let Some(shared) = &mut self.shared else { return Err(nothing) };
+        let all = shared.all_gather(&own, DType::U8, "calls that differ")?;
         let members = self.hosts.members(self.hosts.seat(self.rank).0);
-        let differs = |(place, rank): (usize, &usize)| {
-            let theirs = all.part(place).filter(|theirs| *theirs != own).and_then(mark::decode)?;
-            let ours = Box::new(called.signature.clone());
-            Some(CollectiveError::Mismatch {
-                own_rank: self.rank,
-                rank: *rank,
-                ours,
-                theirs: Box::new(theirs),
-            })
-        };
-        members.iter().enumerate().find_map(differs).unwrap_or(nothing)
+        let calls = (0..members.len()).map(|place| all.part(place).and_then(mark::decode));
+        let calls: Vec<Signature> = calls.collect::<Option<_>>().ok_or(nothing.clone())?;
+        if let Some(call) = followed(&calls) {
+            return Ok(call.clone());
+        }
+        let differs = |place: &usize| all.part(*place) != Some(own.as_slice());
+        let place = (0..members.len()).find(differs).ok_or(nothing)?;
+        Err(CollectiveError::Mismatch {
+            own_rank: self.rank,
+            rank: members[place],
+            ours: Box::new(called.signature.clone()),
+            theirs: Box::new(calls[place].clone()),
+        })
     }
 }

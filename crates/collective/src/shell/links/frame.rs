@@ -125,15 +125,16 @@ impl Call {
     }
 }
 
-/// Since which call the sender has joined, if that is what the body of a call frame of this epoch says.
-pub(super) fn joined(body: &[u8], epoch: u64) -> Option<u64> {
+/// Since which call the sender has joined, and the rank that was the last of those it speaks for, if that is what the
+/// body of a call frame of this epoch says.
+pub(super) fn joined(body: &[u8], epoch: u64) -> Option<(u64, u64)> {
     const KIND: usize = 28;
     let (join, _) = Kind::Join.code();
     if body.get(KIND) != Some(&join) {
         return None;
     }
     let call = Call::decode(body).ok()?;
-    (call.epoch == epoch).then_some(call.signature.sequence)
+    (call.epoch == epoch).then_some((call.signature.sequence, call.signature.count))
 }
 
 /// Where a word stands in the list of all of its kind.
@@ -166,7 +167,7 @@ mod tests {
                     let call = Call { epoch: 3, algorithm, signature };
                     let bytes = call.encode();
                     let Ok(Some(Frame::Call(body))) = parse(&bytes) else { panic!("no call") };
-                    let since = (call.signature.kind == Kind::Join).then_some(7);
+                    let since = (call.signature.kind == Kind::Join).then_some((7, u64::MAX));
                     assert_eq!((joined(body, 3), joined(body, 4)), (since, None));
                     assert_eq!(Call::decode(body), Ok(call));
                     assert_eq!(parse(&bytes[..bytes.len() - 1]), Ok(None));

@@ -8,10 +8,10 @@
 use super::frame::{self, Frame};
 use super::link::Link;
 use super::{Call, Links};
+use crate::core::joined;
 use crate::core::schedule::{Arithmetic, Program};
 use crate::core::words::{Algorithm, Kind, Reduction, Signature};
 use crate::error::CollectiveError;
-use phalanx_types::DType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -25,34 +25,38 @@ enum Heard {
     All,
 }
 
+/// What a rank says when it joins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Joining {
+    /// The number of the call to come.
+    pub(crate) sequence: u64,
+    /// How many ranks' values an average is of; more than have links, where one speaks for several.
+    pub(crate) ranks: usize,
+    /// Of those that it speaks for, the rank that joined last.
+    pub(crate) last: usize,
+}
+
 impl Links {
-    /// Takes part with zeros in what the others sum or average until all have joined; `sequence` is the number of the
-    /// call to come, `ranks` are those that an average is of, and `program` makes the program of a call.
+    /// Takes part with zeros in what the others sum or average until all have joined; `program` makes the program of a
+    /// call.
     ///
     /// Gives the rank that joined last, of those between the same two calls the highest, and the number of the next
     /// call.
     ///
     /// # Errors
     /// As [`Links::run`], or a rank calls what zeros cannot take part in.
-    #[cfg_attr(not(test), expect(dead_code, reason = "groups of several hosts join by it"))]
     pub(crate) fn join(
         &mut self,
-        mut sequence: u64,
-        ranks: usize,
+        joining: Joining,
         program: impl Fn(&Signature, Algorithm) -> Program,
     ) -> Result<(usize, u64), CollectiveError> {
+        let Joining { mut sequence, ranks, last } = joining;
         if let Some(reason) = &self.over {
             return Err(CollectiveError::Aborted { epoch: self.epoch, reason: reason.clone() });
         }
-        let own = Signature {
-            sequence,
-            kind: Kind::Join,
-            reduction: None,
-            dtype: DType::U8,
-            count: 0,
-            name: String::new(),
-        };
-        let word = frame::Call { epoch: self.epoch, algorithm: Algorithm::Direct, signature: own.clone() };
+        let own = joined::joining(sequence);
+        let signature = Signature { count: last as u64, ..own.clone() };
+        let word = frame::Call { epoch: self.epoch, algorithm: Algorithm::Direct, signature };
         for link in self.links.iter_mut().flatten() {
             link.notes.extend(word.encode());
         }
@@ -79,13 +83,9 @@ impl Links {
             }
             sequence += 1;
         }
-        let mut last = (own.sequence, self.rank);
-        for (rank, link) in self.links.iter_mut().enumerate() {
-            if let Some(since) = link.as_mut().and_then(|link| link.joined.take()) {
-                last = last.max((since, rank));
-            }
-        }
-        Ok((last.1, sequence + 1))
+        let others = self.links.iter_mut().flatten().filter_map(|link| link.joined.take());
+        let (_, last) = others.fold((own.sequence, last as u64), Ord::max);
+        Ok((usize::try_from(last).unwrap_or(usize::MAX), sequence + 1))
     }
 
     /// Takes part in a call with zeros.
@@ -128,11 +128,33 @@ impl Links {
                     return Ok(Heard::Call(rank, call));
                 }
             }
-            if self.links.iter().flatten().all(|link| link.joined.is_some() && link.notes.is_empty()) {
+            self.check_last_call()?;
+            // Who says that it joined later has made a call without this rank, and somebody ends the group for it: the
+            // rank that heard that call, or the one that made it.
+            let joined = |link: &Link| link.joined.is_some_and(|(since, _)| since <= sequence);
+            if self.links.iter().flatten().all(|link| joined(link) && link.notes.is_empty()) {
                 return Ok(Heard::All);
             }
             self.wait_for_word(start)?;
         }
+    }
+
+    /// A rank that had joined before the last call that takes no zeros had no part in it. Whoever only sent in that call
+    /// may not have known.
+    fn check_last_call(&self) -> Result<(), CollectiveError> {
+        let Some(call) = &self.without_zeros else { return Ok(()) };
+        for (rank, link) in self.links.iter().enumerate() {
+            let Some((since, _)) = link.as_ref().and_then(|link| link.joined) else { continue };
+            if since <= call.sequence {
+                return Err(CollectiveError::Mismatch {
+                    own_rank: self.rank,
+                    rank,
+                    ours: Box::new(call.clone()),
+                    theirs: Box::new(joined::joining(since)),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Sends what is left to say on a link, and gives the call that has come on it.
@@ -184,16 +206,27 @@ impl Links {
 
     fn wait_for_word(&mut self, start: Instant) -> Result<(), CollectiveError> {
         let mut waits = vec![PollFd::from_borrowed_fd(self.aborter.event(), PollFlags::IN)];
-        for link in self.links.iter().flatten() {
+        let mut waited = Vec::new();
+        for (rank, link) in self.links.iter().enumerate() {
+            let Some(link) = link else { continue };
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::OUT, !link.notes.is_empty());
             flags.set(PollFlags::IN, !link.closed && matches!(link.next(), Ok(None)));
+            flags.set(PollFlags::RDHUP, !link.ended);
             if !flags.is_empty() {
+                waited.push(rank);
                 waits.push(PollFd::new(&link.stream, flags));
             }
         }
         let timeout = self.on_wait.as_ref().and_then(|(after, _)| Timespec::try_from(*after).ok());
-        match poll(&mut waits, timeout.as_ref()) {
+        let polled = poll(&mut waits, timeout.as_ref());
+        let ready: Vec<_> = waits[1..].iter().map(PollFd::revents).collect();
+        for (rank, ready) in waited.into_iter().zip(ready) {
+            if let Some(reason) = self.links[rank].as_mut().and_then(|link| link.hear_end(ready)) {
+                return Err(self.ended(reason));
+            }
+        }
+        match polled {
             Ok(0) => {
                 let late = |link: &Option<Link>| link.as_ref().is_some_and(|link| link.joined.is_none());
                 let behind = self.links.iter().position(late).unwrap_or(self.rank);
@@ -215,16 +248,19 @@ impl Links {
     }
 }
 
-/// Notes that a peer has joined, if that is the next that it says. A second time belongs to a later join.
-pub(super) fn note_join(link: &mut Link, epoch: u64) {
+/// Notes that a peer has joined, if that is the next that it says, and says whether it is. A second time belongs to a
+/// later join.
+pub(super) fn note_join(link: &mut Link, epoch: u64) -> bool {
     if link.joined.is_some() || link.data_in > 0 {
-        return;
+        return false;
     }
     if let Ok(Some(Frame::Call(body))) = link.next()
-        && let Some(since) = frame::joined(body, epoch)
+        && let Some(joined) = frame::joined(body, epoch)
     {
         let note = body.len();
         link.skip(note);
-        link.joined = Some(since);
+        link.joined = Some(joined);
+        return true;
     }
+    false
 }

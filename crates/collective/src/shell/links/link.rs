@@ -2,6 +2,7 @@
 
 use super::frame::{self, Frame, HEAD, Malformed};
 use super::socket::Socket;
+use rustix::event::PollFlags;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use std::io::{self, ErrorKind, IoSlice, Read};
@@ -27,12 +28,14 @@ pub(super) struct Link {
     pub(super) called: bool,
     /// Whether the peer's call of this collective was received.
     pub(super) heard: bool,
-    /// Since which call the peer has joined.
-    pub(super) joined: Option<u64>,
+    /// Since which call the peer has joined, and the rank that was the last of those it speaks for.
+    pub(super) joined: Option<(u64, u64)>,
     /// Bytes of the data frame coming in that are still to be read.
     pub(super) data_in: usize,
-    /// Whether the peer sends nothing more.
+    /// Whether the peer sends nothing more, and all that it sent was taken.
     pub(super) closed: bool,
+    /// Whether the peer sends nothing more, and its last word was looked for.
+    pub(super) ended: bool,
     buffer: Box<[u8; BUFFER]>,
     start: usize,
     end: usize,
@@ -54,6 +57,7 @@ impl Link {
             joined: None,
             data_in: 0,
             closed: false,
+            ended: false,
             buffer: Box::new([0; BUFFER]),
             start: 0,
             end: 0,
@@ -126,6 +130,16 @@ impl Link {
         abort_among(&bytes, self.data_in).map(|(_, reason)| reason)
     }
 
+    /// Looks for an abort behind frames that came early, once, when what has happened on the stream says that the peer
+    /// sends nothing more: who aborts closes its side of the stream.
+    pub(super) fn hear_end(&mut self, ready: PollFlags) -> Option<String> {
+        if self.ended || !ready.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+            return None;
+        }
+        self.ended = true;
+        self.peek_last_word()
+    }
+
     /// Why a peer says that the group is over, in what it sent before it was lost.
     pub(super) fn last_word(&mut self) -> Option<String> {
         let mut passed = 0;
@@ -165,19 +179,8 @@ fn abort_among(bytes: &[u8], data: usize) -> Option<(usize, String)> {
     }
 }
 
-/// The reason in an abort that these bytes end with, wherever their frames begin.
-pub(super) fn abort_at_end(bytes: &[u8]) -> Option<String> {
-    let readable = |reason: &&str| !reason.is_empty() && !reason.contains(char::is_control);
-    (0..bytes.len()).rev().take(HEAD + frame::NOTE).find_map(|place| match frame::parse(&bytes[place..]) {
-        Ok(Some(Frame::Abort(reason))) if place + HEAD + reason.len() == bytes.len() => {
-            std::str::from_utf8(reason).ok().filter(readable).map(str::to_owned)
-        }
-        _ => None,
-    })
-}
-
 /// Appends what has come and was not read yet, and leaves it there. Nothing if it is too much.
-pub(super) fn peek(stream: &Socket, bytes: &mut Vec<u8>) -> Option<()> {
+fn peek(stream: &Socket, bytes: &mut Vec<u8>) -> Option<()> {
     let waiting = rustix::io::ioctl_fionread(stream).ok()?;
     let waiting = usize::try_from(waiting).ok().filter(|waiting| *waiting < LAST_WORD)?;
     let here = bytes.len();
@@ -215,10 +218,6 @@ mod tests {
         assert_eq!(abort_among(&bytes, 0), Some((HEAD + 3, "enough".to_owned())));
         assert_eq!(abort_among(&bytes[HEAD..], 3), Some((3, "enough".to_owned())));
         assert_eq!(abort_among(&bytes[..bytes.len() - 1], 0), None);
-        assert_eq!(abort_at_end(&bytes[2..]), Some("enough".to_owned()));
-        assert_eq!(abort_at_end(&bytes[..bytes.len() - 1]), None);
-        let numbers: Vec<u8> = [3_i32, 0].iter().chain(&[3, 4, 77]).flat_map(|n| n.to_le_bytes()).collect();
-        assert!((0..=20).all(|end| abort_at_end(&numbers[..end]).is_none()));
     }
 
     #[test]

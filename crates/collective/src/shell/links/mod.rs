@@ -21,11 +21,12 @@ mod socket;
 mod tests;
 
 pub(crate) use aborter::Aborter;
+pub(crate) use join::Joining;
 pub use socket::Socket;
 
 use crate::core::numbers;
 use crate::core::schedule::{Area, Arithmetic, Memory, Program, Step};
-use crate::core::words::Signature;
+use crate::core::words::{Reduction, Signature};
 use crate::error::CollectiveError;
 use farewell::farewell;
 use link::Link;
@@ -50,17 +51,11 @@ pub(crate) struct Links {
     /// Received elements until they are combined.
     block: Vec<u64>,
     scratch: Vec<u64>,
+    /// The last call that no rank took part in that had joined.
+    without_zeros: Option<Signature>,
     /// Why the group is over.
     over: Option<String>,
     on_wait: Option<(Duration, OnWait)>,
-}
-
-/// Why a rank that sends nothing more says that the group is over, as far as the end of its stream tells. For when its
-/// link is in use.
-pub(crate) fn last_word(stream: &Socket) -> Option<String> {
-    let mut bytes = Vec::new();
-    link::peek(stream, &mut bytes)?;
-    link::abort_at_end(&bytes)
 }
 
 /// One collective, as one rank calls it.
@@ -96,7 +91,17 @@ impl Links {
         let streams = streams.into_iter().map(|stream| stream.map(Into::into));
         let links = streams.map(|stream| stream.map(Link::new).transpose()).collect::<Result<_, _>>()?;
         let (block, scratch) = (vec![0; BLOCK / 8], Vec::new());
-        Ok(Self { rank, epoch, links, aborter: Aborter::new()?, block, scratch, over: None, on_wait: None })
+        Ok(Self {
+            rank,
+            epoch,
+            links,
+            aborter: Aborter::new()?,
+            block,
+            scratch,
+            without_zeros: None,
+            over: None,
+            on_wait: None,
+        })
     }
 
     pub(crate) fn aborter(&self) -> Aborter {
@@ -145,6 +150,7 @@ impl Links {
         let memory = Memory { input, output, scratch, arithmetic };
         let mut run = Run {
             rank: self.rank,
+            signature,
             call: call.encode(),
             epoch: self.epoch,
             links: &mut self.links,
@@ -158,6 +164,9 @@ impl Links {
         let result = run.run();
         if result.is_err() {
             run.leave();
+        }
+        if !signature.takes_zeros() {
+            self.without_zeros = Some(call.signature);
         }
         result
     }
@@ -177,7 +186,9 @@ impl Links {
                 return Err(CollectiveError::System { what: "combine a tensor", problem });
             }
         }
-        if program.combines() && !numbers::supports(arithmetic.dtype, arithmetic.reduction) {
+        let by_elements = arithmetic.reduction != Reduction::Adasum
+            && numbers::supports(arithmetic.dtype, arithmetic.reduction);
+        if program.combines() && !by_elements {
             return Err(CollectiveError::DType { what, dtype: arithmetic.dtype });
         }
         for step in &program.steps {

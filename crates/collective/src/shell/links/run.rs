@@ -5,7 +5,9 @@ use super::frame::{self, Frame};
 use super::join::note_join;
 use super::link::Link;
 use super::{BLOCK, OnWait};
+use crate::core::joined::joining;
 use crate::core::schedule::{Memory, Progress, Span, Step, Then};
+use crate::core::words::Signature;
 use crate::error::CollectiveError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -19,6 +21,7 @@ const FRAME: usize = 4 << 20;
 pub(super) struct Run<'a> {
     pub(super) rank: usize,
     pub(super) epoch: u64,
+    pub(super) signature: &'a Signature,
     /// The own call frame.
     pub(super) call: Vec<u8>,
     pub(super) links: &'a mut [Option<Link>],
@@ -47,6 +50,7 @@ impl Run<'_> {
             if link.closed && self.progress.needs(rank) {
                 return Err(self.gone(rank, "it closed the connection"));
             }
+            self.check_join(rank)?;
         }
         while !self.progress.finished() {
             self.check_abort()?;
@@ -76,6 +80,20 @@ impl Run<'_> {
 
     fn check_abort(&self) -> Result<(), CollectiveError> {
         self.aborter.reason().map_or(Ok(()), |reason| Err(self.aborted(reason.to_owned())))
+    }
+
+    /// A rank that has joined makes no call that takes no zeros, and may never hear of this one.
+    fn check_join(&self, rank: usize) -> Result<(), CollectiveError> {
+        let Some((since, _)) = self.links[rank].as_ref().and_then(|link| link.joined) else { return Ok(()) };
+        if since > self.signature.sequence || self.signature.takes_zeros() {
+            return Ok(());
+        }
+        Err(CollectiveError::Mismatch {
+            own_rank: self.rank,
+            rank,
+            ours: Box::new(self.signature.clone()),
+            theirs: Box::new(joining(since)),
+        })
     }
 
     fn aborted(&self, reason: String) -> CollectiveError {
@@ -211,8 +229,9 @@ impl Run<'_> {
             let left = self.progress.left(index).len() - self.held;
             let epoch = self.epoch;
             let link = self.link(from);
-            if !link.heard {
-                note_join(link, epoch);
+            if !link.heard && note_join(link, epoch) {
+                self.check_join(from)?;
+                continue;
             }
             if link.data_in > 0 || link.heard && left == 0 {
                 return Ok(true);
@@ -284,8 +303,8 @@ impl Run<'_> {
                 Ok(_) => {
                     let ready = ranks.into_iter().zip(&waits[1..]);
                     break ready
-                        .filter(|(_, wait)| !(wait.revents() - PollFlags::OUT).is_empty())
-                        .map(|(rank, _)| rank)
+                        .map(|(rank, wait)| (rank, wait.revents() - PollFlags::OUT))
+                        .filter(|(_, ready)| !ready.is_empty())
                         .collect::<Vec<_>>();
                 }
                 Err(Errno::INTR) => continue,
@@ -300,8 +319,8 @@ impl Run<'_> {
             }
         };
         self.check_abort()?;
-        for rank in ready {
-            self.listen(rank)?;
+        for (rank, ready) in ready {
+            self.listen(rank, ready)?;
         }
         Ok(())
     }
@@ -315,9 +334,10 @@ impl Run<'_> {
             let Some(link) = link else { continue };
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::OUT, link.data_out > 0 || !link.notes.is_empty());
-            // What comes early stays where it is, but an abort is heard on every link.
+            // What comes early stays where it is, but an abort is heard on every link: it is the peer's last word.
             let silent = link.data_in == 0 && matches!(link.next(), Ok(None));
             flags.set(PollFlags::IN, !link.closed && (silent || receiving == Some(rank)));
+            flags.set(PollFlags::RDHUP, !link.ended);
             if !flags.is_empty() {
                 ranks.push(rank);
                 waits.push(PollFd::new(&link.stream, flags));
@@ -326,8 +346,11 @@ impl Run<'_> {
         (ranks, waits)
     }
 
-    /// Looks at what has come on a link that nothing is received from at the moment.
-    fn listen(&mut self, rank: usize) -> Result<(), CollectiveError> {
+    /// Looks at what has come on a link that nothing is received from at the moment, and for a last word on any.
+    fn listen(&mut self, rank: usize, ready: PollFlags) -> Result<(), CollectiveError> {
+        if let Some(reason) = self.link(rank).hear_end(ready) {
+            return Err(self.aborted(reason));
+        }
         if self.receiving() == Some(rank) {
             return Ok(());
         }
@@ -342,7 +365,9 @@ impl Run<'_> {
             Ok(Some(0)) | Err(_) => link.closed = true,
             Ok(_) => {}
         }
-        note_join(link, epoch);
+        if note_join(link, epoch) {
+            self.check_join(rank)?;
+        }
         if let Ok(Some(Frame::Abort(reason))) = self.link(rank).next() {
             let reason = String::from_utf8_lossy(reason).into_owned();
             return Err(self.aborted(reason));

@@ -5,7 +5,6 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A connected stream to another rank.
 #[derive(Debug)]
@@ -31,13 +30,6 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.set_nonblocking(nonblocking),
             Socket::Unix(stream) => stream.set_nonblocking(nonblocking),
-        }
-    }
-
-    pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Socket::Tcp(stream) => stream.set_read_timeout(timeout),
-            Socket::Unix(stream) => stream.set_read_timeout(timeout),
         }
     }
 

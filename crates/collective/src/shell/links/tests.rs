@@ -72,11 +72,21 @@ fn each<T: Send>(links: &mut [Links], work: impl Fn(Seat, &mut Links) -> T + Syn
 
 /// Whole numbers as floats: their sums are exact in every order.
 fn whole(rank: usize, n: usize) -> Vec<f32> {
-    (0..n).map(|index| ((index * 7 + rank * 13) % 101) as f32).collect()
+    repeated(n, |index| ((index * 7 + rank * 13) % PERIOD) as f32)
 }
 
 /// The sum of what [`whole`] gives to all ranks.
 fn sum(ranks: usize, n: usize) -> Vec<f32> {
-    let value = |index| (0..ranks).map(|rank| ((index * 7 + rank * 13) % 101) as f32).sum();
-    (0..n).map(value).collect()
+    repeated(n, |index| (0..ranks).map(|rank| ((index * 7 + rank * 13) % PERIOD) as f32).sum())
+}
+
+/// After so many elements values come back.
+const PERIOD: usize = 101;
+
+/// Computes one period: computing every element would take a debug build minutes.
+fn repeated(n: usize, value: impl Fn(usize) -> f32) -> Vec<f32> {
+    let period: Vec<f32> = (0..PERIOD).map(value).collect();
+    let mut values = period.repeat(n.div_ceil(PERIOD));
+    values.truncate(n);
+    values
 }

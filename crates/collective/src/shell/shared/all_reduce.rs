@@ -3,7 +3,7 @@
 
 use super::calls::Call;
 use super::group::{SLOT_BYTES, SharedGroup};
-use super::reduce_shared::{SMALL, check, check_elements, combine_others, part};
+use super::reduce_shared::{SMALL, check, combine_others, part};
 use crate::core::words::{Kind, Reduction};
 use crate::error::CollectiveError;
 use phalanx_types::DType;
@@ -24,9 +24,7 @@ impl SharedGroup {
     ) -> Result<(), CollectiveError> {
         check(data.len(), dtype, reduction)?;
         let call = Call::all_reduce(data.len(), dtype, reduction, name);
-        if reduction == Reduction::Adasum {
-            self.adasum(data, &call)
-        } else if data.len() <= SMALL {
+        if data.len() <= SMALL {
             self.all_reduce_small(data, &call)
         } else {
             self.reduce_staged(data, &call, true)
@@ -42,7 +40,7 @@ impl SharedGroup {
         reduction: Reduction,
         name: &str,
     ) -> Result<(), CollectiveError> {
-        check_elements(data.len(), dtype, reduction)?;
+        check(data.len(), dtype, reduction)?;
         let kind = Kind::Reduce { root: self.check_root(root)? };
         let call = Call { kind, ..Call::all_reduce(data.len(), dtype, reduction, name) };
         self.reduce_staged(data, &call, self.rank == root)

@@ -2,7 +2,7 @@
 
 use super::calls::Call;
 use super::group::{SLOT_BYTES, SharedGroup};
-use super::reduce_shared::{check_elements, whole};
+use super::reduce_shared::{check, whole};
 use super::segment::system;
 use crate::core::words::{Kind, Reduction};
 use crate::error::CollectiveError;
@@ -111,7 +111,7 @@ impl SharedGroup {
         reduction: Reduction,
         name: &str,
     ) -> Result<(), CollectiveError> {
-        check_elements(mine.len(), dtype, reduction)?;
+        check(mine.len(), dtype, reduction)?;
         let call =
             Call { reduction: Some(reduction), ..plain(Kind::ReduceScatter, dtype, mine.len(), name)? };
         self.check_parts("reduce-scatter", all.len(), mine.len())?;

@@ -77,7 +77,7 @@ impl SharedGroup {
         data_bytes: usize,
         cores: usize,
     ) -> Result<(Prepared, SegmentAddress), CollectiveError> {
-        if rank >= ranks || ranks > MOST_RANKS {
+        if rank >= ranks {
             return Err(CollectiveError::NoRank { rank, ranks });
         }
         let (own, address) = Segment::create(data_bytes.saturating_add(DATA_OFFSET - HEADER_BYTES + PAGE))?;
@@ -259,8 +259,26 @@ impl Members {
 
 impl Prepared {
     /// Maps the memory of all ranks, whose addresses come in their order.
+    ///
+    /// # Errors
+    /// As [`Prepared::connect_members`].
     pub fn connect(self, addresses: &[SegmentAddress]) -> Result<SharedGroup, CollectiveError> {
-        let Prepared { rank, ranks, epoch, own } = self;
+        let all: Vec<usize> = (0..self.ranks).collect();
+        self.connect_members(&all, addresses)
+    }
+
+    /// Maps the memory of some ranks, this one among them, whose addresses come in their order. In their group a rank
+    /// is known by its place among them.
+    ///
+    /// # Errors
+    /// An address is missing or is of another rank, this rank is not among them, or there are too many.
+    pub fn connect_members(
+        self,
+        members: &[usize],
+        addresses: &[SegmentAddress],
+    ) -> Result<SharedGroup, CollectiveError> {
+        let Prepared { rank: own_rank, ranks: all_ranks, epoch, own } = self;
+        let ranks = members.len();
         if addresses.len() != ranks {
             return Err(CollectiveError::Length {
                 what: "a shared group",
@@ -268,19 +286,28 @@ impl Prepared {
                 got: addresses.len(),
             });
         }
+        if ranks > MOST_RANKS {
+            return Err(CollectiveError::Length {
+                what: "a shared group, at most,",
+                wanted: MOST_RANKS,
+                got: ranks,
+            });
+        }
+        let own_place = members.iter().position(|member| *member == own_rank);
+        let rank = own_place.ok_or(CollectiveError::NoRank { rank: own_rank, ranks })?;
         let bytes = own.bytes();
         let mut own = Some(own);
         let mut segments = Vec::with_capacity(ranks);
-        for (other, address) in addresses.iter().enumerate() {
-            let segment = match own.take_if(|_| other == rank) {
+        for ((place, member), address) in members.iter().enumerate().zip(addresses) {
+            let segment = match own.take_if(|_| place == rank) {
                 Some(own) => own,
                 None => Segment::open(address, bytes)?,
             };
             let identity = &segment.header().identity;
             let stands =
                 [&identity.epoch, &identity.rank, &identity.ranks].map(|word| word.load(Ordering::Relaxed));
-            if stands != [epoch, other as u64, ranks as u64] {
-                let problem = format!("it does not belong to rank {other} of {ranks} in epoch {epoch}");
+            if stands != [epoch, *member as u64, all_ranks as u64] {
+                let problem = format!("it does not belong to rank {member} of {all_ranks} in epoch {epoch}");
                 return Err(CollectiveError::System { what: "map a peer's segment", problem });
             }
             segments.push(segment);

@@ -31,6 +31,11 @@ impl SharedGroup {
     /// The group is over, or the others call different things or what zeros cannot take part in. Then their calls fail
     /// too, and this one may be made again.
     pub fn join(&mut self) -> Result<usize, CollectiveError> {
+        self.join_each(|_| {})
+    }
+
+    /// The same; `on_call` hears the bytes of every call that this rank has taken part in.
+    pub(crate) fn join_each(&mut self, mut on_call: impl FnMut(usize)) -> Result<usize, CollectiveError> {
         let mut zeros = vec![0_u64; self.block_bytes() / 8];
         let zeros: &mut [u8] = bytemuck::cast_slice_mut(&mut zeros);
         // Counts when this rank joined.
@@ -72,12 +77,12 @@ impl SharedGroup {
                     theirs: Box::new(signature),
                 });
             }
-            self.follow(&followed, zeros)?;
+            on_call(self.follow(&followed, zeros)?);
         }
     }
 
-    /// Takes part in a call that the others have agreed on, after its first step.
-    fn follow(&mut self, followed: &Followed, zeros: &mut [u8]) -> Result<(), CollectiveError> {
+    /// Takes part in a call that the others have agreed on, after its first step. Gives its bytes.
+    fn follow(&mut self, followed: &Followed, zeros: &mut [u8]) -> Result<usize, CollectiveError> {
         let Signature { dtype, reduction, count, name, .. } = &followed.signature;
         let (dtype, reduction) = (*dtype, reduction.unwrap_or(Reduction::Sum));
         let bytes = usize::try_from(*count).ok().and_then(|count| count.checked_mul(dtype.size()));
@@ -86,12 +91,13 @@ impl SharedGroup {
         };
         if length <= SMALL {
             // The others combine what this rank has staged.
-            return Ok(());
+            return Ok(length);
         }
         if offset == 0 {
             let call = Call::all_reduce(length, dtype, reduction, name);
             let most = zeros.len().min(length);
-            return self.reduce_blocks(&mut zeros[..most], length, &call, false);
+            self.reduce_blocks(&mut zeros[..most], length, &call, false)?;
+            return Ok(length);
         }
         let room = self.members.segments[self.rank].bytes();
         let fits = offset.checked_add(length).is_some_and(|end| end <= room);
@@ -99,7 +105,8 @@ impl SharedGroup {
             return Err(self.give_up(system("join", "a call is outside of the memory for buffers")));
         }
         self.reduce_parts(offset, length, dtype, reduction);
-        self.step()
+        self.step()?;
+        Ok(length)
     }
 }
 

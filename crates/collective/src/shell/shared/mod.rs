@@ -16,7 +16,6 @@
 //! would index memory: offsets and lengths come from the own call, and a peer's are checked.
 
 mod abort;
-mod adasum;
 mod all_reduce;
 mod buffers;
 mod calls;

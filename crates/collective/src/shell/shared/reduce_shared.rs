@@ -54,9 +54,6 @@ impl SharedGroup {
             return Err(CollectiveError::Length { what: "the start of a range", wanted, got: range.start });
         }
         let call = Call { place: offset, ..Call::all_reduce(length, dtype, reduction, name) };
-        if reduction == Reduction::Adasum {
-            return self.adasum_shared(offset, length, &call);
-        }
         if length <= SMALL {
             let members = std::sync::Arc::clone(&self.members);
             // SAFETY: as in `SharedBuffer::slice_mut`; a small call touches only staging slots of other ranks.
@@ -194,24 +191,12 @@ pub(super) unsafe fn combine_others(
     }
 }
 
-/// Whether so many bytes can be reduced so.
+/// Whether so many bytes can be reduced so, element by element.
 pub(super) fn check(length: usize, dtype: DType, reduction: Reduction) -> Result<(), CollectiveError> {
-    if !numbers::supports(dtype, reduction) {
+    if reduction == Reduction::Adasum || !numbers::supports(dtype, reduction) {
         return Err(CollectiveError::DType { what: "a reduction in shared memory", dtype });
     }
     whole(length, dtype)
-}
-
-/// Whether so many bytes can be reduced so, element by element.
-pub(super) fn check_elements(
-    length: usize,
-    dtype: DType,
-    reduction: Reduction,
-) -> Result<(), CollectiveError> {
-    if reduction == Reduction::Adasum {
-        return Err(CollectiveError::DType { what: "adasum by parts", dtype });
-    }
-    check(length, dtype, reduction)
 }
 
 /// Whether bytes are whole elements.

@@ -1,6 +1,5 @@
 //! Ranks as threads; what only the crate itself can compare with.
 
-mod adasum;
 mod join;
 
 use super::SharedGroup;

@@ -23,6 +23,10 @@ impl fmt::Display for Pause {
                 coming
             }
         };
-        if *coming > 0 { write!(f, " ({coming} more are getting ready)") } else { Ok(()) }
+        match self {
+            _ if *coming > 0 => write!(f, " ({coming} more are getting ready)"),
+            Pause::TooFew { .. } => f.write_str("; `phalanx node` starts one"),
+            Pause::Gathering { .. } => Ok(()),
+        }
     }
 }

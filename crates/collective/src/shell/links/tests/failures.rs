@@ -2,7 +2,7 @@
 
 use super::super::{Links, frame};
 use super::{EPOCH, Task, each, mesh, whole};
-use crate::core::schedule::{Area, Seat, all_reduce, barrier};
+use crate::core::schedule::{Area, Program, Seat, Step, all_reduce, barrier, gather};
 use crate::core::words::{Algorithm, Kind};
 use crate::error::CollectiveError;
 use bytemuck::cast_slice_mut;
@@ -57,10 +57,10 @@ fn different_algorithms_fail_everywhere() {
     assert!(results.iter().all(|result| reason(result).contains("by direct")), "{results:?}");
 }
 
-/// One rank takes a part of what a 64 MiB all-reduce sends it, and is lost.
+/// One rank takes a part of what a 16 MiB all-reduce sends it, and is lost.
 #[test]
 fn a_lost_rank_fails_the_others() {
-    const N: usize = 16 << 20;
+    const N: usize = 4 << 20;
     for ranks in [2, 4] {
         for algorithm in [Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::Direct] {
             let mut links = mesh(ranks);
@@ -69,7 +69,7 @@ fn a_lost_rank_fails_the_others() {
                 scope.spawn(move || {
                     let mut before = &lost.links[ranks - 2].as_ref().unwrap().stream;
                     before.set_nonblocking(false).unwrap();
-                    before.read_exact(&mut vec![0; 4 << 20]).unwrap();
+                    before.read_exact(&mut vec![0; 1 << 20]).unwrap();
                 });
                 each_of(&mut links, ranks, |seat, links| {
                     let task = Task::new(Kind::AllReduce, all_reduce(algorithm, seat, N, Area::Output));
@@ -140,6 +140,43 @@ fn an_abort_between_calls_reaches_the_others() {
     assert_eq!(reason(&results[0]), "stopped");
 }
 
+/// Rank 1 waits for rank 2, who never comes. Meanwhile rank 0 has sent more than a link reads ahead, and aborts.
+#[test]
+fn an_abort_behind_what_came_early_is_heard() {
+    const N: usize = 10_000;
+    let mut links = mesh(3);
+    let late = links.pop().unwrap();
+    let (waiting, waits) = mpsc::channel();
+    links[1].on_wait(
+        Duration::from_millis(1),
+        Box::new(move |rank, _| {
+            let _heard = waiting.send(rank);
+        }),
+    );
+    let waits = std::sync::Mutex::new(waits);
+    let results = each_of(&mut links, 3, |seat, links| {
+        let program = if seat.rank == 0 { gather(seat, 1, &[N, N, N]) } else { from_rank_2_first(seat, N) };
+        let task = Task::new(Kind::Gather { root: 1 }, program);
+        let result = task.run(links, &vec![0; 4 * N], &mut vec![0; 12 * N]);
+        if seat.rank == 0 {
+            result.unwrap();
+            assert_eq!(waits.lock().unwrap().recv().unwrap(), 2);
+            links.aborter().abort("enough".into());
+            return Task::new(Kind::Barrier, barrier(seat)).run(links, &[], &mut []);
+        }
+        result
+    });
+    assert!(results.iter().all(|result| reason(result) == "enough"), "{results:?}");
+    drop(late);
+}
+
+/// What the root of a gather does, except that it takes what rank 2 gives before anything else.
+fn from_rank_2_first(seat: Seat, n: usize) -> Program {
+    let mut program = gather(seat, seat.rank, &[n; 3]);
+    program.steps.sort_by_key(|step| !matches!(step, Step::Receive { from: 2, .. }));
+    program
+}
+
 /// A rank that has done its part may leave while the others are still busy.
 #[test]
 fn leaving_after_the_last_call_is_no_failure() {
@@ -151,11 +188,11 @@ fn leaving_after_the_last_call_is_no_failure() {
                     let mut own = links.lock().unwrap()[rank].take().unwrap();
                     scope.spawn(move || {
                         let seat = Seat { rank, ranks };
-                        let program = all_reduce(algorithm, seat, 500_000, Area::Output);
-                        let mut values = whole(rank, 500_000);
+                        let program = all_reduce(algorithm, seat, 200_000, Area::Output);
+                        let mut values = whole(rank, 200_000);
                         let task = Task::new(Kind::AllReduce, program);
                         task.run(&mut own, &[], cast_slice_mut(&mut values)).unwrap();
-                        assert_eq!(values, super::sum(ranks, 500_000));
+                        assert_eq!(values, super::sum(ranks, 200_000));
                     });
                 }
             });

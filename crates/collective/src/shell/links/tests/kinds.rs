@@ -3,8 +3,7 @@
 use super::{Task, each, mesh, sum, whole};
 use crate::core::parts::part;
 use crate::core::schedule::{
-    Area, adasum, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter,
-    scatter,
+    Area, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scatter,
 };
 use crate::core::words::{Algorithm, Kind, Reduction};
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -33,38 +32,6 @@ fn all_reduce_over_sockets() {
                     let expected = sum(ranks, n);
                     assert!(results.iter().all(|result| *result == expected), "{algorithm:?} {n} × {ranks}");
                 }
-            }
-        }
-    }
-}
-
-#[test]
-fn adasum_over_sockets_has_the_bits_of_the_serial_one() {
-    use crate::core::adasum::{blend, dots, pairs};
-    for ranks in 2..=5 {
-        let mut links = mesh(ranks);
-        for n in SIZES {
-            let given =
-                |rank| whole(rank, n).into_iter().map(|value| value / 7.0 - 5.0).collect::<Vec<f32>>();
-            let mut vectors: Vec<_> = (0..ranks).map(given).collect();
-            for (first, second) in pairs(ranks).into_iter().flatten() {
-                let other = vectors[second].clone();
-                let products = dots(DType::F32, cast_slice(&vectors[first]), cast_slice(&other));
-                blend(DType::F32, cast_slice_mut(&mut vectors[first]), cast_slice(&other), products);
-            }
-            for own in [Area::Input, Area::Output] {
-                let results = each(&mut links, |seat, links| {
-                    let program = adasum(seat, n, own);
-                    let task = Task { reduction: Reduction::Adasum, ..Task::new(Kind::AllReduce, program) };
-                    let mine = given(seat.rank);
-                    let (input, mut output) = match own {
-                        Area::Output => (Vec::new(), mine),
-                        _ => (mine, vec![0.0; n]),
-                    };
-                    task.run(links, cast_slice(&input), cast_slice_mut(&mut output)).unwrap();
-                    output
-                });
-                assert!(results.iter().all(|result| *result == vectors[0]), "{n} × {ranks}");
             }
         }
     }
