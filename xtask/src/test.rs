@@ -42,6 +42,7 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         "test",
         "--package",
         "phalanx-sim",
+        "--no-default-features",
         "--test",
         "seeded_bugs",
         "--target-dir",

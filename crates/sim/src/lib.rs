@@ -9,4 +9,5 @@ mod dice;
 mod event_queue;
 pub mod jobs;
 mod trace;
+#[cfg(feature = "train")]
 pub mod train;

@@ -108,6 +108,8 @@ pub enum FromReplica {
     Refused {
         run: RunId,
         reason: String,
+        /// It may be able later.
+        busy: bool,
     },
     Restored {
         run: RunId,

@@ -3,11 +3,13 @@
 //! ```text
 //!   scaling   two replicas on a core each        against two trainings on a core each, at the same time
 //!   uneven    four replicas, one slowed to 1/4   against the sum of what each could do alone
+//!   predict   what `simulate train --local` says   against what `train --local` then does
 //!   exchange  compressed and rare exchange       against gradients every step: accuracy and bytes
 //! ```
 
 mod exchange;
 mod nodes;
+mod predict;
 mod scaling;
 mod uneven;
 
@@ -31,6 +33,7 @@ pub(super) struct ReplicasArgs {
 enum Which {
     Scaling,
     Uneven,
+    Predict,
     Exchange,
 }
 
@@ -42,6 +45,9 @@ pub(super) fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     }
     if wanted(Which::Uneven) {
         uneven::run(&bench, args.rounds)?;
+    }
+    if wanted(Which::Predict) {
+        predict::run(&bench, args.rounds)?;
     }
     if wanted(Which::Exchange) {
         exchange::run(&bench)?;

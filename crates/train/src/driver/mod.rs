@@ -33,6 +33,8 @@ use trace::Trace;
 /// How long other replicas may take to say more about why a step failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// How long until a node that is busy with another run is asked again.
+const RETRY: Duration = Duration::from_secs(2);
 /// A wait that is over sooner is not worth a word.
 const HUSH: Duration = Duration::from_secs(2);
 
@@ -97,8 +99,8 @@ struct Driver<'a> {
     out: Outbox<FormationCommand>,
     peers: BTreeMap<NodeId, Peer>,
     nodes: BTreeMap<LinkKey, NodeId>,
-    /// Why nodes do not take part.
-    refused: BTreeMap<NodeId, String>,
+    /// Nodes that do not take part, and when to ask them again.
+    refused: BTreeMap<NodeId, Option<Instant>>,
     /// By rank, those of the present group.
     seats: Vec<NodeId>,
     /// Those of them that came to it without the state of the run.
@@ -232,7 +234,9 @@ impl<'a> Driver<'a> {
         let core = self.core.next_tick().map(|due| due.since(self.now()));
         let failing = self.failing.as_ref().map(|f| f.until.saturating_duration_since(Instant::now()));
         let paused = self.paused.as_ref().map(|(_, at)| at.saturating_duration_since(Instant::now()));
-        core.into_iter().chain(failing).chain(paused).min().unwrap_or(Duration::from_secs(3600))
+        let busy = self.refused.values().flatten().min();
+        let busy = busy.map(|at| at.saturating_duration_since(Instant::now()).max(RETRY / 10));
+        core.into_iter().chain(failing).chain(paused).chain(busy).min().unwrap_or(Duration::from_secs(3600))
     }
 
     fn on_tick(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
@@ -242,6 +246,7 @@ impl<'a> Driver<'a> {
         if let Some(failing) = self.failing.take_if(|failing| failing.until <= Instant::now()) {
             return Err(TrainError::Replica { reason: failing.reason });
         }
+        self.offer_again();
         self.core.on_tick(self.now(), &mut self.out);
         Ok(())
     }
@@ -281,6 +286,18 @@ impl<'a> Driver<'a> {
         self.holders.remove(node);
         self.ending.take_if(|asked| asked == node);
         self.core.on_lost(self.now(), node, reason, &mut self.out);
+        self.offer_again();
+    }
+
+    /// Names every node that could take part: there may be room for one that there was none for before.
+    fn offer_again(&mut self) {
+        let (now, time) = (Instant::now(), self.now());
+        for node in self.peers.keys() {
+            let refuses = self.refused.get(node).is_some_and(|retry| retry.is_none_or(|at| at > now));
+            if !refuses {
+                self.core.on_node(time, node.clone(), &mut self.out);
+            }
+        }
     }
 
     fn on_message(
@@ -292,10 +309,11 @@ impl<'a> Driver<'a> {
         let now = self.now();
         match message {
             FromReplica::Enlisted { run, step } if run == self.run => {
+                self.refused.remove(node);
                 self.core.on_enlisted(now, node, step, &mut self.out);
             }
-            FromReplica::Refused { run, reason } if run == self.run => {
-                self.on_refused(node, reason, observer)?
+            FromReplica::Refused { run, reason, busy } if run == self.run => {
+                self.on_refused(node, reason, busy, observer)?
             }
             FromReplica::Restored { run, step } if run == self.run => {
                 self.core.on_restored(now, node, step, &mut self.out);
@@ -355,11 +373,15 @@ impl<'a> Driver<'a> {
         &mut self,
         node: &NodeId,
         reason: String,
+        busy: bool,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
-        observer.on(&Event::Warning(&format!("{node} does not take part: {reason}")));
-        self.refused.insert(node.clone(), reason.clone());
+        let retry = busy.then(|| Instant::now() + RETRY);
+        if self.refused.insert(node.clone(), retry).is_none() {
+            observer.on(&Event::Warning(&format!("{node} does not take part: {reason}")));
+        }
         self.core.on_lost(self.now(), node, &reason, &mut self.out);
+        self.offer_again();
         let local = self.task.config.formation.local;
         if local > 0 && self.refused.len() >= local {
             return Err(TrainError::Replica { reason: format!("no node can train this: {reason}") });

@@ -132,7 +132,7 @@ impl Service {
     fn enlist(&mut self, from: &Peer, run: RunId, enlist: Enlist) {
         if let Some(open) = self.open.as_ref().filter(|open| open.run != run) {
             let reason = format!("it trains another run, that of {}", open.driver.id());
-            return send(from, &FromReplica::Refused { run, reason });
+            return send(from, &FromReplica::Refused { run, reason, busy: true });
         }
         self.close("the driver enlists this node anew");
         self.next += 1;
@@ -153,7 +153,7 @@ impl Service {
             }
             Err(error) => {
                 let reason = format!("there is no thread to be had: {error}");
-                send(from, &FromReplica::Refused { run, reason });
+                send(from, &FromReplica::Refused { run, reason, busy: false });
             }
         }
     }
@@ -221,7 +221,7 @@ impl Service {
             let message = match report {
                 Report::Enlisted => FromReplica::Enlisted { run, step: None },
                 Report::Refused { reason } => {
-                    send(&driver, &FromReplica::Refused { run, reason });
+                    send(&driver, &FromReplica::Refused { run, reason, busy: false });
                     self.close("this node cannot train it");
                     continue;
                 }

@@ -44,7 +44,7 @@ pub(super) fn add(samples: &mut Samples) {
     let sums = ValidSums { samples: 719, loss: 3.5, metrics: vec![(703.0, 719)] };
     let answers = [
         FromReplica::Enlisted { run, step: Some(200) },
-        FromReplica::Refused { run, reason: "there is no such file".into() },
+        FromReplica::Refused { run, reason: "there is no such file".into(), busy: false },
         FromReplica::Restored { run, step: 200 },
         FromReplica::Prepared { run, epoch, end: Bytes::from_static(b"end") },
         FromReplica::Left { run, epoch, step: Some(201), why: LeftWhy::Reformed },

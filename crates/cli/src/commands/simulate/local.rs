@@ -134,14 +134,17 @@ fn compute(args: &TrainArgs, cores: usize, threads: usize) -> Result<(f64, Vec<u
         let started: Vec<_> = (0..at_once).map(|_| scope.spawn(measure)).collect();
         started.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
-    let (mut times, mut sizes) = (Vec::new(), Vec::new());
+    // All wait for the slowest of them.
+    let mut slowest: Vec<Duration> = Vec::new();
+    let mut sizes = Vec::new();
     for result in results {
         let ended = result.map_err(|_panic| Failure::infrastructure(anyhow!("a measurement panicked")))?;
-        let (more, of) = ended?;
-        times.extend(more);
+        let (times, of) = ended?;
+        slowest.resize(times.len(), Duration::ZERO);
+        slowest.iter_mut().zip(times).for_each(|(slowest, time)| *slowest = time.max(*slowest));
         sizes = of;
     }
-    Ok((median(&mut times), sizes))
+    Ok((median(&mut slowest), sizes))
 }
 
 /// Measures the collectives of a step with as many threads as there are replicas.

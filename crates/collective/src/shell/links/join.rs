@@ -1,9 +1,9 @@
 //! Ranks that have no more values.
 //!
 //! A rank that joins says so on every link. Then it waits for the call of any other rank, makes the same one and takes
-//! part in it with zeros, so the others need not know. Nobody finishes a call without it, and so nobody's word that it
-//! joins overtakes a call. Joining itself counts as one call: whoever still waits can tell a call that others make
-//! after it from one that it has to follow.
+//! part in it with zeros, so the others need not know. Nobody gets an element of a sum without it; where there is none,
+//! a rank may be a call ahead, and what it says then stays where it is until this rank has come so far. Joining itself
+//! counts as one call: whoever still waits can tell a call that others make after it from one that it has to follow.
 
 use super::frame::{self, Frame};
 use super::link::Link;
@@ -129,8 +129,7 @@ impl Links {
                 }
             }
             self.check_last_call()?;
-            // Who says that it joined later has made a call without this rank, and somebody ends the group for it: the
-            // rank that heard that call, or the one that made it.
+            // Who says that it joined later has made a call that this rank has not heard of yet.
             let joined = |link: &Link| link.joined.is_some_and(|(since, _)| since <= sequence);
             if self.links.iter().flatten().all(|link| joined(link) && link.notes.is_empty()) {
                 return Ok(Heard::All);
@@ -189,8 +188,9 @@ impl Links {
                         {
                             Ok(Some(call))
                         }
-                        // It is past this join already.
-                        Some(call) if call.signature.sequence > sequence && link.joined.is_some() => Ok(None),
+                        // It is past this join already, or past a call in which it needed nothing of this rank (a
+                        // sum of no elements): of that one another rank tells.
+                        Some(call) if call.signature.sequence > sequence => Ok(None),
                         _ => Err(ended(format!("rank {rank} calls out of turn"))),
                     };
                 }

@@ -129,36 +129,37 @@ fn who_waits_for_a_rank_that_has_joined_fails() {
     assert!(matches!(&ends[1], Err(CollectiveError::Aborted { epoch: EPOCH, .. })), "{:?}", ends[1]);
 }
 
-/// Rank 2 says that it joined after a call that rank 1 knows nothing of: rank 1 waits for whoever ends the group.
+/// Rank 2 is past a call that rank 1 knows nothing of: rank 1 waits until it hears of it.
 #[test]
-fn nobody_has_joined_with_a_rank_that_made_another_call() {
-    let mut links = mesh(3);
-    let mut own = links.remove(1);
-    let (waiting, waits) = mpsc::channel();
-    let on_wait = move |rank, _| {
-        let _heard = waiting.send(rank);
-    };
-    own.on_wait(Duration::from_millis(1), Box::new(on_wait));
-    let say = |place: usize, bytes: &[u8]| {
-        let mut stream = &links[place].links[1].as_ref().unwrap().stream;
-        stream.write_all(bytes).unwrap();
-    };
-    for (place, since, rank) in [(0, 1, 0), (1, 2, 2)] {
-        let signature = Signature { count: rank, ..joining(since) };
-        say(place, &frame::Call { epoch: EPOCH, algorithm: Algorithm::Direct, signature }.encode());
-    }
-    let end = thread::scope(|scope| {
-        let joins = scope.spawn(move || {
-            own.join(Joining { sequence: 1, ranks: 3, last: 1 }, follow(Seat { rank: 1, ranks: 3 }))
-        });
-        // If it returns it does not wait.
-        if waits.recv().is_ok() {
-            say(0, &frame::abort("rank 2 calls out of turn"));
+fn who_is_a_call_ahead_is_waited_for() {
+    let ahead = Signature { reduction: Some(Reduction::Sum), sequence: 2, ..signature(Kind::AllReduce, 0) };
+    for said in [Signature { count: 2, ..joining(2) }, ahead] {
+        let mut links = mesh(3);
+        let mut own = links.remove(1);
+        let (waiting, waits) = mpsc::channel();
+        let on_wait = move |_, _| {
+            let _heard = waiting.send(());
+        };
+        own.on_wait(Duration::from_millis(1), Box::new(on_wait));
+        let say = |place: usize, bytes: &[u8]| {
+            let mut stream = &links[place].links[1].as_ref().unwrap().stream;
+            stream.write_all(bytes).unwrap();
+        };
+        for (place, signature) in [joining(1), said].into_iter().enumerate() {
+            say(place, &frame::Call { epoch: EPOCH, algorithm: Algorithm::Direct, signature }.encode());
         }
-        joins.join().unwrap()
-    });
-    let reason = "rank 2 calls out of turn".to_owned();
-    assert_eq!(end, Err(CollectiveError::Aborted { epoch: EPOCH, reason }));
+        let end = thread::scope(|scope| {
+            let joins = scope.spawn(move || {
+                own.join(Joining { sequence: 1, ranks: 3, last: 1 }, follow(Seat { rank: 1, ranks: 3 }))
+            });
+            // If it returns it does not wait.
+            if waits.recv().is_ok() {
+                say(0, &frame::abort("enough"));
+            }
+            joins.join().unwrap()
+        });
+        assert_eq!(end, Err(CollectiveError::Aborted { epoch: EPOCH, reason: "enough".to_owned() }));
+    }
 }
 
 #[test]
