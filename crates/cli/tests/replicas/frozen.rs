@@ -42,7 +42,7 @@ fn the_others_go_on_without_a_frozen_replica_and_it_comes_back() {
 const STANDSTILL: u32 = 6;
 
 /// How long it runs at a time: much shorter than it computes in a step.
-const SHORT: Duration = Duration::from_millis(1);
+const SHORT: Duration = Duration::from_micros(300);
 /// Samples of a step.
 const LARGE: u64 = 1024;
 
@@ -83,11 +83,13 @@ fn a_slow_replica_gets_fewer_samples() {
     drop(stop);
     slowing.join().unwrap();
     let steps = run.lines()[began..].iter().filter(|line| is_step(line)).take(100);
-    let shares: Vec<(u64, u64)> =
-        steps.map(|line| (samples(line, &id), LARGE - samples(line, &id))).collect();
-    println!("samples of the slow one, and of the others: {shares:?}");
-    let total = |of: fn(&(u64, u64)) -> u64| shares[50..].iter().map(of).sum::<u64>();
-    let (slow, others) = (total(|pair| pair.0), total(|pair| pair.1) / 3);
-    assert!(slow * 2 <= others, "{slow} samples to {others} in the last 50 of 100 steps: {shares:?}");
+    let shares: Vec<u64> = steps.map(|line| samples(line, &id)).collect();
+    println!("samples of the slow one, of {LARGE}: {shares:?}");
+    let mut later = shares[40..].to_vec();
+    later.sort_unstable();
+    // The median, because whatever else runs here may slow the others down in some steps.
+    let slow = later[later.len() / 2];
+    let others = (LARGE - slow) / 3;
+    assert!(slow * 2 <= others, "{slow} samples to {others}, the median of the last 60 steps: {shares:?}");
     run.interrupt();
 }
