@@ -44,6 +44,7 @@ impl Sandbox {
             .env("PHALANX_RUNTIME_DIR", dir.join("run").join(host))
             .env("PHALANX_CONFIG_DIR", dir.join("config"))
             .env("PHALANX_STATE_DIR", dir.join("state"))
+            .env("PHALANX_CACHE_DIR", dir.join("cache"))
             .env("RUST_BACKTRACE", "1");
         command
     }

@@ -15,6 +15,8 @@ use phalanx_graph::{onnx, weights};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
+const FORMATION: &str = "formation.json";
+
 /// The directory of a run and what is known of it so far, beyond its place.
 #[derive(Debug)]
 pub(crate) struct Book {
@@ -249,11 +251,23 @@ impl Book {
         }
     }
 
-    /// Who held what: one line for every epoch of the formation.
-    pub(crate) fn write_formation(&self, epochs: &[FormationEpoch]) -> Result<(), TrainError> {
-        let epochs: Vec<_> = epochs.iter().map(FormationEpoch::to_json).collect();
+    /// Who held what before this process.
+    pub(crate) fn read_formation(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.dir.file(FORMATION)).unwrap_or_default();
+        let mut formation: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        formation["epochs"].as_array_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Who held what: one entry for every epoch of the formation, after those of processes before this one.
+    pub(crate) fn write_formation(
+        &self,
+        before: &[serde_json::Value],
+        epochs: &[FormationEpoch],
+    ) -> Result<(), TrainError> {
+        let epochs: Vec<_> =
+            before.iter().cloned().chain(epochs.iter().map(FormationEpoch::to_json)).collect();
         let formation = json!({ "epochs": epochs });
-        Ok(self.dir.write("formation.json", format!("{formation:#}\n").as_bytes())?)
+        Ok(self.dir.write(FORMATION, format!("{formation:#}\n").as_bytes())?)
     }
 }
 

@@ -21,7 +21,6 @@ const MOST_WAITING: usize = 1 << 21;
 
 #[derive(Debug)]
 enum Entry {
-    Step(Epoch, StepReport),
     Valid(ValidSums),
     /// A state of this step is on its way.
     Snapshot,
@@ -33,6 +32,9 @@ pub(super) struct Journal {
     /// What is in the book.
     recorded: Recorded,
     began_at: u64,
+    /// Steps in whatever order they were reported: after a loss several ranks say what they remember.
+    steps_waiting: BTreeMap<u64, (Epoch, StepReport)>,
+    /// What was reported after a step.
     waiting: VecDeque<(u64, Entry)>,
     /// Checkpoints whose states have not come yet, by step.
     drafts: BTreeMap<u64, Manifest>,
@@ -48,6 +50,7 @@ impl Journal {
         Self {
             recorded: Recorded { step, validated: step, saved: step },
             began_at: step,
+            steps_waiting: BTreeMap::new(),
             waiting: VecDeque::new(),
             drafts: BTreeMap::new(),
             states: BTreeMap::new(),
@@ -71,10 +74,8 @@ impl Journal {
     }
 
     pub(super) fn on_step(&mut self, epoch: Epoch, report: StepReport) {
-        if report.step > self.recorded.step
-            && self.waiting.iter().all(|(step, entry)| !entry.is_step() || *step < report.step)
-        {
-            self.push(report.step, Entry::Step(epoch, report));
+        if report.step > self.recorded.step && self.steps_waiting.len() < MOST_WAITING {
+            self.steps_waiting.entry(report.step).or_insert((epoch, report));
         }
     }
 
@@ -112,6 +113,7 @@ impl Journal {
 
     /// Forgets what was reported beyond the steps that are sure.
     pub(super) fn forget_the_rest(&mut self) {
+        self.steps_waiting.clear();
         self.waiting.clear();
         self.states.clear();
     }
@@ -135,43 +137,64 @@ impl Journal {
         book: &mut Book,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
-        while let Some((step, entry)) = self.waiting.pop_front_if(|(step, _)| *step <= upto) {
-            match entry {
-                Entry::Step(epoch, report) => {
-                    let (record, samples, took) = record(epoch, &report, nodes);
-                    book.on_step(&record, samples, took)?;
-                    self.recorded.step = step;
-                    self.steps += 1;
-                    self.time += took;
-                    observer.on(&Event::Step(&record));
-                }
-                Entry::Valid(sums) => {
-                    let ValidSums { samples, loss, metrics } = sums;
-                    let threads = phalanx_engine::Threads::new(1);
-                    let evaluation = task.evaluator(&threads).value(&Sums { samples, loss, metrics });
-                    let pass = (step.saturating_sub(1)) / plan.batches_per_pass.max(1) + 1;
-                    let record = ValidRecord::new(step, pass, evaluation);
-                    book.on_valid(&record)?;
-                    self.recorded.validated = step;
-                    observer.on(&Event::Validated(&record));
-                }
-                Entry::Snapshot => {
-                    let manifest = book.draft(super::place(plan, step))?;
-                    self.recorded.saved = step;
-                    match self.states.remove(&step) {
-                        Some(state) => book.save(manifest, state, observer)?,
-                        None => drop(self.drafts.insert(step, manifest)),
-                    }
+        loop {
+            while let Some((step, entry)) = self.waiting.pop_front_if(|(step, _)| *step <= self.recorded.step)
+            {
+                self.write(step, entry, plan, task, book, observer)?;
+            }
+            let next = self.recorded.step + 1;
+            // What is missing will still be said by somebody who remembers it.
+            let Some((epoch, report)) = (next <= upto).then(|| self.steps_waiting.remove(&next)).flatten()
+            else {
+                return Ok(());
+            };
+            let (record, samples, took) = record(epoch, &report, nodes);
+            book.on_step(&record, samples, took)?;
+            self.recorded.step = next;
+            self.steps += 1;
+            self.time += took;
+            observer.on(&Event::Step(&record));
+        }
+    }
+
+    /// Writes down what was reported after a step.
+    fn write(
+        &mut self,
+        step: u64,
+        entry: Entry,
+        plan: Plan,
+        task: &Task,
+        book: &mut Book,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        match entry {
+            Entry::Valid(sums) => {
+                let ValidSums { samples, loss, metrics } = sums;
+                let threads = phalanx_engine::Threads::new(1);
+                let evaluation = task.evaluator(&threads).value(&Sums { samples, loss, metrics });
+                let pass = (step.saturating_sub(1)) / plan.batches_per_pass.max(1) + 1;
+                let record = ValidRecord::new(step, pass, evaluation);
+                book.on_valid(&record)?;
+                self.recorded.validated = step;
+                observer.on(&Event::Validated(&record));
+            }
+            Entry::Snapshot => {
+                let manifest = book.draft(super::place(plan, step))?;
+                self.recorded.saved = step;
+                match self.states.remove(&step) {
+                    Some(state) => book.save(manifest, state, observer)?,
+                    None => drop(self.drafts.insert(step, manifest)),
                 }
             }
         }
         Ok(())
     }
-}
 
-impl Entry {
-    fn is_step(&self) -> bool {
-        matches!(self, Entry::Step(..))
+    /// Nobody is left who could say what is missing.
+    pub(super) fn close_gaps(&mut self) {
+        if let Some((next, _)) = self.steps_waiting.first_key_value() {
+            self.recorded.step = self.recorded.step.max(next - 1);
+        }
     }
 }
 

@@ -108,6 +108,8 @@ struct Driver<'a> {
     /// Steps that nodes have behind them that left the group at its end.
     holders: BTreeMap<NodeId, u64>,
     epochs: Vec<FormationEpoch>,
+    /// Those of drivers before this one.
+    before: Vec<serde_json::Value>,
     /// What the run begins with, held for nodes to fetch.
     first: Option<StateRef>,
     state: Option<ModelState>,
@@ -132,6 +134,7 @@ struct Failing {
 impl<'a> Driver<'a> {
     fn new(fabric: Fabric, task: &'a Task, opened: Opened, options: DriverOptions) -> Self {
         let Opened { book, place, state } = opened;
+        let before = book.read_formation();
         let formation = &task.config.formation;
         let limits = Limits {
             min: formation.min_replicas,
@@ -157,6 +160,7 @@ impl<'a> Driver<'a> {
             joiners: Vec::new(),
             holders: BTreeMap::new(),
             epochs: Vec::new(),
+            before,
             first: None,
             state,
             fetched: mpsc::unbounded_channel(),
@@ -322,7 +326,7 @@ impl<'a> Driver<'a> {
                 self.core.on_prepared(node, epoch, end.to_vec(), &mut self.out);
             }
             FromReplica::Left { run, epoch, step, why } if run == self.run => {
-                self.on_left(node, epoch, step, why, observer);
+                self.on_left(node, epoch, step, why, observer)?;
             }
             FromReplica::Steps { run, epoch, steps } if run == self.run && epoch == self.core.epoch() => {
                 if let Some(first) = steps.first() {
@@ -396,30 +400,33 @@ impl<'a> Driver<'a> {
         step: Option<u64>,
         why: LeftWhy,
         observer: &mut dyn Observer,
-    ) {
+    ) -> Result<(), TrainError> {
+        if let Some(step) = step {
+            self.holders.insert(node.clone(), step);
+        }
         let left = match (why, step) {
             (LeftWhy::Broken { reason }, Some(step)) => Left::Broken { step, reason },
             (LeftWhy::Broken { reason }, None) => Left::Empty { reason: Some(reason) },
             (LeftWhy::Reformed, Some(step)) => Left::Reformed { step },
             (LeftWhy::Reformed | LeftWhy::Ended, None) => Left::Empty { reason: None },
-            (LeftWhy::Ended, Some(step)) => {
-                self.holders.insert(node.clone(), step);
-                Left::Ended { step }
-            }
+            (LeftWhy::Ended, Some(step)) => Left::Ended { step },
             (LeftWhy::Failed { reason, cause }, _) => {
                 let reason = format!("{node}: {reason}");
+                // All had done that step when they tried the next.
+                self.commit(step.unwrap_or(0), observer)?;
                 let until = Instant::now() + if cause { Duration::ZERO } else { LAST_WORDS };
                 match &mut self.failing {
                     Some(failing) if failing.cause || !cause => {}
                     failing => *failing = Some(Failing { reason: reason.clone(), cause, until }),
                 }
                 observer.on(&Event::Warning(&reason));
-                return;
+                return Ok(());
             }
         };
         if self.failing.is_none() {
             self.core.on_left(self.now(), node, epoch, left, &mut self.out);
         }
+        Ok(())
     }
 
     /// Carries out what the core decided.
@@ -512,6 +519,7 @@ impl<'a> Driver<'a> {
         self.commit(committed, observer)?;
         self.journal.forget_the_rest();
         self.paused = None;
+        self.holders.clear();
         let (run, recorded) = (self.run, self.journal.recorded());
         self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
         let new = seats.iter().filter(|seat| seat.step.is_none());
@@ -540,7 +548,7 @@ impl<'a> Driver<'a> {
             ended: None,
         });
         self.journal.begin_epoch();
-        self.book.write_formation(&self.epochs)
+        self.book.write_formation(&self.before, &self.epochs)
     }
 
     /// Writes how long steps took beside the epoch that they were done in.
@@ -607,7 +615,7 @@ impl<'a> Driver<'a> {
     ) -> Result<Summary, TrainError> {
         self.note_step_time();
         if !self.epochs.is_empty() {
-            self.book.write_formation(&self.epochs)?;
+            self.book.write_formation(&self.before, &self.epochs)?;
         }
         if let Some(trace) = &self.trace {
             self.book.dir().write("trace.json", &trace.to_json())?;
@@ -627,6 +635,8 @@ impl<'a> Driver<'a> {
             return self.book.finish(self.task, place, end, &weights, observer);
         };
         let step = state.steps();
+        self.commit(step, observer)?;
+        self.journal.close_gaps();
         self.commit(step, observer)?;
         let place = place(self.plan, step);
         let weights = state.weights.clone();

@@ -4,13 +4,13 @@ use crate::core::Wish;
 use bytes::Bytes;
 use phalanx_collective::GroupAborter;
 use phalanx_types::Epoch;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Shared between a replica and the shell that speaks for it.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    wish: AtomicU8,
+    /// What the group of an epoch was asked for.
+    wish: Mutex<Option<(Epoch, Wish)>>,
     group: Mutex<Ends>,
     /// Parts of a state that have come, of a group of some epoch.
     parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
@@ -25,13 +25,16 @@ struct Ends {
 }
 
 impl Control {
-    /// What this replica is to wish at the next boundary.
-    pub(super) fn wish(&self) -> Wish {
-        Wish::from_code(self.wish.load(Ordering::Relaxed)).unwrap_or_default()
+    /// What this replica is to wish in the group of an epoch at its next boundary.
+    pub(super) fn wish(&self, epoch: Epoch) -> Wish {
+        let wish = *self.wish.lock().unwrap_or_else(PoisonError::into_inner);
+        wish.filter(|(of, _)| *of == epoch).map_or(Wish::GoOn, |(_, wish)| wish)
     }
 
-    pub(super) fn set_wish(&self, wish: Wish) {
-        self.wish.store(wish as u8, Ordering::Relaxed);
+    pub(super) fn set_wish(&self, epoch: Epoch, wish: Wish) {
+        let mut place = self.wish.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = place.filter(|(of, _)| *of == epoch).map_or(Wish::GoOn, |(_, wish)| wish);
+        *place = Some((epoch, wish.max(before)));
     }
 
     /// A part of the state has come, for a replica that is new to a group.
@@ -50,7 +53,6 @@ impl Control {
         let mut ends = self.ends();
         let over = ends.over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone());
         if over.is_none() {
-            self.set_wish(Wish::GoOn);
             ends.current = Some((epoch, aborters));
         }
         over

@@ -110,10 +110,13 @@ impl Service {
                 open.control.abort(epoch, &reason);
                 open.order(Order::Cancel { epoch });
             }
-            ToReplica::Ask { run, wish, .. } if run == open.run => open.control.set_wish(match wish {
-                Asked::Reform => Wish::Reform,
-                Asked::Stop => Wish::Stop,
-            }),
+            ToReplica::Ask { run, epoch, wish } if run == open.run => {
+                let wish = match wish {
+                    Asked::Reform => Wish::Reform,
+                    Asked::Stop => Wish::Stop,
+                };
+                open.control.set_wish(epoch, wish);
+            }
             ToReplica::Part { run, epoch, holder, part } if run == open.run => {
                 self.fetch_part(epoch, &holder, part);
             }

@@ -128,7 +128,8 @@ impl<'w> Session<'w> {
     fn report_again(&mut self, recorded: u64) {
         let done = self.at;
         self.worker.remembered.retain(|report| report.step <= done);
-        if self.speaks() {
+        // All of them: the one that speaks now may have taken the state over, and not remember how it came about.
+        if self.at > recorded {
             let steps: Vec<StepReport> =
                 self.worker.remembered.iter().filter(|report| report.step > recorded).cloned().collect();
             if !steps.is_empty() {
@@ -255,7 +256,7 @@ impl<'w> Session<'w> {
             loss,
             samples: u32::try_from(batch.len).unwrap_or(u32::MAX),
             finite: loss.is_finite(),
-            wish: self.worker.control.wish(),
+            wish: self.worker.control.wish(self.epoch),
             compute_us: micros(compute),
             exchange_us: 0,
             wait_us: micros(self.waited),
@@ -383,7 +384,7 @@ impl<'w> Session<'w> {
             lr: computed.lr,
             grad_norm: norm as f32,
             seen: outcome.seen,
-            hash: votes.first().map_or(0, |vote| vote.hash),
+            hash: votes.iter().map(|vote| vote.hash).find(|hash| *hash != 0).unwrap_or(0),
             sent: sent - self.sent_before,
             took_us: micros(now.duration_since(self.last)),
             ranks: votes.iter().map(rank).collect(),

@@ -104,15 +104,18 @@ impl Trainer {
 
     /// One replica of one stage, here.
     fn write_formation(&self) -> Result<(), TrainError> {
-        self.book.write_formation(&[FormationEpoch {
-            epoch: 0,
-            nodes: vec!["local".to_owned()],
-            operators: self.task.graph.nodes.len(),
-            parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
-            from_step: 0,
-            step_ms: self.book.step_ms(),
-            ended: None,
-        }])
+        self.book.write_formation(
+            &[],
+            &[FormationEpoch {
+                epoch: 0,
+                nodes: vec!["local".to_owned()],
+                operators: self.task.graph.nodes.len(),
+                parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
+                from_step: 0,
+                step_ms: self.book.step_ms(),
+                ended: None,
+            }],
+        )
     }
 
     /// Does steps until there is a reason to end.

@@ -17,7 +17,9 @@ pub(super) fn run(bench: &Bench, rounds: u32) -> anyhow::Result<()> {
             let args = [&args[..], &["--batch", BATCH, "--output", "json"]].concat();
             let predicted = number(&json(&tool(&bench.phalanx, &args).capture()?)?, "step_ms")?;
             let measured = measured(bench, file, replicas)?;
-            say(&format!("{replicas} replicas: predicted {predicted:.1} ms, measured {measured:.1} ms a step"));
+            say(&format!(
+                "{replicas} replicas: predicted {predicted:.1} ms, measured {measured:.1} ms a step"
+            ));
             ratios.push(predicted / measured);
         }
         say(&format!("{replicas} replicas: predicted / measured {:.2} (bar: 0.8 to 1.2)", middle(ratios)));

@@ -337,6 +337,9 @@ impl FormationCore {
         }
         self.phase = Phase::Running { asked: false };
         out.push(FormationCommand::Connect { epoch: self.epoch, seats });
+        if let Some(node) = self.active().next().filter(|_| self.stopping).cloned() {
+            out.push(FormationCommand::AskStop { node });
+        }
         self.let_in(out);
     }
 }
