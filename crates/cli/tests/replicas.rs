@@ -78,6 +78,8 @@ fn losses(run: &Path) -> Vec<(u64, f64)> {
 /// One group of replicas, as `formation.json` has it.
 #[derive(Debug)]
 struct Epoch {
+    /// Counted by each driver of the run.
+    number: u64,
     nodes: Vec<String>,
     /// Steps that were done before it.
     from_step: u64,
@@ -85,12 +87,13 @@ struct Epoch {
     ended: Option<String>,
 }
 
-/// All groups that a run had since it was started or resumed.
+/// All groups that a run had.
 fn formation(run: &Path) -> Vec<Epoch> {
     let bytes = std::fs::read(run.join("formation.json")).unwrap();
     let formation: Value = serde_json::from_slice(&bytes).unwrap();
     let node = |replica: &Value| replica["stages"][0]["node"].as_str().unwrap().to_owned();
     let epoch = |epoch: &Value| Epoch {
+        number: epoch["epoch"].as_u64().unwrap(),
         nodes: epoch["replicas"].as_array().unwrap().iter().map(node).collect(),
         from_step: epoch["from_step"].as_u64().unwrap(),
         ended: epoch["ended"].as_str().map(str::to_owned),

@@ -81,7 +81,8 @@ fn a_driver_is_interrupted_at_any_moment_of_a_formation() {
         let mut run = Run::start(&sandbox, &["--local", "3"]);
         run.reaches(done + 10);
         run.until_replicas("three replicas", |replicas| replicas.len() == 3);
-        let formation = format!("(formation {})", formation(&run.dir).len() + 1);
+        let epochs = formation(&run.dir);
+        let formation = format!("(formation {})", epochs.last().unwrap().number + 1);
         run.nodes()[1].signal(Signal::KILL);
         match wait {
             0 => {}
