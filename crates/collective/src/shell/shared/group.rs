@@ -324,7 +324,7 @@ impl Prepared {
             claimed: vec![0; ranks],
             joined: Vec::new(),
             failed: None,
-            waiter: Waiter::new(if crowded { Duration::ZERO } else { SPIN }),
+            waiter: Waiter::new(SPIN, crowded),
         })
     }
 }

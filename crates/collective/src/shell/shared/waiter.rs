@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// Called with the rank that is waited for, and how long.
 pub(super) type OnWait = Box<dyn FnMut(usize, Duration) + Send>;
 
+/// How long a rank that has a core of its own keeps it from others.
+const ALONE: Duration = Duration::from_micros(20);
+
 /// A word that counts steps, and how many sleep until it changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counter<'a> {
@@ -71,12 +74,14 @@ impl Counter<'_> {
 /// Spins for a while, then sleeps.
 pub(super) struct Waiter {
     spin: Duration,
+    /// Others need the core to become ready: they get it at every turn.
+    yields: bool,
     on_wait: Option<(Duration, OnWait)>,
 }
 
 impl Waiter {
-    pub(super) fn new(spin: Duration) -> Waiter {
-        Waiter { spin, on_wait: None }
+    pub(super) fn new(spin: Duration, yields: bool) -> Waiter {
+        Waiter { spin, yields, on_wait: None }
     }
 
     pub(super) fn set_on_wait(&mut self, after: Duration, on_wait: OnWait) {
@@ -94,7 +99,15 @@ impl Waiter {
             return Ok(waited);
         }
         let start = Instant::now();
-        while start.elapsed() < self.spin {
+        loop {
+            let waited = start.elapsed();
+            if waited >= self.spin {
+                break;
+            }
+            // Whoever is waited for may want this very core, though there are enough for all.
+            if self.yields || waited >= ALONE {
+                std::thread::yield_now();
+            }
             for _ in 0..16 {
                 std::hint::spin_loop();
                 if let Ok(waited) = counter.look(target, Ordering::Acquire) {
