@@ -43,6 +43,8 @@ const HUSH: Duration = Duration::from_secs(2);
 pub struct DriverOptions {
     /// The resolved run file, for the nodes.
     pub config: String,
+    /// Whether nodes may lack the files of the run.
+    pub offer_files: bool,
     /// Whether to write a timeline of all replicas.
     pub trace: bool,
 }
@@ -68,8 +70,7 @@ pub fn drive(
     let opened = Book::open(dir, &task, observer)?;
     let mut driver = Driver::new(fabric.clone(), &task, opened, options);
     driver.book.begin(&task, driver.place())?;
-    if task.config.formation.local == 0 && task.config.formation.is_distributed() {
-        // Nodes that this process starts see the same files.
+    if driver.options.offer_files {
         driver.files = files::offer(fabric, &task.config)?;
     }
     driver.tell_start(observer);

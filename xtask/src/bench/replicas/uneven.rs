@@ -15,9 +15,9 @@ pub(super) fn run(bench: &Bench, rounds: u32) -> anyhow::Result<()> {
     let file = file.to_str().context("a path that is no text")?;
     let mut ratios = Vec::new();
     for round in 0..rounds {
-        let fast = throughput(bench, file, &[FAST], 40, 20)?;
-        let slow = throughput(bench, file, &[SLOW], 10, 20)?;
-        let together = throughput(bench, file, &[FAST, FAST, FAST, SLOW], 130, 60)?;
+        let fast = throughput(bench, file, &[FAST], 160, 12)?;
+        let slow = throughput(bench, file, &[SLOW], 40, 12)?;
+        let together = throughput(bench, file, &[FAST, FAST, FAST, SLOW], 520, 40)?;
         let sum = 3.0 * fast + slow;
         say(&format!(
             "round {round}: alone {fast:.1} and {slow:.1}, so {sum:.1}; together {together:.1} samples/s, {:.3}",
@@ -38,10 +38,7 @@ fn throughput(bench: &Bench, file: &str, percents: &[u32], batch: u32, steps: u3
     let (path, replicas) = (dir.to_string_lossy(), percents.len().to_string());
     let (batch, steps) = (batch.to_string(), steps.to_string());
     let args = [file, "--replicas", &replicas, "--domain", &domain, "--batch", &batch, "--steps", &steps];
-    // A timeline makes even one replica run on a node.
-    bench.train(
-        &[&args[..], &["--run-dir", &path, "--set", "formation.max_replicas=8", "--trace"]].concat(),
-    )?;
+    bench.train(&[&args[..], &["--run-dir", &path]].concat())?;
     let text = std::fs::read_to_string(dir.join("metrics.jsonl"))?;
     let lines: Vec<serde_json::Value> =
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -66,6 +66,11 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         let text = file.resolved.to_toml();
         dir.write(RUN_FILE, text.as_bytes()).map_err(|error| train_failure(error.into()))?;
     }
-    let how = Start { resolved: &file.resolved, domain: &args.domain, trace: args.trace };
+    let how = Start {
+        resolved: &file.resolved,
+        domain: &args.domain,
+        trace: args.trace,
+        on_nodes: args.replicas.is_some(),
+    };
     start(task, compute, dir, how, output).await
 }

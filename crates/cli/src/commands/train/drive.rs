@@ -19,7 +19,9 @@ pub(super) async fn drive(task: Task, dir: RunDir, how: Start<'_>, output: Outpu
     let mut stops = StopSignals::new()?;
     let path = dir.path().to_owned();
     let formation = &task.config().formation;
-    let local = if formation.replicas == 1 { 1 } else { formation.local };
+    // A timeline of one replica needs a node that makes it.
+    let alone = formation.replicas == 1 && !how.on_nodes;
+    let local = if alone { 1 } else { formation.local };
     let domain = private_domain()?;
     let config = if local > 0 {
         let mut config = FabricConfig::new(domain.clone(), "driver", NodeKind::Main);
@@ -34,7 +36,8 @@ pub(super) async fn drive(task: Task, dir: RunDir, how: Start<'_>, output: Outpu
     let count = u32::try_from(local).unwrap_or(u32::MAX);
     let heartbeat = Some(how.domain.heartbeat);
     let nodes = Supervised::start(&LocalSpec { heartbeat, ..LocalSpec::new(&domain, count) })?;
-    let options = DriverOptions { config: how.resolved.to_toml(), trace: how.trace };
+    // Nodes that this process starts see the same files.
+    let options = DriverOptions { config: how.resolved.to_toml(), offer_files: local == 0, trace: how.trace };
     let (stop, asked) = watch::channel(false);
     let handle = fabric.clone();
     let mut training = tokio::task::spawn_blocking(move || {

@@ -132,7 +132,12 @@ pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> 
         task,
         compute,
         dir,
-        Start { resolved: &file.resolved, domain: &args.domain, trace: args.trace },
+        Start {
+            resolved: &file.resolved,
+            domain: &args.domain,
+            trace: args.trace,
+            on_nodes: args.replicas.is_some(),
+        },
         output,
     )
     .await
@@ -143,6 +148,8 @@ pub(crate) struct Start<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) domain: &'a DomainArgs,
     pub(crate) trace: bool,
+    /// On nodes of the domain, also when it is one.
+    pub(crate) on_nodes: bool,
 }
 
 /// Trains in this process, or on nodes, as the run says.
@@ -153,7 +160,7 @@ pub(crate) async fn start(
     how: Start<'_>,
     output: Output,
 ) -> Result<(), Failure> {
-    if task.config().formation.is_distributed() || how.trace {
+    if task.config().formation.is_distributed() || how.trace || how.on_nodes {
         // Replicas compute, not their driver.
         drop(compute);
         drive(task, dir, how, output).await
