@@ -189,6 +189,8 @@ pub enum LeftWhy {
 pub struct StepReport {
     /// How many steps are done with this one.
     pub step: u64,
+    /// Of the group that did it, whose ranks these are.
+    pub epoch: Epoch,
     pub pass: u64,
     pub loss: f32,
     pub lr: f32,

@@ -3,6 +3,7 @@
 use super::LocalSpec;
 use crate::failure::Failure;
 use anyhow::Context;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -38,7 +39,8 @@ impl Supervised {
         let mut nodes = Self { shared: Arc::default(), threads: Vec::new() };
         for number in 1..=spec.count {
             let mut command = spec.command(number)?;
-            command.stdin(Stdio::null()).stdout(Stdio::null());
+            // Of a group of its own: Ctrl-C is for the driver, which stops its nodes when they have said all.
+            command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
             let shared = Arc::clone(&nodes.shared);
             // A node ends with the thread that started it, so that thread stays.
             let watch = move || shared.keep_running(number, command);

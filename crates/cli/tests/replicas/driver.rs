@@ -39,6 +39,12 @@ fn a_killed_driver_leaves_nobody_behind_and_its_run_goes_on() {
     assert!(run.dir.join("model.safetensors").is_file());
 }
 
+fn process_group(pid: u32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // After the name, which may have spaces: the state, the parent, the group.
+    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(2).unwrap().to_owned()
+}
+
 #[test]
 fn an_interrupted_driver_saves_everything_and_its_run_goes_on() {
     let sandbox = sandbox();
@@ -53,6 +59,9 @@ fn an_interrupted_driver_saves_everything_and_its_run_goes_on() {
     for (at, signal) in [(30, Signal::INT), (90, Signal::TERM)] {
         run.reaches(at);
         let nodes = run.until_nodes(3);
+        // Ctrl-C in a terminal goes to everybody in the group of the driver.
+        let group = process_group(run.process.id());
+        assert!(nodes.iter().all(|node| process_group(node.pid) != group), "nodes are not asked to stop");
         run.process.signal(signal);
         let (code, summary) = run.process.summary();
         let said = run.process.stderr();

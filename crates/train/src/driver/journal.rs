@@ -11,13 +11,16 @@ use crate::progress::Plan;
 use crate::run_dir::{Manifest, ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
 use crate::state::ModelState;
 use crate::task::Task;
-use phalanx_types::Epoch;
+use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::train::{Recorded, StepReport, ValidSums};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Reports that are held back, at most: a round has fewer steps.
 const MOST_WAITING: usize = 1 << 21;
+
+/// With so many steps after one that nobody has reported, nobody will.
+const MOST_BEHIND: usize = 1024;
 
 #[derive(Debug)]
 enum Entry {
@@ -33,7 +36,9 @@ pub(super) struct Journal {
     recorded: Recorded,
     began_at: u64,
     /// Steps in whatever order they were reported: after a loss several ranks say what they remember.
-    steps_waiting: BTreeMap<u64, (Epoch, StepReport)>,
+    steps_waiting: BTreeMap<u64, StepReport>,
+    /// By epoch: the nodes of its ranks.
+    seats: BTreeMap<Epoch, Vec<String>>,
     /// What was reported after a step.
     waiting: VecDeque<(u64, Entry)>,
     /// Checkpoints whose states have not come yet, by step.
@@ -51,6 +56,7 @@ impl Journal {
             recorded: Recorded { step, validated: step, saved: step },
             began_at: step,
             steps_waiting: BTreeMap::new(),
+            seats: BTreeMap::new(),
             waiting: VecDeque::new(),
             drafts: BTreeMap::new(),
             states: BTreeMap::new(),
@@ -73,9 +79,9 @@ impl Journal {
         self.recorded.step > self.began_at
     }
 
-    pub(super) fn on_step(&mut self, epoch: Epoch, report: StepReport) {
+    pub(super) fn on_step(&mut self, report: StepReport) {
         if report.step > self.recorded.step && self.steps_waiting.len() < MOST_WAITING {
-            self.steps_waiting.entry(report.step).or_insert((epoch, report));
+            self.steps_waiting.entry(report.step).or_insert(report);
         }
     }
 
@@ -103,12 +109,29 @@ impl Journal {
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         match self.drafts.remove(&step) {
-            Some(manifest) => book.save(manifest, state, observer),
+            Some(manifest) => self.save(manifest, state, book, observer),
             None => {
                 self.states.insert(step, state);
                 Ok(())
             }
         }
+    }
+
+    fn save(
+        &mut self,
+        manifest: Manifest,
+        state: ModelState,
+        book: &mut Book,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        self.recorded.saved = self.recorded.saved.max(manifest.step);
+        book.save(manifest, state, observer)
+    }
+
+    /// A state does not come.
+    pub(super) fn forget_draft(&mut self, step: u64) {
+        self.drafts.remove(&step);
+        self.waiting.retain(|(of, entry)| *of != step || !matches!(entry, Entry::Snapshot));
     }
 
     /// Forgets what was reported beyond the steps that are sure.
@@ -118,7 +141,9 @@ impl Journal {
         self.states.clear();
     }
 
-    pub(super) fn begin_epoch(&mut self) {
+    /// A group begins, of these nodes in the order of their ranks.
+    pub(super) fn begin_epoch(&mut self, epoch: Epoch, nodes: &[NodeId]) {
+        self.seats.insert(epoch, nodes.iter().map(ToString::to_string).collect());
         (self.steps, self.time) = (0, Duration::ZERO);
     }
 
@@ -132,7 +157,6 @@ impl Journal {
         &mut self,
         upto: u64,
         plan: Plan,
-        nodes: &[String],
         task: &Task,
         book: &mut Book,
         observer: &mut dyn Observer,
@@ -142,13 +166,16 @@ impl Journal {
             {
                 self.write(step, entry, plan, task, book, observer)?;
             }
+            if self.steps_waiting.len() >= MOST_BEHIND {
+                self.close_gaps();
+            }
             let next = self.recorded.step + 1;
             // What is missing will still be said by somebody who remembers it.
-            let Some((epoch, report)) = (next <= upto).then(|| self.steps_waiting.remove(&next)).flatten()
-            else {
+            let Some(report) = (next <= upto).then(|| self.steps_waiting.remove(&next)).flatten() else {
                 return Ok(());
             };
-            let (record, samples, took) = record(epoch, &report, nodes);
+            let nodes = self.seats.get(&report.epoch).map_or(&[][..], Vec::as_slice);
+            let (record, samples, took) = record(&report, nodes);
             book.on_step(&record, samples, took)?;
             self.recorded.step = next;
             self.steps += 1;
@@ -180,9 +207,8 @@ impl Journal {
             }
             Entry::Snapshot => {
                 let manifest = book.draft(super::place(plan, step))?;
-                self.recorded.saved = step;
                 match self.states.remove(&step) {
-                    Some(state) => book.save(manifest, state, observer)?,
+                    Some(state) => self.save(manifest, state, book, observer)?,
                     None => drop(self.drafts.insert(step, manifest)),
                 }
             }
@@ -192,14 +218,20 @@ impl Journal {
 
     /// Nobody is left who could say what is missing.
     pub(super) fn close_gaps(&mut self) {
-        if let Some((next, _)) = self.steps_waiting.first_key_value() {
-            self.recorded.step = self.recorded.step.max(next - 1);
+        let next = self.steps_waiting.first_key_value().map_or(0, |(next, _)| next - 1);
+        if next > self.recorded.step {
+            tracing::warn!(
+                from = self.recorded.step + 1,
+                to = next,
+                "nobody remembers what these steps were"
+            );
+            self.recorded.step = next;
         }
     }
 }
 
 /// A step as it stands in the records, its samples, and how long it took.
-fn record(epoch: Epoch, report: &StepReport, nodes: &[String]) -> (StepRecord, u64, Duration) {
+fn record(report: &StepReport, nodes: &[String]) -> (StepRecord, u64, Duration) {
     let samples: u64 = report.ranks.iter().map(|rank| u64::from(rank.samples)).sum();
     let took = Duration::from_micros(u64::from(report.took_us));
     let ms = |us: u32| f64::from(us) / 1e3;
@@ -211,7 +243,7 @@ fn record(epoch: Epoch, report: &StepReport, nodes: &[String]) -> (StepRecord, u
         wait_ms: ms(of.wait_us),
     };
     let replicas = ReplicasRecord {
-        epoch: epoch.0,
+        epoch: report.epoch.0,
         seen: format!("{:016x}", report.seen),
         hash: (report.hash != 0).then(|| format!("{:016x}", report.hash)),
         sent_bytes: report.sent,

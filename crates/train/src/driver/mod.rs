@@ -25,7 +25,7 @@ use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, NodeKind, Pe
 use phalanx_types::{Epoch, NodeId, Outbox, Parcel, RunId, Time};
 use phalanx_wire::codec;
 use phalanx_wire::train::{Asked, Enlist, FileRef, FromReplica, LeftWhy, SeatRef, StateRef, ToReplica};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use trace::Trace;
@@ -104,6 +104,8 @@ struct Driver<'a> {
     refused: BTreeMap<NodeId, Option<Instant>>,
     /// By rank, those of the present group.
     seats: Vec<NodeId>,
+    /// Those that get ready for the next.
+    preparing: Vec<NodeId>,
     /// Those of them that came to it without the state of the run.
     joiners: Vec<NodeId>,
     /// Steps that nodes have behind them that left the group at its end.
@@ -119,6 +121,8 @@ struct Driver<'a> {
     ending: Option<NodeId>,
     over: bool,
     failing: Option<Failing>,
+    /// The newest group of which it was said why it broke.
+    warned: Epoch,
     /// Held for nodes to fetch.
     files: Vec<FileRef>,
     /// Why nothing moves, and when to say so.
@@ -158,6 +162,7 @@ impl<'a> Driver<'a> {
             nodes: BTreeMap::new(),
             refused: BTreeMap::new(),
             seats: Vec::new(),
+            preparing: Vec::new(),
             joiners: Vec::new(),
             holders: BTreeMap::new(),
             epochs: Vec::new(),
@@ -168,6 +173,7 @@ impl<'a> Driver<'a> {
             ending: None,
             over: false,
             failing: None,
+            warned: Epoch(0),
             files: Vec::new(),
             paused: None,
             fabric,
@@ -333,7 +339,7 @@ impl<'a> Driver<'a> {
                 if let Some(first) = steps.first() {
                     self.commit(first.step.saturating_sub(1), observer)?;
                 }
-                steps.into_iter().for_each(|step| self.journal.on_step(epoch, step));
+                steps.into_iter().for_each(|step| self.journal.on_step(step));
             }
             FromReplica::Validated { run, epoch, step, sums }
                 if run == self.run && epoch == self.core.epoch() =>
@@ -385,6 +391,8 @@ impl<'a> Driver<'a> {
         if self.refused.insert(node.clone(), retry).is_none() {
             observer.on(&Event::Warning(&format!("{node} does not take part: {reason}")));
         }
+        self.holders.remove(node);
+        self.ending.take_if(|asked| asked == node);
         self.core.on_lost(self.now(), node, &reason, &mut self.out);
         self.offer_again();
         let local = self.task.config.formation.local;
@@ -406,7 +414,14 @@ impl<'a> Driver<'a> {
             self.holders.insert(node.clone(), step);
         }
         let left = match (why, step) {
-            (LeftWhy::Broken { reason }, Some(step)) => Left::Broken { step, reason },
+            (LeftWhy::Broken { reason }, Some(step)) => {
+                // A loss is told of anyway.
+                if !reason.contains("lost") && self.warned < epoch {
+                    self.warned = epoch;
+                    observer.on(&Event::Warning(&format!("{node} left the group: {reason}")));
+                }
+                Left::Broken { step, reason }
+            }
             (LeftWhy::Broken { reason }, None) => Left::Empty { reason: Some(reason) },
             (LeftWhy::Reformed, Some(step)) => Left::Reformed { step },
             (LeftWhy::Reformed | LeftWhy::Ended, None) => Left::Empty { reason: None },
@@ -449,14 +464,16 @@ impl<'a> Driver<'a> {
                     for (rank, node) in members.iter().enumerate() {
                         self.send(node, &ToReplica::Prepare { run, epoch, rank: rank as u32, ranks });
                     }
-                    self.seats = members;
+                    self.preparing = members;
                 }
                 FormationCommand::Connect { epoch, seats } => self.connect(epoch, seats, observer)?,
                 FormationCommand::Abort { epoch, reason } => {
                     if let Some(last) = self.epochs.last_mut() {
                         last.ended = Some(reason.clone());
                     }
-                    for node in self.seats.clone() {
+                    let members: BTreeSet<NodeId> =
+                        self.seats.iter().chain(&self.preparing).cloned().collect();
+                    for node in members {
                         let reason = reason.clone();
                         self.send(&node, &ToReplica::Abort { run: self.run, epoch, reason });
                     }
@@ -548,7 +565,7 @@ impl<'a> Driver<'a> {
             step_ms: None,
             ended: None,
         });
-        self.journal.begin_epoch();
+        self.journal.begin_epoch(epoch, &self.seats);
         self.book.write_formation(&self.before, &self.epochs)
     }
 
@@ -561,8 +578,7 @@ impl<'a> Driver<'a> {
 
     /// Writes down what is sure to have happened: everything up to a step.
     fn commit(&mut self, step: u64, observer: &mut dyn Observer) -> Result<(), TrainError> {
-        let nodes: Vec<String> = self.seats.iter().map(ToString::to_string).collect();
-        self.journal.commit(step, self.plan, &nodes, self.task, &mut self.book, observer)
+        self.journal.commit(step, self.plan, self.task, &mut self.book, observer)
     }
 
     /// Fetches a state that a node holds for this run.
@@ -593,7 +609,10 @@ impl<'a> Driver<'a> {
                 self.holders.remove(&node);
                 self.ending = None;
             }
-            Err(error) => tracing::debug!(%node, step, %error, "could not fetch a state"),
+            Err(error) => {
+                observer.on(&Event::Warning(&format!("no checkpoint of step {step}: {node}: {error}")));
+                self.journal.forget_draft(step);
+            }
         }
         Ok(None)
     }

@@ -39,9 +39,19 @@ fn bring_one(file: &FileRef, fetch: &FetchFile, kept: &Path) -> Result<PathBuf, 
     if ring::digest::digest(&ring::digest::SHA256, &bytes).as_ref() != file.sha256 {
         return Err(failed("the driver sent other bytes than it said".to_owned()));
     }
-    let written = std::fs::create_dir_all(&dir).and_then(|()| crate::run_dir::replace(&path, &bytes));
-    written.map_err(|error| failed(format!("could not write {}: {error}", path.display())))?;
-    Ok(path)
+    // Other nodes of this host may be at it, too.
+    let beside = dir.join(format!(".{}.tmp", std::process::id()));
+    let write = || {
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(&beside, &bytes)?;
+        std::fs::rename(&beside, &path)
+    };
+    match write() {
+        Err(error) if !is_same(&path, file) => {
+            Err(failed(format!("could not write {}: {error}", path.display())))
+        }
+        _ => Ok(path),
+    }
 }
 
 /// Whether a file is there and is the one that is meant.

@@ -38,7 +38,7 @@ impl Session<'_> {
     /// long for it, while they go on.
     pub(super) fn bring_level(&mut self) -> Result<(), TrainError> {
         let own = Greeting { step: self.worker.step, cost: self.worker.cost.unwrap_or(0.0) };
-        let all = self.together.all_gather(&own.to_bytes(), "where everybody stands")?;
+        let all = self.together.gather_alike(&own.to_bytes(), "where everybody stands")?;
         let all: Vec<Greeting> = all.as_chunks().0.iter().map(Greeting::from_bytes).collect();
         let ahead = all.iter().filter_map(|greeting| greeting.step).max();
         let Some((ahead, root)) = ahead.zip(all.iter().position(|greeting| greeting.step == ahead)) else {
@@ -60,11 +60,22 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn is_worth_catching_up(&mut self) -> bool {
-        let worker = &mut self.worker;
-        let states = 1 + worker.task.config.train.optimizer.state_names().len();
-        let elements: usize = worker.stepper.model().parameters().iter().map(|p| p.elements()).sum();
-        worker.task.config.sync.exchange == ExchangeOf::Gradients && 4 * elements * states > SMALL
+    fn is_worth_catching_up(&self) -> bool {
+        self.worker.task.config.sync.exchange == ExchangeOf::Gradients && self.state_bytes() > SMALL
+    }
+
+    /// Bytes of all weights and what the optimizer has for each.
+    fn state_bytes(&self) -> usize {
+        let task = &self.worker.task;
+        let states = 1 + task.config.train.optimizer.state_names().len();
+        let weights: usize = task.weights.values().map(|tensor| tensor.data().len()).sum();
+        weights * states
+    }
+
+    /// No state takes more: there may be one for the outer optimizer, too, and every tensor has a name.
+    fn most_bytes(&self) -> usize {
+        let names: usize = self.worker.task.weights.keys().map(|name| name.len() + 1024).sum();
+        2 * self.state_bytes() + 8 * names + (1 << 20)
     }
 
     /// Those behind take over the state of the root, while all wait.
@@ -82,8 +93,9 @@ impl Session<'_> {
     fn tell_all(&mut self, root: usize, mut bytes: Vec<u8>, what: &str) -> Result<Vec<u8>, TrainError> {
         let mut len = (bytes.len() as u64).to_le_bytes();
         self.together.broadcast(root, &mut len, &format!("the size of {what}"))?;
-        let wrong = |_large| TrainError::State { what: "it is larger than memory".to_owned() };
-        bytes.resize(usize::try_from(u64::from_le_bytes(len)).map_err(wrong)?, 0);
+        let wrong = || TrainError::State { what: format!("{what} would be larger than this model's can be") };
+        let len = usize::try_from(u64::from_le_bytes(len)).ok().filter(|len| *len <= self.most_bytes());
+        bytes.resize(len.ok_or_else(wrong)?, 0);
         self.together.broadcast(root, &mut bytes, what)?;
         Ok(bytes)
     }

@@ -12,6 +12,7 @@ use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
 use phalanx_wire::train::{Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use tokio::runtime::Handle;
@@ -146,7 +147,16 @@ impl Service {
         let opening =
             Opening { enlist, fetch, compute: self.compute.clone(), control: control.clone(), reports };
         let thread = std::thread::Builder::new().name("replica".to_owned());
-        match thread.spawn(move || worker::run(opening, &waiting)) {
+        let ended = opening.reports.clone();
+        let work = move || {
+            let worked = catch_unwind(AssertUnwindSafe(|| worker::run(opening, &waiting)));
+            if worked.is_err() {
+                // What it was is on standard error. Nobody is to wait for this replica.
+                let reason = "the replica panicked".to_owned();
+                ended.say(Report::Refused { reason, busy: false });
+            }
+        };
+        match thread.spawn(work) {
             Ok(_detached) => {
                 let driver = from.clone();
                 let own = driver.id().clone();
@@ -175,11 +185,15 @@ impl Service {
         let Some(open) = &self.open else { return };
         let Some(StateRef { bytes, blob, .. }) = state else { return open.order(Order::Restore(None)) };
         let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
+        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
         tokio::spawn(async move {
             match fabric.fetch(&from, blob, bytes).await {
                 // A replica that was closed meanwhile needs it no more.
                 Ok(state) => drop(orders.send(Order::Restore(Some(state)))),
-                Err(error) => tracing::warn!(%error, "could not fetch the state of the run"),
+                Err(error) => {
+                    let reason = format!("could not fetch the state of the run: {error}");
+                    reports.say(Report::Refused { reason, busy: true });
+                }
             }
         });
     }
@@ -223,8 +237,8 @@ impl Service {
             let (run, driver) = (open.run, open.driver.clone());
             let message = match report {
                 Report::Enlisted => FromReplica::Enlisted { run, step: None },
-                Report::Refused { reason } => {
-                    send(&driver, &FromReplica::Refused { run, reason, busy: false });
+                Report::Refused { reason, busy } => {
+                    send(&driver, &FromReplica::Refused { run, reason, busy });
                     self.close("this node cannot train it");
                     continue;
                 }

@@ -379,6 +379,7 @@ impl<'w> Session<'w> {
         };
         let report = StepReport {
             step,
+            epoch: self.epoch,
             pass: computed.pass + 1,
             loss: outcome.loss as f32,
             lr: computed.lr,

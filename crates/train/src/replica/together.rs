@@ -87,10 +87,20 @@ impl Together {
     /// The group is over, or says what makes no sense.
     pub(super) fn vote(&self, votes: &[Vote]) -> Result<Vec<Vec<Vote>>, TrainError> {
         let own: Vec<u8> = votes.iter().flat_map(Vote::to_bytes).collect();
-        let gathered = self.all_gather(&own, "vote")?;
+        let gathered = self.gather_alike(&own, "vote")?;
         let all = Vote::all(&gathered)?;
         let of_step = |step: usize| all.iter().skip(step).step_by(votes.len()).copied().collect();
         Ok((0..votes.len()).map(of_step).collect())
+    }
+
+    /// Everybody's bytes, in the order of ranks, who all give as many.
+    pub(super) fn gather_alike(&self, own: &[u8], name: &str) -> Result<Vec<u8>, CollectiveError> {
+        let all = self.all_gather(own, name)?;
+        let (wanted, got) = (own.len() * self.ranks, all.len());
+        match wanted == got {
+            true => Ok(all),
+            false => Err(CollectiveError::Length { what: "an exchange of equal parts", wanted, got }),
+        }
     }
 
     /// Everybody's bytes, in the order of ranks.

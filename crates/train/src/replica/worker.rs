@@ -60,6 +60,8 @@ pub(super) enum Report {
     Enlisted,
     Refused {
         reason: String,
+        /// It may be able later.
+        busy: bool,
     },
     Restored {
         step: u64,
@@ -156,7 +158,7 @@ pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
     let reports = opening.reports.clone();
     let mut worker = match Worker::open(opening) {
         Ok(worker) => worker,
-        Err(error) => return reports.say(Report::Refused { reason: with_causes(&error) }),
+        Err(error) => return reports.say(Report::Refused { reason: with_causes(&error), busy: false }),
     };
     worker.say(Report::Enlisted);
     let mut prepared: Option<(Epoch, Lanes)> = None;
@@ -227,7 +229,7 @@ impl Worker {
     }
 
     fn refuse(&self, error: &TrainError) {
-        self.say(Report::Refused { reason: with_causes(error) });
+        self.say(Report::Refused { reason: with_causes(error), busy: false });
     }
 
     /// Takes over a state, or that which every run begins with; says how many steps are behind it.
@@ -277,7 +279,9 @@ impl Worker {
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {
-        if self.remembered.len() == REMEMBERED {
+        // Those of a whole round are reported together.
+        let most = REMEMBERED.max(usize::try_from(self.task.config.sync.every).unwrap_or(REMEMBERED));
+        if self.remembered.len() >= most {
             self.remembered.pop_front();
         }
         self.remembered.push_back(report);

@@ -91,6 +91,7 @@ fn report() -> StepReport {
     let rank = RankReport { samples: 16, compute_us: 900, exchange_us: 40, wait_us: 10 };
     StepReport {
         step: 201,
+        epoch: EPOCH,
         pass: 3,
         loss: 0.25,
         lr: 0.001,

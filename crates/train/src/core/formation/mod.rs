@@ -90,13 +90,39 @@ pub struct FormationCore {
     stopping: bool,
     /// What was said last, so that it is said once.
     paused: Option<Pause>,
+    /// The step from which the present group went on, and groups before it that broke without doing any.
+    from_step: u64,
+    /// Its members were told that it is over.
+    aborted: bool,
+    barren: u32,
+    /// A group that would break again at once is not formed sooner.
+    not_before: Time,
+    /// The time of the last event.
+    last_seen: Time,
 }
+
+/// The longest pause between groups that do no step.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl FormationCore {
     pub fn new(limits: Limits) -> Self {
         let phase = Phase::Gathering { since: None };
         let (epoch, members) = (Epoch(0), BTreeMap::new());
-        Self { limits, epoch, phase, members, stopping: false, paused: None }
+        let (stopping, paused, from_step, barren) = (false, None, 0, 0);
+        let (not_before, last_seen, aborted) = (Time::ZERO, Time::ZERO, false);
+        Self {
+            limits,
+            epoch,
+            phase,
+            members,
+            stopping,
+            paused,
+            from_step,
+            aborted,
+            barren,
+            not_before,
+            last_seen,
+        }
     }
 
     pub fn epoch(&self) -> Epoch {
@@ -180,7 +206,10 @@ impl FormationCore {
                 *member = Member::Ended;
                 self.phase = Phase::Leaving;
             }
-            Left::Broken { reason, .. } | Left::Empty { reason: Some(reason) } => self.break_up(reason, out),
+            Left::Broken { reason, .. } | Left::Empty { reason: Some(reason) } => {
+                self.note_broken(now, step);
+                self.break_up(reason, out);
+            }
             Left::Reformed { .. } | Left::Empty { reason: None } => self.phase = Phase::Leaving,
         }
         self.consider(now, out);
@@ -215,13 +244,35 @@ impl FormationCore {
     /// When [`FormationCore::on_tick`] is due, if ever.
     pub fn next_tick(&self) -> Option<Time> {
         match self.phase {
+            Phase::Gathering { .. } if self.members.values().any(|m| matches!(m, Member::Restoring)) => None,
+            Phase::Gathering { .. } if self.not_before > self.last_seen => Some(self.not_before),
             Phase::Gathering { since: Some(since) } => Some(since + self.limits.patience),
             _ => None,
         }
     }
 
+    /// Waits ever longer with the next group when one after the other breaks before it has done a step: its members
+    /// may not reach each other.
+    fn note_broken(&mut self, now: Time, step: Option<u64>) {
+        if !matches!(self.phase, Phase::Running { .. }) {
+            return;
+        }
+        if step.is_some_and(|step| step > self.from_step) {
+            self.barren = 0;
+        } else {
+            self.barren += 1;
+            if self.barren > 2 {
+                let pause = Duration::from_millis(100) * 2u32.saturating_pow((self.barren - 3).min(10));
+                self.not_before = now + pause.min(LONGEST_PAUSE);
+            }
+        }
+    }
+
     fn break_up(&mut self, reason: String, out: &mut Outbox<FormationCommand>) {
-        if matches!(self.phase, Phase::Running { .. } | Phase::Preparing) {
+        // Members that are about to leave by agreement may wait for the one that is lost.
+        let forsaken = self.phase == Phase::Leaving && !self.aborted && self.active().next().is_some();
+        if forsaken || matches!(self.phase, Phase::Running { .. } | Phase::Preparing) {
+            self.aborted = true;
             out.push(FormationCommand::Abort { epoch: self.epoch, reason });
             // Those that were getting ready have nothing to leave.
             for member in self.members.values_mut() {
@@ -235,6 +286,7 @@ impl FormationCore {
 
     /// Does what is due.
     fn consider(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
+        self.last_seen = now;
         if self.phase == Phase::Leaving && self.active().next().is_none() {
             self.phase = Phase::Gathering { since: None };
         }
@@ -280,6 +332,9 @@ impl FormationCore {
         if ready < self.limits.wanted && !begun && now.since(since) < self.limits.patience {
             return self.say(Pause::Gathering { have: ready, want: self.limits.wanted, coming }, out);
         }
+        if now < self.not_before {
+            return;
+        }
         self.form(out);
     }
 
@@ -306,6 +361,7 @@ impl FormationCore {
             return;
         }
         self.epoch = Epoch(self.epoch.0 + 1);
+        self.aborted = false;
         self.paused = None;
         let mut members = Vec::new();
         for (node, member) in &mut self.members {
@@ -336,6 +392,7 @@ impl FormationCore {
             }
         }
         self.phase = Phase::Running { asked: false };
+        self.from_step = seats.iter().filter_map(|seat| seat.step).max().unwrap_or(0);
         out.push(FormationCommand::Connect { epoch: self.epoch, seats });
         if let Some(node) = self.active().next().filter(|_| self.stopping).cloned() {
             out.push(FormationCommand::AskStop { node });

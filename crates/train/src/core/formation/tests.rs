@@ -174,6 +174,48 @@ fn a_wish_to_stop_is_passed_on_and_everybody_is_dismissed() {
 }
 
 #[test]
+fn a_loss_among_those_who_leave_lets_go_of_the_others() {
+    let mut driver = Driver::running();
+    driver.left(0, Left::Reformed { step: 9 });
+    let said = driver.lost(1);
+    let abort = |command: &FormationCommand| matches!(command, FormationCommand::Abort { .. });
+    assert!(said.iter().any(abort), "{said:?}");
+    assert!(!driver.lost(2).iter().any(abort), "told once");
+}
+
+#[test]
+fn a_stop_while_a_group_gets_ready_is_asked_for_when_it_begins() {
+    let mut driver = Driver::new(LIMITS);
+    (0..3).for_each(|i| drop(driver.comes(i, Some(4))));
+    driver.core.on_stop(at(1), &mut driver.out);
+    assert_eq!(driver.said(), []);
+    (0..2).for_each(|i| drop(driver.prepared(i)));
+    assert_eq!(driver.prepared(2).last(), Some(&FormationCommand::AskStop { node: node(0) }));
+}
+
+#[test]
+fn groups_that_break_before_they_do_a_step_are_formed_ever_more_slowly() {
+    let mut driver = Driver::running();
+    let is_formed = |said: &[FormationCommand]| {
+        said.iter().any(|command| matches!(command, FormationCommand::Prepare { .. }))
+    };
+    let mut formed = Vec::new();
+    for _ in 0..3 {
+        (0..2).for_each(|i| drop(driver.left(i, broken(0))));
+        let said = driver.left(2, broken(0));
+        formed.push(is_formed(&said));
+        if is_formed(&said) {
+            (0..3).for_each(|i| drop(driver.prepared(i)));
+        }
+    }
+    assert_eq!(formed, [true, true, false]);
+    let due = driver.core.next_tick().unwrap();
+    assert!(due > at(1) && due <= at(2), "{due:?}");
+    driver.core.on_tick(due, &mut driver.out);
+    assert!(is_formed(&driver.said()));
+}
+
+#[test]
 fn words_of_an_older_group_are_ignored() {
     let mut driver = Driver::running();
     driver.core.on_left(at(1), &node(0), Epoch(0), broken(1), &mut driver.out);
