@@ -1,0 +1,97 @@
+//! States that come from nodes: those of checkpoints, and the last.
+
+use super::{Driver, Fetched, gone, place};
+use crate::error::TrainError;
+use crate::observer::{Event, Observer};
+use crate::progress::End;
+use crate::state::ModelState;
+use crate::trainer::Summary;
+use phalanx_types::NodeId;
+use phalanx_wire::train::{StateRef, ToReplica};
+
+impl Driver<'_> {
+    /// Fetches a state that a node holds for this run.
+    pub(super) fn fetch(&self, node: &NodeId, state: StateRef, last: bool) {
+        let Some(peer) = self.peers.get(node).cloned() else { return };
+        let (fabric, node, back) = (self.fabric.clone(), node.clone(), self.fetched.0.clone());
+        let StateRef { step, bytes, blob } = state;
+        tokio::spawn(async move {
+            let result = fabric.fetch(&peer, blob, bytes).await.map_err(|error| error.to_string());
+            // A driver that has ended needs it no more.
+            drop(back.send(Fetched::State { node, step, last, blob, result }));
+        });
+    }
+
+    /// Takes a state that was fetched; gives back the last one.
+    pub(super) fn on_fetched(
+        &mut self,
+        fetched: Fetched,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<ModelState>, TrainError> {
+        let Fetched::State { node, step, last, blob, result } = fetched;
+        self.send(&node, &ToReplica::Taken { run: self.run, blob });
+        match result.map_err(|reason| TrainError::Replica { reason }).and_then(ModelState::from_bytes) {
+            Ok(state) if last => return Ok(Some(state)),
+            Ok(state) => self.journal.on_state(step, state, &mut self.book, observer)?,
+            Err(error) if last => {
+                observer.on(&Event::Warning(&format!("could not fetch the model from {node}: {error}")));
+                self.holders.remove(&node);
+                self.ending = None;
+            }
+            Err(error) => {
+                observer.on(&Event::Warning(&format!("no checkpoint of step {step}: {node}: {error}")));
+                self.journal.forget_draft(step);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks a node that has done the last step for the model; whether there is one.
+    pub(super) fn ask_for_the_model(&mut self) -> bool {
+        let most = self.holders.iter().max_by_key(|(_, step)| **step).map(|(node, _)| node.clone());
+        if let Some(node) = most {
+            self.send(&node, &ToReplica::Snapshot { run: self.run });
+            self.ending = Some(node);
+        }
+        self.ending.is_some()
+    }
+
+    /// Writes the result.
+    pub(super) fn finish(
+        &mut self,
+        last: Option<ModelState>,
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, TrainError> {
+        self.note_step_time();
+        if !self.epochs.is_empty() {
+            self.book.write_formation(&self.before, &self.epochs)?;
+        }
+        if let Some(trace) = &self.trace {
+            self.book.dir().write("trace.json", &trace.to_json())?;
+        }
+        let Some(state) = last else {
+            if self.over && self.journal.has_begun() {
+                return Err(gone("all nodes that held the model are lost"));
+            }
+            // As it was before: nothing was done.
+            let place = self.place();
+            let weights = match &self.state {
+                Some(state) => state.weights.clone(),
+                None => self.task.weights.clone(),
+            };
+            let done = place.step >= self.plan.steps();
+            let end = if done { End::Finished } else { End::Interrupted };
+            return self.book.finish(self.task, place, end, &weights, observer);
+        };
+        let step = state.steps();
+        self.commit(step, observer)?;
+        self.journal.close_gaps();
+        self.commit(step, observer)?;
+        let place = place(self.plan, step);
+        let weights = state.weights.clone();
+        let manifest = self.book.draft(place)?;
+        self.book.save(manifest, state, observer)?;
+        let end = if step >= self.plan.steps() { End::Finished } else { End::Interrupted };
+        self.book.finish(self.task, place, end, &weights, observer)
+    }
+}
