@@ -5,6 +5,9 @@ use super::vote::Vote;
 
 /// Steps that are looked at before shares are changed: one slow step is no slow node.
 const WINDOW: usize = 8;
+/// How much of what is known of a rank's speed is of the last window. A node whose speed seems to follow its share
+/// (one that is stopped now and then, say) would else go from one extreme to the other.
+const FRESH: f64 = 0.3;
 /// By how much a step must become shorter for a change to be worth it. Below it, shares stay as they are, and with
 /// them the bits of the result.
 const WORTH: f64 = 0.1;
@@ -16,11 +19,13 @@ pub struct Balance {
     batch: usize,
     /// By rank: microseconds per sample of the last steps.
     costs: Vec<Vec<f64>>,
+    /// By rank: what they were over the windows before; none before the first.
+    known: Vec<f64>,
 }
 
 impl Balance {
     pub fn new(batch: usize, ranks: usize) -> Self {
-        Self { batch, costs: vec![Vec::with_capacity(WINDOW); ranks] }
+        Self { batch, costs: vec![Vec::with_capacity(WINDOW); ranks], known: Vec::new() }
     }
 
     /// Takes the votes of a step; says the shares from the next step on, when they change.
@@ -35,7 +40,13 @@ impl Balance {
         }
         let costs: Vec<f64> = self.costs.iter_mut().map(|costs| median(costs)).collect();
         self.costs.iter_mut().for_each(Vec::clear);
-        better(self.batch, &costs, shares)
+        if self.known.is_empty() {
+            self.known = costs;
+        } else {
+            let blend = |(known, new): (&mut f64, f64)| *known = known.powf(1.0 - FRESH) * new.powf(FRESH);
+            self.known.iter_mut().zip(costs).for_each(blend);
+        }
+        better(self.batch, &self.known, shares)
     }
 }
 
@@ -91,6 +102,23 @@ mod tests {
     fn equals_stay_equal_whatever_the_noise() {
         let (shares, changes) = settle(&[100, 104, 97, 101], 64, 200);
         assert_eq!((shares, changes), (Shares::equal(64, 4), 0));
+    }
+
+    #[test]
+    fn a_rank_that_is_fast_with_few_samples_and_slow_with_many_settles() {
+        let mut shares = Shares::equal(400, 2);
+        let mut balance = Balance::new(400, 2);
+        let mut taken = Vec::new();
+        for _ in 0..400 {
+            let cost = if shares.count(1) > 100 { 600 } else { 100 };
+            if let Some(new) = balance.on_votes(&votes(&[100, cost], &shares), &shares) {
+                shares = new;
+            }
+            taken.push(shares.count(1));
+        }
+        let last = &taken[200..];
+        let (least, most) = (last.iter().min().unwrap(), last.iter().max().unwrap());
+        assert!(*least > 50 && *most < 160, "between {least} and {most}");
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! `phalanx run resume`.
 
 use super::run_path;
-use crate::args::DomainArgs;
-use crate::commands::train::{Start, compute, start, train_failure, who};
+use crate::commands::train::{Who, compute, start, train_failure};
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::anyhow;
@@ -29,17 +28,8 @@ pub(crate) struct ResumeArgs {
     /// Compute threads; as the run was told when not given. Results do not depend on it.
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<i64>,
-    /// Start this many nodes on this machine and go on with one replica on each; as before when not given.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    local: Option<u32>,
-    /// Go on with this many nodes of the domain.
-    #[arg(long, value_name = "N", conflicts_with = "local", value_parser = clap::value_parser!(u32).range(1..))]
-    replicas: Option<u32>,
-    /// Write a timeline of all replicas to trace.json in the run directory.
-    #[arg(long)]
-    trace: bool,
     #[command(flatten)]
-    domain: DomainArgs,
+    who: Who,
 }
 
 pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure> {
@@ -51,7 +41,7 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
     ];
     let mut said: Vec<Override> =
         numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
-    said.extend(who(args.local, args.replicas));
+    said.extend(args.who.overrides());
     let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(|error| train_failure(error.into()))?;
     let compute = compute(file.config.train.threads);
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
@@ -66,11 +56,5 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         let text = file.resolved.to_toml();
         dir.write(RUN_FILE, text.as_bytes()).map_err(|error| train_failure(error.into()))?;
     }
-    let how = Start {
-        resolved: &file.resolved,
-        domain: &args.domain,
-        trace: args.trace,
-        on_nodes: args.replicas.is_some(),
-    };
-    start(task, compute, dir, how, output).await
+    start(task, compute, dir, &file.resolved, &args.who, output).await
 }

@@ -1,64 +1,60 @@
 //! A run on nodes: this process drives, nodes compute.
 
-use super::go::{finished, train_failure};
-use super::{Start, watch::Watch};
+use super::Who;
+use super::go::{finished, until_ended};
+use super::watch::Watch;
 use crate::args::start_failure;
 use crate::failure::Failure;
 use crate::local::{LocalSpec, Supervised, private_domain};
 use crate::output::Output;
 use crate::stop::StopSignals;
-use anyhow::anyhow;
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
+use phalanx_train::config::Resolved;
 use phalanx_train::run_dir::RunDir;
 use phalanx_train::{DriverOptions, Task};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::watch;
 
 /// Drives a run to its end, or until somebody asks to stop: once to save and go, twice to go at once.
-pub(super) async fn drive(task: Task, dir: RunDir, how: Start<'_>, output: Output) -> Result<(), Failure> {
+pub(super) async fn drive(
+    task: Task,
+    dir: RunDir,
+    resolved: &Resolved,
+    who: &Who,
+    output: Output,
+) -> Result<(), Failure> {
     let mut stops = StopSignals::new()?;
     let path = dir.path().to_owned();
     let formation = &task.config().formation;
     // A timeline of one replica needs a node that makes it.
-    let alone = formation.replicas == 1 && !how.on_nodes;
+    let alone = formation.replicas == 1 && who.replicas.is_none();
     let local = if alone { 1 } else { formation.local };
     let domain = private_domain()?;
     let config = if local > 0 {
         let mut config = FabricConfig::new(domain.clone(), "driver", NodeKind::Main);
         config.bind = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         config.mdns = false;
-        config.heartbeat = how.domain.heartbeat;
+        config.heartbeat = who.domain.heartbeat;
         config
     } else {
-        how.domain.fabric("driver", NodeKind::Main)?
+        who.domain.fabric("driver", NodeKind::Main)?
     };
     let fabric = Fabric::start(config).await.map_err(start_failure)?;
     let count = u32::try_from(local).unwrap_or(u32::MAX);
-    let heartbeat = Some(how.domain.heartbeat);
+    let heartbeat = Some(who.domain.heartbeat);
     let nodes = Supervised::start(&LocalSpec { heartbeat, ..LocalSpec::new(&domain, count) })?;
     // Nodes that this process starts see the same files.
-    let options = DriverOptions { config: how.resolved.to_toml(), offer_files: local == 0, trace: how.trace };
+    let options = DriverOptions { config: resolved.to_toml(), offer_files: local == 0, trace: who.trace };
     let (stop, asked) = watch::channel(false);
     let handle = fabric.clone();
-    let mut training = tokio::task::spawn_blocking(move || {
+    let training = tokio::task::spawn_blocking(move || {
         let mut watch = Watch::new(output);
         let result = phalanx_train::drive(&handle, task, dir, options, asked, &mut watch);
         watch.finish();
         result
     });
-    let result = loop {
-        tokio::select! {
-            ended = &mut training => break ended.map_err(Failure::infrastructure)?,
-            () = stops.next() => {
-                if stop.send_replace(true) {
-                    return Err(Failure::work(anyhow!("stopped at once"))
-                        .hint(format!("`phalanx run resume {}` goes on from the last checkpoint", path.display())));
-                }
-                tracing::warn!("stopping after this step; ask again to stop at once");
-            }
-        }
-    };
+    let summary = until_ended(training, &mut stops, &path, || stop.send_replace(true)).await?;
     fabric.shutdown().await;
     drop(nodes);
-    finished(result.map_err(train_failure)?, &path, output)
+    finished(summary, &path, output)
 }

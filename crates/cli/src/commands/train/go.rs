@@ -12,6 +12,7 @@ use phalanx_train::{Blame, Compute, Summary, Task, TrainError, Trainer};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::JoinHandle;
 
 /// An engine with so many threads; as many as there are cores when not said.
 pub(crate) fn compute(threads: Option<usize>) -> Compute {
@@ -58,26 +59,36 @@ pub(crate) async fn go(task: Task, compute: Compute, dir: RunDir, output: Output
     let path = dir.path().to_owned();
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
-    let mut training = tokio::task::spawn_blocking(move || {
+    let training = tokio::task::spawn_blocking(move || {
         let mut watch = Watch::new(output);
         let result =
             Trainer::new(task, compute, dir, &mut watch).and_then(|trainer| trainer.run(&asked, &mut watch));
         watch.finish();
         result
     });
-    let result = loop {
+    let summary = until_ended(training, &mut stops, &path, || stop.swap(true, Ordering::Relaxed)).await?;
+    finished(summary, &path, output)
+}
+
+/// Waits for the end of a training. `ask_to_stop` says whether it was asked before.
+pub(super) async fn until_ended(
+    mut training: JoinHandle<Result<Summary, TrainError>>,
+    stops: &mut StopSignals,
+    path: &Path,
+    ask_to_stop: impl Fn() -> bool,
+) -> Result<Summary, Failure> {
+    loop {
         tokio::select! {
-            ended = &mut training => break ended.map_err(Failure::infrastructure)?,
+            ended = &mut training => return ended.map_err(Failure::infrastructure)?.map_err(train_failure),
             () = stops.next() => {
-                if stop.swap(true, Ordering::Relaxed) {
+                if ask_to_stop() {
                     return Err(Failure::work(anyhow!("stopped at once"))
                         .hint(format!("`phalanx run resume {}` goes on from the last checkpoint", path.display())));
                 }
                 tracing::warn!("stopping after this step; ask again to stop at once");
             }
         }
-    };
-    finished(result.map_err(train_failure)?, &path, output)
+    }
 }
 
 /// Says what a run came to.

@@ -41,6 +41,13 @@ pub(crate) struct TrainArgs {
     /// The directory of the run; runs/ and its time when not given. A run that is there goes on.
     #[arg(long, short = 'o', value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    who: Who,
+}
+
+/// What flags say of who trains.
+#[derive(Debug, Args)]
+pub(crate) struct Who {
     /// Start this many nodes on this machine and train on them, one replica on each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     local: Option<u32>,
@@ -54,18 +61,20 @@ pub(crate) struct TrainArgs {
     domain: DomainArgs,
 }
 
-/// Flags that say who trains, as overrides.
-pub(crate) fn who(local: Option<u32>, replicas: Option<u32>) -> Vec<Override> {
-    let local = local.map(|n| ("--local", n, n));
-    let said = local.or_else(|| replicas.map(|n| ("--replicas", 0, n)));
-    said.map_or_else(Vec::new, |(flag, local, replicas)| {
-        // One node is this process itself.
-        let local = if local == 1 { 0 } else { local };
-        vec![
-            Override::flag(flag, "formation.local", local),
-            Override::flag(flag, "formation.replicas", replicas),
-        ]
-    })
+impl Who {
+    /// As overrides.
+    pub(crate) fn overrides(&self) -> Vec<Override> {
+        let local = self.local.map(|n| ("--local", n, n));
+        let said = local.or_else(|| self.replicas.map(|n| ("--replicas", 0, n)));
+        said.map_or_else(Vec::new, |(flag, local, replicas)| {
+            // One node is this process itself.
+            let local = if local == 1 { 0 } else { local };
+            vec![
+                Override::flag(flag, "formation.local", local),
+                Override::flag(flag, "formation.replicas", replicas),
+            ]
+        })
+    }
 }
 
 /// What flags say in the place of a run file.
@@ -119,7 +128,7 @@ impl Said {
 
 pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> {
     let mut said = args.said.overrides()?;
-    said.extend(who(args.local, args.replicas));
+    said.extend(args.who.overrides());
     let file = RunFile::load(&args.file, &said).map_err(|error| train_failure(error.into()))?;
     let compute = compute(file.config.train.threads);
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
@@ -128,42 +137,22 @@ pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> 
         Path::new(RUNS).join(name.unwrap_or_else(|| new_id(SystemTime::now())))
     });
     let dir = if is_run(&path) { same_run(&path, &file.config)? } else { new_run(&path, &file)? };
-    start(
-        task,
-        compute,
-        dir,
-        Start {
-            resolved: &file.resolved,
-            domain: &args.domain,
-            trace: args.trace,
-            on_nodes: args.replicas.is_some(),
-        },
-        output,
-    )
-    .await
+    start(task, compute, dir, &file.resolved, &args.who, output).await
 }
 
-/// What a run needs to be told when it may be one of several nodes.
-pub(crate) struct Start<'a> {
-    pub(crate) resolved: &'a Resolved,
-    pub(crate) domain: &'a DomainArgs,
-    pub(crate) trace: bool,
-    /// On nodes of the domain, also when it is one.
-    pub(crate) on_nodes: bool,
-}
-
-/// Trains in this process, or on nodes, as the run says.
+/// Trains in this process, or on nodes, as the run and the flags say.
 pub(crate) async fn start(
     task: Task,
     compute: Compute,
     dir: RunDir,
-    how: Start<'_>,
+    resolved: &Resolved,
+    who: &Who,
     output: Output,
 ) -> Result<(), Failure> {
-    if task.config().formation.is_distributed() || how.trace || how.on_nodes {
+    if task.config().formation.is_distributed() || who.trace || who.replicas.is_some() {
         // Replicas compute, not their driver.
         drop(compute);
-        drive(task, dir, how, output).await
+        drive(task, dir, resolved, who, output).await
     } else {
         go(task, compute, dir, output).await
     }
