@@ -1,10 +1,11 @@
 //! The one trainer: run files, the loop, checkpoints, run directories.
 //!
 //! ```text
-//! run.toml ─► RunFile ─► Task (model and data, checked against each other) ─► Trainer ─► RunDir
-//!                                                                               │
-//!                                          Progress decides, Stepper computes ──┘──► Observer
+//! run.toml ─► RunFile ─► Task (model and data, checked against each other)
+//!                          ├─► Trainer   in this process ──────────────┐
+//!                          └─► drive     on nodes: driver ◄─► replica ─┴─► Book (the run directory), Observer
 //! ```
+//! [`core`] and [`progress`] decide, a [`Stepper`] computes, here as on nodes.
 //! Nothing here prints, and nothing assumes which engine computes.
 
 mod book;
