@@ -16,6 +16,8 @@ mod frozen;
 mod killed;
 #[path = "replicas/nodes.rs"]
 mod nodes;
+#[path = "replicas/policies.rs"]
+mod policies;
 #[path = "replicas/run.rs"]
 mod run;
 

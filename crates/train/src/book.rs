@@ -1,6 +1,6 @@
 //! What a run writes: its records, how it stands, checkpoints, the result. Whoever trains tells; the book keeps.
 
-use crate::error::TrainError;
+use crate::error::{NotFinite, TrainError};
 use crate::observer::{Event, Observer};
 use crate::params_hash::params_hash;
 use crate::progress::{End, Place, Plan};
@@ -112,11 +112,19 @@ impl Book {
     }
 
     pub(crate) fn on_valid(&mut self, record: &ValidRecord) -> Result<(), TrainError> {
-        self.records.valid(record)?;
-        // JSON has no word for the others.
+        // JSON has no word for the others, and such a model is worth nothing.
         if !record.val_loss.is_finite() {
-            return Ok(());
+            return Err(TrainError::NotFinite(Box::new(NotFinite {
+                what: "validation loss",
+                value: record.val_loss,
+                step: record.step,
+                pass: record.pass,
+                batch: 0,
+                samples: Vec::new(),
+                found: None,
+            })));
         }
+        self.records.valid(record)?;
         self.valid = Some((record.val_loss, record.val_acc));
         let now = Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc };
         let better = |best: &Best| match (now.val_acc, best.val_acc) {

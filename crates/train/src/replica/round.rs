@@ -17,7 +17,7 @@ use crate::state::ModelState;
 use phalanx_graph::Weights;
 use phalanx_types::{DType, Tensor, Time};
 use phalanx_wire::train::Activity;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// Ends the names of what belongs to the optimizer over rounds.
@@ -132,25 +132,35 @@ fn exchange(session: &mut Session<'_>, anchor: &ModelState, votes: &[Vote]) -> R
         let values = weights.get(name).and_then(|tensor| tensor.to_f32().ok());
         values.ok_or_else(|| TrainError::MissingState { name: name.to_owned() })
     };
-    let mut flat = Vec::new();
+    let parameters: BTreeSet<String> =
+        session.worker.stepper.model().parameters().iter().map(|parameter| parameter.name.clone()).collect();
+    // Statistics are few, and a variance that compression made negative would be the end of the model.
+    let (mut flat, mut statistics) = (Vec::new(), Vec::new());
     let mut starts = BTreeMap::new();
     for name in &names {
-        starts.insert(name.as_str(), flat.len());
         let (before, now) = (value(&anchor.weights, name)?, value(&weights, name)?);
-        flat.extend(before.iter().zip(&now).map(|(before, now)| weight * (before - now)));
+        let learned = before.iter().zip(&now).map(|(before, now)| weight * (before - now));
+        if parameters.contains(name) {
+            starts.insert(name.as_str(), flat.len());
+            flat.extend(learned);
+        } else {
+            starts.insert(name.as_str(), statistics.len());
+            statistics.extend(learned.map(f64::from));
+        }
     }
     let flat = session.together.exchange.all_reduce(flat, "what was learned")?;
+    session.together.all_reduce(&mut statistics, "statistics of the round")?;
+    let statistics: Vec<f32> = statistics.iter().map(|value| *value as f32).collect();
     let sync = &session.worker.task.config.sync;
     let (outer_lr, momentum) = (sync.outer_lr, sync.outer_momentum);
-    let parameters: Vec<String> =
-        session.worker.stepper.model().parameters().iter().map(|parameter| parameter.name.clone()).collect();
     let mut outer = Weights::new();
     for name in &names {
         let start = starts.get(name.as_str()).copied().unwrap_or(0);
         let mut values = value(&anchor.weights, name)?;
-        let average = &flat[start..start + values.len()];
+        let is_parameter = parameters.contains(name);
+        let average = &(if is_parameter { &flat } else { &statistics })[start..start + values.len()];
         // The statistics of batch norm are averaged as they are.
-        if sync.exchange == ExchangeOf::Outer && parameters.contains(name) {
+        if sync.exchange == ExchangeOf::Outer && is_parameter {
             let mut velocity =
                 value(&session.worker.outer, name).unwrap_or_else(|_first_round| vec![0.0; values.len()]);
             for ((value, velocity), average) in values.iter_mut().zip(&mut velocity).zip(average) {
@@ -161,8 +171,7 @@ fn exchange(session: &mut Session<'_>, anchor: &ModelState, votes: &[Vote]) -> R
         } else {
             values.iter_mut().zip(average).for_each(|(value, average)| *value -= average);
         }
-        let shaped = weights.clone();
-        insert(&mut weights, name, &shaped, &values)?;
+        insert(&mut weights, name, &anchor.weights, &values)?;
     }
     Ok(Learned { weights, outer })
 }

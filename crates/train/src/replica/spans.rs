@@ -7,7 +7,8 @@ use std::time::Instant;
 /// Told at once when there are so many.
 const MANY: usize = 512;
 
-/// Spans since the group began, which all of its replicas saw at the same moment.
+/// Spans since the group began, which all of its replicas saw at the same moment, but for the time that each took to
+/// wake.
 #[derive(Debug)]
 pub(super) struct Spans {
     wanted: bool,

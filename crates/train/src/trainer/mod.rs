@@ -199,17 +199,6 @@ impl Trainer {
         let Some(valid) = &self.task.valid else { return Ok(()) };
         let evaluator = self.task.evaluator(&self.compute.threads);
         let evaluation = evaluator.run(self.stepper.model.as_mut(), valid)?;
-        if !evaluation.loss.is_finite() {
-            return Err(TrainError::NotFinite(Box::new(NotFinite {
-                what: "validation loss",
-                value: evaluation.loss,
-                step: record.step,
-                pass: record.pass,
-                batch: 0,
-                samples: Vec::new(),
-                found: None,
-            })));
-        }
         let valid = ValidRecord::new(record.step, record.pass, evaluation);
         self.book.on_valid(&valid)?;
         observer.on(&Event::Validated(&valid));
