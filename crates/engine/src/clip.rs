@@ -31,14 +31,18 @@ impl GradNorm {
         Self::default()
     }
 
-    pub fn add(&mut self, t: &Threads, gradient: &[f32]) {
+    /// Adds a gradient; the sum of its own squares. Adding these up in the order of the whole model's parameters gives
+    /// the bits of [`GradNorm::squares`], whoever holds which.
+    pub fn add(&mut self, t: &Threads, gradient: &[f32]) -> f64 {
         self.blocks.clear();
         self.blocks.resize(gradient.len().div_ceil(BLOCK), 0.0);
         t.chunks(&mut self.blocks, 1, |i, sum| {
             let end = gradient.len().min((i + 1) * BLOCK);
             sum[0] = wide!(sum_of_squares, &gradient[i * BLOCK..end]);
         });
-        self.squares += self.blocks.iter().sum::<f64>();
+        let own = self.blocks.iter().sum::<f64>();
+        self.squares += own;
+        own
     }
 
     /// The norm of what was added. Not finite if any element was not.
@@ -60,7 +64,7 @@ impl GradNorm {
 /// The Euclidean norm of all these gradients together.
 pub fn grad_norm<'a>(t: &Threads, gradients: impl IntoIterator<Item = &'a [f32]>) -> f64 {
     let mut norm = GradNorm::new();
-    gradients.into_iter().for_each(|gradient| norm.add(t, gradient));
+    gradients.into_iter().for_each(|gradient| _ = norm.add(t, gradient));
     norm.value()
 }
 
@@ -75,6 +79,11 @@ pub fn scale(t: &Threads, gradient: &mut [f32], factor: f32) {
     if factor != 1.0 {
         t.chunks(gradient, BLOCK, |_, block| wide!(multiply, (block, factor)));
     }
+}
+
+/// Adds a gradient to the sum of those of earlier micro-batches.
+pub fn accumulate(t: &Threads, sum: &mut [f32], gradient: &[f32]) {
+    t.chunks(sum, BLOCK, |i, block| wide!(add_to, (block, &gradient[i * BLOCK..])));
 }
 
 /// Limits every element of a gradient to `-max..=max`; NaN stays.
@@ -103,6 +112,11 @@ fn multiply((x, factor): (&mut [f32], f32)) {
 }
 
 #[inline(always)]
+fn add_to((sum, gradient): (&mut [f32], &[f32])) {
+    sum.iter_mut().zip(gradient).for_each(|(s, g)| *s += g);
+}
+
+#[inline(always)]
 fn limit((x, max): (&mut [f32], f32)) {
     for x in x {
         let low = if *x < -max { -max } else { *x };
@@ -128,10 +142,30 @@ mod tests {
     }
 
     #[test]
+    fn sums_of_single_gradients_add_up_to_the_bits_of_the_whole() {
+        let all: Vec<Vec<f32>> = [70_001, 3, 16_384, 999].map(numbers).to_vec();
+        let mut whole = GradNorm::new();
+        all.iter().for_each(|g| _ = whole.add(&Threads::new(2), g));
+        // Two machines, each with an order of its own.
+        let (mut one, mut other) = (GradNorm::new(), GradNorm::new());
+        let mut sums = [0.0; 4];
+        [2, 0].into_iter().for_each(|i| sums[i] = one.add(&Threads::new(1), &all[i]));
+        [3, 1].into_iter().for_each(|i| sums[i] = other.add(&Threads::new(3), &all[i]));
+        assert_eq!(sums.iter().fold(0.0, |a, s| a + s).to_bits(), whole.squares().to_bits());
+    }
+
+    #[test]
     fn gradients_below_the_limit_stay_as_they_are() {
         assert_eq!(clip_factor(0.5, 1.0), 1.0);
         assert_eq!(clip_factor(0.0, 1.0), 1.0);
         assert!((clip_factor(4.0, 1.0) - 0.25).abs() < 1e-6);
+    }
+
+    #[test]
+    fn accumulating_adds_every_element() {
+        let mut sum = numbers(40_001);
+        accumulate(&Threads::new(2), &mut sum, &numbers(40_001));
+        assert!(sum.iter().zip(numbers(40_001)).all(|(s, x)| *s == x + x));
     }
 
     #[test]

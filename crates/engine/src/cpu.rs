@@ -2,15 +2,18 @@
 
 use crate::buffer::Buffer;
 use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, SumOver, Visit};
-use crate::error::{CompileError, DiagnoseReport, RunError, WeightsError};
+use crate::error::{CompileError, DiagnoseReport, RunError, StageError, WeightsError};
 use crate::lower::Holdings;
-use crate::program::{Program, Purpose};
+use crate::parameters::ParameterSet;
+use crate::program::{Program, Purpose, Source};
 use crate::run::{CallError, Runner, State, Workspace};
+use crate::stage::{Surroundings, held_order};
 use crate::tape::{Kernel, Norm, Place};
 use crate::threads::Threads;
-use phalanx_graph::{Graph, Op, ValueId, ValueKind, Weights};
+use phalanx_graph::{Graph, ValueId, ValueKind, Weights};
 use phalanx_types::{DType, Tensor};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -34,7 +37,20 @@ impl CpuEngine {
 
 impl Engine for CpuEngine {
     fn compile(&self, graph: &Graph, options: &CompileOptions) -> Result<Box<dyn Model>, CompileError> {
-        Ok(Box::new(CpuModel::new(self.threads.clone(), graph.clone(), *options)?))
+        let surroundings = Surroundings::none();
+        Ok(Box::new(CpuModel::new(self.threads.clone(), graph.clone(), surroundings, *options)?))
+    }
+
+    fn compile_stage(
+        &self,
+        whole: &Graph,
+        nodes: Range<usize>,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn Model>, StageError> {
+        let stage = whole.stage(nodes.clone())?;
+        let before = if nodes.start == 0 { None } else { Some(whole.stage(0..nodes.start)?) };
+        let surroundings = Surroundings::new(before, nodes.end < whole.nodes.len());
+        Ok(Box::new(CpuModel::new(self.threads.clone(), stage, surroundings, *options)?))
     }
 }
 
@@ -51,6 +67,7 @@ struct Held {
 struct CpuModel {
     threads: Arc<Threads>,
     graph: Graph,
+    surroundings: Surroundings,
     options: CompileOptions,
     holdings: Holdings,
     parameters: Vec<Parameter>,
@@ -65,6 +82,11 @@ struct CpuModel {
     times: BTreeMap<(usize, &'static str, bool), (f64, u64)>,
     /// Sums the statistics of batch norm over all replicas.
     together: Option<Together>,
+    /// By output and by input: whether there are gradients for them.
+    takes: Vec<bool>,
+    gives: Vec<bool>,
+    /// Stands in for gradients that are not given.
+    zeros: Vec<f32>,
 }
 
 struct Together(Box<SumOver>);
@@ -84,12 +106,18 @@ struct InFlight {
 }
 
 impl CpuModel {
-    fn new(threads: Arc<Threads>, graph: Graph, options: CompileOptions) -> Result<Self, CompileError> {
+    fn new(
+        threads: Arc<Threads>,
+        graph: Graph,
+        surroundings: Surroundings,
+        options: CompileOptions,
+    ) -> Result<Self, CompileError> {
         let mut holdings = Holdings { places: vec![None; graph.values.len()], ..Holdings::default() };
         holdings.orders = (0..graph.values.len()).map(|i| held_order(&graph, ValueId(i as u32))).collect();
         let mut model = Self {
             threads,
             graph,
+            surroundings,
             options,
             holdings,
             parameters: Vec::new(),
@@ -101,6 +129,9 @@ impl CpuModel {
             slots: Vec::new(),
             times: BTreeMap::new(),
             together: None,
+            takes: Vec::new(),
+            gives: Vec::new(),
+            zeros: Vec::new(),
         };
         let order = model.declare();
         if !options.forward_only {
@@ -150,7 +181,9 @@ impl CpuModel {
     /// Numbers the parameters in the order in which backward makes their gradients final.
     fn order_by_finality(&mut self, ids: Vec<ValueId>) -> Result<(), CompileError> {
         let purpose = Purpose { batch: 2, ..self.purpose(2, true) };
-        let program = Program::compile(&self.graph, &self.holdings, ids.len(), purpose)?;
+        let program = Program::compile(self.source(), purpose)?;
+        self.gives = program.input_gradients.iter().map(Option::is_some).collect();
+        self.takes.clone_from(&program.takes);
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|p| (program.final_after[*p], *p));
         for (new, old) in order.iter().enumerate() {
@@ -167,6 +200,15 @@ impl CpuModel {
         Ok(())
     }
 
+    fn source(&self) -> Source<'_> {
+        Source {
+            graph: &self.graph,
+            holdings: &self.holdings,
+            surroundings: &self.surroundings,
+            parameters: self.parameters.len(),
+        }
+    }
+
     fn purpose(&self, batch: usize, training: bool) -> Purpose {
         let training = training && !self.options.forward_only;
         Purpose {
@@ -181,8 +223,7 @@ impl CpuModel {
         if let Some(program) = self.programs.get(&purpose) {
             return Ok(program.clone());
         }
-        let program =
-            Arc::new(Program::compile(&self.graph, &self.holdings, self.parameters.len(), purpose)?);
+        let program = Arc::new(Program::compile(self.source(), purpose)?);
         self.programs.insert(purpose, program.clone());
         Ok(program)
     }
@@ -283,11 +324,28 @@ impl CpuModel {
         let program = flight.and_then(|f| f.program.clone()).ok_or(RunError::NoForward { slot })?;
         for (output, v) in program.outputs.iter().enumerate() {
             let (got, wanted) = (gradients.get(output).map_or(0, |g| g.len()), program.tape.len(*v));
-            if got != wanted {
+            if got != wanted && !gradients.get(output).is_some_and(|g| g.is_empty()) {
                 return Err(RunError::GradientSize { output, got, wanted });
             }
         }
         Ok(program)
+    }
+
+    /// Runs the backward calls with gradients of which some are not given.
+    fn run_with_zeros(
+        &mut self,
+        slot: Slot,
+        program: &Program,
+        given: &[&[f32]],
+        after: &mut dyn FnMut(&mut Runner<'_>, usize) -> bool,
+    ) -> Result<(), RunError> {
+        let mut zeros = std::mem::take(&mut self.zeros);
+        zeros.resize(program.outputs.iter().map(|v| program.tape.len(*v)).fold(zeros.len(), usize::max), 0.0);
+        let all = given.iter().map(|g| if g.is_empty() { &zeros[..] } else { g });
+        let all: Vec<&[f32]> = all.collect();
+        let result = self.run(slot, program.tape.forward..program.tape.instrs.len(), &all, after);
+        self.zeros = zeros;
+        result
     }
 }
 
@@ -313,7 +371,11 @@ impl Model for CpuModel {
         for (target, values) in targets.zip(loaded) {
             target.as_mut()[..values.len()].copy_from_slice(&values);
         }
-        let known = |name: &String| self.held.iter().chain(&self.buffers).any(|h| h.name == *name);
+        // A stage keeps nothing of the others'.
+        let foreign =
+            |name: &String| self.surroundings.part() && self.graph.buffers().all(|(_, v)| v.name != *name);
+        let known =
+            |name: &String| self.held.iter().chain(&self.buffers).any(|h| h.name == *name) || foreign(name);
         self.idle = weights.iter().filter(|(n, _)| !known(n)).map(|(n, t)| (n.clone(), t.clone())).collect();
         Ok(())
     }
@@ -375,7 +437,10 @@ impl Model for CpuModel {
             }
             true
         };
-        let run = self.run(slot, calls, output_gradients, &mut announce);
+        let run = match output_gradients.iter().any(|g| g.is_empty()) {
+            true => self.run_with_zeros(slot, &program, output_gradients, &mut announce),
+            false => self.run(slot, calls, output_gradients, &mut announce),
+        };
         // Backward has used forward's buffers for its own: it cannot run again.
         self.slots[slot].pass = None;
         run
@@ -387,6 +452,22 @@ impl Model for CpuModel {
         let v = (*program.input_gradients.get(index)?)?;
         let from = flight.workspace.arena.as_slice().get(program.plan.offsets[v.index()]..)?;
         from.get(..program.tape.len(v))
+    }
+
+    fn takes_gradient(&self, output: usize) -> bool {
+        self.takes.get(output).is_some_and(|t| *t)
+    }
+
+    fn gives_gradient(&self, input: usize) -> bool {
+        self.gives.get(input).is_some_and(|g| *g)
+    }
+
+    fn copy_parameters(&self, into: &mut ParameterSet) {
+        into.copy(&self.state.parameters);
+    }
+
+    fn swap_parameters(&mut self, with: &mut ParameterSet) {
+        with.swap(&mut self.state.parameters);
     }
 
     fn share_statistics(&mut self, with: Option<Box<SumOver>>) {
@@ -418,9 +499,7 @@ impl Model for CpuModel {
         self.check_inputs(batch, inputs)?;
         let purpose = self.purpose(batch, pass.training);
         // Nothing merged: every operator is looked at by itself.
-        let program =
-            Program::compile_with(&self.graph, &self.holdings, self.parameters.len(), purpose, false)?;
-        let program = Arc::new(program);
+        let program = Arc::new(Program::compile_with(self.source(), purpose, false)?);
         self.check_statistics(&program)?;
         // A slot of its own: what is in flight stays.
         let slot = self.slots.len();
@@ -478,6 +557,16 @@ impl Model for CpuModel {
             self.slots.iter().flat_map(|f| std::iter::once(&f.workspace.arena).chain(&f.workspace.inputs));
         state.chain(flights).map(|b| b.len() * 4).sum()
     }
+
+    fn slot_bytes(&self, batch: usize) -> Result<usize, CompileError> {
+        let purpose = self.purpose(batch, true);
+        let elements = match self.programs.get(&purpose) {
+            Some(program) => program.plan.size,
+            None => Program::compile(self.source(), purpose)?.plan.size,
+        };
+        let inputs = self.graph.inputs.iter().map(|id| self.graph.shape(*id).at(batch));
+        Ok(4 * (elements + inputs.map(|shape| shape.iter().product::<usize>()).sum::<usize>()))
+    }
 }
 
 /// A call, what was found in its result, and in which sample.
@@ -517,15 +606,6 @@ impl Suspects {
         }
         true
     }
-}
-
-/// Weights of convolutions are held with channels last.
-fn held_order(graph: &Graph, id: ValueId) -> Option<Vec<usize>> {
-    matches!(graph.value(id).kind, ValueKind::Parameter(_)).then_some(())?;
-    let weight = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_));
-    let used = graph.nodes.iter().any(|n| weight(&n.op) && n.inputs.get(1) == Some(&id));
-    let rank = graph.shape(id).rank();
-    used.then(|| std::iter::once(0).chain(2..rank).chain(std::iter::once(1)).collect())
 }
 
 fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<f32> {

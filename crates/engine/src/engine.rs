@@ -1,15 +1,32 @@
 //! What an engine promises to whoever trains with it.
 
-use crate::error::{CompileError, DiagnoseReport, RunError, WeightsError};
+use crate::error::{CompileError, DiagnoseReport, RunError, StageError, WeightsError};
+use crate::parameters::ParameterSet;
 use phalanx_graph::{Graph, Weights};
+use std::ops::Range;
 
 /// Turns graphs into something that runs.
 pub trait Engine: Send + Sync + std::fmt::Debug {
-    /// Compiles a model, or a stage of one.
+    /// Compiles a model.
     ///
     /// # Errors
     /// The graph asks for something this engine cannot compute.
     fn compile(&self, graph: &Graph, options: &CompileOptions) -> Result<Box<dyn Model>, CompileError>;
+
+    /// Compiles the stage of a model that these nodes are: the graph of [`Graph::stage`], which computes and learns
+    /// what these nodes do in the whole model, bit for bit.
+    ///
+    /// [`Model::gives_gradient`] and [`Model::takes_gradient`] say between which stages gradients go;
+    /// [`CompileOptions::input_gradients`] is about the inputs of the whole model.
+    ///
+    /// # Errors
+    /// The nodes are no stage of this model, or this engine cannot compute them.
+    fn compile_stage(
+        &self,
+        whole: &Graph,
+        nodes: Range<usize>,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn Model>, StageError>;
 }
 
 /// Choices made when a graph is compiled.
@@ -105,7 +122,8 @@ pub trait Model: Send + std::fmt::Debug {
     /// The shape of that output.
     fn output_shape(&self, slot: Slot, index: usize) -> Vec<usize>;
 
-    /// Computes the gradients of the last training forward in this slot, given those of its outputs.
+    /// Computes the gradients of the last training forward in this slot, given those of its outputs; an empty one
+    /// stands for zeros.
     /// `ready` is called with every parameter's index the moment its gradient is final, in ascending order.
     ///
     /// # Errors
@@ -120,8 +138,24 @@ pub trait Model: Send + std::fmt::Debug {
     /// The gradient of an input, after backward; `None` when it was not asked for or the input is of integers.
     fn input_gradient(&self, slot: Slot, index: usize) -> Option<&[f32]>;
 
+    /// Whether backward uses the gradient of this output: not if nothing learned is in it, nor if an output before it
+    /// is the same values in another shape, whose gradient is then for both.
+    fn takes_gradient(&self, output: usize) -> bool;
+
+    /// Whether [`Model::input_gradient`] has something for this input after a backward.
+    fn gives_gradient(&self, input: usize) -> bool;
+
     /// Lends every parameter with its gradient, in order.
     fn update(&mut self, visit: &mut Visit<'_>);
+
+    /// Copies the parameters as they are now.
+    fn copy_parameters(&self, into: &mut ParameterSet);
+
+    /// Lets the parameters change places with others; nothing is copied.
+    ///
+    /// # Panics
+    /// They are of another model.
+    fn swap_parameters(&mut self, with: &mut ParameterSet);
 
     /// From now on the statistics of batch norm, and what its gradients need of the other samples, are summed over all
     /// replicas in training, so that a batch cut over replicas is normalised as one; `None` ends that.
@@ -145,8 +179,14 @@ pub trait Model: Send + std::fmt::Debug {
         output_gradients: &dyn Fn(&[f32]) -> Vec<f32>,
     ) -> Result<Option<DiagnoseReport>, RunError>;
 
-    /// Bytes held for parameters, gradients and activations.
+    /// Bytes held for parameters, gradients and activations. Slots that were never used hold nothing.
     fn memory(&self) -> usize;
+
+    /// Bytes that a slot will hold for training with batches of this size.
+    ///
+    /// # Errors
+    /// There is no such program.
+    fn slot_bytes(&self, batch: usize) -> Result<usize, CompileError>;
 
     /// The time of every operator since the last call; nothing unless it was compiled to take it.
     fn take_profile(&mut self) -> Vec<OpTime>;

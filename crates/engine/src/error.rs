@@ -1,5 +1,6 @@
 //! Why something could not be compiled or run.
 
+use phalanx_graph::CutError;
 use phalanx_types::Class;
 
 /// A graph asks for something this engine cannot compute.
@@ -15,6 +16,22 @@ pub enum CompileError {
 }
 
 impl CompileError {
+    pub fn class(&self) -> Class {
+        Class::Fatal
+    }
+}
+
+/// A part of a model cannot be compiled as a stage.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StageError {
+    #[error(transparent)]
+    Cut(#[from] CutError),
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+}
+
+impl StageError {
     pub fn class(&self) -> Class {
         Class::Fatal
     }

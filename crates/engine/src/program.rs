@@ -5,6 +5,7 @@ use crate::fuse::{fuse, fuse_norms};
 use crate::grad::{Wish, derive};
 use crate::lower::{Holdings, lower};
 use crate::plan::{Plan, plan};
+use crate::stage::Surroundings;
 use crate::tape::{Place, Tape, V};
 use phalanx_graph::Graph;
 
@@ -26,39 +27,48 @@ pub(crate) struct Program {
     pub(crate) input_gradients: Vec<Option<V>>,
     /// After which call nobody needs a parameter's gradient as it is any more, by parameter; 0 when it does not occur.
     pub(crate) final_after: Vec<usize>,
+    /// By output: whether its gradient counts.
+    pub(crate) takes: Vec<bool>,
+}
+
+/// What a program is compiled from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) holdings: &'a Holdings,
+    pub(crate) surroundings: &'a Surroundings,
+    pub(crate) parameters: usize,
 }
 
 impl Program {
-    pub(crate) fn compile(
-        graph: &Graph,
-        holdings: &Holdings,
-        parameters: usize,
-        purpose: Purpose,
-    ) -> Result<Self, CompileError> {
-        Self::compile_with(graph, holdings, parameters, purpose, true)
+    pub(crate) fn compile(source: Source<'_>, purpose: Purpose) -> Result<Self, CompileError> {
+        Self::compile_with(source, purpose, true)
     }
 
     /// As [`Program::compile`], with calls merged or each by itself.
     pub(crate) fn compile_with(
-        graph: &Graph,
-        holdings: &Holdings,
-        parameters: usize,
+        source: Source<'_>,
         purpose: Purpose,
         merged: bool,
     ) -> Result<Self, CompileError> {
-        let lowered = lower(graph, holdings, purpose)?;
+        let Source { graph, holdings, surroundings, parameters } = source;
+        let entries = surroundings.entries(graph, purpose)?;
+        let lowered = lower(graph, holdings, purpose, &entries)?;
+        let takes = surroundings.takes(graph, &lowered);
+        let output_shapes = lowered.output_views.into_iter().map(|v| v.shape).collect();
         let (mut tape, outputs) = (lowered.tape, lowered.outputs);
         let mut input_gradients = vec![None; lowered.inputs.len()];
         if purpose.training {
             fuse_norms(&mut tape, &outputs);
-            let wish = Wish { input_gradients: purpose.input_gradients, recompute: purpose.recompute };
+            let varies: Vec<bool> = entries.iter().map(|e| e.varies).collect();
+            let wish = Wish { inputs: &varies, outputs: &takes, recompute: purpose.recompute };
             input_gradients = derive(&mut tape, &lowered.inputs, &outputs, parameters, wish).inputs;
         }
         let kept: Vec<V> = outputs.iter().copied().chain(input_gradients.iter().flatten().copied()).collect();
         fuse(&mut tape, &kept, merged);
         let plan = plan(&tape, &kept);
         let final_after = final_after(&tape, parameters);
-        Ok(Self { tape, plan, outputs, output_shapes: lowered.output_shapes, input_gradients, final_after })
+        Ok(Self { tape, plan, outputs, output_shapes, input_gradients, final_after, takes })
     }
 }
 

@@ -45,6 +45,30 @@ impl Graph {
         points
     }
 
+    /// The places where every parameter and buffer is used on one side only: what stands between two of them,
+    /// or the beginning or the end, is a stage.
+    pub fn legal_cuts(&self) -> Vec<CutPoint> {
+        let spans = self.kept_spans();
+        let mut points = self.cut_points();
+        points.retain(|p| !spans.iter().any(|(first, last)| (first + 1..=*last).contains(&p.at)));
+        points
+    }
+
+    /// The first and the last user of every parameter and buffer that has more than one.
+    fn kept_spans(&self) -> Vec<(usize, usize)> {
+        let mut spans: BTreeMap<ValueId, (usize, usize)> = BTreeMap::new();
+        for (i, node) in self.nodes.iter().enumerate() {
+            for v in node.inputs.iter().filter(|v| self.is_kept(**v)) {
+                spans.entry(*v).or_insert((i, i)).1 = i;
+            }
+        }
+        spans.into_values().filter(|(first, last)| first < last).collect()
+    }
+
+    fn is_kept(&self, v: ValueId) -> bool {
+        matches!(self.value(v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_))
+    }
+
     fn bytes_per_sample(&self, v: ValueId) -> u64 {
         let elements = self.shape(v).count().map_or(u64::MAX, |c| c.at(1) as u64);
         elements.saturating_mul(self.value(v).dtype.size() as u64)
@@ -138,8 +162,7 @@ impl Graph {
         }
         for (_, node) in self.nodes.iter().enumerate().filter(|(i, _)| !nodes.contains(i)) {
             for v in &node.inputs {
-                let kept = matches!(self.value(*v).kind, ValueKind::Parameter(_) | ValueKind::Buffer(_));
-                if let Some(inside) = users.get(v).filter(|_| kept) {
+                if let Some(inside) = users.get(v).filter(|_| self.is_kept(*v)) {
                     let (name, outside) = (self.value(*v).name.clone(), node.name.clone());
                     return Err(CutError::Shared { name, inside: inside.name.clone(), outside });
                 }

@@ -11,8 +11,9 @@ use crate::run_dir::{
 use crate::state::ModelState;
 use crate::task::Task;
 use crate::trainer::Summary;
-use phalanx_graph::{onnx, weights};
+use phalanx_graph::{Graph, onnx, weights};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const FORMATION: &str = "formation.json";
@@ -25,6 +26,8 @@ pub(crate) struct Book {
     plan: Plan,
     /// Checkpoints that are kept.
     keep: usize,
+    /// What each stage of a replica holds, by name; checkpoints have a file for each.
+    stages: Vec<BTreeSet<String>>,
     /// When this process began to train.
     began: Instant,
     started: String,
@@ -58,6 +61,7 @@ impl Book {
             records: Records::open(dir.path(), sizes)?,
             plan: task.plan(),
             keep: task.config.train.keep,
+            stages: Vec::new(),
             began: Instant::now(),
             started: RunState::read(dir.path()).map_or_else(|_new| stamp(), |state| state.started),
             loss: manifest.and_then(|manifest| manifest.loss),
@@ -86,6 +90,11 @@ impl Book {
         self.best = manifest.and_then(|manifest| manifest.best);
         let place = manifest.map_or_else(Place::default, Manifest::place);
         Ok((place, checkpoint.map(Checkpoint::into_state)))
+    }
+
+    /// From now on checkpoints have a file for each of these parts of the model.
+    pub(crate) fn set_stages(&mut self, stages: Vec<BTreeSet<String>>) {
+        self.stages = stages;
     }
 
     pub(crate) fn dir(&self) -> &RunDir {
@@ -164,7 +173,7 @@ impl Book {
         let (optimizer_steps, params_hash) = (state.optimizer_steps, params_hash(&state.weights));
         let manifest = Manifest { optimizer_steps, params_hash, ..draft };
         let checkpoint = Checkpoint { manifest, weights: state.weights, optimizer: state.optimizer };
-        let path = self.dir.save(&checkpoint, self.keep)?;
+        let path = self.dir.save(&checkpoint, &self.stages, self.keep)?;
         observer.on(&Event::Saved { step: checkpoint.manifest.step, path: &path });
         Ok(())
     }
@@ -299,16 +308,46 @@ impl Checkpoint {
     }
 }
 
+/// A stage of a replica.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StageEntry {
+    pub(crate) node: String,
+    pub(crate) operators: usize,
+    pub(crate) first: String,
+    pub(crate) last: String,
+    pub(crate) parameters: usize,
+    /// As they were predicted.
+    pub(crate) memory: Option<u64>,
+    pub(crate) busy_ms: Option<f64>,
+}
+
+impl StageEntry {
+    /// All of a model on one node.
+    pub(crate) fn whole(node: String, graph: &Graph) -> Self {
+        let name =
+            |node: Option<&phalanx_graph::Node>| node.map(|node| node.name.clone()).unwrap_or_default();
+        Self {
+            node,
+            operators: graph.nodes.len(),
+            first: name(graph.nodes.first()),
+            last: name(graph.nodes.last()),
+            parameters: graph.cost().parameters as usize,
+            memory: None,
+            busy_ms: None,
+        }
+    }
+}
+
 /// Who held what for some steps.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FormationEpoch {
     pub(crate) epoch: u64,
-    /// The node of every replica.
-    pub(crate) nodes: Vec<String>,
-    pub(crate) operators: usize,
-    pub(crate) parameters: usize,
+    /// The stages of every replica.
+    pub(crate) replicas: Vec<Vec<StageEntry>>,
     /// Steps that were done before it.
     pub(crate) from_step: u64,
+    pub(crate) predicted_ms: Option<f64>,
+    pub(crate) micro_batches: Option<usize>,
     pub(crate) step_ms: Option<f64>,
     /// Why it ended, if it did not end with the run.
     pub(crate) ended: Option<String>,
@@ -316,17 +355,29 @@ pub(crate) struct FormationEpoch {
 
 impl FormationEpoch {
     fn to_json(&self) -> serde_json::Value {
-        let replica = |(number, node): (usize, &String)| {
-            let (operators, parameters) = (self.operators, self.parameters);
-            let stage = json!({ "stage": 0, "node": node, "operators": operators, "parameters": parameters });
-            json!({ "replica": number, "stages": [stage] })
+        let stage = |(number, entry): (usize, &StageEntry)| {
+            json!({
+                "stage": number,
+                "node": entry.node,
+                "operators": entry.operators,
+                "first": entry.first,
+                "last": entry.last,
+                "parameters": entry.parameters,
+                "predicted_memory_bytes": entry.memory,
+                "predicted_busy_ms": entry.busy_ms,
+            })
         };
-        let replicas: Vec<_> = self.nodes.iter().enumerate().map(replica).collect();
+        let replica = |(number, stages): (usize, &Vec<StageEntry>)| {
+            let stages: Vec<_> = stages.iter().enumerate().map(stage).collect();
+            json!({ "replica": number, "stages": stages })
+        };
+        let replicas: Vec<_> = self.replicas.iter().enumerate().map(replica).collect();
         json!({
             "epoch": self.epoch,
             "from_step": self.from_step,
             "replicas": replicas,
-            "predicted_step_ms": null,
+            "micro_batches": self.micro_batches,
+            "predicted_step_ms": self.predicted_ms,
             "measured_step_ms": self.step_ms,
             "ended": self.ended,
         })

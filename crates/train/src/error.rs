@@ -24,8 +24,12 @@ pub enum TrainError {
     Together(#[from] CollectiveError),
     #[error("the replicas do not agree")]
     Vote(#[from] VoteError),
+    #[error("the model cannot be cut there")]
+    Cut(#[from] phalanx_graph::CutError),
     #[error("this model cannot be trained")]
     Compile(#[from] CompileError),
+    #[error("this part of the model cannot be trained")]
+    Stage(#[from] phalanx_engine::StageError),
     #[error("weights do not fit the model")]
     Weights(#[from] WeightsError),
     #[error("the state of the optimizer does not fit the model")]

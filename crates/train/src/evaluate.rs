@@ -29,6 +29,21 @@ pub struct Sums {
     pub metrics: Vec<(f64, u64)>,
 }
 
+/// Sums that grow.
+#[derive(Debug)]
+pub(crate) struct Adding {
+    samples: u64,
+    loss: f64,
+    metrics: Vec<MetricSum>,
+}
+
+impl Adding {
+    pub(crate) fn finish(self) -> Sums {
+        let Self { samples, loss, metrics } = self;
+        Sums { samples, loss, metrics: metrics.iter().map(MetricSum::parts).collect() }
+    }
+}
+
 /// How to evaluate.
 #[derive(Debug, Clone)]
 pub struct Evaluator<'a> {
@@ -69,22 +84,39 @@ impl Evaluator<'_> {
     ) -> Result<Sums, TrainError> {
         let mut loader = self.loader(data, shard)?;
         let y_shape = loader.y_shape().unwrap_or_default().to_vec();
-        let mut sums: Vec<MetricSum> = self.metrics.iter().map(|metric| metric.begin()).collect();
-        let (mut loss, mut samples) = (0.0, 0u64);
+        let mut adding = self.begin();
         while let Some(loaded) = loader.next() {
             let mut batch = loaded?.batch;
             let (output, shape) = self.forward(model, &mut batch)?;
-            let target_shape: Vec<usize> =
-                std::iter::once(batch.len).chain(y_shape.iter().copied()).collect();
-            let target = Target { data: &batch.y, shape: &target_shape };
-            loss += self.loss.evaluate(self.threads, output, &shape, target, 1.0, None)? * batch.len as f64;
-            for sum in &mut sums {
-                sum.add(self.threads, output, &shape, target)?;
-            }
-            samples += batch.len as u64;
+            self.add(&mut adding, output, &shape, (&batch.y, &y_shape), batch.len)?;
             loader.recycle(batch);
         }
-        Ok(Sums { samples, loss, metrics: sums.iter().map(MetricSum::parts).collect() })
+        Ok(adding.finish())
+    }
+
+    /// Begins to add up.
+    pub(crate) fn begin(&self) -> Adding {
+        let metrics = self.metrics.iter().map(|metric| metric.begin()).collect();
+        Adding { samples: 0, loss: 0.0, metrics }
+    }
+
+    /// Adds outputs of so many samples, with their labels and the shape of one of those.
+    pub(crate) fn add(
+        &self,
+        adding: &mut Adding,
+        output: &[f32],
+        shape: &[usize],
+        (y, y_shape): (&[f32], &[usize]),
+        len: usize,
+    ) -> Result<(), TrainError> {
+        let target_shape: Vec<usize> = std::iter::once(len).chain(y_shape.iter().copied()).collect();
+        let target = Target { data: y, shape: &target_shape };
+        adding.loss += self.loss.evaluate(self.threads, output, shape, target, 1.0, None)? * len as f64;
+        for sum in &mut adding.metrics {
+            sum.add(self.threads, output, shape, target)?;
+        }
+        adding.samples += len as u64;
+        Ok(())
     }
 
     /// What sums over all samples come to.

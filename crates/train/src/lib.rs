@@ -11,9 +11,11 @@
 mod book;
 pub mod config;
 pub mod core;
+pub mod costs;
 mod driver;
 mod error;
 mod evaluate;
+pub mod measure;
 mod observer;
 mod params_hash;
 pub mod progress;

@@ -33,6 +33,8 @@ pub enum Event<'a> {
         step: u64,
         path: &'a Path,
     },
+    /// Something to know.
+    Note(&'a str),
     /// Something is not as it should be, but the run goes on.
     Warning(&'a str),
 }

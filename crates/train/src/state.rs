@@ -4,6 +4,7 @@ use crate::error::TrainError;
 use bytes::Bytes;
 use phalanx_graph::{Graph, Weights, weights};
 use phalanx_types::{DType, Tensor};
+use std::collections::BTreeSet;
 
 /// Parameters, buffers and the optimizer's state, in the user's names and order of elements.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,6 +19,19 @@ impl ModelState {
     /// Steps of the run that are behind it: every step moves the optimizer once.
     pub fn steps(&self) -> u64 {
         self.optimizer_steps
+    }
+
+    /// What it has of these parameters and buffers.
+    pub(crate) fn only(&self, names: &BTreeSet<String>) -> Self {
+        let of = |key: &str| names.contains(key.rsplit_once('.').map_or(key, |(parameter, _)| parameter));
+        let weights = self.weights.iter().filter(|(name, _)| names.contains(*name));
+        let optimizer = self.optimizer.iter().filter(|(key, _)| of(key));
+        let cloned = |(name, tensor): (&String, &Tensor)| (name.clone(), tensor.clone());
+        Self {
+            optimizer_steps: self.optimizer_steps,
+            weights: weights.map(cloned).collect(),
+            optimizer: optimizer.map(cloned).collect(),
+        }
     }
 
     /// Two files of safetensors after each other, behind the steps of the optimizer and the length of the first.

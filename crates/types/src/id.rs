@@ -88,6 +88,11 @@ name_id! {
     DomainName
 }
 
+name_id! {
+    /// What a machine is called.
+    HostName
+}
+
 impl NodeId {
     /// Joins a name chosen by the user with a suffix that keeps equal names apart.
     ///

@@ -14,11 +14,11 @@ mod tensor;
 mod time;
 
 pub use class::Class;
-pub use id::{DomainName, Epoch, IdError, Incarnation, JobId, LeaseId, NodeId, RunId, SessionId};
+pub use id::{DomainName, Epoch, HostName, IdError, Incarnation, JobId, LeaseId, NodeId, RunId, SessionId};
 pub use nearest::nearest;
 pub use outbox::Outbox;
 pub use parcel::{Parcel, ParcelHead, PartError, TensorHead};
-pub use resources::{Device, Needs, Resources};
+pub use resources::{Device, Host, Needs, Resources};
 pub use seed::Seed;
 pub use size::{ByteSize, ParseSizeError};
 pub use tensor::{DType, Tensor, TensorError};

@@ -1,4 +1,4 @@
-use crate::ByteSize;
+use crate::{ByteSize, HostName};
 use serde::{Deserialize, Serialize};
 
 /// What a node has to offer.
@@ -9,6 +9,18 @@ pub struct Resources {
     pub devices: Vec<Device>,
     /// Measured speed in GFLOP/s, once somebody measured it.
     pub speed_gflops: Option<f32>,
+    /// The machine it is on, if that is known.
+    pub host: Option<Box<Host>>,
+}
+
+/// A machine. Nodes on the same one share its cores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    pub name: HostName,
+    /// Tells machines of one name apart; another one after every start of the machine.
+    pub boot: u64,
+    /// All that it has; a node may use fewer.
+    pub cores: u32,
 }
 
 /// An accelerator of a node.

@@ -14,10 +14,12 @@ pub enum ToReplica {
     Enlist { run: RunId, enlist: Enlist },
     /// Take over this state, or the one that every run begins with.
     Restore { run: RunId, state: Option<StateRef> },
-    /// Get your end of a group ready.
-    Prepare { run: RunId, epoch: Epoch, rank: u32, ranks: u32 },
-    /// All ends are there: go on together.
-    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef>, recorded: Recorded },
+    /// Get your end of a group ready. `layout` says who holds which part of the model, when not all hold all of it.
+    Prepare { run: RunId, epoch: Epoch, rank: u32, ranks: u32, layout: Option<Layout> },
+    /// All ends are there: go on together. `start` says with what, when not all hold all of the model.
+    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef>, recorded: Recorded, start: Option<Start> },
+    /// Send what you hold of a part of the model to a node of the group that is about to begin.
+    Give { run: RunId, epoch: Epoch, give: Give },
     /// The group is over.
     Abort { run: RunId, epoch: Epoch, reason: String },
     /// Tell the group at the next boundary between steps.
@@ -30,6 +32,77 @@ pub enum ToReplica {
     Taken { run: RunId, blob: BlobId },
     /// You are not needed any more.
     Dismiss { run: RunId },
+}
+
+/// Who holds which part of the model. Ranks are counted through the stages of the first replica, then the next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    pub replicas: Vec<ReplicaLayout>,
+}
+
+/// One replica of the model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaLayout {
+    /// How many of a full batch are its.
+    pub samples: u32,
+    /// How many of those are computed at once.
+    pub micro: u32,
+    /// From the first operators to the last.
+    pub stages: Vec<Ops>,
+}
+
+/// Operators that follow each other: those from `start` to before `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ops {
+    pub start: u32,
+    pub end: u32,
+}
+
+/// With what a group of stages begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Steps that are done.
+    pub step: u64,
+    /// The norm of the gradients of the last of them, as bits, for whoever has not applied it yet.
+    pub norm: Option<u64>,
+    /// What this node has to get from others; the rest it holds, or makes from the seed.
+    pub gets: Vec<Get>,
+}
+
+/// A part of the state that comes from elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Get {
+    pub ops: Ops,
+    pub from: Source,
+}
+
+/// Where a part of the state comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    Node(NodeId),
+    /// The driver holds it.
+    Driver(StateRef),
+}
+
+/// What a node is to send to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Give {
+    pub ops: Ops,
+    pub step: u64,
+    /// As in [`Start`].
+    pub norm: Option<u64>,
+    pub to: NodeId,
+}
+
+/// A part of the state that a node holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldRef {
+    pub ops: Ops,
+    pub step: u64,
+    /// The norm of the gradients of its last step, as bits.
+    pub norm: Option<u64>,
+    /// It has the gradients of the step after, but does not know whether all had theirs.
+    pub pending: bool,
 }
 
 /// What a node is told of a run.
@@ -126,6 +199,8 @@ pub enum FromReplica {
         epoch: Epoch,
         step: Option<u64>,
         why: LeftWhy,
+        /// What it holds of a model of which not all hold all.
+        holds: Vec<HoldRef>,
     },
     /// Steps that were done since the last report; from the first rank only.
     Steps {
@@ -140,10 +215,12 @@ pub enum FromReplica {
         step: u64,
         sums: ValidSums,
     },
-    /// The state after some steps; from the first rank only.
+    /// The state after some steps; from the first rank only, or from every stage of the first replica.
     Snapshot {
         run: RunId,
         epoch: Epoch,
+        /// The part of the model that it is of, unless it is all of it.
+        ops: Option<Ops>,
         state: StateRef,
     },
     /// A part of the state, for whoever has come new to the group.
@@ -215,6 +292,23 @@ pub struct RankReport {
     pub exchange_us: u32,
     /// For the others, in the step before.
     pub wait_us: u32,
+    /// What a stage of a pipeline has to say besides.
+    pub stage: Option<StageReport>,
+}
+
+/// What a stage of a pipeline did in a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageReport {
+    pub replica: u32,
+    pub stage: u32,
+    /// Bytes it holds for parameters, gradients and activations.
+    pub memory: u64,
+    /// Bytes of activations and gradients that it sent.
+    pub sent: u64,
+    /// Microseconds that it waited for activations and gradients.
+    pub idle_us: u32,
+    /// Updates between the forward and the backward of a batch, at most.
+    pub staleness: u32,
 }
 
 /// Sums over the validation data.

@@ -9,6 +9,7 @@ use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_fabric::NodeKind;
 use phalanx_jobs::{ComputingNode, NodeError, Stopper, builtin};
+use phalanx_train::measure::{self, this_host};
 use phalanx_train::replica::{MakeCompute, serve};
 use phalanx_types::{ByteSize, Resources};
 use serde::Serialize;
@@ -82,7 +83,7 @@ fn machine() -> Resources {
     };
     #[cfg(not(target_os = "linux"))]
     let memory = ByteSize::gib(4);
-    Resources { cores, memory, devices: Vec::new(), speed_gflops: None }
+    Resources { cores, memory, devices: Vec::new(), speed_gflops: None, host: this_host().map(Box::new) }
 }
 
 pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
@@ -109,6 +110,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let node = ComputingNode::start(config, handlers).await.map_err(start_failure)?;
     let cores = resources.cores as usize;
     let make: MakeCompute = Arc::new(move |threads| compute(Some(threads.unwrap_or(cores))));
+    measure::serve(node.fabric(), make.clone());
     tokio::spawn(serve(node.fabric().clone(), make));
     output.print(&Started {
         id: node.id().to_string(),

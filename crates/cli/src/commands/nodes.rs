@@ -1,5 +1,7 @@
 //! `phalanx nodes`: who is in the domain.
 
+mod measure;
+
 use crate::args::{DomainArgs, start_failure};
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing, print_line, reader_gone};
@@ -8,16 +10,27 @@ use clap::Args;
 use phalanx_fabric::{Fabric, NodeEvent, NodeKind, NodeState, NodeStatus};
 use phalanx_types::{ByteSize, NodeId};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   phalanx nodes --output json
-  phalanx nodes --watch")]
+  phalanx nodes --watch
+  phalanx nodes --measure --write pool.toml    measure nodes and links, for the planner")]
 pub(crate) struct NodesArgs {
     /// Go on until Ctrl-C, and print every change as it comes.
     #[arg(long, conflicts_with = "patience")]
     watch: bool,
+    /// Measure how fast the computing nodes and the links between them are, one after the other.
+    ///
+    /// Up to 8 nodes have all their links measured, of more each has those to its next 3. A node that trains or runs
+    /// jobs is not measured.
+    #[arg(long, conflicts_with_all = ["watch", "all"])]
+    measure: bool,
+    /// Write what was measured as a pool file, for the planner.
+    #[arg(long, value_name = "FILE", requires = "measure")]
+    write: Option<PathBuf>,
     /// Show nodes that only look, too.
     #[arg(long)]
     all: bool,
@@ -35,6 +48,14 @@ struct NodeRow {
     state: &'static str,
     cores: u32,
     memory_bytes: u64,
+    /// The machine it is on, and the cores of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_cores: Option<u32>,
+    /// Once somebody measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speed_gflops: Option<f32>,
     address: String,
     jobs_running: u32,
     jobs_done: u64,
@@ -51,12 +72,16 @@ struct NodeRow {
 impl NodeRow {
     fn new(status: &NodeStatus) -> Self {
         let since = UNIX_EPOCH + Duration::from_millis(status.since_unix_ms);
+        let host = status.resources.host.as_ref();
         Self {
             id: status.id.to_string(),
             kind: status.kind.to_string(),
             state: status.state.name(),
             cores: status.resources.cores,
             memory_bytes: status.resources.memory.0,
+            host: host.map(|host| host.name.to_string()),
+            host_cores: host.map(|host| host.cores),
+            speed_gflops: status.resources.speed_gflops.filter(|speed| speed.is_finite()),
             address: status.addresses.first().map(ToString::to_string).unwrap_or_default(),
             jobs_running: status.jobs_running,
             jobs_done: status.jobs_done,
@@ -69,6 +94,35 @@ impl NodeRow {
             },
         }
     }
+
+    fn cells(&self) -> [String; 9] {
+        let state = match (&self.why, &self.trains_for) {
+            (Some(why), _) => format!("{}: {why}", self.state),
+            (None, Some(driver)) => format!("{}, trains for {driver}", self.state),
+            (None, None) => self.state.to_owned(),
+        };
+        let resources =
+            (self.cores > 0).then(|| format!("{} cores, {}", self.cores, ByteSize(self.memory_bytes)));
+        let speed = self.speed_gflops.map(|speed| format!("{speed:.1} GFLOP/s"));
+        [
+            self.id.clone(),
+            self.kind.clone(),
+            state,
+            resources.unwrap_or_default(),
+            speed.unwrap_or_default(),
+            self.jobs_running.to_string(),
+            self.jobs_done.to_string(),
+            self.address.clone(),
+            self.since.clone(),
+        ]
+    }
+}
+
+const HEADER: [&str; 9] =
+    ["id", "kind", "state", "resources", "speed", "running", "done", "address", "since"];
+
+fn without_speed<T>([id, kind, state, resources, _, running, done, address, since]: [T; 9]) -> [T; 8] {
+    [id, kind, state, resources, running, done, address, since]
 }
 
 #[derive(Debug, Serialize)]
@@ -80,25 +134,12 @@ impl Render for NodeTable {
         if self.0.is_empty() {
             return "no nodes here; `phalanx node` starts one".to_owned();
         }
-        let rows = self.0.iter().map(|n| {
-            let state = match (&n.why, &n.trains_for) {
-                (Some(why), _) => format!("{}: {why}", n.state),
-                (None, Some(driver)) => format!("{}, trains for {driver}", n.state),
-                (None, None) => n.state.to_owned(),
-            };
-            let resources = (n.cores > 0).then(|| format!("{} cores, {}", n.cores, ByteSize(n.memory_bytes)));
-            [
-                n.id.clone(),
-                n.kind.clone(),
-                state,
-                resources.unwrap_or_default(),
-                n.jobs_running.to_string(),
-                n.jobs_done.to_string(),
-                n.address.clone(),
-                n.since.clone(),
-            ]
-        });
-        listing(["id", "kind", "state", "resources", "running", "done", "address", "since"], rows)
+        let rows = self.0.iter().map(NodeRow::cells);
+        if self.0.iter().any(|n| n.speed_gflops.is_some()) {
+            listing(HEADER, rows)
+        } else {
+            listing(without_speed(HEADER), rows.map(without_speed))
+        }
     }
 
     fn quiet(&self) -> String {
@@ -117,6 +158,9 @@ pub(crate) async fn run(args: NodesArgs, output: Output) -> Result<(), Failure> 
             () = stops.next() => Ok(()),
             () = reader_gone() => Ok(()),
         }
+    } else if args.measure {
+        fabric.settled(args.patience).await;
+        measure::run(&fabric, args.write.as_deref(), output).await
     } else {
         fabric.settled(args.patience).await;
         let shown = |s: &&NodeStatus| s.id != *fabric.id() && (args.all || s.kind != NodeKind::Observer);

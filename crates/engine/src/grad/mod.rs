@@ -33,21 +33,30 @@ pub(super) struct Backward<'a> {
 
 /// What is asked of [`derive()`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
-    pub(crate) input_gradients: bool,
+pub(crate) struct Wish<'a> {
+    /// By input of the graph: its gradient is wanted.
+    pub(crate) inputs: &'a [bool],
+    /// By output of the graph: its gradient counts.
+    pub(crate) outputs: &'a [bool],
     pub(crate) recompute: bool,
 }
 
 /// Appends the backward part. Gradients of parameters get the place `Gradient`.
-pub(crate) fn derive(tape: &mut Tape, inputs: &[V], outputs: &[V], parameters: usize, wish: Wish) -> Derived {
+pub(crate) fn derive(
+    tape: &mut Tape,
+    inputs: &[V],
+    outputs: &[V],
+    parameters: usize,
+    wish: Wish<'_>,
+) -> Derived {
     let forward = tape.forward;
-    let wanted = wanted(tape, wish.input_gradients);
+    let wanted = wanted(tape, wish.inputs);
     let n = tape.slabs.len();
     let again = (0..n as u32).map(V).collect();
     let mut b = Backward { gradients: vec![None; n], wanted, again, node: 0, tape };
     for (i, v) in outputs.iter().enumerate() {
         let given = b.slab(b.tape.len(*v), Place::OutputGradient(i));
-        if b.wanted[v.index()] {
+        if b.wanted[v.index()] && wish.outputs[i] {
             b.add(*v, given);
         }
     }
@@ -62,8 +71,8 @@ pub(crate) fn derive(tape: &mut Tape, inputs: &[V], outputs: &[V], parameters: u
         }
     }
     b.place_parameters(parameters);
-    let inputs =
-        inputs.iter().map(|v| if wish.input_gradients { b.input_gradient(*v) } else { None }).collect();
+    let wishes = inputs.iter().zip(wish.inputs);
+    let inputs = wishes.map(|(v, wanted)| if *wanted { b.input_gradient(*v) } else { None }).collect();
     Derived { inputs }
 }
 
@@ -78,11 +87,11 @@ fn segments(forward: usize, recompute: bool) -> Vec<std::ops::Range<usize>> {
     (0..forward).step_by(each).map(|s| s..(s + each).min(forward)).collect()
 }
 
-fn wanted(tape: &Tape, input_gradients: bool) -> Vec<bool> {
+fn wanted(tape: &Tape, inputs: &[bool]) -> Vec<bool> {
     let mut wanted: Vec<bool> = (tape.slabs.iter())
         .map(|s| match s.place {
             Place::Parameter(_) => true,
-            Place::Input(_) => input_gradients,
+            Place::Input(i) => inputs[i],
             _ => false,
         })
         .collect();

@@ -7,10 +7,10 @@ use crate::error::CompileError;
 use crate::kernels::copy::Strided;
 use crate::kernels::map::{Code, Map, Operand, Src};
 use crate::program::Purpose;
+use crate::stage::Entry;
 use crate::tape::{Kernel, Place, Tape, V};
 use crate::view::{View, dense_strides};
-use phalanx_graph::{Graph, Node, Op, Value, ValueId, ValueKind};
-use phalanx_types::DType;
+use phalanx_graph::{Graph, Node, Op, ValueId, ValueKind};
 
 /// How parameters, buffers and constants of a graph are held; the same for every tape made of it.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,10 @@ pub(crate) struct Lowered {
     pub(crate) inputs: Vec<V>,
     /// Dense, in the order the graph says.
     pub(crate) outputs: Vec<V>,
-    pub(crate) output_shapes: Vec<Vec<usize>>,
+    /// How they lay before they were made dense.
+    pub(crate) output_views: Vec<View>,
+    /// By output: whether something learned, or an input whose gradient is wanted, is in it.
+    pub(crate) output_learned: Vec<bool>,
 }
 
 pub(crate) struct Lowering<'a> {
@@ -45,8 +48,13 @@ pub(crate) struct Lowering<'a> {
 }
 
 /// Lowers the whole graph.
-pub(crate) fn lower(graph: &Graph, holdings: &Holdings, purpose: Purpose) -> Result<Lowered, CompileError> {
-    let Purpose { batch, training, input_gradients, .. } = purpose;
+pub(crate) fn lower(
+    graph: &Graph,
+    holdings: &Holdings,
+    purpose: Purpose,
+    entries: &[Entry],
+) -> Result<Lowered, CompileError> {
+    let Purpose { batch, training, .. } = purpose;
     for value in &graph.values {
         let count = value.shape.count().map_or(usize::MAX, |c| c.at(batch));
         if count > u32::MAX as usize {
@@ -64,10 +72,10 @@ pub(crate) fn lower(graph: &Graph, holdings: &Holdings, purpose: Purpose) -> Res
         training,
         tape: Tape::default(),
         views,
-        learned: learned(graph, input_gradients),
+        learned: learned(graph, entries),
         node: 0,
     };
-    let inputs = l.declare_inputs();
+    let inputs = l.declare_inputs(entries);
     for (i, node) in graph.nodes.iter().enumerate() {
         l.node = i;
         let made = l.node(node)?;
@@ -75,20 +83,19 @@ pub(crate) fn lower(graph: &Graph, holdings: &Holdings, purpose: Purpose) -> Res
             l.views[id.index()] = Some(view);
         }
     }
-    let outputs: Vec<View> = graph.outputs.iter().map(|id| l.view(*id)).collect();
-    let output_shapes = outputs.iter().map(|v| v.shape.clone()).collect();
-    let outputs = outputs.iter().map(|view| l.output(view)).collect();
+    let output_views: Vec<View> = graph.outputs.iter().map(|id| l.view(*id)).collect();
+    let output_learned = graph.outputs.iter().map(|id| l.learned[id.index()]).collect();
+    let outputs = output_views.iter().map(|view| l.output(view)).collect();
     l.tape.forward = l.tape.instrs.len();
-    Ok(Lowered { tape: l.tape, inputs, outputs, output_shapes })
+    Ok(Lowered { tape: l.tape, inputs, outputs, output_views, output_learned })
 }
 
-fn learned(graph: &Graph, input_gradients: bool) -> Vec<bool> {
-    let varies = |v: &Value| match v.kind {
-        ValueKind::Parameter(_) => true,
-        ValueKind::Input => input_gradients && v.dtype == DType::F32,
-        _ => false,
-    };
-    let mut learned: Vec<bool> = graph.values.iter().map(varies).collect();
+fn learned(graph: &Graph, entries: &[Entry]) -> Vec<bool> {
+    let parameter = |kind: &ValueKind| matches!(kind, ValueKind::Parameter(_));
+    let mut learned: Vec<bool> = graph.values.iter().map(|v| parameter(&v.kind)).collect();
+    for (id, entry) in graph.inputs.iter().zip(entries) {
+        learned[id.index()] = entry.varies;
+    }
     for node in &graph.nodes {
         let any = node.inputs.iter().any(|v| learned[v.index()]);
         node.outputs.iter().for_each(|v| learned[v.index()] = any);
@@ -97,15 +104,26 @@ fn learned(graph: &Graph, input_gradients: bool) -> Vec<bool> {
 }
 
 impl Lowering<'_> {
-    fn declare_inputs(&mut self) -> Vec<V> {
+    fn declare_inputs(&mut self, entries: &[Entry]) -> Vec<V> {
         let mut inputs = Vec::new();
-        for (i, id) in self.graph.inputs.iter().enumerate() {
+        for (i, (id, entry)) in self.graph.inputs.iter().zip(entries).enumerate() {
             let shape = self.graph.shape(*id).at(self.batch);
             let v = self.tape.slab(shape.iter().product(), Place::Input(i));
-            self.views[id.index()] = Some(View::dense(v, &shape));
+            self.views[id.index()] = Some(self.entered(&View::dense(v, &shape), entry));
             inputs.push(v);
         }
         inputs
+    }
+
+    /// An input as it lay where it was made: sums go through it in the same order as there.
+    fn entered(&mut self, given: &View, entry: &Entry) -> View {
+        let Some(like) = &entry.like else { return given.clone() };
+        let twin = entry.twin.and_then(|t| self.views[self.graph.inputs[t].index()].as_ref());
+        let base = match twin {
+            Some(twin) => twin.base,
+            None => self.in_order(given, &like.memory_order()),
+        };
+        View { base, ..like.clone() }
     }
 
     /// An output must be a temporary of its own: what the caller reads is never a parameter or an input.

@@ -97,3 +97,41 @@ fn shared_parameters_and_empty_stages_are_refused() {
     assert_eq!(graph.stage(1..1), Err(CutError::Range { start: 1, end: 1, nodes: 2 }));
     assert!(graph.stage(0..2).is_ok());
 }
+
+#[test]
+fn tied_weights_are_cut_around_but_not_between() {
+    let mut b = Builder::new("tied");
+    let x = b.input("x", &[4]);
+    let w = b.parameter("w", &[4, 4], crate::Init::Zeros);
+    let y = b.relu(x);
+    let y = b.op("first", crate::Op::Linear, &[y, w]);
+    let y = b.relu(y);
+    let y = b.op("second", crate::Op::Linear, &[y, w]);
+    let y = b.relu(y);
+    b.output(y);
+    let graph = b.finish().unwrap();
+    assert_eq!(graph.legal_cuts().iter().map(|p| p.at).collect::<Vec<_>>(), [1, 4]);
+    for p in graph.cut_points() {
+        let fits = graph.stage(0..p.at).is_ok() && graph.stage(p.at..5).is_ok();
+        assert_eq!(fits, graph.legal_cuts().contains(&p), "{}", p.at);
+    }
+}
+
+#[test]
+fn constants_are_in_every_stage_that_uses_them_and_travel_to_none() {
+    let mut b = Builder::new("constants");
+    let x = b.input("x", &[4]);
+    let two = phalanx_types::Tensor::from_f32(vec![4], &[2.0; 4]).unwrap();
+    let c = b.constant("two", two);
+    let y = b.add(x, c);
+    let y = b.add(y, c);
+    b.output(y);
+    let graph = b.finish().unwrap();
+    let [point] = &graph.legal_cuts()[..] else { panic!("one place to cut") };
+    assert_eq!(point.alive.len(), 1);
+    for range in [0..1, 1..2] {
+        let stage = graph.stage(range).unwrap();
+        assert_eq!(stage.inputs.len(), 1);
+        assert!(stage.values.iter().any(|v| v.name == "two" && matches!(v.kind, ValueKind::Constant(_))));
+    }
+}

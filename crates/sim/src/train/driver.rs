@@ -172,7 +172,10 @@ impl World<'_> {
                 self.queue.push(at, Event::Asked { process, epoch });
             }
             FormationCommand::Paused(pause) => self.trace.line(self.now, format_args!("{pause}")),
-            FormationCommand::AskStop { .. } | FormationCommand::Dismiss { .. } => {}
+            FormationCommand::AskStop { .. }
+            | FormationCommand::Dismiss { .. }
+            | FormationCommand::Muster { .. }
+            | FormationCommand::Weigh { .. } => {}
             FormationCommand::Ended => self.ended = true,
         }
     }

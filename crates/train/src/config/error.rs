@@ -30,8 +30,6 @@ pub enum ConfigError {
     Conflict { key: String, other: String, section: String, at: Source },
     #[error("`{key}` means nothing here: {why}, at {at}")]
     Useless { key: String, why: String, at: Source },
-    #[error("`{key}` = {got} is not available yet: runs on more than one node are still to come, at {at}")]
-    NotYet { key: String, got: String, at: Source, hint: &'static str },
     #[error("cannot set `{text}`: {why}")]
     Override { text: String, why: &'static str },
 }
@@ -74,9 +72,7 @@ impl ConfigError {
     /// What the user can do about it, where the message does not say it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Missing { hint, .. } | Self::NotYet { hint, .. } if !hint.is_empty() => {
-                Some((*hint).to_owned())
-            }
+            Self::Missing { hint, .. } if !hint.is_empty() => Some((*hint).to_owned()),
             Self::Conflict { .. } => Some("give one of the two".to_owned()),
             Self::Override { .. } => Some("write it like --set train.optimizer.lr=0.01".to_owned()),
             Self::Read { .. } => {

@@ -3,14 +3,31 @@
 use super::error::ConfigError;
 use super::section::Section;
 use super::tree::Value;
+use phalanx_collective::Compression;
 use std::time::Duration;
 
-pub(crate) const KEYS: &[&str] =
-    &["replicas", "stages", "local", "min_replicas", "max_replicas", "patience", "batch", "shares"];
+pub(crate) const KEYS: &[&str] = &[
+    "replicas",
+    "stages",
+    "local",
+    "min_replicas",
+    "max_replicas",
+    "patience",
+    "batch",
+    "shares",
+    "mode",
+    "micro_batches",
+    "in_flight",
+    "compress",
+    "copies",
+];
 
 /// The most replicas of one run.
 const MOST: i64 = 1024;
-const STAGES: &str = "leave it out, or set it to 1: this version keeps a whole model on every node";
+/// The most stages of one replica, batches in flight, and parts of a batch.
+const MOST_STAGES: i64 = 1024;
+/// Steps between copies of a stage's state.
+const COPIES: u64 = 10;
 
 /// Who trains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +44,29 @@ pub struct FormationConfig {
     pub patience: Duration,
     pub batch: BatchOf,
     pub shares: SharesBy,
+    /// Into how many parts every replica of the model is cut; the planner decides when not said.
+    pub stages: Option<usize>,
+    /// How many replicas a run in stages has; the planner decides when not said.
+    pub pipelines: Option<usize>,
+    pub mode: Mode,
+    /// Into how many parts a replica's batch is cut on its way through the stages; the planner decides when not said.
+    pub micro_batches: Option<usize>,
+    /// Batches that may be on their way through asynchronous stages; twice as many as stages when not said.
+    pub in_flight: Option<usize>,
+    /// Of what travels between stages.
+    pub compress: Compression,
+    /// Steps between copies of a stage's state on another node; never when 0.
+    pub copies: u64,
+}
+
+/// Whether a step waits for the one before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// One update of all stages after every batch: the same numbers as without stages.
+    #[default]
+    Exact,
+    /// Batches flow without a pause; every stage updates by itself.
+    Asynchronous,
 }
 
 /// Whose samples `train.batch` counts.
@@ -50,16 +90,15 @@ pub enum SharesBy {
 
 impl FormationConfig {
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
-        if let Some(said) = section.int("stages", 1..=1 << 20)?.filter(|said| said.value != 1) {
-            return Err(ConfigError::NotYet {
-                key: said.key,
-                got: said.value.to_string(),
-                at: said.source,
-                hint: STAGES,
-            });
-        }
+        let stages = stages(section)?;
         let local = section.int("local", 0..=MOST)?.map_or(0, |said| said.value);
-        let replicas = section.int_or("replicas", 1..=MOST, local.max(1))?;
+        let pipelines = section.int("replicas", 1..=MOST)?.map(|said| said.value);
+        let replicas = match stages {
+            // As many as there are nodes to start.
+            Some(1) if local > 0 => local,
+            Some(1) => section.int_or("replicas", 1..=MOST, 1)?,
+            _ => pipelines.unwrap_or(1),
+        };
         let min_replicas = section.int_or("min_replicas", 1..=MOST, 1)?;
         let most = section.int("max_replicas", 1..=MOST)?;
         if let Some(said) = most.as_ref().filter(|said| said.value < replicas.max(min_replicas)) {
@@ -84,13 +123,64 @@ impl FormationConfig {
                 Some("equal") => SharesBy::Equal,
                 _ => SharesBy::Speed,
             },
+            stages,
+            pipelines: pipelines.map(|said| said as usize),
+            mode: match section.word("mode", "mode", &["exact", "asynchronous"])?.map(|said| said.value) {
+                Some("asynchronous") => Mode::Asynchronous,
+                _ => Mode::Exact,
+            },
+            micro_batches: section.int("micro_batches", 1..=MOST_STAGES)?.map(|said| said.value as usize),
+            in_flight: section.int("in_flight", 1..=MOST_STAGES)?.map(|said| said.value as usize),
+            compress: compress(section)?,
+            copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
         })
+    }
+
+    /// Whether nodes hold parts of the model, instead of all of it.
+    pub fn is_staged(&self) -> bool {
+        self.stages != Some(1)
+    }
+
+    pub fn is_asynchronous(&self) -> bool {
+        self.mode == Mode::Asynchronous
+    }
+
+    /// Nodes that a run in stages waits for before it begins.
+    pub fn nodes_wanted(&self) -> usize {
+        match self.local {
+            0 => self.pipelines.unwrap_or(1) * self.stages.unwrap_or(1),
+            local => local,
+        }
+    }
+
+    /// Batches that may be on their way through so many stages.
+    pub fn in_flight_of(&self, stages: usize) -> usize {
+        self.in_flight.unwrap_or(2 * stages)
     }
 
     /// Whether more than one process takes part.
     pub fn is_distributed(&self) -> bool {
-        self.replicas > 1 || self.local > 1
+        self.replicas > 1 || self.local > 1 || self.is_staged()
     }
+}
+
+fn stages(section: &mut Section<'_>) -> Result<Option<usize>, ConfigError> {
+    let auto = section.node("stages").is_some_and(|node| node.value == Value::Text("auto".to_owned()));
+    if auto {
+        section.text("stages")?;
+        return Ok(None);
+    }
+    Ok(Some(section.int_or("stages", 1..=MOST_STAGES, 1)? as usize))
+}
+
+fn compress(section: &mut Section<'_>) -> Result<Compression, ConfigError> {
+    let words = ["none", "f16", "bf16", "int8"];
+    Ok(match section.word("compress", "compression", &words)?.map(|said| said.value) {
+        Some("f16") => Compression::F16,
+        Some("bf16") => Compression::Bf16,
+        Some("int8") => Compression::Int8,
+        _ => Compression::None,
+    })
 }
 
 fn patience(section: &mut Section<'_>) -> Result<Duration, ConfigError> {

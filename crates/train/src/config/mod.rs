@@ -77,6 +77,11 @@ impl RunConfig {
             patience: Duration::ZERO,
             batch,
             shares,
+            // Stages change who computes, not what, unless they are asynchronous.
+            stages: Some(1),
+            pipelines: None,
+            copies: 0,
+            ..told.formation
         };
         told
     }

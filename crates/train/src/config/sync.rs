@@ -4,8 +4,17 @@ use super::error::ConfigError;
 use super::section::Section;
 use phalanx_collective::Compression;
 
-pub(crate) const KEYS: &[&str] =
-    &["exchange", "every", "compress", "batch_norm", "scale_lr", "outer_lr", "outer_momentum", "verify"];
+pub(crate) const KEYS: &[&str] = &[
+    "exchange",
+    "every",
+    "compress",
+    "batch_norm",
+    "scale_lr",
+    "outer_lr",
+    "outer_momentum",
+    "verify",
+    "average_optimizer",
+];
 
 /// Steps between two looks at whether all replicas hold the same parameters.
 const VERIFY: u64 = 100;
@@ -25,6 +34,8 @@ pub struct SyncConfig {
     pub outer_momentum: f32,
     /// Steps between two looks at whether all replicas hold the same parameters; never when 0.
     pub verify: u64,
+    /// Whether what optimizers keep is averaged with the parameters of stages.
+    pub average_optimizer: bool,
 }
 
 /// What replicas exchange.
@@ -100,6 +111,7 @@ impl SyncConfig {
             outer_lr: above_zero(section, "outer_lr", 0.7)?,
             outer_momentum: momentum(section)?,
             verify: section.int("verify", 0..=i64::MAX)?.map_or(VERIFY, |said| said.value),
+            average_optimizer: section.bool_or("average_optimizer", false)?,
         })
     }
 }

@@ -179,14 +179,20 @@ fn what_is_not_there_is_named() {
 
 #[test]
 fn formations_and_exchanges_are_read_and_checked() {
-    let stages = parse(&format!("{RUN}[formation]\nstages = 3"), &[]).unwrap_err();
-    assert!(stages.to_string().contains("`formation.stages` = 3 is not available yet"), "{stages}");
-    assert!(stages.hint().is_some());
+    let text = "[formation]\nlocal = 3\nstages = 3\nmode = \"asynchronous\"\ncompress = \"f16\"";
+    let staged = parse(&format!("{RUN}{text}"), &[]).unwrap().config.formation;
+    assert!(staged.is_staged() && staged.is_distributed() && staged.is_asynchronous());
+    assert_eq!((staged.nodes_wanted(), staged.in_flight_of(3), staged.pipelines), (3, 6, None));
+    let auto = parse(&format!("{RUN}[formation]\nstages = \"auto\""), &[]).unwrap().config.formation;
+    assert_eq!((auto.stages, auto.is_staged()), (None, true));
     for (text, words) in [
         ("[formation]\nreplicas = 0", "`formation.replicas`"),
         ("[formation]\nreplicas = 2\nmin_replicas = 3", "at most `formation.replicas`, which is 2"),
         ("[formation]\nreplicas = 4\nmax_replicas = 3", "`formation.max_replicas`"),
         ("[formation]\npatience = \"soon\"", "a duration such as"),
+        ("[formation]\nstages = 0", "`formation.stages`"),
+        ("[formation]\nstages = \"many\"", "`formation.stages`"),
+        ("[formation]\ncompress = \"topk\"", "there are none, f16"),
         ("[sync]\nexchange = \"gradient\"", "`gradients`"),
         ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
         ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),

@@ -9,6 +9,9 @@
 
 mod balance;
 mod formation;
+pub mod holdings;
+pub mod layout;
+pub mod pipeline;
 mod shares;
 mod vote;
 

@@ -51,6 +51,16 @@ impl Shares {
         Self { ends: ends.collect() }
     }
 
+    /// So many samples of a whole batch for each rank.
+    pub fn from_counts(counts: impl Iterator<Item = usize>) -> Self {
+        let mut end = 0;
+        let ends = counts.map(|count| {
+            end += count;
+            end
+        });
+        Self { ends: ends.collect() }
+    }
+
     /// As many shares as there are ranks, nothing for those that do not take part.
     pub fn among(self, takes_part: &[bool]) -> Self {
         let mut counts = (0..self.ranks()).map(|rank| self.count(rank));

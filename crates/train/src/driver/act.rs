@@ -2,7 +2,7 @@
 
 use super::journal::Journal;
 use super::{Driver, HUSH};
-use crate::book::FormationEpoch;
+use crate::book::{FormationEpoch, StageEntry};
 use crate::core::{FormationCommand, Seat};
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
@@ -31,11 +31,18 @@ impl Driver<'_> {
                 FormationCommand::Prepare { epoch, members } => {
                     let (run, ranks) = (self.run, members.len() as u32);
                     for (rank, node) in members.iter().enumerate() {
-                        self.send(node, &ToReplica::Prepare { run, epoch, rank: rank as u32, ranks });
+                        let (rank, layout) = (rank as u32, self.layout_for());
+                        self.send(node, &ToReplica::Prepare { run, epoch, rank, ranks, layout });
                     }
                     self.preparing = members;
                 }
-                FormationCommand::Connect { epoch, seats } => self.connect(epoch, seats, observer)?,
+                FormationCommand::Connect { epoch, seats } => match self.task.config.formation.is_staged() {
+                    true => self.connect_stages(epoch, seats, observer)?,
+                    false => self.connect(epoch, seats, observer)?,
+                },
+                FormationCommand::Muster { .. } | FormationCommand::Weigh { .. } => {
+                    self.act_staged(&command, observer)?;
+                }
                 FormationCommand::Abort { epoch, reason } => {
                     if let Some(last) = self.epochs.last_mut() {
                         last.ended = Some(reason.clone());
@@ -55,7 +62,8 @@ impl Driver<'_> {
                 FormationCommand::Ended => self.over = true,
             }
         }
-        Ok(())
+        // Plans are made at once.
+        if self.out.is_empty() { Ok(()) } else { self.act(observer) }
     }
 
     fn ask(&self, node: &NodeId, wish: Asked) {
@@ -71,19 +79,7 @@ impl Driver<'_> {
 
     /// Gives a node the state of the newest checkpoint, or tells it to begin.
     fn restore(&mut self, node: &NodeId, observer: &mut dyn Observer) -> Result<(), TrainError> {
-        if self.journal.has_begun() {
-            let lost = self.journal.step();
-            let (place, state) = self.book.rewind(observer)?;
-            let back = place.step;
-            observer.on(&Event::Warning(&format!(
-                "all replicas are lost; the run goes back from step {lost} to its last checkpoint, step {back}"
-            )));
-            self.journal = Journal::new(back);
-            self.state = state;
-            if let Some(first) = self.first.take() {
-                self.fabric.release(first.blob);
-            }
-        }
+        self.rewind(observer)?;
         if self.first.is_none()
             && let Some(state) = self.state.take()
         {
@@ -93,6 +89,24 @@ impl Driver<'_> {
             self.first = Some(StateRef { step: state.steps(), bytes: len, blob });
         }
         self.send(node, &ToReplica::Restore { run: self.run, state: self.first.clone() });
+        Ok(())
+    }
+
+    /// Goes back to the newest checkpoint, when the run has done steps that nobody holds any more.
+    pub(super) fn rewind(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        if self.journal.has_begun() {
+            let lost = self.journal.step();
+            let (place, state) = self.book.rewind(observer)?;
+            let back = place.step;
+            observer.on(&Event::Warning(&format!(
+                "the model is lost on all nodes; the run goes back from step {lost} to its last checkpoint, step {back}"
+            )));
+            self.journal = Journal::new(back);
+            self.state = state;
+            if let Some(first) = self.first.take() {
+                self.fabric.release(first.blob);
+            }
+        }
         Ok(())
     }
 
@@ -117,7 +131,7 @@ impl Driver<'_> {
             .collect();
         for node in &self.seats {
             let seats = seats.clone();
-            self.send(node, &ToReplica::Connect { run, epoch, seats, recorded });
+            self.send(node, &ToReplica::Connect { run, epoch, seats, recorded, start: None });
         }
         let nodes: Vec<String> = self.seats.iter().map(ToString::to_string).collect();
         if let Some(trace) = &mut self.trace {
@@ -127,14 +141,18 @@ impl Driver<'_> {
         self.note_step_time();
         self.epochs.push(FormationEpoch {
             epoch: epoch.0,
-            nodes,
-            operators: self.task.graph.nodes.len(),
-            parameters: self.task.graph.cost().parameters as usize,
+            replicas: nodes.into_iter().map(|node| vec![self.whole_model(node)]).collect(),
             from_step: committed,
+            predicted_ms: None,
+            micro_batches: None,
             step_ms: None,
             ended: None,
         });
         self.journal.begin_epoch(epoch, &self.seats);
         self.book.write_formation(&self.before, &self.epochs)
+    }
+
+    fn whole_model(&self, node: String) -> StageEntry {
+        StageEntry::whole(node, &self.task.graph)
     }
 }

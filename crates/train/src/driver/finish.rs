@@ -7,18 +7,18 @@ use crate::progress::End;
 use crate::state::ModelState;
 use crate::trainer::Summary;
 use phalanx_types::NodeId;
-use phalanx_wire::train::{StateRef, ToReplica};
+use phalanx_wire::train::{Ops, StateRef, ToReplica};
 
 impl Driver<'_> {
     /// Fetches a state that a node holds for this run.
-    pub(super) fn fetch(&self, node: &NodeId, state: StateRef, last: bool) {
+    pub(super) fn fetch(&self, node: &NodeId, ops: Option<Ops>, state: StateRef, last: bool) {
         let Some(peer) = self.peers.get(node).cloned() else { return };
         let (fabric, node, back) = (self.fabric.clone(), node.clone(), self.fetched.0.clone());
         let StateRef { step, bytes, blob } = state;
         tokio::spawn(async move {
             let result = fabric.fetch(&peer, blob, bytes).await.map_err(|error| error.to_string());
             // A driver that has ended needs it no more.
-            drop(back.send(Fetched::State { node, step, last, blob, result }));
+            drop(back.send(Fetched::State { node, ops, step, last, blob, result }));
         });
     }
 
@@ -28,14 +28,33 @@ impl Driver<'_> {
         fetched: Fetched,
         observer: &mut dyn Observer,
     ) -> Result<Option<ModelState>, TrainError> {
-        let Fetched::State { node, step, last, blob, result } = fetched;
+        let (node, ops, step, last, blob, result) = match fetched {
+            Fetched::State { node, ops, step, last, blob, result } => (node, ops, step, last, blob, result),
+            Fetched::Speeds(speeds) => {
+                self.on_speeds(speeds);
+                return Ok(None);
+            }
+        };
         self.send(&node, &ToReplica::Taken { run: self.run, blob });
-        match result.map_err(|reason| TrainError::Replica { reason }).and_then(ModelState::from_bytes) {
+        let state = result.map_err(|reason| TrainError::Replica { reason }).and_then(ModelState::from_bytes);
+        // A part waits for the others.
+        let state = match (state, ops) {
+            (Ok(part), Some(ops)) => {
+                let operators = self.task.graph.nodes.len();
+                match self.staging.on_part(step, ops, part, operators) {
+                    Some(state) => Ok(state),
+                    None => return Ok(None),
+                }
+            }
+            (state, _) => state,
+        };
+        match state {
             Ok(state) if last => return Ok(Some(state)),
             Ok(state) => self.journal.on_state(step, state, &mut self.book, observer)?,
             Err(error) if last => {
                 observer.on(&Event::Warning(&format!("could not fetch the model from {node}: {error}")));
                 self.holders.remove(&node);
+                self.staging.inventory.remove(&node);
                 self.ending = None;
             }
             Err(error) => {
@@ -46,8 +65,16 @@ impl Driver<'_> {
         Ok(None)
     }
 
+    /// Asks for the model at the end of the run; whether there is anybody to ask.
+    pub(super) fn ask_for_the_end(&mut self) -> bool {
+        match self.task.config.formation.is_staged() {
+            true => self.ask_for_the_parts(),
+            false => self.ask_for_the_model(),
+        }
+    }
+
     /// Asks a node that has done the last step for the model; whether there is one.
-    pub(super) fn ask_for_the_model(&mut self) -> bool {
+    fn ask_for_the_model(&mut self) -> bool {
         let most = self.holders.iter().max_by_key(|(_, step)| **step).map(|(node, _)| node.clone());
         if let Some(node) = most {
             self.send(&node, &ToReplica::Snapshot { run: self.run });

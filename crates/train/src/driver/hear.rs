@@ -47,10 +47,16 @@ impl Driver<'_> {
         if self.core.active().any(|active| active == node) {
             observer.on(&Event::Warning(&format!("{node} is lost: {reason}")));
         }
-        self.holders.remove(node);
-        self.ending.take_if(|asked| asked == node);
+        self.forget(node);
         self.core.on_lost(self.now(), node, reason, &mut self.out);
         self.offer_again();
+    }
+
+    /// A node holds nothing any more.
+    fn forget(&mut self, node: &NodeId) {
+        self.holders.remove(node);
+        let held = self.staging.inventory.remove(node).is_some();
+        self.ending.take_if(|asked| asked == node || held);
     }
 
     /// Names every node that could take part: there may be room for one that there was none for before.
@@ -85,7 +91,8 @@ impl Driver<'_> {
             FromReplica::Prepared { run, epoch, end } if run == self.run => {
                 self.core.on_prepared(node, epoch, end.to_vec(), &mut self.out);
             }
-            FromReplica::Left { run, epoch, step, why } if run == self.run => {
+            FromReplica::Left { run, epoch, step, why, holds } if run == self.run => {
+                self.staging.on_left(node, holds);
                 self.on_left(node, epoch, step, why, observer)?;
             }
             FromReplica::Steps { run, epoch, steps } if run == self.run && epoch == self.core.epoch() => {
@@ -99,13 +106,15 @@ impl Driver<'_> {
             {
                 self.journal.on_valid(step, sums);
             }
-            FromReplica::Snapshot { run, epoch, state } if run == self.run => {
-                let last = self.ending.as_ref() == Some(node) && epoch == Epoch(0);
+            FromReplica::Snapshot { run, epoch, ops, state } if run == self.run => {
+                let last =
+                    epoch == Epoch(0) && self.ending.as_ref().is_some_and(|of| ops.is_some() || of == node);
                 if last || epoch == self.core.epoch() {
-                    if !last {
+                    // Of parts, the first says so for all.
+                    if !last && ops.is_none_or(|ops| ops.start == 0) {
                         self.journal.on_snapshot(state.step);
                     }
-                    self.fetch(node, state, last);
+                    self.fetch(node, ops, state, last);
                 }
             }
             FromReplica::Part { run, epoch, part } if run == self.run && epoch == self.core.epoch() => {
@@ -144,8 +153,7 @@ impl Driver<'_> {
         if self.refused.insert(node.clone(), retry).is_none() {
             observer.on(&Event::Warning(&format!("{node} does not take part: {reason}")));
         }
-        self.holders.remove(node);
-        self.ending.take_if(|asked| asked == node);
+        self.forget(node);
         self.core.on_lost(self.now(), node, &reason, &mut self.out);
         self.offer_again();
         let local = self.task.config.formation.local;

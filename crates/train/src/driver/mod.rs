@@ -11,6 +11,7 @@ mod files;
 mod finish;
 mod hear;
 mod journal;
+mod stages;
 mod trace;
 
 use crate::book::{Book, FormationEpoch, Opened};
@@ -20,13 +21,14 @@ use crate::observer::{Event, Observer};
 use crate::progress::{Place, Plan};
 use crate::run_dir::{RunDir, read_classes};
 use crate::state::ModelState;
-use crate::task::Task;
+use crate::task::{Compute, Task};
 use crate::trainer::Summary;
 use bytes::Bytes;
 use journal::Journal;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Outbox, RunId, Time};
-use phalanx_wire::train::{FileRef, StateRef, ToReplica};
+use phalanx_wire::train::{FileRef, Ops, StateRef, ToReplica};
+use stages::Staging;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -49,6 +51,8 @@ pub struct DriverOptions {
     pub offer_files: bool,
     /// Whether to write a timeline of all replicas.
     pub trace: bool,
+    /// What models are measured with, before they are cut into stages.
+    pub compute: Compute,
 }
 
 /// Trains on the nodes of a domain, to the end or until `stop` is set; then everything is saved.
@@ -86,7 +90,16 @@ pub fn drive(
 
 /// What comes back from a task of its own.
 enum Fetched {
-    State { node: NodeId, step: u64, last: bool, blob: BlobId, result: Result<Bytes, String> },
+    State {
+        node: NodeId,
+        ops: Option<Ops>,
+        step: u64,
+        last: bool,
+        blob: BlobId,
+        result: Result<Bytes, String>,
+    },
+    /// How fast nodes are.
+    Speeds(Vec<(NodeId, f64)>),
 }
 
 struct Driver<'a> {
@@ -129,6 +142,8 @@ struct Driver<'a> {
     files: Vec<FileRef>,
     /// Why nothing moves, and when to say so.
     paused: Option<(Pause, Instant)>,
+    /// For runs in which nodes hold parts of the model.
+    staging: Staging,
 }
 
 /// A run that fails, as soon as all have said why.
@@ -143,11 +158,19 @@ impl<'a> Driver<'a> {
         let Opened { book, place, state } = opened;
         let before = book.read_formation();
         let formation = &task.config.formation;
-        let limits = Limits {
-            min: formation.min_replicas,
-            wanted: formation.replicas,
-            max: formation.max_replicas,
-            patience: formation.patience,
+        let limits = match formation.is_staged() {
+            true => Limits {
+                min: 1,
+                wanted: formation.nodes_wanted(),
+                max: usize::MAX,
+                patience: formation.patience,
+            },
+            false => Limits {
+                min: formation.min_replicas,
+                wanted: formation.replicas,
+                max: formation.max_replicas,
+                patience: formation.patience,
+            },
         };
         let number = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
         Self {
@@ -158,7 +181,12 @@ impl<'a> Driver<'a> {
             trace: options.trace.then(Trace::default),
             options,
             book,
-            core: FormationCore::new(limits),
+            core: if formation.is_staged() {
+                FormationCore::planned(limits)
+            } else {
+                FormationCore::new(limits)
+            },
+            staging: Staging::default(),
             out: Outbox::default(),
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -218,7 +246,7 @@ impl<'a> Driver<'a> {
         let mut stopping = false;
         loop {
             self.act(observer)?;
-            if self.over && self.ending.is_none() && !self.ask_for_the_model() {
+            if self.over && self.ending.is_none() && !self.ask_for_the_end() {
                 return self.finish(None, observer);
             }
             let tick = self.next_tick();
@@ -283,6 +311,7 @@ impl<'a> Driver<'a> {
         if let Some(first) = self.first.take() {
             self.fabric.release(first.blob);
         }
+        self.release_parts();
         self.files.drain(..).for_each(|file| self.fabric.release(file.blob));
     }
 }

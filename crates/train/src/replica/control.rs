@@ -2,8 +2,9 @@
 
 use crate::core::Wish;
 use bytes::Bytes;
-use phalanx_collective::GroupAborter;
+use phalanx_collective::{GroupAborter, Socket};
 use phalanx_types::Epoch;
+use std::net::Shutdown;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Shared between a replica and the shell that speaks for it.
@@ -16,10 +17,27 @@ pub(super) struct Control {
     parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
 }
 
+/// A way to end what a replica waits for.
+#[derive(Debug)]
+pub(super) enum Ender {
+    Group(GroupAborter),
+    Socket(Socket),
+}
+
+impl Ender {
+    fn end(&self, reason: &str) {
+        match self {
+            Ender::Group(aborter) => aborter.abort(reason.to_owned()),
+            // One that has ended already cannot be ended again.
+            Ender::Socket(socket) => drop(socket.shutdown(Shutdown::Both)),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Ends {
     /// The group that the replica is in.
-    current: Option<(Epoch, Vec<GroupAborter>)>,
+    current: Option<(Epoch, Vec<Ender>)>,
     /// The newest group that is over, and why.
     over: Option<(Epoch, String)>,
 }
@@ -49,11 +67,11 @@ impl Control {
     }
 
     /// The replica is in a group now, with these ways to end it; or it is over already, and why.
-    pub(super) fn enter(&self, epoch: Epoch, aborters: Vec<GroupAborter>) -> Option<String> {
+    pub(super) fn enter(&self, epoch: Epoch, enders: Vec<Ender>) -> Option<String> {
         let mut ends = self.ends();
         let over = ends.over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone());
         if over.is_none() {
-            ends.current = Some((epoch, aborters));
+            ends.current = Some((epoch, enders));
         }
         over
     }
@@ -65,10 +83,10 @@ impl Control {
     /// Ends the group of an epoch, and those before.
     pub(super) fn abort(&self, epoch: Epoch, reason: &str) {
         let mut ends = self.ends();
-        if let Some((current, aborters)) = &ends.current
+        if let Some((current, enders)) = &ends.current
             && *current <= epoch
         {
-            aborters.iter().for_each(|aborter| aborter.abort(reason.to_owned()));
+            enders.iter().for_each(|ender| ender.end(reason));
         }
         ends.over = Some((epoch, reason.to_owned()));
     }

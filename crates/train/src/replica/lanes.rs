@@ -8,27 +8,43 @@ use bytes::Bytes;
 use phalanx_collective::{
     BucketLimits, Buckets, CollectiveError, Compression, Group, GroupEnd, GroupOptions, PreparedGroup, Socket,
 };
-use phalanx_types::Epoch;
+use phalanx_types::{Epoch, NodeId};
+use phalanx_wire::train::Ops;
 use std::fmt;
 use std::time::Duration;
 
 /// Memory for what travels on the lane of control.
 const CONTROL_ROOM: usize = 4096;
 /// A replica that keeps another waiting for so long is named.
-const STALL: Duration = Duration::from_secs(5);
+pub(super) const STALL: Duration = Duration::from_secs(5);
 /// How many lanes a group has.
 const LANES: usize = 2;
 
 /// Opens the streams that one lane of a group needs to other ranks.
 pub(super) trait Connector: fmt::Debug + Send {
-    /// A stream for each of these ranks, in their place among `ranks`.
+    /// A stream to a rank, whose other end it opens, too.
+    fn stream(&self, epoch: Epoch, lane: usize, rank: usize) -> Result<Socket, CollectiveError>;
+
+    /// Sends a part of the state to a node, which waits for it.
+    fn give(&self, epoch: Epoch, to: &NodeId, ops: Ops, state: &[u8]) -> Result<(), CollectiveError>;
+
+    /// The part of the state that a node sends.
+    fn get(&self, epoch: Epoch, from: &NodeId, ops: Ops) -> Result<Bytes, CollectiveError>;
+
+    /// A stream for each of those of some ranks that are needed, in their places among them.
     fn streams(
         &self,
         epoch: Epoch,
         lane: usize,
         needs: &[usize],
-        ranks: usize,
-    ) -> Result<Vec<Option<Socket>>, CollectiveError>;
+        among: &[usize],
+    ) -> Result<Vec<Option<Socket>>, CollectiveError> {
+        let mut streams: Vec<Option<Socket>> = among.iter().map(|_| None).collect();
+        for place in needs {
+            streams[*place] = Some(self.stream(epoch, lane, among[*place])?);
+        }
+        Ok(streams)
+    }
 }
 
 /// This replica's ends of both lanes: that of gradients, and that of control.
@@ -73,7 +89,8 @@ impl Lanes {
         let (first, second): (Vec<_>, Vec<_>) =
             ends.into_iter().map(|[first, second]| (first, second)).unzip();
         let join = |lane: usize, own: PreparedGroup, ends: &[GroupEnd]| {
-            let streams = connector.streams(epoch, lane, &own.needs(ends), ends.len())?;
+            let all: Vec<usize> = (0..ends.len()).collect();
+            let streams = connector.streams(epoch, lane, &own.needs(ends), &all)?;
             let mut group = own.connect(ends, streams)?;
             group.set_on_wait(STALL, on_wait.clone());
             Ok::<_, CollectiveError>(group)
@@ -84,6 +101,11 @@ impl Lanes {
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> CollectiveError {
+/// The group is over, because of something other than a collective call.
+pub(super) fn broken(problem: String) -> TrainError {
+    TrainError::Together(CollectiveError::System { what: "go on", problem })
+}
+
+pub(super) fn unreadable(error: &serde_json::Error) -> CollectiveError {
     CollectiveError::System { what: "read the end of a group", problem: error.to_string() }
 }

@@ -4,6 +4,7 @@
 //!   driver ──messages──► service ──orders──► worker (a thread) ──► session: one group, from level to broken
 //!          ◄─────────────        ◄─reports──                          step:  gradients exchanged, all or nothing
 //!                                                                     round: some steps alone, then what was learned
+//!                                  └─► stage: the same for a node that holds one part of the model
 //! ```
 
 mod catch_up;
@@ -16,8 +17,10 @@ mod round;
 mod service;
 mod session;
 mod spans;
+mod stage;
 mod streams;
 mod together;
 mod worker;
 
 pub use service::{MakeCompute, serve};
+pub(crate) use stage::names_of;

@@ -177,7 +177,12 @@ fn exchange(session: &mut Session<'_>, anchor: &ModelState, votes: &[Vote]) -> R
 }
 
 /// Puts values under a name, in the shape that they have in another map.
-fn insert(into: &mut Weights, name: &str, shaped: &Weights, values: &[f32]) -> Result<(), TrainError> {
+pub(super) fn insert(
+    into: &mut Weights,
+    name: &str,
+    shaped: &Weights,
+    values: &[f32],
+) -> Result<(), TrainError> {
     let wrong = || TrainError::MissingState { name: name.to_owned() };
     let shape = shaped.get(name).map(|tensor| tensor.shape().to_vec()).ok_or_else(wrong)?;
     let tensor = Tensor::from_f32(shape, values).map_err(|_misfit| wrong())?;

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
-use phalanx_wire::train::{Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, StateRef, ToReplica};
+use phalanx_wire::train::{
+    Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, Source, Start, StateRef, ToReplica,
+};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -101,11 +103,15 @@ impl Service {
         let Some(open) = self.open.as_mut().filter(|open| open.driver.key() == from.key()) else { return };
         match order {
             ToReplica::Restore { run, state } if run == open.run => self.restore(from, state),
-            ToReplica::Prepare { run, epoch, rank, ranks } if run == open.run => {
-                open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize });
+            ToReplica::Prepare { run, epoch, rank, ranks, layout } if run == open.run => {
+                open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize, layout });
             }
-            ToReplica::Connect { run, epoch, seats, recorded } if run == open.run => {
-                self.connect(epoch, &seats, recorded);
+            ToReplica::Connect { run, epoch, seats, recorded, start } if run == open.run => {
+                self.connect(from, epoch, &seats, recorded, start);
+            }
+            ToReplica::Give { run, epoch, give } if run == open.run => {
+                let connector = Box::new(FabricConnector::new(self.fabric.clone(), run, Vec::new()));
+                open.order(Order::Give { epoch, give, connector });
             }
             ToReplica::Abort { run, epoch, reason } if run == open.run => {
                 open.control.abort(epoch, &reason);
@@ -213,12 +219,44 @@ impl Service {
         });
     }
 
-    fn connect(&self, epoch: Epoch, seats: &[SeatRef], recorded: Recorded) {
+    /// Lets the replica join its group, when it has what the driver holds for it.
+    fn connect(
+        &self,
+        from: &Peer,
+        epoch: Epoch,
+        seats: &[SeatRef],
+        recorded: Recorded,
+        start: Option<Start>,
+    ) {
         let Some(open) = &self.open else { return };
         let ends: Vec<Bytes> = seats.iter().map(|seat| seat.end.clone()).collect();
         let nodes: Vec<NodeId> = seats.iter().map(|seat| seat.node.clone()).collect();
         let connector = Box::new(FabricConnector::new(self.fabric.clone(), open.run, nodes));
-        open.order(Order::Connect { epoch, ends, recorded, connector });
+        let Some(start) = start else {
+            return open.order(Order::Connect { epoch, ends, recorded, connector, start: None });
+        };
+        let held = start.gets.iter().filter_map(|get| match &get.from {
+            Source::Driver(state) => Some(state.clone()),
+            Source::Node(_) => None,
+        });
+        let held: Vec<StateRef> = held.collect();
+        let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
+        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
+        tokio::spawn(async move {
+            let mut fetched = Vec::new();
+            for StateRef { bytes, blob, .. } in held {
+                match fabric.fetch(&from, blob, bytes).await {
+                    Ok(state) => fetched.push(state),
+                    Err(error) => {
+                        let reason = format!("could not fetch the state of the run: {error}");
+                        return reports.say(Report::Refused { reason, busy: true });
+                    }
+                }
+            }
+            let start = Some((start, fetched));
+            // A replica that was closed meanwhile needs it no more.
+            drop(orders.send(Order::Connect { epoch, ends, recorded, connector, start }));
+        });
     }
 
     /// Lets go of the replica, whatever it does.
@@ -244,14 +282,16 @@ impl Service {
                 }
                 Report::Restored { step } => FromReplica::Restored { run, step },
                 Report::Prepared { epoch, end } => FromReplica::Prepared { run, epoch, end },
-                Report::Left { epoch, step, why } => FromReplica::Left { run, epoch, step, why },
+                Report::Left { epoch, step, why, holds } => {
+                    FromReplica::Left { run, epoch, step, why, holds }
+                }
                 Report::Steps { epoch, steps } => FromReplica::Steps { run, epoch, steps },
                 Report::Validated { epoch, step, sums } => FromReplica::Validated { run, epoch, step, sums },
-                Report::Snapshot { epoch, step, bytes } => {
+                Report::Snapshot { epoch, step, ops, bytes } => {
                     let len = bytes.len() as u64;
                     let blob = self.fabric.hold(Parcel::from_bytes(bytes));
                     open.held.push(blob);
-                    FromReplica::Snapshot { run, epoch, state: StateRef { step, bytes: len, blob } }
+                    FromReplica::Snapshot { run, epoch, ops, state: StateRef { step, bytes: len, blob } }
                 }
                 Report::Part { epoch, step, part, parts, bytes } => {
                     let len = bytes.len() as u64;

@@ -376,6 +376,7 @@ impl<'w> Session<'w> {
             compute_us: vote.compute_us,
             exchange_us: vote.exchange_us,
             wait_us: vote.wait_us,
+            stage: None,
         };
         let report = StepReport {
             step,

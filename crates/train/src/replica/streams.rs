@@ -1,15 +1,20 @@
 //! Streams between replicas on different hosts, through the port that every node has.
 
 use super::lanes::Connector;
+use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_fabric::{Fabric, StreamKey, StreamSocket};
 use phalanx_types::{Epoch, NodeId, RunId};
+use phalanx_wire::train::Ops;
 use std::fmt;
+use std::io::{Read, Write};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// How long the other end of a stream may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to pack a part of the state.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens streams to the nodes of a group. The thread that asks must not be the runtime's.
 pub(super) struct FabricConnector {
@@ -25,51 +30,95 @@ impl FabricConnector {
     }
 
     /// The lower rank dials, the higher one is dialed.
-    async fn stream(&self, epoch: Epoch, lane: usize, rank: usize) -> Result<Socket, CollectiveError> {
-        let failed = |problem: String| CollectiveError::System { what: "reach another replica", problem };
+    async fn open(&self, epoch: Epoch, lane: usize, rank: usize) -> Result<Socket, CollectiveError> {
         let me = self.nodes.iter().position(|node| node == self.fabric.id());
         let (Some(me), Some(other)) = (me, self.nodes.get(rank)) else {
             return Err(failed("it has no seat in this group".to_owned()));
         };
         let key = self.key(epoch, lane, me.min(rank), me.max(rank));
-        let socket = if me < rank {
+        let stream = if me < rank {
             let peer =
                 self.fabric.peer(other).ok_or_else(|| failed(format!("there is no link to {other}")))?;
             self.fabric.open_stream(&peer, key).await
         } else {
             self.fabric.accept_stream(other, key, PATIENCE).await
         };
-        match socket {
-            Ok(StreamSocket::Tcp(stream)) => Ok(stream.into()),
-            Ok(StreamSocket::Unix(stream)) => Ok(stream.into()),
-            Err(error) => Err(failed(format!("{other}: {error}"))),
-        }
+        socket(other, stream)
     }
 
     fn key(&self, epoch: Epoch, lane: usize, low: usize, high: usize) -> StreamKey {
-        let mut context = ring::digest::Context::new(&ring::digest::SHA256);
-        for number in [self.run.0, epoch.0, lane as u64, low as u64, high as u64] {
-            context.update(&number.to_le_bytes());
-        }
-        let mut key = [0; 16];
-        key.copy_from_slice(&context.finish().as_ref()[..16]);
-        StreamKey(key)
+        stream_key(&[self.run.0, epoch.0, lane as u64, low as u64, high as u64], &[])
+    }
+
+    fn state_key(&self, epoch: Epoch, from: &NodeId, to: &NodeId, ops: Ops) -> StreamKey {
+        let numbers = [self.run.0, epoch.0, u64::from(ops.start), u64::from(ops.end)];
+        stream_key(&numbers, &[from, to])
     }
 }
 
+fn stream_key(numbers: &[u64], nodes: &[&NodeId]) -> StreamKey {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    numbers.iter().for_each(|number| context.update(&number.to_le_bytes()));
+    for node in nodes {
+        context.update(node.to_string().as_bytes());
+        context.update(&[0]);
+    }
+    let mut key = [0; 16];
+    key.copy_from_slice(&context.finish().as_ref()[..16]);
+    StreamKey(key)
+}
+
 impl Connector for FabricConnector {
-    fn streams(
-        &self,
-        epoch: Epoch,
-        lane: usize,
-        needs: &[usize],
-        ranks: usize,
-    ) -> Result<Vec<Option<Socket>>, CollectiveError> {
-        let mut streams: Vec<Option<Socket>> = (0..ranks).map(|_| None).collect();
-        for rank in needs {
-            streams[*rank] = Some(self.runtime.block_on(self.stream(epoch, lane, *rank))?);
+    fn stream(&self, epoch: Epoch, lane: usize, rank: usize) -> Result<Socket, CollectiveError> {
+        self.runtime.block_on(self.open(epoch, lane, rank))
+    }
+
+    fn give(&self, epoch: Epoch, to: &NodeId, ops: Ops, state: &[u8]) -> Result<(), CollectiveError> {
+        let key = self.state_key(epoch, self.fabric.id(), to, ops);
+        let peer = self.fabric.peer(to).ok_or_else(|| failed(format!("there is no link to {to}")))?;
+        let stream = self.runtime.block_on(self.fabric.open_stream(&peer, key));
+        let stream = socket(to, stream)?;
+        let mut to_write = &stream;
+        let len = (state.len() as u64).to_le_bytes();
+        let mut taken = [0; 1];
+        let sent = to_write.write_all(&len).and_then(|()| to_write.write_all(state));
+        // The stream must not be closed before the other end has read it.
+        let sent = sent.and_then(|()| to_write.read_exact(&mut taken));
+        sent.map_err(|error| failed(format!("{to}: {error}")))
+    }
+
+    fn get(&self, epoch: Epoch, from: &NodeId, ops: Ops) -> Result<Bytes, CollectiveError> {
+        let key = self.state_key(epoch, from, self.fabric.id(), ops);
+        let stream = self.runtime.block_on(self.fabric.accept_stream(from, key, LONG_PATIENCE));
+        let stream = socket(from, stream)?;
+        let mut to_read = &stream;
+        let mut len = [0; 8];
+        let mut state = Vec::new();
+        let broken = |error: std::io::Error| failed(format!("{from}: {error}"));
+        to_read.read_exact(&mut len).map_err(broken)?;
+        let len = u64::from_le_bytes(len);
+        // What is announced is not believed: memory grows with what arrives.
+        to_read.take(len).read_to_end(&mut state).map_err(broken)?;
+        if state.len() as u64 != len {
+            return Err(failed(format!("{from} sent a part of the state that ends too early")));
         }
-        Ok(streams)
+        to_read.write_all(&[1]).map_err(broken)?;
+        Ok(state.into())
+    }
+}
+
+fn failed(problem: String) -> CollectiveError {
+    CollectiveError::System { what: "reach another replica", problem }
+}
+
+fn socket(
+    other: &NodeId,
+    stream: Result<StreamSocket, phalanx_fabric::StreamError>,
+) -> Result<Socket, CollectiveError> {
+    match stream {
+        Ok(StreamSocket::Tcp(stream)) => Ok(stream.into()),
+        Ok(StreamSocket::Unix(stream)) => Ok(stream.into()),
+        Err(error) => Err(failed(format!("{other}: {error}"))),
     }
 }
 

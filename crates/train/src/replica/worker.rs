@@ -7,7 +7,7 @@
 //!          ◄─ reports
 //! ```
 
-use super::control::Control;
+use super::control::{Control, Ender};
 use super::files::{self, FetchFile};
 use super::lanes::{self, Connector, Lanes};
 use super::service::MakeCompute;
@@ -21,7 +21,9 @@ use crate::task::{Compute, Task};
 use crate::trainer::Stepper;
 use bytes::Bytes;
 use phalanx_types::Epoch;
-use phalanx_wire::train::{Enlist, LeftWhy, Recorded, Span, StepReport, ValidSums};
+use phalanx_wire::train::{
+    Enlist, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, Span, Start, StepReport, ValidSums,
+};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,11 +41,20 @@ pub(super) enum Order {
         epoch: Epoch,
         rank: usize,
         ranks: usize,
+        layout: Option<Layout>,
     },
     Connect {
         epoch: Epoch,
         ends: Vec<Bytes>,
         recorded: Recorded,
+        connector: Box<dyn Connector>,
+        /// With what stages begin, and what of it the driver had.
+        start: Option<(Start, Vec<Bytes>)>,
+    },
+    /// Send a part of the state to another node.
+    Give {
+        epoch: Epoch,
+        give: Give,
         connector: Box<dyn Connector>,
     },
     /// Forget the group that was prepared.
@@ -74,6 +85,7 @@ pub(super) enum Report {
         epoch: Epoch,
         step: Option<u64>,
         why: LeftWhy,
+        holds: Vec<HoldRef>,
     },
     /// A part of the state for whoever is new to the group.
     Part {
@@ -97,6 +109,8 @@ pub(super) enum Report {
     Snapshot {
         epoch: Epoch,
         step: u64,
+        /// The part of the model that it is of, unless it is all of it.
+        ops: Option<Ops>,
         bytes: Bytes,
     },
     Spans {
@@ -156,9 +170,18 @@ pub(super) struct Worker {
 /// Carries out orders until there can be no more.
 pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
     let reports = opening.reports.clone();
-    let mut worker = match Worker::open(opening) {
+    let refuse =
+        |error: TrainError| reports.say(Report::Refused { reason: with_causes(&error), busy: false });
+    let file = match open(&opening) {
+        Ok(file) => file,
+        Err(error) => return refuse(error),
+    };
+    if file.config.formation.is_staged() {
+        return super::stage::run(file, opening, orders);
+    }
+    let mut worker = match Worker::open(file, opening) {
         Ok(worker) => worker,
-        Err(error) => return reports.say(Report::Refused { reason: with_causes(&error), busy: false }),
+        Err(error) => return refuse(error),
     };
     worker.say(Report::Enlisted);
     let mut prepared: Option<(Epoch, Lanes)> = None;
@@ -168,7 +191,7 @@ pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
                 Ok(step) => worker.say(Report::Restored { step }),
                 Err(error) => worker.refuse(&error),
             },
-            Order::Prepare { epoch, rank, ranks } => match lanes::prepare(&worker, epoch, rank, ranks) {
+            Order::Prepare { epoch, rank, ranks, .. } => match lanes::prepare(&worker, epoch, rank, ranks) {
                 Ok((lanes, end)) => {
                     prepared = Some((epoch, lanes));
                     worker.say(Report::Prepared { epoch, end });
@@ -178,7 +201,7 @@ pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
             Order::Cancel { epoch } => {
                 prepared.take_if(|(of, _)| *of <= epoch);
             }
-            Order::Connect { epoch, ends, recorded, connector } => {
+            Order::Connect { epoch, ends, recorded, connector, .. } => {
                 let Some((_, lanes)) = prepared.take_if(|(of, _)| *of == epoch) else { continue };
                 let stalls = worker.reports.clone();
                 let on_wait = move |on: usize, waited: Duration| {
@@ -189,23 +212,30 @@ pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
                 let ended = worker.train(epoch, connect, recorded);
                 worker.control.leave();
                 worker.say(Report::AllLevel);
-                worker.say(Report::Left { epoch, step: worker.step, why: ended });
+                let holds = Vec::new();
+                worker.say(Report::Left { epoch, step: worker.step, why: ended, holds });
             }
             Order::Snapshot => {
                 if let Err(error) = worker.snapshot(Epoch(0)) {
                     worker.refuse(&error);
                 }
             }
+            // Those of nodes that hold a part of a model.
+            Order::Give { .. } => {}
         }
     }
 }
 
+/// Brings the files of a run, and reads its own.
+fn open(opening: &Opening) -> Result<RunFile, TrainError> {
+    let said = files::bring(&opening.enlist.files, &opening.fetch, &files::kept())?;
+    Ok(RunFile::parse(Path::new("run.toml"), &opening.enlist.config, &said)?)
+}
+
 impl Worker {
-    fn open(opening: Opening) -> Result<Self, TrainError> {
-        let Opening { enlist, fetch, compute, control, reports } = opening;
+    fn open(file: RunFile, opening: Opening) -> Result<Self, TrainError> {
+        let Opening { enlist, compute, control, reports, .. } = opening;
         let trace = enlist.trace;
-        let said = files::bring(&enlist.files, &fetch, &files::kept())?;
-        let file = RunFile::parse(Path::new("run.toml"), &enlist.config, &said)?;
         let compute = compute(file.config.train.threads);
         let task = Task::new(file.config, &compute.threads)?;
         let stepper = task.stepper(&compute)?;
@@ -268,7 +298,7 @@ impl Worker {
     pub(super) fn snapshot(&self, epoch: Epoch) -> Result<(), TrainError> {
         let Some(step) = self.step else { return Ok(()) };
         let bytes = self.state()?.to_bytes()?.into();
-        self.say(Report::Snapshot { epoch, step, bytes });
+        self.say(Report::Snapshot { epoch, step, ops: None, bytes });
         Ok(())
     }
 
@@ -280,11 +310,8 @@ impl Worker {
 
     pub(super) fn remember(&mut self, report: StepReport) {
         // Those of a whole round are reported together.
-        let most = REMEMBERED.max(usize::try_from(self.task.config.sync.every).unwrap_or(REMEMBERED));
-        if self.remembered.len() >= most {
-            self.remembered.pop_front();
-        }
-        self.remembered.push_back(report);
+        let round = usize::try_from(self.task.config.sync.every).unwrap_or(REMEMBERED);
+        remember(&mut self.remembered, report, round);
     }
 
     /// Trains in a group until it is over.
@@ -298,7 +325,8 @@ impl Worker {
             Ok(together) => together,
             Err(error) => return LeftWhy::Broken { reason: with_causes(&error) },
         };
-        if let Some(reason) = self.control.enter(epoch, together.aborters().to_vec()) {
+        let enders = together.aborters().into_iter().map(Ender::Group).collect();
+        if let Some(reason) = self.control.enter(epoch, enders) {
             return LeftWhy::Broken { reason };
         }
         let session = Session::new(self, epoch, together);
@@ -314,8 +342,16 @@ impl Worker {
     }
 }
 
+/// Adds a report to those that are remembered, at least as many as are reported together.
+pub(super) fn remember(remembered: &mut VecDeque<StepReport>, report: StepReport, together: usize) {
+    if remembered.len() >= REMEMBERED.max(together) {
+        remembered.pop_front();
+    }
+    remembered.push_back(report);
+}
+
 /// Whether an error says only that the group is over.
-fn is_broken(error: &TrainError) -> bool {
+pub(super) fn is_broken(error: &TrainError) -> bool {
     use phalanx_engine::RunError;
     matches!(error, TrainError::Together(_) | TrainError::Run(RunError::Together { .. }))
 }

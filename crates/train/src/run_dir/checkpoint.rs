@@ -7,13 +7,14 @@ use crate::params_hash::sha256;
 use crate::progress::Place;
 use phalanx_graph::{Weights, weights};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
-const WEIGHTS: &str = "replica0-stage0.safetensors";
-const OPTIMIZER: &str = "replica0-stage0.optimizer.safetensors";
+/// Ends the names of files with what the optimizer keeps.
+const OPTIMIZER: &str = ".optimizer.safetensors";
 const VERSION: u32 = 1;
 /// Begins the names of checkpoints that are not finished.
 const UNFINISHED: &str = ".step-";
@@ -99,10 +100,15 @@ impl Manifest {
 
 impl Checkpoint {
     /// Writes it into a directory of its own, which is there whole or not at all.
-    pub(super) fn save(&self, checkpoints: &Path) -> Result<PathBuf, RunDirError> {
+    /// `stages` are the names that each of several files has; all are in one when there are none.
+    pub(super) fn save(
+        &self,
+        checkpoints: &Path,
+        stages: &[BTreeSet<String>],
+    ) -> Result<PathBuf, RunDirError> {
         let name = format!("step-{:06}", self.manifest.step);
         let (place, beside) = (checkpoints.join(&name), checkpoints.join(format!(".{name}")));
-        let saved = self.write(&beside).and_then(|()| {
+        let saved = self.write(&beside, stages).and_then(|()| {
             if place.exists() {
                 // The same step, written before this run was resumed from an older checkpoint.
                 std::fs::remove_dir_all(&place).map_err(io("replace", &place))?;
@@ -117,19 +123,19 @@ impl Checkpoint {
         saved.map(|()| place)
     }
 
-    fn write(&self, dir: &Path) -> Result<(), RunDirError> {
+    fn write(&self, dir: &Path, stages: &[BTreeSet<String>]) -> Result<(), RunDirError> {
         if dir.exists() {
             std::fs::remove_dir_all(dir).map_err(io("replace", dir))?;
         }
         std::fs::create_dir(dir).map_err(io("make", dir))?;
         let mut manifest = self.manifest.clone();
         manifest.files.clear();
-        for (name, tensors) in [(WEIGHTS, &self.weights), (OPTIMIZER, &self.optimizer)] {
-            let path = dir.join(name);
-            let bytes = weights::to_bytes(tensors)
+        for (name, tensors) in self.files(stages) {
+            let path = dir.join(&name);
+            let bytes = weights::to_bytes(&tensors)
                 .map_err(|source| RunDirError::Weights { path: path.clone(), source })?;
             write_synced(&path, &bytes)?;
-            let (name, sha256) = (name.to_owned(), sha256(&bytes));
+            let sha256 = sha256(&bytes);
             manifest.files.push(FileEntry { name, bytes: bytes.len() as u64, sha256 });
         }
         let path = dir.join(MANIFEST);
@@ -139,17 +145,36 @@ impl Checkpoint {
         sync_dir(dir)
     }
 
+    /// What goes into which file: one pair for every stage. What no stage names goes with the first.
+    fn files(&self, stages: &[BTreeSet<String>]) -> Vec<(String, Weights)> {
+        let stage_of =
+            |parameter: &str| stages.iter().position(|names| names.contains(parameter)).unwrap_or(0);
+        let of_state = |key: &str| stage_of(key.rsplit_once('.').map_or(key, |(parameter, _)| parameter));
+        let take = |all: &Weights, stage: usize, of: &dyn Fn(&str) -> usize| -> Weights {
+            let own = all.iter().filter(|(name, _)| of(name) == stage);
+            own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect()
+        };
+        let pair = |stage: usize| {
+            [
+                (format!("replica0-stage{stage}.safetensors"), take(&self.weights, stage, &stage_of)),
+                (format!("replica0-stage{stage}{OPTIMIZER}"), take(&self.optimizer, stage, &of_state)),
+            ]
+        };
+        (0..stages.len().max(1)).flat_map(pair).collect()
+    }
+
     /// Reads a checkpoint, and checks that it is what was written.
     ///
     /// # Errors
     /// It cannot be read, or a file is not as the manifest says.
     pub fn load(dir: &Path) -> Result<Self, RunDirError> {
         let manifest = Manifest::read(dir)?;
-        let read = |name: &str| -> Result<Weights, RunDirError> {
-            let path = dir.join(name);
+        let read = |entry: &FileEntry| -> Result<Weights, RunDirError> {
+            let path = dir.join(&entry.name);
             let damaged = |what| RunDirError::Damaged { what, path: path.clone() };
-            let entry = manifest.files.iter().find(|entry| entry.name == name);
-            let entry = entry.ok_or_else(|| damaged("a file that the manifest does not name"))?;
+            if entry.name.contains(['/', '\\']) {
+                return Err(damaged("a name that is no file of its directory"));
+            }
             let bytes = std::fs::read(&path).map_err(io("read", &path))?;
             if bytes.len() as u64 != entry.bytes || sha256(&bytes) != entry.sha256 {
                 return Err(damaged("other bytes than were written"));
@@ -157,7 +182,15 @@ impl Checkpoint {
             weights::from_bytes(bytes.into())
                 .map_err(|source| RunDirError::Weights { path: path.clone(), source })
         };
-        Ok(Self { weights: read(WEIGHTS)?, optimizer: read(OPTIMIZER)?, manifest })
+        let (mut weights, mut optimizer) = (Weights::new(), Weights::new());
+        for entry in &manifest.files {
+            let into = if entry.name.ends_with(OPTIMIZER) { &mut optimizer } else { &mut weights };
+            into.extend(read(entry)?);
+        }
+        if weights.is_empty() {
+            return Err(RunDirError::Damaged { what: "no weights", path: dir.join(MANIFEST) });
+        }
+        Ok(Self { weights, optimizer, manifest })
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) use state::stamp;
 pub use state::{Best, RunInfo, RunState, Status, list_runs, read_run};
 
 use error::io;
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -116,8 +117,13 @@ impl RunDir {
     ///
     /// # Errors
     /// It could not be written; those before are as they were.
-    pub fn save(&self, checkpoint: &Checkpoint, keep: usize) -> Result<PathBuf, RunDirError> {
-        let path = checkpoint.save(&self.checkpoints())?;
+    pub fn save(
+        &self,
+        checkpoint: &Checkpoint,
+        stages: &[BTreeSet<String>],
+        keep: usize,
+    ) -> Result<PathBuf, RunDirError> {
+        let path = checkpoint.save(&self.checkpoints(), stages)?;
         checkpoint::prune(&self.checkpoints(), keep, &path);
         Ok(path)
     }

@@ -24,7 +24,7 @@ fn a_checkpoint_comes_back_as_it_was_and_only_the_newest_are_kept() {
     let dir = run(tmp.path());
     assert!(matches!(dir.newest(), Err(RunDirError::NoCheckpoint { .. })));
     for step in [3, 20, 100, 1_000_000] {
-        dir.save(&checkpoint(step), 2).unwrap();
+        dir.save(&checkpoint(step), &[], 2).unwrap();
     }
     let (newest, wrong) = dir.newest().unwrap();
     assert_eq!((newest.manifest.step, wrong.len()), (1_000_000, 0));
@@ -41,9 +41,9 @@ fn a_checkpoint_comes_back_as_it_was_and_only_the_newest_are_kept() {
 fn damage_is_found_and_an_older_checkpoint_is_used() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = run(tmp.path());
-    dir.save(&checkpoint(1), 5).unwrap();
+    dir.save(&checkpoint(1), &[], 5).unwrap();
     for (step, damage) in [(2, "flip"), (3, "cut"), (4, "remove"), (5, "manifest")] {
-        let path = dir.save(&checkpoint(step), 5).unwrap();
+        let path = dir.save(&checkpoint(step), &[], 5).unwrap();
         let file = path.join("replica0-stage0.safetensors");
         let mut bytes = std::fs::read(&file).unwrap();
         match damage {
@@ -61,7 +61,7 @@ fn damage_is_found_and_an_older_checkpoint_is_used() {
     assert_eq!((newest.manifest.step, wrong.len()), (1, 4), "{wrong:?}");
     // They are out of the way of what is saved next.
     assert!(dir.checkpoints().join("step-000005.damaged").is_dir());
-    let saved = dir.save(&checkpoint(2), 1).unwrap();
+    let saved = dir.save(&checkpoint(2), &[], 1).unwrap();
     let (newest, wrong) = dir.newest().unwrap();
     assert_eq!((newest.manifest.step, wrong.len(), saved.is_dir()), (2, 0, true));
 }
@@ -71,10 +71,10 @@ fn the_checkpoint_that_was_just_saved_stays() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = run(tmp.path());
     for step in [7, 8, 9] {
-        dir.save(&checkpoint(step), 3).unwrap();
+        dir.save(&checkpoint(step), &[], 3).unwrap();
     }
     for keep in [2, 1] {
-        let saved = dir.save(&checkpoint(3), keep).unwrap();
+        let saved = dir.save(&checkpoint(3), &[], keep).unwrap();
         let all = checkpoint::list(&dir.checkpoints());
         assert!(all.len() == keep && all.contains(&saved), "{all:?}");
     }
@@ -102,8 +102,8 @@ fn a_directory_with_files_of_others_is_left_alone() {
 fn the_same_step_is_written_again_and_leftovers_go() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = run(tmp.path());
-    dir.save(&checkpoint(7), 3).unwrap();
-    dir.save(&checkpoint(7), 3).unwrap();
+    dir.save(&checkpoint(7), &[], 3).unwrap();
+    dir.save(&checkpoint(7), &[], 3).unwrap();
     let left = dir.checkpoints().join(".step-000008");
     std::fs::create_dir(&left).unwrap();
     drop(dir);

@@ -50,8 +50,27 @@ impl Task {
     /// Something is not there or does not fit.
     pub fn new(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
         let found = find_model(&config.model)?;
-        memory::check(&found.graph, &config.train)?;
-        let Found { graph, weights, notes } = first_weights(found, &config.model, config.train.seed)?;
+        if !config.formation.is_staged() {
+            memory::check(&found.graph, &config.train)?;
+        }
+        let found = first_weights(found, &config.model, config.train.seed)?;
+        Self::open(config, found, threads)
+    }
+
+    /// The same for a node that will hold a part of the model only: weights that the seed makes are not made yet.
+    ///
+    /// # Errors
+    /// Something is not there or does not fit.
+    pub(crate) fn of_stages(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
+        let mut found = find_model(&config.model)?;
+        if config.model.weights.is_some() {
+            found = first_weights(found, &config.model, config.train.seed)?;
+        }
+        Self::open(config, found, threads)
+    }
+
+    fn open(config: RunConfig, found: Found, threads: &Threads) -> Result<Self, TrainError> {
+        let Found { graph, weights, notes } = found;
         let data = &config.data;
         // Paths are absolute by now.
         let train = Dataset::open(&data.train, Path::new(""))?;
@@ -89,9 +108,32 @@ impl Task {
 
     /// A model with its optimizer, still without weights.
     pub(crate) fn stepper(&self, compute: &Compute) -> Result<Stepper, TrainError> {
+        self.stepper_of(0..self.graph.nodes.len(), compute)
+    }
+
+    /// What a stage of the model begins with.
+    pub(crate) fn first_weights_of(&self, stage: &Graph) -> Weights {
+        let mut weights = stage.initialise(self.config.train.seed.derive("init"));
+        for (name, tensor) in &self.weights {
+            if stage.values.iter().any(|value| value.name == *name) {
+                weights.insert(name.clone(), tensor.clone());
+            }
+        }
+        weights
+    }
+
+    /// A stage of the model with its optimizer, still without weights.
+    pub(crate) fn stepper_of(
+        &self,
+        nodes: std::ops::Range<usize>,
+        compute: &Compute,
+    ) -> Result<Stepper, TrainError> {
         let train = &self.config.train;
         let compile = CompileOptions { recompute: train.recompute, ..CompileOptions::default() };
-        let model = compute.engine.compile(&self.graph, &compile)?;
+        let model = match nodes.len() == self.graph.nodes.len() {
+            true => compute.engine.compile(&self.graph, &compile)?,
+            false => compute.engine.compile_stage(&self.graph, nodes, &compile)?,
+        };
         let sizes: Vec<usize> = model.parameters().iter().map(|p| p.elements()).collect();
         let optimizer = Optimizer::new(train.optimizer, &sizes);
         let options = StepperOptions {

@@ -4,7 +4,7 @@ mod stepper;
 
 pub use stepper::{Cut, Ready, StepInput, Stepped, Stepper, StepperOptions};
 
-use crate::book::{Book, FormationEpoch, Opened, rate};
+use crate::book::{Book, FormationEpoch, Opened, StageEntry, rate};
 use crate::error::{NotFinite, TrainError};
 use crate::observer::{Event, Observer};
 use crate::progress::{End, Place, Plan, Progress};
@@ -108,10 +108,10 @@ impl Trainer {
             &[],
             &[FormationEpoch {
                 epoch: 0,
-                nodes: vec!["local".to_owned()],
-                operators: self.task.graph.nodes.len(),
-                parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
+                replicas: vec![vec![StageEntry::whole("local".to_owned(), &self.task.graph)]],
                 from_step: 0,
+                predicted_ms: None,
+                micro_batches: None,
                 step_ms: self.book.step_ms(),
                 ended: None,
             }],

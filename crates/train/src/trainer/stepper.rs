@@ -3,7 +3,7 @@
 use crate::error::TrainError;
 use crate::state::{ModelState, count_batches};
 use phalanx_engine::{
-    DiagnoseReport, GradNorm, Loss, LossError, Model, Optimizer, Pass, RunError, Target, Threads,
+    DiagnoseReport, GradNorm, Loss, LossError, Model, Optimizer, Pass, RunError, Slot, Target, Threads,
     clip_factor, clip_value, scale,
 };
 use phalanx_graph::{Graph, Weights};
@@ -75,6 +75,8 @@ pub struct Stepper {
     options: StepperOptions,
     threads: Arc<Threads>,
     norm: GradNorm,
+    /// The parameters in the order of their names.
+    by_name: Vec<usize>,
     /// Of the output, used again for every batch.
     gradient: Vec<f32>,
     /// Gradients of the batches of a step so far; empty when a step is one batch.
@@ -96,7 +98,11 @@ impl Stepper {
         options: StepperOptions,
         threads: Arc<Threads>,
     ) -> Self {
+        let names = model.parameters();
+        let mut by_name: Vec<usize> = (0..names.len()).collect();
+        by_name.sort_by(|a, b| names[*a].name.cmp(&names[*b].name));
         Self {
+            by_name,
             model,
             optimizer,
             options,
@@ -133,9 +139,6 @@ impl Stepper {
     /// The samples are not what the model takes.
     pub fn compute(&mut self, input: &StepInput<'_>, ready: &mut Ready<'_>) -> Result<f64, TrainError> {
         let batches = input.batches();
-        if batches > 1 && self.sums.is_empty() {
-            self.sums = self.model.parameters().iter().map(|p| vec![0.0; p.elements()]).collect();
-        }
         let mut loss = 0.0;
         for index in 0..batches {
             loss += self.batch(input, index, batches, ready)?;
@@ -145,10 +148,21 @@ impl Stepper {
 
     /// The norm of all gradients, before clipping.
     pub fn grad_norm(&mut self) -> f64 {
-        self.norm.reset();
+        let squares = self.squares();
+        self.by_name.iter().map(|index| squares[*index]).sum::<f64>().sqrt()
+    }
+
+    /// The sum of the squares of every parameter's gradient. Norms add them up in the order of names, so a model that
+    /// is cut into stages has the same norm, bit for bit.
+    pub(crate) fn squares(&mut self) -> Vec<f64> {
+        let mut squares = vec![0.0; self.by_name.len()];
         let (norm, threads) = (&mut self.norm, &self.threads);
-        self.model.update(&mut |_, _, gradient| norm.add(threads, gradient));
-        self.norm.value()
+        self.model.update(&mut |index, _, gradient| {
+            norm.reset();
+            norm.add(threads, gradient);
+            squares[index] = norm.squares();
+        });
+        squares
     }
 
     /// Runs one of the batches of a step, adds up gradients, and gives its part of the loss.
@@ -160,17 +174,36 @@ impl Stepper {
         ready: &mut Ready<'_>,
     ) -> Result<f64, TrainError> {
         let part = input.part(index);
-        let pass = self.pass(input, index);
-        self.model.forward(SLOT, part.len, &[part.x], pass)?;
+        let pass = self.pass(input.step, index, input.first);
+        self.forward(SLOT, part.len, &[part.x], pass)?;
+        let loss = self.evaluate(SLOT, &part)?;
+        self.backward(SLOT, None, (index, batches), ready)?;
+        Ok(loss)
+    }
+
+    /// Computes the outputs of a batch in training.
+    pub(crate) fn forward(
+        &mut self,
+        slot: Slot,
+        len: usize,
+        inputs: &[&[f32]],
+        pass: Pass,
+    ) -> Result<(), TrainError> {
+        self.model.forward(slot, len, inputs, pass)?;
         self.forwards += 1;
-        let output = self.model.output(SLOT, 0);
-        let shape = self.model.output_shape(SLOT, 0);
+        Ok(())
+    }
+
+    /// The part of a step's loss that the output in a slot makes; its gradient is kept for [`Stepper::backward`].
+    pub(crate) fn evaluate(&mut self, slot: Slot, part: &StepInput<'_>) -> Result<f64, TrainError> {
+        let output = self.model.output(slot, 0);
+        let shape = self.model.output_shape(slot, 0);
         self.gradient.resize(output.len(), 0.0);
         self.target_shape.clear();
         self.target_shape.push(part.len);
-        self.target_shape.extend_from_slice(input.y_shape);
+        self.target_shape.extend_from_slice(part.y_shape);
         let target = Target { data: part.y, shape: &self.target_shape };
-        let share = part.len as f64 / input.whole as f64;
+        let share = part.len as f64 / part.whole as f64;
         let loss = self.options.loss.evaluate(
             &self.threads,
             output,
@@ -179,6 +212,21 @@ impl Stepper {
             share as f32,
             Some(&mut self.gradient),
         )?;
+        Ok(loss * share)
+    }
+
+    /// Computes the gradients of what a slot holds, one of so many batches of a step, and adds them up. Without
+    /// gradients of the outputs, it is that of the loss that was evaluated last.
+    pub(crate) fn backward(
+        &mut self,
+        slot: Slot,
+        of_outputs: Option<&[&[f32]]>,
+        (index, batches): (usize, usize),
+        ready: &mut Ready<'_>,
+    ) -> Result<(), TrainError> {
+        if batches > 1 && self.sums.is_empty() {
+            self.sums = self.model.parameters().iter().map(|p| vec![0.0; p.elements()]).collect();
+        }
         let sums = &mut self.sums;
         let mut sum_up = |parameter: usize, gradient: &mut [f32]| {
             let last = index + 1 == batches;
@@ -194,8 +242,8 @@ impl Stepper {
                 ready(parameter, gradient);
             }
         };
-        self.model.backward(SLOT, &[&self.gradient], &mut sum_up)?;
-        Ok(loss * share)
+        let of_loss: &[&[f32]] = &[&self.gradient];
+        Ok(self.model.backward(slot, of_outputs.unwrap_or(of_loss), &mut sum_up)?)
     }
 
     /// Moves the parameters by their gradients, of which this is the norm.
@@ -212,15 +260,26 @@ impl Stepper {
         });
     }
 
+    /// Multiplies all gradients.
+    pub(crate) fn scale_gradients(&mut self, factor: f32) {
+        let threads = &self.threads;
+        self.model.update(&mut |_, _, gradient| scale(threads, gradient, factor));
+    }
+
+    /// The parameters in the order of their names.
+    pub(crate) fn by_name(&self) -> &[usize] {
+        &self.by_name
+    }
+
     /// Counts a step in which there was nothing to learn.
     pub(crate) fn skip(&mut self) {
         self.optimizer.begin_step();
     }
 
-    /// How a batch of a step is run. Samples of different replicas have different random numbers.
-    fn pass(&self, input: &StepInput<'_>, index: usize) -> Pass {
-        let StepInput { step, first, .. } = input;
-        let name = if *first == 0 { format!("{step}.{index}") } else { format!("{step}.{index}.{first}") };
+    /// How a batch of a step is run. Samples of different replicas have different random numbers: `first` is how many
+    /// samples of the step come before those of this one.
+    pub(crate) fn pass(&self, step: u64, index: usize, first: usize) -> Pass {
+        let name = if first == 0 { format!("{step}.{index}") } else { format!("{step}.{index}.{first}") };
         Pass { training: true, seed: self.options.seed.derive(&name).0 }
     }
 
@@ -228,7 +287,7 @@ impl Stepper {
     pub(crate) fn diagnose(&mut self, input: &StepInput<'_>) -> Option<(usize, DiagnoseReport)> {
         (0..input.batches()).find_map(|index| {
             let part = input.part(index);
-            let pass = self.pass(input, index);
+            let pass = self.pass(input.step, index, input.first);
             let report = self.diagnose_part(&part, pass, input.y_shape).ok()??;
             Some((input.range(index).start, report))
         })
@@ -259,7 +318,7 @@ impl Stepper {
 
 impl<'a> StepInput<'a> {
     /// In how many parts it is computed.
-    fn batches(&self) -> usize {
+    pub(crate) fn batches(&self) -> usize {
         match self.cut {
             Cut::Size(size) => self.len.div_ceil(size.max(1)),
             Cut::Parts(parts) => parts.min(self.len),
@@ -275,7 +334,7 @@ impl<'a> StepInput<'a> {
     }
 
     /// The samples of one of them.
-    fn part(&self, index: usize) -> Self {
+    pub(crate) fn part(&self, index: usize) -> Self {
         let range = self.range(index);
         let (first, len) = (range.start, range.len());
         let cut = |data: &'a [f32]| {

@@ -8,6 +8,7 @@ use phalanx_wire::codec;
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::handshake::{Challenge, Hello, HelloReply};
 use phalanx_wire::jobs::{Done, DoneResult, FromWorker, JobAnswer, JobQuery, ParcelRef, ToWorker};
+use phalanx_wire::measure::{FromMeasured, ToMeasured};
 use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
 use phalanx_wire::train::{FromReplica, ToReplica};
 use serde::Serialize;
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 use std::any::type_name;
 use std::fmt::Debug;
 
-const DECODERS: [fn(&[u8]) -> bool; 14] = [
+const DECODERS: [fn(&[u8]) -> bool; 16] = [
     plain::<Challenge>,
     plain::<Hello>,
     plain::<HelloReply>,
@@ -30,6 +31,8 @@ const DECODERS: [fn(&[u8]) -> bool; 14] = [
     from_worker,
     plain::<JobQuery>,
     plain::<JobAnswer>,
+    plain::<ToMeasured>,
+    plain::<FromMeasured>,
 ];
 
 /// Tries a body as every message and returns how many it is.
@@ -59,9 +62,11 @@ fn fabric(body: &[u8]) -> bool {
     match message {
         FabricMessage::Request { body, .. } => {
             plain::<JobQuery>(&body);
+            plain::<ToMeasured>(&body);
         }
         FabricMessage::Reply { result: Ok(body), .. } => {
             plain::<JobAnswer>(&body);
+            plain::<FromMeasured>(&body);
         }
         _ => {}
     }

@@ -3,7 +3,7 @@
 use super::handshake::addresses;
 use super::{Message, Samples, node};
 use bytes::Bytes;
-use phalanx_types::{ByteSize, Device, Incarnation, Resources};
+use phalanx_types::{ByteSize, Device, Host, Incarnation, Resources};
 use phalanx_wire::bulk::{BlobId, BulkMessage};
 use phalanx_wire::fabric::{FabricMessage, ReplyError};
 use phalanx_wire::frame::FrameKind;
@@ -89,6 +89,7 @@ fn status(state: NodeState) -> NodeStatus {
             memory: ByteSize::gib(64),
             devices: vec![Device { name: "gpu0".into(), memory: ByteSize::gib(24) }],
             speed_gflops: Some(812.5),
+            host: Some(Box::new(host())),
         },
         handles: vec!["train".into(), "a-kind-of-job-with-a-rather-long-name".into()],
         topics: vec!["loss".into()],
@@ -99,4 +100,8 @@ fn status(state: NodeState) -> NodeStatus {
         since_unix_ms: 1_700_000_000_000,
         version: 42,
     }
+}
+
+fn host() -> Host {
+    Host { name: "rack7".parse().expect("a name"), boot: 0x0123_4567_89ab_cdef, cores: 64 }
 }

@@ -61,7 +61,7 @@ impl Message for JobAnswer {
     }
 }
 
-fn encoded<T: Serialize>(message: &T) -> Bytes {
+pub(super) fn encoded<T: Serialize>(message: &T) -> Bytes {
     let mut out = BytesMut::new();
     codec::encode_into(message, &mut out).expect("messages can be encoded");
     out.freeze()

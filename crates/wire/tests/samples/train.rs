@@ -6,8 +6,9 @@ use phalanx_types::{Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
-    Activity, Asked, Enlist, FileRef, FromReplica, LeftWhy, PartRef, RankReport, Recorded, SeatRef, Span,
-    StateRef, StepReport, ToReplica, ValidSums,
+    Activity, Asked, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops, PartRef,
+    RankReport, Recorded, ReplicaLayout, SeatRef, Source, Span, StageReport, Start, StateRef, StepReport,
+    ToReplica, ValidSums,
 };
 
 impl Message for ToReplica {
@@ -29,16 +30,28 @@ pub(super) fn add(samples: &mut Samples) {
     let orders = [
         ToReplica::Enlist { run, enlist: enlist() },
         ToReplica::Restore { run, state: Some(state.clone()) },
-        ToReplica::Prepare { run, epoch, rank: 1, ranks: 3 },
-        ToReplica::Connect { run, epoch, seats: vec![seat("n1", Some(200)), seat("n2", None)], recorded },
+        ToReplica::Prepare { run, epoch, rank: 1, ranks: 3, layout: None },
+        ToReplica::Connect {
+            run,
+            epoch,
+            seats: vec![seat("n1", Some(200)), seat("n2", None)],
+            recorded,
+            start: None,
+        },
         ToReplica::Abort { run, epoch, reason: "n3 is lost".into() },
         ToReplica::Ask { run, epoch, wish: Asked::Stop },
         ToReplica::Snapshot { run },
         ToReplica::Part { run, epoch, holder: node("n1"), part: part.clone() },
         ToReplica::Taken { run, blob: BlobId(7) },
         ToReplica::Dismiss { run },
+        ToReplica::Give {
+            run,
+            epoch,
+            give: Give { ops: Ops { start: 0, end: 2 }, step: 200, norm: None, to: node("n1") },
+        },
     ];
     samples.each("to-replica", orders, |order| order);
+    stages(samples);
     let wishes = [Asked::Reform, Asked::Stop];
     samples.each("asked", wishes, |wish| ToReplica::Ask { run, epoch, wish });
     let sums = ValidSums { samples: 719, loss: 3.5, metrics: vec![(703.0, 719)] };
@@ -47,10 +60,10 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::Refused { run, reason: "there is no such file".into(), busy: false },
         FromReplica::Restored { run, step: 200 },
         FromReplica::Prepared { run, epoch, end: Bytes::from_static(b"end") },
-        FromReplica::Left { run, epoch, step: Some(201), why: LeftWhy::Reformed },
+        FromReplica::Left { run, epoch, step: Some(201), why: LeftWhy::Reformed, holds: Vec::new() },
         FromReplica::Steps { run, epoch, steps: vec![report()] },
         FromReplica::Validated { run, epoch, step: 300, sums },
-        FromReplica::Snapshot { run, epoch, state },
+        FromReplica::Snapshot { run, epoch, ops: None, state },
         FromReplica::Part { run, epoch, part },
         FromReplica::Spans { run, epoch, rank: 1, spans: vec![span(Activity::Compute)] },
         FromReplica::Waits { run, epoch, on: 2, millis: 5000 },
@@ -62,7 +75,13 @@ pub(super) fn add(samples: &mut Samples) {
         LeftWhy::Ended,
         LeftWhy::Failed { reason: "the loss is NaN".into(), cause: true },
     ];
-    samples.each("left-why", reasons, |why| FromReplica::Left { run, epoch, step: None, why });
+    samples.each("left-why", reasons, |why| FromReplica::Left {
+        run,
+        epoch,
+        step: None,
+        why,
+        holds: Vec::new(),
+    });
     let activities = [
         Activity::Data,
         Activity::Compute,
@@ -77,6 +96,44 @@ pub(super) fn add(samples: &mut Samples) {
     samples.each("activity", activities, spans);
 }
 
+/// What is said only when nodes hold parts of a model.
+fn stages(samples: &mut Samples) {
+    let (run, epoch) = (RUN, EPOCH);
+    let ops = |start, end| Ops { start, end };
+    let replica = ReplicaLayout { samples: 64, micro: 16, stages: vec![ops(0, 5), ops(5, 9)] };
+    let layout = Some(Layout { replicas: vec![replica] });
+    let state = StateRef { step: 200, bytes: 1 << 20, blob: BlobId(7) };
+    let gets = vec![
+        Get { ops: ops(0, 2), from: Source::Node(node("n2")) },
+        Get { ops: ops(2, 5), from: Source::Driver(state.clone()) },
+    ];
+    let start = Some(Start { step: 200, norm: Some(1.5f64.to_bits()), gets });
+    let recorded = Recorded { step: 199, validated: 150, saved: 100 };
+    samples.one("stage-prepare", &ToReplica::Prepare { run, epoch, rank: 1, ranks: 2, layout });
+    let seats = vec![seat("n1", None)];
+    samples.one("stage-connect", &ToReplica::Connect { run, epoch, seats, recorded, start });
+    let hold = HoldRef { ops: ops(5, 9), step: 200, norm: Some(1.5f64.to_bits()), pending: true };
+    let report = StageReport { replica: 0, stage: 1, memory: 4096, sent: 100, idle_us: 30, staleness: 2 };
+    let rank = RankReport { stage: Some(report), ..RankReport::default() };
+    let steps = vec![StepReport { ranks: vec![rank], ..self::report() }];
+    let (step, why, holds) = (Some(200), LeftWhy::Reformed, vec![hold]);
+    samples.one("stage-left", &FromReplica::Left { run, epoch, step, why, holds });
+    samples.one(
+        "stage-snapshot",
+        &FromReplica::Snapshot { run, epoch, ops: Some(ops(5, 9)), state: state.clone() },
+    );
+    samples.one("stage-steps", &FromReplica::Steps { run, epoch, steps });
+    let sources = [Source::Node(node("n2")), Source::Driver(state)];
+    let get = |from| Start { step: 0, norm: None, gets: vec![Get { ops: ops(0, 2), from }] };
+    samples.each("source", sources, |from| ToReplica::Connect {
+        run,
+        epoch,
+        seats: Vec::new(),
+        recorded,
+        start: Some(get(from)),
+    });
+}
+
 fn enlist() -> Enlist {
     let (key, path) = ("data.train.file".into(), "digits.npz".into());
     let file = FileRef { key, path, bytes: 70_000, sha256: [0x33; 32], blob: BlobId(5) };
@@ -88,7 +145,7 @@ fn seat(name: &str, step: Option<u64>) -> SeatRef {
 }
 
 fn report() -> StepReport {
-    let rank = RankReport { samples: 16, compute_us: 900, exchange_us: 40, wait_us: 10 };
+    let rank = RankReport { samples: 16, compute_us: 900, exchange_us: 40, wait_us: 10, stage: None };
     StepReport {
         step: 201,
         epoch: EPOCH,

@@ -1,7 +1,7 @@
 //! A run on nodes: this process drives, nodes compute.
 
 use super::Who;
-use super::go::{finished, until_ended};
+use super::go::{compute, finished, until_ended};
 use super::watch::Watch;
 use crate::args::start_failure;
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ pub(super) async fn drive(
     let path = dir.path().to_owned();
     let formation = &task.config().formation;
     // A timeline of one replica needs a node that makes it.
-    let alone = formation.replicas == 1 && who.replicas.is_none();
+    let alone = formation.replicas == 1 && who.replicas.is_none() && !formation.is_staged();
     let local = if alone { 1 } else { formation.local };
     let domain = private_domain()?;
     let config = if local > 0 {
@@ -44,7 +44,12 @@ pub(super) async fn drive(
     let heartbeat = Some(who.domain.heartbeat);
     let nodes = Supervised::start(&LocalSpec { heartbeat, ..LocalSpec::new(&domain, count) })?;
     // Nodes that this process starts see the same files.
-    let options = DriverOptions { config: resolved.to_toml(), offer_files: local == 0, trace: who.trace };
+    let options = DriverOptions {
+        config: resolved.to_toml(),
+        offer_files: local == 0,
+        trace: who.trace,
+        compute: compute(Some(1)),
+    };
     let (stop, asked) = watch::channel(false);
     let handle = fabric.clone();
     let training = tokio::task::spawn_blocking(move || {

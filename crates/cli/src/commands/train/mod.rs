@@ -48,10 +48,10 @@ pub(crate) struct TrainArgs {
 /// What flags say of who trains.
 #[derive(Debug, Args)]
 pub(crate) struct Who {
-    /// Start this many nodes on this machine and train on them, one replica on each.
+    /// Start this many nodes on this machine and train on them: one replica on each, or a stage of one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     local: Option<u32>,
-    /// Train on this many nodes of the domain, one replica on each.
+    /// Train this many replicas on nodes of the domain, one on each, or cut into stages over several.
     #[arg(long, value_name = "N", conflicts_with = "local", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
     /// Write a timeline of all replicas to trace.json in the run directory.
@@ -64,16 +64,20 @@ pub(crate) struct Who {
 impl Who {
     /// As overrides.
     pub(crate) fn overrides(&self) -> Vec<Override> {
-        let local = self.local.map(|n| ("--local", n, n));
-        let said = local.or_else(|| self.replicas.map(|n| ("--replicas", 0, n)));
-        said.map_or_else(Vec::new, |(flag, local, replicas)| {
+        match (self.local, self.replicas) {
             // One node is this process itself.
-            let local = if local == 1 { 0 } else { local };
-            vec![
-                Override::flag(flag, "formation.local", local),
-                Override::flag(flag, "formation.replicas", replicas),
-            ]
-        })
+            (Some(1), _) => vec![
+                Override::flag("--local", "formation.local", 0),
+                Override::flag("--local", "formation.replicas", 1),
+                Override::flag("--local", "formation.stages", 1),
+            ],
+            (Some(local), _) => vec![Override::flag("--local", "formation.local", local)],
+            (None, Some(replicas)) => vec![
+                Override::flag("--replicas", "formation.local", 0),
+                Override::flag("--replicas", "formation.replicas", replicas),
+            ],
+            (None, None) => Vec::new(),
+        }
     }
 }
 

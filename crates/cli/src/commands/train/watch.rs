@@ -164,6 +164,7 @@ impl Observer for Watch {
             Event::Saved { step, .. } => tracing::debug!(step, "saved a checkpoint"),
             Event::Formed { nodes, step, epoch } => self.on_formed(*epoch, nodes, *step),
             Event::Waiting(reason) => self.say(reason),
+            Event::Note(text) => self.say(text),
             Event::Warning(text) => self.say(&format!("warning: {text}")),
             _ => {}
         }

@@ -23,6 +23,24 @@ pub enum Compression {
 impl Compression {
     /// What `topk` means: one of a hundred.
     const TOPK: Compression = Compression::TopK { per_mille: 10 };
+
+    /// The bytes that so many values take.
+    pub fn encoded_len(self, elements: usize) -> usize {
+        super::encoded_len(self, elements)
+    }
+
+    /// Appends values, compressed; what is lost is lost.
+    pub fn encode(self, values: &[f32], out: &mut Vec<u8>) {
+        super::encode(self, values, None, out);
+    }
+
+    /// The values of what was encoded so, into `out`, which is left as it was on an error.
+    ///
+    /// # Errors
+    /// These bytes were not encoded so from that many values.
+    pub fn decode(self, bytes: &[u8], out: &mut [f32]) -> Result<(), super::DecodeError> {
+        super::decode(self, bytes, out)
+    }
 }
 
 impl fmt::Display for Compression {

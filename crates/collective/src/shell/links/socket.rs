@@ -33,7 +33,11 @@ impl Socket {
         }
     }
 
-    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    /// Ends reading, writing or both.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.shutdown(how),
             Socket::Unix(stream) => stream.shutdown(how),
@@ -41,7 +45,10 @@ impl Socket {
     }
 
     /// Sends small messages at once.
-    pub(super) fn set_nodelay(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_nodelay(&self) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.set_nodelay(true),
             Socket::Unix(_) => Ok(()),

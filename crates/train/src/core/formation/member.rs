@@ -20,6 +20,14 @@ pub(super) enum Member {
 }
 
 impl Member {
+    /// Steps that the state it holds has behind it, if it holds one.
+    pub(super) fn step(&self) -> Option<u64> {
+        match self {
+            Member::Standby { step } | Member::Preparing { step, .. } => *step,
+            _ => None,
+        }
+    }
+
     /// Whether it must say that it has left before a new group can be formed.
     pub(super) fn is_in_group(&self) -> bool {
         matches!(self, Member::Active | Member::Preparing { .. })

@@ -9,6 +9,9 @@
 //!        enough are left, or                              Done            until every survivor has said where
 //!        more come                                                        it stands
 //! ```
+//! A *planned* run asks who of those that are ready is to hold what before it prepares a group (Mustering), and whether
+//! taking in others pays before it lets a group come apart.
+//!
 //! The driver is asked only when the group changes. Between, ranks agree among themselves by their votes.
 //!
 //! A step has happened when a survivor has applied it. Ranks may be one step apart when a group breaks: those behind
@@ -44,6 +47,11 @@ pub enum FormationCommand {
     Enlist { node: NodeId },
     /// Give a node the state that the run has on disk.
     Restore { node: NodeId },
+    /// Plan who of these is in the next group: [`FormationCore::on_mustered`] hears of it.
+    Muster { ready: Vec<NodeId> },
+    /// Find out whether it pays to form the group anew now that these could come in:
+    /// [`FormationCore::on_worth`] hears of it if it does.
+    Weigh { waiting: Vec<NodeId> },
     /// Tell these nodes, in the order of their ranks, to get ready for a group.
     Prepare { epoch: Epoch, members: Vec<NodeId> },
     /// Everybody is ready: tell all of them who is who, and let them go on.
@@ -68,6 +76,8 @@ enum Phase {
     Gathering {
         since: Option<Time>,
     },
+    /// Waiting for a plan of who is in the group.
+    Mustering,
     /// Waiting for the ends of a group.
     Preparing,
     Running {
@@ -83,6 +93,14 @@ enum Phase {
 #[derive(Debug)]
 pub struct FormationCore {
     limits: Limits,
+    /// Somebody else decides who of those that are ready is in a group.
+    planned: bool,
+    /// Those of whom the last plan was made, when there was none: others must come first.
+    unplannable: Option<Vec<NodeId>>,
+    /// Those of whom it was asked last whether they are worth it.
+    weighed: Vec<NodeId>,
+    /// The nodes of the group by rank.
+    order: Vec<NodeId>,
     epoch: Epoch,
     phase: Phase,
     members: BTreeMap<NodeId, Member>,
@@ -112,6 +130,10 @@ impl FormationCore {
         let (not_before, last_seen, aborted) = (Time::ZERO, Time::ZERO, false);
         Self {
             limits,
+            planned: false,
+            unplannable: None,
+            weighed: Vec::new(),
+            order: Vec::new(),
             epoch,
             phase,
             members,
@@ -123,6 +145,11 @@ impl FormationCore {
             not_before,
             last_seen,
         }
+    }
+
+    /// The same for a run in which a plan says who holds what.
+    pub fn planned(limits: Limits) -> Self {
+        Self { planned: true, ..Self::new(limits) }
     }
 
     pub fn epoch(&self) -> Epoch {
@@ -167,6 +194,54 @@ impl FormationCore {
             *member = Member::Standby { step: Some(step) };
             self.consider(now, out);
         }
+    }
+
+    /// There is a plan of who is in the next group, by rank; or why there can be none.
+    pub fn on_mustered(
+        &mut self,
+        now: Time,
+        plan: Result<Vec<NodeId>, String>,
+        out: &mut Outbox<FormationCommand>,
+    ) {
+        if self.phase != Phase::Mustering {
+            return;
+        }
+        self.phase = Phase::Gathering { since: None };
+        match plan {
+            Ok(members) if members.iter().all(|node| self.is_ready(node)) => self.prepare(members, out),
+            // Somebody was lost meanwhile.
+            Ok(_) => self.consider(now, out),
+            Err(shortfall) => {
+                self.unplannable = Some(self.ready());
+                let coming = self.members.len() - self.ready().len();
+                self.say(Pause::Shortfall { shortfall, coming }, out);
+            }
+        }
+    }
+
+    /// More is known than when a plan was asked for, which was not made.
+    pub fn muster_again(&self, out: &mut Outbox<FormationCommand>) {
+        if self.phase == Phase::Mustering {
+            out.push(FormationCommand::Muster { ready: self.ready() });
+        }
+    }
+
+    /// It pays to form the group anew.
+    pub fn on_worth(&mut self, out: &mut Outbox<FormationCommand>) {
+        let first = self.active().next().cloned();
+        if let (Phase::Running { asked: false }, Some(node)) = (self.phase, first.filter(|_| !self.stopping))
+        {
+            out.push(FormationCommand::AskReform { node });
+            self.phase = Phase::Running { asked: true };
+        }
+    }
+
+    fn is_ready(&self, node: &NodeId) -> bool {
+        matches!(self.members.get(node), Some(Member::Standby { .. }))
+    }
+
+    fn ready(&self) -> Vec<NodeId> {
+        self.members.keys().filter(|node| self.is_ready(node)).cloned().collect()
     }
 
     /// A member has its end of the group ready.
@@ -293,12 +368,21 @@ impl FormationCore {
         match self.phase {
             Phase::Gathering { .. } => self.gather(now, out),
             Phase::Running { asked: false } => self.let_in(out),
-            Phase::Running { .. } | Phase::Preparing | Phase::Leaving | Phase::Ended => {}
+            Phase::Mustering if self.stopping => self.gather(now, out),
+            Phase::Running { .. } | Phase::Mustering | Phase::Preparing | Phase::Leaving | Phase::Ended => {}
         }
     }
 
     /// Asks the group to come apart when somebody could come in.
     fn let_in(&mut self, out: &mut Outbox<FormationCommand>) {
+        if self.planned {
+            let waiting = self.ready();
+            if !waiting.is_empty() && waiting != self.weighed && !self.stopping {
+                self.weighed.clone_from(&waiting);
+                out.push(FormationCommand::Weigh { waiting });
+            }
+            return;
+        }
         let waiting = self.members.values().any(|member| matches!(member, Member::Standby { .. }));
         let first = self.active().next().cloned();
         if let Some(node) = first.filter(|_| waiting && !self.stopping) {
@@ -318,6 +402,9 @@ impl FormationCore {
         }
         let ready = self.members.values().filter(|member| matches!(member, Member::Standby { .. })).count();
         let coming = self.members.len() - ready;
+        if self.unplannable.as_ref().is_some_and(|tried| *tried == self.ready()) {
+            return;
+        }
         if ready < self.limits.min {
             self.phase = Phase::Gathering { since: None };
             return self.say(Pause::TooFew { have: ready, need: self.limits.min, coming }, out);
@@ -335,7 +422,13 @@ impl FormationCore {
         if now < self.not_before {
             return;
         }
-        self.form(out);
+        if self.planned {
+            self.phase = Phase::Mustering;
+            self.unplannable = None;
+            out.push(FormationCommand::Muster { ready: self.ready() });
+        } else {
+            self.form(out);
+        }
     }
 
     /// Says why the run waits, when that has changed.
@@ -360,16 +453,21 @@ impl FormationCore {
             }
             return;
         }
+        self.prepare(self.ready(), out);
+    }
+
+    /// Tells these to get ready for a group.
+    fn prepare(&mut self, members: Vec<NodeId>, out: &mut Outbox<FormationCommand>) {
         self.epoch = Epoch(self.epoch.0 + 1);
         self.aborted = false;
         self.paused = None;
-        let mut members = Vec::new();
-        for (node, member) in &mut self.members {
-            if let Member::Standby { step } = *member {
-                *member = Member::Preparing { step, end: None };
-                members.push(node.clone());
+        self.weighed.clear();
+        for node in &members {
+            if let Some(member) = self.members.get_mut(node) {
+                *member = Member::Preparing { step: member.step(), end: None };
             }
         }
+        self.order.clone_from(&members);
         self.phase = Phase::Preparing;
         out.push(FormationCommand::Prepare { epoch: self.epoch, members });
     }
@@ -377,7 +475,8 @@ impl FormationCore {
     /// Lets the group begin when every end is there.
     fn connect(&mut self, out: &mut Outbox<FormationCommand>) {
         let mut seats = Vec::new();
-        for (node, member) in &self.members {
+        for node in &self.order {
+            let Some(member) = self.members.get(node) else { continue };
             match member {
                 Member::Preparing { step, end: Some(end) } => {
                     seats.push(Seat { node: node.clone(), end: end.clone(), step: *step });

@@ -8,6 +8,8 @@ pub enum Pause {
     TooFew { have: usize, need: usize, coming: usize },
     /// There are enough to begin, but more were asked for and may still come.
     Gathering { have: usize, want: usize, coming: usize },
+    /// The nodes that are there cannot hold the model.
+    Shortfall { shortfall: String, coming: usize },
 }
 
 impl fmt::Display for Pause {
@@ -22,10 +24,14 @@ impl fmt::Display for Pause {
                 write!(f, "waiting for more nodes: {have} of {want} replicas are ready")?;
                 coming
             }
+            Pause::Shortfall { shortfall, coming } => {
+                write!(f, "waiting: {shortfall}")?;
+                coming
+            }
         };
         match self {
             _ if *coming > 0 => write!(f, " ({coming} more are getting ready)"),
-            Pause::TooFew { .. } => f.write_str("; `phalanx node` starts one"),
+            Pause::TooFew { .. } | Pause::Shortfall { .. } => f.write_str("; `phalanx node` starts one"),
             Pause::Gathering { .. } => Ok(()),
         }
     }

@@ -1,0 +1,260 @@
+//! `phalanx nodes --measure`: how fast nodes and links are.
+
+use super::NodeRow;
+use crate::failure::Failure;
+use crate::output::{Output, Render, listing};
+use crate::stop::StopSignals;
+use anyhow::{Context, anyhow};
+use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus};
+use phalanx_train::measure::order::{ALL_PAIRS, NEXT, pairs};
+use phalanx_train::measure::pool::{Pool, PoolLink, PoolNode, host_names};
+use phalanx_train::measure::{LinkSpeed, MeasureError, Speed, ask_link, ask_speed};
+use phalanx_types::{ByteSize, NodeId};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+#[derive(Debug, Serialize)]
+struct MeasuredNode {
+    #[serde(flatten)]
+    row: NodeRow,
+    /// That it computes with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_ms: Option<u32>,
+    /// Why it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip)]
+    id: NodeId,
+}
+
+#[derive(Debug, Serialize)]
+struct MeasuredLink {
+    from: NodeId,
+    to: NodeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bandwidth_bytes_per_s: Option<f64>,
+    /// Of one way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_s: Option<f64>,
+    /// What was moved at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_bytes: Option<u64>,
+    /// Why it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// What was measured so far.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    nodes: Vec<MeasuredNode>,
+    links: Vec<MeasuredLink>,
+}
+
+impl MeasuredNode {
+    fn new(mut row: NodeRow, id: NodeId, measured: Result<Speed, MeasureError>) -> Self {
+        let (speed, error) = split(measured);
+        row.speed_gflops = speed.map(|speed| speed.gflops);
+        let (threads, measured_ms) = (speed.map(|s| s.threads), speed.map(|s| s.millis));
+        Self { row, threads, measured_ms, error, id }
+    }
+
+    fn cells(&self) -> [String; 7] {
+        let row = &self.row;
+        [
+            row.id.clone(),
+            row.host.clone().unwrap_or_default(),
+            row.cores.to_string(),
+            ByteSize(row.memory_bytes).to_string(),
+            self.threads.map(|threads| threads.to_string()).unwrap_or_default(),
+            row.speed_gflops.map(|speed| format!("{speed:.2}")).unwrap_or_default(),
+            self.error.clone().unwrap_or_default(),
+        ]
+    }
+
+    fn to_pool(&self) -> Option<PoolNode> {
+        let row = &self.row;
+        Some(PoolNode {
+            name: self.id.clone(),
+            memory: ByteSize(row.memory_bytes),
+            gflops: row.speed_gflops?,
+            host: row.host.clone(),
+            cores: row.host_cores.unwrap_or(row.cores),
+            threads: self.threads?,
+        })
+    }
+}
+
+impl MeasuredLink {
+    fn new(from: &NodeId, to: &NodeId, measured: Result<LinkSpeed, String>) -> Self {
+        let (link, error) = measured.map_or_else(|error| (None, Some(error)), |link| (Some(link), None));
+        Self {
+            from: from.clone(),
+            to: to.clone(),
+            bandwidth_bytes_per_s: link.as_ref().map(|link| link.bytes_per_s),
+            latency_s: link.as_ref().map(|link| link.latency_s),
+            measured_bytes: link.map(|link| link.bytes),
+            error,
+        }
+    }
+
+    fn cells(&self) -> [String; 5] {
+        [
+            self.from.to_string(),
+            self.to.to_string(),
+            self.bandwidth_bytes_per_s.map(|rate| format!("{}/s", ByteSize(rate as u64))).unwrap_or_default(),
+            self.latency_s.map(|latency| format!("{:.3} ms", latency * 1e3)).unwrap_or_default(),
+            self.error.clone().unwrap_or_default(),
+        ]
+    }
+
+    fn to_pool(&self) -> Option<PoolLink> {
+        let (from, to) = (self.from.clone(), self.to.clone());
+        Some(PoolLink { from, to, bytes_per_s: self.bandwidth_bytes_per_s?, latency_s: self.latency_s? })
+    }
+}
+
+impl Report {
+    fn pool(&self) -> Pool {
+        Pool {
+            nodes: self.nodes.iter().filter_map(MeasuredNode::to_pool).collect(),
+            links: self.links.iter().filter_map(MeasuredLink::to_pool).collect(),
+        }
+    }
+}
+
+impl Render for Report {
+    fn table(&self) -> String {
+        if self.nodes.is_empty() {
+            return String::new();
+        }
+        let header = ["id", "host", "cores", "memory", "threads", "gflop/s", "not measured"];
+        let nodes = listing(header, self.nodes.iter().map(MeasuredNode::cells));
+        if self.links.is_empty() {
+            return nodes;
+        }
+        let header = ["from", "to", "bandwidth", "latency", "not measured"];
+        let links = listing(header, self.links.iter().map(MeasuredLink::cells));
+        format!("{nodes}\n\n{links}")
+    }
+
+    fn quiet(&self) -> String {
+        let measured =
+            self.nodes.iter().filter_map(|n| Some(format!("{} {}", n.row.id, n.row.speed_gflops?)));
+        measured.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A value, or why there is none.
+fn split<T>(measured: Result<T, MeasureError>) -> (Option<T>, Option<String>) {
+    match measured {
+        Ok(value) => (Some(value), None),
+        Err(error) => (None, Some(told(error))),
+    }
+}
+
+fn told(error: MeasureError) -> String {
+    format!("{:#}", anyhow::Error::new(error))
+}
+
+pub(super) async fn run(fabric: &Fabric, write: Option<&Path>, output: Output) -> Result<(), Failure> {
+    let mut stops = StopSignals::new()?;
+    let measurable = |s: &NodeStatus| s.kind == NodeKind::Computing && s.state == NodeState::Running;
+    let nodes: Vec<NodeStatus> = fabric.nodes().into_iter().filter(measurable).collect();
+    if nodes.is_empty() {
+        return Err(Failure::infrastructure(anyhow!("there is no computing node to measure"))
+            .hint("`phalanx node` starts one"));
+    }
+    let mut measuring = Measuring { fabric, silent: output == Output::Quiet, report: Report::default() };
+    let stopped = tokio::select! {
+        () = measuring.all(&nodes) => false,
+        () = stops.next() => true,
+    };
+    let report = measuring.report;
+    output.print(&report)?;
+    let pool = report.pool();
+    if stopped {
+        let (done, of) = (pool.nodes.len(), nodes.len());
+        return Err(Failure::work(anyhow!("stopped with {done} of {of} nodes measured")));
+    }
+    if pool.nodes.is_empty() {
+        return Err(Failure::work(anyhow!("no node could be measured")));
+    }
+    match write {
+        Some(path) => std::fs::write(path, pool.to_toml())
+            .with_context(|| format!("could not write the pool file {}", path.display()))
+            .map_err(Failure::infrastructure),
+        None => Ok(()),
+    }
+}
+
+struct Measuring<'a> {
+    fabric: &'a Fabric,
+    silent: bool,
+    report: Report,
+}
+
+impl Measuring<'_> {
+    async fn all(&mut self, nodes: &[NodeStatus]) {
+        let names = host_names(nodes.iter().filter_map(|status| status.resources.host.as_deref()));
+        for (i, status) in nodes.iter().enumerate() {
+            self.node(i + 1, nodes.len(), status, &names).await;
+        }
+        let pairs = pairs(nodes.len());
+        if nodes.len() > ALL_PAIRS {
+            self.say(&format!(
+                "more than {ALL_PAIRS} nodes: only links of each to its next {NEXT} are measured"
+            ));
+        }
+        for (i, (from, to)) in pairs.iter().enumerate() {
+            self.link(i + 1, pairs.len(), *from, *to).await;
+        }
+    }
+
+    async fn node(&mut self, number: usize, of: usize, status: &NodeStatus, names: &BTreeMap<u64, String>) {
+        let id = &status.id;
+        let measured = ask_speed(self.fabric, id).await;
+        let mut row = NodeRow::new(status);
+        row.host = status.resources.host.as_ref().and_then(|host| names.get(&host.boot).cloned());
+        let node = MeasuredNode::new(row, id.clone(), measured);
+        let outcome = match (&node.error, node.row.speed_gflops, node.threads) {
+            (None, Some(speed), Some(1)) => format!("{speed:.2} GFLOP/s on 1 thread"),
+            (None, Some(speed), Some(threads)) => format!("{speed:.2} GFLOP/s on {threads} threads"),
+            (error, ..) => format!("not measured: {}", error.as_deref().unwrap_or_default()),
+        };
+        self.say(&format!("node {number}/{of} {id}: {outcome}"));
+        self.report.nodes.push(node);
+    }
+
+    async fn link(&mut self, number: usize, of: usize, from: usize, to: usize) {
+        let Some(pair) = self.report.nodes.get(from).zip(self.report.nodes.get(to)) else { return };
+        // Whoever did not answer before would only be waited for again.
+        let absent = [pair.0, pair.1].into_iter().find(|node| node.error.is_some());
+        let absent = absent.map(|node| format!("{} was not measured", node.id));
+        let (from, to) = (pair.0.id.clone(), pair.1.id.clone());
+        let measured = match absent {
+            Some(absent) => Err(absent),
+            None => ask_link(self.fabric, &from, &to).await.map_err(told),
+        };
+        let link = MeasuredLink::new(&from, &to, measured);
+        let [.., bandwidth, latency, error] = link.cells();
+        let outcome = if link.error.is_some() {
+            format!("not measured: {error}")
+        } else {
+            format!("{bandwidth}, {latency}")
+        };
+        self.say(&format!("link {number}/{of} {from} to {to}: {outcome}"));
+        self.report.links.push(link);
+    }
+
+    fn say(&self, line: &str) {
+        if !self.silent {
+            // Nobody who does not listen is worth an error.
+            drop(writeln!(std::io::stderr(), "{line}"));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Parameters as they were at some step.
+
+use crate::buffer::Buffer;
+
+/// All parameters of a model at one moment, each in the engine's order of elements.
+///
+/// A pipeline that does not wait keeps one for every batch in flight: backward needs the parameters its forward used.
+#[derive(Debug, Default)]
+pub struct ParameterSet {
+    buffers: Vec<Buffer>,
+}
+
+impl ParameterSet {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The parameters, in the model's order.
+    pub fn iter(&self) -> impl Iterator<Item = &[f32]> {
+        self.buffers.iter().map(Buffer::as_slice)
+    }
+
+    /// Bytes it holds.
+    pub fn bytes(&self) -> usize {
+        self.buffers.iter().map(|b| b.len() * 4).sum()
+    }
+
+    /// Becomes a copy of these; keeps its memory.
+    pub(crate) fn copy(&mut self, parameters: &[Buffer]) {
+        self.buffers.resize_with(parameters.len(), Buffer::default);
+        for (into, from) in self.buffers.iter_mut().zip(parameters) {
+            if into.len() != from.len() {
+                *into = Buffer::new(from.len());
+            }
+            into.as_mut().copy_from_slice(from.as_slice());
+        }
+    }
+
+    /// Changes places with these.
+    pub(crate) fn swap(&mut self, parameters: &mut Vec<Buffer>) {
+        let sizes = |buffers: &[Buffer]| buffers.iter().map(Buffer::len).collect::<Vec<_>>();
+        assert_eq!(sizes(&self.buffers), sizes(parameters), "parameters of another model");
+        std::mem::swap(&mut self.buffers, parameters);
+    }
+}

@@ -1,0 +1,132 @@
+//! How a stage cut from a model computes what the whole model computes, bit for bit.
+//!
+//! A sum over several axes goes through them as they lie in memory, and what is made of one buffer has one sum of
+//! gradients. Both follow from what came before the cut; so the part before is lowered too (not run), to see how the
+//! values that come in lay there.
+
+use crate::error::CompileError;
+use crate::lower::{Holdings, Lowered, lower};
+use crate::program::Purpose;
+use crate::tape::Place;
+use crate::view::View;
+use phalanx_graph::{Graph, Op, ValueId, ValueKind};
+use phalanx_types::DType;
+
+/// How an input comes into a program.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// How it lay where it was made, if it was all of its buffer; else it lies as the graph says.
+    pub(crate) like: Option<View>,
+    /// An earlier input that shows the same buffer.
+    pub(crate) twin: Option<usize>,
+    /// A gradient is wanted for it.
+    pub(crate) varies: bool,
+}
+
+/// Where a stage stands in its model.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    before: Option<Before>,
+    /// Outputs go to another stage.
+    pub(crate) goes_on: bool,
+}
+
+/// All that comes before a stage.
+#[derive(Debug)]
+struct Before {
+    graph: Graph,
+    holdings: Holdings,
+}
+
+impl Surroundings {
+    /// A whole model.
+    pub(crate) fn none() -> Self {
+        Self { before: None, goes_on: false }
+    }
+
+    pub(crate) fn new(before: Option<Graph>, goes_on: bool) -> Self {
+        let before = before.map(|graph| Before { holdings: shapes_only(&graph), graph });
+        Self { before, goes_on }
+    }
+
+    /// Whether there is more of the model than this.
+    pub(crate) fn part(&self) -> bool {
+        self.before.is_some() || self.goes_on
+    }
+
+    /// How the inputs of this stage come into its program.
+    pub(crate) fn entries(&self, graph: &Graph, purpose: Purpose) -> Result<Vec<Entry>, CompileError> {
+        let Some(Before { graph: before, holdings }) = &self.before else {
+            return Ok(plain(graph, purpose));
+        };
+        let lowered = lower(before, holdings, purpose, &plain(before, purpose))?;
+        let covers = |v: &View| v.covers(lowered.tape.len(v.base));
+        let twins = twins(&lowered);
+        let floats = graph.inputs.iter().map(|id| graph.value(*id).dtype == DType::F32);
+        let entries = floats.enumerate().map(|(i, float)| {
+            let view = lowered.output_views.get(i);
+            Entry {
+                like: view.filter(|v| covers(v)).cloned(),
+                twin: twins.get(i).copied().flatten(),
+                varies: float && lowered.output_learned.get(i).is_some_and(|l| *l),
+            }
+        });
+        Ok(entries.collect())
+    }
+
+    /// By output: whether a gradient is taken for it. Of those that show one buffer the first stands for all.
+    pub(crate) fn takes(&self, graph: &Graph, lowered: &Lowered) -> Vec<bool> {
+        if !self.goes_on {
+            return vec![true; graph.outputs.len()];
+        }
+        let float = |id: &ValueId| graph.value(*id).dtype == DType::F32;
+        let alone = twins(lowered).into_iter().map(|t| t.is_none());
+        let learned = graph.outputs.iter().zip(&lowered.output_learned);
+        learned.zip(alone).map(|((id, learned), alone)| float(id) && *learned && alone).collect()
+    }
+}
+
+/// The inputs of a whole model.
+fn plain(graph: &Graph, purpose: Purpose) -> Vec<Entry> {
+    let varies = |id: &ValueId| purpose.input_gradients && graph.value(*id).dtype == DType::F32;
+    graph.inputs.iter().map(|id| Entry { like: None, twin: None, varies: varies(id) }).collect()
+}
+
+/// By output: the first one that shows all of the same buffer.
+fn twins(lowered: &Lowered) -> Vec<Option<usize>> {
+    let views = &lowered.output_views;
+    let covers = |v: &View| v.covers(lowered.tape.len(v.base));
+    let first = |i: usize| {
+        let same = |j: &usize| views[*j].base == views[i].base && covers(&views[*j]);
+        (0..i).find(same).filter(|_| covers(&views[i]))
+    };
+    (0..views.len()).map(first).collect()
+}
+
+/// Holdings of a graph that is lowered and never run.
+fn shapes_only(graph: &Graph) -> Holdings {
+    let mut holdings = Holdings::default();
+    for (i, value) in graph.values.iter().enumerate() {
+        holdings.orders.push(held_order(graph, ValueId(i as u32)));
+        holdings.places.push(match &value.kind {
+            ValueKind::Parameter(_) => Some(Place::Parameter(i)),
+            ValueKind::Buffer(_) => Some(Place::Buffer(i)),
+            ValueKind::Constant(tensor) => {
+                let single = tensor.shape().iter().product::<u64>() == 1;
+                holdings.constants.push(if single { tensor.to_floats() } else { Vec::new() });
+                Some(Place::Constant(holdings.constants.len() - 1))
+            }
+            ValueKind::Input | ValueKind::Computed => None,
+        });
+    }
+    holdings
+}
+
+/// Weights of convolutions are held with channels last.
+pub(crate) fn held_order(graph: &Graph, id: ValueId) -> Option<Vec<usize>> {
+    matches!(graph.value(id).kind, ValueKind::Parameter(_)).then_some(())?;
+    let weight = |op: &Op| matches!(op, Op::Conv(_) | Op::ConvTranspose(_));
+    let used = graph.nodes.iter().any(|n| weight(&n.op) && n.inputs.get(1) == Some(&id));
+    let rank = graph.shape(id).rank();
+    used.then(|| std::iter::once(0).chain(2..rank).chain(std::iter::once(1)).collect())
+}

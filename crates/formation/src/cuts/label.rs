@@ -1,0 +1,148 @@
+use crate::Mode;
+use crate::cuts::Lane;
+use crate::evaluate::{Line, Part, Problem, own, trips};
+
+/// Hosts of which a replica can have several nodes, as far as they are told apart.
+const HOSTS: usize = 3;
+
+/// What the last stages of a replica cost. Less of everything is never worse, whatever comes before them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Label {
+    /// Through these stages and back.
+    pub(crate) way: f64,
+    /// What all micro-batches take in these stages; without what they wait for, where the pipeline stays full.
+    pub(crate) time: f64,
+    /// Busy seconds of hosts that several nodes share.
+    pub(crate) hosts: [f64; HOSTS],
+    /// Of all nodes, and the longest.
+    pub(crate) moving: [f64; 2],
+}
+
+impl Label {
+    pub(crate) fn no_worse(&self, other: &Self) -> bool {
+        self.way <= other.way
+            && self.time <= other.time
+            && self.hosts.iter().zip(&other.hosts).all(|(a, b)| a <= b)
+            && self.moving.iter().zip(&other.moving).all(|(a, b)| a <= b)
+    }
+}
+
+/// Puts stages in front of others, and counts.
+#[derive(Debug)]
+pub(crate) struct Counter<'a> {
+    pub(crate) problem: &'a Problem<'a>,
+    pub(crate) lane: Lane<'a>,
+    /// For each stage, where its host's busy seconds are counted.
+    slots: Vec<Option<usize>>,
+}
+
+impl<'a> Counter<'a> {
+    pub(crate) fn new(problem: &'a Problem<'a>, lane: Lane<'a>) -> Self {
+        Self { problem, lane, slots: slots(problem, lane.nodes) }
+    }
+
+    /// The label of the stages from `stage` on, which holds `from..to`, when `behind` is that of those after it.
+    /// Nothing if it does not fit.
+    pub(crate) fn before(&self, stage: usize, from: usize, to: usize, behind: &Label) -> Option<Label> {
+        let (problem, lane) = (self.problem, self.lane);
+        let node = lane.nodes[stage];
+        let kept = problem.kept(lane.nodes.len() - stage, lane.micro_batches);
+        if !problem.fits(node, from, to, kept, lane.m) {
+            return None;
+        }
+        let mut label = *behind;
+        let count = lane.micro_batches as f64;
+        let (both, one) = match lane.nodes.get(stage + 1) {
+            Some(next) => self.transfer(node, *next, to),
+            None => (0.0, 0.0),
+        };
+        let busy = self.busy(stage, from, to);
+        label.way += both + busy;
+        if problem.options.mode == Mode::Exact {
+            let (base, slope) = problem.busy_forward(Part { node, from, to });
+            let forward = base + slope * lane.m as f64;
+            let constant = |base: f64| Line { base, slope: 0.0 };
+            let passes = (constant(forward), constant(busy - forward));
+            let own = own(passes.0, passes.1, constant(label.way - busy), (kept, lane.micro_batches));
+            let time = (label.time + both + busy).max(label.way + one * (count - 1.0));
+            let time = own.iter().fold(time, |t, line| t.max(line.base));
+            label.time = time.max(label.way * trips(kept, lane.micro_batches));
+        } else {
+            label.time = label.time.max(busy * count).max(one * count);
+        }
+        if let Some(slot) = self.slots[stage] {
+            let share = problem.pool.nodes[node].threads / problem.cores[problem.host[node]];
+            label.hosts[slot] += busy * share * lane.micro_batches as f64;
+        }
+        if let Some(moves) = problem.moves.get(node) {
+            let seconds = moves[to] - moves[from];
+            label.moving = [label.moving[0] + seconds, label.moving[1].max(seconds)];
+        }
+        Some(label)
+    }
+
+    pub(crate) fn busy(&self, stage: usize, from: usize, to: usize) -> f64 {
+        let (base, slope) = self.problem.busy(Part { node: self.lane.nodes[stage], from, to });
+        base + slope * self.lane.m as f64
+    }
+
+    /// Seconds over a link, there and back, and the longer direction without its latency.
+    pub(crate) fn transfer(&self, from: usize, to: usize, place: usize) -> (f64, f64) {
+        let (there, back) = self.problem.crossing[place];
+        let link = self.problem.link(from, to);
+        let each = self.lane.m as f64 / link.bytes_per_s;
+        (2.0 * link.latency_s + (there + back) * each, there.max(back) * each)
+    }
+
+    /// Seconds of a replica with this label.
+    pub(crate) fn seconds(&self, label: &Label) -> f64 {
+        let time = match self.problem.options.mode {
+            Mode::Exact => label.time,
+            Mode::Asynchronous { in_flight } => {
+                let trips = self.lane.micro_batches as f64 / in_flight.max(1) as f64;
+                label.time.max(label.way * trips)
+            }
+        };
+        label.hosts.iter().copied().fold(time, f64::max)
+    }
+
+    /// No less than this, when at least `way` comes in front.
+    pub(crate) fn at_least(&self, label: &Label, way: f64) -> f64 {
+        let before = if self.problem.options.mode == Mode::Exact { way } else { 0.0 };
+        self.seconds(&Label { way: label.way + way, time: label.time + before, ..*label })
+    }
+
+    /// For each number of first stages and each place, the shortest way through them and over the link behind.
+    pub(crate) fn ways_before(&self) -> Vec<Vec<f64>> {
+        let (nodes, end) = (self.lane.nodes, self.problem.end());
+        let mut all = vec![vec![f64::INFINITY; end + 1]; nodes.len()];
+        all[0][0] = 0.0;
+        for stage in 0..nodes.len() - 1 {
+            let kept = self.problem.kept(nodes.len() - stage, self.lane.micro_batches);
+            for to in stage + 1..end {
+                let (both, _) = self.transfer(nodes[stage], nodes[stage + 1], to);
+                for from in (stage..to).rev() {
+                    if !self.problem.fits(nodes[stage], from, to, kept, self.lane.m) {
+                        break;
+                    }
+                    let way = all[stage][from] + self.busy(stage, from, to) + both;
+                    all[stage + 1][to] = all[stage + 1][to].min(way);
+                }
+            }
+        }
+        all
+    }
+}
+
+fn slots(problem: &Problem<'_>, nodes: &[usize]) -> Vec<Option<usize>> {
+    let mut hosts: Vec<usize> = Vec::new();
+    for node in nodes {
+        let host = problem.host[*node];
+        let many = nodes.iter().filter(|n| problem.host[**n] == host).count() > 1;
+        let crowded = problem.pool.nodes[*node].threads > problem.cores[host];
+        if (many || crowded) && !hosts.contains(&host) && hosts.len() < HOSTS {
+            hosts.push(host);
+        }
+    }
+    nodes.iter().map(|n| hosts.iter().position(|h| *h == problem.host[*n])).collect()
+}

@@ -1,0 +1,117 @@
+//! The best cuts by dynamic programming, from the last stage to the first.
+//!
+//! For every number of last stages and every place they may begin at, all labels are kept that no other beats in
+//! everything. Whatever is put in front makes better labels no worse, so the best replica is among what is left.
+
+use crate::cuts::Lane;
+use crate::cuts::label::{Counter, Label};
+use crate::evaluate::{Part, Problem};
+
+/// Labels of a place that are kept where being quick is worth more than being sure.
+const FEW_LABELS: usize = 6;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    label: Label,
+    /// Where the first of these stages ends, and which entry there goes on.
+    to: usize,
+    next: usize,
+}
+
+/// The fastest cuts of a lane and their time, if they take no longer than `limit`.
+pub(crate) fn best(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<(f64, Vec<Part>)> {
+    among(problem, lane, limit, usize::MAX)
+}
+
+/// Like [`best`], but with only so many labels kept for each place: quick also for large models, and nearly as good.
+pub(crate) fn nearly_best(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<(f64, Vec<Part>)> {
+    among(problem, lane, limit, FEW_LABELS)
+}
+
+fn among(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, most: usize) -> Option<(f64, Vec<Part>)> {
+    let found = fronts(problem, lane, limit, (true, most))?;
+    let counter = Counter::new(problem, lane);
+    let times = found[0][0].iter().map(|e| counter.seconds(&e.label)).enumerate();
+    let (index, time) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    (time <= limit).then(|| (time, walk(&found, lane, index)))
+}
+
+/// Cuts among which are the best ones for anything that grows with time, hosts' work and moving.
+pub(crate) fn candidates(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Vec<Vec<Part>> {
+    let Some(found) = fronts(problem, lane, limit, (false, usize::MAX)) else { return Vec::new() };
+    (0..found[0][0].len()).map(|index| walk(&found, lane, index)).collect()
+}
+
+type Fronts = Vec<Vec<Vec<Entry>>>;
+
+/// By stage and place, the entries of what begins there.
+fn fronts(
+    problem: &Problem<'_>,
+    lane: Lane<'_>,
+    limit: f64,
+    (only_time, most): (bool, usize),
+) -> Option<Fronts> {
+    let (count, end) = (lane.nodes.len(), problem.end());
+    if count > end {
+        return None;
+    }
+    let counter = Counter::new(problem, lane);
+    let ways = counter.ways_before();
+    let mut all: Fronts = vec![vec![Vec::new(); end + 1]; count];
+    for stage in (0..count).rev() {
+        let starts = if stage == 0 { 0..1 } else { stage..end - (count - stage) + 1 };
+        for from in starts {
+            let way = ways[stage][from];
+            if way.is_infinite() {
+                continue;
+            }
+            let mut front = Vec::new();
+            let ends = if stage + 1 == count { end..end + 1 } else { from + 1..end };
+            for to in ends {
+                let mut add = |behind: &Label, next: usize| {
+                    let Some(mut label) = counter.before(stage, from, to, behind) else { return false };
+                    if only_time {
+                        label.moving = [0.0; 2];
+                    }
+                    if counter.at_least(&label, way) <= limit {
+                        keep(&mut front, Entry { label, to, next });
+                    }
+                    true
+                };
+                if stage + 1 == count {
+                    add(&Label::default(), 0);
+                    continue;
+                }
+                let fits = all[stage + 1][to].iter().enumerate().all(|(next, e)| add(&e.label, next));
+                if !fits {
+                    break;
+                }
+            }
+            if front.len() > most {
+                front.sort_by(|a, b| counter.seconds(&a.label).total_cmp(&counter.seconds(&b.label)));
+                front.truncate(most);
+            }
+            all[stage][from] = front;
+        }
+    }
+    Some(all)
+}
+
+/// Adds an entry unless one is no worse, and drops those that it beats.
+fn keep(front: &mut Vec<Entry>, entry: Entry) {
+    if front.iter().any(|e| e.label.no_worse(&entry.label)) {
+        return;
+    }
+    front.retain(|e| !entry.label.no_worse(&e.label));
+    front.push(entry);
+}
+
+fn walk(fronts: &Fronts, lane: Lane<'_>, mut index: usize) -> Vec<Part> {
+    let (mut parts, mut from) = (Vec::with_capacity(lane.nodes.len()), 0);
+    for (stage, node) in lane.nodes.iter().enumerate() {
+        let entry = fronts[stage][from][index];
+        parts.push(Part { node: *node, from, to: entry.to });
+        (from, index) = (entry.to, entry.next);
+    }
+    parts
+}

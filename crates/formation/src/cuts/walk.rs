@@ -1,0 +1,54 @@
+use crate::cuts::Lane;
+use crate::cuts::label::{Counter, Label};
+use crate::evaluate::{Part, Problem};
+
+/// Calls `visit` with all cuts of a lane that take no longer than `limit`; ends early when that returns false.
+pub(crate) fn all(
+    problem: &Problem<'_>,
+    lane: Lane<'_>,
+    limit: f64,
+    visit: &mut dyn FnMut(Vec<Part>) -> bool,
+) -> bool {
+    if lane.nodes.len() > problem.end() {
+        return true;
+    }
+    let counter = Counter::new(problem, lane);
+    let ways = counter.ways_before();
+    let mut walk = Walk { counter, ways, limit, parts: Vec::new(), visit };
+    walk.stage(lane.nodes.len() - 1, problem.end(), &Label::default())
+}
+
+struct Walk<'a> {
+    counter: Counter<'a>,
+    ways: Vec<Vec<f64>>,
+    limit: f64,
+    /// From the last to the first.
+    parts: Vec<Part>,
+    visit: &'a mut dyn FnMut(Vec<Part>) -> bool,
+}
+
+impl Walk<'_> {
+    /// Puts this stage, and then those before it, in front of what begins at `to`.
+    fn stage(&mut self, stage: usize, to: usize, behind: &Label) -> bool {
+        let starts = if stage == 0 { 0..1 } else { stage..to };
+        for from in starts.rev() {
+            let Some(label) = self.counter.before(stage, from, to, behind) else { break };
+            if self.counter.at_least(&label, self.ways[stage][from]) > self.limit {
+                continue;
+            }
+            self.parts.push(Part { node: self.counter.lane.nodes[stage], from, to });
+            let on = if stage == 0 {
+                let mut parts = self.parts.clone();
+                parts.reverse();
+                (self.visit)(parts)
+            } else {
+                self.stage(stage - 1, from, &label)
+            };
+            self.parts.pop();
+            if !on {
+                return false;
+            }
+        }
+        true
+    }
+}

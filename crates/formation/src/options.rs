@@ -1,0 +1,113 @@
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// What a formation is for, and what is already decided about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Samples of a step, over all replicas.
+    pub batch: usize,
+    /// Exactly so many replicas; `None` lets the planner choose.
+    pub replicas: Option<usize>,
+    /// Exactly so many stages in each replica; `None` lets the planner choose.
+    pub stages: Option<usize>,
+    /// Of each replica's share of a batch; `None` lets the planner choose.
+    pub micro_batches: Option<usize>,
+    pub mode: Mode,
+    /// Bytes kept for each byte of a parameter: weights, gradients, what the optimizer keeps, copies.
+    pub kept_per_parameter_byte: f64,
+    /// What a process needs before it holds anything.
+    pub base_bytes: u64,
+    pub exchange: Exchange,
+    /// Bytes sent for each byte of an activation or its gradient.
+    pub transfer_factor: f64,
+    /// Who holds which parameters already.
+    pub held: Vec<Held>,
+    /// Seconds over which moving parameters must pay off; with 0 moving is free.
+    pub move_horizon: f64,
+    pub seed: u64,
+    pub effort: Effort,
+}
+
+/// How a replica works its micro-batches off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// One forward, one backward: the pipeline fills and drains in every step.
+    Exact,
+    /// The pipeline stays full, with so many micro-batches under way.
+    Asynchronous { in_flight: usize },
+}
+
+/// What replicas exchange, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// Steps from one exchange to the next.
+    pub every: u64,
+    pub bytes_per_parameter_byte: f64,
+}
+
+/// Parameters that a node holds already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub node: usize,
+    pub ops: Range<usize>,
+}
+
+/// How much to look for better formations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Formations that are looked at before the best of them is taken.
+    pub evaluations: u64,
+    /// Pools of up to so many nodes are planned exactly, as far as `evaluations` reach.
+    pub exact_nodes: usize,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { evaluations: 12_000, exact_nodes: 7 }
+    }
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self { every: 1, bytes_per_parameter_byte: 1.0 }
+    }
+}
+
+impl Default for Options {
+    /// A batch of 32, trained exactly with Adam.
+    fn default() -> Self {
+        Self {
+            batch: 32,
+            replicas: None,
+            stages: None,
+            micro_batches: None,
+            mode: Mode::Exact,
+            kept_per_parameter_byte: 4.0,
+            base_bytes: 0,
+            exchange: Exchange::default(),
+            transfer_factor: 1.0,
+            held: Vec::new(),
+            move_horizon: 0.0,
+            seed: 0,
+            effort: Effort::default(),
+        }
+    }
+}
+
+/// The most micro-batches that are looked at when nobody says how many.
+const MOST_MICRO_BATCHES: usize = 256;
+
+impl Options {
+    /// The numbers of micro-batches a planner chooses from: the one given, else 1, 2, 4, … up to the batch.
+    pub fn micro_batch_choices(&self) -> Vec<usize> {
+        match (self.micro_batches, self.mode) {
+            (Some(given), _) => vec![given.clamp(1, self.batch.max(1))],
+            (None, Mode::Asynchronous { .. }) => vec![1],
+            (None, Mode::Exact) => {
+                let most = self.batch.min(MOST_MICRO_BATCHES);
+                std::iter::successors(Some(1), |m| Some(m * 2)).take_while(|m| *m <= most.max(1)).collect()
+            }
+        }
+    }
+}

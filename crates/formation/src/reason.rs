@@ -1,0 +1,130 @@
+//! Why a plan is as it is.
+
+use phalanx_types::ByteSize;
+use serde::Serialize;
+use std::fmt;
+
+/// Why a node holds nothing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+#[non_exhaustive]
+pub enum WhyLeftOut {
+    /// No part of the model fits.
+    TooSmall { has: u64, needs: u64 },
+    /// A step would take longer by so many percent.
+    Slower { percent: f64 },
+    /// A step would take as long as it does.
+    NoGain,
+    /// Replicas and stages were given, and all have their node.
+    NotNeeded,
+    /// It cannot hold the model alone, and fits nowhere into the others' replicas.
+    NoPlace,
+}
+
+impl fmt::Display for WhyLeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSmall { has, needs } => {
+                write!(f, "has {}, the smallest stage needs {}", ByteSize(*has), ByteSize(*needs))
+            }
+            Self::Slower { percent } if *percent >= 0.5 => {
+                write!(f, "adding it would make a step {percent:.0} % slower")
+            }
+            Self::Slower { .. } | Self::NoGain => f.write_str("adding it would make no step faster"),
+            Self::NotNeeded => f.write_str("the formation that was asked for needs no more nodes"),
+            Self::NoPlace => f.write_str("no formation that was looked at has a place for it"),
+        }
+    }
+}
+
+/// One thing that was chosen, and why.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+#[non_exhaustive]
+pub enum Choice {
+    Replicas {
+        chosen: usize,
+        why: Because,
+    },
+    Stages {
+        replica: usize,
+        chosen: usize,
+        why: Because,
+    },
+    MicroBatches {
+        chosen: usize,
+        why: Because,
+    },
+    /// The first nodes of a pipeline keep more micro-batches: where they have much memory.
+    Order {
+        replica: usize,
+        first: String,
+        percent_slower_reversed: f64,
+    },
+    Moves {
+        bytes: u64,
+        seconds: f64,
+    },
+}
+
+/// The reason for a number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+#[non_exhaustive]
+pub enum Because {
+    Given,
+    /// The next best number makes a step longer by so many percent.
+    Faster {
+        than: usize,
+        percent: f64,
+    },
+    /// The nearest smaller number does not fit into memory.
+    Memory {
+        instead_of: usize,
+    },
+    /// Nothing else was possible.
+    OnlyOne,
+}
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given => f.write_str("as given"),
+            Self::Faster { than, percent } if *percent >= 0.5 => {
+                write!(f, "{than} would make a step {percent:.0} % slower")
+            }
+            Self::Faster { than, .. } => write!(f, "{than} would be no faster"),
+            Self::Memory { instead_of } => write!(f, "{instead_of} would not fit into memory"),
+            Self::OnlyOne => f.write_str("nothing else is possible"),
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replicas { chosen, why } => write!(f, "{}: {why}", count(*chosen, "replica", "replicas")),
+            Self::Stages { replica, chosen, why } => {
+                write!(f, "{} in replica {replica}: {why}", count(*chosen, "stage", "stages"))
+            }
+            Self::MicroBatches { chosen, why } => {
+                write!(f, "{}: {why}", count(*chosen, "micro-batch", "micro-batches"))
+            }
+            Self::Order { replica, first, percent_slower_reversed: p } => {
+                write!(f, "{first} is first in replica {replica}: the other way round ")?;
+                if p.is_finite() {
+                    write!(f, "a step would be {p:.0} % slower")
+                } else {
+                    f.write_str("the model would not fit")
+                }
+            }
+            Self::Moves { bytes, seconds } => {
+                write!(f, "{} of parameters change their place, in {seconds:.1} s", ByteSize(*bytes))
+            }
+        }
+    }
+}
+
+fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}

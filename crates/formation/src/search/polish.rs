@@ -1,0 +1,90 @@
+//! The last improvements: every small change, while one helps.
+
+use crate::cuts::{self, Lane};
+use crate::evaluate::{Formation, Timed};
+use crate::search::KeepGoing;
+use crate::search::build::{Builder, Found};
+use crate::search::mutate;
+use std::rc::Rc;
+
+/// Cuts that are tried one by one with the whole formation evaluated.
+const FEW_CUTS: usize = 40;
+/// Stages times places squared, up to which dynamic programming is quick enough.
+const MOST_LABELS: usize = 400_000;
+
+pub(crate) fn polish(builder: &mut Builder<'_>, mut best: Found, keep_going: KeepGoing<'_>) -> Found {
+    for _ in 0..4 {
+        let before = best.total();
+        best = programmed(builder, best, keep_going);
+        best = shifted(builder, best, keep_going);
+        best = micro_batches(builder, best);
+        if best.total() >= before * (1.0 - 1e-9) || !keep_going() {
+            break;
+        }
+    }
+    best
+}
+
+/// Every replica cut by dynamic programming for the share that it has.
+fn programmed(builder: &mut Builder<'_>, best: Found, keep_going: KeepGoing<'_>) -> Found {
+    let micro_batches = best.formation.micro_batches;
+    let problem = builder.problem;
+    let stages: usize = best.formation.replicas.iter().map(|r| r.parts.len()).sum();
+    if stages * problem.end().pow(2) > MOST_LABELS {
+        return best;
+    }
+    let mut formation: Formation = best.formation.clone();
+    for (replica, share) in formation.replicas.iter_mut().zip(&best.score.shares) {
+        let count = replica.parts.len();
+        if count == 1 || !keep_going() {
+            continue;
+        }
+        let nodes: Vec<usize> = replica.parts.iter().map(|p| p.node).collect();
+        let lane = Lane {
+            nodes: &nodes,
+            micro_batches: micro_batches.min(*share),
+            m: share.div_ceil(micro_batches),
+        };
+        let limit = replica.seconds(problem, *share) * (1.0 - 1e-6);
+        if let Some((_, parts)) = cuts::nearly_best(problem, lane, limit) {
+            *replica = Rc::new(Timed::new(problem, parts, micro_batches));
+        }
+    }
+    match builder.evaluate(formation) {
+        Some(found) if found.total() < best.total() => found,
+        _ => best,
+    }
+}
+
+/// Each cut at its neighbouring places.
+fn shifted(builder: &mut Builder<'_>, mut best: Found, keep_going: KeepGoing<'_>) -> Found {
+    let all: usize = best.formation.replicas.iter().map(|r| r.parts.len() - 1).sum();
+    if all > FEW_CUTS {
+        return best;
+    }
+    for replica in 0..best.formation.replicas.len() {
+        for cut in 1..best.formation.replicas[replica].parts.len() {
+            for by in [-2isize, -1, 1, 2] {
+                let mut parts = best.formation.replicas[replica].parts.clone();
+                let Some(to) = parts[cut].from.checked_add_signed(by) else { continue };
+                let moved =
+                    mutate::with_cut(builder.problem, &best.formation, replica, &mut parts, (cut, to));
+                let found = moved.and_then(|formation| builder.evaluate(formation));
+                best = found.filter(|f| f.total() < best.total()).unwrap_or(best);
+            }
+            if !keep_going() {
+                return best;
+            }
+        }
+    }
+    best
+}
+
+fn micro_batches(builder: &mut Builder<'_>, best: Found) -> Found {
+    let lists = best.lists();
+    let choices = builder.problem.options.micro_batch_choices();
+    let near = |m: &usize| *m == best.formation.micro_batches / 2 || *m == best.formation.micro_batches * 2;
+    let tried: Vec<Found> =
+        choices.into_iter().filter(near).filter_map(|m| builder.raise(&lists, m)).collect();
+    tried.into_iter().fold(best, |best, found| if found.total() < best.total() { found } else { best })
+}

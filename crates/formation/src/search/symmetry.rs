@@ -1,0 +1,44 @@
+//! Nodes that can take each other's place.
+
+use crate::evaluate::Problem;
+use std::collections::BTreeSet;
+
+/// The class of each node: nodes of one class can be exchanged without changing anything.
+pub(crate) fn classes(problem: &Problem<'_>) -> Vec<usize> {
+    let count = problem.pool.nodes.len();
+    let mut classes: Vec<usize> = Vec::with_capacity(count);
+    for node in 0..count {
+        let same = (0..node).find(|other| alike(problem, *other, node));
+        classes.push(same.map_or(node, |other| classes[other]));
+    }
+    classes
+}
+
+fn alike(problem: &Problem<'_>, a: usize, b: usize) -> bool {
+    let (one, two) = (&problem.pool.nodes[a], &problem.pool.nodes[b]);
+    let own =
+        (one.memory, one.speed, one.threads, one.uplink) == (two.memory, two.speed, two.threads, two.uplink);
+    let alone = |n: usize| problem.host.iter().filter(|h| **h == problem.host[n]).count() == 1;
+    let cores = |n: usize| problem.cores[problem.host[n]];
+    let hosts = problem.host[a] == problem.host[b] || (alone(a) && alone(b) && cores(a) == cores(b));
+    let others = (0..problem.pool.nodes.len()).filter(|n| *n != a && *n != b);
+    let links = others.into_iter().all(|n| problem.link(a, n) == problem.link(b, n));
+    own && hosts && links && held(problem, a) == held(problem, b)
+}
+
+/// Operators a node holds; nothing counts where moving is free. A node that others fetch from has a place of its own.
+fn held(problem: &Problem<'_>, node: usize) -> Option<BTreeSet<usize>> {
+    if problem.moves.is_empty() {
+        return None;
+    }
+    let own = problem.options.held.iter().filter(|h| h.node == node);
+    Some(own.flat_map(|h| h.ops.clone()).collect())
+}
+
+/// Whether the order of replicas in a ring cannot matter, however many there are.
+pub(crate) fn rings_are_alike(problem: &Problem<'_>) -> bool {
+    let nodes = &problem.pool.nodes;
+    let (local, far) = (problem.pool.local_link, nodes[0].uplink.unwrap_or(problem.pool.default_link));
+    let slower = far.bytes_per_s <= local.bytes_per_s && far.latency_s >= local.latency_s;
+    problem.pool.links.is_empty() && slower && nodes.iter().all(|n| n.uplink == nodes[0].uplink)
+}

@@ -1,0 +1,214 @@
+//! What plans do with unequal nodes, and what is said when none is possible.
+
+mod large;
+mod random;
+
+use phalanx_formation::{
+    CutCost, Effort, Exchange, Held, Link, Method, Mode, ModelCost, OpCost, Options, Pool, PoolNode, Shape,
+    ShapeStage, WhyLeftOut, Work, exact, genetic, greedy, plan, predict,
+};
+use random::{Case, Random};
+
+const MIB: u64 = 1 << 20;
+
+/// Equal layers of 10 MiB with 1 ms forward a sample, cut anywhere.
+fn model(layers: usize) -> ModelCost {
+    let op = |i: usize| OpCost {
+        name: format!("fc{}", i + 1),
+        parameter_bytes: 10 * MIB,
+        forward: Work { per_sample: 1e-3, per_batch: 0.0 },
+        backward: Work { per_sample: 2e-3, per_batch: 0.0 },
+        ..OpCost::default()
+    };
+    let cut = |at| CutCost { at, forward_bytes: 1000, backward_bytes: 1000 };
+    ModelCost { ops: (0..layers).map(op).collect(), cuts: (1..layers).map(cut).collect() }
+}
+
+fn pool(nodes: &[(u64, f64)]) -> Pool {
+    let node =
+        |(i, (mib, speed)): (usize, &(u64, f64))| PoolNode::new(format!("n{}", i + 1), mib * MIB, *speed);
+    Pool::new(nodes.iter().enumerate().map(node).collect())
+}
+
+fn options() -> Options {
+    Options { kept_per_parameter_byte: 1.0, ..Options::default() }
+}
+
+#[test]
+fn a_shortfall_says_what_is_missing() {
+    let small = pool(&[(40, 1.0), (40, 1.0), (40, 1.0)]);
+    let message = |model: &ModelCost, pool: &Pool, options: &Options| {
+        plan(model, pool, options, &mut || true).unwrap_err().to_string()
+    };
+    assert_eq!(
+        message(&model(15), &small, &options()),
+        "the model needs 150 MiB in training, these 3 nodes have 120 MiB in all"
+    );
+    let mut heavy = model(3);
+    heavy.ops[0].parameter_bytes = 80 * MIB;
+    assert_eq!(
+        message(&heavy, &pool(&[(20, 1.0), (64, 1.0), (60, 1.0)]), &options()),
+        "operator fc1 alone needs 80 MiB, the largest node (n2) has 64 MiB"
+    );
+    let wish = Options { replicas: Some(2), stages: Some(2), ..options() };
+    assert_eq!(message(&model(4), &small, &wish), "2 replicas of 2 stages need 4 nodes, the pool has 3");
+    let wish = Options { stages: Some(3), ..options() };
+    assert_eq!(message(&model(2), &small, &wish), "the model can be cut into 2 stages at most, not 3");
+    let wish = Options { batch: 0, ..options() };
+    assert_eq!(message(&model(2), &small, &wish), "batch of a step is 0, which nothing can be planned with");
+    // Enough memory in all, but in pieces that the layers do not fit into.
+    let pieces = pool(&[(15, 1.0), (15, 1.0), (15, 1.0)]);
+    assert_eq!(
+        message(&model(4), &pieces, &options()),
+        "no way was found to fit the model into the memory of these 3 nodes, of 45 MiB in all"
+    );
+}
+
+#[test]
+fn a_model_that_fits_nowhere_whole_is_cut_where_machines_are_faster() {
+    let plan = plan(&model(9), &pool(&[(75, 2.0), (75, 1.0)]), &options(), &mut || true).unwrap();
+    assert_eq!(plan.method, Method::Exact);
+    let [replica] = &plan.replicas[..] else { panic!("{plan:?}") };
+    let mut held: Vec<_> = replica.stages.iter().map(|s| (s.node, s.ops.len())).collect();
+    held.sort_unstable();
+    assert_eq!(held, [(0, 6), (1, 3)]);
+    assert!(plan.why.iter().any(|w| w.to_string().contains("1 would not fit into memory")), "{:?}", plan.why);
+}
+
+#[test]
+fn shares_follow_speed_and_slow_nodes_are_left_out_with_a_reason() {
+    let pool = pool(&[(200, 3.0), (200, 1.0), (5, 1.0), (200, 1e-4)]);
+    let plan = plan(
+        &model(4),
+        &pool,
+        &Options {
+            batch: 64,
+            exchange: Exchange { every: 1000, bytes_per_parameter_byte: 1.0 },
+            ..options()
+        },
+        &mut || true,
+    )
+    .unwrap();
+    let shares: Vec<_> = plan.replicas.iter().map(|r| (r.stages[0].node, r.samples)).collect();
+    assert_eq!(shares, [(0, 48), (1, 16)]);
+    let reasons: Vec<_> = plan.left_out.iter().map(|l| (l.node, &l.why)).collect();
+    assert!(
+        matches!(reasons[..], [(2, WhyLeftOut::TooSmall { .. }), (3, WhyLeftOut::Slower { .. })]),
+        "{reasons:?}"
+    );
+    assert_eq!(reasons[0].1.to_string(), "has 5 MiB, the smallest stage needs 10 MiB");
+}
+
+#[test]
+fn nodes_of_one_host_share_its_cores() {
+    let mut pool = pool(&[(200, 1.0), (200, 1.0)]);
+    let apart = plan(&model(4), &pool, &options(), &mut || true).unwrap();
+    pool.nodes[1].host = "n1".into();
+    let together = plan(&model(4), &pool, &options(), &mut || true).unwrap();
+    let ratio = together.predicted.step_s / apart.predicted.step_s;
+    assert!((ratio - 2.0).abs() < 0.2, "{ratio}");
+}
+
+#[test]
+fn a_new_plan_moves_little_when_moving_is_dear() {
+    let pool = pool(&[(60, 1.0), (60, 1.02)]);
+    let held = vec![Held { node: 0, ops: 0..5 }, Held { node: 1, ops: 5..10 }];
+    let still = Options { held, move_horizon: 1.0, ..options() };
+    let plan = plan(&model(10), &pool, &still, &mut || true).unwrap();
+    assert_eq!(plan.predicted.moving_s, 0.0);
+    assert_eq!(plan.replicas[0].stages[0].ops, 0..5);
+}
+
+#[test]
+fn a_given_formation_is_looked_at_and_mistakes_in_it_are_named() {
+    let (model, pool) = (model(4), pool(&[(60, 1.0), (60, 1.0)]));
+    let stage = |node, ops| ShapeStage { node, ops };
+    let look = |stages: Vec<ShapeStage>| {
+        let shape = Shape { replicas: vec![stages], micro_batches: 4 };
+        predict(&model, &pool, &options(), &shape).map_err(|e| e.to_string())
+    };
+    let plan = look(vec![stage(0, 0..2), stage(1, 2..4)]).unwrap();
+    assert_eq!((plan.method, plan.micro_batches), (Method::Given, 4));
+    let begin = "replica 0 of the formation given does not hold the model once from end to end: ";
+    for (stages, why) in [
+        (vec![stage(0, 0..2), stage(1, 3..4)], "its stages do not follow each other"),
+        (vec![stage(0, 0..2), stage(0, 2..4)], "it has a node that holds another stage already"),
+        (vec![stage(0, 0..2)], "its end is missing"),
+        (vec![stage(7, 0..4)], "it names a node that is not in the pool"),
+        (vec![stage(0, 0..9)], "it is cut where it cannot be"),
+    ] {
+        assert_eq!(look(stages).unwrap_err(), format!("{begin}{why}"));
+    }
+}
+
+#[test]
+fn a_pipeline_that_stays_full_is_faster_but_bound_by_round_trips() {
+    let mut pool = pool(&[(60, 1.0), (60, 1.0)]);
+    let filled = |in_flight| Options {
+        mode: Mode::Asynchronous { in_flight },
+        stages: Some(2),
+        replicas: Some(1),
+        ..options()
+    };
+    let time = |pool: &Pool, options: &Options| {
+        plan(&model(10), pool, options, &mut || true).unwrap().predicted.step_s
+    };
+    let exact_mode = Options { stages: Some(2), replicas: Some(1), ..options() };
+    assert!(time(&pool, &filled(4)) < time(&pool, &exact_mode));
+    pool.default_link = Link::new(1e9, 1.0);
+    assert!(time(&pool, &filled(1)) > 2.0 && time(&pool, &filled(8)) < 0.6);
+}
+
+#[test]
+fn random_plans_hold_the_model_once_fit_and_are_the_same_for_a_seed() {
+    let mut dice = Random::new(11);
+    for _ in 0..30 {
+        let nodes = dice.number(1, 10);
+        let mut case = dice.case(nodes, 10);
+        case.options.effort = Effort { evaluations: 200, exact_nodes: 4 };
+        let Case { model, pool, options } = &case;
+        for method in [plan, genetic, exact, greedy] {
+            let Ok(plan) = method(model, pool, options, &mut || true) else { continue };
+            check(&case, &plan);
+            assert_eq!(method(model, pool, options, &mut || true).as_ref(), Ok(&plan));
+        }
+    }
+}
+
+fn check(case: &Case, plan: &phalanx_formation::Plan) {
+    let Case { model, pool, options } = case;
+    let mut used = vec![false; pool.nodes.len()];
+    for replica in &plan.replicas {
+        let mut at = 0;
+        for stage in &replica.stages {
+            assert_eq!(stage.ops.start, at);
+            assert!(stage.memory <= pool.nodes[stage.node].memory && stage.utilisation <= 1.0);
+            assert!(!std::mem::replace(&mut used[stage.node], true));
+            at = stage.ops.end;
+        }
+        assert_eq!(at, model.ops.len());
+        assert!(replica.samples > 0 && replica.micro_batches <= replica.samples);
+        assert!(options.stages.is_none_or(|s| s == replica.stages.len()));
+    }
+    assert_eq!(plan.replicas.iter().map(|r| r.samples).sum::<usize>(), options.batch);
+    assert!(options.replicas.is_none_or(|r| r == plan.replicas.len()));
+    let left: Vec<usize> = plan.left_out.iter().map(|l| l.node).collect();
+    assert_eq!(left, (0..used.len()).filter(|n| !used[*n]).collect::<Vec<_>>());
+    let again = predict(model, pool, options, &plan.shape()).expect("a plan is a formation");
+    assert!((again.predicted.score / plan.predicted.score - 1.0).abs() < 1e-9);
+    assert!(plan.why.iter().all(|why| !why.to_string().is_empty()));
+}
+
+#[test]
+fn a_hundred_nodes_are_planned_better_than_plainly_also_in_little_time() {
+    let mut dice = Random::new(3);
+    let model = dice.model(60, 59);
+    let pool = large::pool(&mut dice, 100, &model);
+    let options =
+        Options { batch: 400, effort: Effort { evaluations: 300, exact_nodes: 7 }, ..Options::default() };
+    let plain = greedy(&model, &pool, &options, &mut || true).unwrap();
+    let found = plan(&model, &pool, &options, &mut || true).unwrap();
+    assert!(found.predicted.score < plain.predicted.score * 0.9);
+    let hurried = plan(&model, &pool, &options, &mut || false).unwrap();
+    assert!(hurried.predicted.score <= plain.predicted.score);
+}

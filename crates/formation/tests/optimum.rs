@@ -1,0 +1,55 @@
+//! Planners against trying every formation.
+
+mod brute;
+mod random;
+
+use phalanx_formation::{Effort, Method, exact, genetic, greedy};
+use random::{Case, Random};
+
+/// How large cases are: nodes, cuts, and how many.
+const SIZES: [(usize, usize, usize); 8] =
+    [(1, 12, 10), (2, 12, 40), (3, 5, 60), (3, 12, 40), (4, 4, 50), (4, 7, 12), (5, 4, 12), (6, 3, 3)];
+
+fn cases() -> impl Iterator<Item = Case> {
+    let mut dice = Random::new(7);
+    SIZES.into_iter().flat_map(|(nodes, cuts, count)| vec![(nodes, cuts); count]).map(move |(nodes, cuts)| {
+        let mut case = dice.case(nodes, cuts);
+        case.options.effort = Effort { evaluations: 3000, exact_nodes: 7 };
+        if nodes > 4 {
+            // Every formation is tried for every number of micro-batches.
+            case.options.micro_batches.get_or_insert(4);
+        }
+        case
+    })
+}
+
+#[test]
+fn exact_is_the_optimum_and_genetic_is_near_it() {
+    let (mut all, mut near, mut impossible) = (0, 0, 0);
+    for (number, case) in cases().enumerate() {
+        let Case { model, pool, options } = &case;
+        let best = brute::best(&case);
+        let plan = exact(model, pool, options, &mut || true);
+        let Some(best) = best else {
+            assert!(plan.is_err(), "case {number}: a plan where there is none: {plan:?}");
+            impossible += 1;
+            continue;
+        };
+        let plan = plan.unwrap_or_else(|e| panic!("case {number}: {e}, but there is one of {best}"));
+        assert_eq!(plan.method, Method::Exact, "case {number}");
+        let again = phalanx_formation::predict(model, pool, options, &plan.shape());
+        let again = again.unwrap_or_else(|e| panic!("case {number}: {e}")).predicted;
+        assert!((again.score / plan.predicted.score - 1.0).abs() < 1e-9, "case {number}: {again:?} {plan:?}");
+        let ratio = plan.predicted.score / best;
+        assert!((ratio - 1.0).abs() < 1e-9, "case {number}: {ratio} of the optimum: {plan:?}");
+        all += 1;
+        let found = genetic(model, pool, options, &mut || true);
+        let score = found.as_ref().map_or(f64::INFINITY, |p| p.predicted.score);
+        near += usize::from(score <= best * 1.02);
+        if let Ok(plain) = greedy(model, pool, options, &mut || true) {
+            assert!(score <= plain.predicted.score, "case {number}: worse than greedy");
+        }
+    }
+    println!("{all} pools, {impossible} impossible, genetic within 2 % in {near}");
+    assert!(all >= 200 && near * 100 >= all * 95, "{near} of {all} within 2 %, {impossible} impossible");
+}

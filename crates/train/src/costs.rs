@@ -1,0 +1,119 @@
+//! What a model costs, as the planner of formations wants to know it.
+
+use crate::error::TrainError;
+use crate::measure::measure_here;
+use crate::task::{Compute, Task};
+use phalanx_engine::{Measurement, NodeTime, measure};
+use phalanx_formation::{CutCost, Exchange, Mode, ModelCost, OpCost, Options, Work};
+use phalanx_graph::{Cost, Graph};
+use phalanx_types::DType;
+
+/// A measurement of a model takes about so many floating-point operations.
+const EFFORT: f64 = 5e9;
+const ROUNDS: usize = 3;
+/// Bytes of parameters that are held for it at a time.
+const HELD: usize = 256 << 20;
+/// A backward pass computes about twice what a forward pass does.
+const BACKWARD: f64 = 2.0;
+/// What a node's process takes before it holds anything of a model.
+pub const PROCESS_BYTES: u64 = 24 << 20;
+
+/// What every operator of a model costs; work is in billions of floating-point operations, counted.
+pub fn counted(graph: &Graph) -> ModelCost {
+    let of = |_: usize, flops: f64| {
+        let work = |times: f64| Work { per_sample: times * flops / 1e9, per_batch: 0.0 };
+        [work(1.0), work(BACKWARD)]
+    };
+    cost(graph, &graph.cost(), of)
+}
+
+/// The same, but measured on this machine: work is in seconds, times the billions of operations per second that this
+/// machine does when nodes are measured; those come along.
+///
+/// # Errors
+/// The model cannot be computed here.
+pub fn measured(graph: &Graph, compute: &Compute, batch: usize) -> Result<(ModelCost, f64), TrainError> {
+    let counts = graph.cost();
+    let unreadable =
+        |what: String| TrainError::Replica { reason: format!("could not measure the model: {what}") };
+    let speed = f64::from(measure_here(compute).map_err(unreadable)?.gflops);
+    let flops = (1.0 + BACKWARD) * counts.flops.max(1) as f64;
+    let most = ((EFFORT / flops / ROUNDS as f64) as usize).clamp(2, batch.max(2));
+    let few = (most / 8).max(1);
+    let times = |batch: usize| -> Result<Vec<NodeTime>, TrainError> {
+        let how = Measurement { batch, rounds: ROUNDS, parameter_bytes: HELD };
+        measure(&*compute.engine, graph, &how).map_err(|error| unreadable(error.to_string()))
+    };
+    let (less, more) = (times(few)?, times(most)?);
+    let work = |less: f64, more: f64| {
+        let per_sample = ((more - less) / (most - few) as f64).max(0.0);
+        let per_sample = if per_sample > 0.0 { per_sample } else { more / most as f64 };
+        let per_batch = (less - per_sample * few as f64).max(0.0);
+        Work { per_sample: per_sample * speed, per_batch: per_batch * speed }
+    };
+    let of = |node: usize, _: f64| {
+        let (less, more) = (&less[node], &more[node]);
+        [work(less.forward, more.forward), work(less.backward, more.backward)]
+    };
+    Ok((cost(graph, &counts, of), speed))
+}
+
+fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> [Work; 2]) -> ModelCost {
+    let op = |(index, node): (usize, &phalanx_graph::NodeCost)| {
+        let [forward, backward] = work(index, node.flops as f64);
+        let buffers = graph.nodes[index].inputs.iter().map(|v| graph.value(*v));
+        let buffers = buffers.filter(|value| matches!(value.kind, phalanx_graph::ValueKind::Buffer(_)));
+        OpCost {
+            name: node.name.clone(),
+            parameter_bytes: 4 * node.parameters,
+            buffer_bytes: buffers.map(|value| 4 * value.shape.count().map_or(0, |c| c.at(1) as u64)).sum(),
+            // What an operator makes, and its gradient.
+            activation_bytes: 8 * node.activations,
+            forward,
+            backward,
+        }
+    };
+    let cut = |cut: phalanx_graph::CutPoint| {
+        let floats = cut.alive.iter().filter(|v| graph.value(**v).dtype == DType::F32);
+        let bytes = |v: &phalanx_graph::ValueId| 4 * graph.shape(*v).count().map_or(0, |c| c.at(1) as u64);
+        CutCost {
+            at: cut.at,
+            forward_bytes: cut.alive.iter().map(bytes).sum(),
+            backward_bytes: floats.map(bytes).sum(),
+        }
+    };
+    ModelCost {
+        ops: counts.nodes.iter().enumerate().map(op).collect(),
+        cuts: graph.legal_cuts().into_iter().map(cut).collect(),
+    }
+}
+
+/// What a run asks of its formation.
+pub fn options(task: &Task) -> Options {
+    let config = &task.config;
+    let (formation, sync) = (&config.formation, &config.sync);
+    let states = config.train.optimizer.state_names().len() as f64;
+    // Of parameters with gradients and their sums, what the optimizer keeps, and what is packed to be sent.
+    let kept = 3.0 + states + (1.0 + states);
+    // What a unit of several steps can be taken back to.
+    let anchor = if formation.is_asynchronous() { 1.0 + states } else { 0.0 };
+    let compressed =
+        |compression: phalanx_collective::Compression| compression.encoded_len(4096) as f64 / 16384.0;
+    let batch = config.train.batch * config.train.accumulate;
+    Options {
+        batch,
+        replicas: formation.pipelines,
+        stages: formation.stages,
+        micro_batches: formation.micro_batches,
+        mode: match formation.is_asynchronous() {
+            true => Mode::Asynchronous { in_flight: formation.in_flight_of(formation.stages.unwrap_or(2)) },
+            false => Mode::Exact,
+        },
+        kept_per_parameter_byte: kept + anchor,
+        base_bytes: PROCESS_BYTES,
+        exchange: Exchange { every: sync.every, bytes_per_parameter_byte: compressed(sync.compress) },
+        transfer_factor: compressed(formation.compress),
+        seed: config.train.seed.0,
+        ..Options::default()
+    }
+}

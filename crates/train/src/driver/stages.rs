@@ -1,0 +1,432 @@
+//! Runs in which nodes hold parts of the model: plans of who holds what, and how each comes by its part.
+//!
+//! ```text
+//!   Muster ──► what do those who are ready hold, and from which step can they go on (core::holdings)
+//!          ──► who holds what from now on (phalanx-formation) ──► on_mustered ──► Prepare(layout)
+//!   Connect ─► Give to those who hold what others need; Start to all
+//! ```
+
+use super::{Driver, Fetched, gone};
+use crate::book::{FormationEpoch, StageEntry};
+use crate::core::holdings::{Inventory, Resume, newest, transfers};
+use crate::core::{FormationCommand, Seat, layout};
+use crate::costs;
+use crate::error::TrainError;
+use crate::measure;
+use crate::observer::{Event, Observer};
+use crate::replica::names_of;
+use crate::state::ModelState;
+use bytes::Bytes;
+use phalanx_fabric::BlobId;
+use phalanx_formation::{Held, ModelCost, Options, Plan, Pool, PoolNode};
+use phalanx_types::{Epoch, NodeId, Parcel};
+use phalanx_wire::train::{
+    Get, Give, HoldRef, Layout, Ops, ReplicaLayout, SeatRef, Source, Start, StateRef, ToReplica,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A new formation must promise to be faster by so much.
+const WORTH: f64 = 0.9;
+/// Seconds over which moving parts of the model is to pay.
+const HORIZON: f64 = 60.0;
+
+/// What the driver of a run in stages knows.
+#[derive(Debug, Default)]
+pub(super) struct Staging {
+    cost: Option<ModelCost>,
+    /// Of this process when the model was measured: that of nodes of which nothing else is known.
+    own_speed: f64,
+    /// What nodes hold that are in no group.
+    pub(super) inventory: Inventory,
+    /// Billions of floating-point operations per second of nodes, measured.
+    speeds: BTreeMap<NodeId, f64>,
+    /// Nodes that could not be measured, or are being measured.
+    asked: BTreeSet<NodeId>,
+    /// How many parts a batch is cut into: decided once, so that the same numbers come out whoever computes.
+    micro_batches: Option<usize>,
+    /// The group that is getting ready, or trains.
+    group: Option<Planned>,
+    /// Parts of states of some step that have come, until all are there.
+    parts: BTreeMap<u64, Vec<(Ops, ModelState)>>,
+    /// Parts of a checkpoint, held for nodes to fetch.
+    held: Vec<BlobId>,
+}
+
+#[derive(Debug, Clone)]
+struct Planned {
+    members: Vec<NodeId>,
+    layout: Layout,
+    resume: Option<Resume>,
+    plan: Plan,
+    options: Options,
+}
+
+impl Staging {
+    /// What a node holds that has left a group.
+    pub(super) fn on_left(&mut self, node: &NodeId, holds: Vec<HoldRef>) {
+        self.inventory.insert(node.clone(), holds);
+    }
+
+    /// Adds a part of a state; the whole, when it was the last.
+    pub(super) fn on_part(
+        &mut self,
+        step: u64,
+        ops: Ops,
+        state: ModelState,
+        operators: usize,
+    ) -> Option<ModelState> {
+        let parts = self.parts.entry(step).or_default();
+        parts.retain(|(other, _)| *other != ops);
+        parts.push((ops, state));
+        parts.sort_by_key(|(ops, _)| *ops);
+        let reach = parts.iter().fold(0, |to, (ops, _)| if ops.start <= to { to.max(ops.end) } else { to });
+        if (reach as usize) < operators {
+            return None;
+        }
+        let mut whole = ModelState { optimizer_steps: step, ..ModelState::default() };
+        for (_, part) in self.parts.remove(&step)? {
+            whole.weights.extend(part.weights);
+            whole.optimizer.extend(part.optimizer);
+        }
+        // Older ones that are not complete will not be any more.
+        self.parts = self.parts.split_off(&step);
+        Some(whole)
+    }
+
+    pub(super) fn layout(&self) -> Option<&Layout> {
+        self.group.as_ref().map(|group| &group.layout)
+    }
+}
+
+impl Driver<'_> {
+    /// Plans the next group of those that are ready, when their speeds are known.
+    pub(super) fn muster(&mut self, ready: &[NodeId], observer: &mut dyn Observer) -> Result<(), TrainError> {
+        if self.ask_speeds(ready) {
+            return Ok(());
+        }
+        let planned = self.plan_group(ready)?;
+        let plan = match planned {
+            Ok(planned) => {
+                let members = planned.members.clone();
+                for left in &planned.plan.left_out {
+                    let node = ready.get(left.node).map(ToString::to_string).unwrap_or_default();
+                    observer.on(&Event::Note(&format!("{node} is not used: {}", left.why)));
+                }
+                self.staging.micro_batches = Some(planned.plan.micro_batches);
+                self.staging.group = Some(planned);
+                Ok(members)
+            }
+            Err(shortfall) => Err(shortfall),
+        };
+        self.core.on_mustered(self.now(), plan, &mut self.out);
+        Ok(())
+    }
+
+    /// Has nodes measured of which nobody knows how fast they are, one after the other; whether there are any. Nodes
+    /// that this process started are all alike.
+    fn ask_speeds(&mut self, ready: &[NodeId]) -> bool {
+        let local = self.task.config.formation.local > 0;
+        let status = self.fabric.nodes();
+        for node in &status {
+            if let Some(gflops) = node.resources.speed_gflops {
+                self.staging.speeds.insert(node.id.clone(), f64::from(gflops));
+            }
+        }
+        let known =
+            |node: &&NodeId| !self.staging.speeds.contains_key(*node) && !self.staging.asked.contains(*node);
+        let unknown: Vec<NodeId> = ready.iter().filter(known).cloned().collect();
+        if local || unknown.is_empty() {
+            return false;
+        }
+        self.staging.asked.extend(unknown.iter().cloned());
+        let (fabric, back) = (self.fabric.clone(), self.fetched.0.clone());
+        tokio::spawn(async move {
+            let mut speeds = Vec::new();
+            for node in unknown {
+                match measure::ask_speed(&fabric, &node).await {
+                    Ok(speed) => speeds.push((node, f64::from(speed.gflops))),
+                    Err(error) => tracing::debug!(%node, %error, "a node could not be measured"),
+                }
+            }
+            // A driver that has ended needs them no more.
+            drop(back.send(Fetched::Speeds(speeds)));
+        });
+        true
+    }
+
+    /// Nodes were measured: the plan that waits for it can be made.
+    pub(super) fn on_speeds(&mut self, speeds: Vec<(NodeId, f64)>) {
+        self.staging.speeds.extend(speeds);
+        self.core.muster_again(&mut self.out);
+    }
+
+    fn cost(&mut self) -> Result<ModelCost, TrainError> {
+        if let Some(cost) = &self.staging.cost {
+            return Ok(cost.clone());
+        }
+        let batch = self.task.config.train.batch * self.task.config.train.accumulate;
+        let (cost, speed) = costs::measured(&self.task.graph, &self.options.compute, batch)?;
+        self.staging.own_speed = speed;
+        self.staging.cost = Some(cost.clone());
+        Ok(cost)
+    }
+
+    /// The nodes as the planner sees them.
+    fn pool(&self, nodes: &[NodeId]) -> Pool {
+        let status = self.fabric.nodes();
+        let known = &self.staging.speeds;
+        let usual = known.values().copied().reduce(f64::min).unwrap_or(self.staging.own_speed);
+        let node = |id: &NodeId| {
+            let resources = status.iter().find(|status| status.id == *id).map(|status| &status.resources);
+            let memory = resources.map_or(0, |resources| resources.memory.0);
+            let host = resources.and_then(|resources| resources.host.as_deref());
+            let threads = resources.map_or(1.0, |resources| f64::from(resources.cores.max(1)));
+            PoolNode {
+                name: id.to_string(),
+                memory: if memory == 0 { u64::MAX / 4 } else { memory },
+                speed: known.get(id).copied().unwrap_or(usual),
+                host: host.map_or_else(|| id.to_string(), |host| format!("{}-{:x}", host.name, host.boot)),
+                cores: host.map_or(threads, |host| f64::from(host.cores.max(1))),
+                threads,
+                uplink: None,
+            }
+        };
+        Pool::new(nodes.iter().map(node).collect())
+    }
+
+    fn plan_options(&self, nodes: &[NodeId], resume: Option<Resume>) -> Options {
+        let mut options = costs::options(self.task);
+        options.micro_batches = self.staging.micro_batches.or(options.micro_batches);
+        if let Some(resume) = resume {
+            options.move_horizon = HORIZON;
+            for (node, id) in nodes.iter().enumerate() {
+                let holds = self.staging.inventory.get(id).into_iter().flatten();
+                let holds = holds.filter(|hold| hold.step == resume.step);
+                options.held.extend(holds.map(|hold| Held { node, ops: layout::range(hold.ops) }));
+            }
+        }
+        options
+    }
+
+    /// Who of these holds what, or what is missing.
+    fn plan_group(&mut self, ready: &[NodeId]) -> Result<Result<Planned, String>, TrainError> {
+        let cost = self.cost()?;
+        let own: Inventory = (self.staging.inventory.iter())
+            .filter(|(node, _)| ready.contains(node))
+            .map(|(node, holds)| (node.clone(), holds.clone()))
+            .collect();
+        self.staging.inventory = own;
+        let operators = self.task.graph.nodes.len();
+        let resume = newest(&self.staging.inventory, operators);
+        let (pool, options) = (self.pool(ready), self.plan_options(ready, resume));
+        let plan = match phalanx_formation::plan(&cost, &pool, &options, &mut || true) {
+            Ok(plan) => plan,
+            Err(shortfall) => return Ok(Err(shortfall.to_string())),
+        };
+        let members: Vec<NodeId> = (plan.replicas.iter())
+            .flat_map(|replica| replica.stages.iter().map(|stage| ready[stage.node].clone()))
+            .collect();
+        let replica = |of: &phalanx_formation::ReplicaPlan| ReplicaLayout {
+            samples: of.samples as u32,
+            micro: of.samples.div_ceil(of.micro_batches.max(1)) as u32,
+            stages: of.stages.iter().map(|stage| ops(&stage.ops)).collect(),
+        };
+        let layout = Layout { replicas: plan.replicas.iter().map(replica).collect() };
+        Ok(Ok(Planned { members, layout, resume, plan, options }))
+    }
+
+    /// Whether a formation with those who wait would be faster than the present one by enough.
+    pub(super) fn weigh(&mut self, waiting: &[NodeId]) -> Result<(), TrainError> {
+        let Some(group) = self.staging.group.clone() else { return Ok(()) };
+        let cost = self.cost()?;
+        let present = self.pool(&group.members);
+        let mut shape = group.plan.shape();
+        let mut number = 0;
+        for stage in shape.replicas.iter_mut().flatten() {
+            stage.node = number;
+            number += 1;
+        }
+        let mut options = group.options;
+        options.held.clear();
+        let Ok(now) = phalanx_formation::predict(&cost, &present, &options, &shape) else { return Ok(()) };
+        let all: Vec<NodeId> = group.members.iter().chain(waiting).cloned().collect();
+        let pool = self.pool(&all);
+        let Ok(then) = phalanx_formation::plan(&cost, &pool, &options, &mut || true) else { return Ok(()) };
+        if then.seconds_per_batch() < WORTH * now.seconds_per_batch() {
+            self.core.on_worth(&mut self.out);
+        }
+        Ok(())
+    }
+
+    pub(super) fn layout_for(&self) -> Option<Layout> {
+        self.staging.layout().cloned()
+    }
+
+    /// With what every member begins: what it gets from whom, and what others are told to give.
+    fn starts(
+        &mut self,
+        epoch: Epoch,
+        group: &Planned,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Start>, TrainError> {
+        let posts = layout::posts(&group.layout);
+        let wanted: Vec<(NodeId, Ops)> =
+            group.members.iter().cloned().zip(posts.iter().map(|post| post.ops)).collect();
+        let Some(resume) = group.resume else { return self.starts_from_disk(&wanted, observer) };
+        let mut gets: BTreeMap<NodeId, Vec<Get>> = BTreeMap::new();
+        for transfer in transfers(&self.staging.inventory, resume, &wanted) {
+            let (ops, to) = (transfer.ops, transfer.to.clone());
+            let give = Give { ops, step: resume.step, norm: resume.norm, to };
+            self.send(&transfer.from, &ToReplica::Give { run: self.run, epoch, give });
+            gets.entry(transfer.to).or_default().push(Get { ops, from: Source::Node(transfer.from) });
+        }
+        let start = |(node, _): &(NodeId, Ops)| Start {
+            step: resume.step,
+            norm: resume.norm,
+            gets: gets.remove(node).unwrap_or_default(),
+        };
+        Ok(wanted.iter().map(start).collect())
+    }
+
+    /// Nobody holds all of the model: it comes from the newest checkpoint, or the run begins.
+    fn starts_from_disk(
+        &mut self,
+        wanted: &[(NodeId, Ops)],
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Start>, TrainError> {
+        self.rewind(observer)?;
+        let Some(state) = &self.state else {
+            let start = Start { step: 0, norm: None, gets: Vec::new() };
+            return Ok(wanted.iter().map(|_| start.clone()).collect());
+        };
+        let step = state.steps();
+        let mut starts = Vec::new();
+        for (_, ops) in wanted {
+            let names = names_of(&self.task.graph, *ops)?;
+            let bytes: Bytes = state.only(&names).to_bytes()?.into();
+            let len = bytes.len() as u64;
+            let blob = self.fabric.hold(Parcel::from_bytes(bytes));
+            self.staging.held.push(blob);
+            let from = Source::Driver(StateRef { step, bytes: len, blob });
+            starts.push(Start { step, norm: None, gets: vec![Get { ops: *ops, from }] });
+        }
+        Ok(starts)
+    }
+
+    /// Lets a group of stages begin.
+    pub(super) fn connect_stages(
+        &mut self,
+        epoch: Epoch,
+        seats: Vec<Seat>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        let Some(group) = self.staging.group.clone() else { return Err(gone("nobody planned this group")) };
+        self.staging.held.drain(..).for_each(|blob| self.fabric.release(blob));
+        let starts = self.starts(epoch, &group, observer)?;
+        let step = starts.first().map_or(0, |start| start.step);
+        self.commit(step, observer)?;
+        self.journal.forget_the_rest();
+        self.staging.parts.clear();
+        self.paused = None;
+        self.holders.clear();
+        self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
+        let seats: Vec<SeatRef> = seats
+            .into_iter()
+            .map(|seat| SeatRef { node: seat.node, end: seat.end.into(), step: seat.step })
+            .collect();
+        let (run, recorded) = (self.run, self.journal.recorded());
+        for (node, start) in self.seats.iter().zip(starts) {
+            let (seats, start) = (seats.clone(), Some(start));
+            self.send(node, &ToReplica::Connect { run, epoch, seats, recorded, start });
+        }
+        let nodes: Vec<String> = self.seats.iter().map(ToString::to_string).collect();
+        if let Some(trace) = &mut self.trace {
+            trace.on_group(epoch, self.book.elapsed(), &nodes);
+        }
+        observer.on(&Event::Formed { epoch: epoch.0, nodes: &nodes, step });
+        self.book.set_stages(self.stage_names(&group.layout)?);
+        self.note_step_time();
+        self.epochs.push(self.epoch_entry(epoch, step, &group));
+        self.journal.begin_epoch(epoch, &self.seats);
+        self.book.write_formation(&self.before, &self.epochs)
+    }
+
+    /// The names of what each stage of the first replica holds.
+    fn stage_names(&self, layout: &Layout) -> Result<Vec<BTreeSet<String>>, TrainError> {
+        let stages = layout.replicas.first().map_or(&[][..], |replica| &replica.stages);
+        stages.iter().map(|ops| names_of(&self.task.graph, *ops)).collect()
+    }
+
+    fn epoch_entry(&self, epoch: Epoch, from_step: u64, group: &Planned) -> FormationEpoch {
+        let mut members = group.members.iter();
+        let mut entry = |stage: &phalanx_formation::StagePlan| {
+            let own = &self.task.graph.nodes[stage.ops.clone()];
+            StageEntry {
+                node: members.next().map(ToString::to_string).unwrap_or_default(),
+                operators: own.len(),
+                first: own.first().map(|node| node.name.clone()).unwrap_or_default(),
+                last: own.last().map(|node| node.name.clone()).unwrap_or_default(),
+                parameters: self.parameters_of(ops(&stage.ops)),
+                memory: Some(stage.memory),
+                busy_ms: Some(stage.busy_s * 1e3),
+            }
+        };
+        let replicas = (group.plan.replicas.iter())
+            .map(|replica| replica.stages.iter().map(&mut entry).collect())
+            .collect();
+        FormationEpoch {
+            epoch: epoch.0,
+            replicas,
+            from_step,
+            predicted_ms: Some(group.plan.seconds_per_batch() * 1e3),
+            micro_batches: Some(group.plan.micro_batches),
+            step_ms: None,
+            ended: None,
+        }
+    }
+
+    fn parameters_of(&self, ops: Ops) -> usize {
+        let Some(cost) = &self.staging.cost else { return 0 };
+        let bytes: u64 = cost.ops[layout::range(ops)].iter().map(|op| op.parameter_bytes).sum();
+        bytes as usize / 4
+    }
+
+    /// Asks nodes that together hold all of the model for their parts; whether there are such.
+    pub(super) fn ask_for_the_parts(&mut self) -> bool {
+        let operators = self.task.graph.nodes.len();
+        let whole = Ops { start: 0, end: operators as u32 };
+        let Some(resume) = newest(&self.staging.inventory, operators) else { return false };
+        // As if somebody who has nothing had to get all of it.
+        let nobody = self.fabric.id().clone();
+        self.staging.parts.clear();
+        let givers: BTreeSet<NodeId> = transfers(&self.staging.inventory, resume, &[(nobody, whole)])
+            .into_iter()
+            .map(|transfer| transfer.from)
+            .collect();
+        for node in &givers {
+            self.send(node, &ToReplica::Snapshot { run: self.run });
+        }
+        self.ending = givers.into_iter().next();
+        self.ending.is_some()
+    }
+
+    pub(super) fn act_staged(
+        &mut self,
+        command: &FormationCommand,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        match command {
+            FormationCommand::Muster { ready } => self.muster(ready, observer),
+            FormationCommand::Weigh { waiting } => self.weigh(waiting),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn release_parts(&mut self) {
+        self.staging.held.drain(..).for_each(|blob| self.fabric.release(blob));
+    }
+}
+
+fn ops(range: &std::ops::Range<usize>) -> Ops {
+    Ops { start: range.start as u32, end: range.end as u32 }
+}

@@ -1,0 +1,118 @@
+//! The asking side.
+
+use super::error::MeasureError;
+use bytes::{Bytes, BytesMut};
+use phalanx_fabric::Fabric;
+use phalanx_types::NodeId;
+use phalanx_wire::codec::{self, CodecError};
+use phalanx_wire::measure::{
+    FromMeasured, LinkSpeed, MAX_MEASURED_BYTES, MEASURE_SERVICE, Speed, ToMeasured,
+};
+use serde::Serialize;
+use std::time::Duration;
+
+/// How long a measurement may take.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// What a node has measured since it started.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Known {
+    pub speed: Option<Speed>,
+    pub links: Vec<LinkSpeed>,
+}
+
+/// Has a node measure how fast it trains, which it announces then, too.
+///
+/// # Errors
+/// The node does not answer within [`DEADLINE`], is busy, or is lost.
+pub async fn ask_speed(fabric: &Fabric, node: &NodeId) -> Result<Speed, MeasureError> {
+    match ask(fabric, node, &ToMeasured::Speed, DEADLINE).await? {
+        FromMeasured::Speed(speed) if speed.makes_sense() => Ok(speed),
+        _ => Err(MeasureError::Senseless { node: node.clone() }),
+    }
+}
+
+/// Has a node measure its link to another: what it takes to bring bytes from there.
+///
+/// # Errors
+/// The node does not answer within [`DEADLINE`], is busy, is lost, or has no link to the other.
+pub async fn ask_link(fabric: &Fabric, node: &NodeId, to: &NodeId) -> Result<LinkSpeed, MeasureError> {
+    let question = ToMeasured::Link { to: to.clone(), bytes: MAX_MEASURED_BYTES };
+    match ask(fabric, node, &question, DEADLINE).await? {
+        FromMeasured::Link(link) if link.to == *to && link.makes_sense() => Ok(link),
+        _ => Err(MeasureError::Senseless { node: node.clone() }),
+    }
+}
+
+/// Asks what a node has measured, and has nothing measured.
+///
+/// # Errors
+/// The node does not answer within [`DEADLINE`] or is lost.
+pub async fn ask_known(fabric: &Fabric, node: &NodeId) -> Result<Known, MeasureError> {
+    match ask(fabric, node, &ToMeasured::Known, DEADLINE).await? {
+        FromMeasured::Known { speed, links } => {
+            let speed = speed.filter(Sensible::makes_sense);
+            let links = links.into_iter().filter(Sensible::makes_sense).collect();
+            Ok(Known { speed, links })
+        }
+        _ => Err(MeasureError::Senseless { node: node.clone() }),
+    }
+}
+
+/// Puts a question to a node; a refusal is an error.
+pub(super) async fn ask(
+    fabric: &Fabric,
+    node: &NodeId,
+    question: &ToMeasured,
+    deadline: Duration,
+) -> Result<FromMeasured, MeasureError> {
+    let body = encoded(question).map_err(MeasureError::Encode)?;
+    let answer = fabric.request(node, MEASURE_SERVICE, body, deadline).await?;
+    let answer = codec::decode(&answer);
+    match answer.map_err(|source| MeasureError::Malformed { node: node.clone(), source })? {
+        FromMeasured::Refused(reason) => Err(MeasureError::Refused { node: node.clone(), reason }),
+        answer => Ok(answer),
+    }
+}
+
+pub(super) fn encoded<T: Serialize>(message: &T) -> Result<Bytes, CodecError> {
+    let mut out = BytesMut::new();
+    codec::encode_into(message, &mut out)?;
+    Ok(out.freeze())
+}
+
+/// What a peer says need not be so.
+trait Sensible {
+    fn makes_sense(&self) -> bool;
+}
+
+impl Sensible for Speed {
+    fn makes_sense(&self) -> bool {
+        self.gflops.is_finite() && self.gflops > 0.0
+    }
+}
+
+impl Sensible for LinkSpeed {
+    fn makes_sense(&self) -> bool {
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        positive(self.bytes_per_s) && positive(self.latency_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_nobody_can_plan_with_are_refused() {
+        let speed = |gflops| Speed { gflops, threads: 1, millis: 250 }.makes_sense();
+        assert!(speed(0.5));
+        assert!(![0.0, -1.0, f32::NAN, f32::INFINITY].into_iter().any(speed));
+        let to: NodeId = "b".parse().unwrap();
+        let link = |bytes_per_s, latency_s| {
+            LinkSpeed { to: to.clone(), bytes_per_s, latency_s, bytes: 1 }.makes_sense()
+        };
+        assert!(link(1e6, 1e-4));
+        assert!(!link(0.0, 1e-4) && !link(f64::INFINITY, 1e-4) && !link(1e6, f64::NAN) && !link(1e6, -1.0));
+    }
+}

@@ -1,0 +1,27 @@
+//! How fast nodes and the links between them are.
+//!
+//! ```text
+//!   asker ──Speed──► node                       trains a fixed model for a while, on a thread of its own
+//!         ──Link───► node ──Ping, Hold──► node  round trips, then a blob of growing size
+//! ```
+//! Every question is a request of the fabric. A node measures one thing at a time, and nothing while it trains or
+//! runs jobs. It keeps what it measured: [`ask_known`] tells it without measuring again.
+//! [`order`] and [`pool`] are what the asker needs besides: which links to measure, and the file for the planner.
+
+mod ask;
+mod error;
+mod host;
+mod link;
+pub mod order;
+pub mod pool;
+mod serve;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use ask::{DEADLINE, Known, ask_known, ask_link, ask_speed};
+pub use error::MeasureError;
+pub use host::this_host;
+pub use phalanx_wire::measure::{LinkSpeed, MeasureRefusal, Speed};
+pub use serve::serve;
+pub use work::measure as measure_here;

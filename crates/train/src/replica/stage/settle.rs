@@ -1,0 +1,119 @@
+//! How a stage comes by its part of the state when a group begins.
+
+use super::super::lanes::Connector;
+use super::part::{Part, names_of, stage_of};
+use super::worker::StageWorker;
+use crate::core::layout::covers;
+use crate::error::TrainError;
+use crate::state::ModelState;
+use bytes::Bytes;
+use phalanx_types::Epoch;
+use phalanx_wire::train::{Give, HoldRef, Ops, Source, Start};
+use std::collections::BTreeSet;
+
+impl ModelState {
+    /// Takes over what another has of these names.
+    pub(super) fn extend_by(&mut self, other: Self, names: &BTreeSet<String>) {
+        let of = |key: &str| {
+            let parameter = key.rsplit_once('.').map_or(key, |(parameter, _)| parameter);
+            names.contains(parameter)
+        };
+        self.weights.extend(other.weights.into_iter().filter(|(name, _)| names.contains(name)));
+        self.optimizer.extend(other.optimizer.into_iter().filter(|(key, _)| of(key)));
+    }
+}
+
+impl StageWorker {
+    /// What it holds of the model.
+    pub(super) fn holds(&self) -> Vec<HoldRef> {
+        let own = self.part.as_ref().map(|part| HoldRef {
+            ops: part.ops,
+            step: part.step,
+            norm: part.norm,
+            pending: part.pending.is_some(),
+        });
+        own.into_iter().chain(self.copies.holds()).collect()
+    }
+
+    /// Makes the own part that after a step: an update that was not applied is, or what half a step has left behind is
+    /// undone.
+    fn resolve(&mut self, step: u64, norm: Option<u64>) -> Result<(), TrainError> {
+        let Some(part) = &mut self.part else { return Ok(()) };
+        match (part.pending, norm) {
+            (Some(lr), Some(norm)) if part.step + 1 == step => part.apply(f64::from_bits(norm), lr),
+            _ => part.undo()?,
+        }
+        Ok(())
+    }
+
+    /// What it holds of some operators after a step.
+    fn held(&self, ops: Ops, step: u64) -> Result<ModelState, TrainError> {
+        let names = names_of(&self.task.graph, ops)?;
+        let mut state = ModelState { optimizer_steps: step, ..ModelState::default() };
+        for copy in self.copies.of_step(step)? {
+            state.extend_by(copy, &names);
+        }
+        if let Some(part) = self.part.as_ref().filter(|part| part.step == step) {
+            state.extend_by(part.state()?, &names);
+        }
+        Ok(state)
+    }
+
+    /// Sends a part of what it holds to another node, on a thread of its own.
+    pub(super) fn give(
+        &mut self,
+        epoch: Epoch,
+        give: &Give,
+        connector: Box<dyn Connector>,
+    ) -> Result<(), TrainError> {
+        self.resolve(give.step, give.norm)?;
+        let bytes: Bytes = self.held(give.ops, give.step)?.to_bytes()?.into();
+        let (to, ops) = (give.to.clone(), give.ops);
+        let send = move || {
+            if let Err(error) = connector.give(epoch, &to, ops, &bytes) {
+                // Whoever waits for it in vain says so.
+                tracing::debug!(%to, %error, "could not give a part of the state");
+            }
+        };
+        let thread = std::thread::Builder::new().name("give".to_owned()).spawn(send);
+        thread.map(drop).map_err(|error| TrainError::State { what: format!("could not be sent: {error}") })
+    }
+
+    /// Comes by its part of the state: what it holds, what others give, what the driver has, and at the very beginning
+    /// what the seed makes.
+    pub(super) fn settle(
+        &mut self,
+        epoch: Epoch,
+        ops: Ops,
+        start: &Start,
+        fetched: Vec<Bytes>,
+        connector: &dyn Connector,
+    ) -> Result<Part, TrainError> {
+        self.resolve(start.step, start.norm)?;
+        if let Some(part) = self.part.take_if(|part| part.ops == ops && part.step == start.step) {
+            return Ok(part);
+        }
+        let names = names_of(&self.task.graph, ops)?;
+        let mut state = self.held(ops, start.step)?;
+        for get in &start.gets {
+            if let Source::Node(from) = &get.from {
+                let bytes = connector.get(epoch, from, get.ops)?;
+                state.extend_by(ModelState::from_bytes(bytes)?, &names);
+            }
+        }
+        for bytes in fetched {
+            state.extend_by(ModelState::from_bytes(bytes)?, &names);
+        }
+        if start.step == 0 {
+            let graph = stage_of(&self.task.graph, ops)?;
+            for (name, tensor) in self.task.first_weights_of(&graph) {
+                state.weights.entry(name).or_insert(tensor);
+            }
+        }
+        // What others may still have to come for, should this group not come about.
+        if let Some(part) = self.part.take().filter(|part| !covers(ops, part.ops)) {
+            self.copies.add(part.step, part.ops, part.state()?.to_bytes()?.into());
+        }
+        Part::new(&self.task, &self.compute, ops, &state)
+    }
+}

@@ -1,0 +1,393 @@
+//! Pipelines of real stages in one process, each on a thread of its own, against the model in one piece.
+
+use super::super::control::Control;
+use super::super::lanes::Connector;
+use super::super::worker::{Report, Reports};
+use super::copies::{Copies, Guard};
+use super::prepare;
+use super::session::{Entering, Session};
+use super::worker::StageWorker;
+use crate::config::RunFile;
+use crate::core::layout;
+use crate::state::ModelState;
+use crate::task::{Compute, Task};
+use crate::trainer::{Cut, StepInput, loader_options};
+use bytes::Bytes;
+use phalanx_collective::{CollectiveError, Socket};
+use phalanx_data::Loader;
+use phalanx_engine::CpuEngine;
+use phalanx_graph::{Graph, Weights, weights};
+use phalanx_types::{DType, Epoch, NodeId, Tensor};
+use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, Start, StepReport};
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+/// Streams between threads of this process.
+#[derive(Debug, Clone, Default)]
+struct Pairs {
+    me: usize,
+    waiting: Arc<Mutex<BTreeMap<(u64, usize, usize, usize), UnixStream>>>,
+}
+
+impl Connector for Pairs {
+    fn stream(&self, epoch: Epoch, lane: usize, rank: usize) -> Result<Socket, CollectiveError> {
+        let key = (epoch.0, lane, self.me.min(rank), self.me.max(rank));
+        let mut waiting = self.waiting.lock().unwrap();
+        if let Some(stream) = waiting.remove(&key) {
+            return Ok(stream.into());
+        }
+        let (own, other) = UnixStream::pair().unwrap();
+        waiting.insert(key, other);
+        Ok(own.into())
+    }
+
+    fn give(&self, _: Epoch, _: &NodeId, _: Ops, _: &[u8]) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
+        Ok(Bytes::new())
+    }
+}
+
+/// A run with made-up samples.
+struct Example {
+    _dir: tempfile::TempDir,
+    file: RunFile,
+    graph: Graph,
+}
+
+impl Example {
+    /// `x` and `y` are the shapes of a sample and of its label; `classes` bounds labels, and tokens where samples are.
+    fn new(model: &str, x: &[u64], y: &[u64], classes: u64, rest: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let samples = 40;
+        let numbers = |shape: &[u64], salt: u64, whole: bool| {
+            let shape: Vec<u64> = std::iter::once(samples).chain(shape.iter().copied()).collect();
+            let random = |i: u64| crate::core::mark(i ^ (salt << 40));
+            let count = shape.iter().product::<u64>();
+            let value = |i: u64| match whole {
+                true => (random(i) % classes) as f32,
+                false => (random(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0,
+            };
+            let values: Vec<f32> = (0..count).map(value).collect();
+            match whole {
+                true => {
+                    let bytes: Vec<u8> = values.iter().flat_map(|v| (*v as i64).to_le_bytes()).collect();
+                    Tensor::new(DType::I64, shape, bytes.into()).unwrap()
+                }
+                false => Tensor::from_f32(shape, &values).unwrap(),
+            }
+        };
+        let tokens = x.len() == 1 && model.contains("gpt");
+        let all = Weights::from_iter([
+            ("x".to_owned(), numbers(x, 1, tokens)),
+            ("y".to_owned(), numbers(y, 2, true)),
+        ]);
+        weights::save(&dir.path().join("data.safetensors"), &all).unwrap();
+        let data = r#"{ file = "data.safetensors", x = "x", y = "y" }"#;
+        let text = format!(
+            "[model]\n{model}\n[data]\ntrain = {data}\nvalid = {data}\nshuffle = true\n[train]\nseed = 5\n{rest}"
+        );
+        std::fs::write(dir.path().join("run.toml"), text).unwrap();
+        let file = RunFile::load(&dir.path().join("run.toml"), &[]).unwrap();
+        let graph = crate::find_model(&file.config.model).unwrap().graph;
+        Self { _dir: dir, file, graph }
+    }
+
+    fn compute() -> Compute {
+        let engine = CpuEngine::new(1);
+        let threads = engine.threads().clone();
+        Compute { engine: Arc::new(engine), threads }
+    }
+
+    /// In one piece.
+    fn whole(&self, steps: u64, micro: usize) -> (ModelState, Vec<(f32, f32)>) {
+        let compute = Self::compute();
+        let task = Task::new(self.file.config.clone(), &compute.threads).unwrap();
+        let mut stepper = task.stepper(&compute).unwrap();
+        stepper.load(&task.weights).unwrap();
+        let options = loader_options(&task, crate::progress::Place::default());
+        let mut loader = Loader::new(task.train.clone(), &task.config.data.transform, options).unwrap();
+        let mut records = Vec::new();
+        for step in 0..steps {
+            let batch = loader.next().unwrap().unwrap().batch;
+            let input = StepInput {
+                x: &batch.x,
+                y: &batch.y,
+                y_shape: &task.y_shape,
+                len: batch.len,
+                whole: batch.len,
+                first: 0,
+                cut: Cut::Size(micro),
+                step,
+            };
+            let stepped = stepper.step(&input, task.config.lr(step, task.plan().steps())).unwrap();
+            records.push((stepped.loss as f32, stepped.grad_norm as f32));
+        }
+        (stepper.state(&task.graph).unwrap(), records)
+    }
+
+    /// In stages; every rank's state, and what the first reports.
+    fn staged(&self, layout: &Layout) -> (Vec<ModelState>, Vec<StepReport>) {
+        let posts = layout::posts(layout);
+        let pairs = Pairs::default();
+        let (ends_in, ends_out) = channel();
+        let barrier = Arc::new(Mutex::new(Vec::<Bytes>::new()));
+        let (told, all_told) = channel();
+        let mut threads = Vec::new();
+        let mut begins = Vec::new();
+        for (rank, post) in posts.iter().copied().enumerate() {
+            let (config, layout, ends_in, told) =
+                (self.file.config.clone(), layout.clone(), ends_in.clone(), told.clone());
+            let pairs = Pairs { me: rank, ..pairs.clone() };
+            let (begin, begun) = channel::<Vec<Bytes>>();
+            begins.push(begin);
+            threads.push(std::thread::spawn(move || {
+                let compute = Self::compute();
+                let task = Task::of_stages(config, &compute.threads).unwrap();
+                let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
+                let mut worker =
+                    StageWorker::new(task, compute, Arc::new(Control::default()), Reports { number: 0, to });
+                let (own, end) = prepare::prepare(&worker.task, Epoch(1), rank, layout.clone()).unwrap();
+                ends_in.send((rank, end)).unwrap();
+                let ends = begun.recv().unwrap();
+                let joined = own.connect(&worker.task, &ends, &pairs, |_, _| ()).unwrap();
+                let copies = Copies::default();
+                let every = if layout.replicas.len() == 1 { 3 } else { 0 };
+                let guard = Guard::new(every, post, rank, &copies, Epoch(1), &pairs).unwrap();
+                let start = Start { step: 0, norm: None, gets: Vec::new() };
+                let part = worker.settle(Epoch(1), post.ops, &start, Vec::new(), &pairs).unwrap();
+                let entering = Entering { epoch: Epoch(1), rank, layout, joined, guard };
+                let session = Session::new(&mut worker, part, entering).unwrap();
+                session.run(Recorded::default()).unwrap();
+                if rank == 0 {
+                    let mut steps = Vec::new();
+                    while let Ok((_, report)) = heard.try_recv() {
+                        if let Report::Steps { steps: new, .. } = report {
+                            steps.extend(new);
+                        }
+                    }
+                    told.send(steps).unwrap();
+                }
+                worker.part.unwrap().state().unwrap()
+            }));
+        }
+        drop(barrier);
+        let mut ends = vec![Bytes::new(); posts.len()];
+        for _ in &posts {
+            let (rank, end) = ends_out.recv().unwrap();
+            ends[rank] = end;
+        }
+        begins.iter().for_each(|begin| begin.send(ends.clone()).unwrap());
+        let states = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        (states, all_told.recv().unwrap())
+    }
+
+    /// One replica, cut there.
+    fn cut(&self, cuts: &[usize], batch: u32, micro: u32) -> Layout {
+        let ends = cuts.iter().copied().chain([self.graph.nodes.len()]);
+        let mut start = 0;
+        let stages = ends.map(|end| {
+            let ops = Ops { start, end: end as u32 };
+            start = ops.end;
+            ops
+        });
+        Layout { replicas: vec![ReplicaLayout { samples: batch, micro, stages: stages.collect() }] }
+    }
+
+    /// Requires that cut models learn what the whole one does, bit for bit.
+    fn check(&self, steps: u64, batch: u32, micro: u32, cuts: impl Iterator<Item = Vec<usize>>) -> usize {
+        let (whole, records) = self.whole(steps, micro as usize);
+        let mut count = 0;
+        for cut in cuts {
+            let (states, reports) = self.staged(&self.cut(&cut, batch, micro));
+            let mut all = ModelState { optimizer_steps: steps, ..ModelState::default() };
+            for state in states {
+                assert_eq!(state.optimizer_steps, steps);
+                all.weights.extend(state.weights);
+                all.optimizer.extend(state.optimizer);
+            }
+            for (name, tensor) in &whole.weights {
+                assert!(all.weights.get(name) == Some(tensor), "cut at {cut:?}: {name} differs");
+            }
+            assert!(all == whole, "cut at {cut:?}: the optimizer's state differs");
+            let told: Vec<(f32, f32)> =
+                reports.iter().map(|report| (report.loss, report.grad_norm)).collect();
+            assert_eq!(told, records, "cut at {cut:?}");
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Steps of the tests of exactness: a few, or as many as the environment says.
+fn steps(few: u64) -> u64 {
+    std::env::var("PHALANX_EXACT_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(few)
+}
+
+/// One in so many cuts, unless all are wanted.
+fn sampled(cuts: Vec<usize>, one_in: usize) -> Vec<usize> {
+    let all = std::env::var_os("PHALANX_EXACT_STEPS").is_some();
+    cuts.into_iter().step_by(if all { 1 } else { one_in }).collect()
+}
+
+fn in_two(cuts: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
+    cuts.iter().map(|cut| vec![*cut])
+}
+
+/// Some ways to cut into more stages.
+fn in_more(cuts: &[usize], stages: usize, ways: usize) -> impl Iterator<Item = Vec<usize>> + '_ {
+    (0..ways).filter_map(move |way| {
+        let at = |i: usize| cuts[(i * cuts.len() / stages + way * 3 + i * way) % cuts.len()];
+        let mut chosen: Vec<usize> = (1..stages).map(at).collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        (chosen.len() + 1 == stages).then_some(chosen)
+    })
+}
+
+fn legal(graph: &Graph) -> Vec<usize> {
+    graph.legal_cuts().into_iter().map(|cut| cut.at).collect()
+}
+
+#[test]
+fn digits_cnn_cut_anywhere_learns_the_same() {
+    let steps = steps(8);
+    let rest = format!(
+        "loss = \"mse\"\noptimizer = {{ name = \"adam\", lr = 0.001 }}\nbatch = 16\nsteps = {steps}\n\
+         clip_norm = 0.05\nvalidate_every = \"7 steps\""
+    );
+    let example = Example::new("zoo = \"digits-cnn\"\ndropout = 0.3", &[1, 8, 8], &[], 10, &rest);
+    let cuts = legal(&example.graph);
+    assert!(cuts.len() > 5, "{cuts:?}");
+    assert_eq!(example.check(steps, 16, 4, in_two(&cuts)), cuts.len());
+    assert!(example.check(steps, 16, 6, in_more(&cuts, 3, 6)) > 2);
+    assert!(example.check(steps, 16, 16, in_more(&cuts, 5, 6)) > 1);
+}
+
+#[test]
+fn mobilenet_v2_cut_anywhere_learns_the_same() {
+    let steps = steps(2);
+    let rest = format!(
+        "loss = \"cross_entropy\"\noptimizer = {{ name = \"sgd\", lr = 0.05, momentum = 0.9 }}\nbatch = 8\n\
+         steps = {steps}\nvalidate_every = \"never\""
+    );
+    let model = "zoo = \"mobilenet-v2\"\ninput = [3, 32, 32]\nclasses = 7";
+    let example = Example::new(model, &[3, 32, 32], &[], 7, &rest);
+    let cuts = legal(&example.graph);
+    let some = sampled(cuts.clone(), 30);
+    assert_eq!(example.check(steps, 8, 4, in_two(&some)), some.len());
+    assert!(example.check(steps, 8, 4, in_more(&cuts, 3, 1)) > 0);
+    assert!(example.check(steps, 8, 4, in_more(&cuts, 5, 1)) > 0);
+}
+
+#[test]
+fn gpt_small_cut_anywhere_learns_the_same() {
+    let steps = steps(2);
+    let rest = format!(
+        "loss = \"cross_entropy\"\noptimizer = {{ name = \"adamw\", lr = 0.001 }}\nbatch = 4\nsteps = {steps}\n\
+         clip_norm = 1.0\nvalidate_every = \"never\""
+    );
+    let model = "zoo = \"gpt-small\"\ninput = [12]\nclasses = 50";
+    let example = Example::new(model, &[12], &[12], 50, &rest);
+    let cuts = legal(&example.graph);
+    let some = sampled(cuts.clone(), 9);
+    assert_eq!(example.check(steps, 4, 2, in_two(&some)), some.len());
+    assert!(example.check(steps, 4, 2, in_more(&cuts, 3, 1)) > 0);
+    assert!(example.check(steps, 4, 1, in_more(&cuts, 5, 1)) > 0);
+}
+
+#[test]
+fn replicas_that_are_cut_at_different_places_stay_the_same() {
+    let rest = "loss = \"mse\"\noptimizer = { name = \"adam\", lr = 0.001 }\nbatch = 16\nsteps = 12\nclip_norm = 0.1";
+    let example = Example::new("zoo = \"digits-cnn\"", &[1, 8, 8], &[], 10, rest);
+    let cuts = legal(&example.graph);
+    let (a, b) = (cuts[2], cuts[cuts.len() - 3]);
+    let [mut first, mut second] =
+        [&[a, b][..], &[(a + b) / 2][..]].map(|cut| example.cut(cut, 8, 4).replicas.remove(0));
+    (first.samples, second.samples) = (10, 6);
+    let (states, reports) = example.staged(&Layout { replicas: vec![first, second] });
+    let join = |states: &[ModelState]| {
+        let mut all = ModelState::default();
+        for state in states {
+            all.weights.extend(state.weights.clone());
+            all.optimizer.extend(state.optimizer.clone());
+        }
+        all
+    };
+    let (one, other) = (join(&states[..3]), join(&states[3..]));
+    // They have seen different numbers of batches.
+    for (name, tensor) in one.weights.iter().filter(|(name, _)| !name.ends_with("num_batches_tracked")) {
+        assert!(other.weights[name] == *tensor, "{name} differs");
+    }
+    assert!(one.optimizer == other.optimizer, "the optimizers' states differ");
+    assert_eq!(reports.len(), 12);
+}
+
+#[test]
+fn replicas_of_stages_learn_what_one_model_learns_from_the_whole_batch() {
+    let rest = "loss = \"cross_entropy\"\noptimizer = { name = \"adamw\", lr = 0.001 }\nbatch = 6\nsteps = 4\n\
+                validate_every = \"never\"\nclip_norm = 1.0";
+    let model = "zoo = \"gpt-small\"\ninput = [8]\nclasses = 50\ndropout = 0.0";
+    let example = Example::new(model, &[8], &[8], 50, rest);
+    let cuts = legal(&example.graph);
+    let [mut first, mut second] = [cuts[9], cuts[20]].map(|cut| example.cut(&[cut], 6, 2).replicas.remove(0));
+    (first.samples, second.samples) = (4, 2);
+    let (states, _) = example.staged(&Layout { replicas: vec![first, second] });
+    let (whole, _) = example.whole(4, 6);
+    for (name, tensor) in &whole.weights {
+        let own = states[..2].iter().find_map(|state| state.weights.get(name)).unwrap();
+        let (a, b) = (tensor.to_f32().unwrap(), own.to_f32().unwrap());
+        let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        // Adam makes a step of a gradient that is nearly nothing, whatever its sign.
+        assert!(worst < 0.005, "{name}: {worst}");
+        let mean = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).sum::<f32>() / a.len() as f32;
+        assert!(mean < 1e-5, "{name}: {mean}");
+    }
+}
+
+#[test]
+fn rounds_average_what_replicas_learned_alone() {
+    for exchange in ["parameters", "outer"] {
+        let rest = format!(
+            "loss = \"mse\"\noptimizer = {{ name = \"adam\", lr = 0.001 }}\nbatch = 16\nsteps = 31\n\
+             [sync]\nexchange = \"{exchange}\"\nevery = 4\naverage_optimizer = true\n[formation]\nstages = 2"
+        );
+        let example = Example::new("zoo = \"digits-cnn\"", &[1, 8, 8], &[], 10, &rest);
+        let cuts = legal(&example.graph);
+        let [first, second] = [cuts[1], cuts[4]].map(|cut| example.cut(&[cut], 8, 8).replicas.remove(0));
+        let (states, reports) = example.staged(&Layout { replicas: vec![first, second] });
+        assert_eq!(
+            reports.iter().map(|report| report.step).collect::<Vec<_>>(),
+            (1..=31).collect::<Vec<_>>()
+        );
+        for (name, tensor) in &states[0].weights {
+            let other = states[2..].iter().find_map(|state| state.weights.get(name));
+            assert!(other == Some(tensor), "{exchange}: {name} differs");
+        }
+        let mean = |of: &[StepReport]| of.iter().map(|report| report.loss).sum::<f32>() / of.len() as f32;
+        let (first, last) = (mean(&reports[..6]), mean(&reports[25..]));
+        assert!(last < first, "{exchange}: {last} after {first}");
+    }
+}
+
+#[test]
+fn asynchronous_stages_are_stale_by_no_more_than_they_may_and_always_the_same() {
+    let rest = "loss = \"mse\"\noptimizer = { name = \"adam\", lr = 0.002 }\nbatch = 8\nsteps = 60\n\
+                validate_every = \"30 steps\"\n[formation]\nstages = 3\nmode = \"asynchronous\"\nin_flight = 5";
+    let example = Example::new("zoo = \"digits-cnn\"", &[1, 8, 8], &[], 10, rest);
+    let cuts = legal(&example.graph);
+    let layout = example.cut(&[cuts[2], cuts[5]], 8, 8);
+    let (states, reports) = example.staged(&layout);
+    let (again, _) = example.staged(&layout);
+    assert!(states == again, "two runs of the same seed differ");
+    let staleness = |report: &StepReport| -> Vec<u32> {
+        report.ranks.iter().map(|rank| rank.stage.unwrap().staleness).collect()
+    };
+    assert_eq!(staleness(&reports[0]), [4, 2, 0]);
+    let mean = |of: &[StepReport]| of.iter().map(|report| report.loss).sum::<f32>() / of.len() as f32;
+    assert!(mean(&reports[50..]) < mean(&reports[..10]));
+}

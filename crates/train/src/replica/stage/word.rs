@@ -1,0 +1,60 @@
+//! What stages tell each other at the end of a step or of several.
+
+use super::super::lanes::broken;
+use crate::core::{Outcome, Vote, VoteError, count};
+use crate::error::TrainError;
+use phalanx_collective::Group;
+use phalanx_types::DType;
+use phalanx_wire::codec;
+use phalanx_wire::train::StageReport;
+use serde::{Deserialize, Serialize};
+
+/// One stage's word on the steps that it has computed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Word {
+    /// One vote for every step.
+    votes: Vec<Vec<u8>>,
+    pub(super) report: StageReport,
+    /// The copy of its state before is still on its way.
+    pub(super) copying: bool,
+    /// The sum of the squares of every parameter's gradient, in the order of names.
+    pub(super) squares: Vec<f64>,
+}
+
+impl Word {
+    pub(super) fn new(votes: &[Vote], report: StageReport, copying: bool, squares: Vec<f64>) -> Self {
+        let votes = votes.iter().map(|vote| vote.to_bytes().to_vec()).collect();
+        Self { votes, report, copying, squares }
+    }
+}
+
+/// What all stages said.
+#[derive(Debug)]
+pub(super) struct Words {
+    pub(super) words: Vec<Word>,
+    /// By step, then by rank.
+    pub(super) votes: Vec<Vec<Vote>>,
+    /// By step.
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+/// Tells all stages a word, and hears theirs.
+pub(super) fn exchange(control: &mut Group, own: &Word) -> Result<Words, TrainError> {
+    let mut bytes = bytes::BytesMut::new();
+    codec::encode_into(own, &mut bytes).map_err(|error| broken(error.to_string()))?;
+    let all = control.all_gather(&bytes, DType::U8, "vote")?;
+    let mut words = Vec::new();
+    let mut by_rank = Vec::new();
+    for rank in 0..control.ranks() {
+        let word: Word = codec::decode(all.part(rank).unwrap_or_default())
+            .map_err(|_garbled| TrainError::from(VoteError::Bytes { rank }))?;
+        let read = |bytes: &Vec<u8>| bytes.as_slice().try_into().ok().and_then(Vote::from_bytes);
+        let votes: Option<Vec<Vote>> = word.votes.iter().map(read).collect();
+        by_rank.push(votes.filter(|votes| votes.len() == own.votes.len()).ok_or(VoteError::Bytes { rank })?);
+        words.push(word);
+    }
+    let votes: Vec<Vec<Vote>> =
+        (0..own.votes.len()).map(|step| by_rank.iter().map(|votes| votes[step]).collect()).collect();
+    let outcomes = votes.iter().map(|votes| count(votes)).collect::<Result<Vec<_>, VoteError>>()?;
+    Ok(Words { words, votes, outcomes })
+}

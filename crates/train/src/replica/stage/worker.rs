@@ -1,0 +1,215 @@
+//! A node that holds a stage, on a thread of its own: carries out what the driver orders.
+
+use super::super::control::{Control, Ender};
+use super::super::lanes::Connector;
+use super::super::session::Ended;
+use super::super::worker::{Opening, Order, Report, Reports, is_broken, remember, with_causes};
+use super::copies::{Copies, Guard};
+use super::part::Part;
+use super::prepare::{self, Ends};
+use super::session::{Entering, Session};
+use crate::config::RunFile;
+use crate::core::pipeline::ahead_in_flow;
+use crate::error::TrainError;
+use crate::progress::Place;
+use crate::task::{Compute, Task};
+use bytes::Bytes;
+use phalanx_collective::Compression;
+use phalanx_types::Epoch;
+use phalanx_wire::train::{Layout, LeftWhy, Recorded, Start, StepReport};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// Frames that may wait beyond those that the order of moves needs.
+const SPARE_FRAMES: usize = 2;
+
+/// A stage and all that it holds.
+#[derive(Debug)]
+pub(super) struct StageWorker {
+    pub(super) task: Task,
+    pub(super) compute: Compute,
+    pub(super) part: Option<Part>,
+    pub(super) copies: Copies,
+    /// Of activations and their gradients.
+    pub(super) compression: Compression,
+    pub(super) remembered: VecDeque<StepReport>,
+    pub(super) trace: bool,
+    pub(super) control: Arc<Control>,
+    reports: Reports,
+}
+
+/// With whom and with what a group begins.
+struct Beginning {
+    epoch: Epoch,
+    ends: Vec<Bytes>,
+    recorded: Recorded,
+    connector: Box<dyn Connector>,
+    start: Start,
+    fetched: Vec<Bytes>,
+}
+
+/// Carries out orders until there can be no more.
+pub(in super::super) fn run(file: RunFile, opening: Opening, orders: &Receiver<Order>) {
+    let reports = opening.reports.clone();
+    let mut worker = match StageWorker::open(file, opening) {
+        Ok(worker) => worker,
+        Err(error) => return reports.say(Report::Refused { reason: with_causes(&error), busy: false }),
+    };
+    worker.say(Report::Enlisted);
+    let mut prepared: Option<Ends> = None;
+    for order in orders {
+        match order {
+            Order::Prepare { epoch, rank, layout: Some(layout), .. } => {
+                match prepare::prepare(&worker.task, epoch, rank, layout) {
+                    Ok((ends, end)) => {
+                        prepared = Some(ends);
+                        worker.say(Report::Prepared { epoch, end });
+                    }
+                    Err(error) => worker.refuse(&error),
+                }
+            }
+            Order::Cancel { epoch } => drop(prepared.take_if(|ends| ends.epoch <= epoch)),
+            Order::Give { epoch, give, connector } => {
+                if let Err(error) = worker.give(epoch, &give, connector) {
+                    tracing::warn!(error = with_causes(&error), "could not give a part of the state");
+                }
+            }
+            Order::Connect { epoch, ends, recorded, connector, start: Some((start, fetched)) } => {
+                let Some(own) = prepared.take_if(|own| own.epoch == epoch) else { continue };
+                let beginning = Beginning { epoch, ends, recorded, connector, start, fetched };
+                let why = worker.train(own, beginning);
+                worker.control.leave();
+                let step = worker.part.as_ref().map(|part| part.step);
+                worker.say(Report::Left { epoch, step, why, holds: worker.holds() });
+            }
+            Order::Snapshot => {
+                let told = worker.part.as_ref().map(|part| worker.tell_state(Epoch(0), part));
+                if let Some(Err(error)) = told {
+                    worker.refuse(&error);
+                }
+            }
+            // Those of nodes that hold a whole model.
+            Order::Restore(_) | Order::Prepare { layout: None, .. } | Order::Connect { start: None, .. } => {}
+        }
+    }
+}
+
+impl StageWorker {
+    fn open(file: RunFile, opening: Opening) -> Result<Self, TrainError> {
+        let Opening { enlist, compute, control, reports, .. } = opening;
+        let compute = compute(file.config.train.threads);
+        let task = Task::of_stages(file.config, &compute.threads)?;
+        Ok(Self { trace: enlist.trace, ..Self::new(task, compute, control, reports) })
+    }
+
+    pub(super) fn new(task: Task, compute: Compute, control: Arc<Control>, reports: Reports) -> Self {
+        Self {
+            part: None,
+            copies: Copies::default(),
+            compression: task.config.formation.compress,
+            remembered: VecDeque::new(),
+            trace: false,
+            task,
+            compute,
+            control,
+            reports,
+        }
+    }
+
+    pub(super) fn say(&self, report: Report) {
+        self.reports.say(report);
+    }
+
+    fn refuse(&self, error: &TrainError) {
+        self.say(Report::Refused { reason: with_causes(error), busy: false });
+    }
+
+    /// Where the run stands after so many steps.
+    pub(super) fn place(&self, step: u64) -> Place {
+        let batches = self.task.plan().batches_per_pass.max(1);
+        Place { step, pass: step / batches, batch: step % batches }
+    }
+
+    pub(super) fn remember(&mut self, report: StepReport) {
+        remember(&mut self.remembered, report, super::flow::LONGEST);
+    }
+
+    /// Frames that may be on their way to a stage.
+    pub(super) fn queue(&self, layout: &Layout) -> usize {
+        let stages = layout.replicas.iter().map(|replica| replica.stages.len()).max().unwrap_or(1);
+        let in_flight = self.task.config.formation.in_flight_of(stages);
+        ahead_in_flow(0, stages, in_flight).max(stages) + SPARE_FRAMES
+    }
+
+    /// Tells the driver a part of the model.
+    pub(super) fn tell_state(&self, epoch: Epoch, part: &Part) -> Result<(), TrainError> {
+        let bytes = part.state()?.to_bytes()?.into();
+        self.say(Report::Snapshot { epoch, step: part.step, ops: Some(part.ops), bytes });
+        Ok(())
+    }
+
+    /// Trains in a group until it is over.
+    fn train(&mut self, own: Ends, beginning: Beginning) -> LeftWhy {
+        let broken = |error: &TrainError| LeftWhy::Broken { reason: with_causes(error) };
+        let epoch = beginning.epoch;
+        let recorded = beginning.recorded;
+        let session = match self.enter(own, beginning) {
+            Ok(session) => session,
+            Err(error) => return broken(&error),
+        };
+        let control = session.worker.control.clone();
+        match session.enders() {
+            Ok(enders) => {
+                if let Some(reason) = control.enter(epoch, enders) {
+                    session.worker.part = Some(session.part);
+                    return LeftWhy::Broken { reason };
+                }
+            }
+            Err(error) => return broken(&error),
+        }
+        match session.run(recorded) {
+            Ok(Ended::Reformed) => LeftWhy::Reformed,
+            Ok(Ended::Done) => LeftWhy::Ended,
+            Err(error) if is_broken(&error) => broken(&error),
+            Err(error) => {
+                let cause = !matches!(error, TrainError::Replica { .. });
+                LeftWhy::Failed { reason: with_causes(&error), cause }
+            }
+        }
+    }
+
+    /// Comes by its part of the state, and joins the others.
+    fn enter(&mut self, own: Ends, beginning: Beginning) -> Result<Session<'_>, TrainError> {
+        let Beginning { epoch, ends, connector, start, fetched, .. } = beginning;
+        let (post, rank, layout) = (own.post(), own.rank, own.layout.clone());
+        let stalls = self.reports.clone();
+        let on_wait = move |on: usize, waited: Duration| {
+            let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+            stalls.say(Report::Waits { epoch, on, millis });
+        };
+        let joined = own.connect(&self.task, &ends, &*connector, on_wait)?;
+        let every = match layout.replicas.len() {
+            1 => self.task.config.formation.copies,
+            // Other replicas hold the same.
+            _ => 0,
+        };
+        let guard = Guard::new(every, post, rank, &self.copies, epoch, &*connector)?;
+        let part = self.settle(epoch, post.ops, &start, fetched, &*connector)?;
+        Session::new(self, part, Entering { epoch, rank, layout, joined, guard })
+    }
+}
+
+impl Session<'_> {
+    /// All that has to end so that nobody waits here any more.
+    fn enders(&self) -> Result<Vec<Ender>, TrainError> {
+        let mut enders: Vec<Ender> =
+            self.rings.aborters().chain([self.control.aborter()]).map(Ender::Group).collect();
+        for pipe in self.prev.iter().chain(&self.next) {
+            enders.push(Ender::Socket(pipe.socket()?));
+        }
+        enders.extend(self.guard.sockets().map(Ender::Socket));
+        Ok(enders)
+    }
+}
