@@ -3,6 +3,7 @@
 mod allreduce;
 mod jobs;
 mod replicas;
+mod stages;
 mod train;
 
 use crate::tool::{cargo, target};
@@ -29,6 +30,8 @@ enum What {
     },
     /// Replicas against trainings that know nothing of each other.
     Replicas(replicas::ReplicasArgs),
+    /// Models that are cut over nodes.
+    Stages(stages::StagesArgs),
     /// Training steps against PyTorch on the CPU.
     Train(train::TrainArgs),
 }
@@ -38,6 +41,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         What::Allreduce(args) => allreduce::run(args),
         What::Jobs { rounds } => jobs::run((*rounds).max(1)),
         What::Replicas(args) => replicas::run(args),
+        What::Stages(args) => stages::run(args),
         What::Train(args) => train::run(args),
     }
 }

@@ -46,14 +46,18 @@ pub(crate) enum Command {
     Job(commands::job::JobCommand),
     /// Train a model as a run file says.
     Train(Box<commands::train::TrainArgs>),
+    /// Say which nodes would hold which part of a model, and what a step would cost.
+    Plan(Box<commands::plan::PlanArgs>),
     /// See the runs there are, and go on with one.
     Run(commands::run::RunCommand),
     /// Measure a trained model on some data.
-    Eval(commands::eval::EvalArgs),
+    Eval(Box<commands::eval::EvalArgs>),
     /// Write down what a trained model says about samples.
-    Predict(commands::predict::PredictArgs),
+    Predict(Box<commands::predict::PredictArgs>),
     /// Write a trained model as ONNX or safetensors.
     Export(commands::export::ExportArgs),
+    /// Combine the stages of a run's checkpoint into one model.
+    Fuse(commands::fuse::FuseArgs),
     /// See what models are made of.
     Model(commands::model::ModelCommand),
     /// Measure this machine.

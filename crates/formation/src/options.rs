@@ -12,6 +12,8 @@ pub struct Options {
     pub stages: Option<usize>,
     /// Of each replica's share of a batch; `None` lets the planner choose.
     pub micro_batches: Option<usize>,
+    /// The fewest samples of a micro-batch that the planner chooses by itself.
+    pub least_micro: usize,
     pub mode: Mode,
     /// Bytes kept for each byte of a parameter: weights, gradients, what the optimizer keeps, copies.
     pub kept_per_parameter_byte: f64,
@@ -82,6 +84,7 @@ impl Default for Options {
             replicas: None,
             stages: None,
             micro_batches: None,
+            least_micro: 1,
             mode: Mode::Exact,
             kept_per_parameter_byte: 4.0,
             base_bytes: 0,
@@ -105,7 +108,7 @@ impl Options {
             (Some(given), _) => vec![given.clamp(1, self.batch.max(1))],
             (None, Mode::Asynchronous { .. }) => vec![1],
             (None, Mode::Exact) => {
-                let most = self.batch.min(MOST_MICRO_BATCHES);
+                let most = (self.batch / self.least_micro.max(1)).min(MOST_MICRO_BATCHES);
                 std::iter::successors(Some(1), |m| Some(m * 2)).take_while(|m| *m <= most.max(1)).collect()
             }
         }

@@ -121,7 +121,7 @@ fn cell(row: &StageRow) -> [String; 4] {
     let filled = (row.memory_percent / 100.0 * BAR as f64).round().clamp(0.0, BAR as f64) as usize;
     let bar = format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled));
     [
-        format!(" {:<11} {:>3.0}% busy", short(&row.node, 11), row.busy_percent).chars().take(BOX).collect(),
+        format!(" {:<10} {:>3.0}% busy", short(&row.node, 10), row.busy_percent),
         format!(" {}", short(&row.ops, BOX - 2)),
         format!(" {} parameters", row.parameters),
         format!(" {bar} {}", row.memory),
@@ -172,7 +172,7 @@ mod tests {
         let line = |part: &str| picture.lines().any(|l| l.contains(part));
         assert!(line("│ layer0..layer2      │->│ layer3..layer5      │"), "{picture}");
         assert!(line("│ ####...... 12 MiB   │") && line("│ ########.. 24 MiB   │"), "{picture}");
-        assert!(line("a-nod~-name"), "{picture}");
+        assert!(line("│ a-nod~name  96% busy│"), "{picture}");
         assert_eq!(plan.rows(&model, &pool).len(), 3);
     }
 

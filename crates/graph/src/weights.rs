@@ -6,7 +6,7 @@
 use crate::{Graph, Value, ValueId, ValueKind, Weights};
 use bytes::Bytes;
 use phalanx_types::{DType, Tensor};
-use safetensors::{Dtype, SafeTensorError, SafeTensors, View, serialize};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, View, serialize, serialize_to_file};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -190,6 +190,50 @@ pub fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsError> {
     let written =
         weights.iter().map(|(name, t)| (name, Written(t, t.shape().iter().map(|d| *d as usize).collect())));
     serialize(written, None).map_err(WeightsError::Format)
+}
+
+/// A tensor that is made when it is written.
+pub struct Later<'a> {
+    pub name: String,
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    /// Its bytes.
+    pub make: Box<dyn Fn() -> Vec<u8> + 'a>,
+}
+
+impl fmt::Debug for Later<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Later").field("name", &self.name).field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// Writes a safetensors file of tensors that are made one after the other: no more than one is ever in memory.
+///
+/// # Errors
+/// The file could not be written.
+pub fn write_later(path: &Path, tensors: &[Later<'_>]) -> Result<(), WeightsError> {
+    let all = tensors.iter().map(|tensor| (tensor.name.as_str(), Made(tensor)));
+    serialize_to_file(all, None, path).map_err(WeightsError::Format)
+}
+
+struct Made<'a>(&'a Later<'a>);
+
+impl View for Made<'_> {
+    fn dtype(&self) -> Dtype {
+        theirs(self.0.dtype)
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned((self.0.make)())
+    }
+
+    fn data_len(&self) -> usize {
+        self.0.shape.iter().product::<usize>() * self.0.dtype.size()
+    }
 }
 
 /// Everything in the bytes of a safetensors file, without copying.

@@ -92,6 +92,13 @@ impl Book {
         Ok((place, checkpoint.map(Checkpoint::into_state)))
     }
 
+    /// Takes back what was recorded after a step.
+    pub(crate) fn cut_after(&mut self, step: u64) -> Result<(), TrainError> {
+        let sizes = self.records.sizes_after(step)?;
+        self.records = Records::open(self.dir.path(), Some(sizes))?;
+        Ok(())
+    }
+
     /// From now on checkpoints have a file for each of these parts of the model.
     pub(crate) fn set_stages(&mut self, stages: Vec<BTreeSet<String>>) {
         self.stages = stages;

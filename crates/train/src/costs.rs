@@ -1,11 +1,12 @@
 //! What a model costs, as the planner of formations wants to know it.
 
+use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::measure::measure_here;
 use crate::task::{Compute, Task};
 use phalanx_engine::{Measurement, NodeTime, measure};
 use phalanx_formation::{CutCost, Exchange, Mode, ModelCost, OpCost, Options, Work};
-use phalanx_graph::{Cost, Graph};
+use phalanx_graph::{Cost, Graph, Op};
 use phalanx_types::DType;
 
 /// A measurement of a model takes about so many floating-point operations.
@@ -15,6 +16,8 @@ const ROUNDS: usize = 3;
 const HELD: usize = 256 << 20;
 /// A backward pass computes about twice what a forward pass does.
 const BACKWARD: f64 = 2.0;
+/// Batch norm has little to say of fewer samples than these.
+const NORMED: usize = 16;
 /// What a node's process takes before it holds anything of a model.
 pub const PROCESS_BYTES: u64 = 24 << 20;
 
@@ -88,13 +91,39 @@ fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> [Work; 2]) ->
     }
 }
 
+/// Leaves only those places to cut a model that a run file names, if it names any.
+///
+/// # Errors
+/// The model cannot be cut before one of them.
+pub fn keep_cuts(cost: &mut ModelCost, wanted: &[String]) -> Result<(), TrainError> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    for name in wanted {
+        let at = cost.ops.iter().position(|op| op.name == *name);
+        if !cost.cuts.iter().any(|cut| Some(cut.at) == at) {
+            return Err(TrainError::NoCut { name: name.clone() });
+        }
+    }
+    let ops = &cost.ops;
+    cost.cuts.retain(|cut| wanted.contains(&ops[cut.at].name));
+    Ok(())
+}
+
 /// What a run asks of its formation.
 pub fn options(task: &Task) -> Options {
-    let config = &task.config;
+    let norms = task.graph.nodes.iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
+    Options { least_micro: if norms { NORMED } else { 1 }, ..options_of(&task.config) }
+}
+
+/// The same, of what a run file says.
+pub fn options_of(config: &RunConfig) -> Options {
     let (formation, sync) = (&config.formation, &config.sync);
     let states = config.train.optimizer.state_names().len() as f64;
-    // Of parameters with gradients and their sums, what the optimizer keeps, and what is packed to be sent.
-    let kept = 3.0 + states + (1.0 + states);
+    // Parameters, gradients and what the optimizer keeps; the sums of gradients over parts of a batch; and a tensor
+    // that is being packed.
+    let sums = if formation.micro_batches == Some(1) { 0.0 } else { 1.0 };
+    let kept = 2.0 + states + sums + 0.5;
     // What a unit of several steps can be taken back to.
     let anchor = if formation.is_asynchronous() { 1.0 + states } else { 0.0 };
     let compressed =

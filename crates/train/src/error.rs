@@ -24,6 +24,8 @@ pub enum TrainError {
     Together(#[from] CollectiveError),
     #[error("the replicas do not agree")]
     Vote(#[from] VoteError),
+    #[error("`formation.cuts`: the model cannot be cut before an operator `{name}`")]
+    NoCut { name: String },
     #[error("the model cannot be cut there")]
     Cut(#[from] phalanx_graph::CutError),
     #[error("this model cannot be trained")]

@@ -94,6 +94,31 @@ impl Evaluator<'_> {
         Ok(adding.finish())
     }
 
+    /// The sums over samples of which the outputs are known, all in the order of the file.
+    ///
+    /// # Errors
+    /// The samples cannot be read, or the outputs are not those of so many samples.
+    pub fn sums_of(&self, data: &Dataset, outputs: &[f32], shape: &[usize]) -> Result<Sums, TrainError> {
+        let mut loader = self.loader(data, None)?;
+        let y_shape = loader.y_shape().unwrap_or_default().to_vec();
+        let mut adding = self.begin();
+        let samples = data.len().max(1);
+        let (size, first) = (outputs.len() / samples, shape.first().map_or(1, |first| first / samples));
+        let mut rest = outputs;
+        while let Some(loaded) = loader.next() {
+            let batch = loaded?.batch;
+            let (output, others) = rest.split_at((batch.len * size).min(rest.len()));
+            let mut shape = shape.to_vec();
+            if let Some(rows) = shape.first_mut() {
+                *rows = batch.len * first;
+            }
+            self.add(&mut adding, output, &shape, (&batch.y, &y_shape), batch.len)?;
+            rest = others;
+            loader.recycle(batch);
+        }
+        Ok(adding.finish())
+    }
+
     /// Begins to add up.
     pub(crate) fn begin(&self) -> Adding {
         let metrics = self.metrics.iter().map(|metric| metric.begin()).collect();

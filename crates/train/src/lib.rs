@@ -15,6 +15,7 @@ pub mod costs;
 mod driver;
 mod error;
 mod evaluate;
+pub mod live;
 pub mod measure;
 mod observer;
 mod params_hash;

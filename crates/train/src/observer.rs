@@ -24,6 +24,10 @@ pub enum Event<'a> {
         nodes: &'a [String],
         /// Steps that are done.
         step: u64,
+        /// How many of the nodes each replica is cut over, when they are.
+        stages: &'a [usize],
+        /// How long a step should take, where that was predicted.
+        predicted_ms: Option<f64>,
     },
     /// Nothing moves, and why.
     Waiting(&'a str),

@@ -2,9 +2,15 @@
 
 use crate::error::TrainError;
 use bytes::Bytes;
+use phalanx_data::map_file;
+use phalanx_graph::weights::Later;
 use phalanx_graph::{Graph, Weights, weights};
 use phalanx_types::{DType, Tensor};
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+
+/// So many bytes are kept in a file.
+const LARGE: u64 = 1 << 20;
 
 /// Parameters, buffers and the optimizer's state, in the user's names and order of elements.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,6 +73,49 @@ impl ModelState {
             weights: weights::from_bytes(bytes.slice(16..end)).map_err(unreadable)?,
             optimizer: weights::from_bytes(bytes.slice(end..)).map_err(unreadable)?,
         })
+    }
+}
+
+/// The bytes of a state of which no more than one tensor is ever in memory: they lie in a file without a name.
+///
+/// # Errors
+/// There is no room for such a file.
+pub(crate) fn pack_later(steps: u64, parts: [&[Later<'_>]; 2]) -> Result<Bytes, TrainError> {
+    let failed = |what: String| TrainError::State { what };
+    let io = |error: std::io::Error| failed(format!("could not be packed: {error}"));
+    let dir = tempfile::tempdir().map_err(io)?;
+    let paths = ["weights", "optimizer"].map(|name| dir.path().join(name));
+    for (path, tensors) in paths.iter().zip(parts) {
+        weights::write_later(path, tensors).map_err(|source| failed(source.to_string()))?;
+    }
+    let whole = dir.path().join("state");
+    let mut file = std::fs::File::create(&whole).map_err(io)?;
+    let mut first = std::fs::File::open(&paths[0]).map_err(io)?;
+    let len = first.metadata().map_err(io)?.len();
+    file.write_all(&steps.to_le_bytes()).and_then(|()| file.write_all(&len.to_le_bytes())).map_err(io)?;
+    std::io::copy(&mut first, &mut file).map_err(io)?;
+    let mut second = std::fs::File::open(&paths[1]).map_err(io)?;
+    std::io::copy(&mut second, &mut file).map_err(io)?;
+    // The bytes outlive the name.
+    map_file(&whole).map_err(|source| failed(source.to_string()))
+}
+
+/// Reads so many bytes; many of them into a file without a name.
+pub(crate) fn take_in(from: impl Read, len: u64) -> std::io::Result<Bytes> {
+    // What is announced is not believed: memory grows with what arrives.
+    let mut from = from.take(len);
+    let bytes = if len < LARGE {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes)?;
+        bytes.into()
+    } else {
+        let mut file = tempfile::NamedTempFile::new()?;
+        std::io::copy(&mut from, &mut file)?;
+        map_file(file.path()).map_err(std::io::Error::other)?
+    };
+    match bytes.len() as u64 == len {
+        true => Ok(bytes),
+        false => Err(std::io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

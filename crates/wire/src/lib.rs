@@ -10,6 +10,7 @@ pub mod fabric;
 pub mod frame;
 pub mod handshake;
 pub mod jobs;
+pub mod live;
 pub mod measure;
 pub mod node;
 pub mod reason;

@@ -32,6 +32,20 @@ pub enum ToReplica {
     Taken { run: RunId, blob: BlobId },
     /// You are not needed any more.
     Dismiss { run: RunId },
+    /// Say at the next boundary between steps what the model makes of samples that the driver holds.
+    Compute { run: RunId, epoch: Epoch, ask: AskRef },
+}
+
+/// Samples of somebody who asks what the model makes of them: 32-bit floats, little-endian.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskRef {
+    /// Given by the driver.
+    pub number: u64,
+    pub samples: u32,
+    /// How many are computed at once.
+    pub batch: u32,
+    pub bytes: u64,
+    pub blob: BlobId,
 }
 
 /// Who holds which part of the model. Ranks are counted through the stages of the first replica, then the next.
@@ -243,6 +257,21 @@ pub enum FromReplica {
         on: u32,
         millis: u64,
     },
+    /// What the model made of samples that somebody asked about.
+    Computed {
+        run: RunId,
+        /// That of the question.
+        number: u64,
+        /// Of all outputs together.
+        shape: Vec<u64>,
+        outputs: StateRef,
+    },
+    /// A question cannot be answered.
+    NotComputed {
+        run: RunId,
+        number: u64,
+        reason: String,
+    },
 }
 
 /// Why a node is not in the group any more.
@@ -348,4 +377,6 @@ pub enum Activity {
     Update,
     Validate,
     Snapshot,
+    /// Computing what somebody asked about.
+    Answer,
 }

@@ -8,7 +8,7 @@
 //! ```
 
 mod exchange;
-mod nodes;
+pub(super) mod nodes;
 mod predict;
 mod scaling;
 mod uneven;
@@ -56,14 +56,14 @@ pub(super) fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
 }
 
 /// The program that is measured, and a place for what it writes.
-struct Bench {
-    phalanx: PathBuf,
-    work: PathBuf,
+pub(super) struct Bench {
+    pub(super) phalanx: PathBuf,
+    pub(super) work: PathBuf,
 }
 
 impl Bench {
     /// An empty directory.
-    fn fresh(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub(super) fn fresh(&self, name: &str) -> anyhow::Result<PathBuf> {
         let dir = self.work.join(name);
         if dir.exists() {
             std::fs::remove_dir_all(&dir).with_context(|| format!("could not empty {}", dir.display()))?;
@@ -73,7 +73,7 @@ impl Bench {
     }
 
     /// Trains, and gives the summary.
-    fn train(&self, args: &[&str]) -> anyhow::Result<Value> {
+    pub(super) fn train(&self, args: &[&str]) -> anyhow::Result<Value> {
         let args = [&["train"], args, &["--output", "json"]].concat();
         let output = tool(&self.phalanx, &args).env("PHALANX_RUNTIME_DIR", self.work.join("domains"));
         json(&output.capture()?)
@@ -81,7 +81,7 @@ impl Bench {
 }
 
 /// A run file of the CIFAR network on real images.
-fn cifar(dir: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn cifar(dir: &Path) -> anyhow::Result<PathBuf> {
     let data = crate::data::cifar_10()?.join("cifar-10.safetensors");
     let text = format!(
         "[model]\nzoo = \"cifar-cnn\"\ndropout = 0.0\n[data]\ntrain = {{ file = {data:?}, x = \"x_train\", \
@@ -98,7 +98,7 @@ fn samples_per_s(summary: &Value) -> anyhow::Result<f64> {
     super::number(summary, "samples_per_s")
 }
 
-fn middle(mut values: Vec<f64>) -> f64 {
+pub(super) fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,6 +1,7 @@
 //! `phalanx eval`: what a trained model is worth on some data.
 
-use crate::commands::learned::{DataArgs, LearnedArgs};
+use crate::commands::learned::{DataArgs, Learned, LearnedArgs};
+use crate::commands::live::{Formation, LiveArgs, step_text};
 use crate::commands::train::{compute, train_failure};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
@@ -14,7 +15,9 @@ use std::time::Instant;
 #[command(after_help = "Examples:
   phalanx eval runs/first
   phalanx eval runs/first digits.npz --x x_test --y y_test --output json
-  phalanx eval model.safetensors digits.npz --model zoo:digits-cnn --x x_test --y y_test --loss mse")]
+  phalanx eval model.safetensors digits.npz --model zoo:digits-cnn --x x_test --y y_test --loss mse
+  phalanx eval --live runs/first                 while it is being trained, where it is
+  phalanx eval --live - digits.npz --x x_test --y y_test --domain lab")]
 pub(crate) struct EvalArgs {
     #[command(flatten)]
     learned: LearnedArgs,
@@ -23,6 +26,8 @@ pub(crate) struct EvalArgs {
     /// The loss: mse, l1, huber, cross_entropy, bce, bce_with_logits or nll; the run's when not given.
     #[arg(long)]
     loss: Option<String>,
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -32,6 +37,9 @@ struct Evaluated {
     accuracy: Option<f64>,
     metrics: BTreeMap<String, f64>,
     samples_per_s: f64,
+    /// Steps that a model had behind it that is being trained, for the first samples and for the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<[u64; 2]>,
     /// Which of the metrics the accuracy is.
     #[serde(skip)]
     accuracy_name: Option<String>,
@@ -43,6 +51,7 @@ impl Render for Evaluated {
         rows.extend(self.accuracy.map(|x| ("accuracy", format!("{:.2} %", x * 100.0))));
         let others = self.metrics.iter().filter(|(name, _)| Some(*name) != self.accuracy_name.as_ref());
         rows.extend(others.map(|(name, value)| ("metric", format!("{name} {value:.6}"))));
+        rows.extend(self.steps.map(|steps| ("after step", step_text(steps))));
         rows.push(("samples/s", format!("{:.0}", self.samples_per_s)));
         summary(rows)
     }
@@ -52,27 +61,52 @@ impl Render for Evaluated {
     }
 }
 
-pub(crate) fn run(args: EvalArgs, output: Output) -> Result<(), Failure> {
-    let learned = args.learned.load()?;
+pub(crate) async fn run(args: EvalArgs, output: Output) -> Result<(), Failure> {
+    if !args.live.is_asked() {
+        let learned = args.learned.load()?;
+        return output.print(&evaluate(&args, &learned, None).await?);
+    }
+    let (formation, learned) = args.live.find(&args.learned).await?;
+    let evaluated = evaluate(&args, &learned, Some(&formation)).await;
+    formation.leave().await;
+    output.print(&evaluated?)
+}
+
+/// Evaluates a model here, or where it is being trained.
+async fn evaluate(
+    args: &EvalArgs,
+    learned: &Learned,
+    formation: Option<&Formation>,
+) -> Result<Evaluated, Failure> {
     let loss = learned.loss(args.loss.as_deref())?;
-    let data = args.data.open(&learned)?;
+    let data = args.data.open(learned)?;
     let compute = compute(args.data.threads());
     let transform = learned.transform();
     let fit = Fit::new(&learned.graph, &data, &transform, loss, &compute.threads).map_err(train_failure)?;
     let metrics = fit.metrics(loss, &learned.metrics());
-    let mut model = learned.compile(&compute)?;
     let (batch, threads) = (args.data.batch(), &*compute.threads);
     let fixed = fixed_batch(&learned.graph);
     let evaluator = Evaluator { loss, metrics: &metrics, transform: &transform, batch, fixed, threads };
     let started = Instant::now();
-    let found = evaluator.run(model.as_mut(), &data).map_err(train_failure)?;
+    let (found, steps) = match formation {
+        Some(formation) => {
+            let outputs = formation.outputs(learned, &data, &transform, batch).await?;
+            let sums = evaluator.sums_of(&data, &outputs.values, &outputs.shape).map_err(train_failure)?;
+            (evaluator.value(&sums), Some(outputs.steps))
+        }
+        None => {
+            let mut model = learned.compile(&compute)?;
+            (evaluator.run(model.as_mut(), &data).map_err(train_failure)?, None)
+        }
+    };
     let seconds = started.elapsed().as_secs_f64().max(1e-9);
-    output.print(&Evaluated {
+    Ok(Evaluated {
         samples: found.samples,
         loss: found.loss,
         accuracy: found.accuracy,
         metrics: found.metrics,
         samples_per_s: found.samples as f64 / seconds,
+        steps,
         accuracy_name: found.accuracy_name,
     })
 }

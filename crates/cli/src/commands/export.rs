@@ -3,9 +3,8 @@
 use crate::commands::learned::LearnedArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
-use phalanx_graph::{onnx, weights};
 use phalanx_train::params_hash;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -50,16 +49,7 @@ pub(crate) fn run(args: ExportArgs, output: Output) -> Result<(), Failure> {
         );
     }
     let learned = args.learned.load()?;
-    if let Some(path) = &args.onnx {
-        onnx::export(&learned.graph, &learned.weights, path)
-            .with_context(|| format!("could not export to {}", path.display()))
-            .map_err(Failure::infrastructure)?;
-    }
-    if let Some(path) = &args.safetensors {
-        weights::save(path, &learned.graph.with_aliases(learned.weights.clone()))
-            .with_context(|| format!("could not export to {}", path.display()))
-            .map_err(Failure::infrastructure)?;
-    }
+    learned.write(args.safetensors.as_deref(), args.onnx.as_deref())?;
     output.print(&Exported {
         model: learned.graph.name.clone(),
         files: args.onnx.into_iter().chain(args.safetensors).collect(),

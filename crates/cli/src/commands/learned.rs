@@ -2,12 +2,13 @@
 
 use crate::commands::train::{RUNS, train_failure};
 use crate::failure::Failure;
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_data::{Columns, DataError, Dataset, SourceSpec, Transform};
 use phalanx_engine::{CompileOptions, Loss, Metric, Model};
-use phalanx_graph::{Graph, Weights, weights};
+use phalanx_graph::{Graph, Weights, onnx, weights};
 use phalanx_train::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
+use phalanx_train::live::LiveRun;
 use phalanx_train::run_dir::{
     Checkpoint, MODEL, RUN_FILE, Status, is_run, newest_checkpoint, read_classes, read_run,
 };
@@ -54,16 +55,23 @@ pub(crate) fn model_from(text: &str) -> Result<ModelFrom, Failure> {
     }
 }
 
+/// The directory of a run, which may be named as in listings.
+pub(crate) fn run_path(said: &Path) -> PathBuf {
+    let named = Path::new(RUNS).join(said);
+    if !said.exists() && is_run(&named) { named } else { said.to_owned() }
+}
+
 impl LearnedArgs {
     pub(crate) fn load(&self) -> Result<Learned, Failure> {
         let config = self.config.as_ref().map(|path| run_config(path)).transpose()?;
-        let named = Path::new(RUNS).join(&self.trained);
-        let path = if !self.trained.exists() && is_run(&named) { &named } else { &self.trained };
+        let path = &run_path(&self.trained);
         if is_run(path) {
             return of_run(path, config);
         }
         if path.join("manifest.json").is_file() {
-            return of_checkpoint(path, config);
+            let checkpoint = Checkpoint::load(path).map_err(|error| train_failure(error.into()))?;
+            let run = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+            return Learned::of_checkpoint(run, checkpoint, config);
         }
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("onnx") => {
@@ -78,6 +86,28 @@ impl LearnedArgs {
                 "give a run directory, a checkpoint in one, or a file that ends in .onnx or .safetensors",
             )),
         }
+    }
+
+    /// What was named, perhaps in runs/.
+    pub(crate) fn path(&self) -> PathBuf {
+        run_path(&self.trained)
+    }
+
+    /// The model of a run that is being trained elsewhere, without what it has learned.
+    pub(crate) fn of_live(&self, run: LiveRun) -> Result<Learned, Failure> {
+        let config = match &self.config {
+            Some(path) => run_config(path)?,
+            None => {
+                let file = RunFile::parse(Path::new(RUN_FILE), &run.config, &[]);
+                file.map_err(|error| train_failure(error.into()))?.config
+            }
+        };
+        let model = match &self.model {
+            Some(text) => ModelConfig::new(model_from(text)?),
+            None => config.model.clone(),
+        };
+        let graph = find(&model)?.graph;
+        Ok(Learned { graph, weights: Weights::new(), config: Some(config), classes: run.classes })
     }
 
     fn of_weights(&self, path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
@@ -138,18 +168,37 @@ fn classes(run: &Path) -> Result<Option<Vec<String>>, Failure> {
     read_classes(run).map_err(|error| train_failure(error.into()))
 }
 
-fn of_checkpoint(path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
-    let checkpoint = Checkpoint::load(path).map_err(|error| train_failure(error.into()))?;
-    let run = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
-    let config = match config {
-        Some(config) => config,
-        None => run_config(&run.join(RUN_FILE))?,
-    };
-    let graph = find(&config.model)?.graph;
-    Ok(Learned { graph, weights: checkpoint.weights, config: Some(config), classes: classes(run)? })
-}
-
 impl Learned {
+    /// What a run had learned at one step; as the run was told, unless something else is said.
+    pub(crate) fn of_checkpoint(
+        run: &Path,
+        checkpoint: Checkpoint,
+        config: Option<RunConfig>,
+    ) -> Result<Self, Failure> {
+        let config = match config {
+            Some(config) => config,
+            None => run_config(&run.join(RUN_FILE))?,
+        };
+        let graph = find(&config.model)?.graph;
+        Ok(Self { graph, weights: checkpoint.weights, config: Some(config), classes: classes(run)? })
+    }
+
+    /// Writes it as files that others read: weights under all names of the `state_dict`, an ONNX model.
+    pub(crate) fn write(&self, safetensors: Option<&Path>, onnx: Option<&Path>) -> Result<(), Failure> {
+        let told = |path: &Path| format!("could not write {}", path.display());
+        if let Some(path) = onnx {
+            onnx::export(&self.graph, &self.weights, path)
+                .with_context(|| told(path))
+                .map_err(Failure::infrastructure)?;
+        }
+        if let Some(path) = safetensors {
+            weights::save(path, &self.graph.with_aliases(self.weights.clone()))
+                .with_context(|| told(path))
+                .map_err(Failure::infrastructure)?;
+        }
+        Ok(())
+    }
+
     /// Ready to compute, but not to learn.
     pub(crate) fn compile(&self, compute: &Compute) -> Result<Box<dyn Model>, Failure> {
         let options = CompileOptions { forward_only: true, ..CompileOptions::default() };
@@ -157,6 +206,11 @@ impl Learned {
         let mut model = model.map_err(train_failure)?;
         model.load(&self.weights).map_err(|error| train_failure(error.into()))?;
         Ok(model)
+    }
+
+    /// Samples that its run computes at once, if it is known.
+    pub(crate) fn batch(&self) -> Option<usize> {
+        self.config.as_ref().map(|config| config.train.batch)
     }
 
     pub(crate) fn transform(&self) -> Transform {

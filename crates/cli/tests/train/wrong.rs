@@ -21,7 +21,7 @@ fn mistakes_in_a_run_file_are_named_with_their_place() {
         (&["--set", "train.epochs"], "there is no `=`"),
         (&["--batch", "0"], "`train.batch` must be a whole number from 1"),
         (&["--set", "train.loss=mes"], "did you mean `mse`?"),
-        (&["--set", "formation.stages=2"], "`formation.stages` = 2 is not available yet"),
+        (&["--set", "formation.stages=0"], "`formation.stages` must be a whole number from 1"),
         (&["--set", "formation.replicas=0"], "`formation.replicas` must be a whole number from 1"),
         (&["--set", "model.zoo=mpl"], "did you mean `mlp`?"),
         (&["--set", "model.dims={ n = 3 }"], "`model.dims` means nothing here"),

@@ -20,6 +20,7 @@ pub(crate) const KEYS: &[&str] = &[
     "in_flight",
     "compress",
     "copies",
+    "cuts",
 ];
 
 /// The most replicas of one run.
@@ -57,6 +58,8 @@ pub struct FormationConfig {
     pub compress: Compression,
     /// Steps between copies of a stage's state on another node; never when 0.
     pub copies: u64,
+    /// Operators before which the model may be cut; wherever the planner likes when none are named.
+    pub cuts: Vec<String>,
 }
 
 /// Whether a step waits for the one before.
@@ -133,6 +136,7 @@ impl FormationConfig {
             in_flight: section.int("in_flight", 1..=MOST_STAGES)?.map(|said| said.value as usize),
             compress: compress(section)?,
             copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
+            cuts: cuts(section)?,
         })
     }
 
@@ -171,6 +175,20 @@ fn stages(section: &mut Section<'_>) -> Result<Option<usize>, ConfigError> {
         return Ok(None);
     }
     Ok(Some(section.int_or("stages", 1..=MOST_STAGES, 1)? as usize))
+}
+
+fn cuts(section: &mut Section<'_>) -> Result<Vec<String>, ConfigError> {
+    let Some(node) = section.node("cuts") else { return Ok(Vec::new()) };
+    let wrong =
+        || section.wrong("cuts", "a list of names of operators, as `phalanx model inspect` shows them", node);
+    let Value::List(items) = &node.value else { return Err(wrong()) };
+    let name = |item: &super::tree::Node| match &item.value {
+        Value::Text(name) => Ok(name.clone()),
+        _ => Err(wrong()),
+    };
+    let cuts = items.iter().map(name).collect::<Result<_, _>>()?;
+    section.note_node("cuts", node);
+    Ok(cuts)
 }
 
 fn compress(section: &mut Section<'_>) -> Result<Compression, ConfigError> {

@@ -81,6 +81,7 @@ impl RunConfig {
             stages: Some(1),
             pipelines: None,
             copies: 0,
+            cuts: Vec::new(),
             ..told.formation
         };
         told

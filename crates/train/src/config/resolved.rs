@@ -28,6 +28,12 @@ impl Resolved {
         }
     }
 
+    /// Whether somebody said the value of a key.
+    pub fn is_said(&self, section: &str, key: &str) -> bool {
+        let line = self.lines.iter().find(|line| line.section == section && line.key == key);
+        line.is_some_and(|line| line.source != Source::Default)
+    }
+
     /// A run file that says the same.
     pub fn to_toml(&self) -> String {
         let mut text = "# What this run was told, and by whom.\n".to_owned();

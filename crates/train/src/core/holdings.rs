@@ -52,6 +52,22 @@ fn resume_at(inventory: &Inventory, step: u64) -> Resume {
     Resume { step, norm: applied.filter_map(|hold| hold.norm).next() }
 }
 
+/// What nodes hold when a group begins: those who were told have applied the update that was missing, and what is
+/// newer is forgotten, because those steps are done again.
+pub fn settle(inventory: &mut Inventory, step: u64, told: &BTreeSet<NodeId>, norm: Option<u64>) {
+    let resume = Resume { step, norm };
+    for (node, holds) in inventory.iter_mut() {
+        if told.contains(node) {
+            for hold in holds.iter_mut().filter(|hold| hold.pending) {
+                let applies = reaches(hold, resume) && hold.step < step;
+                (hold.step, hold.pending) = (if applies { step } else { hold.step }, false);
+                hold.norm = if applies { norm } else { hold.norm };
+            }
+        }
+        holds.retain(|hold| hold.step <= step);
+    }
+}
+
 /// What every node has to get so that it holds its part: nothing that it has already, each from whoever gives least
 /// so far. Operators that nobody holds are not named.
 pub fn transfers(inventory: &Inventory, resume: Resume, wanted: &[(NodeId, Ops)]) -> Vec<Transfer> {
@@ -130,6 +146,24 @@ mod tests {
         let other = HoldRef { pending: true, ..hold(4, 9, 11) };
         let inventory = Inventory::from_iter([(node("a"), vec![behind]), (node("b"), vec![other])]);
         assert_eq!(newest(&inventory, 9).map(|resume| resume.step), Some(11));
+    }
+
+    #[test]
+    fn who_was_told_has_applied_its_update_and_what_is_newer_is_forgotten() {
+        let behind = HoldRef { pending: true, ..hold(0, 4, 11) };
+        let mut inventory = Inventory::from_iter([
+            (node("a"), vec![behind, copy(0, 4, 10)]),
+            (node("b"), vec![behind]),
+            (node("c"), vec![hold(4, 9, 12), copy(4, 9, 13)]),
+        ]);
+        settle(&mut inventory, 12, &BTreeSet::from([node("a")]), Some(112));
+        assert_eq!(inventory[&node("a")], [hold(0, 4, 12), copy(0, 4, 10)]);
+        assert_eq!(inventory[&node("b")], [behind]);
+        assert_eq!(inventory[&node("c")], [hold(4, 9, 12)]);
+        // It was undone where the step did not happen.
+        let mut inventory = Inventory::from_iter([(node("a"), vec![behind])]);
+        settle(&mut inventory, 11, &BTreeSet::from([node("a")]), Some(111));
+        assert_eq!(inventory[&node("a")], [hold(0, 4, 11)]);
     }
 
     #[test]

@@ -137,7 +137,13 @@ impl Driver<'_> {
         if let Some(trace) = &mut self.trace {
             trace.on_group(epoch, self.book.elapsed(), &nodes);
         }
-        observer.on(&Event::Formed { epoch: epoch.0, nodes: &nodes, step: committed });
+        observer.on(&Event::Formed {
+            epoch: epoch.0,
+            nodes: &nodes,
+            step: committed,
+            stages: &[],
+            predicted_ms: None,
+        });
         self.note_step_time();
         self.epochs.push(FormationEpoch {
             epoch: epoch.0,

@@ -30,6 +30,9 @@ impl Driver<'_> {
     ) -> Result<Option<ModelState>, TrainError> {
         let (node, ops, step, last, blob, result) = match fetched {
             Fetched::State { node, ops, step, last, blob, result } => (node, ops, step, last, blob, result),
+            Fetched::LastPart { node, ops, step, asked, result } => {
+                return Ok(self.on_last_part(&node, (step, ops), asked, result, observer));
+            }
             Fetched::Speeds(speeds) => {
                 self.on_speeds(speeds);
                 return Ok(None);
@@ -51,18 +54,21 @@ impl Driver<'_> {
         match state {
             Ok(state) if last => return Ok(Some(state)),
             Ok(state) => self.journal.on_state(step, state, &mut self.book, observer)?,
-            Err(error) if last => {
-                observer.on(&Event::Warning(&format!("could not fetch the model from {node}: {error}")));
-                self.holders.remove(&node);
-                self.staging.inventory.remove(&node);
-                self.ending = None;
-            }
+            Err(error) if last => self.not_taken(&node, &error, observer),
             Err(error) => {
                 observer.on(&Event::Warning(&format!("no checkpoint of step {step}: {node}: {error}")));
                 self.journal.forget_draft(step);
             }
         }
         Ok(None)
+    }
+
+    /// The model did not come from a node at the end of the run: others may have it.
+    pub(super) fn not_taken(&mut self, node: &NodeId, error: &TrainError, observer: &mut dyn Observer) {
+        observer.on(&Event::Warning(&format!("could not fetch the model from {node}: {error}")));
+        self.holders.remove(node);
+        self.staging.inventory.remove(node);
+        self.ending = None;
     }
 
     /// Asks for the model at the end of the run; whether there is anybody to ask.
@@ -114,6 +120,10 @@ impl Driver<'_> {
         self.commit(step, observer)?;
         self.journal.close_gaps();
         self.commit(step, observer)?;
+        if step < self.journal.step() {
+            // Nobody holds what the last steps came to.
+            self.book.cut_after(step)?;
+        }
         let place = place(self.plan, step);
         let weights = state.weights.clone();
         let manifest = self.book.draft(place)?;

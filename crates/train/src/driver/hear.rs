@@ -48,6 +48,7 @@ impl Driver<'_> {
             observer.on(&Event::Warning(&format!("{node} is lost: {reason}")));
         }
         self.forget(node);
+        self.refused.remove(node);
         self.core.on_lost(self.now(), node, reason, &mut self.out);
         self.offer_again();
     }
@@ -107,8 +108,7 @@ impl Driver<'_> {
                 self.journal.on_valid(step, sums);
             }
             FromReplica::Snapshot { run, epoch, ops, state } if run == self.run => {
-                let last =
-                    epoch == Epoch(0) && self.ending.as_ref().is_some_and(|of| ops.is_some() || of == node);
+                let last = epoch == Epoch(0) && self.ending.as_ref() == Some(node);
                 if last || epoch == self.core.epoch() {
                     // Of parts, the first says so for all.
                     if !last && ops.is_none_or(|ops| ops.start == 0) {
@@ -135,6 +135,12 @@ impl Driver<'_> {
                     let since = humantime::format_duration(Duration::from_millis(millis / 1000 * 1000));
                     observer.on(&Event::Waiting(&format!("{node} waits for {other}, since {since}")));
                 }
+            }
+            FromReplica::Computed { run, number, shape, outputs } if run == self.run => {
+                self.on_computed(node, number, shape, outputs);
+            }
+            FromReplica::NotComputed { run, number, reason } if run == self.run => {
+                self.on_not_computed(number, reason);
             }
             _ => {}
         }
@@ -177,7 +183,9 @@ impl Driver<'_> {
         let left = match (why, step) {
             (LeftWhy::Broken { reason }, Some(step)) => {
                 // A loss is told of anyway.
-                if !reason.contains("lost") && self.warned < epoch {
+                let told =
+                    self.epochs.last().is_some_and(|last| last.epoch == epoch.0 && last.ended.is_some());
+                if !told && !reason.contains("lost") && self.warned < epoch {
                     self.warned = epoch;
                     observer.on(&Event::Warning(&format!("{node} left the group: {reason}")));
                 }

@@ -8,7 +8,7 @@ use crate::error::TrainError;
 use crate::evaluate::Sums;
 use crate::observer::{Event, Observer};
 use crate::progress::Plan;
-use crate::run_dir::{Manifest, ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
+use crate::run_dir::{Manifest, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord};
 use crate::state::ModelState;
 use crate::task::Task;
 use phalanx_types::{Epoch, NodeId};
@@ -85,12 +85,19 @@ impl Journal {
         }
     }
 
+    /// Steps that are done again after a loss are not validated again.
     pub(super) fn on_valid(&mut self, step: u64, sums: ValidSums) {
-        self.push(step, Entry::Valid(sums));
+        if step > self.recorded.validated {
+            self.push(step, Entry::Valid(sums));
+        }
     }
 
+    /// A checkpoint says how long the records were when the run stood there: there is none of a step that is done
+    /// again when more has been recorded, unless it was drafted the first time.
     pub(super) fn on_snapshot(&mut self, step: u64) {
-        self.push(step, Entry::Snapshot);
+        if step >= self.recorded.step {
+            self.push(step, Entry::Snapshot);
+        }
     }
 
     fn push(&mut self, step: u64, entry: Entry) {
@@ -110,6 +117,7 @@ impl Journal {
     ) -> Result<(), TrainError> {
         match self.drafts.remove(&step) {
             Some(manifest) => self.save(manifest, state, book, observer),
+            None if step < self.recorded.step => Ok(()),
             None => {
                 self.states.insert(step, state);
                 Ok(())
@@ -241,6 +249,14 @@ fn record(report: &StepReport, nodes: &[String]) -> (StepRecord, u64, Duration) 
         compute_ms: ms(of.compute_us),
         exchange_ms: ms(of.exchange_us),
         wait_ms: ms(of.wait_us),
+        stage: of.stage.map(|stage| StageRecord {
+            replica: stage.replica,
+            stage: stage.stage,
+            memory_bytes: stage.memory,
+            link_bytes: stage.sent,
+            idle_ms: ms(stage.idle_us),
+            staleness: stage.staleness,
+        }),
     };
     let replicas = ReplicasRecord {
         epoch: report.epoch.0,
@@ -259,4 +275,24 @@ fn record(report: &StepReport, nodes: &[String]) -> (StepRecord, u64, Duration) 
         replicas: Some(replicas),
     };
     (record, samples, took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_again_is_not_written_down_again() {
+        let sums = || ValidSums { samples: 1, loss: 0.5, metrics: Vec::new() };
+        let mut journal = Journal::new(20);
+        journal.recorded.validated = 17;
+        // The run has gone back to step 10.
+        journal.on_valid(17, sums());
+        journal.on_snapshot(15);
+        assert!(journal.waiting.is_empty(), "{:?}", journal.waiting);
+        journal.on_snapshot(20);
+        journal.on_valid(34, sums());
+        let steps: Vec<u64> = journal.waiting.iter().map(|(step, _)| *step).collect();
+        assert_eq!(steps, [20, 34]);
+    }
 }

@@ -11,6 +11,7 @@ mod files;
 mod finish;
 mod hear;
 mod journal;
+mod live;
 mod stages;
 mod trace;
 
@@ -25,8 +26,10 @@ use crate::task::{Compute, Task};
 use crate::trainer::Summary;
 use bytes::Bytes;
 use journal::Journal;
+use live::Live;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Outbox, RunId, Time};
+use phalanx_wire::live::LiveRun;
 use phalanx_wire::train::{FileRef, Ops, StateRef, ToReplica};
 use stages::Staging;
 use std::collections::BTreeMap;
@@ -98,6 +101,8 @@ enum Fetched {
         blob: BlobId,
         result: Result<Bytes, String>,
     },
+    /// A part of the model, at the end of the run.
+    LastPart { node: NodeId, ops: Ops, step: u64, asked: u64, result: Result<Bytes, String> },
     /// How fast nodes are.
     Speeds(Vec<(NodeId, f64)>),
 }
@@ -144,6 +149,8 @@ struct Driver<'a> {
     paused: Option<(Pause, Instant)>,
     /// For runs in which nodes hold parts of the model.
     staging: Staging,
+    /// What others ask the model meanwhile.
+    live: Live,
 }
 
 /// A run that fails, as soon as all have said why.
@@ -173,7 +180,13 @@ impl<'a> Driver<'a> {
             },
         };
         let number = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
+        let about = LiveRun {
+            config: options.config.clone(),
+            classes: task.train.classes().map(<[String]>::to_vec),
+            dir: book.dir().path().display().to_string(),
+        };
         Self {
+            live: Live::serve(&fabric, task, about),
             run: RunId(number),
             task,
             plan: task.plan(),
@@ -246,9 +259,12 @@ impl<'a> Driver<'a> {
         let mut stopping = false;
         loop {
             self.act(observer)?;
+            self.pass_on_asks();
             if self.over && self.ending.is_none() && !self.ask_for_the_end() {
                 return self.finish(None, observer);
             }
+            // It may turn out not to be over.
+            self.act(observer)?;
             let tick = self.next_tick();
             let mut state = None;
             tokio::select! {
@@ -257,6 +273,7 @@ impl<'a> Driver<'a> {
                     None => return Err(gone("the fabric of this node has ended")),
                 },
                 fetched = self.fetched.1.recv() => state = fetched,
+                Some(ask) = self.live.hear() => self.live.add(ask),
                 () = asked(&mut stop), if !stopping => {
                     stopping = true;
                     self.core.on_stop(self.now(), &mut self.out);
@@ -305,6 +322,7 @@ impl<'a> Driver<'a> {
     }
 
     fn dismiss_all(&mut self) {
+        self.live.close();
         for node in self.peers.keys() {
             self.send(node, &ToReplica::Dismiss { run: self.run });
         }

@@ -8,13 +8,13 @@
 
 use super::{Driver, Fetched, gone};
 use crate::book::{FormationEpoch, StageEntry};
-use crate::core::holdings::{Inventory, Resume, newest, transfers};
+use crate::core::holdings::{self, Inventory, Resume, Transfer, newest, transfers};
 use crate::core::{FormationCommand, Seat, layout};
 use crate::costs;
 use crate::error::TrainError;
 use crate::measure;
 use crate::observer::{Event, Observer};
-use crate::replica::names_of;
+use crate::replica::{names_of, take_part};
 use crate::state::ModelState;
 use bytes::Bytes;
 use phalanx_fabric::BlobId;
@@ -24,11 +24,14 @@ use phalanx_wire::train::{
     Get, Give, HoldRef, Layout, Ops, ReplicaLayout, SeatRef, Source, Start, StateRef, ToReplica,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 /// A new formation must promise to be faster by so much.
 const WORTH: f64 = 0.9;
 /// Seconds over which moving parts of the model is to pay.
 const HORIZON: f64 = 60.0;
+/// How long a plan may be looked for while nodes wait: then the best so far is taken.
+const PLANNING: Duration = Duration::from_millis(300);
 
 /// What the driver of a run in stages knows.
 #[derive(Debug, Default)]
@@ -50,6 +53,8 @@ pub(super) struct Staging {
     parts: BTreeMap<u64, Vec<(Ops, ModelState)>>,
     /// Parts of a checkpoint, held for nodes to fetch.
     held: Vec<BlobId>,
+    /// How often nodes were asked for their parts at the end of the run: what was asked for before does not count.
+    asked_for_parts: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -165,7 +170,8 @@ impl Driver<'_> {
             return Ok(cost.clone());
         }
         let batch = self.task.config.train.batch * self.task.config.train.accumulate;
-        let (cost, speed) = costs::measured(&self.task.graph, &self.options.compute, batch)?;
+        let (mut cost, speed) = costs::measured(&self.task.graph, &self.options.compute, batch)?;
+        costs::keep_cuts(&mut cost, &self.task.config.formation.cuts)?;
         self.staging.own_speed = speed;
         self.staging.cost = Some(cost.clone());
         Ok(cost)
@@ -219,7 +225,7 @@ impl Driver<'_> {
         let operators = self.task.graph.nodes.len();
         let resume = newest(&self.staging.inventory, operators);
         let (pool, options) = (self.pool(ready), self.plan_options(ready, resume));
-        let plan = match phalanx_formation::plan(&cost, &pool, &options, &mut || true) {
+        let plan = match phalanx_formation::plan(&cost, &pool, &options, &mut for_a_while()) {
             Ok(plan) => plan,
             Err(shortfall) => return Ok(Err(shortfall.to_string())),
         };
@@ -236,24 +242,35 @@ impl Driver<'_> {
     }
 
     /// Whether a formation with those who wait would be faster than the present one by enough.
-    pub(super) fn weigh(&mut self, waiting: &[NodeId]) -> Result<(), TrainError> {
+    pub(super) fn weigh(
+        &mut self,
+        waiting: &[NodeId],
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
         let Some(group) = self.staging.group.clone() else { return Ok(()) };
         let cost = self.cost()?;
         let present = self.pool(&group.members);
         let mut shape = group.plan.shape();
-        let mut number = 0;
-        for stage in shape.replicas.iter_mut().flatten() {
+        for (number, stage) in shape.replicas.iter_mut().flatten().enumerate() {
             stage.node = number;
-            number += 1;
         }
         let mut options = group.options;
         options.held.clear();
         let Ok(now) = phalanx_formation::predict(&cost, &present, &options, &shape) else { return Ok(()) };
         let all: Vec<NodeId> = group.members.iter().chain(waiting).cloned().collect();
         let pool = self.pool(&all);
-        let Ok(then) = phalanx_formation::plan(&cost, &pool, &options, &mut || true) else { return Ok(()) };
-        if then.seconds_per_batch() < WORTH * now.seconds_per_batch() {
+        let Ok(then) = phalanx_formation::plan(&cost, &pool, &options, &mut for_a_while()) else {
+            return Ok(());
+        };
+        let [now, then] = [now.seconds_per_batch(), then.seconds_per_batch()];
+        if then < WORTH * now {
             self.core.on_worth(&mut self.out);
+        } else {
+            let nodes = waiting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let [now, then] = [now * 1e3, then * 1e3];
+            observer.on(&Event::Note(&format!(
+                "{nodes} would not make the run faster: a step should take {then:.3} ms with and {now:.3} ms without"
+            )));
         }
         Ok(())
     }
@@ -286,6 +303,18 @@ impl Driver<'_> {
             gets: gets.remove(node).unwrap_or_default(),
         };
         Ok(wanted.iter().map(start).collect())
+    }
+
+    /// Notes what becomes of what nodes hold when a group begins.
+    fn note_settled(&mut self, step: u64, group: &Planned, starts: &[Start]) {
+        let giver = |get: &Get| match &get.from {
+            Source::Node(node) => Some(node.clone()),
+            Source::Driver(_) => None,
+        };
+        let givers = starts.iter().flat_map(|start| &start.gets).filter_map(giver);
+        let told: BTreeSet<NodeId> = group.members.iter().cloned().chain(givers).collect();
+        let norm = group.resume.and_then(|resume| resume.norm);
+        holdings::settle(&mut self.staging.inventory, step, &told, norm);
     }
 
     /// Nobody holds all of the model: it comes from the newest checkpoint, or the run begins.
@@ -324,6 +353,7 @@ impl Driver<'_> {
         self.staging.held.drain(..).for_each(|blob| self.fabric.release(blob));
         let starts = self.starts(epoch, &group, observer)?;
         let step = starts.first().map_or(0, |start| start.step);
+        self.note_settled(step, &group, &starts);
         self.commit(step, observer)?;
         self.journal.forget_the_rest();
         self.staging.parts.clear();
@@ -343,7 +373,9 @@ impl Driver<'_> {
         if let Some(trace) = &mut self.trace {
             trace.on_group(epoch, self.book.elapsed(), &nodes);
         }
-        observer.on(&Event::Formed { epoch: epoch.0, nodes: &nodes, step });
+        let stages: Vec<usize> = group.layout.replicas.iter().map(|replica| replica.stages.len()).collect();
+        let predicted_ms = Some(group.plan.seconds_per_batch() * 1e3);
+        observer.on(&Event::Formed { epoch: epoch.0, nodes: &nodes, step, stages: &stages, predicted_ms });
         self.book.set_stages(self.stage_names(&group.layout)?);
         self.note_step_time();
         self.epochs.push(self.epoch_entry(epoch, step, &group));
@@ -391,23 +423,64 @@ impl Driver<'_> {
         bytes as usize / 4
     }
 
-    /// Asks nodes that together hold all of the model for their parts; whether there are such.
+    /// Asks nodes that together hold all of the model for their parts; whether there are such. Where some of the last
+    /// steps are lost, the run goes on.
     pub(super) fn ask_for_the_parts(&mut self) -> bool {
         let operators = self.task.graph.nodes.len();
-        let whole = Ops { start: 0, end: operators as u32 };
-        let Some(resume) = newest(&self.staging.inventory, operators) else { return false };
-        // As if somebody who has nothing had to get all of it.
-        let nobody = self.fabric.id().clone();
-        self.staging.parts.clear();
-        let givers: BTreeSet<NodeId> = transfers(&self.staging.inventory, resume, &[(nobody, whole)])
-            .into_iter()
-            .map(|transfer| transfer.from)
-            .collect();
-        for node in &givers {
-            self.send(node, &ToReplica::Snapshot { run: self.run });
+        let resume = newest(&self.staging.inventory, operators);
+        if !self.core.is_stopping() && resume.is_none_or(|resume| resume.step < self.plan.steps()) {
+            self.over = false;
+            self.core.on_unfinished(self.now(), &mut self.out);
+            self.offer_again();
+            return true;
         }
-        self.ending = givers.into_iter().next();
+        let Some(Resume { step, norm }) = resume else { return false };
+        self.staging.parts.clear();
+        self.staging.asked_for_parts += 1;
+        let (run, epoch) = (self.run, self.core.epoch());
+        let wanted = [(self.fabric.id().clone(), Ops { start: 0, end: operators as u32 })];
+        let transfers = transfers(&self.staging.inventory, Resume { step, norm }, &wanted);
+        let givers = transfers.iter().map(|transfer| transfer.from.clone()).collect();
+        for Transfer { ops, from, to } in transfers {
+            self.send(&from, &ToReplica::Give { run, epoch, give: Give { ops, step, norm, to } });
+            self.take_last_part(epoch, ops, step, &from);
+            self.ending = Some(from);
+        }
+        holdings::settle(&mut self.staging.inventory, step, &givers, norm);
         self.ending.is_some()
+    }
+
+    /// Takes a part of the model that a node was told to give.
+    fn take_last_part(&self, epoch: Epoch, ops: Ops, step: u64, from: &NodeId) {
+        let (fabric, run, node, back) = (self.fabric.clone(), self.run, from.clone(), self.fetched.0.clone());
+        let asked = self.staging.asked_for_parts;
+        tokio::spawn(async move {
+            let result = take_part(&fabric, run, epoch, &node, ops).await;
+            // A driver that has ended needs it no more.
+            drop(back.send(Fetched::LastPart { node, ops, step, asked, result }));
+        });
+    }
+
+    /// A part of the model has come at the end of the run; all of it, when it was the last.
+    pub(super) fn on_last_part(
+        &mut self,
+        node: &NodeId,
+        (step, ops): (u64, Ops),
+        asked: u64,
+        result: Result<Bytes, String>,
+        observer: &mut dyn Observer,
+    ) -> Option<ModelState> {
+        if asked != self.staging.asked_for_parts {
+            return None;
+        }
+        let part = result.map_err(|reason| TrainError::Replica { reason }).and_then(ModelState::from_bytes);
+        match part {
+            Ok(part) => self.staging.on_part(step, ops, part, self.task.graph.nodes.len()),
+            Err(error) => {
+                self.not_taken(node, &error, observer);
+                None
+            }
+        }
     }
 
     pub(super) fn act_staged(
@@ -417,7 +490,7 @@ impl Driver<'_> {
     ) -> Result<(), TrainError> {
         match command {
             FormationCommand::Muster { ready } => self.muster(ready, observer),
-            FormationCommand::Weigh { waiting } => self.weigh(waiting),
+            FormationCommand::Weigh { waiting } => self.weigh(waiting, observer),
             _ => Ok(()),
         }
     }
@@ -425,6 +498,12 @@ impl Driver<'_> {
     pub(super) fn release_parts(&mut self) {
         self.staging.held.drain(..).for_each(|blob| self.fabric.release(blob));
     }
+}
+
+/// Says yes for as long as a plan may be looked for.
+fn for_a_while() -> impl FnMut() -> bool {
+    let until = Instant::now() + PLANNING;
+    move || Instant::now() < until
 }
 
 fn ops(range: &std::ops::Range<usize>) -> Ops {

@@ -65,5 +65,6 @@ fn words(what: Activity) -> (String, &'static str) {
         Activity::Update => ("update".to_owned(), "compute"),
         Activity::Validate => ("validate".to_owned(), "compute"),
         Activity::Snapshot => ("snapshot".to_owned(), "compute"),
+        Activity::Answer => ("answer".to_owned(), "compute"),
     }
 }

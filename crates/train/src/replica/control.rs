@@ -1,11 +1,13 @@
 //! What the shell of a node tells a replica that is in the middle of something.
 
+use super::asks::Ask;
 use crate::core::Wish;
 use bytes::Bytes;
 use phalanx_collective::{GroupAborter, Socket};
 use phalanx_types::Epoch;
 use std::net::Shutdown;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// Shared between a replica and the shell that speaks for it.
 #[derive(Debug, Default)]
@@ -15,6 +17,10 @@ pub(super) struct Control {
     group: Mutex<Ends>,
     /// Parts of a state that have come, of a group of some epoch.
     parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
+    /// What somebody asks the model of a group of some epoch, in the order of coming.
+    asks: Mutex<Vec<(Epoch, Ask)>>,
+    /// A group is over.
+    ended: Notify,
 }
 
 /// A way to end what a replica waits for.
@@ -66,6 +72,19 @@ impl Control {
         parts.into_iter().filter(|(of, ..)| *of == epoch).map(|(_, part, bytes)| (part, bytes)).collect()
     }
 
+    /// Somebody asks the model of the group of an epoch.
+    pub(super) fn add_ask(&self, epoch: Epoch, ask: Ask) {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, ask));
+    }
+
+    /// The next question to the model of a group; those to groups before are forgotten.
+    pub(super) fn take_ask(&self, epoch: Epoch) -> Option<Ask> {
+        let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
+        asks.retain(|(of, _)| *of >= epoch);
+        let first = asks.iter().position(|(of, _)| *of == epoch)?;
+        Some(asks.remove(first).1)
+    }
+
     /// The replica is in a group now, with these ways to end it; or it is over already, and why.
     pub(super) fn enter(&self, epoch: Epoch, enders: Vec<Ender>) -> Option<String> {
         let mut ends = self.ends();
@@ -74,6 +93,25 @@ impl Control {
             ends.current = Some((epoch, enders));
         }
         over
+    }
+
+    /// Why the group of an epoch is over, if it is.
+    pub(super) fn why_over(&self, epoch: Epoch) -> Option<String> {
+        self.ends().over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone())
+    }
+
+    /// Waits until the group of an epoch is over, and says why.
+    pub(super) async fn over(&self, epoch: Epoch) -> String {
+        loop {
+            let next = self.ended.notified();
+            tokio::pin!(next);
+            // From here on nothing is missed.
+            next.as_mut().enable();
+            if let Some(reason) = self.why_over(epoch) {
+                return reason;
+            }
+            next.await;
+        }
     }
 
     pub(super) fn leave(&self) {
@@ -89,9 +127,32 @@ impl Control {
             enders.iter().for_each(|ender| ender.end(reason));
         }
         ends.over = Some((epoch, reason.to_owned()));
+        drop(ends);
+        self.ended.notify_waiters();
     }
 
     fn ends(&self) -> MutexGuard<'_, Ends> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn whoever_waits_hears_of_the_end_of_its_group() {
+        let control = Arc::new(Control::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let other = control.clone();
+        let aborts = std::thread::spawn(move || {
+            other.abort(Epoch(1), "n1 is lost");
+            other.abort(Epoch(3), "n2 is lost");
+        });
+        assert_eq!(runtime.block_on(control.over(Epoch(2))), "n2 is lost");
+        aborts.join().unwrap();
+        assert_eq!(control.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
+        assert_eq!(control.why_over(Epoch(4)), None);
     }
 }

@@ -21,7 +21,7 @@ pub(super) const STALL: Duration = Duration::from_secs(5);
 const LANES: usize = 2;
 
 /// Opens the streams that one lane of a group needs to other ranks.
-pub(super) trait Connector: fmt::Debug + Send {
+pub(super) trait Connector: fmt::Debug + Send + Sync {
     /// A stream to a rank, whose other end it opens, too.
     fn stream(&self, epoch: Epoch, lane: usize, rank: usize) -> Result<Socket, CollectiveError>;
 

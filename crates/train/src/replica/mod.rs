@@ -7,6 +7,7 @@
 //!                                  └─► stage: the same for a node that holds one part of the model
 //! ```
 
+mod asks;
 mod catch_up;
 mod control;
 mod exchange;
@@ -24,3 +25,4 @@ mod worker;
 
 pub use service::{MakeCompute, serve};
 pub(crate) use stage::names_of;
+pub(crate) use streams::take_part;

@@ -1,5 +1,6 @@
 //! A node's side of training: hears the drivers of runs, keeps one replica at a time, speaks for it.
 
+use super::asks::Ask;
 use super::control::Control;
 use super::files::FetchFile;
 use super::streams::FabricConnector;
@@ -11,7 +12,7 @@ use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
 use phalanx_wire::train::{
-    Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, Source, Start, StateRef, ToReplica,
+    AskRef, Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, Source, Start, StateRef, ToReplica,
 };
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -110,7 +111,8 @@ impl Service {
                 self.connect(from, epoch, &seats, recorded, start);
             }
             ToReplica::Give { run, epoch, give } if run == open.run => {
-                let connector = Box::new(FabricConnector::new(self.fabric.clone(), run, Vec::new()));
+                let (fabric, control) = (self.fabric.clone(), open.control.clone());
+                let connector = Box::new(FabricConnector::new(fabric, run, Vec::new(), control));
                 open.order(Order::Give { epoch, give, connector });
             }
             ToReplica::Abort { run, epoch, reason } if run == open.run => {
@@ -127,6 +129,7 @@ impl Service {
             ToReplica::Part { run, epoch, holder, part } if run == open.run => {
                 self.fetch_part(epoch, &holder, part);
             }
+            ToReplica::Compute { run, epoch, ask } if run == open.run => self.fetch_ask(from, epoch, ask),
             ToReplica::Snapshot { run } if run == open.run => open.order(Order::Snapshot),
             ToReplica::Taken { run, blob } if run == open.run => {
                 if let Some(place) = open.held.iter().position(|held| *held == blob) {
@@ -219,6 +222,22 @@ impl Service {
         });
     }
 
+    /// Fetches samples that somebody asks about, for the next boundary between steps.
+    fn fetch_ask(&self, from: &Peer, epoch: Epoch, ask: AskRef) {
+        let Some(open) = &self.open else { return };
+        let (fabric, from, control) = (self.fabric.clone(), from.clone(), open.control.clone());
+        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
+        tokio::spawn(async move {
+            match fabric.fetch(&from, ask.blob, ask.bytes).await {
+                Ok(bytes) => control.add_ask(epoch, Ask::new(&ask, bytes)),
+                Err(error) => {
+                    let reason = format!("could not fetch the samples: {error}");
+                    reports.say(Report::NotComputed { number: ask.number, reason });
+                }
+            }
+        });
+    }
+
     /// Lets the replica join its group, when it has what the driver holds for it.
     fn connect(
         &self,
@@ -231,7 +250,8 @@ impl Service {
         let Some(open) = &self.open else { return };
         let ends: Vec<Bytes> = seats.iter().map(|seat| seat.end.clone()).collect();
         let nodes: Vec<NodeId> = seats.iter().map(|seat| seat.node.clone()).collect();
-        let connector = Box::new(FabricConnector::new(self.fabric.clone(), open.run, nodes));
+        let (fabric, control) = (self.fabric.clone(), open.control.clone());
+        let connector = Box::new(FabricConnector::new(fabric, open.run, nodes, control));
         let Some(start) = start else {
             return open.order(Order::Connect { epoch, ends, recorded, connector, start: None });
         };
@@ -311,6 +331,13 @@ impl Service {
                 Report::Waits { epoch, on, millis } => {
                     FromReplica::Waits { run, epoch, on: on as u32, millis }
                 }
+                Report::Computed { number, step, shape, bytes } => {
+                    let len = bytes.len() as u64;
+                    let blob = self.fabric.hold(Parcel::from_bytes(bytes));
+                    open.held.push(blob);
+                    FromReplica::Computed { run, number, shape, outputs: StateRef { step, bytes: len, blob } }
+                }
+                Report::NotComputed { number, reason } => FromReplica::NotComputed { run, number, reason },
             };
             send(&driver, &message);
         }

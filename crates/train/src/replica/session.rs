@@ -427,8 +427,32 @@ impl<'w> Session<'w> {
         if due.validate || due.checkpoint {
             self.last = Instant::now();
         }
+        self.answer();
         self.tell_spans(false);
         Ok(due)
+    }
+
+    /// Computes what somebody asks the model: one replica that holds the state can, and the others wait for it.
+    fn answer(&mut self) {
+        if !self.is_level() {
+            return;
+        }
+        let Some(ask) = self.worker.control.take_ask(self.epoch) else { return };
+        let (began, step) = (Instant::now(), self.at);
+        let task = &self.worker.task;
+        let values = crate::task::sample_shape(&task.graph).map_or(0, |shape| shape.iter().product());
+        let most = task.config.train.batch;
+        let report = if ask.has(values) {
+            match ask.compute(self.worker.stepper.model(), most) {
+                Ok(answer) => answer.into_report(ask.number, step),
+                Err(error) => ask.refuse(with_causes(&error)),
+            }
+        } else {
+            ask.refuse(format!("a sample of this model has {values} values"))
+        };
+        self.worker.say(report);
+        self.spans.add(Activity::Answer, step, began);
+        self.last = Instant::now();
     }
 
     /// Measures the model on the validation data, every replica on its part of it.

@@ -1,6 +1,8 @@
 //! Streams between replicas on different hosts, through the port that every node has.
 
+use super::control::Control;
 use super::lanes::Connector;
+use crate::state::take_in;
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_fabric::{Fabric, StreamKey, StreamSocket};
@@ -8,6 +10,7 @@ use phalanx_types::{Epoch, NodeId, RunId};
 use phalanx_wire::train::Ops;
 use std::fmt;
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -22,11 +25,13 @@ pub(super) struct FabricConnector {
     runtime: Handle,
     run: RunId,
     nodes: Vec<NodeId>,
+    /// Says when nobody has to be waited for any more.
+    control: Arc<Control>,
 }
 
 impl FabricConnector {
-    pub(super) fn new(fabric: Fabric, run: RunId, nodes: Vec<NodeId>) -> Self {
-        Self { fabric, runtime: Handle::current(), run, nodes }
+    pub(super) fn new(fabric: Fabric, run: RunId, nodes: Vec<NodeId>, control: Arc<Control>) -> Self {
+        Self { fabric, runtime: Handle::current(), run, nodes, control }
     }
 
     /// The lower rank dials, the higher one is dialed.
@@ -39,21 +44,63 @@ impl FabricConnector {
         let stream = if me < rank {
             let peer =
                 self.fabric.peer(other).ok_or_else(|| failed(format!("there is no link to {other}")))?;
-            self.fabric.open_stream(&peer, key).await
+            self.fabric.open_stream(&peer, key).await.map_err(|error| failed(format!("{other}: {error}")))
         } else {
-            self.fabric.accept_stream(other, key, PATIENCE).await
+            self.accept(epoch, other, key, PATIENCE).await
         };
-        socket(other, stream)
+        stream.map(socket)
     }
 
     fn key(&self, epoch: Epoch, lane: usize, low: usize, high: usize) -> StreamKey {
         stream_key(&[self.run.0, epoch.0, lane as u64, low as u64, high as u64], &[])
     }
 
-    fn state_key(&self, epoch: Epoch, from: &NodeId, to: &NodeId, ops: Ops) -> StreamKey {
-        let numbers = [self.run.0, epoch.0, u64::from(ops.start), u64::from(ops.end)];
-        stream_key(&numbers, &[from, to])
+    /// Waits for the stream of a key, unless the group is over before.
+    async fn accept(
+        &self,
+        epoch: Epoch,
+        from: &NodeId,
+        key: StreamKey,
+        at_most: Duration,
+    ) -> Result<StreamSocket, CollectiveError> {
+        tokio::select! {
+            stream = self.fabric.accept_stream(from, key, at_most) => {
+                stream.map_err(|error| failed(format!("{from}: {error}")))
+            }
+            reason = self.control.over(epoch) => Err(CollectiveError::System { what: "go on", problem: reason }),
+        }
     }
+}
+
+fn state_key(run: RunId, epoch: Epoch, from: &NodeId, to: &NodeId, ops: Ops) -> StreamKey {
+    let numbers = [run.0, epoch.0, u64::from(ops.start), u64::from(ops.end)];
+    stream_key(&numbers, &[from, to])
+}
+
+/// Takes a part of the state that a node was told to give to this one.
+pub(crate) async fn take_part(
+    fabric: &Fabric,
+    run: RunId,
+    epoch: Epoch,
+    from: &NodeId,
+    ops: Ops,
+) -> Result<Bytes, String> {
+    let key = state_key(run, epoch, from, fabric.id(), ops);
+    let stream = fabric.accept_stream(from, key, LONG_PATIENCE).await.map_err(|error| error.to_string())?;
+    let (stream, from) = (socket(stream), from.clone());
+    let read = tokio::task::spawn_blocking(move || read_state(&stream, &from)).await;
+    read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+}
+
+/// Reads a part of the state, and says so.
+fn read_state(mut stream: &Socket, from: &NodeId) -> Result<Bytes, CollectiveError> {
+    let mut len = [0; 8];
+    let broken = |error: std::io::Error| failed(format!("{from}: {error}"));
+    stream.read_exact(&mut len).map_err(broken)?;
+    let len = u64::from_le_bytes(len);
+    let state = take_in(stream, len).map_err(broken)?;
+    stream.write_all(&[1]).map_err(broken)?;
+    Ok(state)
 }
 
 fn stream_key(numbers: &[u64], nodes: &[&NodeId]) -> StreamKey {
@@ -74,10 +121,10 @@ impl Connector for FabricConnector {
     }
 
     fn give(&self, epoch: Epoch, to: &NodeId, ops: Ops, state: &[u8]) -> Result<(), CollectiveError> {
-        let key = self.state_key(epoch, self.fabric.id(), to, ops);
+        let key = state_key(self.run, epoch, self.fabric.id(), to, ops);
         let peer = self.fabric.peer(to).ok_or_else(|| failed(format!("there is no link to {to}")))?;
         let stream = self.runtime.block_on(self.fabric.open_stream(&peer, key));
-        let stream = socket(to, stream)?;
+        let stream = socket(stream.map_err(|error| failed(format!("{to}: {error}")))?);
         let mut to_write = &stream;
         let len = (state.len() as u64).to_le_bytes();
         let mut taken = [0; 1];
@@ -88,22 +135,9 @@ impl Connector for FabricConnector {
     }
 
     fn get(&self, epoch: Epoch, from: &NodeId, ops: Ops) -> Result<Bytes, CollectiveError> {
-        let key = self.state_key(epoch, from, self.fabric.id(), ops);
-        let stream = self.runtime.block_on(self.fabric.accept_stream(from, key, LONG_PATIENCE));
-        let stream = socket(from, stream)?;
-        let mut to_read = &stream;
-        let mut len = [0; 8];
-        let mut state = Vec::new();
-        let broken = |error: std::io::Error| failed(format!("{from}: {error}"));
-        to_read.read_exact(&mut len).map_err(broken)?;
-        let len = u64::from_le_bytes(len);
-        // What is announced is not believed: memory grows with what arrives.
-        to_read.take(len).read_to_end(&mut state).map_err(broken)?;
-        if state.len() as u64 != len {
-            return Err(failed(format!("{from} sent a part of the state that ends too early")));
-        }
-        to_read.write_all(&[1]).map_err(broken)?;
-        Ok(state.into())
+        let key = state_key(self.run, epoch, from, self.fabric.id(), ops);
+        let stream = self.runtime.block_on(self.accept(epoch, from, key, LONG_PATIENCE))?;
+        read_state(&socket(stream), from)
     }
 }
 
@@ -111,14 +145,10 @@ fn failed(problem: String) -> CollectiveError {
     CollectiveError::System { what: "reach another replica", problem }
 }
 
-fn socket(
-    other: &NodeId,
-    stream: Result<StreamSocket, phalanx_fabric::StreamError>,
-) -> Result<Socket, CollectiveError> {
+fn socket(stream: StreamSocket) -> Socket {
     match stream {
-        Ok(StreamSocket::Tcp(stream)) => Ok(stream.into()),
-        Ok(StreamSocket::Unix(stream)) => Ok(stream.into()),
-        Err(error) => Err(failed(format!("{other}: {error}"))),
+        StreamSocket::Tcp(stream) => stream.into(),
+        StreamSocket::Unix(stream) => stream.into(),
     }
 }
 

@@ -123,6 +123,17 @@ pub(super) enum Report {
         on: usize,
         millis: u64,
     },
+    /// What the model made of samples that somebody asked about.
+    Computed {
+        number: u64,
+        step: u64,
+        shape: Vec<u64>,
+        bytes: Bytes,
+    },
+    NotComputed {
+        number: u64,
+        reason: String,
+    },
 }
 
 /// Where reports go, with the number of the replica they come from.

@@ -65,6 +65,11 @@ impl Manifest {
         Place { step: self.step, pass: self.pass, batch: self.batch }
     }
 
+    /// Into how many parts the model was cut.
+    pub fn stages(&self) -> usize {
+        self.files.iter().filter(|file| !file.name.ends_with(OPTIMIZER)).count()
+    }
+
     /// A manifest of the current version with nothing in it.
     pub(crate) fn at(place: Place) -> Self {
         Self {
@@ -194,14 +199,19 @@ impl Checkpoint {
     }
 }
 
-/// The checkpoints of a run, oldest first.
-pub(super) fn list(checkpoints: &Path) -> Vec<PathBuf> {
+/// The steps of checkpoints, oldest first, and where each is.
+pub(super) fn numbered(checkpoints: &Path) -> Vec<(u64, PathBuf)> {
     let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
     let entries = std::fs::read_dir(checkpoints).into_iter().flatten().flatten();
     let mut found: Vec<(u64, PathBuf)> =
         entries.filter_map(|entry| Some((step(&entry.path())?, entry.path()))).collect();
     found.sort();
-    found.into_iter().map(|(_, path)| path).collect()
+    found
+}
+
+/// The checkpoints of a run, oldest first.
+pub(super) fn list(checkpoints: &Path) -> Vec<PathBuf> {
+    numbered(checkpoints).into_iter().map(|(_, path)| path).collect()
 }
 
 /// Removes all but the newest and the one that was saved just now, whatever its number.

@@ -19,7 +19,9 @@ mod state;
 pub use checkpoint::{Checkpoint, Manifest};
 pub use error::RunDirError;
 pub use id::new_id;
-pub use records::{RecordSizes, Records, ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
+pub use records::{
+    RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
+};
 pub(crate) use state::stamp;
 pub use state::{Best, RunInfo, RunState, Status, list_runs, read_run};
 
@@ -164,6 +166,11 @@ impl RunDir {
     }
 }
 
+/// The steps of which a run has a checkpoint, oldest first, and where each is.
+pub fn checkpoints(run: &Path) -> Vec<(u64, PathBuf)> {
+    checkpoint::numbered(&run.join(CHECKPOINTS))
+}
+
 /// The newest checkpoint of a run that is whole; what is wrong with newer ones comes along.
 ///
 /// # Errors
@@ -176,7 +183,7 @@ pub fn newest_checkpoint(run: &Path) -> Result<(Checkpoint, Vec<RunDirError>), R
 /// The same, with the places of those that cannot be used.
 fn newest_of(run: &Path) -> Result<(Checkpoint, Vec<(PathBuf, RunDirError)>), RunDirError> {
     let mut wrong = Vec::new();
-    for path in checkpoint::list(&run.join(CHECKPOINTS)).into_iter().rev() {
+    for (_, path) in checkpoints(run).into_iter().rev() {
         match Checkpoint::load(&path) {
             Ok(checkpoint) => return Ok((checkpoint, wrong)),
             Err(error) => wrong.push((path, error)),
@@ -207,8 +214,7 @@ pub fn read_classes(run: &Path) -> Result<Option<Vec<String>>, RunDirError> {
 
 /// What the newest checkpoint says of itself.
 fn newest_manifest(run: &Path) -> Option<Manifest> {
-    let paths = checkpoint::list(&run.join(CHECKPOINTS));
-    paths.iter().rev().find_map(|path| Manifest::read(path).ok())
+    checkpoints(run).iter().rev().find_map(|(_, path)| Manifest::read(path).ok())
 }
 
 /// Whether there is a run in this directory, and not only a file that is called like that of a run.

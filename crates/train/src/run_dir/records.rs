@@ -52,6 +52,24 @@ pub struct ReplicaRecord {
     pub exchange_ms: f64,
     /// For the others, in the step before.
     pub wait_ms: f64,
+    /// What a stage of a pipeline has to say besides.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageRecord>,
+}
+
+/// What a stage of a pipeline did in a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StageRecord {
+    pub replica: u32,
+    pub stage: u32,
+    /// What it holds for parameters, gradients and activations.
+    pub memory_bytes: u64,
+    /// Of activations and their gradients.
+    pub link_bytes: u64,
+    /// For activations and their gradients.
+    pub idle_ms: f64,
+    /// Updates between the forward and the backward of a batch, at most.
+    pub staleness: u32,
 }
 
 /// A validation.
@@ -118,6 +136,13 @@ impl Log {
         Ok(log)
     }
 
+    /// How many bytes come before the first line of a later step.
+    fn size_after(&self, step: u64, of: impl Fn(&str) -> Option<u64>) -> Result<u64, RunDirError> {
+        let text = std::fs::read_to_string(&self.path).map_err(io("read", &self.path))?;
+        let lines = text.split_inclusive('\n').take_while(|line| of(line).is_none_or(|of| of <= step));
+        Ok(lines.map(|line| line.len() as u64).sum())
+    }
+
     fn append(&mut self, line: &[u8]) -> Result<(), RunDirError> {
         self.file.write_all(line).map_err(io("write", &self.path))?;
         self.len += line.len() as u64;
@@ -168,6 +193,17 @@ impl Records {
         let accuracy = record.val_acc.map(|a| a.to_string()).unwrap_or_default();
         let _written = writeln!(self.line, "{},{},{},{accuracy}", record.step, record.pass, record.val_loss);
         self.accuracies.append(&self.line)
+    }
+
+    /// How long the records were when everything up to a step was in them.
+    pub(crate) fn sizes_after(&self, step: u64) -> Result<RecordSizes, RunDirError> {
+        let of_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
+        let of_csv = |line: &str| line.split(',').next()?.parse().ok();
+        Ok(RecordSizes {
+            metrics: self.metrics.size_after(step, of_json)?,
+            losses: self.losses.size_after(step, of_csv)?,
+            accuracies: self.accuracies.size_after(step, of_csv)?,
+        })
     }
 
     /// Sees that all of it is on disk, and tells how long it is.

@@ -145,6 +145,8 @@ fn records_are_cut_back_to_a_checkpoint() {
         metrics: [("val_mae".into(), 2.0)].into(),
     };
     records.valid(&valid).unwrap();
+    assert_eq!(records.sizes_after(1).unwrap(), sizes);
+    assert_eq!(records.sizes_after(2).unwrap(), records.sync().unwrap());
     drop(records);
     let read = |name: &str| std::fs::read_to_string(tmp.path().join(name)).unwrap();
     assert_eq!(read("losses.csv"), "step,loss\n1,0.5\n2,0.5\n");

@@ -1,18 +1,22 @@
 //! One training step: forward, loss, backward, clipping, update.
 
 use crate::error::TrainError;
-use crate::state::{ModelState, count_batches};
+use crate::state::{ModelState, count_batches, pack_later};
+use bytes::Bytes;
 use phalanx_engine::{
     DiagnoseReport, GradNorm, Loss, LossError, Model, Optimizer, Pass, RunError, Slot, Target, Threads,
     clip_factor, clip_value, scale,
 };
+use phalanx_graph::weights::Later;
 use phalanx_graph::{Graph, Weights};
-use phalanx_types::{Seed, Tensor};
+use phalanx_types::{DType, Seed, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A local run has one batch in flight.
 const SLOT: usize = 0;
+/// A state of so many bytes is packed tensor by tensor.
+const LARGE: usize = 1 << 20;
 
 /// How gradients are made and used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -405,6 +409,41 @@ impl Stepper {
         let (optimizer_steps, weights) = (self.optimizer.steps(), self.weights(graph));
         let all = 0..self.model.parameters().len();
         Ok(ModelState { optimizer_steps, weights, optimizer: self.optimizer_state(all)? })
+    }
+
+    /// The bytes of [`Stepper::state`], with something added to the optimizer's; a large one is never in memory as a
+    /// whole.
+    pub(crate) fn packed(&self, graph: &Graph, more: &Weights) -> Result<Bytes, TrainError> {
+        let parameters = self.model.parameters();
+        let elements: usize = parameters.iter().map(|parameter| parameter.elements()).sum();
+        if 4 * elements * (1 + self.optimizer.state_names().len()) < LARGE {
+            let mut state = self.state(graph)?;
+            state.optimizer.extend(more.iter().map(|(name, tensor)| (name.clone(), tensor.clone())));
+            return Ok(state.to_bytes()?.into());
+        }
+        let kept = |(name, tensor): (&String, &Tensor)| {
+            let tensor = tensor.clone();
+            let (dtype, shape) = (tensor.dtype(), tensor.shape().iter().map(|d| *d as usize).collect());
+            Later { name: name.clone(), dtype, shape, make: Box::new(move || tensor.data().to_vec()) }
+        };
+        let buffers = self.buffers(graph);
+        let mut weights: Vec<Later<'_>> = buffers.iter().map(kept).collect();
+        let mut optimizer: Vec<Later<'_>> = more.iter().map(kept).collect();
+        for (index, parameter) in parameters.iter().enumerate() {
+            let (name, shape) = (parameter.name.clone(), parameter.shape.clone());
+            let own = move || {
+                let weights = self.model.weights_of(&|name| name == parameter.name);
+                weights.into_values().next().map(|tensor| tensor.data().to_vec()).unwrap_or_default()
+            };
+            weights.push(Later { name, dtype: DType::F32, shape, make: Box::new(own) });
+            for state in self.optimizer.state_names() {
+                let Some(flat) = self.optimizer.state(index, state) else { continue };
+                let (name, shape) = (format!("{}.{state}", parameter.name), parameter.shape.clone());
+                let own = move || bytemuck::cast_slice(&self.model.to_user(index, flat)).to_vec();
+                optimizer.push(Later { name, dtype: DType::F32, shape, make: Box::new(own) });
+            }
+        }
+        pack_later(self.optimizer.steps(), [&weights, &optimizer])
     }
 
     /// A copy of one of several parts of about the same size, which together are all that it is but for the buffers.

@@ -8,6 +8,7 @@ use phalanx_wire::codec;
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::handshake::{Challenge, Hello, HelloReply};
 use phalanx_wire::jobs::{Done, DoneResult, FromWorker, JobAnswer, JobQuery, ParcelRef, ToWorker};
+use phalanx_wire::live::{FromLive, ToLive};
 use phalanx_wire::measure::{FromMeasured, ToMeasured};
 use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
 use phalanx_wire::train::{FromReplica, ToReplica};
@@ -16,7 +17,7 @@ use serde::de::DeserializeOwned;
 use std::any::type_name;
 use std::fmt::Debug;
 
-const DECODERS: [fn(&[u8]) -> bool; 16] = [
+const DECODERS: [fn(&[u8]) -> bool; 18] = [
     plain::<Challenge>,
     plain::<Hello>,
     plain::<HelloReply>,
@@ -33,6 +34,8 @@ const DECODERS: [fn(&[u8]) -> bool; 16] = [
     plain::<JobAnswer>,
     plain::<ToMeasured>,
     plain::<FromMeasured>,
+    plain::<ToLive>,
+    plain::<FromLive>,
 ];
 
 /// Tries a body as every message and returns how many it is.
@@ -63,10 +66,12 @@ fn fabric(body: &[u8]) -> bool {
         FabricMessage::Request { body, .. } => {
             plain::<JobQuery>(&body);
             plain::<ToMeasured>(&body);
+            plain::<ToLive>(&body);
         }
         FabricMessage::Reply { result: Ok(body), .. } => {
             plain::<JobAnswer>(&body);
             plain::<FromMeasured>(&body);
+            plain::<FromLive>(&body);
         }
         _ => {}
     }

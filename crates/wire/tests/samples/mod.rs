@@ -7,6 +7,7 @@
 mod fabric;
 mod handshake;
 mod jobs;
+mod live;
 mod measure;
 mod relay;
 mod train;
@@ -95,6 +96,7 @@ pub(crate) fn all() -> Samples {
     fabric::add(&mut samples);
     relay::add(&mut samples);
     jobs::add(&mut samples);
+    live::add(&mut samples);
     measure::add(&mut samples);
     train::add(&mut samples);
     samples

@@ -6,7 +6,7 @@ use phalanx_types::{Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
-    Activity, Asked, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops, PartRef,
+    Activity, AskRef, Asked, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops, PartRef,
     RankReport, Recorded, ReplicaLayout, SeatRef, Source, Span, StageReport, Start, StateRef, StepReport,
     ToReplica, ValidSums,
 };
@@ -49,6 +49,11 @@ pub(super) fn add(samples: &mut Samples) {
             epoch,
             give: Give { ops: Ops { start: 0, end: 2 }, step: 200, norm: None, to: node("n1") },
         },
+        ToReplica::Compute {
+            run,
+            epoch,
+            ask: AskRef { number: 3, samples: 100, batch: 64, bytes: 25_600, blob: BlobId(11) },
+        },
     ];
     samples.each("to-replica", orders, |order| order);
     stages(samples);
@@ -63,10 +68,12 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::Left { run, epoch, step: Some(201), why: LeftWhy::Reformed, holds: Vec::new() },
         FromReplica::Steps { run, epoch, steps: vec![report()] },
         FromReplica::Validated { run, epoch, step: 300, sums },
-        FromReplica::Snapshot { run, epoch, ops: None, state },
+        FromReplica::Snapshot { run, epoch, ops: None, state: state.clone() },
         FromReplica::Part { run, epoch, part },
         FromReplica::Spans { run, epoch, rank: 1, spans: vec![span(Activity::Compute)] },
         FromReplica::Waits { run, epoch, on: 2, millis: 5000 },
+        FromReplica::Computed { run, number: 3, shape: vec![100, 10], outputs: state },
+        FromReplica::NotComputed { run, number: 3, reason: "there is no class 11".into() },
     ];
     samples.each("from-replica", answers, |answer| answer);
     let reasons = [
@@ -91,6 +98,7 @@ pub(super) fn add(samples: &mut Samples) {
         Activity::Update,
         Activity::Validate,
         Activity::Snapshot,
+        Activity::Answer,
     ];
     let spans = |what| FromReplica::Spans { run, epoch, rank: 0, spans: vec![span(what)] };
     samples.each("activity", activities, spans);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 /// What a node may use.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Allowed {
+pub(in crate::bench) enum Allowed {
     /// This core.
     Core(usize),
     /// So many hundredths of a core, whichever.
@@ -16,13 +16,18 @@ pub(super) enum Allowed {
 }
 
 /// Node processes of a domain; they end with this value.
-pub(super) struct Nodes {
+pub(in crate::bench) struct Nodes {
     children: Vec<Child>,
     groups: Vec<PathBuf>,
 }
 
 impl Nodes {
-    pub(super) fn start(bench: &Bench, domain: &str, allowed: &[Allowed]) -> anyhow::Result<Self> {
+    /// Their processes.
+    pub(in crate::bench) fn pids(&self) -> Vec<u32> {
+        self.children.iter().map(Child::id).collect()
+    }
+
+    pub(in crate::bench) fn start(bench: &Bench, domain: &str, allowed: &[Allowed]) -> anyhow::Result<Self> {
         let mut nodes = Self { children: Vec::new(), groups: Vec::new() };
         for (number, allowed) in allowed.iter().enumerate() {
             let mut command = command(bench, *allowed, domain, number, &mut nodes.groups)?;

@@ -2,7 +2,8 @@
 
 mod write;
 
-use crate::commands::learned::{DataArgs, LearnedArgs};
+use crate::commands::learned::{DataArgs, Learned, LearnedArgs};
+use crate::commands::live::{Formation, LiveArgs, step_text};
 use crate::commands::train::{compute, train_failure};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
@@ -17,7 +18,9 @@ use write::{Form, Predictions};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   phalanx predict runs/first digits.npz --x x_test -o predictions.npz
-  phalanx predict model.onnx samples.csv -o predictions.csv")]
+  phalanx predict model.onnx samples.csv -o predictions.csv
+  phalanx predict --live runs/first digits.npz --x x_test -o now.npz    while it is being trained
+  phalanx predict --live - samples.csv -o now.csv --domain lab")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     learned: LearnedArgs,
@@ -28,6 +31,8 @@ pub(crate) struct PredictArgs {
     /// It holds `outputs`, and `argmax` where an output has more than one number.
     #[arg(long, short = 'o', value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,15 +40,20 @@ struct Predicted {
     file: PathBuf,
     samples: usize,
     shape: Vec<usize>,
+    /// Steps that a model had behind it that is being trained, for the first samples and for the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<[u64; 2]>,
 }
 
 impl Render for Predicted {
     fn table(&self) -> String {
-        summary([
+        let mut rows = vec![
             ("file", self.file.display().to_string()),
             ("samples", self.samples.to_string()),
             ("shape", format!("{:?}", self.shape)),
-        ])
+        ];
+        rows.extend(self.steps.map(|steps| ("after step", step_text(steps))));
+        summary(rows)
     }
 
     fn quiet(&self) -> String {
@@ -51,17 +61,42 @@ impl Render for Predicted {
     }
 }
 
-pub(crate) fn run(args: PredictArgs, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(args: PredictArgs, output: Output) -> Result<(), Failure> {
     let form = Form::of(&args.out).ok_or_else(|| {
         Failure::usage(anyhow!("cannot tell how to write {}", args.out.display()))
             .hint("give a name that ends in .npz, .csv or .safetensors")
     })?;
-    let learned = args.learned.load()?;
-    let data = args.data.open_samples(&learned)?;
+    let (all, steps) = if args.live.is_asked() {
+        let (formation, learned) = args.live.find(&args.learned).await?;
+        let predicted = predict(&args, &learned, Some(&formation)).await;
+        formation.leave().await;
+        predicted?
+    } else {
+        predict(&args, &args.learned.load()?, None).await?
+    };
+    all.write(&args.out, form)
+        .with_context(|| format!("could not write {}", args.out.display()))
+        .map_err(Failure::infrastructure)?;
+    output.print(&Predicted { file: args.out, samples: all.samples(), shape: all.shape(), steps })
+}
+
+/// What a model here says, or one where it is being trained; then also after which steps.
+async fn predict(
+    args: &PredictArgs,
+    learned: &Learned,
+    formation: Option<&Formation>,
+) -> Result<(Predictions, Option<[u64; 2]>), Failure> {
+    let data = args.data.open_samples(learned)?;
     let compute = compute(args.data.threads());
     // Labels are not looked at.
     let transform = phalanx_data::Transform { one_hot: None, ..learned.transform() };
     check_input(&learned.graph, &data, &transform).map_err(train_failure)?;
+    let mut all = Predictions::default();
+    if let Some(formation) = formation {
+        let outputs = formation.outputs(learned, &data, &transform, args.data.batch()).await?;
+        all.add(&outputs.values, &outputs.shape);
+        return Ok((all, Some(outputs.steps)));
+    }
     let mut model = learned.compile(&compute)?;
     let evaluator = Evaluator {
         loss: Loss::Mse,
@@ -71,15 +106,11 @@ pub(crate) fn run(args: PredictArgs, output: Output) -> Result<(), Failure> {
         fixed: fixed_batch(&learned.graph),
         threads: &compute.threads,
     };
-    let mut all = Predictions::default();
     evaluator
         .outputs(model.as_mut(), &data, |output, shape| {
             all.add(output, shape);
             Ok::<(), TrainError>(())
         })
         .map_err(train_failure)?;
-    all.write(&args.out, form)
-        .with_context(|| format!("could not write {}", args.out.display()))
-        .map_err(Failure::infrastructure)?;
-    output.print(&Predicted { file: args.out, samples: all.samples(), shape: all.shape() })
+    Ok((all, None))
 }

@@ -4,6 +4,7 @@ use super::Who;
 use super::go::{compute, finished, until_ended};
 use super::watch::Watch;
 use crate::args::start_failure;
+use crate::commands::live::Noted;
 use crate::failure::Failure;
 use crate::local::{LocalSpec, Supervised, private_domain};
 use crate::output::Output;
@@ -40,6 +41,8 @@ pub(super) async fn drive(
         who.domain.fabric("driver", NodeKind::Main)?
     };
     let fabric = Fabric::start(config).await.map_err(start_failure)?;
+    let (named, key) = if local > 0 { (&domain, None) } else { (&who.domain.domain, who.domain.key_file()) };
+    let noted = Noted::write(&path, named, fabric.id(), key)?;
     let count = u32::try_from(local).unwrap_or(u32::MAX);
     let heartbeat = Some(who.domain.heartbeat);
     let nodes = Supervised::start(&LocalSpec { heartbeat, ..LocalSpec::new(&domain, count) })?;
@@ -59,6 +62,7 @@ pub(super) async fn drive(
         result
     });
     let summary = until_ended(training, &mut stops, &path, || stop.send_replace(true)).await?;
+    drop(noted);
     fabric.shutdown().await;
     drop(nodes);
     finished(summary, &path, output)

@@ -102,11 +102,24 @@ impl Watch {
         }
     }
 
-    fn on_formed(&mut self, epoch: u64, nodes: &[String], step: u64) {
+    fn on_formed(&mut self, epoch: u64, nodes: &[String], stages: &[usize], (step, ms): (u64, Option<f64>)) {
         let on = if step > 0 { format!(" from step {step} on") } else { String::new() };
-        let replicas =
-            if nodes.len() == 1 { "1 replica".to_owned() } else { format!("{} replicas", nodes.len()) };
-        self.say(&format!("{replicas}{on} (formation {epoch}): {}", nodes.join(", ")));
+        let count = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
+        let step = ms.map_or(String::new(), |ms| format!("; a step should take {ms:.1} ms"));
+        if stages.is_empty() {
+            let replicas = count(nodes.len(), "replica");
+            return self.say(&format!("{replicas}{on} (formation {epoch}): {}", nodes.join(", ")));
+        }
+        let mut rest = nodes;
+        let replica = |stages: &usize| {
+            let (own, others) = rest.split_at((*stages).min(rest.len()));
+            rest = others;
+            own.join(" → ")
+        };
+        let chains: Vec<String> = stages.iter().map(replica).collect();
+        let most = stages.iter().copied().max().unwrap_or(1);
+        let (replicas, cut) = (count(stages.len(), "replica"), count(most, "stage"));
+        self.say(&format!("{replicas} of {cut}{on} (formation {epoch}): {}{step}", chains.join(" | ")));
     }
 
     fn left(&self, step: u64) -> String {
@@ -136,7 +149,11 @@ fn together(record: &ReplicasRecord) -> String {
     let slowest = replicas.iter().max_by(|a, b| a.compute_ms.total_cmp(&b.compute_ms));
     let slowest =
         slowest.filter(|_| replicas.len() > 1).map_or(String::new(), |r| format!(", slowest {}", r.node));
-    format!(", {} replicas, exchange {share:.0} %{slowest}", replicas.len())
+    let staged = replicas.iter().filter_map(|r| r.stage.as_ref()).map(|stage| stage.replica).max();
+    match staged {
+        Some(last) => format!(", {} × {} stages{slowest}", last + 1, replicas.len() / (last as usize + 1)),
+        None => format!(", {} replicas, exchange {share:.0} %{slowest}", replicas.len()),
+    }
 }
 
 impl Observer for Watch {
@@ -162,7 +179,9 @@ impl Observer for Watch {
             Event::Step(record) => self.on_step(record),
             Event::Validated(record) => self.on_valid(record),
             Event::Saved { step, .. } => tracing::debug!(step, "saved a checkpoint"),
-            Event::Formed { nodes, step, epoch } => self.on_formed(*epoch, nodes, *step),
+            Event::Formed { nodes, step, epoch, stages, predicted_ms } => {
+                self.on_formed(*epoch, nodes, stages, (*step, *predicted_ms));
+            }
             Event::Waiting(reason) => self.say(reason),
             Event::Note(text) => self.say(text),
             Event::Warning(text) => self.say(&format!("warning: {text}")),

@@ -311,6 +311,21 @@ impl FormationCore {
         self.consider(now, out);
     }
 
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// What the last steps came to was lost with a node before anybody else had it: they are done again.
+    pub fn on_unfinished(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
+        if self.phase == Phase::Ended {
+            for member in self.members.values_mut().filter(|member| matches!(member, Member::Ended)) {
+                *member = Member::Standby { step: None };
+            }
+            self.phase = Phase::Gathering { since: None };
+            self.consider(now, out);
+        }
+    }
+
     /// Time has passed.
     pub fn on_tick(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
         self.consider(now, out);

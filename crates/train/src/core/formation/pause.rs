@@ -21,7 +21,7 @@ impl fmt::Display for Pause {
                 coming
             }
             Pause::Gathering { have, want, coming } => {
-                write!(f, "waiting for more nodes: {have} of {want} replicas are ready")?;
+                write!(f, "waiting for more nodes: {have} of {want} are ready")?;
                 coming
             }
             Pause::Shortfall { shortfall, coming } => {

@@ -174,6 +174,17 @@ fn a_wish_to_stop_is_passed_on_and_everybody_is_dismissed() {
 }
 
 #[test]
+fn a_run_whose_last_steps_are_lost_goes_on() {
+    let mut driver = Driver::running();
+    (0..2).for_each(|i| drop(driver.left(i, Left::Ended { step: 12 })));
+    assert_eq!(driver.lost(2).last(), Some(&FormationCommand::Ended));
+    assert!(!driver.core.is_stopping());
+    driver.core.on_unfinished(at(2), &mut driver.out);
+    driver.core.on_unfinished(at(2), &mut driver.out);
+    assert_eq!(driver.said(), [FormationCommand::Restore { node: node(0) }]);
+}
+
+#[test]
 fn a_loss_among_those_who_leave_lets_go_of_the_others() {
     let mut driver = Driver::running();
     driver.left(0, Left::Reformed { step: 9 });

@@ -9,20 +9,17 @@
 use super::super::lanes::{Connector, broken};
 use crate::core::layout::Post;
 use crate::error::TrainError;
-use crate::state::ModelState;
+use crate::state::{ModelState, take_in};
 use bytes::Bytes;
 use phalanx_collective::Socket;
 use phalanx_types::Epoch;
 use phalanx_wire::train::{HoldRef, Ops};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// A copy of more bytes is kept in a file.
-const LARGE: usize = 1 << 20;
 /// From a lower rank to a higher, and back.
 const UP: usize = 3;
 const DOWN: usize = 4;
@@ -37,47 +34,13 @@ pub(super) struct Copies {
 struct Held {
     step: u64,
     ops: Ops,
-    bytes: Stored,
-}
-
-#[derive(Debug)]
-enum Stored {
-    Memory(Bytes),
-    /// Without a name: gone with this process.
-    File(File),
-}
-
-impl Stored {
-    fn new(bytes: Bytes) -> Self {
-        if bytes.len() < LARGE {
-            return Stored::Memory(bytes);
-        }
-        let file = tempfile::tempfile().and_then(|mut file| file.write_all(&bytes).map(|()| file));
-        match file {
-            Ok(file) => Stored::File(file),
-            Err(error) => {
-                tracing::debug!(%error, "a copy is kept in memory");
-                Stored::Memory(bytes)
-            }
-        }
-    }
-
-    fn read(&self) -> std::io::Result<Bytes> {
-        match self {
-            Stored::Memory(bytes) => Ok(bytes.clone()),
-            Stored::File(file) => {
-                let (mut file, mut bytes) = (file, Vec::new());
-                file.seek(SeekFrom::Start(0))?;
-                file.read_to_end(&mut bytes)?;
-                Ok(bytes.into())
-            }
-        }
-    }
+    /// Those of a large one lie in a file.
+    bytes: Bytes,
 }
 
 impl Copies {
     pub(super) fn add(&self, step: u64, ops: Ops, bytes: Bytes) {
-        let held = Held { step, ops, bytes: Stored::new(bytes) };
+        let held = Held { step, ops, bytes };
         let mut all = self.lock();
         all.retain(|other| (other.step, other.ops) != (step, ops));
         all.push(held);
@@ -90,15 +53,19 @@ impl Copies {
 
     /// The states of a step.
     pub(super) fn of_step(&self, step: u64) -> Result<Vec<ModelState>, TrainError> {
-        let unreadable = |error: std::io::Error| TrainError::State { what: format!("a copy: {error}") };
         let all = self.lock();
         let states = all.iter().filter(|held| held.step == step);
-        states.map(|held| ModelState::from_bytes(held.bytes.read().map_err(unreadable)?)).collect()
+        states.map(|held| ModelState::from_bytes(held.bytes.clone())).collect()
     }
 
     /// Lets go of what is older than a step.
     pub(super) fn forget_before(&self, step: u64) {
         self.lock().retain(|held| held.step >= step);
+    }
+
+    /// Lets go of what is newer than a step: it was not whole, and those steps are done again.
+    pub(super) fn forget_after(&self, step: u64) {
+        self.lock().retain(|held| held.step <= step);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Held>> {
@@ -171,16 +138,9 @@ impl Guard {
     }
 
     /// Keeps a copy, and sends it to the guardian. Nobody is still sending the one before.
-    pub(super) fn copy(
-        &mut self,
-        copies: &Copies,
-        step: u64,
-        ops: Ops,
-        state: &ModelState,
-    ) -> Result<(), TrainError> {
+    pub(super) fn copy(&mut self, copies: &Copies, step: u64, ops: Ops, bytes: Bytes) {
         // The generation before has arrived everywhere; those before it are not needed any more.
         copies.forget_before(self.last.unwrap_or(0));
-        let bytes: Bytes = state.to_bytes()?.into();
         copies.add(step, ops, bytes.clone());
         self.last = Some(step);
         if let Some(to_send) = &self.to_send {
@@ -188,7 +148,6 @@ impl Guard {
             // A guardian that is gone ends the group anyway.
             drop(to_send.send((step, ops, bytes)));
         }
-        Ok(())
     }
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = Socket> {
@@ -229,13 +188,10 @@ fn receive(mut socket: &Socket, copies: &Copies) {
         let long = |at: usize| head[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let short = |at: usize| head[at..].first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
         let (step, ops) = (long(0), Ops { start: short(8), end: short(12) });
-        // What is announced is not believed: memory grows with what arrives.
-        let mut bytes = Vec::new();
-        let read = socket.take(long(16)).read_to_end(&mut bytes);
-        if read.is_err() || bytes.len() as u64 != long(16) {
-            return;
+        match take_in(socket, long(16)) {
+            Ok(bytes) => copies.add(step, ops, bytes),
+            Err(error) => return tracing::debug!(%error, "a copy did not come"),
         }
-        copies.add(step, ops, bytes.into());
         if socket.write_all(&[1]).is_err() {
             return;
         }
@@ -253,8 +209,8 @@ impl super::session::Session<'_> {
 
     pub(super) fn copy_now(&mut self) -> Result<(), TrainError> {
         if self.guard.is_due(self.part.step) {
-            let state = self.part.state()?;
-            self.guard.copy(&self.worker.copies, self.part.step, self.part.ops, &state)?;
+            let packed = self.part.packed()?;
+            self.guard.copy(&self.worker.copies, self.part.step, self.part.ops, packed);
         }
         Ok(())
     }
@@ -287,9 +243,9 @@ mod tests {
         let mut guard = Guard::default();
         (guard.every, guard.to_send, guard.copying) = (10, Some(to_send), copying);
         let ops = Ops { start: 2, end: 5 };
-        for (step, elements) in [(0, 4), (10, LARGE), (20, 4)] {
+        for (step, elements) in [(0, 4), (10, 1 << 20), (20, 4)] {
             assert!(guard.is_due(step) && !guard.is_due(step.saturating_sub(1)) || step == 0);
-            guard.copy(&own, step, ops, &state(step, elements)).unwrap();
+            guard.copy(&own, step, ops, state(step, elements).to_bytes().unwrap().into());
             while guard.is_copying() {
                 std::thread::yield_now();
             }

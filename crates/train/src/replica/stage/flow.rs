@@ -70,7 +70,14 @@ impl Session<'_> {
             self.part.pending = None;
             self.part.outer = outer;
         }
-        done
+        let wish = done?;
+        // Whoever is past this knows that all others have done the unit. Who is not may have to go back, or others have
+        // to: both states are kept.
+        if let Err(error) = self.control.barrier("the unit is done") {
+            self.worker.copies.add(anchor.steps(), self.part.ops, anchor.to_bytes()?.into());
+            return Err(error.into());
+        }
+        Ok(wish)
     }
 
     /// How many steps the next unit has: it ends early where the model is to be looked at.
@@ -113,6 +120,7 @@ impl Session<'_> {
         let staleness = learned.iter().map(|of| of.staleness).max().unwrap_or(0);
         let report = self.stage_report(idled / sheaves.len().max(1) as u32, staleness);
         let own = Word::new(&votes, report, self.guard.is_copying(), Vec::new());
+        let own = own.asking(self.asking());
         let began = Instant::now();
         let words = word::exchange(&mut self.control, &own)?;
         self.waited = began.elapsed();

@@ -11,6 +11,8 @@ pub(super) enum Carries {
     Gradients = 2,
     /// Activations of samples that are not learned from.
     Validation = 3,
+    /// Those of samples that somebody asks about.
+    Asked = 4,
 }
 
 /// Which values these are.
@@ -46,6 +48,7 @@ impl Head {
             1 => Carries::Activations,
             2 => Carries::Gradients,
             3 => Carries::Validation,
+            4 => Carries::Asked,
             _ => return None,
         };
         let short = |at: usize| bytes[at..].first_chunk::<4>().map(|b| u32::from_le_bytes(*b));

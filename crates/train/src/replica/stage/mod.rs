@@ -8,6 +8,7 @@
 //!                    flow   steps without a pause between, each with the parameters of its forward; then all vote
 //!   prev ◄─ pipe ─► next    activations and their gradients
 //!   rings                   the same parameters in other replicas
+//!   serve                   what somebody asks the model meanwhile
 //!   copies                  what neighbours keep of each other
 //! ```
 
@@ -18,6 +19,7 @@ mod part;
 mod pipe;
 mod prepare;
 mod rings;
+mod serve;
 mod session;
 mod settle;
 mod step;

@@ -5,6 +5,7 @@ use crate::error::TrainError;
 use crate::state::ModelState;
 use crate::task::{Compute, Task};
 use crate::trainer::Stepper;
+use bytes::Bytes;
 use phalanx_collective::Compression;
 use phalanx_graph::{Graph, Shape, ValueKind};
 use phalanx_types::DType;
@@ -120,6 +121,13 @@ impl Part {
         let mut state = self.stepper.state(&self.graph)?;
         crate::replica::round::add_outer(&self.outer, &mut state.optimizer);
         Ok(state)
+    }
+
+    /// The same in bytes.
+    pub(super) fn packed(&self) -> Result<Bytes, TrainError> {
+        let mut outer = phalanx_graph::Weights::new();
+        crate::replica::round::add_outer(&self.outer, &mut outer);
+        self.stepper.packed(&self.graph, &outer)
     }
 
     /// A step begins that may not happen.

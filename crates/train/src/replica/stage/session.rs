@@ -1,5 +1,6 @@
 //! One group of stages from its beginning to its end, as one of them lives it.
 
+use super::super::asks::Ask;
 use super::super::session::Ended;
 use super::super::spans::Spans;
 use super::super::worker::{Report, with_causes};
@@ -8,6 +9,7 @@ use super::part::Part;
 use super::pipe::Pipe;
 use super::prepare::Joined;
 use super::rings::Rings;
+use super::serve::Asking;
 use super::word::Words;
 use super::worker::StageWorker;
 use crate::config::ExchangeOf;
@@ -46,6 +48,11 @@ pub(super) struct Session<'w> {
     /// How long this stage waited for the others' word of the step before.
     pub(super) waited: Duration,
     pub(super) sent_before: u64,
+    /// What somebody asks the model, here at the first stage.
+    pub(super) ask: Option<Ask>,
+    /// What all were told of it.
+    pub(super) asked: Option<Asking>,
+    pub(super) pipes_before: u64,
 }
 
 /// What a group of stages needs besides what the worker has.
@@ -103,6 +110,9 @@ impl<'w> Session<'w> {
             last: Instant::now(),
             waited: Duration::ZERO,
             sent_before: 0,
+            ask: None,
+            asked: None,
+            pipes_before: 0,
         })
     }
 
@@ -138,6 +148,10 @@ impl<'w> Session<'w> {
         let (due, done) = (progress.due_here(), progress.is_done());
         self.progress = Some(progress);
         let step = self.part.step;
+        if due.validate || due.checkpoint {
+            // The group before may not have got that far.
+            self.share_buffers()?;
+        }
         if due.validate && recorded.validated < step {
             self.validate(step)?;
         }
@@ -244,6 +258,7 @@ impl<'w> Session<'w> {
             ranks: votes.iter().zip(&words.words).map(rank).collect(),
         };
         self.sent_before = sent;
+        self.asked = words.words.first().and_then(|word| word.asking);
         if index + 1 == words.outcomes.len() {
             self.last = now;
         }
@@ -278,7 +293,8 @@ impl<'w> Session<'w> {
             let steps = new.cloned().collect();
             self.worker.say(Report::Steps { epoch: self.epoch, steps });
         }
-        if due.validate || due.checkpoint || due.end.is_some() {
+        let shared = due.validate || due.checkpoint || due.end.is_some();
+        if shared {
             self.share_buffers()?;
         }
         if due.validate {
@@ -295,6 +311,7 @@ impl<'w> Session<'w> {
         if due.validate || due.checkpoint {
             self.last = Instant::now();
         }
+        self.answer(shared)?;
         self.tell_spans(false);
         Ok(due)
     }

@@ -1,6 +1,6 @@
 //! How a stage comes by its part of the state when a group begins.
 
-use super::super::lanes::Connector;
+use super::super::lanes::{Connector, broken};
 use super::part::{Part, names_of, stage_of};
 use super::worker::StageWorker;
 use crate::core::layout::covers;
@@ -8,7 +8,7 @@ use crate::error::TrainError;
 use crate::state::ModelState;
 use bytes::Bytes;
 use phalanx_types::Epoch;
-use phalanx_wire::train::{Give, HoldRef, Ops, Source, Start};
+use phalanx_wire::train::{Get, Give, HoldRef, Ops, Source, Start};
 use std::collections::BTreeSet;
 
 impl ModelState {
@@ -21,6 +21,21 @@ impl ModelState {
         self.weights.extend(other.weights.into_iter().filter(|(name, _)| names.contains(name)));
         self.optimizer.extend(other.optimizer.into_iter().filter(|(key, _)| of(key)));
     }
+}
+
+/// What other nodes give, all at the same time: none of them waits for longer than it has patience.
+fn get_all(epoch: Epoch, gets: &[Get], connector: &dyn Connector) -> Result<Vec<Bytes>, TrainError> {
+    let of = |get: &Get| match &get.from {
+        Source::Node(from) => Some((from.clone(), get.ops)),
+        Source::Driver(_) => None,
+    };
+    std::thread::scope(|scope| {
+        let gets = gets.iter().filter_map(of);
+        let threads: Vec<_> =
+            gets.map(|(from, ops)| scope.spawn(move || connector.get(epoch, &from, ops))).collect();
+        let panicked = |_: Box<dyn std::any::Any + Send>| broken("what others give was not taken".to_owned());
+        threads.into_iter().map(|thread| Ok(thread.join().map_err(panicked)??)).collect()
+    })
 }
 
 impl StageWorker {
@@ -67,7 +82,11 @@ impl StageWorker {
         connector: Box<dyn Connector>,
     ) -> Result<(), TrainError> {
         self.resolve(give.step, give.norm)?;
-        let bytes: Bytes = self.held(give.ops, give.step)?.to_bytes()?.into();
+        let whole = self.part.as_ref().filter(|part| part.step == give.step && part.ops == give.ops);
+        let bytes: Bytes = match whole {
+            Some(part) => part.packed()?,
+            None => self.held(give.ops, give.step)?.to_bytes()?.into(),
+        };
         let (to, ops) = (give.to.clone(), give.ops);
         let send = move || {
             if let Err(error) = connector.give(epoch, &to, ops, &bytes) {
@@ -90,18 +109,14 @@ impl StageWorker {
         connector: &dyn Connector,
     ) -> Result<Part, TrainError> {
         self.resolve(start.step, start.norm)?;
+        self.copies.forget_after(start.step);
         if let Some(part) = self.part.take_if(|part| part.ops == ops && part.step == start.step) {
             return Ok(part);
         }
         let names = names_of(&self.task.graph, ops)?;
         let mut state = self.held(ops, start.step)?;
-        for get in &start.gets {
-            if let Source::Node(from) = &get.from {
-                let bytes = connector.get(epoch, from, get.ops)?;
-                state.extend_by(ModelState::from_bytes(bytes)?, &names);
-            }
-        }
-        for bytes in fetched {
+        let given = get_all(epoch, &start.gets, connector)?;
+        for bytes in given.into_iter().chain(fetched) {
             state.extend_by(ModelState::from_bytes(bytes)?, &names);
         }
         if start.step == 0 {
@@ -110,9 +125,14 @@ impl StageWorker {
                 state.weights.entry(name).or_insert(tensor);
             }
         }
+        // Before the old part is let go of.
+        if let Some(name) = names.iter().find(|name| !state.weights.contains_key(*name)) {
+            return Err(broken(format!("nobody gave {name} of step {}", start.step)));
+        }
+        let old = self.part.take().filter(|part| part.step == start.step);
         // What others may still have to come for, should this group not come about.
-        if let Some(part) = self.part.take().filter(|part| !covers(ops, part.ops)) {
-            self.copies.add(part.step, part.ops, part.state()?.to_bytes()?.into());
+        if let Some(part) = old.filter(|part| !covers(ops, part.ops)) {
+            self.copies.add(part.step, part.ops, part.packed()?);
         }
         Part::new(&self.task, &self.compute, ops, &state)
     }

@@ -115,7 +115,7 @@ impl Session<'_> {
         let finite = loss.is_finite() && squares.iter().all(|square| square.is_finite());
         let vote = self.vote(&sheaf, loaded.as_ref(), loss, finite, [compute, exchanged]);
         let report = self.stage_report(idled, 0);
-        let own = Word::new(&[vote], report, self.guard.is_copying(), squares);
+        let own = Word::new(&[vote], report, self.guard.is_copying(), squares).asking(self.asking());
         let began = Instant::now();
         self.part.pending = Some(lr);
         let words = word::exchange(&mut self.control, &own)?;
@@ -163,11 +163,12 @@ impl Session<'_> {
 
     pub(super) fn stage_report(&mut self, idle: Duration, staleness: u32) -> StageReport {
         let pipes = self.prev.iter().chain(&self.next).map(|pipe| pipe.sent).sum::<u64>();
+        let sent = pipes - std::mem::replace(&mut self.pipes_before, pipes);
         StageReport {
             replica: self.post.replica as u32,
             stage: self.post.stage as u32,
             memory: self.part.stepper.model().memory() as u64,
-            sent: pipes,
+            sent,
             idle_us: micros(idle),
             staleness,
         }

@@ -20,14 +20,18 @@ use phalanx_graph::{Graph, Weights, weights};
 use phalanx_types::{DType, Epoch, NodeId, Tensor};
 use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, Start, StepReport};
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Streams between threads of this process.
 #[derive(Debug, Clone, Default)]
 struct Pairs {
     me: usize,
+    /// What is between the two ends of a stream.
+    link: Option<SlowLink>,
     waiting: Arc<Mutex<BTreeMap<(u64, usize, usize, usize), UnixStream>>>,
 }
 
@@ -38,7 +42,10 @@ impl Connector for Pairs {
         if let Some(stream) = waiting.remove(&key) {
             return Ok(stream.into());
         }
-        let (own, other) = UnixStream::pair().unwrap();
+        let (own, other) = match self.link {
+            Some(link) => link.pair(),
+            None => UnixStream::pair().unwrap(),
+        };
         waiting.insert(key, other);
         Ok(own.into())
     }
@@ -52,9 +59,50 @@ impl Connector for Pairs {
     }
 }
 
+/// A connection over a proxy that lets bytes through late and no faster than so.
+#[derive(Debug, Clone, Copy)]
+struct SlowLink {
+    latency: Duration,
+    bytes_per_s: f64,
+}
+
+impl SlowLink {
+    fn pair(self) -> (UnixStream, UnixStream) {
+        let ((own, near), (other, far)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        self.carry(near.try_clone().unwrap(), far.try_clone().unwrap());
+        self.carry(far, near);
+        (own, other)
+    }
+
+    /// Copies one direction, until either end is closed.
+    fn carry(self, mut from: UnixStream, mut to: UnixStream) {
+        let (late, due) = channel::<(Instant, Vec<u8>)>();
+        std::thread::spawn(move || {
+            let mut free = Instant::now();
+            let mut chunk = vec![0; 32 << 10];
+            while let Ok(len @ 1..) = from.read(&mut chunk) {
+                free = free.max(Instant::now()) + Duration::from_secs_f64(len as f64 / self.bytes_per_s);
+                if late.send((free + self.latency, chunk[..len].to_vec())).is_err() {
+                    break;
+                }
+            }
+        });
+        std::thread::spawn(move || {
+            for (at, bytes) in due {
+                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                if to.write_all(&bytes).is_err() {
+                    break;
+                }
+            }
+            // The other end has closed it already, perhaps.
+            let _ended = to.shutdown(std::net::Shutdown::Both);
+        });
+    }
+}
+
 /// A run with made-up samples.
 struct Example {
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     file: RunFile,
     graph: Graph,
 }
@@ -88,13 +136,25 @@ impl Example {
         ]);
         weights::save(&dir.path().join("data.safetensors"), &all).unwrap();
         let data = r#"{ file = "data.safetensors", x = "x", y = "y" }"#;
+        Self::of(dir, model, [data, data], rest)
+    }
+
+    /// With handwritten digits.
+    fn digits(rest: &str) -> Self {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.npz");
+        let data =
+            ["train", "test"].map(|set| format!("{{ file = {file:?}, x = \"x_{set}\", y = \"y_{set}\" }}"));
+        Self::of(tempfile::tempdir().unwrap(), "zoo = \"digits-cnn\"", [&data[0], &data[1]], rest)
+    }
+
+    fn of(dir: tempfile::TempDir, model: &str, [train, valid]: [&str; 2], rest: &str) -> Self {
         let text = format!(
-            "[model]\n{model}\n[data]\ntrain = {data}\nvalid = {data}\nshuffle = true\n[train]\nseed = 5\n{rest}"
+            "[model]\n{model}\n[data]\ntrain = {train}\nvalid = {valid}\nshuffle = true\n[train]\nseed = 5\n{rest}"
         );
         std::fs::write(dir.path().join("run.toml"), text).unwrap();
         let file = RunFile::load(&dir.path().join("run.toml"), &[]).unwrap();
         let graph = crate::find_model(&file.config.model).unwrap().graph;
-        Self { _dir: dir, file, graph }
+        Self { dir, file, graph }
     }
 
     fn compute() -> Compute {
@@ -132,10 +192,15 @@ impl Example {
 
     /// In stages; every rank's state, and what the first reports.
     fn staged(&self, layout: &Layout) -> (Vec<ModelState>, Vec<StepReport>) {
+        let Ran { states, steps, .. } = self.staged_over(layout, None);
+        (states, steps)
+    }
+
+    fn staged_over(&self, layout: &Layout, link: Option<SlowLink>) -> Ran {
+        assert!(self.dir.path().exists());
         let posts = layout::posts(layout);
-        let pairs = Pairs::default();
+        let pairs = Pairs { link, ..Pairs::default() };
         let (ends_in, ends_out) = channel();
-        let barrier = Arc::new(Mutex::new(Vec::<Bytes>::new()));
         let (told, all_told) = channel();
         let mut threads = Vec::new();
         let mut begins = Vec::new();
@@ -162,20 +227,32 @@ impl Example {
                 let part = worker.settle(Epoch(1), post.ops, &start, Vec::new(), &pairs).unwrap();
                 let entering = Entering { epoch: Epoch(1), rank, layout, joined, guard };
                 let session = Session::new(&mut worker, part, entering).unwrap();
-                session.run(Recorded::default()).unwrap();
-                if rank == 0 {
-                    let mut steps = Vec::new();
-                    while let Ok((_, report)) = heard.try_recv() {
-                        if let Report::Steps { steps: new, .. } = report {
-                            steps.extend(new);
+                let listener = std::thread::spawn(move || {
+                    let began = Instant::now();
+                    let (mut steps, mut valid) = (Vec::new(), Vec::new());
+                    while let Some((_, report)) = heard.blocking_recv() {
+                        match report {
+                            Report::Steps { steps: new, .. } => steps.extend(new),
+                            Report::Validated { sums, .. } => {
+                                let (right, of) = sums.metrics[0];
+                                valid.push((began.elapsed(), right / of as f64));
+                            }
+                            // The last word of this test.
+                            Report::AllLevel => break,
+                            _ => {}
                         }
                     }
-                    told.send(steps).unwrap();
+                    (steps, valid)
+                });
+                session.run(Recorded::default()).unwrap();
+                worker.say(Report::AllLevel);
+                let heard = listener.join().unwrap();
+                if rank == 0 {
+                    told.send(heard).unwrap();
                 }
                 worker.part.unwrap().state().unwrap()
             }));
         }
-        drop(barrier);
         let mut ends = vec![Bytes::new(); posts.len()];
         for _ in &posts {
             let (rank, end) = ends_out.recv().unwrap();
@@ -183,7 +260,8 @@ impl Example {
         }
         begins.iter().for_each(|begin| begin.send(ends.clone()).unwrap());
         let states = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        (states, all_told.recv().unwrap())
+        let (steps, valid) = all_told.recv().unwrap();
+        Ran { states, steps, valid }
     }
 
     /// One replica, cut there.
@@ -221,6 +299,15 @@ impl Example {
         }
         count
     }
+}
+
+/// What a run in stages came to.
+struct Ran {
+    /// By rank.
+    states: Vec<ModelState>,
+    steps: Vec<StepReport>,
+    /// When, and what part of the validation data was right.
+    valid: Vec<(Duration, f64)>,
 }
 
 /// Steps of the tests of exactness: a few, or as many as the environment says.
@@ -390,4 +477,45 @@ fn asynchronous_stages_are_stale_by_no_more_than_they_may_and_always_the_same() 
     assert_eq!(staleness(&reports[0]), [4, 2, 0]);
     let mean = |of: &[StepReport]| of.iter().map(|report| report.loss).sum::<f32>() / of.len() as f32;
     assert!(mean(&reports[50..]) < mean(&reports[..10]));
+}
+
+/// Not a test of right and wrong, but of time: `cargo xtask bench stages slow` runs it.
+#[test]
+#[ignore = "a benchmark of half a minute"]
+fn asynchronous_stages_learn_faster_over_slow_links() {
+    const GOAL: f64 = 0.97;
+    let link = SlowLink { latency: Duration::from_millis(10), bytes_per_s: 100e6 / 8.0 };
+    let time = |formation: &str, micro: u32| {
+        let rest = format!(
+            "loss = \"mse\"\noptimizer = {{ name = \"adam\", lr = 0.001 }}\nbatch = 64\nepochs = 80\n\
+             [formation]\nstages = 3\ncopies = 0\n{formation}"
+        );
+        let example = Example::digits(&rest);
+        let bytes = |cut: &phalanx_graph::CutPoint| (cut.bytes, cut.at);
+        let legal = example.graph.legal_cuts();
+        let third = example.graph.nodes.len() / 3;
+        // Where least has to be sent, in the middle third and in the last.
+        let [a, b] = [third..2 * third, 2 * third..3 * third - 2].map(|range| {
+            legal.iter().filter(|cut| range.contains(&cut.at)).min_by_key(|cut| bytes(cut)).unwrap().at
+        });
+        let ran = example.staged_over(&example.cut(&[a, b], 64, micro), Some(link));
+        let reached = ran.valid.iter().find(|(_, accuracy)| *accuracy >= GOAL).map(|(at, _)| *at);
+        let stale =
+            ran.steps.iter().flat_map(|step| &step.ranks).map(|rank| rank.stage.unwrap().staleness).max();
+        let best = ran.valid.iter().map(|(_, accuracy)| *accuracy).fold(0.0, f64::max);
+        println!(
+            "{formation:40} cuts {a} {b}, {micro} at once: 97 % after {reached:?}, best {best:.4}, all in {:?}, stale by {stale:?}",
+            ran.valid.last().unwrap().0
+        );
+        (reached.unwrap_or(Duration::MAX), stale.unwrap())
+    };
+    let (exact, _) = time("", 64);
+    let (asynchronous, stale) = time("mode = \"asynchronous\"\nin_flight = 6", 64);
+    if std::env::var_os("PHALANX_MORE").is_some() {
+        time("mode = \"asynchronous\"\nin_flight = 4", 64);
+        time("mode = \"asynchronous\"\nin_flight = 3", 64);
+    }
+    let ratio = asynchronous.as_secs_f64() / exact.as_secs_f64();
+    println!("asynchronous / exact: {ratio:.3}");
+    assert!(ratio <= 0.6 && stale <= 5, "{ratio} {stale}");
 }

@@ -1,6 +1,7 @@
 //! What stages tell each other at the end of a step or of several.
 
 use super::super::lanes::broken;
+use super::serve::Asking;
 use crate::core::{Outcome, Vote, VoteError, count};
 use crate::error::TrainError;
 use phalanx_collective::Group;
@@ -19,12 +20,18 @@ pub(super) struct Word {
     pub(super) copying: bool,
     /// The sum of the squares of every parameter's gradient, in the order of names.
     pub(super) squares: Vec<f64>,
+    /// What somebody asks the model, to be computed after this.
+    pub(super) asking: Option<Asking>,
 }
 
 impl Word {
     pub(super) fn new(votes: &[Vote], report: StageReport, copying: bool, squares: Vec<f64>) -> Self {
         let votes = votes.iter().map(|vote| vote.to_bytes().to_vec()).collect();
-        Self { votes, report, copying, squares }
+        Self { votes, report, copying, squares, asking: None }
+    }
+
+    pub(super) fn asking(self, asking: Option<Asking>) -> Self {
+        Self { asking, ..self }
     }
 }
 

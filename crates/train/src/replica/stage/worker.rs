@@ -77,21 +77,25 @@ pub(in super::super) fn run(file: RunFile, opening: Opening, orders: &Receiver<O
                 }
             }
             Order::Connect { epoch, ends, recorded, connector, start: Some((start, fetched)) } => {
-                let Some(own) = prepared.take_if(|own| own.epoch == epoch) else { continue };
-                let beginning = Beginning { epoch, ends, recorded, connector, start, fetched };
-                let why = worker.train(own, beginning);
-                worker.control.leave();
-                let step = worker.part.as_ref().map(|part| part.step);
-                worker.say(Report::Left { epoch, step, why, holds: worker.holds() });
-            }
-            Order::Snapshot => {
-                let told = worker.part.as_ref().map(|part| worker.tell_state(Epoch(0), part));
-                if let Some(Err(error)) = told {
-                    worker.refuse(&error);
-                }
+                let why = match prepared.take_if(|own| own.epoch == epoch) {
+                    Some(own) => {
+                        let beginning = Beginning { epoch, ends, recorded, connector, start, fetched };
+                        worker.train(own, beginning)
+                    }
+                    // It was cancelled before what it begins with was here. The driver waits for this stage.
+                    None => {
+                        let reason =
+                            worker.control.why_over(epoch).unwrap_or_else(|| "it is not ready".to_owned());
+                        LeftWhy::Broken { reason }
+                    }
+                };
+                worker.leave(epoch, recorded, why);
             }
             // Those of nodes that hold a whole model.
-            Order::Restore(_) | Order::Prepare { layout: None, .. } | Order::Connect { start: None, .. } => {}
+            Order::Restore(_)
+            | Order::Snapshot
+            | Order::Prepare { layout: None, .. }
+            | Order::Connect { start: None, .. } => {}
         }
     }
 }
@@ -122,6 +126,19 @@ impl StageWorker {
         self.reports.say(report);
     }
 
+    /// Says that it is not in a group any more, what it holds, and what it knows of steps that the driver may not have
+    /// heard of: nobody else may be left who does.
+    fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
+        self.control.leave();
+        let done = self.part.as_ref().map(|part| part.step);
+        let new = |report: &&StepReport| report.step > recorded.step && Some(report.step) <= done;
+        let steps: Vec<StepReport> = self.remembered.iter().filter(new).cloned().collect();
+        if matches!(why, LeftWhy::Broken { .. }) && !steps.is_empty() {
+            self.say(Report::Steps { epoch, steps });
+        }
+        self.say(Report::Left { epoch, step: done, why, holds: self.holds() });
+    }
+
     fn refuse(&self, error: &TrainError) {
         self.say(Report::Refused { reason: with_causes(error), busy: false });
     }
@@ -133,7 +150,9 @@ impl StageWorker {
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {
-        remember(&mut self.remembered, report, super::flow::LONGEST);
+        // Those of a whole unit are reported together.
+        let round = usize::try_from(self.task.config.sync.every).unwrap_or(0);
+        remember(&mut self.remembered, report, round.max(super::flow::LONGEST));
     }
 
     /// Frames that may be on their way to a stage.
@@ -145,7 +164,7 @@ impl StageWorker {
 
     /// Tells the driver a part of the model.
     pub(super) fn tell_state(&self, epoch: Epoch, part: &Part) -> Result<(), TrainError> {
-        let bytes = part.state()?.to_bytes()?.into();
+        let bytes = part.packed()?;
         self.say(Report::Snapshot { epoch, step: part.step, ops: Some(part.ops), bytes });
         Ok(())
     }
@@ -211,5 +230,89 @@ impl Session<'_> {
         }
         enders.extend(self.guard.sockets().map(Ender::Socket));
         Ok(enders)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_collective::{CollectiveError, Socket};
+    use phalanx_engine::CpuEngine;
+    use phalanx_types::NodeId;
+    use phalanx_wire::train::{Enlist, Ops, ReplicaLayout};
+
+    /// Nobody is to be reached.
+    #[derive(Debug)]
+    struct Alone;
+
+    impl Connector for Alone {
+        fn stream(&self, _: Epoch, _: usize, _: usize) -> Result<Socket, CollectiveError> {
+            unreachable!("the group is over")
+        }
+
+        fn give(&self, _: Epoch, _: &NodeId, _: Ops, _: &[u8]) -> Result<(), CollectiveError> {
+            unreachable!("nobody asked for it")
+        }
+
+        fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
+            unreachable!("the group is over")
+        }
+    }
+
+    /// What a stage says that is given these orders.
+    fn said(control: &Arc<Control>, orders: impl FnOnce(&RunFile) -> Vec<Order>) -> Vec<Report> {
+        let dir = tempfile::tempdir().unwrap();
+        let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.npz");
+        let text = format!(
+            "[model]\nzoo = \"digits-cnn\"\n[data]\ntrain = {{ file = {digits:?}, x = \"x_train\", y = \"y_train\" }}\n\
+             [train]\nloss = \"cross_entropy\"\nsteps = 3\n[formation]\nstages = 2"
+        );
+        std::fs::write(dir.path().join("run.toml"), text).unwrap();
+        let file = RunFile::load(&dir.path().join("run.toml"), &[]).unwrap();
+        let (sender, waiting) = std::sync::mpsc::channel();
+        orders(&file).into_iter().for_each(|order| sender.send(order).unwrap());
+        drop(sender);
+        let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let opening = Opening {
+            enlist: Enlist { config: String::new(), files: Vec::new(), trace: false },
+            fetch: Box::new(|_| Err("there are no files".to_owned())),
+            compute: Arc::new(|_| {
+                let engine = CpuEngine::new(1);
+                Compute { threads: engine.threads().clone(), engine: Arc::new(engine) }
+            }),
+            control: control.clone(),
+            reports: Reports { number: 0, to },
+        };
+        run(file, opening, &waiting);
+        std::iter::from_fn(|| heard.blocking_recv()).map(|(_, report)| report).collect()
+    }
+
+    #[test]
+    fn a_stage_whose_group_is_over_before_it_began_says_so() {
+        let control = Arc::new(Control::default());
+        let epoch = Epoch(4);
+        // As it comes when what the stage begins with had to be fetched first.
+        control.abort(epoch, "n2 is lost: killed");
+        let said = said(&control, |file| {
+            let graph = crate::find_model(&file.config.model).unwrap().graph;
+            let cut = graph.legal_cuts()[0].at as u32;
+            let stages = vec![Ops { start: 0, end: cut }, Ops { start: cut, end: graph.nodes.len() as u32 }];
+            let replicas = vec![ReplicaLayout { samples: 32, micro: 8, stages }];
+            let start = Start { step: 0, norm: None, gets: Vec::new() };
+            vec![
+                Order::Prepare { epoch, rank: 0, ranks: 2, layout: Some(Layout { replicas }) },
+                Order::Cancel { epoch },
+                Order::Connect {
+                    epoch,
+                    ends: Vec::new(),
+                    recorded: Recorded { step: 0, validated: 0, saved: 0 },
+                    connector: Box::new(Alone),
+                    start: Some((start, Vec::new())),
+                },
+            ]
+        });
+        let Some(Report::Left { epoch: of, step, why, holds }) = said.last() else { panic!("{said:?}") };
+        let lost = LeftWhy::Broken { reason: "n2 is lost: killed".to_owned() };
+        assert_eq!((*of, *step, why, holds.len()), (epoch, None, &lost, 0));
     }
 }

@@ -1,0 +1,145 @@
+//! The nodes of a plan: of a file, or of the domain. Here, as in the costs of a model, a speed counts billions of
+//! operations per second.
+
+use crate::args::{DomainArgs, start_failure};
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus};
+use phalanx_formation::{Link, Pool, PoolNode};
+use phalanx_train::measure::pool::host_names;
+use phalanx_train::measure::{Known as Measured, ask_known, ask_speed};
+use phalanx_types::{DomainName, NodeId};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Of a node that does not say how much it has: as good as all there is.
+pub(super) const BOUNDLESS: u64 = u64::MAX / 4;
+/// How long to look for nodes.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The nodes there are, and what is to be said about them.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) pool: Pool,
+    /// Where they come from, in words.
+    pub(super) from: String,
+    pub(super) notes: Vec<String>,
+}
+
+pub(super) fn of_file(path: &Path) -> Result<Known, Failure> {
+    let told = || format!("could not read the pool file {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(told).map_err(Failure::usage)?;
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let pool = if is_json || text.trim_start().starts_with('{') {
+        Pool::from_json(&text)
+    } else {
+        Pool::from_toml(&text)
+    };
+    let pool = pool.with_context(told).map_err(|error| {
+        Failure::usage(error)
+            .hint("`phalanx plan --help` shows one; `phalanx nodes --measure --write` makes one")
+    })?;
+    Ok(Known { pool: in_giga(pool), from: format!("the nodes of {}", path.display()), notes: Vec::new() })
+}
+
+/// Files are read with speeds in operations per second; costs are in billions of them.
+fn in_giga(mut pool: Pool) -> Pool {
+    pool.nodes.iter_mut().for_each(|node| node.speed *= 1e-9);
+    pool
+}
+
+pub(super) async fn of_domain(domain: &DomainArgs) -> Result<Known, Failure> {
+    let config = domain.fabric("plan", NodeKind::Observer)?;
+    let fabric = Fabric::start(config).await.map_err(start_failure)?;
+    fabric.settled(PATIENCE).await;
+    let found = ask_all(&fabric, &domain.domain).await;
+    fabric.shutdown().await;
+    found
+}
+
+async fn ask_all(fabric: &Fabric, domain: &DomainName) -> Result<Known, Failure> {
+    let computing = |s: &NodeStatus| s.kind == NodeKind::Computing && s.state == NodeState::Running;
+    let (busy, free): (Vec<_>, Vec<_>) =
+        fabric.nodes().into_iter().filter(computing).partition(|status| status.trains_for.is_some());
+    let trains = |status: &NodeStatus| {
+        let driver = status.trains_for.as_ref().map(ToString::to_string).unwrap_or_default();
+        format!("{} is not counted: it trains for {driver}", status.id)
+    };
+    let mut notes: Vec<String> = busy.iter().map(trains).collect();
+    if free.is_empty() {
+        let what = if busy.is_empty() { "is no computing node" } else { "are only nodes that train already" };
+        return Err(Failure::infrastructure(anyhow!("there {what} in domain {domain}"))
+            .hint("`phalanx node` starts one; --nodes FILE plans for nodes that are not there"));
+    }
+    let mut measured = Vec::new();
+    for status in &free {
+        measured.push(ask(fabric, status, &mut notes).await);
+    }
+    let pool = assemble(&free, &measured, &mut notes);
+    Ok(Known { pool, from: format!("the nodes of domain {domain}"), notes })
+}
+
+/// What a node has measured; its speed is measured now if it was not before.
+async fn ask(fabric: &Fabric, status: &NodeStatus, notes: &mut Vec<String>) -> Measured {
+    let mut known = ask_known(fabric, &status.id).await.unwrap_or_default();
+    if known.speed.is_none() && status.resources.speed_gflops.is_none() {
+        match ask_speed(fabric, &status.id).await {
+            Ok(speed) => known.speed = Some(speed),
+            Err(error) => notes.push(format!(
+                "{} could not be measured and is taken for the slowest of the others: {error}",
+                status.id
+            )),
+        }
+    }
+    known
+}
+
+fn assemble(nodes: &[NodeStatus], measured: &[Measured], notes: &mut Vec<String>) -> Pool {
+    let announced = |status: &NodeStatus| status.resources.speed_gflops.filter(|s| s.is_finite() && *s > 0.0);
+    let speeds: Vec<Option<f64>> = nodes
+        .iter()
+        .zip(measured)
+        .map(|(status, known)| known.speed.map(|s| s.gflops).or_else(|| announced(status)).map(f64::from))
+        .collect();
+    let usual = speeds.iter().flatten().copied().reduce(f64::min).unwrap_or(10.0);
+    let hosts = host_names(nodes.iter().filter_map(|status| status.resources.host.as_deref()));
+    let node = |((status, known), speed): ((&NodeStatus, &Measured), &Option<f64>)| {
+        let resources = &status.resources;
+        let host = resources.host.as_deref();
+        let cores = f64::from(resources.cores.max(1));
+        PoolNode {
+            name: status.id.to_string(),
+            memory: if resources.memory.0 == 0 { BOUNDLESS } else { resources.memory.0 },
+            speed: speed.unwrap_or(usual),
+            host: host
+                .and_then(|host| hosts.get(&host.boot).cloned())
+                .unwrap_or_else(|| status.id.to_string()),
+            cores: host.map_or(cores, |host| f64::from(host.cores.max(1))),
+            threads: known.speed.map_or(cores, |speed| f64::from(speed.threads.max(1))),
+            uplink: None,
+        }
+    };
+    let mut pool = Pool::new(nodes.iter().zip(measured).zip(&speeds).map(node).collect());
+    let numbers: BTreeMap<&NodeId, usize> = nodes.iter().enumerate().map(|(i, s)| (&s.id, i)).collect();
+    for (from, link) in measured.iter().enumerate().flat_map(|(i, m)| m.links.iter().map(move |l| (i, l))) {
+        if let Some(to) = numbers.get(&link.to) {
+            pool.links.insert((from, *to), Link::new(link.bytes_per_s, link.latency_s));
+        }
+    }
+    if is_guessed(&pool) {
+        notes.push(
+            "links between hosts that were not measured are taken for Gigabit; `phalanx nodes --measure` measures them"
+                .to_owned(),
+        );
+    }
+    pool
+}
+
+/// Whether nothing is known of a link between two hosts.
+fn is_guessed(pool: &Pool) -> bool {
+    let count = pool.nodes.len();
+    let known = |a: usize, b: usize| pool.links.contains_key(&(a, b)) || pool.links.contains_key(&(b, a));
+    let apart = |a: usize, b: usize| pool.nodes[a].host != pool.nodes[b].host;
+    (0..count).any(|a| (a + 1..count).any(|b| apart(a, b) && !known(a, b)))
+}

@@ -1,0 +1,96 @@
+//! What becomes of a run in stages whose driver is killed or asked to stop.
+
+use crate::run::{LocalNode, RUN, Run, assert_whole, last_step};
+use crate::{BATCHES, CHAIN, ENDLESS, kill, params_hash, run_file, sandbox, undisturbed};
+use phalanx_testkit::eventually;
+use rustix::process::Signal;
+
+fn all_end(nodes: &[LocalNode]) {
+    eventually("the nodes end", || nodes.iter().all(|node| !node.is_alive()).then_some(()));
+}
+
+#[test]
+fn when_everything_is_killed_at_once_a_resumed_run_comes_to_the_same() {
+    let sandbox = sandbox();
+    let passes = 9;
+    run_file(&sandbox, &format!("epochs = {passes}\ncheckpoint_every = 23"), "");
+    let mut run = Run::start(&sandbox, &CHAIN);
+    for at in [40, 100] {
+        run.reaches(at);
+        let nodes = run.until_nodes(3);
+        run.process.signal(Signal::KILL);
+        // Some may have ended with it already.
+        nodes.iter().filter(|node| node.is_alive()).for_each(|node| node.signal(Signal::KILL));
+        run.process.finish();
+        all_end(&nodes);
+        run = Run::resume(&sandbox, &[]);
+        run.process.says("from step");
+    }
+    run.ends();
+    assert_whole(run.lines(), passes * BATCHES);
+    assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &CHAIN).hash);
+}
+
+#[test]
+fn an_interrupted_run_is_saved_and_comes_to_the_same() {
+    let sandbox = sandbox();
+    let passes = 9;
+    run_file(&sandbox, &format!("epochs = {passes}\ncheckpoint_every = \"never\""), "");
+    let mut run = Run::start(&sandbox, &CHAIN);
+    for at in [30, 90] {
+        run.reaches(at);
+        let nodes = run.until_nodes(3);
+        let done = run.interrupt();
+        let said = run.process.stderr();
+        assert!(said.contains(&format!("hint: `phalanx run resume {RUN}` goes on")), "{said}");
+        assert_eq!(last_step(run.lines()), done, "all steps that were done are recorded");
+        assert!(nodes.iter().all(|node| !node.is_alive()), "nodes end before their driver");
+        run = Run::resume(&sandbox, &[]);
+    }
+    run.ends();
+    assert_whole(run.lines(), passes * BATCHES);
+    assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &CHAIN).hash);
+}
+
+#[test]
+fn a_run_that_lost_a_stage_is_saved_as_it_was_when_copies_were_made() {
+    let sandbox = sandbox();
+    let passes = 9;
+    run_file(&sandbox, &format!("epochs = {passes}\ncheckpoint_every = \"never\""), "");
+    let mut run = Run::start(&sandbox, &CHAIN);
+    for (rank, at) in [(1, 36), (0, 100)] {
+        run.reaches(at);
+        let killed = kill(&mut run, rank);
+        run.process.says(&format!("{killed} is lost"));
+        let done = run.interrupt();
+        assert!((at - 12..at + 30).contains(&done), "{done} steps are saved, {at} were done");
+        assert_eq!(last_step(run.lines()), done, "what is lost is not recorded");
+        run = Run::resume(&sandbox, &[]);
+    }
+    run.ends();
+    assert_whole(run.lines(), passes * BATCHES);
+    assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &CHAIN).hash);
+}
+
+#[test]
+fn a_driver_is_interrupted_at_any_moment_of_a_formation() {
+    let sandbox = sandbox();
+    run_file(&sandbox, &format!("{ENDLESS}\ncheckpoint_every = \"never\""), "stages = 2\nreplicas = 2");
+    let mut done = 0;
+    for wait in 0..4 {
+        let mut run = Run::start(&sandbox, &["--local", "4"]);
+        run.reaches(done + 10);
+        let killed = kill(&mut run, wait);
+        match wait {
+            0 => {}
+            1 => run.process.says(&format!("{killed} is lost")),
+            2 => run.process.says("(formation 2)"),
+            _ => drop(run.goes_on_without(&killed)),
+        }
+        let before = last_step(run.lines());
+        done = run.interrupt();
+        assert!(done >= before, "step {before} was recorded, {done} are done");
+        assert_eq!(last_step(run.lines()), done, "all steps that were done are recorded");
+    }
+    crate::run::resume_to_the_end(&sandbox, done, &[]);
+}
