@@ -34,14 +34,16 @@ pub(crate) fn check() -> anyhow::Result<()> {
             collect(&core, &mut files)?;
         }
     }
-    for words in ["types", "wire"] {
+    for words in ["formation", "types", "wire"] {
         collect(&crates.join(words).join("src"), &mut files)?;
     }
     let mut found = String::new();
     for file in &files {
         let text = std::fs::read_to_string(file)?;
         for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim_start().starts_with("//")) {
-            for (word, why) in FORBIDDEN.iter().filter(|(word, _)| line.contains(word)) {
+            // The planner throws dice, which an argument seeds.
+            let seeded = |word: &str| word == "rand::" && file.starts_with(crates.join("formation"));
+            for (word, why) in FORBIDDEN.iter().filter(|(word, _)| line.contains(word) && !seeded(word)) {
                 writeln!(found, "{}:{}: {word}: {why}", file.display(), number + 1)?;
             }
         }

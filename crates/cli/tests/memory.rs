@@ -1,5 +1,7 @@
 //! A model that fits on no node: each may use 64 MiB, which the system enforces, and training needs 150 MiB.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use phalanx_testkit::{Process, Sandbox};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -22,6 +22,8 @@ pub struct Options {
     pub exchange: Exchange,
     /// Bytes sent for each byte of an activation or its gradient.
     pub transfer_factor: f64,
+    /// Seconds of every step that no formation changes.
+    pub step_s: f64,
     /// Who holds which parameters already.
     pub held: Vec<Held>,
     /// Seconds over which moving parameters must pay off; with 0 moving is free.
@@ -90,6 +92,7 @@ impl Default for Options {
             base_bytes: 0,
             exchange: Exchange::default(),
             transfer_factor: 1.0,
+            step_s: 0.0,
             held: Vec::new(),
             move_horizon: 0.0,
             seed: 0,

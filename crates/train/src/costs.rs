@@ -4,14 +4,19 @@ use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::measure::measure_here;
 use crate::task::{Compute, Task};
-use phalanx_engine::{Measurement, NodeTime, measure};
+use phalanx_engine::{Measurement, NodeTime, Optimizer, measure};
 use phalanx_formation::{CutCost, Exchange, Mode, ModelCost, OpCost, Options, Work};
 use phalanx_graph::{Cost, Graph, Op};
 use phalanx_types::DType;
+use std::time::Instant;
 
 /// A measurement of a model takes about so many floating-point operations.
 const EFFORT: f64 = 5e9;
 const ROUNDS: usize = 3;
+/// Micro-batches of a batch, when nobody has said how many.
+const USUAL_PARTS: usize = 4;
+/// Seconds that all stages take to agree on a step.
+const AGREE_S: f64 = 1e-4;
 /// Bytes of parameters that are held for it at a time.
 const HELD: usize = 256 << 20;
 /// A backward pass computes about twice what a forward pass does.
@@ -35,7 +40,12 @@ pub fn counted(graph: &Graph) -> ModelCost {
 ///
 /// # Errors
 /// The model cannot be computed here.
-pub fn measured(graph: &Graph, compute: &Compute, batch: usize) -> Result<(ModelCost, f64), TrainError> {
+pub fn measured(
+    graph: &Graph,
+    compute: &Compute,
+    config: &RunConfig,
+) -> Result<(ModelCost, f64), TrainError> {
+    let batch = config.train.batch * config.train.accumulate;
     let counts = graph.cost();
     let unreadable =
         |what: String| TrainError::Replica { reason: format!("could not measure the model: {what}") };
@@ -54,11 +64,31 @@ pub fn measured(graph: &Graph, compute: &Compute, batch: usize) -> Result<(Model
         let per_batch = (less - per_sample * few as f64).max(0.0);
         Work { per_sample: per_sample * speed, per_batch: per_batch * speed }
     };
+    // Of every step, but told of every micro-batch.
+    let parts = config.formation.micro_batches.unwrap_or(USUAL_PARTS).max(1);
+    let update = update_seconds(config, compute) * speed / parts as f64;
     let of = |node: usize, _: f64| {
         let (less, more) = (&less[node], &more[node]);
-        [work(less.forward, more.forward), work(less.backward, more.backward)]
+        let mut backward = work(less.backward, more.backward);
+        backward.per_batch += update * counts.nodes[node].parameters as f64;
+        [work(less.forward, more.forward), backward]
     };
     Ok((cost(graph, &counts, of), speed))
+}
+
+/// Seconds that the norm of a gradient and an update take for one parameter.
+fn update_seconds(config: &RunConfig, compute: &Compute) -> f64 {
+    const ELEMENTS: usize = 1 << 18;
+    let mut optimizer = Optimizer::new(config.train.optimizer, &[ELEMENTS]);
+    let (mut parameter, gradient) = (vec![0.5; ELEMENTS], vec![0.25; ELEMENTS]);
+    let mut once = || {
+        let began = Instant::now();
+        optimizer.begin_step();
+        let norm = phalanx_engine::grad_norm(&compute.threads, [&gradient[..]]);
+        optimizer.update(&compute.threads, 0, 1e-3 * norm as f32, &mut parameter, &gradient);
+        began.elapsed().as_secs_f64()
+    };
+    (0..4).map(|_| once()).fold(f64::INFINITY, f64::min) / ELEMENTS as f64
 }
 
 fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> [Work; 2]) -> ModelCost {
@@ -112,12 +142,12 @@ pub fn keep_cuts(cost: &mut ModelCost, wanted: &[String]) -> Result<(), TrainErr
 
 /// What a run asks of its formation.
 pub fn options(task: &Task) -> Options {
-    let norms = task.graph.nodes.iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
-    Options { least_micro: if norms { NORMED } else { 1 }, ..options_of(&task.config) }
+    options_of(&task.config, &task.graph)
 }
 
 /// The same, of what a run file says.
-pub fn options_of(config: &RunConfig) -> Options {
+pub fn options_of(config: &RunConfig, graph: &Graph) -> Options {
+    let norms = graph.nodes.iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
     let (formation, sync) = (&config.formation, &config.sync);
     let states = config.train.optimizer.state_names().len() as f64;
     // Parameters, gradients and what the optimizer keeps; the sums of gradients over parts of a batch; and a tensor
@@ -134,6 +164,7 @@ pub fn options_of(config: &RunConfig) -> Options {
         replicas: formation.pipelines,
         stages: formation.stages,
         micro_batches: formation.micro_batches,
+        least_micro: if norms { NORMED } else { 1 },
         mode: match formation.is_asynchronous() {
             true => Mode::Asynchronous { in_flight: formation.in_flight_of(formation.stages.unwrap_or(2)) },
             false => Mode::Exact,
@@ -142,6 +173,7 @@ pub fn options_of(config: &RunConfig) -> Options {
         base_bytes: PROCESS_BYTES,
         exchange: Exchange { every: sync.every, bytes_per_parameter_byte: compressed(sync.compress) },
         transfer_factor: compressed(formation.compress),
+        step_s: AGREE_S,
         seed: config.train.seed.0,
         ..Options::default()
     }

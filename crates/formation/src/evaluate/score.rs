@@ -29,7 +29,7 @@ pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<S
     let each = formation.replicas.iter().zip(&shares);
     let slowest = each.map(|(r, n)| r.seconds(problem, *n)).fold(0.0, f64::max);
     let (crowded, host) = hosts(problem, formation, &shares);
-    let step_s = slowest.max(crowded);
+    let step_s = slowest.max(crowded) + problem.options.step_s;
     let (exchange_s, exchange_node) = exchange(problem, formation);
     let moving_s = moving(problem, formation);
     let part = step_s + exchange_s / problem.options.exchange.every as f64;

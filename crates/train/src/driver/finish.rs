@@ -33,8 +33,8 @@ impl Driver<'_> {
             Fetched::LastPart { node, ops, step, asked, result } => {
                 return Ok(self.on_last_part(&node, (step, ops), asked, result, observer));
             }
-            Fetched::Speeds(speeds) => {
-                self.on_speeds(speeds);
+            Fetched::Speeds { speeds, links } => {
+                self.on_speeds(speeds, links);
                 return Ok(None);
             }
         };

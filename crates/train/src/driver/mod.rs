@@ -104,7 +104,7 @@ enum Fetched {
     /// A part of the model, at the end of the run.
     LastPart { node: NodeId, ops: Ops, step: u64, asked: u64, result: Result<Bytes, String> },
     /// How fast nodes are.
-    Speeds(Vec<(NodeId, f64)>),
+    Speeds { speeds: Vec<(NodeId, f64)>, links: stages::Links },
 }
 
 struct Driver<'a> {

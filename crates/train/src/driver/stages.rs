@@ -6,19 +6,21 @@
 //!   Connect ─► Give to those who hold what others need; Start to all
 //! ```
 
+mod last;
+
 use super::{Driver, Fetched, gone};
 use crate::book::{FormationEpoch, StageEntry};
-use crate::core::holdings::{self, Inventory, Resume, Transfer, newest, transfers};
+use crate::core::holdings::{self, Inventory, Resume, newest, transfers};
 use crate::core::{FormationCommand, Seat, layout};
 use crate::costs;
 use crate::error::TrainError;
 use crate::measure;
 use crate::observer::{Event, Observer};
-use crate::replica::{names_of, take_part};
+use crate::replica::names_of;
 use crate::state::ModelState;
 use bytes::Bytes;
 use phalanx_fabric::BlobId;
-use phalanx_formation::{Held, ModelCost, Options, Plan, Pool, PoolNode};
+use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Pool, PoolNode};
 use phalanx_types::{Epoch, NodeId, Parcel};
 use phalanx_wire::train::{
     Get, Give, HoldRef, Layout, Ops, ReplicaLayout, SeatRef, Source, Start, StateRef, ToReplica,
@@ -33,6 +35,9 @@ const HORIZON: f64 = 60.0;
 /// How long a plan may be looked for while nodes wait: then the best so far is taken.
 const PLANNING: Duration = Duration::from_millis(300);
 
+/// Links of nodes to others.
+pub(super) type Links = Vec<((NodeId, NodeId), Link)>;
+
 /// What the driver of a run in stages knows.
 #[derive(Debug, Default)]
 pub(super) struct Staging {
@@ -43,7 +48,9 @@ pub(super) struct Staging {
     pub(super) inventory: Inventory,
     /// Billions of floating-point operations per second of nodes, measured.
     speeds: BTreeMap<NodeId, f64>,
-    /// Nodes that could not be measured, or are being measured.
+    /// Links between nodes, measured.
+    links: BTreeMap<(NodeId, NodeId), Link>,
+    /// Nodes that were asked, or are being asked.
     asked: BTreeSet<NodeId>,
     /// How many parts a batch is cut into: decided once, so that the same numbers come out whoever computes.
     micro_batches: Option<usize>,
@@ -137,31 +144,43 @@ impl Driver<'_> {
                 self.staging.speeds.insert(node.id.clone(), f64::from(gflops));
             }
         }
-        let known =
-            |node: &&NodeId| !self.staging.speeds.contains_key(*node) && !self.staging.asked.contains(*node);
-        let unknown: Vec<NodeId> = ready.iter().filter(known).cloned().collect();
+        let unknown: Vec<(NodeId, bool)> = (ready.iter())
+            .filter(|node| !self.staging.asked.contains(*node))
+            .map(|node| (node.clone(), self.staging.speeds.contains_key(node)))
+            .collect();
         if local || unknown.is_empty() {
             return false;
         }
-        self.staging.asked.extend(unknown.iter().cloned());
+        self.staging.asked.extend(unknown.iter().map(|(node, _)| node.clone()));
         let (fabric, back) = (self.fabric.clone(), self.fetched.0.clone());
         tokio::spawn(async move {
-            let mut speeds = Vec::new();
-            for node in unknown {
-                match measure::ask_speed(&fabric, &node).await {
-                    Ok(speed) => speeds.push((node, f64::from(speed.gflops))),
-                    Err(error) => tracing::debug!(%node, %error, "a node could not be measured"),
+            let (mut speeds, mut links) = (Vec::new(), Vec::new());
+            for (node, known) in unknown {
+                let speed = if known { None } else { Some(measure::ask_speed(&fabric, &node).await) };
+                match speed {
+                    Some(Ok(speed)) => speeds.push((node.clone(), f64::from(speed.gflops))),
+                    Some(Err(error)) => tracing::debug!(%node, %error, "a node could not be measured"),
+                    None => {}
+                }
+                // What `phalanx nodes --measure` found out.
+                if let Ok(known) = measure::ask_known(&fabric, &node).await {
+                    let link = |link: measure::LinkSpeed| {
+                        let speed = Link::new(f64::from(link.bytes_per_s), f64::from(link.latency_s));
+                        ((node.clone(), link.to), speed)
+                    };
+                    links.extend(known.links.into_iter().map(link));
                 }
             }
             // A driver that has ended needs them no more.
-            drop(back.send(Fetched::Speeds(speeds)));
+            drop(back.send(Fetched::Speeds { speeds, links }));
         });
         true
     }
 
     /// Nodes were measured: the plan that waits for it can be made.
-    pub(super) fn on_speeds(&mut self, speeds: Vec<(NodeId, f64)>) {
+    pub(super) fn on_speeds(&mut self, speeds: Vec<(NodeId, f64)>, links: Links) {
         self.staging.speeds.extend(speeds);
+        self.staging.links.extend(links);
         self.core.muster_again(&mut self.out);
     }
 
@@ -169,8 +188,7 @@ impl Driver<'_> {
         if let Some(cost) = &self.staging.cost {
             return Ok(cost.clone());
         }
-        let batch = self.task.config.train.batch * self.task.config.train.accumulate;
-        let (mut cost, speed) = costs::measured(&self.task.graph, &self.options.compute, batch)?;
+        let (mut cost, speed) = costs::measured(&self.task.graph, &self.options.compute, &self.task.config)?;
         costs::keep_cuts(&mut cost, &self.task.config.formation.cuts)?;
         self.staging.own_speed = speed;
         self.staging.cost = Some(cost.clone());
@@ -197,7 +215,14 @@ impl Driver<'_> {
                 uplink: None,
             }
         };
-        Pool::new(nodes.iter().map(node).collect())
+        let mut pool = Pool::new(nodes.iter().map(node).collect());
+        for ((from, to), link) in &self.staging.links {
+            let place = |id: &NodeId| nodes.iter().position(|node| node == id);
+            if let Some(pair) = place(from).zip(place(to)) {
+                pool.links.insert(pair, *link);
+            }
+        }
+        pool
     }
 
     fn plan_options(&self, nodes: &[NodeId], resume: Option<Resume>) -> Options {
@@ -421,66 +446,6 @@ impl Driver<'_> {
         let Some(cost) = &self.staging.cost else { return 0 };
         let bytes: u64 = cost.ops[layout::range(ops)].iter().map(|op| op.parameter_bytes).sum();
         bytes as usize / 4
-    }
-
-    /// Asks nodes that together hold all of the model for their parts; whether there are such. Where some of the last
-    /// steps are lost, the run goes on.
-    pub(super) fn ask_for_the_parts(&mut self) -> bool {
-        let operators = self.task.graph.nodes.len();
-        let resume = newest(&self.staging.inventory, operators);
-        if !self.core.is_stopping() && resume.is_none_or(|resume| resume.step < self.plan.steps()) {
-            self.over = false;
-            self.core.on_unfinished(self.now(), &mut self.out);
-            self.offer_again();
-            return true;
-        }
-        let Some(Resume { step, norm }) = resume else { return false };
-        self.staging.parts.clear();
-        self.staging.asked_for_parts += 1;
-        let (run, epoch) = (self.run, self.core.epoch());
-        let wanted = [(self.fabric.id().clone(), Ops { start: 0, end: operators as u32 })];
-        let transfers = transfers(&self.staging.inventory, Resume { step, norm }, &wanted);
-        let givers = transfers.iter().map(|transfer| transfer.from.clone()).collect();
-        for Transfer { ops, from, to } in transfers {
-            self.send(&from, &ToReplica::Give { run, epoch, give: Give { ops, step, norm, to } });
-            self.take_last_part(epoch, ops, step, &from);
-            self.ending = Some(from);
-        }
-        holdings::settle(&mut self.staging.inventory, step, &givers, norm);
-        self.ending.is_some()
-    }
-
-    /// Takes a part of the model that a node was told to give.
-    fn take_last_part(&self, epoch: Epoch, ops: Ops, step: u64, from: &NodeId) {
-        let (fabric, run, node, back) = (self.fabric.clone(), self.run, from.clone(), self.fetched.0.clone());
-        let asked = self.staging.asked_for_parts;
-        tokio::spawn(async move {
-            let result = take_part(&fabric, run, epoch, &node, ops).await;
-            // A driver that has ended needs it no more.
-            drop(back.send(Fetched::LastPart { node, ops, step, asked, result }));
-        });
-    }
-
-    /// A part of the model has come at the end of the run; all of it, when it was the last.
-    pub(super) fn on_last_part(
-        &mut self,
-        node: &NodeId,
-        (step, ops): (u64, Ops),
-        asked: u64,
-        result: Result<Bytes, String>,
-        observer: &mut dyn Observer,
-    ) -> Option<ModelState> {
-        if asked != self.staging.asked_for_parts {
-            return None;
-        }
-        let part = result.map_err(|reason| TrainError::Replica { reason }).and_then(ModelState::from_bytes);
-        match part {
-            Ok(part) => self.staging.on_part(step, ops, part, self.task.graph.nodes.len()),
-            Err(error) => {
-                self.not_taken(node, &error, observer);
-                None
-            }
-        }
     }
 
     pub(super) fn act_staged(

@@ -64,8 +64,10 @@ impl Service {
         question: ToMeasured,
     ) -> Result<FromMeasured, MeasureRefusal> {
         match question {
-            ToMeasured::Speed => self.speed(fabric).await.map(FromMeasured::Speed),
-            ToMeasured::Link { to, bytes } => self.link(fabric, &to, bytes).await.map(FromMeasured::Link),
+            ToMeasured::Speed => self.speed(fabric, &from).await.map(FromMeasured::Speed),
+            ToMeasured::Link { to, bytes } => {
+                self.link(fabric, &from, &to, bytes).await.map(FromMeasured::Link)
+            }
             ToMeasured::Known => {
                 let known = lock(&self.known);
                 let links = known.links.values().cloned().collect();
@@ -83,8 +85,8 @@ impl Service {
         }
     }
 
-    async fn speed(&self, fabric: &Fabric) -> Result<Speed, MeasureRefusal> {
-        let turn = self.begin(fabric)?;
+    async fn speed(&self, fabric: &Fabric, from: &NodeId) -> Result<Speed, MeasureRefusal> {
+        let turn = self.begin(fabric, from)?;
         let (done, measured) = oneshot::channel();
         let compute = self.compute.clone();
         let work = move || {
@@ -105,8 +107,14 @@ impl Service {
         Ok(speed)
     }
 
-    async fn link(&self, fabric: &Fabric, to: &NodeId, bytes: u64) -> Result<LinkSpeed, MeasureRefusal> {
-        let _turn = self.begin(fabric)?;
+    async fn link(
+        &self,
+        fabric: &Fabric,
+        from: &NodeId,
+        to: &NodeId,
+        bytes: u64,
+    ) -> Result<LinkSpeed, MeasureRefusal> {
+        let _turn = self.begin(fabric, from)?;
         let link = link::measure(fabric, to, bytes).await?;
         let mut known = lock(&self.known);
         if known.links.len() < MAX_LINKS || known.links.contains_key(to) {
@@ -116,8 +124,8 @@ impl Service {
     }
 
     /// Takes the turn, if this node has time to measure.
-    fn begin(&self, fabric: &Fabric) -> Result<OwnedSemaphorePermit, MeasureRefusal> {
-        idle(fabric)?;
+    fn begin(&self, fabric: &Fabric, from: &NodeId) -> Result<OwnedSemaphorePermit, MeasureRefusal> {
+        idle(fabric, from)?;
         self.turn.clone().try_acquire_owned().map_err(|_taken| MeasureRefusal::Measures)
     }
 
@@ -128,7 +136,7 @@ impl Service {
         node: NodeId,
         bytes: u64,
     ) -> Result<BlobId, MeasureRefusal> {
-        idle(fabric)?;
+        idle(fabric, &node)?;
         let len = usize::try_from(bytes.min(MAX_MEASURED_BYTES)).unwrap_or(0);
         let made = tokio::task::spawn_blocking(move || Bytes::from(vec![0x5a; len])).await;
         let made = made.map_err(|error| MeasureRefusal::Failed { detail: error.to_string() })?;
@@ -158,12 +166,12 @@ impl Service {
     }
 }
 
-/// Whether a measurement would disturb nobody, and nobody would disturb it.
-fn idle(fabric: &Fabric) -> Result<(), MeasureRefusal> {
+/// Whether a measurement would disturb nobody, and nobody would disturb it. A driver knows when its node has time.
+fn idle(fabric: &Fabric, from: &NodeId) -> Result<(), MeasureRefusal> {
     let own = fabric.nodes().into_iter().find(|status| status.id == *fabric.id());
     match own.map(|status| (status.trains_for, status.jobs_running)) {
-        Some((Some(driver), _)) => Err(MeasureRefusal::Trains { driver }),
-        Some((None, jobs @ 1..)) => Err(MeasureRefusal::RunsJobs { jobs }),
+        Some((Some(driver), _)) if driver != *from => Err(MeasureRefusal::Trains { driver }),
+        Some((_, jobs @ 1..)) => Err(MeasureRefusal::RunsJobs { jobs }),
         _ => Ok(()),
     }
 }

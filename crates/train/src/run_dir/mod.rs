@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs/<id>/
-//!   run.toml  formation.json  state.json  classes.json  lock
+//!   run.toml  formation.json  state.json  classes.json  lock  live.json (while it is driven)
 //!   metrics.jsonl  losses.csv  val_accuracies.csv
 //!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
 //!   model.safetensors  model.onnx

@@ -84,9 +84,9 @@ pub(crate) async fn run(args: PlanArgs, output: Output) -> Result<(), Failure> {
         None => pool::of_domain(&args.domain).await?,
     };
     notes.extend(known.notes.iter().cloned());
-    let batch = config.train.batch * config.train.accumulate;
-    let (cost, measured) = cost(&found.graph, batch, args.counted)?;
-    let mut options = costs::options_of(&config);
+    let (mut cost, measured) = cost(&found.graph, &config, args.counted)?;
+    costs::keep_cuts(&mut cost, &config.formation.cuts).map_err(train_failure)?;
+    let mut options = costs::options_of(&config, &found.graph);
     if args.budget.is_some() {
         let Effort { evaluations, exact_nodes } = options.effort;
         options.effort = Effort { evaluations: evaluations.saturating_mul(UNHURRIED), exact_nodes };
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: PlanArgs, output: Output) -> Result<(), Failure> {
         cost: &cost,
         pool: &known.pool,
         plan: &plan,
-        batch,
+        batch: config.train.batch * config.train.accumulate,
         measured_gflops: measured,
         took: began.elapsed(),
         notes,
@@ -133,12 +133,12 @@ fn unsaid(file: &Path) -> String {
 
 /// What the model costs, in billions of operations, and how many of them this machine does in a second if that was
 /// measured.
-fn cost(graph: &Graph, batch: usize, counted: bool) -> Result<(ModelCost, Option<f64>), Failure> {
+fn cost(graph: &Graph, config: &RunConfig, counted: bool) -> Result<(ModelCost, Option<f64>), Failure> {
     if counted {
         return Ok((costs::counted(graph), None));
     }
     // One thread, as the driver of a run has.
-    let (cost, gflops) = costs::measured(graph, &compute(Some(1)), batch).map_err(train_failure)?;
+    let (cost, gflops) = costs::measured(graph, &compute(Some(1)), config).map_err(train_failure)?;
     Ok((cost, Some(gflops)))
 }
 

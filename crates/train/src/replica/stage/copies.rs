@@ -258,5 +258,7 @@ mod tests {
         receiver.join().unwrap();
         other.forget_before(20);
         assert_eq!(steps(&other), [20]);
+        own.forget_after(10);
+        assert_eq!(steps(&own), [10]);
     }
 }

@@ -26,13 +26,16 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// Epoch, lane, and the lower and the higher rank of a stream.
+type Key = (u64, usize, usize, usize);
+
 /// Streams between threads of this process.
 #[derive(Debug, Clone, Default)]
 struct Pairs {
     me: usize,
     /// What is between the two ends of a stream.
     link: Option<SlowLink>,
-    waiting: Arc<Mutex<BTreeMap<(u64, usize, usize, usize), UnixStream>>>,
+    waiting: Arc<Mutex<BTreeMap<Key, UnixStream>>>,
 }
 
 impl Connector for Pairs {
