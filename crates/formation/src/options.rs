@@ -24,6 +24,8 @@ pub struct Options {
     pub transfer_factor: f64,
     /// Seconds of every step that no formation changes.
     pub step_s: f64,
+    /// How much longer everything takes on a host with more busy threads than cores.
+    pub crowding: f64,
     /// Who holds which parameters already.
     pub held: Vec<Held>,
     /// Seconds over which moving parameters must pay off; with 0 moving is free.
@@ -93,6 +95,7 @@ impl Default for Options {
             exchange: Exchange::default(),
             transfer_factor: 1.0,
             step_s: 0.0,
+            crowding: 1.0,
             held: Vec::new(),
             move_horizon: 0.0,
             seed: 0,

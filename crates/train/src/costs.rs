@@ -5,7 +5,7 @@ use crate::error::TrainError;
 use crate::measure::measure_here;
 use crate::task::{Compute, Task};
 use phalanx_engine::{Measurement, NodeTime, Optimizer, measure};
-use phalanx_formation::{CutCost, Exchange, Mode, ModelCost, OpCost, Options, Work};
+use phalanx_formation::{CutCost, Exchange, Link, Mode, ModelCost, OpCost, Options, Work};
 use phalanx_graph::{Cost, Graph, Op};
 use phalanx_types::DType;
 use std::time::Instant;
@@ -16,7 +16,11 @@ const ROUNDS: usize = 3;
 /// Micro-batches of a batch, when nobody has said how many.
 const USUAL_PARTS: usize = 4;
 /// Seconds that all stages take to agree on a step.
-const AGREE_S: f64 = 1e-4;
+const AGREE_S: f64 = 2e-4;
+/// Nodes that share cores disturb each other.
+const CROWDING: f64 = 1.45;
+/// Between stages on one host: what it takes to wake the other, and to copy a frame in and out of a socket.
+pub const LOCAL_LINK: Link = Link { bytes_per_s: 1e9, latency_s: 9e-5 };
 /// Bytes of parameters that are held for it at a time.
 const HELD: usize = 256 << 20;
 /// A backward pass computes about twice what a forward pass does.
@@ -174,6 +178,7 @@ pub fn options_of(config: &RunConfig, graph: &Graph) -> Options {
         exchange: Exchange { every: sync.every, bytes_per_parameter_byte: compressed(sync.compress) },
         transfer_factor: compressed(formation.compress),
         step_s: AGREE_S,
+        crowding: CROWDING,
         seed: config.train.seed.0,
         ..Options::default()
     }

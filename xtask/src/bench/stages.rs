@@ -163,20 +163,31 @@ fn predict(bench: &Bench, rounds: u32) -> anyhow::Result<()> {
 /// Hundredths of a core of nodes of 1×, 2× and 4× speed.
 const PERCENTS: [u32; 3] = [10, 20, 40];
 
+/// A model of many operators on real images.
+fn mobilenet(bench: &Bench) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(cifar(&bench.work)?)?;
+    let text =
+        text.replace("zoo = \"cifar-cnn\"", "zoo = \"mobilenet-v2\"\ninput = [3, 32, 32]\nclasses = 10");
+    let file = bench.work.join("mobilenet.toml");
+    std::fs::write(&file, text)?;
+    Ok(file.to_string_lossy().into_owned())
+}
+
 fn unequal(bench: &Bench, rounds: u32) -> anyhow::Result<()> {
-    let file = cifar(&bench.work)?;
-    let file = file.to_string_lossy().into_owned();
+    let file = mobilenet(bench)?;
     let (mut of_best, mut of_equal) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        let whole =
-            throughput(bench, &file, &PERCENTS[2..], &["--set", "formation.stages=1", "--replicas", "1"])?.0;
-        let more = ["--set", "formation.stages=3", "--set", "formation.micro_batches=16"];
+        let alone = ["--batch", "16", "--set", "train.accumulate=64", "--set", "formation.stages=1"];
+        let whole = throughput(bench, &file, &PERCENTS[2..], &[&alone[..], &["--replicas", "1"]].concat())?.0;
+        let more = ["--batch", "1024", "--set", "formation.stages=3", "--set", "formation.micro_batches=64"];
         let (planned, epoch) = throughput(bench, &file, &PERCENTS, &more)?;
         let limit = whole * f64::from(PERCENTS.iter().sum::<u32>()) / f64::from(PERCENTS[2]);
         let best = limit * balance(&epoch)?;
         let cuts = equal_parameters(bench)?;
         let cuts = format!("formation.cuts=[{cuts}]");
-        let (equal, _) = throughput(bench, &file, &PERCENTS, &[&more[..], &["--set", &cuts]].concat())?;
+        // As tools that know no speeds do it: in the order of the pool.
+        let unknown = ["--set", &cuts, "--set", "formation.measure=false"];
+        let (equal, _) = throughput(bench, &file, &PERCENTS, &[&more[..], &unknown].concat())?;
         say(&format!(
             "round {round}: one node of 4× speed {whole:.1}, three of 1×, 2×, 4× could do {limit:.1}, cuts allow \
              {best:.1}; planned {planned:.1} ({:.3} of that); equal parameters {equal:.1} ({:.2}×) samples/s",
@@ -209,8 +220,21 @@ fn balance(epoch: &Value) -> anyhow::Result<f64> {
 
 /// The operators before which the model is cut into three parts with about as many parameters each.
 fn equal_parameters(bench: &Bench) -> anyhow::Result<String> {
-    let output =
-        tool(&bench.phalanx, &["model", "inspect", "zoo:cifar-cnn", "--output", "json"]).capture()?;
+    let output = tool(
+        &bench.phalanx,
+        &[
+            "model",
+            "inspect",
+            "zoo:mobilenet-v2",
+            "--input",
+            "3,32,32",
+            "--classes",
+            "10",
+            "--output",
+            "json",
+        ],
+    )
+    .capture()?;
     let model: Value = serde_json::from_str(&output)?;
     let ops = model["layers"].as_array().context("no operators of the model")?;
     let sizes: Vec<(String, f64)> = (ops.iter())
@@ -240,7 +264,7 @@ fn throughput(bench: &Bench, file: &str, percents: &[u32], more: &[&str]) -> any
     let _nodes = Nodes::start(bench, &domain, &allowed)?;
     let dir = bench.fresh("unequal")?;
     let path = dir.to_string_lossy().into_owned();
-    let args = [file, "--domain", &domain, "--batch", "128", "--steps", "24", "--run-dir", &path];
+    let args = [file, "--domain", &domain, "--steps", "6", "--heartbeat", "10s", "--run-dir", &path];
     bench.train(&[&args[..], more].concat())?;
     let text = std::fs::read_to_string(dir.join("metrics.jsonl"))?;
     let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

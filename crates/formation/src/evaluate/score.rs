@@ -41,10 +41,17 @@ pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<S
 /// The longest that a host's cores take for a step, over all replicas.
 fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> (f64, usize) {
     let mut seconds = vec![0.0f64; problem.cores.len()];
+    let mut threads = vec![0.0f64; problem.cores.len()];
     for (replica, samples) in formation.replicas.iter().zip(shares) {
         let (micro_batches, m) = replica.split(*samples);
         for part in &replica.parts {
             seconds[problem.host[part.node]] += part_of_host(problem, *part).at(m) * micro_batches as f64;
+            threads[problem.host[part.node]] += problem.pool.nodes[part.node].threads;
+        }
+    }
+    for (host, seconds) in seconds.iter_mut().enumerate() {
+        if threads[host] > problem.cores[host] {
+            *seconds *= problem.options.crowding;
         }
     }
     let each = seconds.into_iter().enumerate();

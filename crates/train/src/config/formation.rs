@@ -21,6 +21,7 @@ pub(crate) const KEYS: &[&str] = &[
     "compress",
     "copies",
     "cuts",
+    "measure",
 ];
 
 /// The most replicas of one run.
@@ -60,6 +61,8 @@ pub struct FormationConfig {
     pub copies: u64,
     /// Operators before which the model may be cut; wherever the planner likes when none are named.
     pub cuts: Vec<String>,
+    /// Whether nodes are measured before a model is cut; else all count as equally fast.
+    pub measure: bool,
 }
 
 /// Whether a step waits for the one before.
@@ -137,6 +140,7 @@ impl FormationConfig {
             compress: compress(section)?,
             copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
             cuts: cuts(section)?,
+            measure: section.bool_or("measure", true)?,
         })
     }
 

@@ -82,6 +82,7 @@ impl RunConfig {
             pipelines: None,
             copies: 0,
             cuts: Vec::new(),
+            measure: true,
             ..told.formation
         };
         told

@@ -100,6 +100,7 @@ impl Driver<'_> {
                 if let Some(first) = steps.first() {
                     self.commit(first.step.saturating_sub(1), observer)?;
                 }
+                self.observe(epoch, &steps, observer)?;
                 steps.into_iter().for_each(|step| self.journal.on_step(step));
             }
             FromReplica::Validated { run, epoch, step, sums }

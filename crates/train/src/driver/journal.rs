@@ -48,6 +48,8 @@ pub(super) struct Journal {
     /// Steps and their time since the epoch began.
     steps: u64,
     time: Duration,
+    /// It has done a step already.
+    warm: bool,
 }
 
 impl Journal {
@@ -62,6 +64,7 @@ impl Journal {
             states: BTreeMap::new(),
             steps: 0,
             time: Duration::ZERO,
+            warm: false,
         }
     }
 
@@ -152,7 +155,7 @@ impl Journal {
     /// A group begins, of these nodes in the order of their ranks.
     pub(super) fn begin_epoch(&mut self, epoch: Epoch, nodes: &[NodeId]) {
         self.seats.insert(epoch, nodes.iter().map(ToString::to_string).collect());
-        (self.steps, self.time) = (0, Duration::ZERO);
+        (self.steps, self.time, self.warm) = (0, Duration::ZERO, false);
     }
 
     /// Milliseconds of a step since the epoch began.
@@ -186,8 +189,11 @@ impl Journal {
             let (record, samples, took) = record(&report, nodes);
             book.on_step(&record, samples, took)?;
             self.recorded.step = next;
-            self.steps += 1;
-            self.time += took;
+            // The first step of a group also makes its buffers.
+            if std::mem::replace(&mut self.warm, true) {
+                self.steps += 1;
+                self.time += took;
+            }
             observer.on(&Event::Step(&record));
         }
     }

@@ -6,6 +6,7 @@
 //!   Connect ─► Give to those who hold what others need; Start to all
 //! ```
 
+mod correct;
 mod last;
 
 use super::{Driver, Fetched, gone};
@@ -52,6 +53,7 @@ pub(super) struct Staging {
     links: BTreeMap<(NodeId, NodeId), Link>,
     /// Nodes that were asked, or are being asked.
     asked: BTreeSet<NodeId>,
+    observed: correct::Observed,
     /// How many parts a batch is cut into: decided once, so that the same numbers come out whoever computes.
     micro_batches: Option<usize>,
     /// The group that is getting ready, or trains.
@@ -138,6 +140,9 @@ impl Driver<'_> {
     /// that this process started are all alike.
     fn ask_speeds(&mut self, ready: &[NodeId]) -> bool {
         let local = self.task.config.formation.local > 0;
+        if !self.task.config.formation.measure {
+            return false;
+        }
         let status = self.fabric.nodes();
         for node in &status {
             if let Some(gflops) = node.resources.speed_gflops {
@@ -209,13 +214,15 @@ impl Driver<'_> {
                 name: id.to_string(),
                 memory: if memory == 0 { u64::MAX / 4 } else { memory },
                 speed: known.get(id).copied().unwrap_or(usual),
-                host: host.map_or_else(|| id.to_string(), |host| format!("{}-{:x}", host.name, host.boot)),
+                host: host.map_or_else(|| id.to_string(), host_name),
                 cores: host.map_or(threads, |host| f64::from(host.cores.max(1))),
                 threads,
                 uplink: None,
             }
         };
         let mut pool = Pool::new(nodes.iter().map(node).collect());
+        self.note_parts_of_cores(&mut pool);
+        pool.local_link = costs::LOCAL_LINK;
         for ((from, to), link) in &self.staging.links {
             let place = |id: &NodeId| nodes.iter().position(|node| node == id);
             if let Some(pair) = place(from).zip(place(to)) {
@@ -223,6 +230,21 @@ impl Driver<'_> {
             }
         }
         pool
+    }
+
+    /// A node that is slower than a core of its host, because it may not use all of one, does not keep one busy either.
+    fn note_parts_of_cores(&self, pool: &mut Pool) {
+        let own = measure::this_host().map(|host| (host_name(&host), self.staging.own_speed));
+        let mut fastest: BTreeMap<String, f64> = own.into_iter().collect();
+        for node in &pool.nodes {
+            let of_core = node.speed / node.threads.max(1.0);
+            let known = fastest.entry(node.host.clone()).or_insert(of_core);
+            *known = known.max(of_core);
+        }
+        for node in &mut pool.nodes {
+            let core = fastest.get(&node.host).copied().unwrap_or(node.speed);
+            node.threads = node.threads.min(node.speed / core.max(f64::MIN_POSITIVE)).max(0.01);
+        }
     }
 
     fn plan_options(&self, nodes: &[NodeId], resume: Option<Resume>) -> Options {
@@ -290,7 +312,7 @@ impl Driver<'_> {
         let [now, then] = [now.seconds_per_batch(), then.seconds_per_batch()];
         if then < WORTH * now {
             self.core.on_worth(&mut self.out);
-        } else {
+        } else if !waiting.is_empty() {
             let nodes = waiting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let [now, then] = [now * 1e3, then * 1e3];
             observer.on(&Event::Note(&format!(
@@ -469,6 +491,10 @@ impl Driver<'_> {
 fn for_a_while() -> impl FnMut() -> bool {
     let until = Instant::now() + PLANNING;
     move || Instant::now() < until
+}
+
+fn host_name(host: &phalanx_types::Host) -> String {
+    format!("{}-{:x}", host.name, host.boot)
 }
 
 fn ops(range: &std::ops::Range<usize>) -> Ops {

@@ -31,7 +31,18 @@ impl Nodes {
         let mut nodes = Self { children: Vec::new(), groups: Vec::new() };
         for (number, allowed) in allowed.iter().enumerate() {
             let mut command = command(bench, *allowed, domain, number, &mut nodes.groups)?;
-            let args = ["node", "--domain", domain, "--cores", "1", "--output", "quiet", "--name"];
+            let args = [
+                "node",
+                "--domain",
+                domain,
+                "--cores",
+                "1",
+                "--heartbeat",
+                "10s",
+                "--output",
+                "quiet",
+                "--name",
+            ];
             command.args(args).arg(format!("r{number}"));
             command.env("PHALANX_RUNTIME_DIR", bench.work.join("domains"));
             let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
