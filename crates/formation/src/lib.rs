@@ -30,7 +30,7 @@
 //! - [`genetic`]: a population that begins with plain formations; nodes move, replicas split and merge, cuts shift.
 //! - [`exact`]: all ways to order nodes into replicas, with those skipped that dynamic programming over the cuts
 //!   proves too slow. Its plan is the best there is.
-//! - [`plan`]: exact for small pools, genetic for others. [`predict`] only looks at a formation that is given.
+//! - [`plan()`]: exact for small pools, genetic for others. [`predict`] only looks at a formation that is given.
 
 mod cuts;
 mod evaluate;

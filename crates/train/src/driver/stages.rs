@@ -170,7 +170,7 @@ impl Driver<'_> {
                 // What `phalanx nodes --measure` found out.
                 if let Ok(known) = measure::ask_known(&fabric, &node).await {
                     let link = |link: measure::LinkSpeed| {
-                        let speed = Link::new(f64::from(link.bytes_per_s), f64::from(link.latency_s));
+                        let speed = Link::new(link.bytes_per_s, link.latency_s);
                         ((node.clone(), link.to), speed)
                     };
                     links.extend(known.links.into_iter().map(link));
