@@ -94,15 +94,13 @@ fn nodes_train_together_what_none_of_them_could_hold() {
         .collect();
     let mut driver =
         sandbox.start(&["train", "run.toml", "--domain", "small", "--run-dir", "wide", "--output", "json"]);
-    let (status, _) = driver.finish_within(Duration::from_secs(120));
+    let (status, said) = driver.finish_within(Duration::from_secs(120));
     let peaks: Vec<u64> = groups.iter().filter_map(Confined::peak).map(|peak| peak >> 20).collect();
     assert!(status.success(), "{}\npeaks in MiB: {peaks:?}", driver.stderr());
-    let text = std::fs::read_to_string(sandbox.path().join("wide/metrics.jsonl")).unwrap();
-    let losses: Vec<f64> = (text.lines())
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?["loss"].as_f64())
-        .collect();
-    assert_eq!(losses.len(), 12);
-    assert!(losses[11] < losses[0], "{losses:?}");
+    let summary: serde_json::Value = serde_json::from_str(&said.join("\n")).unwrap();
+    // One process that may use as much as it likes learns the same, bit for bit.
+    let alone = ["train", "run.toml", "--local", "1", "--run-dir", "alone", "--output", "json"];
+    assert_eq!(summary["params_hash"], sandbox.json(&alone)["params_hash"], "{summary}");
     let text = std::fs::read_to_string(sandbox.path().join("wide/formation.json")).unwrap();
     let formation: serde_json::Value = serde_json::from_str(&text).unwrap();
     let epochs = formation["epochs"].as_array().unwrap();

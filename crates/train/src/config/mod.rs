@@ -77,7 +77,8 @@ impl RunConfig {
             patience: Duration::ZERO,
             batch,
             shares,
-            // Stages change who computes, not what, unless they are asynchronous.
+            // Stages change who computes. What comes of it depends on how batches are cut, which a run that is resumed
+            // knows from its formation before.
             stages: Some(1),
             pipelines: None,
             copies: 0,

@@ -199,7 +199,7 @@ impl<'a> Driver<'a> {
             } else {
                 FormationCore::new(limits)
             },
-            staging: Staging::default(),
+            staging: Staging::after(&before),
             out: Outbox::default(),
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),

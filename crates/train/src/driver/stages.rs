@@ -76,6 +76,12 @@ struct Planned {
 }
 
 impl Staging {
+    /// Goes on after formations of drivers before this one: batches are cut as they were.
+    pub(super) fn after(epochs: &[serde_json::Value]) -> Self {
+        let parts = epochs.last().and_then(|epoch| epoch["micro_batches"].as_u64());
+        Self { micro_batches: parts.map(|parts| parts as usize), ..Self::default() }
+    }
+
     /// What a node holds that has left a group.
     pub(super) fn on_left(&mut self, node: &NodeId, holds: Vec<HoldRef>) {
         self.inventory.insert(node.clone(), holds);
