@@ -1,6 +1,6 @@
 //! Stages on the nodes of a domain, which come and go as they like.
 
-use crate::run::{Run, assert_whole, resume_to_the_end};
+use crate::run::{Run, assert_whole};
 use crate::{BACK, BATCHES, ENDLESS, formation, params_hash, run_file, sandbox, undisturbed};
 use rustix::process::Signal;
 
