@@ -75,7 +75,7 @@ async fn a_node_that_trains_is_left_alone() {
     let (a, b) = (node(dir.path(), "a").await, node(dir.path(), "b").await);
     meet(&a, &b).await;
     meet(&b, &a).await;
-    let driver = a.id().clone();
+    let driver: phalanx_types::NodeId = "driver-0000".parse().unwrap();
     b.update_status(|status| status.trains_for = Some(driver.clone()));
     let reason = MeasureRefusal::Trains { driver };
     let refused = MeasureError::Refused { node: b.id().clone(), reason: reason.clone() };
@@ -85,6 +85,9 @@ async fn a_node_that_trains_is_left_alone() {
     let reason = MeasureRefusal::OtherEnd { node: b.id().clone(), detail: reason.to_string() };
     let refused = MeasureError::Refused { node: a.id().clone(), reason };
     assert_eq!(ask_link(&b, a.id(), b.id()).await, Err(refused));
+    // Its own driver knows when it has time.
+    b.update_status(|status| status.trains_for = Some(a.id().clone()));
+    assert!(ask_speed(&a, b.id()).await.is_ok());
 }
 
 #[tokio::test]
