@@ -29,7 +29,7 @@ impl ModelState {
 
     /// What it has of these parameters and buffers.
     pub(crate) fn only(&self, names: &BTreeSet<String>) -> Self {
-        let of = |key: &str| names.contains(key.rsplit_once('.').map_or(key, |(parameter, _)| parameter));
+        let of = |key: &str| names.contains(parameter_of(key));
         let weights = self.weights.iter().filter(|(name, _)| names.contains(*name));
         let optimizer = self.optimizer.iter().filter(|(key, _)| of(key));
         let cloned = |(name, tensor): (&String, &Tensor)| (name.clone(), tensor.clone());
@@ -74,6 +74,11 @@ impl ModelState {
             optimizer: weights::from_bytes(bytes.slice(end..)).map_err(unreadable)?,
         })
     }
+}
+
+/// The parameter that a state of the optimizer belongs to, which is named `<parameter>.<state>`.
+pub(crate) fn parameter_of(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(parameter, _)| parameter)
 }
 
 /// The bytes of a state of which no more than one tensor is ever in memory: they lie in a file without a name.

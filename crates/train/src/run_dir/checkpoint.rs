@@ -5,6 +5,7 @@ use super::records::RecordSizes;
 use super::state::Best;
 use crate::params_hash::sha256;
 use crate::progress::Place;
+use crate::state::parameter_of;
 use phalanx_graph::{Weights, weights};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -154,7 +155,7 @@ impl Checkpoint {
     fn files(&self, stages: &[BTreeSet<String>]) -> Vec<(String, Weights)> {
         let stage_of =
             |parameter: &str| stages.iter().position(|names| names.contains(parameter)).unwrap_or(0);
-        let of_state = |key: &str| stage_of(key.rsplit_once('.').map_or(key, |(parameter, _)| parameter));
+        let of_state = |key: &str| stage_of(parameter_of(key));
         let take = |all: &Weights, stage: usize, of: &dyn Fn(&str) -> usize| -> Weights {
             let own = all.iter().filter(|(name, _)| of(name) == stage);
             own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect()

@@ -72,18 +72,19 @@ impl Rings {
         Ok(taken?)
     }
 
-    /// Adds up what this stage has of every parameter, by name, over all replicas. Rings go on side by side.
+    /// Adds up what this stage has of every parameter, by name, over all replicas, one ring after the other.
     pub(super) fn add_up(
         &mut self,
         own: &dyn Fn(&str) -> Vec<f32>,
     ) -> Result<Vec<(String, Vec<f32>)>, TrainError> {
         let mut all = Vec::new();
         for lane in &mut self.lanes {
-            let flat: Vec<f32> = lane.names.iter().flat_map(|name| own(name)).collect();
+            let parts: Vec<Vec<f32>> = lane.names.iter().map(|name| own(name)).collect();
+            let flat = parts.concat();
             let sum = lane.exchange.all_reduce(flat, "what was learned")?;
             let mut rest = &sum[..];
-            for name in &lane.names {
-                let (mine, others) = rest.split_at(own(name).len());
+            for (name, part) in lane.names.iter().zip(&parts) {
+                let (mine, others) = rest.split_at(part.len());
                 all.push((name.clone(), mine.to_vec()));
                 rest = others;
             }

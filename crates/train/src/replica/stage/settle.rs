@@ -5,7 +5,7 @@ use super::part::{Part, names_of, stage_of};
 use super::worker::StageWorker;
 use crate::core::layout::covers;
 use crate::error::TrainError;
-use crate::state::ModelState;
+use crate::state::{ModelState, parameter_of};
 use bytes::Bytes;
 use phalanx_types::Epoch;
 use phalanx_wire::train::{Get, Give, HoldRef, Ops, Source, Start};
@@ -14,10 +14,7 @@ use std::collections::BTreeSet;
 impl ModelState {
     /// Takes over what another has of these names.
     pub(super) fn extend_by(&mut self, other: Self, names: &BTreeSet<String>) {
-        let of = |key: &str| {
-            let parameter = key.rsplit_once('.').map_or(key, |(parameter, _)| parameter);
-            names.contains(parameter)
-        };
+        let of = |key: &str| names.contains(parameter_of(key));
         self.weights.extend(other.weights.into_iter().filter(|(name, _)| names.contains(name)));
         self.optimizer.extend(other.optimizer.into_iter().filter(|(key, _)| of(key)));
     }
