@@ -33,6 +33,8 @@ pub(crate) struct Book {
     started: String,
     loss: Option<f32>,
     valid: Option<(f64, Option<f64>)>,
+    /// The last step after which the model was validated.
+    validated: u64,
     best: Option<Best>,
     /// Seconds that processes before this one trained.
     before_s: f64,
@@ -66,6 +68,7 @@ impl Book {
             started: RunState::read(dir.path()).map_or_else(|_new| stamp(), |state| state.started),
             loss: manifest.and_then(|manifest| manifest.loss),
             valid: manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc))),
+            validated: manifest.map_or(0, validated),
             best: manifest.and_then(|manifest| manifest.best),
             before_s: manifest.map_or(0.0, |manifest| manifest.elapsed_s),
             step_time: Duration::ZERO,
@@ -87,6 +90,7 @@ impl Book {
         self.records = Records::open(self.dir.path(), manifest.map(|manifest| manifest.records))?;
         self.loss = manifest.and_then(|manifest| manifest.loss);
         self.valid = manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc)));
+        self.validated = manifest.map_or(0, validated);
         self.best = manifest.and_then(|manifest| manifest.best);
         let place = manifest.map_or_else(Place::default, Manifest::place);
         Ok((place, checkpoint.map(Checkpoint::into_state)))
@@ -96,6 +100,7 @@ impl Book {
     pub(crate) fn cut_after(&mut self, step: u64) -> Result<(), TrainError> {
         let sizes = self.records.sizes_after(step)?;
         self.records = Records::open(self.dir.path(), Some(sizes))?;
+        self.validated = self.validated.min(step);
         Ok(())
     }
 
@@ -106,6 +111,11 @@ impl Book {
 
     pub(crate) fn dir(&self) -> &RunDir {
         &self.dir
+    }
+
+    /// The last step after which the model was validated.
+    pub(crate) fn validated(&self) -> u64 {
+        self.validated
     }
 
     /// Since this process took it up.
@@ -142,6 +152,7 @@ impl Book {
         }
         self.records.valid(record)?;
         self.valid = Some((record.val_loss, record.val_acc));
+        self.validated = record.step;
         let now = Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc };
         let better = |best: &Best| match (now.val_acc, best.val_acc) {
             (Some(now), Some(best)) => now > best,
@@ -164,6 +175,7 @@ impl Book {
             loss: self.loss,
             val_loss: self.valid.map(|(loss, _)| loss),
             val_acc: self.valid.and_then(|(_, accuracy)| accuracy),
+            validated: Some(self.validated),
             best: self.best,
             records: self.records.sync()?,
             ..Manifest::at(place)
@@ -293,6 +305,11 @@ impl Book {
         let formation = json!({ "epochs": epochs });
         Ok(self.dir.write(FORMATION, format!("{formation:#}\n").as_bytes())?)
     }
+}
+
+/// Of a checkpoint that does not say, what was due is taken for done.
+fn validated(manifest: &Manifest) -> u64 {
+    manifest.validated.unwrap_or(manifest.step)
 }
 
 fn newest(dir: &RunDir, observer: &mut dyn Observer) -> Result<Option<Checkpoint>, TrainError> {

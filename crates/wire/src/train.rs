@@ -291,7 +291,7 @@ pub enum LeftWhy {
 }
 
 /// What all ranks did in a step together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// How many steps are done with this one.
     pub step: u64,
@@ -341,7 +341,7 @@ pub struct StageReport {
 }
 
 /// Sums over the validation data.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ValidSums {
     pub samples: u64,
     pub loss: f64,

@@ -1,6 +1,6 @@
 //! What becomes of a run whose driver is killed or asked to stop, or whose numbers are none any more.
 
-use crate::run::{LocalNode, RUN, Run, assert_whole, last_step, resume_to_the_end};
+use crate::run::{LocalNode, RUN, Run, assert_whole, is_step, last_step, resume_to_the_end};
 use crate::{BATCHES, CNN, ENDLESS, SGD, VERIFY, formation, run_file, sandbox};
 use phalanx_testkit::{Sandbox, eventually};
 use rustix::process::Signal;
@@ -120,6 +120,28 @@ fn a_driver_is_interrupted_as_soon_as_a_group_begins() {
         done = now;
     }
     resume_to_the_end(&sandbox, done, &[]);
+}
+
+#[test]
+fn a_validation_that_was_not_done_any_more_is_done_when_the_run_goes_on() {
+    let never = "validate_every = \"never\"";
+    for nodes in [&[][..], &["--local", "2"]] {
+        let sandbox = sandbox();
+        let train = format!("{SGD}\nbatch = 64\nsteps = {BATCHES}\n{never}");
+        run_file(&sandbox, CNN, &train, VERIFY);
+        let mut run = Run::start(&sandbox, nodes);
+        run.ends();
+        assert!(run.lines().iter().all(is_step));
+        let file = run.dir.join("run.toml");
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(written.contains(never), "{written}");
+        std::fs::write(&file, written.replace(never, "")).unwrap();
+        let mut run = Run::resume(&sandbox, &["--steps", &(2 * BATCHES).to_string()]);
+        run.ends();
+        let steps: Vec<_> =
+            run.lines().iter().filter(|line| !is_step(line)).map(|line| &line["step"]).collect();
+        assert_eq!(steps, [BATCHES, 2 * BATCHES], "{nodes:?}");
+    }
 }
 
 #[test]

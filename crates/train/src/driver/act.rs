@@ -101,7 +101,7 @@ impl Driver<'_> {
             observer.on(&Event::Warning(&format!(
                 "the model is lost on all nodes; the run goes back from step {lost} to its last checkpoint, step {back}"
             )));
-            self.journal = Journal::new(back);
+            self.journal = Journal::new(back, self.book.validated());
             self.state = state;
             if let Some(first) = self.first.take() {
                 self.fabric.release(first.blob);

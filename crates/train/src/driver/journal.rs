@@ -53,9 +53,10 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) fn new(step: u64) -> Self {
+    /// A run goes on after a step; it was validated last after `validated`.
+    pub(super) fn new(step: u64, validated: u64) -> Self {
         Self {
-            recorded: Recorded { step, validated: step, saved: step },
+            recorded: Recorded { step, validated, saved: step },
             began_at: step,
             steps_waiting: BTreeMap::new(),
             seats: BTreeMap::new(),
@@ -209,6 +210,8 @@ impl Journal {
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         match entry {
+            // Several may have said it.
+            Entry::Valid(_) if step <= self.recorded.validated => {}
             Entry::Valid(sums) => {
                 let ValidSums { samples, loss, metrics } = sums;
                 let threads = phalanx_engine::Threads::new(1);
@@ -290,8 +293,7 @@ mod tests {
     #[test]
     fn what_is_done_again_is_not_written_down_again() {
         let sums = || ValidSums { samples: 1, loss: 0.5, metrics: Vec::new() };
-        let mut journal = Journal::new(20);
-        journal.recorded.validated = 17;
+        let mut journal = Journal::new(20, 17);
         // The run has gone back to step 10.
         journal.on_valid(17, sums());
         journal.on_snapshot(15);

@@ -190,7 +190,7 @@ impl<'a> Driver<'a> {
             run: RunId(number),
             task,
             plan: task.plan(),
-            journal: Journal::new(place.step),
+            journal: Journal::new(place.step, book.validated()),
             trace: options.trace.then(Trace::default),
             options,
             book,

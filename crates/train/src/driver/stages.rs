@@ -21,7 +21,7 @@ use crate::replica::names_of;
 use crate::state::ModelState;
 use bytes::Bytes;
 use phalanx_fabric::BlobId;
-use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Pool, PoolNode};
+use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Pool};
 use phalanx_types::{Epoch, NodeId, Parcel};
 use phalanx_wire::train::{
     Get, Give, HoldRef, Layout, Ops, ReplicaLayout, SeatRef, Source, Start, StateRef, ToReplica,
@@ -209,48 +209,17 @@ impl Driver<'_> {
     /// The nodes as the planner sees them.
     fn pool(&self, nodes: &[NodeId]) -> Pool {
         let status = self.fabric.nodes();
-        let known = &self.staging.speeds;
-        let usual = known.values().copied().reduce(f64::min).unwrap_or(self.staging.own_speed);
-        let node = |id: &NodeId| {
-            let resources = status.iter().find(|status| status.id == *id).map(|status| &status.resources);
-            let memory = resources.map_or(0, |resources| resources.memory.0);
-            let host = resources.and_then(|resources| resources.host.as_deref());
-            let threads = resources.map_or(1.0, |resources| f64::from(resources.cores.max(1)));
-            PoolNode {
-                name: id.to_string(),
-                memory: if memory == 0 { u64::MAX / 4 } else { memory },
-                speed: known.get(id).copied().unwrap_or(usual),
-                host: host.map_or_else(|| id.to_string(), host_name),
-                cores: host.map_or(threads, |host| f64::from(host.cores.max(1))),
-                threads,
-                uplink: None,
-            }
+        let known = |id: &NodeId| measure::KnownNode {
+            id: id.clone(),
+            resources: status
+                .iter()
+                .find(|of| of.id == *id)
+                .map(|of| of.resources.clone())
+                .unwrap_or_default(),
+            gflops: self.staging.speeds.get(id).copied(),
         };
-        let mut pool = Pool::new(nodes.iter().map(node).collect());
-        self.note_parts_of_cores(&mut pool);
-        pool.local_link = costs::LOCAL_LINK;
-        for ((from, to), link) in &self.staging.links {
-            let place = |id: &NodeId| nodes.iter().position(|node| node == id);
-            if let Some(pair) = place(from).zip(place(to)) {
-                pool.links.insert(pair, *link);
-            }
-        }
-        pool
-    }
-
-    /// A node that is slower than a core of its host, because it may not use all of one, does not keep one busy either.
-    fn note_parts_of_cores(&self, pool: &mut Pool) {
-        let own = measure::this_host().map(|host| (host_name(&host), self.staging.own_speed));
-        let mut fastest: BTreeMap<String, f64> = own.into_iter().collect();
-        for node in &pool.nodes {
-            let of_core = node.speed / node.threads.max(1.0);
-            let known = fastest.entry(node.host.clone()).or_insert(of_core);
-            *known = known.max(of_core);
-        }
-        for node in &mut pool.nodes {
-            let core = fastest.get(&node.host).copied().unwrap_or(node.speed);
-            node.threads = node.threads.min(node.speed / core.max(f64::MIN_POSITIVE)).max(0.01);
-        }
+        let nodes: Vec<_> = nodes.iter().map(known).collect();
+        measure::pool_of(&nodes, &self.staging.links, Some(self.staging.own_speed))
     }
 
     fn plan_options(&self, nodes: &[NodeId], resume: Option<Resume>) -> Options {
@@ -497,10 +466,6 @@ impl Driver<'_> {
 fn for_a_while() -> impl FnMut() -> bool {
     let until = Instant::now() + PLANNING;
     move || Instant::now() < until
-}
-
-fn host_name(host: &phalanx_types::Host) -> String {
-    format!("{}-{:x}", host.name, host.boot)
 }
 
 fn ops(range: &std::ops::Range<usize>) -> Ops {

@@ -11,6 +11,7 @@
 mod ask;
 mod error;
 mod host;
+mod known;
 mod link;
 pub mod order;
 pub mod pool;
@@ -22,6 +23,7 @@ mod work;
 pub use ask::{DEADLINE, Known, ask_known, ask_link, ask_speed};
 pub use error::MeasureError;
 pub use host::this_host;
+pub use known::{BOUNDLESS, KnownNode, pool_of};
 pub use phalanx_wire::measure::{LinkSpeed, MeasureRefusal, Speed};
 pub use serve::serve;
 pub use work::measure as measure_here;

@@ -14,6 +14,7 @@ mod exchange;
 mod files;
 mod lanes;
 mod level;
+mod memory;
 mod round;
 mod service;
 mod session;

@@ -96,7 +96,7 @@ impl<'w> Session<'w> {
 
     fn go(&mut self, recorded: Recorded) -> Result<Ended, TrainError> {
         self.bring_level()?;
-        self.report_again(recorded.step);
+        self.report_again(recorded);
         let shared = self.worker.task.config.sync.shared_statistics;
         let sum = (shared && self.together.ranks() > 1).then(|| self.together.sum_over());
         self.worker.stepper.model().share_statistics(sum);
@@ -125,17 +125,12 @@ impl<'w> Session<'w> {
     }
 
     /// Tells the driver of steps that a first rank before this one did not get to report.
-    fn report_again(&mut self, recorded: u64) {
-        let done = self.at;
-        self.worker.remembered.retain(|report| report.step <= done);
+    fn report_again(&mut self, recorded: Recorded) {
+        let worker = &mut *self.worker;
+        worker.memory.forget_after(self.at);
         // All of them: the one that speaks now may have taken the state over, and not remember how it came about.
-        if self.at > recorded {
-            let steps: Vec<StepReport> =
-                self.worker.remembered.iter().filter(|report| report.step > recorded).cloned().collect();
-            if !steps.is_empty() {
-                self.worker.say(Report::Steps { epoch: self.epoch, steps });
-            }
-        }
+        let unheard = worker.memory.unheard(self.epoch, recorded, self.at);
+        unheard.into_iter().for_each(|report| worker.say(report));
     }
 
     /// Does what was due when the group before broke.
@@ -409,8 +404,7 @@ impl<'w> Session<'w> {
             due.end = due.end.or(next.end);
         }
         if first {
-            let new = self.worker.remembered.iter().filter(|report| report.step > before);
-            let steps = new.cloned().collect();
+            let steps = self.worker.memory.since(before);
             self.worker.say(Report::Steps { epoch: self.epoch, steps });
         }
         if due.validate {
@@ -473,9 +467,10 @@ impl<'w> Session<'w> {
         flat.extend(own.metrics.iter().flat_map(|(sum, count)| [*sum, *count as f64]));
         self.together.all_reduce(&mut flat, "validation")?;
         self.spans.add(Activity::Validate, step, began);
+        let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
+        let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
+        self.worker.memory.on_valid(step, sums.clone());
         if self.speaks() {
-            let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
-            let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
             self.worker.say(Report::Validated { epoch: self.epoch, step, sums });
         }
         Ok(())

@@ -10,6 +10,7 @@
 use super::control::{Control, Ender};
 use super::files::{self, FetchFile};
 use super::lanes::{self, Connector, Lanes};
+use super::memory::Memory;
 use super::service::MakeCompute;
 use super::session::{Ended, Session};
 use super::together::Together;
@@ -24,14 +25,10 @@ use phalanx_types::Epoch;
 use phalanx_wire::train::{
     Enlist, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, Span, Start, StepReport, ValidSums,
 };
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
-
-/// Steps that a replica remembers the reports of, for a driver that has not heard of them.
-const REMEMBERED: usize = 256;
 
 /// What a replica is told to do.
 #[derive(Debug)]
@@ -169,8 +166,7 @@ pub(super) struct Worker {
     pub(super) step: Option<u64>,
     /// Of the optimizer over rounds, by parameter.
     pub(super) outer: phalanx_graph::Weights,
-    /// Of the last steps.
-    pub(super) remembered: VecDeque<StepReport>,
+    pub(super) memory: Memory,
     /// Microseconds of a sample, measured in the group before.
     pub(super) cost: Option<f64>,
     pub(super) trace: bool,
@@ -223,8 +219,7 @@ pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
                 let ended = worker.train(epoch, connect, recorded);
                 worker.control.leave();
                 worker.say(Report::AllLevel);
-                let holds = Vec::new();
-                worker.say(Report::Left { epoch, step: worker.step, why: ended, holds });
+                worker.leave(epoch, recorded, ended);
             }
             Order::Snapshot => {
                 if let Err(error) = worker.snapshot(Epoch(0)) {
@@ -250,14 +245,13 @@ impl Worker {
         let compute = compute(file.config.train.threads);
         let task = Task::new(file.config, &compute.threads)?;
         let stepper = task.stepper(&compute)?;
-        let (outer, remembered) = (phalanx_graph::Weights::new(), VecDeque::new());
         Ok(Self {
             task,
             compute,
             stepper,
             step: None,
-            outer,
-            remembered,
+            outer: phalanx_graph::Weights::new(),
+            memory: Memory::default(),
             cost: None,
             trace,
             control,
@@ -267,6 +261,15 @@ impl Worker {
 
     pub(super) fn say(&self, report: Report) {
         self.reports.say(report);
+    }
+
+    /// Says that it is not in a group any more, and what it knows of steps that the driver may not have heard of:
+    /// there may be no other group to say it in.
+    fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
+        if let (LeftWhy::Broken { .. }, Some(done)) = (&why, self.step) {
+            self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
+        }
+        self.say(Report::Left { epoch, step: self.step, why, holds: Vec::new() });
     }
 
     fn refuse(&self, error: &TrainError) {
@@ -321,8 +324,8 @@ impl Worker {
 
     pub(super) fn remember(&mut self, report: StepReport) {
         // Those of a whole round are reported together.
-        let round = usize::try_from(self.task.config.sync.every).unwrap_or(REMEMBERED);
-        remember(&mut self.remembered, report, round);
+        let round = usize::try_from(self.task.config.sync.every).unwrap_or(usize::MAX);
+        self.memory.on_step(report, round);
     }
 
     /// Trains in a group until it is over.
@@ -351,14 +354,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// Adds a report to those that are remembered, at least as many as are reported together.
-pub(super) fn remember(remembered: &mut VecDeque<StepReport>, report: StepReport, together: usize) {
-    if remembered.len() >= REMEMBERED.max(together) {
-        remembered.pop_front();
-    }
-    remembered.push_back(report);
 }
 
 /// Whether an error says only that the group is over.

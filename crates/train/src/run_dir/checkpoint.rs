@@ -46,6 +46,9 @@ pub struct Manifest {
     pub loss: Option<f32>,
     pub val_loss: Option<f64>,
     pub val_acc: Option<f64>,
+    /// The last step after which the model was validated; older checkpoints do not say.
+    #[serde(default)]
+    pub validated: Option<u64>,
     pub best: Option<Best>,
     pub params_hash: String,
     pub records: RecordSizes,
@@ -83,6 +86,7 @@ impl Manifest {
             loss: None,
             val_loss: None,
             val_acc: None,
+            validated: None,
             best: None,
             params_hash: String::new(),
             records: RecordSizes::default(),

@@ -96,6 +96,7 @@ impl Trainer {
     fn train(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
         self.write_formation()?;
         self.book.begin(&self.task, self.progress.place())?;
+        self.make_up(observer)?;
         let end = if self.progress.is_done() { End::Finished } else { self.steps(stop, observer)? };
         self.write_formation()?;
         let weights = self.stepper.weights(&self.task.graph);
@@ -137,7 +138,7 @@ impl Trainer {
             observer.on(&Event::Step(&record));
             let due = self.progress.on_step(self.now(), stop.load(Ordering::Relaxed));
             if due.validate {
-                self.validate(&record, observer)?;
+                self.validate((record.step, record.pass), observer)?;
             }
             if due.checkpoint {
                 let state = self.stepper.state(&self.task.graph)?;
@@ -195,11 +196,22 @@ impl Trainer {
         })
     }
 
-    fn validate(&mut self, record: &StepRecord, observer: &mut dyn Observer) -> Result<(), TrainError> {
+    /// Does what a driver that was interrupted did not get to.
+    fn make_up(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        let place = self.progress.place();
+        if self.progress.due_here().validate && self.book.validated() < place.step {
+            let pass = if place.batch == 0 { place.pass } else { place.pass + 1 };
+            self.validate((place.step, pass), observer)?;
+        }
+        Ok(())
+    }
+
+    /// Validates the model as it is after a step of a pass.
+    fn validate(&mut self, (step, pass): (u64, u64), observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(valid) = &self.task.valid else { return Ok(()) };
         let evaluator = self.task.evaluator(&self.compute.threads);
         let evaluation = evaluator.run(self.stepper.model.as_mut(), valid)?;
-        let valid = ValidRecord::new(record.step, record.pass, evaluation);
+        let valid = ValidRecord::new(step, pass, evaluation);
         self.book.on_valid(&valid)?;
         observer.on(&Event::Validated(&valid));
         Ok(())

@@ -79,12 +79,12 @@ pub(crate) async fn run(args: PlanArgs, output: Output) -> Result<(), Failure> {
     if let Some(model) = fixed_batch(&found.graph) {
         return Err(train_failure(TrainError::FixedReplicas { model }));
     }
+    let (mut cost, measured) = cost(&found.graph, &config, args.counted)?;
     let known = match &args.nodes {
         Some(path) => pool::of_file(path)?,
-        None => pool::of_domain(&args.domain).await?,
+        None => pool::of_domain(&args.domain, measured).await?,
     };
     notes.extend(known.notes.iter().cloned());
-    let (mut cost, measured) = cost(&found.graph, &config, args.counted)?;
     costs::keep_cuts(&mut cost, &config.formation.cuts).map_err(train_failure)?;
     let mut options = costs::options_of(&config, &found.graph);
     if args.budget.is_some() {

@@ -5,16 +5,12 @@ use crate::args::{DomainArgs, start_failure};
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus};
-use phalanx_formation::{Link, Pool, PoolNode};
-use phalanx_train::measure::pool::host_names;
-use phalanx_train::measure::{Known as Measured, ask_known, ask_speed};
-use phalanx_types::{DomainName, NodeId};
-use std::collections::BTreeMap;
+use phalanx_formation::{Link, Pool};
+use phalanx_train::measure::{Known as Measured, KnownNode, LinkSpeed, ask_known, ask_speed, pool_of};
+use phalanx_types::DomainName;
 use std::path::Path;
 use std::time::Duration;
 
-/// Of a node that does not say how much it has: as good as all there is.
-pub(super) const BOUNDLESS: u64 = u64::MAX / 4;
 /// How long to look for nodes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -49,16 +45,17 @@ fn in_giga(mut pool: Pool) -> Pool {
     pool
 }
 
-pub(super) async fn of_domain(domain: &DomainArgs) -> Result<Known, Failure> {
+/// `own` is what a core of this machine does, if that was measured.
+pub(super) async fn of_domain(domain: &DomainArgs, own: Option<f64>) -> Result<Known, Failure> {
     let config = domain.fabric("plan", NodeKind::Observer)?;
     let fabric = Fabric::start(config).await.map_err(start_failure)?;
     fabric.settled(PATIENCE).await;
-    let found = ask_all(&fabric, &domain.domain).await;
+    let found = ask_all(&fabric, &domain.domain, own).await;
     fabric.shutdown().await;
     found
 }
 
-async fn ask_all(fabric: &Fabric, domain: &DomainName) -> Result<Known, Failure> {
+async fn ask_all(fabric: &Fabric, domain: &DomainName, own: Option<f64>) -> Result<Known, Failure> {
     let computing = |s: &NodeStatus| s.kind == NodeKind::Computing && s.state == NodeState::Running;
     let (busy, free): (Vec<_>, Vec<_>) =
         fabric.nodes().into_iter().filter(computing).partition(|status| status.trains_for.is_some());
@@ -76,7 +73,7 @@ async fn ask_all(fabric: &Fabric, domain: &DomainName) -> Result<Known, Failure>
     for status in &free {
         measured.push(ask(fabric, status, &mut notes).await);
     }
-    let pool = assemble(&free, &measured, &mut notes);
+    let pool = assemble(&free, &measured, own, &mut notes);
     Ok(Known { pool, from: format!("the nodes of domain {domain}"), notes })
 }
 
@@ -95,38 +92,26 @@ async fn ask(fabric: &Fabric, status: &NodeStatus, notes: &mut Vec<String>) -> M
     known
 }
 
-fn assemble(nodes: &[NodeStatus], measured: &[Measured], notes: &mut Vec<String>) -> Pool {
+fn assemble(nodes: &[NodeStatus], measured: &[Measured], own: Option<f64>, notes: &mut Vec<String>) -> Pool {
     let announced = |status: &NodeStatus| status.resources.speed_gflops.filter(|s| s.is_finite() && *s > 0.0);
     let speeds: Vec<Option<f64>> = nodes
         .iter()
         .zip(measured)
         .map(|(status, known)| known.speed.map(|s| s.gflops).or_else(|| announced(status)).map(f64::from))
         .collect();
-    let usual = speeds.iter().flatten().copied().reduce(f64::min).unwrap_or(10.0);
-    let hosts = host_names(nodes.iter().filter_map(|status| status.resources.host.as_deref()));
-    let node = |((status, known), speed): ((&NodeStatus, &Measured), &Option<f64>)| {
-        let resources = &status.resources;
-        let host = resources.host.as_deref();
-        let cores = f64::from(resources.cores.max(1));
-        PoolNode {
-            name: status.id.to_string(),
-            memory: if resources.memory.0 == 0 { BOUNDLESS } else { resources.memory.0 },
-            speed: speed.unwrap_or(usual),
-            host: host
-                .and_then(|host| hosts.get(&host.boot).cloned())
-                .unwrap_or_else(|| status.id.to_string()),
-            cores: host.map_or(cores, |host| f64::from(host.cores.max(1))),
-            threads: known.speed.map_or(cores, |speed| f64::from(speed.threads.max(1))),
-            uplink: None,
-        }
+    let known = |(status, gflops): (&NodeStatus, Option<f64>)| KnownNode {
+        id: status.id.clone(),
+        resources: status.resources.clone(),
+        gflops,
     };
-    let mut pool = Pool::new(nodes.iter().zip(measured).zip(&speeds).map(node).collect());
-    let numbers: BTreeMap<&NodeId, usize> = nodes.iter().enumerate().map(|(i, s)| (&s.id, i)).collect();
-    for (from, link) in measured.iter().enumerate().flat_map(|(i, m)| m.links.iter().map(move |l| (i, l))) {
-        if let Some(to) = numbers.get(&link.to) {
-            pool.links.insert((from, *to), Link::new(link.bytes_per_s, link.latency_s));
-        }
-    }
+    let known: Vec<KnownNode> = nodes.iter().zip(speeds).map(known).collect();
+    let links = nodes.iter().zip(measured).flat_map(|(status, known)| {
+        let link = |link: &LinkSpeed| {
+            ((status.id.clone(), link.to.clone()), Link::new(link.bytes_per_s, link.latency_s))
+        };
+        known.links.iter().map(link)
+    });
+    let pool = pool_of(&known, &links.collect(), own);
     if is_guessed(&pool) {
         notes.push(
             "links between hosts that were not measured are taken for Gigabit; `phalanx nodes --measure` measures them"

@@ -142,7 +142,7 @@ impl<'w> Session<'w> {
             self.worker.copies.forget_before(u64::MAX);
         }
         self.spans.begin();
-        self.report_again(recorded.step);
+        self.report_again(recorded);
         let plan = self.worker.task.plan();
         let progress = Progress::new(plan, self.worker.place(self.part.step), Time::ZERO);
         let (due, done) = (progress.due_here(), progress.is_done());
@@ -182,19 +182,16 @@ impl<'w> Session<'w> {
     }
 
     /// The first stage of the first replica speaks for the group.
-    fn speaks(&self) -> bool {
+    pub(super) fn speaks(&self) -> bool {
         self.rank == 0
     }
 
     /// Tells the driver of steps that a first rank before this one did not get to report.
-    fn report_again(&mut self, recorded: u64) {
-        let done = self.part.step;
-        self.worker.remembered.retain(|report| report.step <= done);
-        let steps: Vec<StepReport> =
-            self.worker.remembered.iter().filter(|report| report.step > recorded).cloned().collect();
-        if !steps.is_empty() {
-            self.worker.say(Report::Steps { epoch: self.epoch, steps });
-        }
+    fn report_again(&mut self, recorded: Recorded) {
+        let (worker, done) = (&mut *self.worker, self.part.step);
+        worker.memory.forget_after(done);
+        let unheard = worker.memory.unheard(self.epoch, recorded, done);
+        unheard.into_iter().for_each(|report| worker.say(report));
     }
 
     /// The norm of all gradients of this replica, from what its stages said.
@@ -289,8 +286,7 @@ impl<'w> Session<'w> {
             due.end = due.end.or(next.end);
         }
         if self.speaks() {
-            let new = self.worker.remembered.iter().filter(|report| report.step > before);
-            let steps = new.cloned().collect();
+            let steps = self.worker.memory.since(before);
             self.worker.say(Report::Steps { epoch: self.epoch, steps });
         }
         let shared = due.validate || due.checkpoint || due.end.is_some();

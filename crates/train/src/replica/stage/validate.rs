@@ -66,9 +66,10 @@ impl Session<'_> {
             "validation",
         )?;
         self.spans.add(Activity::Validate, step, began);
-        if self.rank == 0 {
-            let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
-            let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
+        let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
+        let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
+        self.worker.memory.on_valid(step, sums.clone());
+        if self.speaks() {
             self.worker.say(Report::Validated { epoch: self.epoch, step, sums });
         }
         Ok(())

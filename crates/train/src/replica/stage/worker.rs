@@ -2,8 +2,9 @@
 
 use super::super::control::{Control, Ender};
 use super::super::lanes::Connector;
+use super::super::memory::Memory;
 use super::super::session::Ended;
-use super::super::worker::{Opening, Order, Report, Reports, is_broken, remember, with_causes};
+use super::super::worker::{Opening, Order, Report, Reports, is_broken, with_causes};
 use super::copies::{Copies, Guard};
 use super::part::Part;
 use super::prepare::{self, Ends};
@@ -17,7 +18,6 @@ use bytes::Bytes;
 use phalanx_collective::Compression;
 use phalanx_types::Epoch;
 use phalanx_wire::train::{Layout, LeftWhy, Recorded, Start, StepReport};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct StageWorker {
     pub(super) copies: Copies,
     /// Of activations and their gradients.
     pub(super) compression: Compression,
-    pub(super) remembered: VecDeque<StepReport>,
+    pub(super) memory: Memory,
     pub(super) trace: bool,
     pub(super) control: Arc<Control>,
     reports: Reports,
@@ -113,7 +113,7 @@ impl StageWorker {
             part: None,
             copies: Copies::default(),
             compression: task.config.formation.compress,
-            remembered: VecDeque::new(),
+            memory: Memory::default(),
             trace: false,
             task,
             compute,
@@ -131,10 +131,8 @@ impl StageWorker {
     fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
         self.control.leave();
         let done = self.part.as_ref().map(|part| part.step);
-        let new = |report: &&StepReport| report.step > recorded.step && Some(report.step) <= done;
-        let steps: Vec<StepReport> = self.remembered.iter().filter(new).cloned().collect();
-        if matches!(why, LeftWhy::Broken { .. }) && !steps.is_empty() {
-            self.say(Report::Steps { epoch, steps });
+        if let (LeftWhy::Broken { .. }, Some(done)) = (&why, done) {
+            self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
         }
         self.say(Report::Left { epoch, step: done, why, holds: self.holds() });
     }
@@ -152,7 +150,7 @@ impl StageWorker {
     pub(super) fn remember(&mut self, report: StepReport) {
         // Those of a whole unit are reported together.
         let round = usize::try_from(self.task.config.sync.every).unwrap_or(0);
-        remember(&mut self.remembered, report, round.max(super::flow::LONGEST));
+        self.memory.on_step(report, round.max(super::flow::LONGEST));
     }
 
     /// Frames that may be on their way to a stage.

@@ -1,0 +1,96 @@
+//! The nodes of a domain as the planner sees them: the same for `plan` and for the driver of a run.
+
+use super::host::this_host;
+use super::pool::host_names;
+use crate::costs::LOCAL_LINK;
+use phalanx_formation::{Link, Pool, PoolNode};
+use phalanx_types::{NodeId, Resources};
+use std::collections::BTreeMap;
+
+/// Of a node that does not say how much memory it has: as good as all there is.
+pub const BOUNDLESS: u64 = u64::MAX / 4;
+
+/// A node, what it says it has, and its speed in GFLOP/s where that is known.
+#[derive(Debug, Clone)]
+pub struct KnownNode {
+    pub id: NodeId,
+    pub resources: Resources,
+    pub gflops: Option<f64>,
+}
+
+/// A pool of nodes; speeds are in billions of operations per second, as costs are. Those of which no speed is known
+/// are taken for the slowest of the others, or for as fast as a core of this machine, if that is known.
+pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, own: Option<f64>) -> Pool {
+    let usual = nodes.iter().filter_map(|node| node.gflops).reduce(f64::min).or(own).unwrap_or(USUAL);
+    let hosts = host_names(nodes.iter().filter_map(|node| node.resources.host.as_deref()));
+    let node = |KnownNode { id, resources, gflops }: &KnownNode| {
+        let host = resources.host.as_deref();
+        let threads = f64::from(resources.cores.max(1));
+        let name = host.and_then(|host| hosts.get(&host.boot).cloned());
+        PoolNode {
+            name: id.to_string(),
+            memory: if resources.memory.0 == 0 { BOUNDLESS } else { resources.memory.0 },
+            speed: gflops.unwrap_or(usual),
+            host: name.unwrap_or_else(|| id.to_string()),
+            cores: host.map_or(threads, |host| f64::from(host.cores.max(1))),
+            threads,
+            uplink: None,
+        }
+    };
+    let mut pool = Pool::new(nodes.iter().map(node).collect());
+    pool.local_link = LOCAL_LINK;
+    let here = this_host().and_then(|host| hosts.get(&host.boot).cloned());
+    note_parts_of_cores(&mut pool, here.zip(own));
+    let place = |id: &NodeId| nodes.iter().position(|node| node.id == *id);
+    for ((from, to), link) in links {
+        if let Some(pair) = place(from).zip(place(to)) {
+            pool.links.insert(pair, *link);
+        }
+    }
+    pool
+}
+
+/// GFLOP/s of a node, where nothing at all is known.
+const USUAL: f64 = 10.0;
+
+/// A node that is slower than a core of its host, because it may not use all of one, does not keep one busy either.
+/// `own` is this host, and what one of its cores does.
+fn note_parts_of_cores(pool: &mut Pool, own: Option<(String, f64)>) {
+    let mut fastest: BTreeMap<String, f64> = own.into_iter().collect();
+    for node in &pool.nodes {
+        let of_core = node.speed / node.threads.max(1.0);
+        let known = fastest.entry(node.host.clone()).or_insert(of_core);
+        *known = known.max(of_core);
+    }
+    for node in &mut pool.nodes {
+        let core = fastest.get(&node.host).copied().unwrap_or(node.speed);
+        node.threads = node.threads.min(node.speed / core.max(f64::MIN_POSITIVE)).max(0.01);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_types::{ByteSize, Host};
+
+    #[test]
+    fn nodes_of_one_machine_share_it_and_a_slowed_one_takes_a_part_of_a_core() {
+        let host = Host { name: "rack".parse().unwrap(), boot: 7, cores: 4 };
+        let node = |name: &str, gflops: Option<f64>| KnownNode {
+            id: name.parse().unwrap(),
+            resources: Resources { cores: 1, host: Some(Box::new(host.clone())), ..Resources::default() },
+            gflops,
+        };
+        let mut nodes = [node("a-0000", Some(40.0)), node("b-0000", Some(10.0)), node("c-0000", None)];
+        nodes[0].resources.memory = ByteSize(5);
+        let link = Link::new(1.0, 2.0);
+        let links = BTreeMap::from([((nodes[0].id.clone(), nodes[2].id.clone()), link)]);
+        let pool = pool_of(&nodes, &links, None);
+        let all: Vec<_> =
+            pool.nodes.iter().map(|n| (n.memory, n.speed, n.host.as_str(), n.cores, n.threads)).collect();
+        assert_eq!(all[0], (5, 40.0, "rack", 4.0, 1.0));
+        assert_eq!(all[1], (BOUNDLESS, 10.0, "rack", 4.0, 0.25));
+        assert_eq!(all[2], all[1]);
+        assert_eq!((pool.link(2, 0), pool.link(0, 1)), (link, LOCAL_LINK));
+    }
+}
