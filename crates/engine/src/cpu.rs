@@ -494,7 +494,7 @@ impl Model for CpuModel {
         batch: usize,
         inputs: &[&[f32]],
         pass: Pass,
-        output_gradients: &dyn Fn(&[f32]) -> Vec<f32>,
+        output_gradients: &dyn Fn(&[f32]) -> Vec<Vec<f32>>,
     ) -> Result<Option<DiagnoseReport>, RunError> {
         self.check_inputs(batch, inputs)?;
         let purpose = self.purpose(batch, pass.training);
@@ -513,16 +513,20 @@ impl Model for CpuModel {
         let mut look = |runner: &mut Runner<'_>, i: usize| suspects.look(runner, i, batch);
         let mut result = self.run(slot, 0..program.tape.forward, &[], &mut look);
         if result.is_ok() && suspects.sure.is_none() && pass.training {
-            let gradients = output_gradients(self.output(slot, 0));
-            let (got, wanted) = (gradients.len(), program.tape.len(program.outputs[0]));
+            let mut gradients = output_gradients(self.output(slot, 0));
+            let left_out = program.outputs.iter().skip(gradients.len());
+            gradients.extend(left_out.map(|value| vec![0.0; program.tape.len(*value)]));
+            let wrong =
+                program.outputs.iter().zip(&gradients).enumerate().find_map(|(output, (value, given))| {
+                    let (got, wanted) = (given.len(), program.tape.len(*value));
+                    (got != wanted).then_some(RunError::GradientSize { output, got, wanted })
+                });
             let calls = program.tape.forward..program.tape.instrs.len();
             let mut look = |runner: &mut Runner<'_>, i: usize| suspects.look(runner, i, batch);
-            let others: Vec<Vec<f32>> =
-                program.outputs.iter().skip(1).map(|v| vec![0.0; program.tape.len(*v)]).collect();
-            let given: Vec<&[f32]> = std::iter::once(&gradients).chain(&others).map(|g| &g[..]).collect();
-            result = match got == wanted {
-                true => self.run(slot, calls, &given, &mut look),
-                false => Err(RunError::GradientSize { output: 0, got, wanted }),
+            let given: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
+            result = match wrong {
+                None => self.run(slot, calls, &given, &mut look),
+                Some(wrong) => Err(wrong),
             };
         }
         self.slots.truncate(slot);

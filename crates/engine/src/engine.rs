@@ -168,6 +168,7 @@ pub trait Model: Send + std::fmt::Debug {
     fn to_engine(&self, parameter: usize, user: &[f32]) -> Vec<f32>;
 
     /// Runs the batch again, looking at every operator's result, and names the first that is not finite.
+    /// `output_gradients` tells those of the outputs, given the first of them; those that it leaves out are zero.
     ///
     /// # Errors
     /// As [`Model::forward`] and [`Model::backward`].
@@ -176,7 +177,7 @@ pub trait Model: Send + std::fmt::Debug {
         batch: usize,
         inputs: &[&[f32]],
         pass: Pass,
-        output_gradients: &dyn Fn(&[f32]) -> Vec<f32>,
+        output_gradients: &dyn Fn(&[f32]) -> Vec<Vec<f32>>,
     ) -> Result<Option<DiagnoseReport>, RunError>;
 
     /// Bytes held for parameters, gradients and activations. Slots that were never used hold nothing.

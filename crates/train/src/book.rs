@@ -1,6 +1,6 @@
 //! What a run writes: its records, how it stands, checkpoints, the result. Whoever trains tells; the book keeps.
 
-use crate::error::{NotFinite, TrainError};
+use crate::error::{Culprit, NotFinite, TrainError};
 use crate::observer::{Event, Observer};
 use crate::params_hash::params_hash;
 use crate::progress::{End, Place, Plan};
@@ -147,7 +147,7 @@ impl Book {
                 pass: record.pass,
                 batch: 0,
                 samples: Vec::new(),
-                found: None,
+                found: Culprit::Unknown,
             })));
         }
         self.records.valid(record)?;

@@ -223,8 +223,24 @@ pub struct NotFinite {
     pub batch: u64,
     /// The places of the batch's samples in the dataset; none when it is of no batch of the training data.
     pub samples: Vec<u64>,
-    /// The operator that made it, if it could be found.
-    pub found: Option<DiagnoseReport>,
+    pub found: Culprit,
+}
+
+/// What made a number that is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Culprit {
+    /// Nobody looked.
+    Unknown,
+    /// None of the model's operators did.
+    NoOperator,
+    Operator(DiagnoseReport),
+}
+
+/// Of somebody who looked.
+impl From<Option<DiagnoseReport>> for Culprit {
+    fn from(found: Option<DiagnoseReport>) -> Self {
+        found.map_or(Self::NoOperator, Self::Operator)
+    }
 }
 
 impl fmt::Display for NotFinite {
@@ -232,11 +248,8 @@ impl fmt::Display for NotFinite {
         const SHOWN: usize = 8;
         let Self { what, value, step, pass, batch, samples, found } = self;
         write!(f, "the {what} is {value} at step {step}")?;
-        if samples.is_empty() {
-            return write!(f, ", in pass {pass}");
-        }
         match found {
-            Some(DiagnoseReport { node, op, backward, found, sample }) => {
+            Culprit::Operator(DiagnoseReport { node, op, backward, found, sample }) => {
                 let way = if *backward { "backward" } else { "forward" };
                 write!(f, ": {op} `{node}` made {found} in its {way} pass")?;
                 let place = sample.and_then(|sample| samples.get(sample));
@@ -244,7 +257,12 @@ impl fmt::Display for NotFinite {
                     write!(f, " for sample {place}")?;
                 }
             }
-            None => write!(f, ": no operator of the model made it")?,
+            Culprit::NoOperator => write!(f, ": no operator of the model made it")?,
+            Culprit::Unknown if samples.is_empty() => return write!(f, ", in pass {pass}"),
+            Culprit::Unknown => {}
+        }
+        if samples.is_empty() {
+            return write!(f, "; batch {batch} of pass {pass}");
         }
         let shown: Vec<String> = samples.iter().take(SHOWN).map(u64::to_string).collect();
         let more = samples.len().saturating_sub(SHOWN);
@@ -270,7 +288,8 @@ mod tests {
     #[test]
     fn a_validation_is_named_without_samples() {
         let (what, samples) = ("validation loss", Vec::new());
-        let error = NotFinite { what, value: f64::NAN, step: 7, pass: 2, batch: 0, samples, found: None };
+        let error =
+            NotFinite { what, value: f64::NAN, step: 7, pass: 2, batch: 0, samples, found: Culprit::Unknown };
         assert_eq!(error.to_string(), "the validation loss is NaN at step 7, in pass 2");
     }
 }

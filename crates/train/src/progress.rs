@@ -103,6 +103,24 @@ impl Progress {
         Due { validate: validate || last, checkpoint, end }
     }
 
+    /// Counts steps that were done together, up to one; says what was due after any of them.
+    pub fn on_steps(&mut self, upto: u64, now: Time) -> Due {
+        let mut due = Due::default();
+        while self.place.step < upto {
+            let next = self.on_step(now, false);
+            due.validate |= next.validate;
+            due.checkpoint |= next.checkpoint;
+            due.end = due.end.or(next.end);
+        }
+        due
+    }
+
+    /// How many steps may be done as one: so many, or fewer where the model is to be looked at.
+    pub fn until_looked_at(mut self, most: u64) -> u64 {
+        let looked_at = |due: Due| due.validate || due.end.is_some();
+        (1..most).find(|_| looked_at(self.on_step(Time::ZERO, false))).unwrap_or(most)
+    }
+
     /// What was due after the step that was done last, as far as it does not depend on time.
     pub fn due_here(&self) -> Due {
         let (begun, pass_ended) = (self.place.step > 0, self.place.batch == 0);

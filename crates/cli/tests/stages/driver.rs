@@ -1,7 +1,7 @@
 //! What becomes of a run in stages whose driver is killed or asked to stop.
 
 use crate::run::{LocalNode, RUN, Run, assert_whole, last_step};
-use crate::{BATCHES, CHAIN, ENDLESS, kill, params_hash, run_file, sandbox, undisturbed};
+use crate::{BATCHES, CHAIN, CHAINS, ENDLESS, kill, params_hash, run_file, sandbox, undisturbed};
 use phalanx_testkit::eventually;
 use rustix::process::Signal;
 
@@ -93,4 +93,34 @@ fn a_driver_is_interrupted_at_any_moment_of_a_formation() {
         assert_eq!(last_step(run.lines()), done, "all steps that were done are recorded");
     }
     crate::run::resume_to_the_end(&sandbox, done, &[]);
+}
+
+/// What is wrong, as it is said after `error: `, up to the samples.
+fn fails(train: &str, args: &[&str]) -> String {
+    let sandbox = sandbox();
+    run_file(&sandbox, train, "");
+    let mut run = Run::start(&sandbox, args);
+    let (status, _) = run.process.finish();
+    let said = run.process.stderr();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let shown = sandbox.json(&["run", "show", RUN, "--output", "json"]);
+    assert_eq!(shown["state"], "failed", "{shown}");
+    let error = said.split_once("error: ").unwrap_or_else(|| panic!("no error in {said}")).1;
+    error.split(&[';', '\n'][..]).next().unwrap().split(" for sample").next().unwrap().to_owned()
+}
+
+#[test]
+fn a_number_that_is_none_is_traced_to_the_operator_that_made_it() {
+    // Of a hundred batches the first is not finite because of what the parameters have become.
+    let steep = "steps = 100\nclip_norm = 1e30";
+    let set = ["--set", "train.optimizer.lr=1e30", "--set", "formation.micro_batches=1"];
+    let whole = fails(steep, &set);
+    assert!(whole.contains("at step 2: ") && whole.contains("` made "), "{whole}");
+    for formation in [&CHAIN[..], &CHAINS[..]] {
+        let staged = fails(steep, &[formation, &set[..]].concat());
+        assert!(staged.ends_with(&whole), "{staged} is not {whole}");
+    }
+    let overlapping = ["--set", "formation.mode=asynchronous"];
+    let staged = fails(steep, &[&CHAIN[..], &set[..], &overlapping[..]].concat());
+    assert!(staged.contains("is NaN at step ") || staged.contains("is inf at step "), "{staged}");
 }

@@ -27,7 +27,7 @@ fn case(middle: impl FnOnce(&mut Builder, ValueId) -> ValueId) -> Case {
 fn diagnose(case: &Case, given: f32) -> Option<DiagnoseReport> {
     let mut model = case.compile(&CpuEngine::new(2), CompileOptions::default());
     let before = model.weights();
-    let found = model.diagnose(5, &[&case.x], PASS, &|y| vec![given; y.len()]).unwrap();
+    let found = model.diagnose(5, &[&case.x], PASS, &|y| vec![vec![given; y.len()]]).unwrap();
     assert!(model.weights() == before, "diagnosis changes running statistics");
     found
 }
@@ -96,7 +96,7 @@ fn a_healthy_model_is_healthy_and_its_batch_in_flight_stays() {
         model.load(&case.weights).unwrap();
         model.forward(0, 4, &[&case.x], PASS).unwrap();
         let other = Pass { seed: 77, ..PASS };
-        let found = model.diagnose(4, &[&case.x], other, &|y| vec![0.1; y.len()]).unwrap();
+        let found = model.diagnose(4, &[&case.x], other, &|y| vec![vec![0.1; y.len()]]).unwrap();
         assert_eq!(found, None);
         let given = crate::given(&*model);
         model.backward(0, &[&given], &mut |_, _| ()).unwrap();
@@ -120,7 +120,7 @@ fn all_outputs_have_gradients_in_diagnosis() {
     let mut case = case(|_, x| x);
     case.graph.outputs.push(case.graph.nodes[1].outputs[0]);
     let mut model = case.compile(&CpuEngine::new(1), CompileOptions::default());
-    let found = model.diagnose(5, &[&case.x], PASS, &|y| vec![0.1; y.len()]);
+    let found = model.diagnose(5, &[&case.x], PASS, &|y| vec![vec![0.1; y.len()]]);
     assert_eq!(found, Ok(None));
 }
 
@@ -129,7 +129,7 @@ fn what_cannot_be_run_is_refused_by_diagnosis_too() {
     let case = case(|_, x| x);
     let mut model = case.compile(&CpuEngine::new(1), CompileOptions::default());
     let wrong = RunError::GradientSize { output: 0, got: 3, wanted: 20 };
-    assert_eq!(model.diagnose(5, &[&case.x], PASS, &|_| vec![0.1; 3]), Err(wrong));
+    assert_eq!(model.diagnose(5, &[&case.x], PASS, &|_| vec![vec![0.1; 3]]), Err(wrong));
     let single = RunError::BatchTooSmall { node: "bn".into(), op: "BatchNorm" };
-    assert_eq!(model.diagnose(1, &[&case.x[..4]], PASS, &|y| vec![0.1; y.len()]), Err(single));
+    assert_eq!(model.diagnose(1, &[&case.x[..4]], PASS, &|y| vec![vec![0.1; y.len()]]), Err(single));
 }

@@ -216,7 +216,8 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     let keys = formation::KEYS;
     let formation =
         FormationConfig::read(&mut Section::open(root, "formation", keys, origin, &mut resolved)?)?;
-    let sync = SyncConfig::read(&mut Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?)?;
+    let mut section = Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?;
+    let sync = SyncConfig::read(&mut section, formation.is_staged())?;
     if formation.batch == BatchOf::PerReplica {
         train.batch *= formation.replicas;
     }

@@ -70,7 +70,8 @@ impl ScaleLr {
 }
 
 impl SyncConfig {
-    pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
+    /// `staged` says whether nodes hold parts of the model.
+    pub(crate) fn read(section: &mut Section<'_>, staged: bool) -> Result<Self, ConfigError> {
         let words = ["gradients", "parameters", "outer"];
         let exchange = match section.word("exchange", "exchange", &words)?.map(|said| said.value) {
             Some("parameters") => ExchangeOf::Parameters,
@@ -90,9 +91,15 @@ impl SyncConfig {
         let norm = section.word("batch_norm", "batch norm", &["sync", "local"])?;
         if let Some(said) = &norm
             && said.value == "sync"
-            && exchange != ExchangeOf::Gradients
         {
-            return Err(said.should_be("\"local\": replicas that learn alone do not wait for each other"));
+            let why = match exchange {
+                _ if staged => "stages normalise each of their micro-batches by itself",
+                ExchangeOf::Gradients => "",
+                _ => "replicas that learn alone do not wait for each other",
+            };
+            if !why.is_empty() {
+                return Err(said.should_be(format!("\"local\": {why}")));
+            }
         }
         Ok(Self {
             exchange,

@@ -196,6 +196,7 @@ fn formations_and_exchanges_are_read_and_checked() {
         ("[sync]\nexchange = \"gradient\"", "`gradients`"),
         ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
         ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),
+        ("[formation]\nstages = 2\n[sync]\nbatch_norm = \"sync\"", "\"local\": stages"),
         ("[sync]\ncompress = \"zip\"", "one of none, f16"),
         ("[sync]\nouter_momentum = 1.0", "from 0 to below 1"),
     ] {

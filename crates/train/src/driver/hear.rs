@@ -205,7 +205,7 @@ impl Driver<'_> {
                     Some(failing) if failing.cause || !cause => {}
                     failing => *failing = Some(Failing { reason: reason.clone(), cause, until }),
                 }
-                observer.on(&Event::Warning(&reason));
+                tracing::debug!(%reason, "a node gives up");
                 return Ok(());
             }
         };

@@ -12,7 +12,7 @@ use super::session::{Computed, Session};
 use crate::config::ExchangeOf;
 use crate::core::{Vote, Wish, count};
 use crate::error::TrainError;
-use crate::progress::{Due, Progress};
+use crate::progress::Progress;
 use crate::state::ModelState;
 use phalanx_graph::Weights;
 use phalanx_types::{DType, Tensor, Time};
@@ -51,10 +51,8 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<Wish, TrainError> {
 /// How many steps the next round has: it ends early where the model is to be looked at.
 fn length(session: &Session<'_>) -> u64 {
     let task = &session.worker.task;
-    let mut progress = Progress::new(task.plan(), session.worker.place(session.at), Time::ZERO);
-    let every = task.config.sync.every;
-    let looked_at = |due: &Due| due.validate || due.end.is_some();
-    (1..every).find(|_| looked_at(&progress.on_step(Time::ZERO, false))).unwrap_or(every)
+    let progress = Progress::new(task.plan(), session.worker.place(session.at), Time::ZERO);
+    progress.until_looked_at(task.config.sync.every)
 }
 
 fn learn(session: &mut Session<'_>, anchor: &ModelState) -> Result<Wish, TrainError> {

@@ -354,6 +354,7 @@ impl<'w> Session<'w> {
         }
         let samples = batch.indices.clone();
         let (step, pass) = (step + 1, pass + 1);
+        let found = found.into();
         TrainError::NotFinite(Box::new(NotFinite { what, value, step, pass, batch: index, samples, found }))
     }
 
@@ -395,14 +396,8 @@ impl<'w> Session<'w> {
         let (now, first) = (self.spans.now(), self.speaks());
         let step = self.at;
         let Some(progress) = &mut self.progress else { return Ok(Due::default()) };
-        let mut due = Due::default();
         let before = progress.place().step;
-        while progress.place().step < step {
-            let next = progress.on_step(now, false);
-            due.validate |= next.validate;
-            due.checkpoint |= next.checkpoint;
-            due.end = due.end.or(next.end);
-        }
+        let due = progress.on_steps(step, now);
         if first {
             let steps = self.worker.memory.since(before);
             self.worker.say(Report::Steps { epoch: self.epoch, steps });

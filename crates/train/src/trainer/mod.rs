@@ -2,6 +2,7 @@
 
 mod stepper;
 
+pub(crate) use stepper::OutputGradients;
 pub use stepper::{Cut, Ready, StepInput, Stepped, Stepper, StepperOptions};
 
 use crate::book::{Book, FormationEpoch, Opened, StageEntry, rate};
@@ -182,7 +183,7 @@ impl Trainer {
                 pass: loaded.pass + 1,
                 batch: loaded.index,
                 samples: batch.indices.clone(),
-                found,
+                found: found.into(),
             })));
         }
         Ok(StepRecord {

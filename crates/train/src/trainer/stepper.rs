@@ -292,32 +292,45 @@ impl Stepper {
         (0..input.batches()).find_map(|index| {
             let part = input.part(index);
             let pass = self.pass(input.step, index, input.first);
-            let report = self.diagnose_part(&part, pass, input.y_shape).ok()??;
+            let report = self.look_at(part.len, &[part.x], pass, OutputGradients::OfLoss(&part)).ok()??;
             Some((input.range(index).start, report))
         })
     }
 
-    fn diagnose_part(
+    /// Looks at every operator, with inputs that were computed a moment ago.
+    pub(crate) fn look_at(
         &mut self,
-        part: &StepInput<'_>,
+        len: usize,
+        inputs: &[&[f32]],
         pass: Pass,
-        y_shape: &[usize],
+        gradients: OutputGradients<'_>,
     ) -> Result<Option<DiagnoseReport>, RunError> {
         let shape = self.model.output_shape(SLOT, 0);
         let rest = shape.get(1..).unwrap_or_default();
-        let output_shape: Vec<usize> = std::iter::once(part.len).chain(rest.iter().copied()).collect();
-        let target_shape: Vec<usize> = std::iter::once(part.len).chain(y_shape.iter().copied()).collect();
+        let output_shape: Vec<usize> = std::iter::once(len).chain(rest.iter().copied()).collect();
         let (loss, threads) = (self.options.loss, &self.threads);
-        let gradient_of = |output: &[f32]| {
-            let mut gradient = vec![0.0; output.len()];
-            let target = Target { data: part.y, shape: &target_shape };
-            // The same call went well a moment ago.
-            let _loss: Result<f64, LossError> =
-                loss.evaluate(threads, output, &output_shape, target, 1.0, Some(&mut gradient));
-            gradient
+        let gradients_of = |output: &[f32]| match gradients {
+            OutputGradients::Given(given) => given.to_vec(),
+            OutputGradients::OfLoss(part) => {
+                let shape: Vec<usize> = std::iter::once(len).chain(part.y_shape.iter().copied()).collect();
+                let mut gradient = vec![0.0; output.len()];
+                let target = Target { data: part.y, shape: &shape };
+                // The same call went well a moment ago.
+                let _loss: Result<f64, LossError> =
+                    loss.evaluate(threads, output, &output_shape, target, 1.0, Some(&mut gradient));
+                vec![gradient]
+            }
         };
-        self.model.diagnose(part.len, &[part.x], pass, &gradient_of)
+        self.model.diagnose(len, inputs, pass, &gradients_of)
     }
+}
+
+/// Of what the gradients of a model's outputs are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OutputGradients<'a> {
+    OfLoss(&'a StepInput<'a>),
+    /// Another stage has computed them.
+    Given(&'a [Vec<f32>]),
 }
 
 impl<'a> StepInput<'a> {

@@ -15,8 +15,8 @@ use super::word::{self, Word};
 use crate::config::ExchangeOf;
 use crate::core::pipeline::{Move, ahead_in_batch, ahead_in_flow, moves};
 use crate::core::{Vote, Wish};
-use crate::error::TrainError;
-use crate::progress::{Due, Progress};
+use crate::error::{Culprit, TrainError};
+use crate::progress::Progress;
 use crate::state::ModelState;
 use phalanx_collective::Reduction;
 use phalanx_data::Loaded;
@@ -84,7 +84,6 @@ impl Session<'_> {
     fn length(&self) -> u64 {
         let task = &self.worker.task;
         let place = self.worker.place(self.part.step);
-        let mut progress = Progress::new(task.plan(), place, Time::ZERO);
         let alone = self.rings.any() && task.config.sync.exchange != ExchangeOf::Gradients;
         let most = match (alone, self.rings.any()) {
             (true, _) => task.config.sync.every,
@@ -92,8 +91,7 @@ impl Session<'_> {
             (false, true) => 1,
             (false, false) => LONGEST as u64,
         };
-        let looked_at = |due: &Due| due.validate || due.end.is_some();
-        (1..most).find(|_| looked_at(&progress.on_step(Time::ZERO, false))).unwrap_or(most)
+        Progress::new(task.plan(), place, Time::ZERO).until_looked_at(most)
     }
 
     fn unit(&mut self, anchor: &ModelState) -> Result<Wish, TrainError> {
@@ -126,7 +124,14 @@ impl Session<'_> {
         self.waited = began.elapsed();
         self.spans.add(Activity::Vote, first, began);
         for (index, of) in learned.iter().enumerate() {
-            self.check(&words, sheaves[index].step, index, &of.samples)?;
+            let Some(rank) = words.outcomes[index].not_finite else { continue };
+            let reason = format!("what rank {rank} computed is not finite");
+            let (step, samples) = (sheaves[index].step, of.samples.clone());
+            return Err(match rank == self.rank {
+                // Parameters have changed since it was computed.
+                true => self.no_number(&words, index, step, samples, Culprit::Unknown),
+                false => TrainError::Replica { reason },
+            });
         }
         self.part.step = first + sheaves.len() as u64;
         for (index, (sheaf, of)) in sheaves.iter().zip(&learned).enumerate() {

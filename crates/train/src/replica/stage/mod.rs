@@ -13,6 +13,7 @@
 //! ```
 
 mod copies;
+mod diagnose;
 mod flow;
 mod frame;
 mod part;

@@ -15,7 +15,7 @@ use super::worker::StageWorker;
 use crate::config::ExchangeOf;
 use crate::core::layout::{self, Post};
 use crate::core::{Shares, Wish};
-use crate::error::{NotFinite, TrainError};
+use crate::error::TrainError;
 use crate::progress::{Due, Progress};
 use phalanx_collective::{Group, GroupAborter};
 use phalanx_data::Loader;
@@ -202,31 +202,6 @@ impl<'w> Session<'w> {
         self.norm_order.iter().map(square).sum::<f64>().sqrt()
     }
 
-    /// Stops a step that must not be applied.
-    pub(super) fn check(
-        &self,
-        words: &Words,
-        step: u64,
-        index: usize,
-        samples: &[u64],
-    ) -> Result<(), TrainError> {
-        let outcome = &words.outcomes[index];
-        let Some(rank) = outcome.not_finite else { return Ok(()) };
-        if rank != self.rank {
-            return Err(TrainError::Replica { reason: format!("what rank {rank} computed is not finite") });
-        }
-        let vote = words.votes[index][rank];
-        let place = self.worker.place(step);
-        let (what, value) = match vote.loss.is_finite() {
-            true => ("norm of the gradients of its stage", f64::NAN),
-            false => ("loss", vote.loss),
-        };
-        let samples = samples.to_vec();
-        let (step, pass, batch) = (step + 1, place.pass + 1, place.batch);
-        let not = NotFinite { what, value, step, pass, batch, samples, found: None };
-        Err(TrainError::NotFinite(Box::new(not)))
-    }
-
     /// Notes that a step has happened.
     pub(super) fn done(&mut self, words: &Words, index: usize, step: u64, lr: f32, norm: f64) {
         let (votes, outcome) = (&words.votes[index], &words.outcomes[index]);
@@ -277,14 +252,8 @@ impl<'w> Session<'w> {
     fn boundary(&mut self) -> Result<Due, TrainError> {
         let (now, step) = (self.spans.now(), self.part.step);
         let Some(progress) = &mut self.progress else { return Ok(Due::default()) };
-        let mut due = Due::default();
         let before = progress.place().step;
-        while progress.place().step < step {
-            let next = progress.on_step(now, false);
-            due.validate |= next.validate;
-            due.checkpoint |= next.checkpoint;
-            due.end = due.end.or(next.end);
-        }
+        let due = progress.on_steps(step, now);
         if self.speaks() {
             let steps = self.worker.memory.since(before);
             self.worker.say(Report::Steps { epoch: self.epoch, steps });

@@ -37,12 +37,22 @@ impl Sheaf {
         if part + 1 == self.parts() { rest } else { self.micro.min(rest) }
     }
 
+    /// How many of its samples come before a part.
+    pub(super) fn start(&self, part: usize) -> usize {
+        part * self.micro
+    }
+
+    /// What belongs to one of the parts, of something that all samples have.
+    pub(super) fn cut<'a, T>(&self, part: usize, of_all: &'a [T]) -> &'a [T] {
+        let size = of_all.len() / self.len.max(1);
+        let (start, len) = (self.start(part), self.part_len(part));
+        &of_all[start * size..(start + len) * size]
+    }
+
     /// One of the parts, with all labels of the step.
-    fn input<'a>(&self, part: usize, y: &'a [f32], y_shape: &'a [usize]) -> StepInput<'a> {
-        let size = y.len() / self.len.max(1);
-        let (start, len) = (part * self.micro, self.part_len(part));
+    pub(super) fn input<'a>(&self, part: usize, y: &'a [f32], y_shape: &'a [usize]) -> StepInput<'a> {
+        let (len, y) = (self.part_len(part), self.cut(part, y));
         let (step, whole, first) = (self.step, self.whole, self.first);
-        let y = &y[start * size..(start + len) * size];
         StepInput { x: &[], y, y_shape, len, whole, first, cut: Cut::Parts(1), step }
     }
 }
@@ -121,11 +131,9 @@ impl Session<'_> {
         let words = word::exchange(&mut self.control, &own)?;
         self.waited = began.elapsed();
         self.spans.add(Activity::Vote, step, began);
-        let samples = loaded.as_ref().map_or(&[][..], |loaded| &loaded.batch.indices);
-        self.check(&words, step, 0, samples)?;
         let norm = self.norm(&words);
-        if !norm.is_finite() {
-            return Err(TrainError::Replica { reason: format!("the norm of the gradients is {norm}") });
+        if words.outcomes[0].not_finite.is_some() || !norm.is_finite() {
+            return Err(self.not_finite(&words, &sheaf, loaded.as_ref()));
         }
         let began = Instant::now();
         self.part.apply(norm, lr);
@@ -184,8 +192,7 @@ impl Session<'_> {
     ) -> Result<f64, TrainError> {
         let len = sheaf.part_len(index);
         let pass = self.part.stepper.pass(sheaf.step, index, sheaf.first);
-        let range = |size: usize| index * sheaf.micro * size..(index * sheaf.micro + len) * size;
-        let mut seen = loaded.map_or(0, |loaded| marks(&loaded.batch.indices[range(1)]));
+        let mut seen = loaded.map_or(0, |loaded| marks(sheaf.cut(index, &loaded.batch.indices)));
         if let Some(prev) = &mut self.prev {
             let frame = prev.recv()?;
             frame.expect(Carries::Activations, sheaf.step, index, len)?;
@@ -199,9 +206,7 @@ impl Session<'_> {
             prev.recycle(frame);
             self.part.forward_received(slot, len, pass)?;
         } else if let Some(loaded) = loaded {
-            let x = &loaded.batch.x;
-            let size = x.len() / sheaf.len.max(1);
-            self.part.stepper.forward(slot, len, &[&x[range(size)]], pass)?;
+            self.part.stepper.forward(slot, len, &[sheaf.cut(index, &loaded.batch.x)], pass)?;
         }
         if let Some(next) = &mut self.next {
             let part = index as u32;
