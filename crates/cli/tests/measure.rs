@@ -1,5 +1,6 @@
 //! `phalanx nodes --measure` on real nodes: what it says, writes and announces, and what it does without.
 
+use phalanx_formation::Pool;
 use phalanx_testkit::{Process, Sandbox};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -47,8 +48,9 @@ fn nodes_and_links_are_measured_written_and_announced() {
 
     let pool = std::fs::read_to_string(sandbox.path().join("pool.toml")).unwrap();
     assert_eq!((pool.matches("[[node]]").count(), pool.matches("[[link]]").count()), (3, 3), "{pool}");
-    let first = format!("[[node]]\nname = \"{}\"\nmemory = \"2048MiB\"\nspeed = ", ids[0]);
-    assert!(pool.starts_with(&first), "{pool}");
+    let first = format!("[[node]]\nname = \"{}\"\nmemory = \"2GiB\"\nspeed = ", ids[0]);
+    assert!(pool.contains(&first), "{pool}");
+    assert_eq!(Pool::from_toml(&pool).unwrap().to_toml(), pool, "what is written is what is read");
     let link = format!("[[link]]\nfrom = \"{}\"\nto = \"{}\"\nbandwidth = ", ids[1], ids[2]);
     assert!(pool.contains(&link), "{pool}");
 

@@ -1,7 +1,7 @@
 //! Pool files: `[[node]]` and `[[link]]` in TOML.
 
 use crate::pool::fields::{Fields, Value};
-use crate::pool::units::{bandwidth_text, duration_text};
+use crate::pool::units::{bandwidth_text, duration_text, size_text};
 use crate::{Link, Pool, PoolError, PoolNode};
 use phalanx_types::nearest;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Pool {
             _ = write!(text, "[{name}]\n{}\n", link_text(link));
         }
         for node in &self.nodes {
-            _ = writeln!(text, "[[node]]\nname = {:?}\nmemory = \"{}\"", node.name, node.memory);
+            _ = writeln!(text, "[[node]]\nname = {:?}\nmemory = \"{}\"", node.name, size_text(node.memory));
             _ = writeln!(text, "speed = {:?}\nhost = {:?}", node.speed / 1e9, node.host);
             _ = writeln!(text, "cores = {:?}\nthreads = {:?}", node.cores, node.threads);
             _ = writeln!(text, "{}", node.uplink.map(link_text).unwrap_or_default());

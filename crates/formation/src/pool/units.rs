@@ -56,6 +56,13 @@ pub(crate) fn bandwidth_text(bytes_per_s: f64) -> String {
     if bandwidth(&short) == Some(bytes_per_s) { short } else { format!("{bytes_per_s}B/s") }
 }
 
+/// A number of bytes, in the largest unit that it is whole in.
+pub(crate) fn size_text(bytes: u64) -> String {
+    let unit =
+        [("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, bits)| bytes.trailing_zeros() >= *bits);
+    unit.map_or_else(|| bytes.to_string(), |(unit, bits)| format!("{}{unit}", bytes >> bits))
+}
+
 /// A time that [`duration`] reads back.
 pub(crate) fn duration_text(seconds: f64) -> String {
     let short = format!("{}ms", seconds * 1e3);

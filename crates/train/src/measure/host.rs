@@ -1,6 +1,7 @@
 //! The machine that this process is on.
 
 use phalanx_types::{Host, HostName};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the kernel tells of this machine; nothing where it does not.
 pub fn this_host() -> Option<Host> {
@@ -36,6 +37,26 @@ fn count(list: &str) -> Option<u32> {
     })
 }
 
+/// What to call each machine, by the number of its start: its name, and more where two have the same.
+pub fn host_names<'a>(hosts: impl IntoIterator<Item = &'a Host>) -> BTreeMap<u64, String> {
+    let mut named: BTreeMap<u64, &Host> = BTreeMap::new();
+    for host in hosts {
+        // Containers of one machine may call it by different names.
+        let first = named.entry(host.boot).or_insert(host);
+        if host.name < first.name {
+            *first = host;
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let twice: BTreeSet<_> =
+        named.values().map(|host| &host.name).filter(|name| !seen.insert(*name)).collect();
+    let name = |(boot, host): (&u64, &&Host)| {
+        let (name, boot) = (&host.name, *boot);
+        (boot, if twice.contains(name) { format!("{name}-{boot:016x}") } else { name.to_string() })
+    };
+    named.iter().map(name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +84,18 @@ mod tests {
         assert_eq!(boot_number("01234567-89ab-cdef-0123-456789abcdef\n"), Some(0x0123_4567_89ab_cdef));
         assert_eq!(boot_number("none"), None);
         assert_eq!(this_host(), this_host());
+    }
+
+    fn host(name: &str, boot: u64) -> Host {
+        Host { name: name.parse().unwrap(), boot, cores: 4 }
+    }
+
+    #[test]
+    fn machines_of_one_name_are_told_apart_and_containers_of_one_are_not() {
+        let hosts = [host("localhost", 1), host("localhost", 2), host("web", 3), host("db", 3)];
+        let names = host_names(&hosts);
+        assert_eq!(names[&1], "localhost-0000000000000001");
+        assert_eq!(names[&2], "localhost-0000000000000002");
+        assert_eq!((names[&3].as_str(), names.len()), ("db", 3));
     }
 }

@@ -1,7 +1,6 @@
 //! The nodes of a domain as the planner sees them: the same for `plan` and for the driver of a run.
 
-use super::host::this_host;
-use super::pool::host_names;
+use super::host::{host_names, this_host};
 use crate::costs::LOCAL_LINK;
 use phalanx_formation::{Link, Pool, PoolNode};
 use phalanx_types::{NodeId, Resources};

@@ -14,7 +14,6 @@ mod host;
 mod known;
 mod link;
 pub mod order;
-pub mod pool;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -22,7 +21,7 @@ mod work;
 
 pub use ask::{DEADLINE, Known, ask_known, ask_link, ask_speed};
 pub use error::MeasureError;
-pub use host::this_host;
+pub use host::{host_names, this_host};
 pub use known::{BOUNDLESS, KnownNode, pool_of};
 pub use phalanx_wire::measure::{LinkSpeed, MeasureRefusal, Speed};
 pub use serve::serve;

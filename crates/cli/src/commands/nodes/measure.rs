@@ -6,10 +6,12 @@ use crate::output::{Output, Render, listing};
 use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus};
+use phalanx_formation::{Link, Pool};
 use phalanx_train::measure::order::{ALL_PAIRS, NEXT, pairs};
-use phalanx_train::measure::pool::{Pool, PoolLink, PoolNode, host_names};
-use phalanx_train::measure::{LinkSpeed, MeasureError, Speed, ask_link, ask_speed};
-use phalanx_types::{ByteSize, NodeId};
+use phalanx_train::measure::{
+    KnownNode, LinkSpeed, MeasureError, Speed, ask_link, ask_speed, host_names, pool_of,
+};
+use phalanx_types::{ByteSize, NodeId, Resources};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -29,6 +31,8 @@ struct MeasuredNode {
     error: Option<String>,
     #[serde(skip)]
     id: NodeId,
+    #[serde(skip)]
+    resources: Resources,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,11 +60,12 @@ struct Report {
 }
 
 impl MeasuredNode {
-    fn new(mut row: NodeRow, id: NodeId, measured: Result<Speed, MeasureError>) -> Self {
+    fn new(mut row: NodeRow, status: &NodeStatus, measured: Result<Speed, MeasureError>) -> Self {
         let (speed, error) = split(measured);
         row.speed_gflops = speed.map(|speed| speed.gflops);
         let (threads, measured_ms) = (speed.map(|s| s.threads), speed.map(|s| s.millis));
-        Self { row, threads, measured_ms, error, id }
+        let (id, resources) = (status.id.clone(), status.resources.clone());
+        Self { row, threads, measured_ms, error, id, resources }
     }
 
     fn cells(&self) -> [String; 7] {
@@ -76,16 +81,9 @@ impl MeasuredNode {
         ]
     }
 
-    fn to_pool(&self) -> Option<PoolNode> {
-        let row = &self.row;
-        Some(PoolNode {
-            name: self.id.clone(),
-            memory: ByteSize(row.memory_bytes),
-            gflops: row.speed_gflops?,
-            host: row.host.clone(),
-            cores: row.host_cores.unwrap_or(row.cores),
-            threads: self.threads?,
-        })
+    fn to_known(&self) -> Option<KnownNode> {
+        let gflops = Some(rounded(self.row.speed_gflops?.into()));
+        Some(KnownNode { id: self.id.clone(), resources: self.resources.clone(), gflops })
     }
 }
 
@@ -112,18 +110,25 @@ impl MeasuredLink {
         ]
     }
 
-    fn to_pool(&self) -> Option<PoolLink> {
-        let (from, to) = (self.from.clone(), self.to.clone());
-        Some(PoolLink { from, to, bytes_per_s: self.bandwidth_bytes_per_s?, latency_s: self.latency_s? })
+    fn to_known(&self) -> Option<((NodeId, NodeId), Link)> {
+        let link = Link::new(rounded(self.bandwidth_bytes_per_s?), rounded(self.latency_s?));
+        Some(((self.from.clone(), self.to.clone()), link))
     }
+}
+
+/// To four digits that count: the others are chance.
+fn rounded(x: f64) -> f64 {
+    format!("{x:.3e}").parse().unwrap_or(x)
 }
 
 impl Report {
     fn pool(&self) -> Pool {
-        Pool {
-            nodes: self.nodes.iter().filter_map(MeasuredNode::to_pool).collect(),
-            links: self.links.iter().filter_map(MeasuredLink::to_pool).collect(),
-        }
+        let nodes: Vec<KnownNode> = self.nodes.iter().filter_map(MeasuredNode::to_known).collect();
+        let links = self.links.iter().filter_map(MeasuredLink::to_known).collect();
+        let mut pool = pool_of(&nodes, &links, None);
+        // A file says it in billions.
+        pool.nodes.iter_mut().for_each(|node| node.speed *= 1e9);
+        pool
     }
 }
 
@@ -220,7 +225,7 @@ impl Measuring<'_> {
         let measured = ask_speed(self.fabric, id).await;
         let mut row = NodeRow::new(status);
         row.host = status.resources.host.as_ref().and_then(|host| names.get(&host.boot).cloned());
-        let node = MeasuredNode::new(row, id.clone(), measured);
+        let node = MeasuredNode::new(row, status, measured);
         let outcome = match (&node.error, node.row.speed_gflops, node.threads) {
             (None, Some(speed), Some(1)) => format!("{speed:.2} GFLOP/s on 1 thread"),
             (None, Some(speed), Some(threads)) => format!("{speed:.2} GFLOP/s on {threads} threads"),
