@@ -24,7 +24,7 @@ pub struct Options {
     pub transfer_factor: f64,
     /// Seconds of every step that no formation changes.
     pub step_s: f64,
-    /// How much longer everything takes on a host with more busy threads than cores.
+    /// How many times longer everything takes on a host with more busy threads than cores.
     pub crowding: f64,
     /// Who holds which parameters already.
     pub held: Vec<Held>,

@@ -8,6 +8,7 @@ mod limits;
 mod mutate;
 mod polish;
 mod symmetry;
+mod tight;
 
 pub(crate) use build::{Builder, Found};
 pub(crate) use exact::exact;

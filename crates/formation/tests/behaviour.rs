@@ -212,3 +212,26 @@ fn a_hundred_nodes_are_planned_better_than_plainly_also_in_little_time() {
     let hurried = plan(&model, &pool, &options, &mut || false).unwrap();
     assert!(hurried.predicted.score <= plain.predicted.score);
 }
+
+#[test]
+fn a_model_is_fitted_into_memory_where_only_one_order_of_nodes_holds_it() {
+    // Twenty layers of 10 MiB in nodes that hold 1 to 5 of them, and not one byte to spare: a large layer in the
+    // middle fits only into the largest node.
+    let mut model = model(20);
+    model.ops[10].parameter_bytes = 60 * MIB;
+    let sizes = [30, 70, 40, 20, 50, 10, 30].map(|mib| (mib, 1.0));
+    let nodes = pool(&sizes);
+    let options = Options { replicas: Some(1), ..options() };
+    let found = genetic(&model, &nodes, &options, &mut || true).unwrap();
+    let stages = &found.shape().replicas[0];
+    let holds_large = stages.iter().find(|stage| stage.ops.contains(&10)).unwrap();
+    assert_eq!(holds_large.node, 1, "{found:?}");
+    // One replica of which each node holds little, beside two that are whole.
+    let sizes = [200, 250, 120, 140].map(|mib| (mib, 1.0));
+    let (model, nodes) = (self::model(20), pool(&sizes));
+    let options = Options { replicas: Some(3), ..options };
+    let found = genetic(&model, &nodes, &options, &mut || true).unwrap();
+    let mut counts: Vec<usize> = found.shape().replicas.iter().map(Vec::len).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 1, 2]);
+}

@@ -26,9 +26,16 @@ pub(crate) struct Score {
 /// What a formation costs, or nothing if it has no memory for its batch.
 pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<Score> {
     let shares = shares(problem, formation)?;
-    let each = formation.replicas.iter().zip(&shares);
-    let slowest = each.map(|(r, n)| r.seconds(problem, *n)).fold(0.0, f64::max);
-    let (crowded, host) = hosts(problem, formation, &shares);
+    let alone: Vec<f64> =
+        formation.replicas.iter().zip(&shares).map(|(r, samples)| r.seconds(problem, *samples)).collect();
+    let hosts = hosts(problem, formation, &shares, alone.iter().copied().fold(0.0, f64::max));
+    let crowding = |replica: &Timed| {
+        replica.parts.iter().map(|part| hosts[problem.host[part.node]].1).fold(1.0, f64::max)
+    };
+    let slowest = formation.replicas.iter().zip(&alone).map(|(r, t)| t * crowding(r)).fold(0.0, f64::max);
+    let busiest = hosts.iter().map(|(seconds, crowding)| seconds * crowding).enumerate();
+    let (crowded, host) =
+        busiest.fold((0.0, 0), |worst, (host, t)| if t > worst.0 { (t, host) } else { worst });
     let step_s = slowest.max(crowded) + problem.options.step_s;
     let (exchange_s, exchange_node) = exchange(problem, formation);
     let moving_s = moving(problem, formation);
@@ -38,22 +45,26 @@ pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<S
     Some(Score { shares, step_s, host, exchange_s, exchange_node, moving_s, total })
 }
 
-/// The longest that a host's cores take for a step, over all replicas.
-fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> (f64, usize) {
-    let mut seconds = vec![0.0f64; problem.cores.len()];
-    let mut threads = vec![0.0f64; problem.cores.len()];
+/// A node that computes for a smaller part of a step than this leaves the others of its host alone most of the time.
+const RARELY: f64 = 0.05;
+
+/// What the cores of each host take for a step of all replicas, and how many times longer everything takes there
+/// because threads have to share cores.
+fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize], step_s: f64) -> Vec<(f64, f64)> {
+    let mut all = vec![(0.0, 0.0); problem.cores.len()];
     for (replica, samples) in formation.replicas.iter().zip(shares) {
         let (micro_batches, m) = replica.split(*samples);
         for part in &replica.parts {
-            seconds[problem.host[part.node]] += part_of_host(problem, *part).at(m) * micro_batches as f64;
-            threads[problem.host[part.node]] += problem.pool.nodes[part.node].threads;
+            let (seconds, threads) = &mut all[problem.host[part.node]];
+            *seconds += part_of_host(problem, *part).at(m) * micro_batches as f64;
+            let (base, slope) = problem.busy(*part);
+            let busy = (base + slope * m as f64) * micro_batches as f64;
+            *threads += problem.pool.nodes[part.node].threads * (busy / (RARELY * step_s)).min(1.0);
         }
     }
-    for (host, seconds) in seconds.iter_mut().enumerate() {
-        if threads[host] > problem.cores[host] {
-            *seconds *= problem.options.crowding;
-        }
-    }
-    let each = seconds.into_iter().enumerate();
-    each.fold((0.0, 0), |worst, (host, t)| if t > worst.0 { (t, host) } else { worst })
+    let excess = problem.options.crowding - 1.0;
+    let host = |((seconds, threads), cores): ((f64, f64), &f64)| {
+        (seconds, 1.0 + excess * (threads - cores).clamp(0.0, 1.0))
+    };
+    all.into_iter().zip(&problem.cores).map(host).collect()
 }

@@ -1,14 +1,16 @@
 //! Good formations of large pools: a population of formations that change, mix, and make room for better ones.
 
 use crate::evaluate::{Formation, Problem, Timed};
-use crate::search::build::{Builder, Found};
+use crate::search::build::{Builder, Found, better};
 use crate::search::mutate::{self, Change, Dice};
-use crate::search::{KeepGoing, greedy, polish};
+use crate::search::{KeepGoing, greedy, polish, tight};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Formations that live at a time.
 const POPULATION: usize = 12;
+/// Populations, one after the other, of small pools.
+const POPULATIONS: usize = 4;
 /// Formations by chance, as long as none is known that fits.
 const MANY_TRIES: usize = 3_000;
 /// From so many replicas on, changes that make their replicas slower are not looked at further.
@@ -24,9 +26,26 @@ pub(crate) fn genetic(
     best: Option<Found>,
     keep_going: KeepGoing<'_>,
 ) -> Option<Found> {
+    let problem = builder.problem;
+    let mut dice = Dice::new(problem.options.seed);
+    // Small pools have few formations, and between the good ones there are often only bad ones.
+    let populations = if problem.pool.nodes.len() <= SMALL { POPULATIONS } else { 1 };
+    let mut best = best;
+    for _ in 0..populations {
+        best = better(best.clone(), evolved(builder, best, &mut dice, keep_going));
+    }
+    best
+}
+
+/// The best of one population.
+fn evolved(
+    builder: &mut Builder<'_>,
+    best: Option<Found>,
+    dice: &mut Dice,
+    keep_going: KeepGoing<'_>,
+) -> Option<Found> {
     let options = builder.problem.options;
-    let mut dice = Dice::new(options.seed);
-    let mut all = seeds(builder, best, &mut dice, keep_going);
+    let mut all = seeds(builder, best, dice, keep_going);
     if all.is_empty() {
         return None;
     }
@@ -41,7 +60,7 @@ pub(crate) fn genetic(
     {
         tries += 1;
         since += 1;
-        let Some(child) = child(builder, &all, &mut dice) else { continue };
+        let Some(child) = child(builder, &all, dice) else { continue };
         if child.total() < all[0].total() * (1.0 - 1e-9) {
             since = 0;
         }
@@ -184,6 +203,9 @@ fn seeds(
             }
         }
     }
+    if all.is_empty() {
+        all.extend(tight::tight(builder, keep_going));
+    }
     for i in 0..MANY_TRIES {
         // Where memory is so tight that nothing plain fits, luck may find what does.
         if i >= POPULATION * 2 && (!all.is_empty() || !keep_going()) {
@@ -201,7 +223,7 @@ fn seeds(
     all
 }
 
-fn stage_counts(problem: &Problem<'_>) -> Vec<usize> {
+pub(crate) fn stage_counts(problem: &Problem<'_>) -> Vec<usize> {
     let most = problem.pool.nodes.len().min(problem.end());
     let faster = if problem.pool.nodes.len() > THOROUGH { 6 } else { 5 };
     match problem.options.stages {
