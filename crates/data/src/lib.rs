@@ -36,7 +36,7 @@ pub use dataset::{Dataset, Target};
 pub use error::{DataError, Fault, Origin, TransformError};
 pub use labels::{check_labels, check_shares};
 pub use loader::{Loaded, Loader, LoaderOptions, Position};
-pub use map::map as map_file;
+pub use map::{map as map_file, map_open};
 pub use order::Order;
 pub use shard::{BatchPart, Shard};
 pub use spec::{Columns, Format, SourceSpec};

@@ -10,7 +10,6 @@ use std::path::Path;
 ///
 /// # Errors
 /// It cannot be opened, or is a folder.
-#[expect(unsafe_code, reason = "a file can only be mapped so")]
 pub fn map(path: &Path) -> Result<Bytes, DataError> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
     let (meta, file) = opened.map_err(|source| DataError::Open { file: path.to_owned(), source })?;
@@ -18,12 +17,21 @@ pub fn map(path: &Path) -> Result<Bytes, DataError> {
     if meta.is_dir() {
         return Err(read(std::io::ErrorKind::IsADirectory.into()));
     }
-    if meta.len() == 0 {
+    map_open(&file).map_err(read)
+}
+
+/// The bytes of a file that is open, and may have no name.
+///
+/// # Errors
+/// The system does not map it.
+#[expect(unsafe_code, reason = "a file can only be mapped so")]
+pub fn map_open(file: &File) -> std::io::Result<Bytes> {
+    if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
     }
     // SAFETY: the map is only read, and only as bytes, which are valid whatever they are. Nobody may
     // cut the file while it is read from, as for any program that maps its data: then the system ends
     // the process. Whoever replaces the data writes a new file and renames it.
-    let map = unsafe { Mmap::map(&file) }.map_err(read)?;
+    let map = unsafe { Mmap::map(file) }?;
     Ok(Bytes::from_owner(map))
 }

@@ -6,7 +6,8 @@
 use crate::{Graph, Value, ValueId, ValueKind, Weights};
 use bytes::Bytes;
 use phalanx_types::{DType, Tensor};
-use safetensors::{Dtype, SafeTensorError, SafeTensors, View, serialize, serialize_to_file};
+use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, View, serialize};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -207,33 +208,34 @@ impl fmt::Debug for Later<'_> {
     }
 }
 
-/// Writes a safetensors file of tensors that are made one after the other: no more than one is ever in memory.
+/// Writes a safetensors file of tensors that are made one after the other: no more than one is ever in memory. Gives
+/// its length.
 ///
 /// # Errors
-/// The file could not be written.
-pub fn write_later(path: &Path, tensors: &[Later<'_>]) -> Result<(), WeightsError> {
-    let all = tensors.iter().map(|tensor| (tensor.name.as_str(), Made(tensor)));
-    serialize_to_file(all, None, path).map_err(WeightsError::Format)
-}
-
-struct Made<'a>(&'a Later<'a>);
-
-impl View for Made<'_> {
-    fn dtype(&self) -> Dtype {
-        theirs(self.0.dtype)
+/// It could not be written.
+pub fn write_later(out: &mut dyn Write, tensors: &[Later<'_>]) -> Result<u64, WeightsError> {
+    let mut sorted: Vec<&Later<'_>> = tensors.iter().collect();
+    // Those of large elements first, so that all are aligned.
+    sorted.sort_by(|a, b| theirs(b.dtype).cmp(&theirs(a.dtype)).then(a.name.cmp(&b.name)));
+    let mut end = 0;
+    let info = |tensor: &&Later<'_>| {
+        let start = end;
+        end += tensor.shape.iter().product::<usize>() * tensor.dtype.size();
+        let (dtype, shape) = (theirs(tensor.dtype), tensor.shape.clone());
+        (tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    };
+    let infos = sorted.iter().map(info).collect();
+    let metadata = Metadata::new(None, infos).map_err(WeightsError::Format)?;
+    let header = serde_json::to_vec(&metadata).map_err(|error| WeightsError::Format(error.into()))?;
+    let padded = header.len().next_multiple_of(8);
+    let written = |source| WeightsError::Write { path: PathBuf::from("a file without a name"), source };
+    out.write_all(&(padded as u64).to_le_bytes()).map_err(written)?;
+    out.write_all(&header).map_err(written)?;
+    out.write_all(&b"        "[..padded - header.len()]).map_err(written)?;
+    for tensor in sorted {
+        out.write_all(&(tensor.make)()).map_err(written)?;
     }
-
-    fn shape(&self) -> &[usize] {
-        &self.0.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned((self.0.make)())
-    }
-
-    fn data_len(&self) -> usize {
-        self.0.shape.iter().product::<usize>() * self.0.dtype.size()
-    }
+    Ok(8 + padded as u64 + end as u64)
 }
 
 /// Everything in the bytes of a safetensors file, without copying.

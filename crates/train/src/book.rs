@@ -5,8 +5,8 @@ use crate::observer::{Event, Observer};
 use crate::params_hash::params_hash;
 use crate::progress::{End, Place, Plan};
 use crate::run_dir::{
-    Best, Checkpoint, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
-    Status as State, StepRecord, ValidRecord, stamp,
+    Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
+    Status as State, StepRecord, ValidRecord, read_lines, stamp,
 };
 use crate::state::ModelState;
 use crate::task::Task;
@@ -100,7 +100,13 @@ impl Book {
     pub(crate) fn cut_after(&mut self, step: u64) -> Result<(), TrainError> {
         let sizes = self.records.sizes_after(step)?;
         self.records = Records::open(self.dir.path(), Some(sizes))?;
-        self.validated = self.validated.min(step);
+        (self.loss, self.valid, self.best, self.validated) = (None, None, None, 0);
+        for line in read_lines(self.dir.path())? {
+            match line {
+                Line::Step { loss } => self.loss = Some(loss),
+                Line::Valid(now) => self.note_valid(now),
+            }
+        }
         Ok(())
     }
 
@@ -151,9 +157,13 @@ impl Book {
             })));
         }
         self.records.valid(record)?;
-        self.valid = Some((record.val_loss, record.val_acc));
-        self.validated = record.step;
-        let now = Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc };
+        self.note_valid(Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc });
+        Ok(())
+    }
+
+    fn note_valid(&mut self, now: Best) {
+        self.valid = Some((now.val_loss, now.val_acc));
+        self.validated = now.step;
         let better = |best: &Best| match (now.val_acc, best.val_acc) {
             (Some(now), Some(best)) => now > best,
             _ => now.val_loss < best.val_loss,
@@ -161,7 +171,6 @@ impl Book {
         if self.best.as_ref().is_none_or(better) {
             self.best = Some(now);
         }
-        Ok(())
     }
 
     fn elapsed_s(&self) -> f64 {

@@ -75,6 +75,8 @@ pub enum TrainError {
     State { what: String },
     #[error("the model is made for batches of {model}, but replicas share out every batch")]
     FixedReplicas { model: usize },
+    #[error("`data.{what}` has {here} samples here, where the run is driven {there}")]
+    OtherData { what: &'static str, here: u64, there: u64 },
     #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
     Differs { rank: usize, step: u64 },
     #[error("{reason}")]
@@ -165,6 +167,7 @@ impl TrainError {
             Self::FixedBatch { model, .. } => {
                 format!("say `batch = {model}` in [train], or export the model with a batch that is left open")
             }
+            Self::OtherData { .. } => "every node of a run needs the same data".to_owned(),
             Self::FixedReplicas { .. } => {
                 "export the model with a batch that is left open, or train with one replica".to_owned()
             }

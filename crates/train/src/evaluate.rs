@@ -3,6 +3,7 @@
 use crate::error::TrainError;
 use phalanx_data::{Batch, Dataset, Loader, LoaderOptions, Shard, Transform};
 use phalanx_engine::{Loss, Metric, MetricSum, Model, Pass, Target, Threads};
+use phalanx_wire::train::ValidSums;
 use std::collections::BTreeMap;
 
 const SLOT: usize = 0;
@@ -27,6 +28,27 @@ pub struct Sums {
     pub loss: f64,
     /// By metric: the sum and what it is divided by.
     pub metrics: Vec<(f64, u64)>,
+}
+
+impl Sums {
+    /// As numbers that can be added to those of other replicas.
+    pub(crate) fn to_flat(&self) -> Vec<f64> {
+        let metrics = self.metrics.iter().flat_map(|(sum, count)| [*sum, *count as f64]);
+        [self.samples as f64, self.loss].into_iter().chain(metrics).collect()
+    }
+
+    /// The same, added up.
+    pub(crate) fn from_flat(flat: &[f64]) -> Self {
+        let [samples, loss, metrics @ ..] = flat else { return Self::default() };
+        let metrics = metrics.chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
+        Self { samples: *samples as u64, loss: *loss, metrics }
+    }
+}
+
+impl From<Sums> for ValidSums {
+    fn from(Sums { samples, loss, metrics }: Sums) -> Self {
+        Self { samples, loss, metrics }
+    }
 }
 
 /// Sums that grow.

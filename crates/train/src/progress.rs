@@ -32,6 +32,12 @@ impl Plan {
             Length::Passes(passes) => passes.saturating_mul(self.batches_per_pass),
         }
     }
+
+    /// Where the run stands after so many steps.
+    pub fn place(&self, step: u64) -> Place {
+        let batches = self.batches_per_pass.max(1);
+        Place { step, pass: step / batches, batch: step % batches }
+    }
 }
 
 /// What is due after a step, in this order.
@@ -113,6 +119,18 @@ impl Progress {
             due.end = due.end.or(next.end);
         }
         due
+    }
+
+    /// Whether so much time has passed that a checkpoint is due.
+    pub fn is_late(&self, now: Time) -> bool {
+        matches!(self.plan.checkpoint, Every::Time(_)) && self.is_due(self.plan.checkpoint, false, now)
+    }
+
+    /// Like [`Self::on_steps`] for one of several who must come to the same, whatever their clocks say: `late` is what
+    /// one of them has found of [`Self::is_late`].
+    pub fn on_steps_together(&mut self, upto: u64, late: bool) -> Due {
+        let due = self.on_steps(upto, self.saved_at);
+        Due { checkpoint: due.checkpoint || late, ..due }
     }
 
     /// How many steps may be done as one: so many, or fewer where the model is to be looked at.

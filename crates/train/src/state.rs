@@ -2,12 +2,12 @@
 
 use crate::error::TrainError;
 use bytes::Bytes;
-use phalanx_data::map_file;
+use phalanx_data::map_open;
 use phalanx_graph::weights::Later;
 use phalanx_graph::{Graph, Weights, weights};
 use phalanx_types::{DType, Tensor};
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 
 /// So many bytes are kept in a file.
 const LARGE: u64 = 1 << 20;
@@ -88,21 +88,14 @@ pub(crate) fn parameter_of(key: &str) -> &str {
 pub(crate) fn pack_later(steps: u64, parts: [&[Later<'_>]; 2]) -> Result<Bytes, TrainError> {
     let failed = |what: String| TrainError::State { what };
     let io = |error: std::io::Error| failed(format!("could not be packed: {error}"));
-    let dir = tempfile::tempdir().map_err(io)?;
-    let paths = ["weights", "optimizer"].map(|name| dir.path().join(name));
-    for (path, tensors) in paths.iter().zip(parts) {
-        weights::write_later(path, tensors).map_err(|source| failed(source.to_string()))?;
-    }
-    let whole = dir.path().join("state");
-    let mut file = std::fs::File::create(&whole).map_err(io)?;
-    let mut first = std::fs::File::open(&paths[0]).map_err(io)?;
-    let len = first.metadata().map_err(io)?.len();
-    file.write_all(&steps.to_le_bytes()).and_then(|()| file.write_all(&len.to_le_bytes())).map_err(io)?;
-    std::io::copy(&mut first, &mut file).map_err(io)?;
-    let mut second = std::fs::File::open(&paths[1]).map_err(io)?;
-    std::io::copy(&mut second, &mut file).map_err(io)?;
-    // The bytes outlive the name.
-    map_file(&whole).map_err(|source| failed(source.to_string()))
+    let written = |source: weights::WeightsError| failed(source.to_string());
+    let mut file = tempfile::tempfile().map_err(io)?;
+    let [weights, optimizer] = parts;
+    file.write_all(&steps.to_le_bytes()).and_then(|()| file.write_all(&[0; 8])).map_err(io)?;
+    let len = weights::write_later(&mut file, weights).map_err(written)?;
+    weights::write_later(&mut file, optimizer).map_err(written)?;
+    file.seek(SeekFrom::Start(8)).and_then(|_| file.write_all(&len.to_le_bytes())).map_err(io)?;
+    map_open(&file).map_err(io)
 }
 
 /// Reads so many bytes; many of them into a file without a name.
@@ -114,9 +107,9 @@ pub(crate) fn take_in(from: impl Read, len: u64) -> std::io::Result<Bytes> {
         from.read_to_end(&mut bytes)?;
         bytes.into()
     } else {
-        let mut file = tempfile::NamedTempFile::new()?;
+        let mut file = tempfile::tempfile()?;
         std::io::copy(&mut from, &mut file)?;
-        map_file(file.path()).map_err(std::io::Error::other)?
+        map_open(&file)?
     };
     match bytes.len() as u64 == len {
         true => Ok(bytes),

@@ -128,6 +128,18 @@ pub struct Enlist {
     pub files: Vec<FileRef>,
     /// Whether to say what was done when.
     pub trace: bool,
+    /// What the data are that all nodes are to have.
+    pub data: DataRef,
+}
+
+/// What nodes must agree on of data that each opens by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataRef {
+    /// Samples to learn from, and to validate with.
+    pub samples: u64,
+    pub validation: u64,
+    /// The classes in the order of their numbers, where the data name them.
+    pub classes: Option<Vec<String>>,
 }
 
 /// A file of the run, as the driver has it.

@@ -1,7 +1,7 @@
 //! What becomes of a run in stages whose driver is killed or asked to stop.
 
 use crate::run::{LocalNode, RUN, Run, assert_whole, last_step};
-use crate::{BATCHES, CHAIN, CHAINS, ENDLESS, kill, params_hash, run_file, sandbox, undisturbed};
+use crate::{BATCHES, CHAIN, CHAINS, ENDLESS, formation, kill, params_hash, run_file, sandbox, undisturbed};
 use phalanx_testkit::eventually;
 use rustix::process::Signal;
 
@@ -93,6 +93,30 @@ fn a_driver_is_interrupted_at_any_moment_of_a_formation() {
         assert_eq!(last_step(run.lines()), done, "all steps that were done are recorded");
     }
     crate::run::resume_to_the_end(&sandbox, done, &[]);
+}
+
+#[test]
+fn checkpoints_by_time_are_of_one_step_on_all_stages() {
+    let sandbox = sandbox();
+    run_file(&sandbox, &format!("{ENDLESS}\ncheckpoint_every = \"300ms\""), "");
+    let mut run = Run::start(&sandbox, &CHAINS);
+    run.reaches(1);
+    let saved = || sandbox.json(&["run", "show", RUN, "--output", "json"])["checkpoint"].as_u64();
+    let (mut before, mut seen) = (0, 0);
+    eventually("six checkpoints", || {
+        seen += u64::from(saved() > Some(before));
+        before = before.max(saved().unwrap_or(0));
+        (seen >= 6).then_some(())
+    });
+    let nodes = run.until_nodes(6);
+    run.process.signal(Signal::KILL);
+    run.process.finish();
+    all_end(&nodes);
+    let epochs = formation(&run.dir);
+    assert_eq!(epochs.len(), 1, "nothing has broken the group: {epochs:?}");
+    let mut run = Run::resume(&sandbox, &["--steps", &((before / BATCHES + 2) * BATCHES).to_string()]);
+    run.process.says("from step");
+    run.ends();
 }
 
 /// What is wrong, as it is said after `error: `, up to the samples.

@@ -24,6 +24,7 @@ impl Driver<'_> {
                         config: self.options.config.clone(),
                         files: self.files.clone(),
                         trace: self.options.trace,
+                        data: self.task.data(),
                     };
                     self.send(&node, &ToReplica::Enlist { run: self.run, enlist });
                 }

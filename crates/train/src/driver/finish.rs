@@ -1,6 +1,6 @@
 //! States that come from nodes: those of checkpoints, and the last.
 
-use super::{Driver, Fetched, gone, place};
+use super::{Driver, Fetched, gone};
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
 use crate::progress::End;
@@ -108,10 +108,11 @@ impl Driver<'_> {
             }
             // As it was before: nothing was done.
             let place = self.place();
-            let weights = match &self.state {
-                Some(state) => state.weights.clone(),
-                None => self.task.weights.clone(),
+            let state = match self.state.take() {
+                None if place.step > 0 => self.book.rewind(observer)?.1,
+                state => state,
             };
+            let weights = state.map_or_else(|| self.task.weights.clone(), |state| state.weights);
             let done = place.step >= self.plan.steps();
             let end = if done { End::Finished } else { End::Interrupted };
             return self.book.finish(self.task, place, end, &weights, observer);
@@ -124,7 +125,7 @@ impl Driver<'_> {
             // Nobody holds what the last steps came to.
             self.book.cut_after(step)?;
         }
-        let place = place(self.plan, step);
+        let place = self.plan.place(step);
         let weights = state.weights.clone();
         let manifest = self.book.draft(place)?;
         self.book.save(manifest, state, observer)?;

@@ -223,7 +223,7 @@ impl Journal {
                 observer.on(&Event::Validated(&record));
             }
             Entry::Snapshot => {
-                let manifest = book.draft(super::place(plan, step))?;
+                let manifest = book.draft(plan.place(step))?;
                 match self.states.remove(&step) {
                     Some(state) => self.save(manifest, state, book, observer)?,
                     None => drop(self.drafts.insert(step, manifest)),

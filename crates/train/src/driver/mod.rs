@@ -224,7 +224,7 @@ impl<'a> Driver<'a> {
     }
 
     fn place(&self) -> Place {
-        place(self.plan, self.journal.step())
+        self.plan.place(self.journal.step())
     }
 
     fn now(&self) -> Time {
@@ -318,7 +318,9 @@ impl<'a> Driver<'a> {
 
     /// Writes down what is sure to have happened: everything up to a step.
     fn commit(&mut self, step: u64, observer: &mut dyn Observer) -> Result<(), TrainError> {
-        self.journal.commit(step, self.plan, self.task, &mut self.book, observer)
+        self.journal.commit(step, self.plan, self.task, &mut self.book, observer)?;
+        self.let_go_of_start();
+        Ok(())
     }
 
     fn dismiss_all(&mut self) {
@@ -339,11 +341,6 @@ async fn asked(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-fn place(plan: Plan, step: u64) -> Place {
-    let batches = plan.batches_per_pass.max(1);
-    Place { step, pass: step / batches, batch: step % batches }
 }
 
 fn gone(what: &str) -> TrainError {

@@ -364,6 +364,14 @@ impl Driver<'_> {
         Ok(starts)
     }
 
+    /// Stages that have done a step together have all come for what they began with.
+    pub(super) fn let_go_of_start(&mut self) {
+        if self.journal.has_begun() && self.task.config.formation.is_staged() {
+            self.state = None;
+            self.staging.held.drain(..).for_each(|blob| self.fabric.release(blob));
+        }
+    }
+
     /// Lets a group of stages begin.
     pub(super) fn connect_stages(
         &mut self,

@@ -20,16 +20,19 @@ pub struct KnownNode {
 /// A pool of nodes; speeds are in billions of operations per second, as costs are. Those of which no speed is known
 /// are taken for the slowest of the others, or for as fast as a core of this machine, if that is known.
 pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, own: Option<f64>) -> Pool {
-    let usual = nodes.iter().filter_map(|node| node.gflops).reduce(f64::min).or(own).unwrap_or(USUAL);
+    // Nodes may say of themselves whatever they like.
+    let speed = |node: &KnownNode| node.gflops.filter(|speed| speed.is_finite() && *speed > 0.0);
+    let usual = nodes.iter().filter_map(speed).reduce(f64::min).or(own).unwrap_or(USUAL);
     let hosts = host_names(nodes.iter().filter_map(|node| node.resources.host.as_deref()));
-    let node = |KnownNode { id, resources, gflops }: &KnownNode| {
+    let node = |known: &KnownNode| {
+        let KnownNode { id, resources, .. } = known;
         let host = resources.host.as_deref();
         let threads = f64::from(resources.cores.max(1));
         let name = host.and_then(|host| hosts.get(&host.boot).cloned());
         PoolNode {
             name: id.to_string(),
             memory: if resources.memory.0 == 0 { BOUNDLESS } else { resources.memory.0 },
-            speed: gflops.unwrap_or(usual),
+            speed: speed(known).unwrap_or(usual),
             host: name.unwrap_or_else(|| id.to_string()),
             cores: host.map_or(threads, |host| f64::from(host.cores.max(1))),
             threads,
@@ -80,7 +83,11 @@ mod tests {
             resources: Resources { cores: 1, host: Some(Box::new(host.clone())), ..Resources::default() },
             gflops,
         };
-        let mut nodes = [node("a-0000", Some(40.0)), node("b-0000", Some(10.0)), node("c-0000", None)];
+        let mut nodes = ["a-0000", "b-0000", "c-0000", "d-0000"]
+            .into_iter()
+            .zip([Some(40.0), Some(10.0), None, Some(f64::NAN)])
+            .map(|(name, gflops)| node(name, gflops))
+            .collect::<Vec<_>>();
         nodes[0].resources.memory = ByteSize(5);
         let link = Link::new(1.0, 2.0);
         let links = BTreeMap::from([((nodes[0].id.clone(), nodes[2].id.clone()), link)]);
@@ -89,7 +96,7 @@ mod tests {
             pool.nodes.iter().map(|n| (n.memory, n.speed, n.host.as_str(), n.cores, n.threads)).collect();
         assert_eq!(all[0], (5, 40.0, "rack", 4.0, 1.0));
         assert_eq!(all[1], (BOUNDLESS, 10.0, "rack", 4.0, 0.25));
-        assert_eq!(all[2], all[1]);
+        assert_eq!((all[2], all[3]), (all[1], all[1]));
         assert_eq!((pool.link(2, 0), pool.link(0, 1)), (link, LOCAL_LINK));
     }
 }

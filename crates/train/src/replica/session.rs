@@ -458,12 +458,10 @@ impl<'w> Session<'w> {
             let metrics = vec![(0.0, 0); self.worker.task.metrics.len()];
             Sums { metrics, ..Sums::default() }
         };
-        let mut flat = vec![own.samples as f64, own.loss];
-        flat.extend(own.metrics.iter().flat_map(|(sum, count)| [*sum, *count as f64]));
+        let mut flat = own.to_flat();
         self.together.all_reduce(&mut flat, "validation")?;
         self.spans.add(Activity::Validate, step, began);
-        let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
-        let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
+        let sums: ValidSums = Sums::from_flat(&flat).into();
         self.worker.memory.on_valid(step, sums.clone());
         if self.speaks() {
             self.worker.say(Report::Validated { epoch: self.epoch, step, sums });

@@ -243,7 +243,8 @@ impl Worker {
         let Opening { enlist, compute, control, reports, .. } = opening;
         let trace = enlist.trace;
         let compute = compute(file.config.train.threads);
-        let task = Task::new(file.config, &compute.threads)?;
+        let mut task = Task::new(file.config, &compute.threads)?;
+        task.agree_on(&enlist.data)?;
         let stepper = task.stepper(&compute)?;
         Ok(Self {
             task,
@@ -266,7 +267,7 @@ impl Worker {
     /// Says that it is not in a group any more, and what it knows of steps that the driver may not have heard of:
     /// there may be no other group to say it in.
     fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
-        if let (LeftWhy::Broken { .. }, Some(done)) = (&why, self.step) {
+        if let (LeftWhy::Broken { .. } | LeftWhy::Ended, Some(done)) = (&why, self.step) {
             self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
         }
         self.say(Report::Left { epoch, step: self.step, why, holds: Vec::new() });
@@ -318,8 +319,7 @@ impl Worker {
 
     /// Where the run stands after so many steps.
     pub(super) fn place(&self, step: u64) -> Place {
-        let batches = self.task.plan().batches_per_pass.max(1);
-        Place { step, pass: step / batches, batch: step % batches }
+        self.task.plan().place(step)
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {

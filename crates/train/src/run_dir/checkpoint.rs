@@ -120,7 +120,7 @@ impl Checkpoint {
         let (place, beside) = (checkpoints.join(&name), checkpoints.join(format!(".{name}")));
         let saved = self.write(&beside, stages).and_then(|()| {
             if place.exists() {
-                // The same step, written before this run was resumed from an older checkpoint.
+                // The same step, saved before. A process that is killed here leaves the new one whole: `tidy_up`.
                 std::fs::remove_dir_all(&place).map_err(io("replace", &place))?;
             }
             std::fs::rename(&beside, &place).map_err(io("write", &place))?;
@@ -238,12 +238,18 @@ pub(super) fn set_aside(path: &Path) {
     let _moved = std::fs::rename(path, &aside);
 }
 
-/// Removes what a killed process left half-written.
-pub(super) fn remove_unfinished(checkpoints: &Path) {
+/// Puts right what a killed process left: a whole checkpoint that was to replace another of its step does so, what is
+/// half-written is removed.
+pub(super) fn tidy_up(checkpoints: &Path) {
     for entry in std::fs::read_dir(checkpoints).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            let _removed = std::fs::remove_dir_all(entry.path());
+        let (beside, name) = (entry.path(), entry.file_name());
+        let Some(name) = name.to_str().filter(|name| name.starts_with(UNFINISHED)) else { continue };
+        let place = checkpoints.join(name.trim_start_matches('.'));
+        if Checkpoint::load(&place).is_err() && Checkpoint::load(&beside).is_ok() {
+            let _removed = std::fs::remove_dir_all(&place);
+            let _moved = std::fs::rename(&beside, &place);
         }
+        let _removed = std::fs::remove_dir_all(&beside);
     }
 }
 

@@ -19,6 +19,7 @@ mod state;
 pub use checkpoint::{Checkpoint, Manifest};
 pub use error::RunDirError;
 pub use id::new_id;
+pub(crate) use records::{Line, read_lines};
 pub use records::{
     RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
 };
@@ -81,7 +82,7 @@ impl RunDir {
         let lock = lock(&path)?;
         let checkpoints = path.join(CHECKPOINTS);
         std::fs::create_dir_all(&checkpoints).map_err(io("make", &checkpoints))?;
-        checkpoint::remove_unfinished(&checkpoints);
+        checkpoint::tidy_up(&checkpoints);
         Ok(Self { path, _lock: lock })
     }
 

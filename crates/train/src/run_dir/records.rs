@@ -1,11 +1,12 @@
 //! What happens in a run, line by line: `metrics.jsonl`, `losses.csv`, `val_accuracies.csv`.
 
 use super::error::{RunDirError, io};
+use super::state::Best;
 use crate::evaluate::Evaluation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const METRICS: &str = "metrics.jsonl";
@@ -217,4 +218,29 @@ impl Records {
         let (metrics, losses, accuracies) = (self.metrics.len, self.losses.len, self.accuracies.len);
         Ok(RecordSizes { metrics, losses, accuracies })
     }
+}
+
+/// What a line of `metrics.jsonl` says, in short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Line {
+    Step { loss: f32 },
+    Valid(Best),
+}
+
+/// The lines of `metrics.jsonl` in the order in which they were written, up to one that cannot be read.
+pub(crate) fn read_lines(dir: &Path) -> Result<Vec<Line>, RunDirError> {
+    let path = dir.join(METRICS);
+    let file = File::open(&path).map_err(io("read", &path))?;
+    let line = |line: std::io::Result<String>| {
+        let line: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
+        Some(match line["val_loss"].as_f64() {
+            Some(val_loss) => Line::Valid(Best {
+                step: line["step"].as_u64()?,
+                val_loss,
+                val_acc: line["val_acc"].as_f64(),
+            }),
+            None => Line::Step { loss: line["loss"].as_f64()? as f32 },
+        })
+    };
+    Ok(BufReader::new(file).lines().map_while(line).collect())
 }

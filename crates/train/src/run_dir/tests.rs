@@ -38,6 +38,31 @@ fn a_checkpoint_comes_back_as_it_was_and_only_the_newest_are_kept() {
 }
 
 #[test]
+fn a_checkpoint_that_was_to_replace_another_of_its_step_is_not_lost() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    let place = dir.save(&checkpoint(7), &[], 1).unwrap();
+    let (checkpoints, path) = (dir.checkpoints(), dir.path().to_owned());
+    drop(dir);
+    // Killed between removing the old one and renaming the new one; and while the old one was being removed.
+    let beside = checkpoints.join(".step-000007");
+    std::fs::rename(&place, &beside).unwrap();
+    for left in [false, true] {
+        if left {
+            std::fs::rename(&place, &beside).unwrap();
+            std::fs::create_dir(&place).unwrap();
+        }
+        let dir = RunDir::open(&path).unwrap();
+        assert_eq!(dir.newest().unwrap().0.manifest.step, 7);
+        assert!(!beside.exists());
+    }
+    // One that is half-written is no checkpoint.
+    std::fs::create_dir(&beside).unwrap();
+    assert_eq!(RunDir::open(&path).unwrap().newest().unwrap().0.manifest.step, 7);
+    assert!(!beside.exists());
+}
+
+#[test]
 fn damage_is_found_and_an_older_checkpoint_is_used() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = run(tmp.path());

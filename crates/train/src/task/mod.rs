@@ -16,6 +16,7 @@ use crate::trainer::{Stepper, StepperOptions, loader_options};
 use phalanx_data::{Dataset, LoaderOptions, Transform};
 use phalanx_engine::{CompileOptions, Engine, Metric, Optimizer, Threads};
 use phalanx_graph::{Graph, Weights};
+use phalanx_wire::train::DataRef;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,6 +96,34 @@ impl Task {
         }
         let metrics = fit.metrics(config.train.loss, &config.train.metrics);
         Ok(Self { config, graph, weights, train, valid, y_shape: fit.y_shape, metrics, notes })
+    }
+
+    /// What other nodes must have, too.
+    pub(crate) fn data(&self) -> DataRef {
+        DataRef {
+            samples: self.train.len() as u64,
+            validation: self.valid.as_ref().map_or(0, |valid| valid.len() as u64),
+            classes: self.train.classes().map(<[String]>::to_vec),
+        }
+    }
+
+    /// Takes over how the driver of a run numbers classes.
+    ///
+    /// # Errors
+    /// The data are not those of the run.
+    pub(crate) fn agree_on(&mut self, data: &DataRef) -> Result<(), TrainError> {
+        let own = self.data();
+        for (what, here, there) in
+            [("train", own.samples, data.samples), ("valid", own.validation, data.validation)]
+        {
+            if here != there {
+                return Err(TrainError::OtherData { what, here, there });
+            }
+        }
+        match &data.classes {
+            Some(classes) => self.number_classes(classes),
+            None => Ok(()),
+        }
     }
 
     /// Numbers the classes of all samples as they stand in a list.

@@ -6,9 +6,9 @@ use phalanx_types::{Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
-    Activity, AskRef, Asked, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops, PartRef,
-    RankReport, Recorded, ReplicaLayout, SeatRef, Source, Span, StageReport, Start, StateRef, StepReport,
-    ToReplica, ValidSums,
+    Activity, AskRef, Asked, DataRef, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops,
+    PartRef, RankReport, Recorded, ReplicaLayout, SeatRef, Source, Span, StageReport, Start, StateRef,
+    StepReport, ToReplica, ValidSums,
 };
 
 impl Message for ToReplica {
@@ -145,7 +145,9 @@ fn stages(samples: &mut Samples) {
 fn enlist() -> Enlist {
     let (key, path) = ("data.train.file".into(), "digits.npz".into());
     let file = FileRef { key, path, bytes: 70_000, sha256: [0x33; 32], blob: BlobId(5) };
-    Enlist { config: "[model]\n".into(), files: vec![file], trace: true }
+    let data =
+        DataRef { samples: 60_000, validation: 10_000, classes: Some(vec!["cat".into(), "dog".into()]) };
+    Enlist { config: "[model]\n".into(), files: vec![file], trace: true, data }
 }
 
 fn seat(name: &str, step: Option<u64>) -> SeatRef {

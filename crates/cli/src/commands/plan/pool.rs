@@ -93,11 +93,10 @@ async fn ask(fabric: &Fabric, status: &NodeStatus, notes: &mut Vec<String>) -> M
 }
 
 fn assemble(nodes: &[NodeStatus], measured: &[Measured], own: Option<f64>, notes: &mut Vec<String>) -> Pool {
-    let announced = |status: &NodeStatus| status.resources.speed_gflops.filter(|s| s.is_finite() && *s > 0.0);
     let speeds: Vec<Option<f64>> = nodes
         .iter()
         .zip(measured)
-        .map(|(status, known)| known.speed.map(|s| s.gflops).or_else(|| announced(status)).map(f64::from))
+        .map(|(status, known)| known.speed.map(|s| s.gflops).or(status.resources.speed_gflops).map(f64::from))
         .collect();
     let known = |(status, gflops): (&NodeStatus, Option<f64>)| KnownNode {
         id: status.id.clone(),

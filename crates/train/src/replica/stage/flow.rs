@@ -23,7 +23,7 @@ use phalanx_data::Loaded;
 use phalanx_engine::ParameterSet;
 use phalanx_graph::Weights;
 use phalanx_types::{DType, Tensor, Time};
-use phalanx_wire::train::Activity;
+use phalanx_wire::train::{Activity, StageReport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -117,10 +117,9 @@ impl Session<'_> {
         let votes: Vec<Vote> = sheaves.iter().zip(&learned).map(vote).collect();
         let staleness = learned.iter().map(|of| of.staleness).max().unwrap_or(0);
         let report = self.stage_report(idled / sheaves.len().max(1) as u32, staleness);
-        let own = Word::new(&votes, report, self.guard.is_copying(), Vec::new());
-        let own = own.asking(self.asking());
+        let own = Word::new(&votes, report, Vec::new());
         let began = Instant::now();
-        let words = word::exchange(&mut self.control, &own)?;
+        let words = self.agree(own)?;
         self.waited = began.elapsed();
         self.spans.add(Activity::Vote, first, began);
         for (index, of) in learned.iter().enumerate() {
@@ -166,7 +165,11 @@ impl Session<'_> {
             if parts > 0 {
                 // The mean over the samples of this replica, which learns from them alone.
                 self.part.stepper.scale_gradients(sheaf.whole as f32 / sheaf.len as f32);
-                of.norm = self.norm_of_replica()?;
+            }
+            // Also without samples: the others wait for a word of this stage.
+            let norm = self.norm_of_replica()?;
+            if parts > 0 {
+                of.norm = norm;
                 of.finite = of.loss.is_finite() && of.norm.is_finite();
                 if of.finite {
                     self.part.stepper.apply(of.norm, self.lr(sheaf.step));
@@ -188,8 +191,8 @@ impl Session<'_> {
             return Ok(self.part.stepper.grad_norm());
         }
         let squares = self.part.squares();
-        let report = self.stage_report(Duration::ZERO, 0);
-        let words = word::exchange(&mut self.control, &Word::new(&[], report, false, squares))?;
+        let own = Word::new(&[], StageReport::default(), squares);
+        let words = word::exchange(&mut self.control, &own)?;
         Ok(self.norm(&words))
     }
 
@@ -211,6 +214,7 @@ impl Session<'_> {
         let mut used: VecDeque<u64> = VecDeque::new();
         let (mut updates, mut finite) = (0, true);
         let mut loaded: Option<(usize, Option<Loaded>)> = None;
+        self.skip_absent(sheaves);
         for next in moves(ahead, items.len()) {
             let (began, idle) = (Instant::now(), self.idle());
             let (Move::Forward(item) | Move::Backward(item)) = next;
@@ -219,8 +223,10 @@ impl Session<'_> {
             match next {
                 Move::Forward(_) => {
                     if loaded.as_ref().is_none_or(|(of, _)| *of != step) {
-                        let old = loaded.take().and_then(|(_, old)| old);
-                        self.recycle(old);
+                        let before = loaded.take();
+                        let passed = before.as_ref().map_or(0, |(of, _)| of + 1)..step;
+                        self.recycle(before.and_then(|(_, old)| old));
+                        self.pass_absent(&sheaves[passed])?;
                         let new = self.load(sheaf.step)?;
                         all[step].samples = self.samples(new.as_ref());
                         loaded = Some((step, new));
@@ -264,14 +270,30 @@ impl Session<'_> {
                             self.part.stepper.apply(norm, self.lr(sheaf.step));
                         }
                         updates += 1;
+                        self.skip_absent(&sheaves[step + 1..]);
                     }
                 }
             }
             all[step].compute += began.elapsed().saturating_sub(self.idle().saturating_sub(idle));
         }
-        let old = loaded.take().and_then(|(_, old)| old);
-        self.recycle(old);
+        let rest = loaded.as_ref().map_or(0, |(of, _)| of + 1)..;
+        self.recycle(loaded.and_then(|(_, old)| old));
+        self.pass_absent(&sheaves[rest])?;
         Ok(all)
+    }
+
+    /// Counts the steps at the front in which this replica has no samples.
+    fn skip_absent(&mut self, sheaves: &[Sheaf]) {
+        sheaves.iter().take_while(|sheaf| sheaf.parts() == 0).for_each(|_| self.part.stepper.skip());
+    }
+
+    /// Lets the loader pass by steps in which this replica has no samples.
+    fn pass_absent(&mut self, sheaves: &[Sheaf]) -> Result<(), TrainError> {
+        for sheaf in sheaves {
+            let nothing = self.load(sheaf.step)?;
+            self.recycle(nothing);
+        }
+        Ok(())
     }
 
     /// Replaces what this replica learned by the average of what all did, weighted by their samples.

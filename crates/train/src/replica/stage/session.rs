@@ -19,6 +19,7 @@ use crate::error::TrainError;
 use crate::progress::{Due, Progress};
 use phalanx_collective::{Group, GroupAborter};
 use phalanx_data::Loader;
+use phalanx_graph::Graph;
 use phalanx_types::{Epoch, Time};
 use phalanx_wire::train::{Activity, Layout, RankReport, Recorded, StepReport};
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ pub(super) struct Session<'w> {
     pub(super) ask: Option<Ask>,
     /// What all were told of it.
     pub(super) asked: Option<Asking>,
+    /// All were told that a checkpoint is due.
+    late: bool,
     pub(super) pipes_before: u64,
 }
 
@@ -75,18 +78,18 @@ impl<'w> Session<'w> {
         let post = posts[rank];
         let micro = layout.replicas[post.replica].micro as usize;
         let batch = (micro + 1).max(worker.task.config.train.batch);
-        let queue = worker.queue(&layout);
-        let [prev, next] = joined.pipes(queue, part.most_bytes(batch))?;
+        let pipes = joined.pipes(worker.queue(&layout), part.most_bytes(batch));
+        let opened =
+            pipes.and_then(|pipes| Ok((pipes, norm_order(&worker.task.graph, &posts, post.replica)?)));
+        let ([prev, next], norm_order) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                worker.part = Some(part);
+                return Err(error);
+            }
+        };
         let Joined { control, mut rings, .. } = joined;
         rings.place(&mut part.stepper);
-        let mut named = Vec::new();
-        for (of, other) in posts.iter().enumerate().filter(|(_, other)| other.replica == post.replica) {
-            let graph = super::part::stage_of(&worker.task.graph, other.ops)?;
-            let mut names: Vec<String> = graph.parameters().map(|(_, value)| value.name.clone()).collect();
-            names.sort_unstable();
-            named.extend(names.into_iter().enumerate().map(|(place, name)| (name, of, place)));
-        }
-        named.sort_unstable();
         let spans = Spans::new(worker.trace);
         let shares = layout::shares(&layout);
         Ok(Self {
@@ -104,7 +107,7 @@ impl<'w> Session<'w> {
             next,
             guard,
             spans,
-            norm_order: named.into_iter().map(|(_, rank, place)| (rank, place)).collect(),
+            norm_order,
             progress: None,
             loader: None,
             last: Instant::now(),
@@ -112,6 +115,7 @@ impl<'w> Session<'w> {
             sent_before: 0,
             ask: None,
             asked: None,
+            late: false,
             pipes_before: 0,
         })
     }
@@ -230,7 +234,9 @@ impl<'w> Session<'w> {
             ranks: votes.iter().zip(&words.words).map(rank).collect(),
         };
         self.sent_before = sent;
-        self.asked = words.words.first().and_then(|word| word.asking);
+        let first = words.words.first();
+        self.asked = first.and_then(|word| word.asking);
+        self.late |= first.is_some_and(|word| word.late);
         if index + 1 == words.outcomes.len() {
             self.last = now;
         }
@@ -253,7 +259,7 @@ impl<'w> Session<'w> {
         let (now, step) = (self.spans.now(), self.part.step);
         let Some(progress) = &mut self.progress else { return Ok(Due::default()) };
         let before = progress.place().step;
-        let due = progress.on_steps(step, now);
+        let due = progress.on_steps_together(step, std::mem::take(&mut self.late));
         if self.speaks() {
             let steps = self.worker.memory.since(before);
             self.worker.say(Report::Steps { epoch: self.epoch, steps });
@@ -295,4 +301,17 @@ impl<'w> Session<'w> {
             self.worker.say(Report::Spans { epoch, rank, spans });
         }
     }
+}
+
+/// Where the squares of the gradients of all parameters of a replica are: rank and place, in the order of names.
+fn norm_order(graph: &Graph, posts: &[Post], replica: usize) -> Result<Vec<(usize, usize)>, TrainError> {
+    let mut named = Vec::new();
+    for (rank, post) in posts.iter().enumerate().filter(|(_, post)| post.replica == replica) {
+        let stage = super::part::stage_of(graph, post.ops)?;
+        let mut names: Vec<String> = stage.parameters().map(|(_, value)| value.name.clone()).collect();
+        names.sort_unstable();
+        named.extend(names.into_iter().enumerate().map(|(place, name)| (name, rank, place)));
+    }
+    named.sort_unstable();
+    Ok(named.into_iter().map(|(_, rank, place)| (rank, place)).collect())
 }

@@ -107,7 +107,9 @@ impl StageWorker {
     ) -> Result<Part, TrainError> {
         self.resolve(start.step, start.norm)?;
         self.copies.forget_after(start.step);
-        if let Some(part) = self.part.take_if(|part| part.ops == ops && part.step == start.step) {
+        // Whoever is to get something has not got it, whatever it held when it was in a group last.
+        let holds = start.gets.is_empty() && fetched.is_empty();
+        if let Some(part) = self.part.take_if(|part| holds && part.ops == ops && part.step == start.step) {
             return Ok(part);
         }
         let names = names_of(&self.task.graph, ops)?;

@@ -465,6 +465,29 @@ fn rounds_average_what_replicas_learned_alone() {
 }
 
 #[test]
+fn a_replica_without_samples_in_a_step_keeps_step() {
+    let ways = [
+        "clip_norm = 0.1\n[sync]\nexchange = \"parameters\"\nevery = 3\n[formation]\nstages = 2",
+        "[formation]\nstages = 2\nmode = \"asynchronous\"",
+        "[sync]\nexchange = \"parameters\"\nevery = 3\n[formation]\nstages = 2\nmode = \"asynchronous\"",
+    ];
+    for way in ways {
+        // The last of four batches has one sample.
+        let rest = format!(
+            "loss = \"cross_entropy\"\noptimizer = \"adam\"\nbatch = 13\nsteps = 12\nvalidate_every = \"never\"\n{way}"
+        );
+        let model = "zoo = \"mlp\"\ninput = [16]\nclasses = 10";
+        let example = Example::new(model, &[16], &[], 10, &rest);
+        let cut = legal(&example.graph)[1];
+        let [first, second] = [7, 6].map(|samples| example.cut(&[cut], samples, 3).replicas.remove(0));
+        let (states, reports) = example.staged(&Layout { replicas: vec![first, second] });
+        let steps: Vec<u64> = reports.iter().map(|report| report.step).collect();
+        assert_eq!(steps, (1..=12).collect::<Vec<_>>(), "{way}");
+        assert!(states.iter().all(|state| state.optimizer_steps == 12), "{way}");
+    }
+}
+
+#[test]
 fn asynchronous_stages_are_stale_by_no_more_than_they_may_and_always_the_same() {
     let rest = "loss = \"mse\"\noptimizer = { name = \"adam\", lr = 0.002 }\nbatch = 8\nsteps = 60\n\
                 validate_every = \"30 steps\"\n[formation]\nstages = 3\nmode = \"asynchronous\"\nin_flight = 5";

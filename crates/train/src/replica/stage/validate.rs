@@ -56,9 +56,7 @@ impl Session<'_> {
                 loader.recycle(loaded.batch);
             }
         }
-        let Sums { samples, loss, metrics } = sums.finish();
-        let mut flat = vec![samples as f64, loss];
-        flat.extend(metrics.iter().flat_map(|(sum, count)| [*sum, *count as f64]));
+        let mut flat = sums.finish().to_flat();
         self.control.all_reduce(
             bytemuck::cast_slice_mut(&mut flat),
             DType::F64,
@@ -66,8 +64,7 @@ impl Session<'_> {
             "validation",
         )?;
         self.spans.add(Activity::Validate, step, began);
-        let metrics = flat[2..].chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
-        let sums = ValidSums { samples: flat[0] as u64, loss: flat[1], metrics };
+        let sums: ValidSums = Sums::from_flat(&flat).into();
         self.worker.memory.on_valid(step, sums.clone());
         if self.speaks() {
             self.worker.say(Report::Validated { epoch: self.epoch, step, sums });

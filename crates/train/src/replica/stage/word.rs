@@ -2,6 +2,7 @@
 
 use super::super::lanes::broken;
 use super::serve::Asking;
+use super::session::Session;
 use crate::core::{Outcome, Vote, VoteError, count};
 use crate::error::TrainError;
 use phalanx_collective::Group;
@@ -22,16 +23,14 @@ pub(super) struct Word {
     pub(super) squares: Vec<f64>,
     /// What somebody asks the model, to be computed after this.
     pub(super) asking: Option<Asking>,
+    /// By its clock a checkpoint is due after this. That of the first rank counts.
+    pub(super) late: bool,
 }
 
 impl Word {
-    pub(super) fn new(votes: &[Vote], report: StageReport, copying: bool, squares: Vec<f64>) -> Self {
+    pub(super) fn new(votes: &[Vote], report: StageReport, squares: Vec<f64>) -> Self {
         let votes = votes.iter().map(|vote| vote.to_bytes().to_vec()).collect();
-        Self { votes, report, copying, squares, asking: None }
-    }
-
-    pub(super) fn asking(self, asking: Option<Asking>) -> Self {
-        Self { asking, ..self }
+        Self { votes, report, squares, copying: false, asking: None, late: false }
     }
 }
 
@@ -43,6 +42,16 @@ pub(super) struct Words {
     pub(super) votes: Vec<Vec<Vote>>,
     /// By step.
     pub(super) outcomes: Vec<Outcome>,
+}
+
+impl Session<'_> {
+    /// Tells all stages what is to be said of these steps, and hears their words.
+    pub(super) fn agree(&mut self, word: Word) -> Result<Words, TrainError> {
+        let now = self.spans.now();
+        let late = self.progress.as_ref().is_some_and(|progress| progress.is_late(now));
+        let own = Word { copying: self.guard.is_copying(), asking: self.asking(), late, ..word };
+        exchange(&mut self.control, &own)
+    }
 }
 
 /// Tells all stages a word, and hears theirs.

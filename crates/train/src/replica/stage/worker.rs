@@ -104,7 +104,8 @@ impl StageWorker {
     fn open(file: RunFile, opening: Opening) -> Result<Self, TrainError> {
         let Opening { enlist, compute, control, reports, .. } = opening;
         let compute = compute(file.config.train.threads);
-        let task = Task::of_stages(file.config, &compute.threads)?;
+        let mut task = Task::of_stages(file.config, &compute.threads)?;
+        task.agree_on(&enlist.data)?;
         Ok(Self { trace: enlist.trace, ..Self::new(task, compute, control, reports) })
     }
 
@@ -131,7 +132,7 @@ impl StageWorker {
     fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
         self.control.leave();
         let done = self.part.as_ref().map(|part| part.step);
-        if let (LeftWhy::Broken { .. }, Some(done)) = (&why, done) {
+        if let (LeftWhy::Broken { .. } | LeftWhy::Ended, Some(done)) = (&why, done) {
             self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
         }
         self.say(Report::Left { epoch, step: done, why, holds: self.holds() });
@@ -143,8 +144,7 @@ impl StageWorker {
 
     /// Where the run stands after so many steps.
     pub(super) fn place(&self, step: u64) -> Place {
-        let batches = self.task.plan().batches_per_pass.max(1);
-        Place { step, pass: step / batches, batch: step % batches }
+        self.task.plan().place(step)
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {
@@ -177,14 +177,13 @@ impl StageWorker {
             Err(error) => return broken(&error),
         };
         let control = session.worker.control.clone();
-        match session.enders() {
-            Ok(enders) => {
-                if let Some(reason) = control.enter(epoch, enders) {
-                    session.worker.part = Some(session.part);
-                    return LeftWhy::Broken { reason };
-                }
-            }
-            Err(error) => return broken(&error),
+        let over = match session.enders() {
+            Ok(enders) => control.enter(epoch, enders),
+            Err(error) => Some(with_causes(&error)),
+        };
+        if let Some(reason) = over {
+            session.worker.part = Some(session.part);
+            return LeftWhy::Broken { reason };
         }
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
@@ -237,7 +236,7 @@ mod tests {
     use phalanx_collective::{CollectiveError, Socket};
     use phalanx_engine::CpuEngine;
     use phalanx_types::NodeId;
-    use phalanx_wire::train::{Enlist, Ops, ReplicaLayout};
+    use phalanx_wire::train::{DataRef, Enlist, Ops, ReplicaLayout};
 
     /// Nobody is to be reached.
     #[derive(Debug)]
@@ -272,7 +271,12 @@ mod tests {
         drop(sender);
         let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let opening = Opening {
-            enlist: Enlist { config: String::new(), files: Vec::new(), trace: false },
+            enlist: Enlist {
+                config: String::new(),
+                files: Vec::new(),
+                trace: false,
+                data: DataRef { samples: 1078, validation: 0, classes: None },
+            },
             fetch: Box::new(|_| Err("there are no files".to_owned())),
             compute: Arc::new(|_| {
                 let engine = CpuEngine::new(1);
