@@ -16,7 +16,7 @@ const ROUNDS: usize = 3;
 /// Micro-batches of a batch, when nobody has said how many.
 const USUAL_PARTS: usize = 4;
 /// Seconds that all stages take to agree on a step.
-const AGREE_S: f64 = 1.5e-4;
+pub const AGREE_S: f64 = 1.5e-4;
 /// Nodes that share cores disturb each other.
 const CROWDING: f64 = 1.15;
 /// Between stages on one host: what it takes to wake the other, and to copy a frame in and out of a socket.
