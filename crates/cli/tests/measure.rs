@@ -51,6 +51,12 @@ fn nodes_and_links_are_measured_written_and_announced() {
     let first = format!("[[node]]\nname = \"{}\"\nmemory = \"2GiB\"\nspeed = ", ids[0]);
     assert!(pool.contains(&first), "{pool}");
     assert_eq!(Pool::from_toml(&pool).unwrap().to_toml(), pool, "what is written is what is read");
+    let digits = |line: &str| line.chars().filter(char::is_ascii_digit).count();
+    let numbers =
+        |line: &&str| ["speed", "threads", "bandwidth", "latency"].iter().any(|key| line.starts_with(key));
+    let long: Vec<&str> = pool.lines().filter(numbers).filter(|line| digits(line) > 10).collect();
+    assert!(long.is_empty(), "more digits than count: {long:?}");
+    assert!(pool.starts_with("# Assumed of links"), "{pool}");
     let link = format!("[[link]]\nfrom = \"{}\"\nto = \"{}\"\nbandwidth = ", ids[1], ids[2]);
     assert!(pool.contains(&link), "{pool}");
 
@@ -113,6 +119,14 @@ fn without_a_computing_node_there_is_nothing_to_measure() {
     let sandbox = sandbox();
     let said = sandbox.fails(3, &MEASURE);
     assert!(said.contains("no computing node") && said.contains("hint: "), "{said}");
+    // Whether it can be written is seen before anything is measured, and nothing is lost or left by it.
+    let write = |path: &str| sandbox.fails(3, &[&MEASURE[..], &["--write", path]].concat());
+    let said = write("not-there/pool.toml");
+    assert!(said.contains("could not write the pool file not-there/pool.toml"), "{said}");
+    std::fs::write(sandbox.path().join("old.toml"), "old").unwrap();
+    assert!(["old.toml", "new.toml"].iter().all(|path| write(path).contains("no computing node")));
+    assert_eq!(std::fs::read(sandbox.path().join("old.toml")).unwrap(), b"old");
+    assert!(!sandbox.path().join("new.toml").exists());
     let said = sandbox.fails(2, &["nodes", "--write", "pool.toml"]);
     assert!(said.contains("--measure"), "{said}");
 }

@@ -30,6 +30,8 @@ const NODE_CONFIGS: &str = r#"{
   "2": {"IP": "10.0.0.3:8080", "benchmarks": {"ram": 1, "bandwidth": 100, "speed": 10}}
 }"#;
 
+const NODES: &str = "1 replica: there are nodes for one only";
+
 /// With these files; the data of the run are not there, and not needed.
 fn sandbox(files: &[(&str, &str)]) -> Sandbox {
     let sandbox = Sandbox::new(env!("CARGO_BIN_EXE_phalanx"));
@@ -91,17 +93,20 @@ fn three_unequal_nodes_of_a_file() {
     let three = [&three[..], &["--counted"]].concat();
     let table = sandbox.stdout(&[&["plan", "run.toml"], &three[..]].concat());
     for words in
-        ["1 x 3 (replicas x stages)", "samples/s", "│", "3 stages in replica 0: as given", "OPERATORS"]
+        ["1 x 3 (replicas x stages)", "samples/s", "│", "3 stages in replica 0: as given", "OPERATORS", NODES]
     {
         assert!(table.contains(words), "{words} in {table}");
     }
     let quiet = sandbox.stdout(&[&["plan", "run.toml", "--output", "quiet"], &three[..]].concat());
     let mut names: Vec<&str> = quiet.split_whitespace().collect();
     names.sort_unstable();
-    assert_eq!((names, quiet.lines().count()), (vec!["large", "middle", "small"], 1));
+    assert_eq!((names, quiet.lines().count()), (vec!["large", "middle", "small"], 3));
 
     // The same nodes as JSON have other names, and nothing else is different.
     let counted = plan(&sandbox, &three);
+    for words in ["samples/s", counted["bottleneck"].as_str().unwrap()] {
+        assert_eq!(table.matches(words).count(), 1, "{words} in {table}");
+    }
     let json = plan(&sandbox, &["--nodes", "node_configs.json", "--set", "formation.stages=3", "--counted"]);
     check(&json);
     assert_eq!(
@@ -157,6 +162,7 @@ fn what_does_not_fit_or_cannot_be_read_is_told() {
     let sandbox = sandbox(&[
         ("pool.toml", POOL),
         ("tiny.toml", &tiny),
+        ("kilo.toml", &POOL.replace("\"1GB\"", "\"1KiB\"")),
         ("wrong.toml", &wrong),
         ("wrong.json", &json),
         ("no.toml", "[[node"),
@@ -169,7 +175,9 @@ fn what_does_not_fit_or_cannot_be_read_is_told() {
         "{said}"
     );
     let said = fails(1, &["--nodes", "pool.toml", "--set", "formation.stages=4"]);
-    assert!(said.contains("need 4 nodes, the pool has 3"), "{said}");
+    assert!(said.contains("1 replica of 4 stages needs 4 nodes, the pool has 3"), "{said}");
+    let said = fails(1, &["--nodes", "kilo.toml", "--set", "formation.stages=3"]);
+    assert!(said.contains("hint: small can hold no part of the model (1 KiB is less than the "), "{said}");
     let said = fails(2, &["--nodes", "wrong.toml"]);
     assert!(
         said.contains("wrong.toml") && said.contains("node middle has an unknown key `speeed`"),
@@ -186,6 +194,34 @@ fn what_does_not_fit_or_cannot_be_read_is_told() {
     assert!(said.contains("could not read the pool file not-there.toml"), "{said}");
     let said = fails(2, &["--nodes", "pool.toml", "--set", "formation.stagse=2"]);
     assert!(said.contains("stages"), "{said}");
+}
+
+#[test]
+fn cuts_and_parts_that_cannot_be_are_told_with_their_place() {
+    let sandbox = sandbox(&[("pool.toml", POOL)]);
+    let run = std::fs::read_to_string(sandbox.path().join("run.toml")).unwrap();
+    let fails = |formation: &str| {
+        std::fs::write(sandbox.path().join("bad.toml"), format!("{run}[formation]\n{formation}\n")).unwrap();
+        sandbox.fails(2, &["plan", "bad.toml", "--counted", "--nodes", "pool.toml"])
+    };
+    for (formation, words) in [
+        (
+            "cuts = [\"conv2d_2\", \"dense1\"]",
+            "unknown operator \"dense1\" for `formation.cuts` at bad.toml:10:21; did you mean `dense_1`?",
+        ),
+        (
+            "cuts = [\"conv2d_1\"]",
+            "the model cannot be cut before `conv2d_1`: it is the first operator, at bad.toml:10:9",
+        ),
+        ("cuts = [\"conv2d_1\"]", "hint: next to it the model can be cut before `"),
+        (
+            "micro_batches = 65",
+            "`formation.micro_batches` must be at most the batch, 64, not 65, at bad.toml:10:17",
+        ),
+    ] {
+        let said = fails(formation);
+        assert!(said.contains(words), "{words} in {said}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::evaluate::Problem;
 use crate::search::{Builder, Change, Found, changed, genetic, smallest_part};
-use crate::{Because, Choice, Effort, LeftOut, Options, WhyLeftOut};
+use crate::{Because, Choice, Effort, LeftOut, ModelCost, Options, Pool, WhyLeftOut};
 use std::collections::BTreeSet;
 
 /// Formations that are tried to give reasons.
@@ -11,6 +11,18 @@ const TRIES: u64 = 600;
 const FEW: usize = 4;
 /// Pools of which other numbers of replicas are planned, to say how much slower they are.
 const SMALL: usize = 16;
+
+impl Pool {
+    /// The nodes that have less memory than any part of the model needs, each with the reason.
+    pub fn too_small(&self, model: &ModelCost, options: &Options) -> Vec<LeftOut> {
+        // What cannot be planned with has other faults.
+        let Ok(problem) = Problem::new(model, self, options) else { return Vec::new() };
+        let needs = smallest_part(&problem);
+        let small = self.nodes.iter().enumerate().filter(|(_, node)| node.memory < needs);
+        let why = |has| WhyLeftOut::TooSmall { has, needs };
+        small.map(|(node, has)| LeftOut { node, why: why(has.memory) }).collect()
+    }
+}
 
 /// Why each node that holds nothing does so.
 pub(crate) fn left_out(builder: &mut Builder<'_>, found: &Found) -> Vec<LeftOut> {
@@ -102,15 +114,24 @@ fn replicas(builder: &mut Builder<'_>, found: &Found) -> Choice {
     let others = [chosen.wrapping_sub(1), chosen + 1].into_iter().filter(|r| *r > 0);
     let tried = others.filter_map(|than| Some((than, other_replicas(builder, found, than)?)));
     let best = tried.min_by(|a, b| a.1.total_cmp(&b.1));
-    let why = best
-        .map_or(Because::OnlyOne, |(than, total)| Because::Faster { than, percent: percent(total, found) });
+    let why = match best {
+        Some((than, total)) => Because::Faster { than, percent: percent(total, found) },
+        None if !has_nodes_for(builder.problem, chosen + 1) => Because::Nodes { enough_for: chosen },
+        None => Because::OnlyOne,
+    };
     Choice::Replicas { chosen, why }
+}
+
+/// Whether so many replicas have a node for each of their stages.
+fn has_nodes_for(problem: &Problem<'_>, replicas: usize) -> bool {
+    let stages = problem.options.stages.unwrap_or(1).max(1);
+    replicas.saturating_mul(stages) <= problem.pool.nodes.len()
 }
 
 /// What the best formation that is quickly found with so many replicas costs.
 fn other_replicas(builder: &mut Builder<'_>, found: &Found, count: usize) -> Option<f64> {
     let problem = builder.problem;
-    if count > problem.pool.nodes.len() || count > problem.batch() {
+    if !has_nodes_for(problem, count) || count > problem.batch() {
         return None;
     }
     if problem.pool.nodes.len() <= SMALL {

@@ -1,5 +1,6 @@
 //! Plans as people look at them.
 
+use crate::reason::count;
 use crate::{ModelCost, Plan, Pool, ReplicaPlan, StagePlan};
 use phalanx_types::ByteSize;
 use std::fmt::Write;
@@ -74,7 +75,7 @@ pub fn picture(plan: &Plan, model: &ModelCost, pool: &Pool) -> String {
     let rows = plan.rows(model, pool);
     for (r, replica) in plan.replicas.iter().enumerate().take(DRAWN) {
         // Writing into a string cannot fail.
-        _ = writeln!(text, "replica {r}: {} of each batch, {:.1} ms", samples(replica), replica.step_s * 1e3);
+        _ = writeln!(text, "replica {r}: {}, {:.1} ms", samples(replica), replica.step_s * 1e3);
         let own: Vec<&StageRow> = rows.iter().filter(|row| row.replica == r).collect();
         for (i, some) in own.chunks(ROW).enumerate() {
             boxes(&mut text, some, i > 0);
@@ -82,22 +83,17 @@ pub fn picture(plan: &Plan, model: &ModelCost, pool: &Pool) -> String {
     }
     let more = plan.replicas.len().saturating_sub(DRAWN);
     if more > 0 {
-        _ = writeln!(text, "and {more} more replicas");
+        _ = writeln!(text, "and {} more", count(more, "replica", "replicas"));
     }
-    let predicted = &plan.predicted;
-    let rate = format!("{:.1} samples/s", predicted.samples_per_s);
-    _ = writeln!(text, "{rate}; a step takes {:.1} ms and waits for", predicted.step_s * 1e3);
-    _ = writeln!(text, "{}", short(&predicted.bottleneck.to_string(), WIDTH));
     text
 }
 
 fn samples(replica: &ReplicaPlan) -> String {
-    let parts = if replica.micro_batches == 1 {
-        "at once".to_owned()
-    } else {
-        format!("in {}", replica.micro_batches)
+    let parts = match replica.micro_batches {
+        1 => "at once".to_owned(),
+        parts => format!("in {parts} micro-batches"),
     };
-    format!("{} samples {parts}", replica.samples)
+    format!("{} of each batch {parts}", count(replica.samples, "sample", "samples"))
 }
 
 /// Boxes beside each other; an arrow in front where the row goes on from one above.
@@ -173,6 +169,7 @@ mod tests {
         assert!(line("│ layer0..layer2      │->│ layer3..layer5      │"), "{picture}");
         assert!(line("│ ####...... 12 MiB   │") && line("│ ########.. 24 MiB   │"), "{picture}");
         assert!(line("│ a-nod~name  96% busy│"), "{picture}");
+        assert!(line("replica 0: 20 samples of each batch in 4 micro-batches, "), "{picture}");
         assert_eq!(plan.rows(&model, &pool).len(), 3);
     }
 

@@ -21,18 +21,19 @@ pub enum WhyLeftOut {
     NoPlace,
 }
 
+/// Said of one node or of several.
 impl fmt::Display for WhyLeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooSmall { has, needs } => {
-                write!(f, "has {}, the smallest stage needs {}", ByteSize(*has), ByteSize(*needs))
+                write!(f, "{} is less than the {} of the smallest stage", ByteSize(*has), ByteSize(*needs))
             }
             Self::Slower { percent } if *percent >= 0.5 => {
-                write!(f, "adding it would make a step {percent:.0} % slower")
+                write!(f, "otherwise a step would be {percent:.0} % slower")
             }
-            Self::Slower { .. } | Self::NoGain => f.write_str("adding it would make no step faster"),
+            Self::Slower { .. } | Self::NoGain => f.write_str("otherwise no step would be faster"),
             Self::NotNeeded => f.write_str("the formation that was asked for needs no more nodes"),
-            Self::NoPlace => f.write_str("no formation that was looked at has a place for it"),
+            Self::NoPlace => f.write_str("there is no place in any formation that was looked at"),
         }
     }
 }
@@ -82,6 +83,10 @@ pub enum Because {
     Memory {
         instead_of: usize,
     },
+    /// There are no nodes for more.
+    Nodes {
+        enough_for: usize,
+    },
     /// Nothing else was possible.
     OnlyOne,
 }
@@ -95,6 +100,8 @@ impl fmt::Display for Because {
             }
             Self::Faster { than, .. } => write!(f, "{than} would be no faster"),
             Self::Memory { instead_of } => write!(f, "{instead_of} would not fit into memory"),
+            Self::Nodes { enough_for: 1 } => f.write_str("there are nodes for one only"),
+            Self::Nodes { enough_for } => write!(f, "there are nodes for {enough_for} only"),
             Self::OnlyOne => f.write_str("nothing else is possible"),
         }
     }
@@ -125,6 +132,6 @@ impl fmt::Display for Choice {
     }
 }
 
-fn count(n: usize, one: &str, many: &str) -> String {
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }

@@ -4,8 +4,8 @@ mod large;
 mod random;
 
 use phalanx_formation::{
-    CutCost, Effort, Exchange, Held, Link, Method, Mode, ModelCost, OpCost, Options, Pool, PoolNode, Shape,
-    ShapeStage, WhyLeftOut, Work, exact, genetic, greedy, plan, predict,
+    CutCost, Effort, Exchange, Held, LeftOut, Link, Method, Mode, ModelCost, OpCost, Options, Pool, PoolNode,
+    Shape, ShapeStage, WhyLeftOut, Work, exact, genetic, greedy, plan, predict,
 };
 use random::{Case, Random};
 
@@ -60,8 +60,33 @@ fn a_shortfall_says_what_is_missing() {
     let pieces = pool(&[(15, 1.0), (15, 1.0), (15, 1.0)]);
     assert_eq!(
         message(&model(4), &pieces, &options()),
-        "no way was found to fit the model into the memory of these 3 nodes, of 45 MiB in all"
+        "no way was found to fit the model into memory, of which these 3 nodes have 45 MiB in all"
     );
+    assert_eq!(pieces.too_small(&model(4), &options()), []);
+    let wish = Options { stages: Some(4), ..options() };
+    assert_eq!(message(&model(4), &small, &wish), "1 replica of 4 stages needs 4 nodes, the pool has 3");
+    let one = pool(&[(5, 1.0)]);
+    assert_eq!(
+        message(&model(2), &one, &options()),
+        "the model needs 20 MiB in training, this node has 5 MiB in all"
+    );
+    // A node that no part of the model fits into.
+    let mut small = pool(&[(40, 1.0), (40, 1.0), (1, 1.0)]);
+    small.nodes[2].memory = 1024;
+    let said: Vec<_> = small.too_small(&model(4), &options());
+    let [LeftOut { node: 2, why }] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(why.to_string(), "1 KiB is less than the 10 MiB of the smallest stage");
+}
+
+#[test]
+fn replicas_that_there_are_no_nodes_for_are_not_called_slower() {
+    let three = Options { stages: Some(3), ..options() };
+    let replicas = |nodes: &[(u64, f64)]| {
+        plan(&model(6), &pool(nodes), &three, &mut || true).unwrap().why[0].to_string()
+    };
+    assert_eq!(replicas(&[(100, 1.0); 3]), "1 replica: there are nodes for one only");
+    assert_eq!(replicas(&[(100, 1.0); 5]), "1 replica: there are nodes for one only");
+    assert!(!replicas(&[(100, 1.0); 6]).contains("there are nodes for"));
 }
 
 #[test]
@@ -96,7 +121,7 @@ fn shares_follow_speed_and_slow_nodes_are_left_out_with_a_reason() {
         matches!(reasons[..], [(2, WhyLeftOut::TooSmall { .. }), (3, WhyLeftOut::Slower { .. })]),
         "{reasons:?}"
     );
-    assert_eq!(reasons[0].1.to_string(), "has 5 MiB, the smallest stage needs 10 MiB");
+    assert_eq!(reasons[0].1.to_string(), "5 MiB is less than the 10 MiB of the smallest stage");
 }
 
 #[test]

@@ -44,6 +44,12 @@ fn a_pool_file_is_read_and_written() {
     assert_eq!(pool.link(1, 2), Link::new(1.25e9, 0.1e-3));
     let again = Pool::from_toml(&pool.to_toml()).unwrap();
     assert_eq!(again, pool);
+    let text = pool.to_toml();
+    for (section, of) in [("network", "hosts"), ("local", "nodes of one host")] {
+        let told = format!("# Assumed of links between {of} that are not named below.\n[{section}]\n");
+        assert!(text.contains(&told), "{text}");
+    }
+    assert!(text.contains("latency = \"0.1ms\"") && text.contains("speed = 50.0\n"), "{text}");
 }
 
 #[test]

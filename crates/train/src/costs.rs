@@ -1,5 +1,9 @@
 //! What a model costs, as the planner of formations wants to know it.
 
+mod cuts;
+
+pub use cuts::{NoCut, keep_cuts};
+
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::measure::measure_here;
@@ -123,25 +127,6 @@ fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> [Work; 2]) ->
         ops: counts.nodes.iter().enumerate().map(op).collect(),
         cuts: graph.legal_cuts().into_iter().map(cut).collect(),
     }
-}
-
-/// Leaves only those places to cut a model that a run file names, if it names any.
-///
-/// # Errors
-/// The model cannot be cut before one of them.
-pub fn keep_cuts(cost: &mut ModelCost, wanted: &[String]) -> Result<(), TrainError> {
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    for name in wanted {
-        let at = cost.ops.iter().position(|op| op.name == *name);
-        if !cost.cuts.iter().any(|cut| Some(cut.at) == at) {
-            return Err(TrainError::NoCut { name: name.clone() });
-        }
-    }
-    let ops = &cost.ops;
-    cost.cuts.retain(|cut| wanted.contains(&ops[cut.at].name));
-    Ok(())
 }
 
 /// What a run asks of its formation.

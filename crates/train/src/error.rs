@@ -2,11 +2,13 @@
 
 use crate::config::ConfigError;
 use crate::core::VoteError;
+use crate::costs::NoCut;
 use crate::run_dir::RunDirError;
 use crate::source::ModelError;
 use phalanx_collective::CollectiveError;
 use phalanx_data::DataError;
 use phalanx_engine::{CompileError, DiagnoseReport, LossError, RunError, StateError, WeightsError};
+use phalanx_formation::Shortfall;
 use phalanx_types::{ByteSize, Class};
 use std::fmt;
 
@@ -24,8 +26,8 @@ pub enum TrainError {
     Together(#[from] CollectiveError),
     #[error("the replicas do not agree")]
     Vote(#[from] VoteError),
-    #[error("`formation.cuts`: the model cannot be cut before an operator `{name}`")]
-    NoCut { name: String },
+    #[error(transparent)]
+    NoCut(Box<NoCut>),
     #[error("the model cannot be cut there")]
     Cut(#[from] phalanx_graph::CutError),
     #[error("this model cannot be trained")]
@@ -75,6 +77,13 @@ pub enum TrainError {
     State { what: String },
     #[error("the model is made for batches of {model}, but replicas share out every batch")]
     FixedReplicas { model: usize },
+    #[error("the model cannot be trained in these stages: {0}")]
+    NoFormation(#[source] Shortfall),
+    #[error(
+        "BatchNorm `{node}` needs more than one sample at a time, but of a batch of {whole} a replica computes its {own} \
+         one by one"
+    )]
+    OneSample { node: String, whole: usize, own: usize },
     #[error("`data.{what}` has {here} samples here, where the run is driven {there}")]
     OtherData { what: &'static str, here: u64, there: u64 },
     #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
@@ -126,7 +135,9 @@ impl TrainError {
 
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NotFinite(_) | Self::Replica { .. } | Self::Differs { .. } => Blame::Work,
+            Self::NotFinite(_) | Self::Replica { .. } | Self::Differs { .. } | Self::NoFormation(_) => {
+                Blame::Work
+            }
             Self::Fabric { .. } | Self::Together(_) => Blame::Machine,
             Self::RunDir(error) if matches!(**error, RunDirError::Io { .. }) => Blame::Machine,
             Self::Data(error) if matches!(**error, DataError::Thread { .. } | DataError::ReaderDied) => {
@@ -143,6 +154,7 @@ impl TrainError {
             Self::Data(error) => return error.hint(),
             Self::RunDir(error) => return error.hint(),
             Self::Model(error) => return error.hint(),
+            Self::NoCut(error) => error.hint(),
             Self::InputShape { data, model, .. } if data.order_for(model).is_some() => {
                 let order = data.order_for(model).unwrap_or_default();
                 let axes: String = order.iter().map(|axis| format!(", {}", axis + 1)).collect();
@@ -166,6 +178,10 @@ impl TrainError {
             }
             Self::FixedBatch { model, .. } => {
                 format!("say `batch = {model}` in [train], or export the model with a batch that is left open")
+            }
+            Self::NoFormation(shortfall) => return shortfall_hint(shortfall).map(str::to_owned),
+            Self::OneSample { .. } => {
+                "say fewer `formation.micro_batches`, a larger `train.batch`, or `data.drop_last = true`".to_owned()
             }
             Self::OtherData { .. } => "every node of a run needs the same data".to_owned(),
             Self::FixedReplicas { .. } => {
@@ -211,6 +227,25 @@ impl Dims {
 impl fmt::Display for Dims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0)
+    }
+}
+
+/// What to do when no formation fits.
+pub fn shortfall_hint(shortfall: &Shortfall) -> Option<&'static str> {
+    match shortfall {
+        Shortfall::Memory { .. } | Shortfall::NoFit { .. } => Some(
+            "add nodes or memory; a smaller `train.batch`, more `formation.micro_batches`, or an optimizer that keeps \
+             less need less of it",
+        ),
+        Shortfall::Part { .. } => {
+            Some("a node of the pool must hold at least that; a smaller `train.batch` needs less")
+        }
+        Shortfall::Nodes { .. } => Some("add nodes, or say fewer `formation.stages` or `formation.replicas`"),
+        Shortfall::Cuts { .. } => {
+            Some("say fewer `formation.stages`, or let it be cut at more `formation.cuts`")
+        }
+        Shortfall::Batch { .. } => Some("say a larger `train.batch`, or fewer `formation.replicas`"),
+        _ => None,
     }
 }
 

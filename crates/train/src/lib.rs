@@ -28,7 +28,7 @@ mod task;
 mod trainer;
 
 pub use driver::{DriverOptions, drive};
-pub use error::{Blame, Culprit, NotFinite, TrainError};
+pub use error::{Blame, Culprit, NotFinite, TrainError, shortfall_hint};
 pub use evaluate::{Evaluation, Evaluator, Sums};
 pub use observer::{Event, Observer};
 pub use params_hash::params_hash;

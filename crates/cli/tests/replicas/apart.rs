@@ -103,7 +103,7 @@ fn a_driver_that_was_cut_off_finds_its_nodes_again() {
     run.process
         .says_where("that all are lost", |said| all.iter().all(|id| said.contains(&format!("{id} is lost"))));
     for node in &nodes {
-        node.process.says("the driver of the run is gone");
+        node.process.says("no link to its driver any more");
     }
     let since = Instant::now();
     lab.cables[3].mend();

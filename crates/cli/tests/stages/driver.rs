@@ -148,3 +148,31 @@ fn a_number_that_is_none_is_traced_to_the_operator_that_made_it() {
     let staged = fails(steep, &[&CHAIN[..], &set[..], &overlapping[..]].concat());
     assert!(staged.contains("is NaN at step ") || staged.contains("is inf at step "), "{staged}");
 }
+
+#[test]
+fn formations_that_cannot_be_are_refused_at_once() {
+    let refused = |code: i32, args: &[&str], words: &[&str]| {
+        let sandbox = sandbox();
+        run_file(&sandbox, ENDLESS, "");
+        let mut run = Run::start(&sandbox, args);
+        let (status, _) = run.process.finish();
+        let said = run.process.stderr();
+        assert_eq!(status.code(), Some(code), "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word} in {said}");
+        }
+    };
+    refused(
+        1,
+        &["--local", "3", "--set", "formation.stages=99"],
+        &["99 nodes, the pool has 3", "hint: add nodes, or say fewer `formation.stages`"],
+    );
+    let cut = ["--local", "3", "--set", "formation.stages=3", "--set", "formation.cuts=[\"conv2d_2\"]"];
+    refused(1, &cut, &["can be cut into 2 stages at most, not 3"]);
+    let single = [&CHAIN[..], &["--set", "formation.micro_batches=64"]].concat();
+    refused(
+        2,
+        &single,
+        &["BatchNorm `bn_2` needs more than one sample", "hint: say fewer `formation.micro_batches`"],
+    );
+}

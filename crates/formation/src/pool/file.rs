@@ -1,7 +1,7 @@
 //! Pool files: `[[node]]` and `[[link]]` in TOML.
 
 use crate::pool::fields::{Fields, Value};
-use crate::pool::units::{bandwidth_text, duration_text, size_text};
+use crate::pool::units::{bandwidth_text, duration_text, shifted, size_text};
 use crate::{Link, Pool, PoolError, PoolNode};
 use phalanx_types::nearest;
 use std::collections::BTreeMap;
@@ -65,13 +65,16 @@ impl Pool {
     /// A pool file that [`Pool::from_toml`] reads.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
-        for (name, link) in [("network", self.default_link), ("local", self.local_link)] {
+        for (of, name, link) in
+            [("hosts", "network", self.default_link), ("nodes of one host", "local", self.local_link)]
+        {
             // Writing into a string cannot fail.
+            _ = writeln!(text, "# Assumed of links between {of} that are not named below.");
             _ = write!(text, "[{name}]\n{}\n", link_text(link));
         }
         for node in &self.nodes {
             _ = writeln!(text, "[[node]]\nname = {:?}\nmemory = \"{}\"", node.name, size_text(node.memory));
-            _ = writeln!(text, "speed = {:?}\nhost = {:?}", node.speed / 1e9, node.host);
+            _ = writeln!(text, "speed = {:?}\nhost = {:?}", shifted(node.speed, -9), node.host);
             _ = writeln!(text, "cores = {:?}\nthreads = {:?}", node.cores, node.threads);
             _ = writeln!(text, "{}", node.uplink.map(link_text).unwrap_or_default());
         }
@@ -159,7 +162,7 @@ fn nodes_of(all: Vec<Fields>, network: Link) -> Result<Vec<PoolNode>, PoolError>
             return Err(PoolError::SameName { name });
         }
         let memory = fields.size("memory")?.ok_or_else(|| fields.missing("memory"))?;
-        let speed = fields.positive("speed")?.map_or(DEFAULT_SPEED, |giga| giga * 1e9);
+        let speed = fields.positive("speed")?.map_or(DEFAULT_SPEED, |giga| shifted(giga, 9));
         let node = PoolNode {
             host: fields.text("host")?.unwrap_or_else(|| name.clone()),
             cores: 1.0,

@@ -2,6 +2,7 @@
 
 use crate::pool::fields::{Fields, Value};
 use crate::pool::file::{DEFAULT_SPEED, with_cores};
+use crate::pool::units::shifted;
 use crate::{Link, Pool, PoolError, PoolNode};
 use serde_json::{Map, Value as Json};
 
@@ -57,8 +58,8 @@ fn node_of(key: &str, node: &Json, latency: f64) -> Result<(PoolNode, Option<f64
     let address = fields.text("IP")?.ok_or_else(|| fields.missing("IP"))?;
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
     let ram = fields.positive("ram")?.ok_or_else(|| fields.missing("ram"))?;
-    let speed = fields.positive("speed")?.map_or(DEFAULT_SPEED, |giga| giga * 1e9);
-    let link = fields.positive("bandwidth")?.map(|mbit| Link::new(mbit * 1e6 / 8.0, latency));
+    let speed = fields.positive("speed")?.map_or(DEFAULT_SPEED, |giga| shifted(giga, 9));
+    let link = fields.positive("bandwidth")?.map(|mbit| Link::new(shifted(mbit, 6) / 8.0, latency));
     let node =
         PoolNode { host: host.to_owned(), uplink: link, ..PoolNode::new(key, (ram * 1e9) as u64, speed) };
     Ok((node, fields.positive("cores")?))

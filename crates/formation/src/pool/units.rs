@@ -4,16 +4,16 @@
 pub(crate) fn bandwidth(text: &str) -> Option<f64> {
     let (number, unit) = split(text)?;
     let unit = unit.to_ascii_lowercase();
-    let scale = match unit.strip_suffix("/s").unwrap_or(&unit) {
-        "bit" | "bps" => 1.0 / 8.0,
-        "kbit" | "kbps" => 1e3 / 8.0,
-        "mbit" | "mbps" => 1e6 / 8.0,
-        "gbit" | "gbps" => 1e9 / 8.0,
+    let bytes_per_s = match unit.strip_suffix("/s").unwrap_or(&unit) {
+        "bit" | "bps" => number / 8.0,
+        "kbit" | "kbps" => shifted(number, 3) / 8.0,
+        "mbit" | "mbps" => shifted(number, 6) / 8.0,
+        "gbit" | "gbps" => shifted(number, 9) / 8.0,
         // Bytes are only meant where it says per second: `MiB` alone is a size.
-        bytes if unit.ends_with("/s") => byte_unit(bytes)?,
+        bytes if unit.ends_with("/s") => number * byte_unit(bytes)?,
         _ => return None,
     };
-    Some(number * scale).filter(|b| *b > 0.0)
+    Some(bytes_per_s).filter(|b| *b > 0.0)
 }
 
 fn byte_unit(unit: &str) -> Option<f64> {
@@ -32,14 +32,26 @@ fn byte_unit(unit: &str) -> Option<f64> {
 /// Seconds from `1ms`, `0.2 ms`, `30us` or `1s`.
 pub(crate) fn duration(text: &str) -> Option<f64> {
     let (number, unit) = split(text)?;
-    let scale = match unit {
-        "s" => 1.0,
-        "ms" => 1e-3,
-        "us" | "µs" => 1e-6,
-        "ns" => 1e-9,
+    let digits = match unit {
+        "s" => 0,
+        "ms" => -3,
+        "us" | "µs" => -6,
+        "ns" => -9,
         _ => return None,
     };
-    Some(number * scale)
+    Some(shifted(number, digits))
+}
+
+/// A number with its decimal point so many digits further right. Unlike a product with a power of ten it is as near as
+/// can be: 0.00009 becomes 0.09, not 0.09000000000000001.
+pub(crate) fn shifted(number: f64, digits: i32) -> f64 {
+    let text = format!("{number:e}");
+    let moved = text.split_once('e').and_then(|(digits_of, exponent)| {
+        let exponent: i32 = exponent.parse().ok()?;
+        format!("{digits_of}e{}", exponent + digits).parse().ok()
+    });
+    // Only infinity and what is no number have no exponent.
+    moved.unwrap_or(number)
 }
 
 fn split(text: &str) -> Option<(f64, &str)> {
@@ -52,7 +64,8 @@ fn split(text: &str) -> Option<(f64, &str)> {
 /// A bandwidth that [`bandwidth`] reads back.
 pub(crate) fn bandwidth_text(bytes_per_s: f64) -> String {
     let bits = bytes_per_s * 8.0;
-    let short = if bits >= 1e9 { format!("{}Gbit", bits / 1e9) } else { format!("{}Mbit", bits / 1e6) };
+    let (digits, unit) = if bits >= 1e9 { (-9, "Gbit") } else { (-6, "Mbit") };
+    let short = format!("{}{unit}", shifted(bits, digits));
     if bandwidth(&short) == Some(bytes_per_s) { short } else { format!("{bytes_per_s}B/s") }
 }
 
@@ -65,7 +78,7 @@ pub(crate) fn size_text(bytes: u64) -> String {
 
 /// A time that [`duration`] reads back.
 pub(crate) fn duration_text(seconds: f64) -> String {
-    let short = format!("{}ms", seconds * 1e3);
+    let short = format!("{}ms", shifted(seconds, 3));
     if duration(&short) == Some(seconds) { short } else { format!("{seconds}s") }
 }
 
@@ -89,8 +102,29 @@ mod tests {
         }
         assert_eq!(
             [duration("1ms"), duration("30 us"), duration("2s")],
-            [Some(1e-3), Some(30.0 * 1e-6), Some(2.0)]
+            [Some(1e-3), Some(30e-6), Some(2.0)]
         );
         assert_eq!([duration("1"), duration("1h"), duration("x")], [None; 3]);
+    }
+
+    #[test]
+    fn what_is_written_is_short_and_reads_back_the_same() {
+        for (seconds, text) in [(9e-5, "0.09ms"), (2e-4, "0.2ms"), (1.234e-4, "0.1234ms"), (0.0, "0ms")] {
+            assert_eq!((duration_text(seconds).as_str(), duration(text)), (text, Some(seconds)));
+        }
+        for (bytes, text) in
+            [(12.5e6, "100Mbit"), (1e9, "8Gbit"), (4.321e8, "3.4568Gbit"), (2.3e5, "1.84Mbit")]
+        {
+            assert_eq!((bandwidth_text(bytes).as_str(), bandwidth(text)), (text, Some(bytes)));
+        }
+        // Four digits of any size, as measured, and all digits that there are.
+        for i in 1..2000 {
+            let measured = |tens: i32| shifted(f64::from(1000 + 4 * i + 1), tens);
+            for x in [measured(-8), measured(-6), measured(3), measured(6), (f64::from(i)).sqrt() / 7.0] {
+                assert_eq!(duration(&duration_text(x)), Some(x));
+                assert_eq!(bandwidth(&bandwidth_text(x)), Some(x));
+            }
+            assert!(duration_text(measured(-8)).len() <= 12, "{}", duration_text(measured(-8)));
+        }
     }
 }

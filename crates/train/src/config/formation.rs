@@ -2,6 +2,7 @@
 
 use super::error::ConfigError;
 use super::section::Section;
+use super::source::Source;
 use super::tree::Value;
 use phalanx_collective::Compression;
 use std::time::Duration;
@@ -60,10 +61,26 @@ pub struct FormationConfig {
     /// Steps between copies of a stage's state on another node; never when 0.
     pub copies: u64,
     /// Operators before which the model may be cut; wherever the planner likes when none are named.
-    pub cuts: Vec<String>,
+    pub cuts: Vec<CutBefore>,
     /// Whether nodes are measured before a model is cut; else all count as equally fast.
     pub measure: bool,
 }
+
+/// An operator before which the model may be cut.
+#[derive(Debug, Clone)]
+pub struct CutBefore {
+    pub op: String,
+    /// Who said so.
+    pub source: Source,
+}
+
+impl PartialEq for CutBefore {
+    fn eq(&self, other: &Self) -> bool {
+        self.op == other.op
+    }
+}
+
+impl Eq for CutBefore {}
 
 /// Whether a step waits for the one before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -95,7 +112,8 @@ pub enum SharesBy {
 }
 
 impl FormationConfig {
-    pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
+    /// `samples` are those of a step, as `[train]` counts them.
+    pub(crate) fn read(section: &mut Section<'_>, samples: usize) -> Result<Self, ConfigError> {
         let stages = stages(section)?;
         let local = section.int("local", 0..=MOST)?.map_or(0, |said| said.value);
         let pipelines = section.int("replicas", 1..=MOST)?.map(|said| said.value);
@@ -115,28 +133,31 @@ impl FormationConfig {
             let said = section.int("min_replicas", 1..=MOST)?;
             return Err(said.map_or_else(|| section.missing("replicas", ""), |said| said.should_be(wanted)));
         }
+        let batch = match section.word("batch", "batch", &["global", "per_replica"])?.map(|said| said.value) {
+            Some("per_replica") => BatchOf::PerReplica,
+            _ => BatchOf::Global,
+        };
+        let mode = match section.word("mode", "mode", &["exact", "asynchronous"])?.map(|said| said.value) {
+            Some("asynchronous") => Mode::Asynchronous,
+            _ => Mode::Exact,
+        };
+        let times = if batch == BatchOf::PerReplica { replicas as usize } else { 1 };
         Ok(Self {
             replicas: replicas as usize,
             local: local as usize,
             min_replicas: min_replicas as usize,
             max_replicas: most.map_or(MOST as u64, |said| said.value) as usize,
             patience: patience(section)?,
-            batch: match section.word("batch", "batch", &["global", "per_replica"])?.map(|said| said.value) {
-                Some("per_replica") => BatchOf::PerReplica,
-                _ => BatchOf::Global,
-            },
+            batch,
             shares: match section.word("shares", "shares", &["speed", "equal"])?.map(|said| said.value) {
                 Some("equal") => SharesBy::Equal,
                 _ => SharesBy::Speed,
             },
             stages,
             pipelines: pipelines.map(|said| said as usize),
-            mode: match section.word("mode", "mode", &["exact", "asynchronous"])?.map(|said| said.value) {
-                Some("asynchronous") => Mode::Asynchronous,
-                _ => Mode::Exact,
-            },
-            micro_batches: section.int("micro_batches", 1..=MOST_STAGES)?.map(|said| said.value as usize),
-            in_flight: section.int("in_flight", 1..=MOST_STAGES)?.map(|said| said.value as usize),
+            mode,
+            micro_batches: micro_batches(section, samples.saturating_mul(times))?,
+            in_flight: in_flight(section, mode)?,
             compress: compress(section)?,
             copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
             cuts: cuts(section)?,
@@ -178,19 +199,41 @@ fn stages(section: &mut Section<'_>) -> Result<Option<usize>, ConfigError> {
         section.text("stages")?;
         return Ok(None);
     }
-    Ok(Some(section.int_or("stages", 1..=MOST_STAGES, 1)? as usize))
+    match section.node("stages") {
+        Some(node) if !matches!(node.value, Value::Int(_)) => {
+            Err(section.wrong("stages", "a whole number or \"auto\"", node))
+        }
+        _ => Ok(Some(section.int_or("stages", 1..=MOST_STAGES, 1)? as usize)),
+    }
 }
 
-fn cuts(section: &mut Section<'_>) -> Result<Vec<String>, ConfigError> {
+/// Every micro-batch has a sample at least.
+fn micro_batches(section: &mut Section<'_>, batch: usize) -> Result<Option<usize>, ConfigError> {
+    match section.int("micro_batches", 1..=MOST_STAGES)? {
+        Some(said) if said.value > batch as u64 => Err(said.should_be(format!("at most the batch, {batch}"))),
+        said => Ok(said.map(|said| said.value as usize)),
+    }
+}
+
+fn in_flight(section: &mut Section<'_>, mode: Mode) -> Result<Option<usize>, ConfigError> {
+    match section.int("in_flight", 1..=MOST_STAGES)? {
+        Some(_) if mode == Mode::Exact => {
+            Err(section.useless("in_flight", "only asynchronous stages have batches in flight"))
+        }
+        said => Ok(said.map(|said| said.value as usize)),
+    }
+}
+
+fn cuts(section: &mut Section<'_>) -> Result<Vec<CutBefore>, ConfigError> {
     let Some(node) = section.node("cuts") else { return Ok(Vec::new()) };
     let wrong =
         || section.wrong("cuts", "a list of names of operators, as `phalanx model inspect` shows them", node);
     let Value::List(items) = &node.value else { return Err(wrong()) };
-    let name = |item: &super::tree::Node| match &item.value {
-        Value::Text(name) => Ok(name.clone()),
+    let cut = |item: &super::tree::Node| match &item.value {
+        Value::Text(name) => Ok(CutBefore { op: name.clone(), source: item.source.clone() }),
         _ => Err(wrong()),
     };
-    let cuts = items.iter().map(name).collect::<Result<_, _>>()?;
+    let cuts = items.iter().map(cut).collect::<Result<_, _>>()?;
     section.note_node("cuts", node);
     Ok(cuts)
 }

@@ -25,7 +25,7 @@ mod tree;
 pub use data::DataConfig;
 pub use error::{ConfigError, Words};
 pub use every::{Every, ParseEveryError};
-pub use formation::{BatchOf, FormationConfig, SharesBy};
+pub use formation::{BatchOf, CutBefore, FormationConfig, SharesBy};
 pub use model::{ModelConfig, ModelFrom};
 pub use resolved::Resolved;
 pub use source::{Place, Source};
@@ -213,9 +213,8 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     let data = DataConfig::read(&mut Section::open(root, "data", data::KEYS, origin, &mut resolved)?)?;
     let mut train =
         TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
-    let keys = formation::KEYS;
-    let formation =
-        FormationConfig::read(&mut Section::open(root, "formation", keys, origin, &mut resolved)?)?;
+    let mut section = Section::open(root, "formation", formation::KEYS, origin, &mut resolved)?;
+    let formation = FormationConfig::read(&mut section, train.batch.saturating_mul(train.accumulate))?;
     let mut section = Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?;
     let sync = SyncConfig::read(&mut section, formation.is_staged())?;
     if formation.batch == BatchOf::PerReplica {

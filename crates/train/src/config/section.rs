@@ -125,6 +125,12 @@ impl<'a> Section<'a> {
         ConfigError::Conflict { key: key.to_owned(), other: other.to_owned(), section: self.name.clone(), at }
     }
 
+    /// That a key which may be said elsewhere does nothing here.
+    pub(crate) fn useless(&self, key: &str, why: &str) -> ConfigError {
+        let at = self.node(key).map_or(Source::Default, |node| node.key.clone());
+        ConfigError::Useless { key: self.key(key), why: why.to_owned(), at }
+    }
+
     fn said<T>(&self, key: &str, node: &Node, value: T) -> Said<T> {
         Said { value, key: self.key(key), source: node.source.clone() }
     }

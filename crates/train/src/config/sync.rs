@@ -118,8 +118,17 @@ impl SyncConfig {
             outer_lr: above_zero(section, "outer_lr", 0.7)?,
             outer_momentum: momentum(section)?,
             verify: section.int("verify", 0..=i64::MAX)?.map_or(VERIFY, |said| said.value),
-            average_optimizer: section.bool_or("average_optimizer", false)?,
+            average_optimizer: average_optimizer(section, staged)?,
         })
+    }
+}
+
+fn average_optimizer(section: &mut Section<'_>, staged: bool) -> Result<bool, ConfigError> {
+    match section.bool_or("average_optimizer", false)? {
+        true if !staged => {
+            Err(section.useless("average_optimizer", "only runs in stages average what optimizers keep"))
+        }
+        said => Ok(said),
     }
 }
 

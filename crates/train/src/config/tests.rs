@@ -191,7 +191,22 @@ fn formations_and_exchanges_are_read_and_checked() {
         ("[formation]\nreplicas = 4\nmax_replicas = 3", "`formation.max_replicas`"),
         ("[formation]\npatience = \"soon\"", "a duration such as"),
         ("[formation]\nstages = 0", "`formation.stages`"),
-        ("[formation]\nstages = \"many\"", "`formation.stages`"),
+        (
+            "[formation]\nstages = \"many\"",
+            "`formation.stages` must be a whole number or \"auto\", not a text",
+        ),
+        (
+            "accumulate = 2\n[formation]\nmicro_batches = 65",
+            "`formation.micro_batches` must be at most the batch, 64, not 65, at conf/run.toml:15:17",
+        ),
+        (
+            "[formation]\nstages = 2\nin_flight = 3",
+            "`formation.in_flight` means nothing here: only asynchronous stages have batches in flight, at conf/run.toml:15:1",
+        ),
+        (
+            "[sync]\naverage_optimizer = true",
+            "`sync.average_optimizer` means nothing here: only runs in stages average what optimizers keep, at conf",
+        ),
         ("[formation]\ncompress = \"topk\"", "there are none, f16"),
         ("[sync]\nexchange = \"gradient\"", "`gradients`"),
         ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
@@ -202,6 +217,14 @@ fn formations_and_exchanges_are_read_and_checked() {
     ] {
         let error = parse(&format!("{RUN}{text}"), &[]).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
+    }
+    for text in [
+        "accumulate = 2\n[formation]\nmicro_batches = 64",
+        "[formation]\nlocal = 2\nbatch = \"per_replica\"\nmicro_batches = 64",
+        "[formation]\nstages = 2\nmode = \"asynchronous\"\nin_flight = 3\n[sync]\naverage_optimizer = true",
+        "[sync]\naverage_optimizer = false",
+    ] {
+        parse(&format!("{RUN}{text}"), &[]).expect(text);
     }
     let text = "[formation]\nlocal = 4\nbatch = \"per_replica\"\n[sync]\nexchange = \"outer\"\nscale_lr = \"linear\"";
     let config = parse(&format!("{RUN}{text}"), &[]).unwrap().config;

@@ -9,7 +9,7 @@ use crate::observer::{Event, Observer};
 use bytes::Bytes;
 use phalanx_fabric::FrameKind;
 use phalanx_types::{Epoch, NodeId, Parcel};
-use phalanx_wire::train::{Asked, Enlist, SeatRef, StateRef, ToReplica};
+use phalanx_wire::train::{Asked, Enlist, SeatRef, Start, StateRef, ToReplica};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -117,44 +117,53 @@ impl Driver<'_> {
         seats: Vec<Seat>,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
-        let committed = seats.iter().filter_map(|seat| seat.step).max().unwrap_or(0);
-        self.commit(committed, observer)?;
-        self.journal.forget_the_rest();
-        self.paused = None;
-        self.holders.clear();
-        let (run, recorded) = (self.run, self.journal.recorded());
-        self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
+        let step = seats.iter().filter_map(|seat| seat.step).max().unwrap_or(0);
         let new = seats.iter().filter(|seat| seat.step.is_none());
         self.joiners = new.map(|seat| seat.node.clone()).collect();
-        let seats: Vec<SeatRef> = seats
-            .into_iter()
-            .map(|seat| SeatRef { node: seat.node, end: seat.end.into(), step: seat.step })
-            .collect();
-        for node in &self.seats {
-            let seats = seats.clone();
-            self.send(node, &ToReplica::Connect { run, epoch, seats, recorded, start: None });
+        let replica = |seat: &Seat| vec![self.whole_model(seat.node.to_string())];
+        let entry = FormationEpoch {
+            epoch: epoch.0,
+            replicas: seats.iter().map(replica).collect(),
+            from_step: step,
+            predicted_ms: None,
+            micro_batches: None,
+            step_ms: None,
+            ended: None,
+        };
+        self.begin_group(epoch, seats, None, entry, observer)
+    }
+
+    /// Lets a group begin, of stages with what each of them begins with.
+    pub(super) fn begin_group(
+        &mut self,
+        epoch: Epoch,
+        seats: Vec<Seat>,
+        starts: Option<Vec<Start>>,
+        entry: FormationEpoch,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        self.commit(entry.from_step, observer)?;
+        self.journal.forget_the_rest();
+        self.paused = None;
+        self.told.clear();
+        self.holders.clear();
+        self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
+        let seat = |seat: Seat| SeatRef { node: seat.node, end: seat.end.into(), step: seat.step };
+        let seats: Vec<SeatRef> = seats.into_iter().map(seat).collect();
+        let (run, recorded) = (self.run, self.journal.recorded());
+        for (rank, node) in self.seats.iter().enumerate() {
+            let start = starts.as_ref().and_then(|starts| starts.get(rank).cloned());
+            self.send(node, &ToReplica::Connect { run, epoch, seats: seats.clone(), recorded, start });
         }
         let nodes: Vec<String> = self.seats.iter().map(ToString::to_string).collect();
         if let Some(trace) = &mut self.trace {
             trace.on_group(epoch, self.book.elapsed(), &nodes);
         }
-        observer.on(&Event::Formed {
-            epoch: epoch.0,
-            nodes: &nodes,
-            step: committed,
-            stages: &[],
-            predicted_ms: None,
-        });
+        let stages: Vec<usize> = starts.iter().flat_map(|_| entry.replicas.iter().map(Vec::len)).collect();
+        let (step, predicted_ms) = (entry.from_step, entry.predicted_ms);
+        observer.on(&Event::Formed { epoch: epoch.0, nodes: &nodes, step, stages: &stages, predicted_ms });
         self.note_step_time();
-        self.epochs.push(FormationEpoch {
-            epoch: epoch.0,
-            replicas: nodes.into_iter().map(|node| vec![self.whole_model(node)]).collect(),
-            from_step: committed,
-            predicted_ms: None,
-            micro_batches: None,
-            step_ms: None,
-            ended: None,
-        });
+        self.epochs.push(entry);
         self.journal.begin_epoch(epoch, &self.seats);
         self.book.write_formation(&self.before, &self.epochs)
     }

@@ -50,8 +50,8 @@ const HUSH: Duration = Duration::from_secs(2);
 pub struct DriverOptions {
     /// The resolved run file, for the nodes.
     pub config: String,
-    /// Whether nodes may lack the files of the run.
-    pub offer_files: bool,
+    /// Whether all nodes are started by this process: they have its files, and nobody else can join.
+    pub private: bool,
     /// Whether to write a timeline of all replicas.
     pub trace: bool,
     /// What models are measured with, before they are cut into stages.
@@ -79,7 +79,7 @@ pub fn drive(
     let opened = Book::open(dir, &task, observer)?;
     let mut driver = Driver::new(fabric.clone(), &task, opened, options);
     driver.book.begin(&task, driver.place())?;
-    if driver.options.offer_files {
+    if !driver.options.private {
         driver.files = files::offer(fabric, &task.config)?;
     }
     driver.tell_start(observer);
@@ -147,6 +147,8 @@ struct Driver<'a> {
     files: Vec<FileRef>,
     /// Why nothing moves, and when to say so.
     paused: Option<(Pause, Instant)>,
+    /// What was said of it last.
+    told: String,
     /// For runs in which nodes hold parts of the model.
     staging: Staging,
     /// What others ask the model meanwhile.
@@ -219,6 +221,7 @@ impl<'a> Driver<'a> {
             warned: Epoch(0),
             files: Vec::new(),
             paused: None,
+            told: String::new(),
             fabric,
         }
     }
@@ -299,7 +302,7 @@ impl<'a> Driver<'a> {
 
     fn on_tick(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         if let Some((pause, _)) = self.paused.take_if(|(_, at)| *at <= Instant::now()) {
-            observer.on(&Event::Waiting(&pause.to_string()));
+            self.tell_pause(&pause, observer);
         }
         if let Some(failing) = self.failing.take_if(|failing| failing.until <= Instant::now()) {
             return Err(TrainError::Replica { reason: failing.reason });
@@ -307,6 +310,20 @@ impl<'a> Driver<'a> {
         self.offer_again();
         self.core.on_tick(self.now(), &mut self.out);
         Ok(())
+    }
+
+    /// Says why nothing moves, once.
+    fn tell_pause(&mut self, pause: &Pause, observer: &mut dyn Observer) {
+        let busy = self.refused.values().filter(|retry| retry.is_some()).count();
+        let pause = match busy {
+            0 => pause.to_string(),
+            1 => format!("{pause}; 1 node is busy"),
+            _ => format!("{pause}; {busy} nodes are busy"),
+        };
+        if self.told != pause {
+            observer.on(&Event::Waiting(&pause));
+            self.told = pause;
+        }
     }
 
     /// Writes how long steps took beside the epoch that they were done in.

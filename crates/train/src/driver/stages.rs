@@ -19,12 +19,13 @@ use crate::measure;
 use crate::observer::{Event, Observer};
 use crate::replica::names_of;
 use crate::state::ModelState;
+use crate::task::{Task, needs_several};
 use bytes::Bytes;
 use phalanx_fabric::BlobId;
-use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Pool};
+use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Pool, Shortfall};
 use phalanx_types::{Epoch, NodeId, Parcel};
 use phalanx_wire::train::{
-    Get, Give, HoldRef, Layout, Ops, ReplicaLayout, SeatRef, Source, Start, StateRef, ToReplica,
+    Get, Give, HoldRef, Layout, Ops, ReplicaLayout, Source, Start, StateRef, ToReplica,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -58,6 +59,8 @@ pub(super) struct Staging {
     micro_batches: Option<usize>,
     /// The group that is getting ready, or trains.
     group: Option<Planned>,
+    /// Nodes of which it was said that they are not used.
+    unused: BTreeSet<NodeId>,
     /// Parts of states of some step that have come, until all are there.
     parts: BTreeMap<u64, Vec<(Ops, ModelState)>>,
     /// Parts of a checkpoint, held for nodes to fetch.
@@ -128,15 +131,23 @@ impl Driver<'_> {
         let plan = match planned {
             Ok(planned) => {
                 let members = planned.members.clone();
+                self.staging.unused.clear();
                 for left in &planned.plan.left_out {
-                    let node = ready.get(left.node).map(ToString::to_string).unwrap_or_default();
+                    let Some(node) = ready.get(left.node) else { continue };
                     observer.on(&Event::Note(&format!("{node} is not used: {}", left.why)));
+                    self.staging.unused.insert(node.clone());
                 }
                 self.staging.micro_batches = Some(planned.plan.micro_batches);
                 self.staging.group = Some(planned);
                 Ok(members)
             }
-            Err(shortfall) => Err(shortfall),
+            Err(shortfall) => {
+                let all_here = self.options.private && ready.len() >= self.task.config.formation.local;
+                if all_here || !shortfall.ends_with_more_nodes() {
+                    return Err(TrainError::NoFormation(shortfall));
+                }
+                Err(shortfall.to_string())
+            }
         };
         self.core.on_mustered(self.now(), plan, &mut self.out);
         Ok(())
@@ -237,7 +248,7 @@ impl Driver<'_> {
     }
 
     /// Who of these holds what, or what is missing.
-    fn plan_group(&mut self, ready: &[NodeId]) -> Result<Result<Planned, String>, TrainError> {
+    fn plan_group(&mut self, ready: &[NodeId]) -> Result<Result<Planned, Shortfall>, TrainError> {
         let cost = self.cost()?;
         let own: Inventory = (self.staging.inventory.iter())
             .filter(|(node, _)| ready.contains(node))
@@ -249,7 +260,7 @@ impl Driver<'_> {
         let (pool, options) = (self.pool(ready), self.plan_options(ready, resume));
         let plan = match phalanx_formation::plan(&cost, &pool, &options, &mut for_a_while()) {
             Ok(plan) => plan,
-            Err(shortfall) => return Ok(Err(shortfall.to_string())),
+            Err(shortfall) => return Ok(Err(shortfall)),
         };
         let members: Vec<NodeId> = (plan.replicas.iter())
             .flat_map(|replica| replica.stages.iter().map(|stage| ready[stage.node].clone()))
@@ -260,6 +271,7 @@ impl Driver<'_> {
             stages: of.stages.iter().map(|stage| ops(&stage.ops)).collect(),
         };
         let layout = Layout { replicas: plan.replicas.iter().map(replica).collect() };
+        check_parts(self.task, &layout)?;
         Ok(Ok(Planned { members, layout, resume, plan, options }))
     }
 
@@ -287,7 +299,8 @@ impl Driver<'_> {
         let [now, then] = [now.seconds_per_batch(), then.seconds_per_batch()];
         if then < WORTH * now {
             self.core.on_worth(&mut self.out);
-        } else if !waiting.is_empty() {
+        } else if !waiting.iter().all(|node| self.staging.unused.contains(node)) {
+            self.staging.unused.extend(waiting.iter().cloned());
             let nodes = waiting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let [now, then] = [now * 1e3, then * 1e3];
             observer.on(&Event::Note(&format!(
@@ -384,33 +397,10 @@ impl Driver<'_> {
         let starts = self.starts(epoch, &group, observer)?;
         let step = starts.first().map_or(0, |start| start.step);
         self.note_settled(step, &group, &starts);
-        self.commit(step, observer)?;
-        self.journal.forget_the_rest();
         self.staging.parts.clear();
-        self.paused = None;
-        self.holders.clear();
-        self.seats = seats.iter().map(|seat| seat.node.clone()).collect();
-        let seats: Vec<SeatRef> = seats
-            .into_iter()
-            .map(|seat| SeatRef { node: seat.node, end: seat.end.into(), step: seat.step })
-            .collect();
-        let (run, recorded) = (self.run, self.journal.recorded());
-        for (node, start) in self.seats.iter().zip(starts) {
-            let (seats, start) = (seats.clone(), Some(start));
-            self.send(node, &ToReplica::Connect { run, epoch, seats, recorded, start });
-        }
-        let nodes: Vec<String> = self.seats.iter().map(ToString::to_string).collect();
-        if let Some(trace) = &mut self.trace {
-            trace.on_group(epoch, self.book.elapsed(), &nodes);
-        }
-        let stages: Vec<usize> = group.layout.replicas.iter().map(|replica| replica.stages.len()).collect();
-        let predicted_ms = Some(group.plan.seconds_per_batch() * 1e3);
-        observer.on(&Event::Formed { epoch: epoch.0, nodes: &nodes, step, stages: &stages, predicted_ms });
         self.book.set_stages(self.stage_names(&group.layout)?);
-        self.note_step_time();
-        self.epochs.push(self.epoch_entry(epoch, step, &group));
-        self.journal.begin_epoch(epoch, &self.seats);
-        self.book.write_formation(&self.before, &self.epochs)
+        let entry = self.epoch_entry(epoch, step, &group);
+        self.begin_group(epoch, seats, Some(starts), entry, observer)
     }
 
     /// The names of what each stage of the first replica holds.
@@ -468,6 +458,23 @@ impl Driver<'_> {
     pub(super) fn release_parts(&mut self) {
         self.staging.held.drain(..).for_each(|blob| self.fabric.release(blob));
     }
+}
+
+/// Refuses formations in which an operator would see samples one by one that cannot.
+fn check_parts(task: &Task, layout: &Layout) -> Result<(), TrainError> {
+    let Some(node) = needs_several(&task.graph) else { return Ok(()) };
+    let batch = task.config.train.batch * task.config.train.accumulate;
+    let rest = if task.config.data.drop_last { 0 } else { task.train.len() % batch };
+    let shares = layout::shares(layout);
+    for (number, replica) in layout.replicas.iter().enumerate() {
+        for whole in [batch, rest] {
+            let own = shares.range(number, whole).len();
+            if own == 1 || own > 1 && replica.micro == 1 {
+                return Err(TrainError::OneSample { node: node.name.clone(), whole, own });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Says yes for as long as a plan may be looked for.

@@ -66,7 +66,9 @@ fn note_parts_of_cores(pool: &mut Pool, own: Option<(String, f64)>) {
     }
     for node in &mut pool.nodes {
         let core = fastest.get(&node.host).copied().unwrap_or(node.speed);
-        node.threads = node.threads.min(node.speed / core.max(f64::MIN_POSITIVE)).max(0.01);
+        let busy = node.speed / core.max(f64::MIN_POSITIVE);
+        // More digits than these are chance.
+        node.threads = ((node.threads.min(busy) * 100.0).round() / 100.0).max(0.01);
     }
 }
 
@@ -98,5 +100,7 @@ mod tests {
         assert_eq!(all[1], (BOUNDLESS, 10.0, "rack", 4.0, 0.25));
         assert_eq!((all[2], all[3]), (all[1], all[1]));
         assert_eq!((pool.link(2, 0), pool.link(0, 1)), (link, LOCAL_LINK));
+        nodes[1].gflops = Some(30.123);
+        assert_eq!(pool_of(&nodes, &links, None).nodes[1].threads, 0.75);
     }
 }

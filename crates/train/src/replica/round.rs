@@ -161,10 +161,7 @@ fn exchange(session: &mut Session<'_>, anchor: &ModelState, votes: &[Vote]) -> R
         if sync.exchange == ExchangeOf::Outer && is_parameter {
             let mut velocity =
                 value(&session.worker.outer, name).unwrap_or_else(|_first_round| vec![0.0; values.len()]);
-            for ((value, velocity), average) in values.iter_mut().zip(&mut velocity).zip(average) {
-                *velocity = momentum * *velocity + average;
-                *value -= outer_lr * (momentum * *velocity + average);
-            }
+            outer_step(&mut values, &mut velocity, average, [outer_lr, momentum]);
             insert(&mut outer, name, &weights, &velocity)?;
         } else {
             values.iter_mut().zip(average).for_each(|(value, average)| *value -= average);
@@ -172,6 +169,19 @@ fn exchange(session: &mut Session<'_>, anchor: &ModelState, votes: &[Vote]) -> R
         insert(&mut weights, name, &anchor.weights, &values)?;
     }
     Ok(Learned { weights, outer })
+}
+
+/// A step of the optimizer over rounds, against what was learned on average.
+pub(super) fn outer_step(
+    values: &mut [f32],
+    velocity: &mut [f32],
+    average: &[f32],
+    [lr, momentum]: [f32; 2],
+) {
+    for ((value, velocity), average) in values.iter_mut().zip(velocity).zip(average) {
+        *velocity = momentum * *velocity + average;
+        *value -= lr * (momentum * *velocity + average);
+    }
 }
 
 /// Puts values under a name, in the shape that they have in another map.

@@ -83,7 +83,7 @@ impl Service {
             LinkEvent::Down { link, node, reason, .. } => {
                 self.peers.remove(&link);
                 if self.open.as_ref().is_some_and(|open| open.driver.key() == link) {
-                    tracing::warn!(%node, %reason, "the driver of the run is gone");
+                    tracing::warn!(driver = %node, %reason, "leaves the run: no link to its driver any more");
                     self.close("the driver of the run is gone");
                 }
             }
@@ -136,7 +136,10 @@ impl Service {
                     self.fabric.release(open.held.swap_remove(place));
                 }
             }
-            ToReplica::Dismiss { run } if run == open.run => self.close("the run is over here"),
+            ToReplica::Dismiss { run } if run == open.run => {
+                tracing::info!(driver = %open.driver.id(), "the run is over here");
+                self.close("the run is over here");
+            }
             _ => {}
         }
     }
@@ -169,6 +172,7 @@ impl Service {
             Ok(_detached) => {
                 let driver = from.clone();
                 let own = driver.id().clone();
+                tracing::info!(driver = %own, "takes part in a run");
                 self.open =
                     Some(Open { number, run, driver, orders, control, held: Vec::new(), parts: Vec::new() });
                 self.fabric.update_status(|status| status.trains_for = Some(own));

@@ -343,6 +343,7 @@ impl Worker {
         if let Some(reason) = self.control.enter(epoch, enders) {
             return LeftWhy::Broken { reason };
         }
+        tracing::info!(rank = together.rank(), of = together.ranks(), "trains a replica");
         let session = Session::new(self, epoch, together);
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,

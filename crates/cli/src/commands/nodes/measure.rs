@@ -14,7 +14,8 @@ use phalanx_train::measure::{
 use phalanx_types::{ByteSize, NodeId, Resources};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 #[derive(Debug, Serialize)]
@@ -127,7 +128,7 @@ impl Report {
         let links = self.links.iter().filter_map(MeasuredLink::to_known).collect();
         let mut pool = pool_of(&nodes, &links, None);
         // A file says it in billions.
-        pool.nodes.iter_mut().for_each(|node| node.speed *= 1e9);
+        pool.nodes.iter_mut().for_each(|node| node.speed = rounded(node.speed * 1e9));
         pool
     }
 }
@@ -167,6 +168,10 @@ fn told(error: MeasureError) -> String {
 }
 
 pub(super) async fn run(fabric: &Fabric, write: Option<&Path>, output: Output) -> Result<(), Failure> {
+    let unwritable = |path: &Path| format!("could not write the pool file {}", path.display());
+    if let Some(path) = write {
+        try_to_write(path).with_context(|| unwritable(path)).map_err(Failure::infrastructure)?;
+    }
     let mut stops = StopSignals::new()?;
     let measurable = |s: &NodeStatus| s.kind == NodeKind::Computing && s.state == NodeState::Running;
     let nodes: Vec<NodeStatus> = fabric.nodes().into_iter().filter(measurable).collect();
@@ -191,9 +196,23 @@ pub(super) async fn run(fabric: &Fabric, write: Option<&Path>, output: Output) -
     }
     match write {
         Some(path) => std::fs::write(path, pool.to_toml())
-            .with_context(|| format!("could not write the pool file {}", path.display()))
+            .with_context(|| unwritable(path))
             .map_err(Failure::infrastructure),
         None => Ok(()),
+    }
+}
+
+/// Finds out whether a file can be written before there is something to write; leaves it as it is.
+fn try_to_write(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        // To open a pipe would tell its reader that nothing comes.
+        Ok(found) if !found.is_file() && !found.is_dir() => Ok(()),
+        Ok(_) => OpenOptions::new().append(true).open(path).map(drop),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            OpenOptions::new().write(true).create_new(true).open(path)?;
+            std::fs::remove_file(path)
+        }
+        Err(error) => Err(error),
     }
 }
 

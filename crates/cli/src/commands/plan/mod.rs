@@ -8,10 +8,10 @@ use crate::commands::train::{compute, train_failure};
 use crate::failure::Failure;
 use crate::output::Output;
 use clap::{Args, ValueEnum};
-use phalanx_formation::{Effort, ModelCost, Options, Plan, Shortfall};
+use phalanx_formation::{Effort, LeftOut, ModelCost, Options, Plan, Shortfall};
 use phalanx_graph::Graph;
 use phalanx_train::config::{Override, RunConfig, RunFile};
-use phalanx_train::{TrainError, costs, find_model, fixed_batch};
+use phalanx_train::{TrainError, costs, find_model, fixed_batch, shortfall_hint};
 use pool::Known;
 use report::Report;
 use std::path::{Path, PathBuf};
@@ -151,22 +151,26 @@ fn plan(args: &PlanArgs, cost: &ModelCost, known: &Known, options: &Options) -> 
         Method::Genetic => phalanx_formation::genetic,
         Method::Greedy => phalanx_formation::greedy,
     };
-    search(cost, &known.pool, options, keep_going).map_err(|shortfall| no_plan(shortfall, known))
+    search(cost, &known.pool, options, keep_going)
+        .map_err(|shortfall| no_plan(shortfall, cost, known, options))
 }
 
-fn no_plan(shortfall: Shortfall, known: &Known) -> Failure {
-    let hint = match &shortfall {
-        Shortfall::Memory { .. } | Shortfall::NoFit { .. } => Some(
-            "add nodes or memory; a smaller `train.batch`, more `formation.micro_batches`, or an optimizer that keeps \
-             less need less of it",
-        ),
-        Shortfall::Part { .. } => {
-            Some("a node of the pool must hold at least that; a smaller `train.batch` needs less")
+fn no_plan(shortfall: Shortfall, cost: &ModelCost, known: &Known, options: &Options) -> Failure {
+    let small = match &shortfall {
+        Shortfall::NoFit { .. } => known.pool.too_small(cost, options),
+        _ => Vec::new(),
+    };
+    let named = |left: &LeftOut| {
+        let name = known.pool.nodes.get(left.node).map_or("", |node| &node.name);
+        format!("{name} can hold no part of the model ({})", left.why)
+    };
+    let hint = match small.first() {
+        Some(first) => {
+            let more = small.len() - 1;
+            let others = if more > 0 { format!(", nor can {more} more") } else { String::new() };
+            Some(format!("{}{others}; give it more memory, or say fewer `formation.stages`", named(first)))
         }
-        Shortfall::Nodes { .. } => Some("add nodes, or say fewer `formation.stages` or `formation.replicas`"),
-        Shortfall::Cuts { .. } => Some("say fewer `formation.stages`"),
-        Shortfall::Batch { .. } => Some("say a larger `train.batch`, or fewer `formation.replicas`"),
-        _ => None,
+        None => shortfall_hint(&shortfall).map(str::to_owned),
     };
     let context = format!("no formation on {} holds this run", known.from);
     Failure::work(anyhow::Error::new(shortfall).context(context)).hint_if(hint)

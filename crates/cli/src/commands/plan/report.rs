@@ -249,12 +249,8 @@ impl Render for Printed<'_> {
         text
     }
 
-    /// The nodes of each replica, in the order of its stages.
+    /// The nodes of one replica after the other, in the order of its stages.
     fn quiet(&self) -> String {
-        let nodes = |replica: usize| {
-            let own = self.formation.iter().filter(|row| row.replica == replica);
-            own.map(|row| row.node.as_str()).collect::<Vec<_>>().join(" ")
-        };
-        (0..self.replicas).map(nodes).collect::<Vec<_>>().join("\n")
+        self.formation.iter().map(|row| row.node.as_str()).collect::<Vec<_>>().join("\n")
     }
 }

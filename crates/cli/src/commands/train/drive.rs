@@ -49,7 +49,7 @@ pub(super) async fn drive(
     // Nodes that this process starts see the same files.
     let options = DriverOptions {
         config: resolved.to_toml(),
-        offer_files: local == 0,
+        private: local > 0,
         trace: who.trace,
         compute: compute(Some(1)),
     };

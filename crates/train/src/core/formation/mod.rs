@@ -422,7 +422,12 @@ impl FormationCore {
         }
         if ready < self.limits.min {
             self.phase = Phase::Gathering { since: None };
-            return self.say(Pause::TooFew { have: ready, need: self.limits.min, coming }, out);
+            let (have, want) = (ready, self.limits.wanted);
+            let pause = match self.planned {
+                true => Pause::Gathering { have, want, coming },
+                false => Pause::TooFew { have, need: self.limits.min, coming },
+            };
+            return self.say(pause, out);
         }
         let since = match self.phase {
             Phase::Gathering { since: Some(since) } => since,

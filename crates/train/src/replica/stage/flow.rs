@@ -320,10 +320,7 @@ impl Session<'_> {
             if outer {
                 let mut velocity = value(&self.part.outer, name);
                 velocity.resize(values.len(), 0.0);
-                for ((value, velocity), average) in values.iter_mut().zip(&mut velocity).zip(average) {
-                    *velocity = momentum * *velocity + average;
-                    *value -= lr * (momentum * *velocity + average);
-                }
+                round::outer_step(&mut values, &mut velocity, average, [lr, momentum]);
                 round::insert(&mut velocities, name, &state.weights, &velocity)?;
             } else {
                 values.iter_mut().zip(average).for_each(|(value, average)| *value -= average);

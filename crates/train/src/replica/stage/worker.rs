@@ -185,6 +185,16 @@ impl StageWorker {
             session.worker.part = Some(session.part);
             return LeftWhy::Broken { reason };
         }
+        let (post, nodes) = (&session.post, &session.part.graph.nodes);
+        tracing::info!(
+            replica = post.replica,
+            stage = post.stage + 1,
+            of = post.stages,
+            first = nodes.first().map(|node| node.name.as_str()),
+            last = nodes.last().map(|node| node.name.as_str()),
+            step = session.part.step,
+            "trains a stage"
+        );
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
             Ok(Ended::Done) => LeftWhy::Ended,
