@@ -5,6 +5,7 @@
 use phalanx_testkit::{Sandbox, eventually};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// With a run file of three stages; `train` is put into its section of that name.
@@ -56,7 +57,10 @@ fn the_stages_of_a_finished_run_are_its_model() {
     let said = sandbox.fails(2, &["fuse", "run"]);
     assert!(said.contains("there already is a model.safetensors") && said.contains("--force"), "{said}");
     let said = sandbox.fails(2, &["fuse", "run", "-o", "other.safetensors", "--onnx", "fused.onnx"]);
-    assert!(said.contains("there already is a fused.onnx"), "{said}");
+    assert!(said.contains("there already is a fused.onnx") && said.contains("--onnx FILE"), "{said}");
+    // What is wrong with the run is said first.
+    let said = sandbox.fails(2, &["fuse", "none"]);
+    assert!(said.contains("there is no run in none"), "{said}");
     assert!(!sandbox.path().join("other.safetensors").exists());
     let older = fuse(&sandbox, &["--step", "4", "--force"]);
     assert_eq!(older["step"], 4, "{older}");
@@ -141,6 +145,30 @@ fn a_run_without_stages_is_fused_as_well() {
     let fused = fuse(&sandbox, &[]);
     assert_eq!((&fused["step"], &fused["stages"]), (&2.into(), &1.into()), "{fused}");
     assert!(read(&sandbox, "model.safetensors") == read(&sandbox, "run/model.safetensors"));
+}
+
+#[test]
+fn each_file_has_a_place_of_its_own_and_is_for_others_like_any_file() {
+    let sandbox = sandbox("steps = 2");
+    let alone = ["--set", "formation.stages=1", "--set", "formation.local=0"];
+    sandbox.stdout(&[&["train", "run.toml", "--run-dir", "run"], &alone[..]].concat());
+    for (out, onnx) in [("a.st", "a.st"), ("a.st", "./a.st"), ("run/../a.st", "a.st")] {
+        let said = sandbox.fails(2, &["fuse", "run", "-o", out, "--onnx", onnx, "--force"]);
+        assert!(said.contains("cannot both be"), "{said}");
+        assert!(!sandbox.path().join("a.st").exists());
+    }
+    let said = sandbox.fails(2, &["fuse", "run", "-o", "a.onnx"]);
+    assert!(said.contains("hint: --onnx a.onnx writes one"), "{said}");
+    assert!(!sandbox.path().join("a.onnx").exists());
+
+    fuse(&sandbox, &["-o", "a.safetensors", "--onnx", "a.onnx"]);
+    sandbox.stdout(&["export", "run", "--onnx", "b.onnx", "--safetensors", "b.safetensors"]);
+    std::fs::write(sandbox.path().join("plain"), "").unwrap();
+    let mode = |name: &str| sandbox.path().join(name).metadata().unwrap().permissions().mode() & 0o777;
+    let written = ["a.onnx", "a.safetensors", "b.onnx", "b.safetensors"];
+    for name in [&written[..], &["run/model.onnx", "run/model.safetensors", "run/state.json"]].concat() {
+        assert_eq!(mode(name), mode("plain"), "{name} has mode {:o}", mode(name));
+    }
 }
 
 #[test]

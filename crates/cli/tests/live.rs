@@ -315,3 +315,18 @@ fn a_run_that_nobody_trains_does_not_answer() {
     let said = sandbox.fails(2, &["eval", "runs/first", "--wait", "1s"]);
     assert!(said.contains("--live"), "{said}");
 }
+
+#[test]
+fn a_run_without_a_checkpoint_can_be_asked_where_it_is() {
+    let sandbox = sandbox("steps = 1000000\ncheckpoint_every = \"never\"");
+    let run = train(&sandbox, &["--local", "2"]);
+    for args in [&["eval", RUN][..], &["predict", RUN, "-o", "out.npz"]] {
+        let said = sandbox.fails(2, args);
+        assert!(said.contains("`eval --live` and `predict --live` ask it"), "{said}");
+    }
+    predict(&sandbox, RUN, "live.npz");
+    let said = sandbox.fails(2, &["fuse", RUN]);
+    assert!(said.contains("wait for its first checkpoint"), "{said}");
+    stop(run);
+    sandbox.stdout(&["eval", RUN]);
+}

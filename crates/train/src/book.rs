@@ -6,7 +6,7 @@ use crate::params_hash::params_hash;
 use crate::progress::{End, Place, Plan};
 use crate::run_dir::{
     Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
-    Status as State, StepRecord, ValidRecord, read_lines, stamp,
+    Status as State, StepRecord, ValidRecord, read_lines, recorded_steps, stamp,
 };
 use crate::state::ModelState;
 use crate::task::Task;
@@ -57,6 +57,9 @@ impl Book {
     /// Takes up a run: a new one, or one that goes on from its newest checkpoint.
     pub(crate) fn open(dir: RunDir, task: &Task, observer: &mut dyn Observer) -> Result<Opened, TrainError> {
         let checkpoint = newest(&dir, observer)?;
+        if checkpoint.is_none() {
+            tell_what_is_lost(recorded_steps(dir.path()), observer);
+        }
         let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
         let sizes: Option<RecordSizes> = manifest.map(|manifest| manifest.records);
         let book = Self {
@@ -290,7 +293,7 @@ impl Book {
             loss: self.loss,
             val_loss: self.valid.map(|(loss, _)| loss),
             val_acc: self.valid.and_then(|(_, accuracy)| accuracy),
-            samples_per_s: Some(self.rate()),
+            samples_per_s: (self.steps > 0).then(|| self.rate()),
             wall_s: self.elapsed_s(),
             params_hash: None,
         }
@@ -319,6 +322,16 @@ impl Book {
 /// Of a checkpoint that does not say, what was due is taken for done.
 fn validated(manifest: &Manifest) -> u64 {
     manifest.validated.unwrap_or(manifest.step)
+}
+
+/// Without a checkpoint a run begins again, whatever it has recorded.
+fn tell_what_is_lost(recorded: u64, observer: &mut dyn Observer) {
+    let steps = match recorded {
+        0 => return,
+        1 => "1 step that was recorded is".to_owned(),
+        many => format!("{many} steps that were recorded are"),
+    };
+    observer.on(&Event::Warning(&format!("there is no checkpoint: {steps} done again")));
 }
 
 fn newest(dir: &RunDir, observer: &mut dyn Observer) -> Result<Option<Checkpoint>, TrainError> {

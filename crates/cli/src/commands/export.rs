@@ -1,5 +1,6 @@
 //! `phalanx export`: a trained model as files that others read.
 
+use crate::commands::fuse::place;
 use crate::commands::learned::LearnedArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
@@ -47,6 +48,12 @@ pub(crate) fn run(args: ExportArgs, output: Output) -> Result<(), Failure> {
         return Err(
             Failure::usage(anyhow!("nothing to write")).hint("say --onnx FILE, --safetensors FILE or both")
         );
+    }
+    if let (Some(onnx), Some(weights)) = (&args.onnx, &args.safetensors)
+        && place(onnx) == place(weights)
+    {
+        let error = anyhow!("the weights and the ONNX model cannot both be {}", weights.display());
+        return Err(Failure::usage(error).hint("give --safetensors and --onnx different names"));
     }
     let learned = args.learned.load()?;
     learned.write(args.safetensors.as_deref(), args.onnx.as_deref())?;

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_graph::weights;
 use phalanx_train::params_hash;
-use phalanx_train::run_dir::{Checkpoint, RunDirError, Status, checkpoints, is_run, read_run};
+use phalanx_train::run_dir::{Checkpoint, RunDirError, Status, Trained, checkpoints, is_run, read_run};
 use phalanx_types::Class;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -79,15 +79,11 @@ impl Render for Fused {
 }
 
 pub(crate) fn run(args: FuseArgs, output: Output) -> Result<(), Failure> {
-    let files: Vec<PathBuf> = args.onnx.iter().chain([&args.out]).cloned().collect();
-    if let Some(file) = files.iter().find(|file| file.exists() && !args.force) {
-        return Err(Failure::usage(anyhow!("there already is a {}", file.display()))
-            .hint("--force replaces it; -o FILE writes the weights elsewhere"));
-    }
     let run = run_path(&args.run);
     if !is_run(&run) {
         return Err(train_failure(RunDirError::NotARun { path: run }.into()));
     }
+    check_places(&args)?;
     let checkpoint = load(&run, args.step)?;
     let (step, stages) = (checkpoint.manifest.step, checkpoint.manifest.stages());
     let recorded = checkpoint.manifest.params_hash.clone();
@@ -103,9 +99,36 @@ pub(crate) fn run(args: FuseArgs, output: Output) -> Result<(), Failure> {
         tensors: learned.graph.with_aliases(learned.weights.clone()).len(),
         parameters: learned.graph.cost().parameters,
         params_hash: hash,
-        files,
+        files: args.onnx.into_iter().chain([args.out]).collect(),
         model: learned.graph.name,
     })
+}
+
+/// Each file goes to a place of its own, where nothing is that should stay.
+fn check_places(args: &FuseArgs) -> Result<(), Failure> {
+    if args.out.extension().is_some_and(|extension| extension == "onnx") {
+        let out = args.out.display();
+        return Err(Failure::usage(anyhow!("-o writes weights, and {out} is called like an ONNX model"))
+            .hint(format!("--onnx {out} writes one; weights are called FILE.safetensors")));
+    }
+    if args.onnx.as_deref().map(place) == Some(place(&args.out)) {
+        let error = anyhow!("the weights and the ONNX model cannot both be {}", args.out.display());
+        return Err(Failure::usage(error).hint("give -o and --onnx different names"));
+    }
+    let weights = (&args.out, "-o FILE writes the weights elsewhere");
+    let onnx = args.onnx.iter().map(|file| (file, "--onnx FILE writes the ONNX model elsewhere"));
+    match onnx.chain([weights]).find(|(file, _)| file.exists() && !args.force) {
+        Some((file, elsewhere)) => Err(Failure::usage(anyhow!("there already is a {}", file.display()))
+            .hint(format!("--force replaces it; {elsewhere}"))),
+        None => Ok(()),
+    }
+}
+
+/// Where a file is written, however its folder is named. What a link stands for does not count: the link is replaced.
+pub(crate) fn place(file: &Path) -> PathBuf {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder.canonicalize().unwrap_or_else(|_missing| folder.to_owned());
+    folder.join(file.file_name().unwrap_or_default())
 }
 
 /// The checkpoint of this step, or the newest. A run that goes on removes old ones, so that one may be gone again.
@@ -126,9 +149,16 @@ fn chosen(run: &Path, step: Option<u64>) -> Result<(u64, PathBuf), Failure> {
     let mut all = checkpoints(run);
     let steps = named(all.iter().map(|(step, _)| *step));
     let Some(newest) = all.pop() else {
-        return Err(Failure::usage(anyhow!("the run in {} has no checkpoint yet", run.display())).hint(
-            "`train.checkpoint_every` says when there is one; one that is asked to stop saves one, too",
-        ));
+        let hint = match Trained::now(run) {
+            Trained::Nowhere => format!("`phalanx run resume {}` trains it", run.display()),
+            Trained::InProcess | Trained::OnNodes => {
+                "it is being trained: wait for its first checkpoint, of which `train.checkpoint_every` says when; one \
+                 that is asked to stop saves one, too"
+                    .to_owned()
+            }
+        };
+        let error = anyhow!("the run in {} has no checkpoint yet", run.display());
+        return Err(Failure::usage(error).hint(hint));
     };
     let Some(wanted) = step.filter(|step| *step != newest.0) else { return Ok(newest) };
     let missing = || {

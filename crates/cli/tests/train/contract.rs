@@ -73,8 +73,7 @@ fn runs_are_listed_shown_and_named() {
         "{said}"
     );
 
-    // The same command again finds it done; another one is refused.
-    assert_eq!(train(&sandbox, &["--set", "name=first"])["params_hash"], summary["params_hash"]);
+    // Another command is refused.
     let said = sandbox.fails(2, &["train", "run.toml", "--run-dir", "runs/first", "--lr", "0.5"]);
     assert!(said.contains("told something else") && said.contains("phalanx run resume runs/first"), "{said}");
 }
@@ -103,4 +102,54 @@ fn the_environment_and_flags_stand_in_for_the_file() {
     let resolved = std::fs::read_to_string(sandbox.path().join("here/run.toml")).unwrap();
     assert!(resolved.contains("# --steps") && resolved.contains("# PHALANX_TRAIN_BATCH"), "{resolved}");
     assert!(!resolved.contains("epochs"), "{resolved}");
+}
+
+#[test]
+fn a_finished_run_is_left_as_it_is() {
+    let sandbox = sandbox();
+    run_file(&sandbox, MLP, "steps = 3");
+    let summary = train(&sandbox, &["--run-dir", "run"]);
+    let files = ["state.json", "run.toml", "formation.json", "metrics.jsonl", "val_accuracies.csv"];
+    let read = || files.map(|name| std::fs::read_to_string(sandbox.path().join("run").join(name)).unwrap());
+    let before = read();
+    let train = ["train", "run.toml", "--run-dir", "run", "--output", "json"];
+    let resume = ["run", "resume", "run", "--output", "json"];
+    let local = [&resume[..], &["--local", "2"]].concat();
+    for args in [&train[..], &resume, &local] {
+        let output = sandbox.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+        assert!(said.starts_with("the run in run is finished, all 3 steps are done"), "{args:?}: {said}");
+        assert_eq!((said.lines().count(), said.contains("--epochs or --steps")), (1, true), "{said}");
+        let again: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(keys(&again), keys(&summary), "{args:?}");
+        assert_eq!((&again["steps"], &again["params_hash"]), (&3.into(), &summary["params_hash"]), "{again}");
+        for key in ["loss", "val_loss", "val_acc", "samples_per_s", "wall_s"] {
+            let [a, b] = [&again, &summary].map(|of| of[key].as_f64().unwrap());
+            assert!((a - b).abs() <= 1e-9 * b, "{key}: {again} {summary}");
+        }
+        assert_eq!(read(), before, "{args:?}");
+    }
+    // What a finished run should have and has not is made again.
+    std::fs::remove_file(sandbox.path().join("run/model.safetensors")).unwrap();
+    assert_eq!(sandbox.json(&resume)["params_hash"], summary["params_hash"]);
+    assert!(sandbox.path().join("run/model.safetensors").is_file());
+    let further = sandbox.json(&[&resume[..], &["--steps", "4"]].concat());
+    assert_eq!(further["steps"], 4, "{further}");
+}
+
+#[test]
+fn a_listing_keeps_its_columns_and_names_directories_that_are_not_there() {
+    let sandbox = sandbox();
+    assert_eq!(sandbox.stdout(&["run", "list"]), "no runs\n");
+    let said = sandbox.fails(2, &["run", "list", "elsewhere"]);
+    assert!(said.contains("there is no directory elsewhere"), "{said}");
+    run_file(&sandbox, MLP, "steps = 50\noptimizer = { name = \"sgd\", lr = 1e38 }");
+    sandbox.fails(1, &["train", "run.toml", "--run-dir", "elsewhere/run"]);
+    let runs = sandbox.json(&["run", "list", "elsewhere", "--output", "json"]);
+    let reason = runs[0]["reason"].as_str().unwrap();
+    assert!(reason.len() > 60, "{reason}");
+    let listed = sandbox.stdout(&["run", "list", "elsewhere"]);
+    assert!(listed.contains("failed: ") && listed.contains('…') && !listed.contains(reason), "{listed}");
+    assert!(sandbox.stdout(&["run", "show", "elsewhere/run"]).contains(reason));
 }

@@ -104,7 +104,62 @@ fn whoever_asks_twice_does_not_wait_for_the_step() {
     process.signal(Signal::INT);
     let (status, printed) = process.finish();
     assert_eq!((status.code(), printed.len()), (Some(1), 0), "{}", process.stderr());
-    assert!(process.stderr().contains("error: stopped at once"), "{}", process.stderr());
+    let said = process.stderr();
+    assert!(
+        said.contains("error: stopped at once") && said.contains("hint: there is no checkpoint"),
+        "{said}"
+    );
+}
+
+#[test]
+fn whoever_stops_before_the_first_step_hears_that_nothing_is_saved() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, TRAIN);
+    let mut process = sandbox.start(&["train", "run.toml", "--run-dir", "disturbed", "--replicas", "2"]);
+    // There are no nodes.
+    process.says("training digits-cnn");
+    process.signal(Signal::INT);
+    let (status, _) = process.finish();
+    let said = process.stderr();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("error: stopped before the first step: there was nothing to save"), "{said}");
+    assert!(!said.contains("saved\n") && said.contains("hint: `phalanx run resume disturbed`"), "{said}");
+}
+
+#[test]
+fn a_run_without_checkpoints_is_seen_as_it_stands_and_begins_again() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, "steps = 1000000\nvalidate_every = 5\ncheckpoint_every = \"never\"");
+    let run = sandbox.path().join("disturbed");
+    let mut process = sandbox.start(&["train", "run.toml", "--run-dir", "disturbed"]);
+    reaches(&run, 12);
+    let show = || sandbox.json(&["run", "show", "disturbed", "--output", "json"]);
+    let shown = show();
+    assert_eq!(shown["state"], "running", "{shown}");
+    assert!(shown["val_acc"].is_f64() && shown["val_loss"].is_f64(), "{shown}");
+    assert!(shown["wall_s"].as_f64() > Some(0.0) && shown["samples_per_s"].as_f64() > Some(0.0), "{shown}");
+    let said = sandbox.fails(2, &["eval", "disturbed"]);
+    assert!(said.contains("hint: it is being trained: wait for its first checkpoint"), "{said}");
+    let said = sandbox.fails(2, &["fuse", "disturbed"]);
+    assert!(said.contains("hint: it is being trained: wait for its first checkpoint"), "{said}");
+
+    process.signal(Signal::KILL);
+    process.finish();
+    let shown = show();
+    assert_eq!(shown["state"], "interrupted", "{shown}");
+    let validations = std::fs::read_to_string(run.join("val_accuracies.csv")).unwrap();
+    let last: Vec<&str> = validations.lines().last().unwrap().split(',').collect();
+    let off = shown["val_acc"].as_f64().unwrap() - last[3].parse::<f64>().unwrap();
+    assert!(off.abs() < 1e-9, "{shown} {last:?}");
+    assert!(shown["wall_s"].as_f64() > Some(0.0), "{shown}");
+    assert_eq!(show(), shown, "time does not go on");
+    let steps = losses(&run).len();
+    assert_eq!(shown["steps"], steps, "{shown}");
+    let process = sandbox.start(&["run", "resume", "disturbed"]);
+    process.says("training digits-cnn");
+    let warning =
+        format!("warning: there is no checkpoint: {steps} steps that were recorded are done again\n");
+    assert!(process.stderr().starts_with(&warning), "{}", process.stderr());
 }
 
 #[test]
@@ -144,13 +199,13 @@ fn a_checkpoint_that_cannot_be_written_leaves_those_before_whole() {
 fn a_damaged_checkpoint_is_passed_over() {
     let sandbox = sandbox();
     run_file(&sandbox, CNN, "steps = 40\ncheckpoint_every = 10");
-    let undisturbed = train(&sandbox, &["--run-dir", "undisturbed"]);
+    let undisturbed = train(&sandbox, &["--run-dir", "undisturbed", "--steps", "60"]);
     train(&sandbox, &["--run-dir", "disturbed"]);
     let weights = sandbox.path().join("disturbed/checkpoints/step-000040/replica0-stage0.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&weights, bytes).unwrap();
-    let mut process = resume(&sandbox);
+    let mut process = sandbox.start(&["run", "resume", "disturbed", "--steps", "60", "--output", "json"]);
     let (code, disturbed) = process.summary();
     assert_eq!(code, Some(0));
     assert!(process.stderr().contains("damaged"), "{}", process.stderr());

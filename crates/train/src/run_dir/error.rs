@@ -3,6 +3,16 @@
 use phalanx_types::Class;
 use std::path::{Path, PathBuf};
 
+/// Where a run is being trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trained {
+    Nowhere,
+    /// In one process, which nobody can ask.
+    InProcess,
+    /// On nodes, which answer.
+    OnNodes,
+}
+
 /// Why a run directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,7 +28,7 @@ pub enum RunDirError {
     #[error("there is no run in {}", path.display())]
     NotARun { path: PathBuf },
     #[error("no checkpoint can be read in {}", path.display())]
-    NoCheckpoint { path: PathBuf },
+    NoCheckpoint { path: PathBuf, trained: Trained },
     #[error("the checkpoint is damaged: {what} in {}", path.display())]
     Damaged { what: &'static str, path: PathBuf },
     #[error("weights could not be used from {}", path.display())]
@@ -47,7 +57,17 @@ impl RunDirError {
             }
             Self::NotEmpty { .. } => "give another --run-dir, one that is empty or not there yet".to_owned(),
             Self::NotARun { .. } => "`phalanx run list` names the runs there are".to_owned(),
-            Self::NoCheckpoint { .. } => "start the run again with `phalanx train`".to_owned(),
+            Self::NoCheckpoint { trained: Trained::OnNodes, .. } => {
+                "it is being trained: `eval --live` and `predict --live` ask it where it is; else wait for its first \
+                 checkpoint"
+                    .to_owned()
+            }
+            Self::NoCheckpoint { trained: Trained::InProcess, .. } => {
+                "it is being trained: wait for its first checkpoint; `train.checkpoint_every` says when".to_owned()
+            }
+            Self::NoCheckpoint { trained: Trained::Nowhere, path } => {
+                format!("`phalanx run resume {}` trains it from the beginning", path.display())
+            }
             _ => return None,
         })
     }

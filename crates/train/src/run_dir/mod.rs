@@ -13,12 +13,14 @@
 mod checkpoint;
 mod error;
 mod id;
+mod last;
 mod records;
 mod state;
 
 pub use checkpoint::{Checkpoint, Manifest};
-pub use error::RunDirError;
+pub use error::{RunDirError, Trained};
 pub use id::new_id;
+pub(crate) use last::{last_valid, recorded_steps};
 pub(crate) use records::{Line, read_lines};
 pub use records::{
     RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
@@ -40,6 +42,8 @@ pub(crate) const MODEL_ONNX: &str = "model.onnx";
 /// The names of classes, in the order of the model's outputs.
 const CLASSES: &str = "classes.json";
 const LOCK: &str = "lock";
+/// Says where nodes train a run, while they do.
+const LIVE: &str = "live.json";
 const CHECKPOINTS: &str = "checkpoints";
 
 /// A run directory that this process alone may write to, for as long as this value lives.
@@ -193,7 +197,7 @@ fn newest_of(run: &Path) -> Result<(Checkpoint, Vec<(PathBuf, RunDirError)>), Ru
     // The newest one's trouble says more than that there is none.
     match wrong.into_iter().next() {
         Some((_, error)) => Err(error),
-        None => Err(RunDirError::NoCheckpoint { path: run.to_owned() }),
+        None => Err(RunDirError::NoCheckpoint { path: run.to_owned(), trained: Trained::now(run) }),
     }
 }
 
@@ -261,6 +265,17 @@ fn is_locked(dir: &Path) -> bool {
     let Ok(file) = File::open(dir.join(LOCK)) else { return false };
     // Shared, and given back at once: it hinders only whoever starts in this very moment, who then says so.
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+impl Trained {
+    /// Where a run is being trained now.
+    pub fn now(run: &Path) -> Self {
+        match (is_locked(run), run.join(LIVE).is_file()) {
+            (false, _) => Self::Nowhere,
+            (true, false) => Self::InProcess,
+            (true, true) => Self::OnNodes,
+        }
+    }
 }
 
 /// Writes a file beside its place and moves it there.

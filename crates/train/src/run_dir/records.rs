@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-const METRICS: &str = "metrics.jsonl";
+pub(super) const METRICS: &str = "metrics.jsonl";
 const LOSSES: &str = "losses.csv";
-const ACCURACIES: &str = "val_accuracies.csv";
+pub(super) const ACCURACIES: &str = "val_accuracies.csv";
 
 /// A training step.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,7 +1,8 @@
 //! How a run stands, for those who only look.
 
-use super::checkpoint::Manifest;
 use super::error::{RunDirError, io};
+use super::last::{last_step, last_valid};
+use super::records::METRICS;
 use super::{is_locked, is_run, newest_manifest, replace};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -111,7 +112,7 @@ pub fn read_run(dir: &Path) -> Result<RunInfo, RunDirError> {
             // It was killed before it could say so.
             state.state = Status::Interrupted;
         }
-        fill_in(&mut state, newest_manifest(dir), last_step(dir));
+        fill_in(&mut state, dir);
     }
     let path = dir.to_owned();
     let id = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -126,37 +127,31 @@ pub fn list_runs(runs: &Path) -> Vec<RunInfo> {
     found
 }
 
-fn fill_in(state: &mut RunState, checkpoint: Option<Manifest>, last: Option<LastStep>) {
-    if let Some(manifest) = checkpoint {
+/// Says how a run stands that has not said so itself since it was taken up: running, or killed.
+fn fill_in(state: &mut RunState, dir: &Path) {
+    let spent_s = state.wall_s + since_taken_up(dir, state.state == Status::Running);
+    if let Some(manifest) = newest_manifest(dir) {
         state.steps = manifest.step;
         state.loss = manifest.loss;
         state.val_loss = manifest.val_loss;
         state.val_acc = manifest.val_acc;
         state.wall_s = manifest.elapsed_s;
     }
-    if let Some(last) = last.filter(|last| last.step >= state.steps) {
+    state.wall_s = state.wall_s.max(spent_s);
+    if let Some(last) = last_step(dir).filter(|last| last.step >= state.steps) {
         state.steps = last.step;
         state.loss = Some(last.loss);
         state.samples_per_s = Some(last.samples_per_s);
     }
+    if let Some(valid) = last_valid(dir) {
+        (state.val_loss, state.val_acc) = (Some(valid.val_loss), valid.val_acc);
+    }
 }
 
-#[derive(Debug, Deserialize)]
-struct LastStep {
-    step: u64,
-    loss: f32,
-    samples_per_s: f64,
-}
-
-/// The last whole line about a step, read from the end of the file.
-fn last_step(dir: &Path) -> Option<LastStep> {
-    use std::io::{Read, Seek, SeekFrom};
-    const TAIL: u64 = 16 << 10;
-    let mut file = std::fs::File::open(dir.join("metrics.jsonl")).ok()?;
-    let len = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(TAIL))).ok()?;
-    let mut tail = Vec::new();
-    file.take(TAIL).read_to_end(&mut tail).ok()?;
-    let text = String::from_utf8_lossy(&tail);
-    text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
+/// Seconds since a process took up a run, which it then says first, or until it recorded something last.
+fn since_taken_up(dir: &Path, goes_on: bool) -> f64 {
+    let changed = |name: &str| std::fs::metadata(dir.join(name)).and_then(|file| file.modified()).ok();
+    let until = if goes_on { Some(SystemTime::now()) } else { changed(METRICS) };
+    let spent = changed(STATE).zip(until).and_then(|(from, until)| until.duration_since(from).ok());
+    spent.unwrap_or_default().as_secs_f64()
 }

@@ -185,6 +185,31 @@ fn records_are_cut_back_to_a_checkpoint() {
     assert_eq!((read("metrics.jsonl").lines().count(), read("val_accuracies.csv").lines().count()), (2, 1));
 }
 
+fn append(path: &Path, text: &str) {
+    File::options().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn the_last_records_are_found_at_the_end_of_long_files() {
+    let tmp = tempfile::tempdir().unwrap();
+    assert_eq!((recorded_steps(tmp.path()), last_valid(tmp.path())), (0, None));
+    let mut records = Records::open(tmp.path(), None).unwrap();
+    for number in 1..=2000 {
+        records.step(&step(number)).unwrap();
+        let valid = ValidRecord {
+            step: number,
+            pass: 1,
+            val_loss: 0.25,
+            val_acc: None,
+            // One line is longer than what is read at first.
+            metrics: (0..if number == 2000 { 2000 } else { 0 }).map(|i| (format!("val_{i}"), 1.0)).collect(),
+        };
+        records.valid(&valid).unwrap();
+    }
+    assert_eq!(recorded_steps(tmp.path()), 2000);
+    assert_eq!(last_valid(tmp.path()), Some(Best { step: 2000, val_loss: 0.25, val_acc: None }));
+}
+
 #[test]
 fn a_run_that_no_process_holds_is_not_running() {
     let tmp = tempfile::tempdir().unwrap();
@@ -207,7 +232,14 @@ fn a_run_that_no_process_holds_is_not_running() {
     };
     state.write(&path).unwrap();
     let mut records = Records::open(&path, None).unwrap();
+    let valid = |step| ValidRecord { step, pass: 1, val_loss: 0.25, val_acc: None, metrics: [].into() };
+    records.valid(&valid(1)).unwrap();
+    records.valid(&ValidRecord { val_acc: Some(0.75), ..valid(3) }).unwrap();
     records.step(&step(4)).unwrap();
+    // A line that is not whole yet.
+    append(&path.join("val_accuracies.csv"), "4,1,0.1");
+    let RunState { val_loss, val_acc, loss, .. } = read_run(&path).unwrap().state;
+    assert_eq!((val_loss, val_acc, loss), (Some(0.25), Some(0.75), Some(0.5)));
     let seen = |runs: &[RunInfo]| {
         runs.iter().map(|r| (r.id.clone(), r.state.state, r.state.steps)).collect::<Vec<_>>()
     };

@@ -29,6 +29,11 @@ pub(super) fn check(graph: &Graph, config: &RunConfig, samples: usize) -> Result
     }
 }
 
+/// A node that cannot do with one sample at a time.
+pub(crate) fn needs_several(graph: &Graph) -> Option<&Node> {
+    graph.nodes.iter().find(|node| has_one_row(graph, node, 1))
+}
+
 /// Whether a node needs the spread of values of which there is one per channel.
 fn has_one_row(graph: &Graph, node: &Node, batch: usize) -> bool {
     let Some(input) = node.inputs.first().filter(|_| matches!(node.op, Op::BatchNorm { .. })) else {

@@ -5,6 +5,7 @@ mod fit;
 mod memory;
 
 pub use batches::fixed_batch;
+pub(crate) use batches::needs_several;
 pub use fit::Fit;
 
 use crate::config::RunConfig;

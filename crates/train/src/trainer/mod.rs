@@ -6,10 +6,11 @@ pub(crate) use stepper::OutputGradients;
 pub use stepper::{Cut, Ready, StepInput, Stepped, Stepper, StepperOptions};
 
 use crate::book::{Book, FormationEpoch, Opened, StageEntry, rate};
+use crate::config::Every;
 use crate::error::{NotFinite, TrainError};
 use crate::observer::{Event, Observer};
 use crate::progress::{End, Place, Plan, Progress};
-use crate::run_dir::{RunDir, StepRecord, ValidRecord, read_classes};
+use crate::run_dir::{MODEL, RunDir, RunState, Status, StepRecord, ValidRecord, last_valid, read_classes};
 use crate::task::{Compute, Task};
 use phalanx_data::{Loaded, Loader, LoaderOptions, Position};
 use phalanx_types::Time;
@@ -42,6 +43,31 @@ pub struct Summary {
     pub params_hash: String,
     #[serde(skip)]
     pub end: End,
+}
+
+impl Summary {
+    /// What a run came to that has nothing left to do, as its directory has it.
+    pub fn of_finished(dir: &RunDir, task: &Task) -> Option<Self> {
+        let state = RunState::read(dir.path()).ok()?;
+        let plan = task.plan();
+        let validates = task.valid.is_some() && plan.validate != Every::Never;
+        let validated = || last_valid(dir.path()).is_some_and(|last| last.step >= state.steps);
+        let done = state.state == Status::Finished
+            && state.steps >= plan.steps()
+            && dir.file(MODEL).is_file()
+            && (!validates || validated());
+        done.then(|| Self {
+            run_dir: dir.path().to_owned(),
+            steps: state.steps,
+            loss: state.loss,
+            val_loss: state.val_loss,
+            val_acc: state.val_acc,
+            samples_per_s: state.samples_per_s.unwrap_or(0.0),
+            wall_s: state.wall_s,
+            params_hash: state.params_hash.unwrap_or_default(),
+            end: End::Finished,
+        })
+    }
 }
 
 impl Trainer {

@@ -3,17 +3,21 @@
 use crate::commands::train::RUNS;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing};
+use anyhow::anyhow;
 use clap::Args;
 use phalanx_train::run_dir::{RunInfo, list_runs};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The width of the column that says how a run stands.
+const STATE_CHARS: usize = 48;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: phalanx run list --output json")]
 pub(crate) struct ListArgs {
-    /// The directory with the runs.
-    #[arg(default_value = RUNS, value_name = "DIR")]
-    runs: PathBuf,
+    /// The directory with the runs; runs/ when not given, which need not be there yet.
+    #[arg(value_name = "DIR")]
+    runs: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -28,6 +32,15 @@ pub(super) fn state_and_why(run: &RunInfo) -> String {
     }
 }
 
+/// As much as a column has room for; `run show` says the rest.
+fn shortened(text: String) -> String {
+    if text.chars().count() <= STATE_CHARS {
+        return text;
+    }
+    let kept: String = text.chars().take(STATE_CHARS - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
 impl Render for Runs {
     fn table(&self) -> String {
         if self.0.is_empty() {
@@ -37,7 +50,7 @@ impl Render for Runs {
             let state = &run.state;
             [
                 run.id.clone(),
-                state_and_why(run),
+                shortened(state_and_why(run)),
                 state.model.clone(),
                 format!("{}/{}", state.steps, state.total_steps),
                 state.loss.map_or("-".to_owned(), |x| format!("{x:.4}")),
@@ -54,5 +67,9 @@ impl Render for Runs {
 }
 
 pub(crate) fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
-    output.print(&Runs(list_runs(&args.runs)))
+    if let Some(missing) = args.runs.as_ref().filter(|runs| !runs.is_dir()) {
+        return Err(Failure::usage(anyhow!("there is no directory {}", missing.display()))
+            .hint("runs are in the directory in which `phalanx train` was started, in runs/"));
+    }
+    output.print(&Runs(list_runs(args.runs.as_deref().unwrap_or(Path::new(RUNS)))))
 }

@@ -7,8 +7,9 @@ use crate::stop::StopSignals;
 use anyhow::anyhow;
 use phalanx_engine::CpuEngine;
 use phalanx_train::progress::End;
-use phalanx_train::run_dir::RunDir;
+use phalanx_train::run_dir::{RunDir, checkpoints};
 use phalanx_train::{Blame, Compute, Summary, Task, TrainError, Trainer};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,8 +83,7 @@ pub(super) async fn until_ended(
             ended = &mut training => return ended.map_err(Failure::infrastructure)?.map_err(train_failure),
             () = stops.next() => {
                 if ask_to_stop() {
-                    return Err(Failure::work(anyhow!("stopped at once"))
-                        .hint(format!("`phalanx run resume {}` goes on from the last checkpoint", path.display())));
+                    return Err(stopped_at_once(path));
                 }
                 tracing::warn!("stopping after this step; ask again to stop at once");
             }
@@ -96,9 +96,43 @@ pub(super) fn finished(summary: Summary, path: &Path, output: Output) -> Result<
     output.print(&summary)?;
     match summary.end {
         End::Finished => Ok(()),
-        End::Interrupted => {
-            Err(Failure::work(anyhow!("stopped at step {}; everything is saved", summary.steps))
-                .hint(format!("`phalanx run resume {}` goes on", path.display())))
-        }
+        End::Interrupted => Err(stopped(summary.steps, path)),
     }
+}
+
+/// Says that a run was finished before, and what it came to.
+pub(super) fn nothing_left(summary: Summary, output: Output) -> Result<(), Failure> {
+    if output != Output::Quiet {
+        let path = summary.run_dir.display();
+        let told = format!(
+            "the run in {path} is finished, all {} steps are done; `phalanx run resume {path}` goes further with --epochs \
+             or --steps",
+            summary.steps
+        );
+        // Nobody who does not listen is worth an error.
+        drop(writeln!(std::io::stderr(), "{told}"));
+    }
+    output.print(&summary)
+}
+
+/// Stopped as it was asked to: what was done is saved, if there was anything.
+fn stopped(steps: u64, path: &Path) -> Failure {
+    let place = path.display();
+    if steps == 0 {
+        return Failure::work(anyhow!("stopped before the first step: there was nothing to save"))
+            .hint(format!("`phalanx run resume {place}` begins again"));
+    }
+    Failure::work(anyhow!("stopped at step {steps}; everything is saved"))
+        .hint(format!("`phalanx run resume {place}` goes on"))
+}
+
+/// Stopped without waiting for anything to be saved.
+fn stopped_at_once(path: &Path) -> Failure {
+    let place = path.display();
+    Failure::work(anyhow!("stopped at once")).hint(match checkpoints(path).last() {
+        Some((step, _)) => {
+            format!("`phalanx run resume {place}` goes on from the last checkpoint, that of step {step}")
+        }
+        None => format!("there is no checkpoint: `phalanx run resume {place}` begins again"),
+    })
 }

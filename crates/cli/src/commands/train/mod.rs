@@ -12,10 +12,10 @@ use crate::output::Output;
 use anyhow::anyhow;
 use clap::Args;
 use drive::drive;
-use go::go;
+use go::{go, nothing_left};
 use phalanx_train::config::{Override, Resolved, RunConfig, RunFile};
 use phalanx_train::run_dir::{RUN_FILE, RunDir, is_run, new_id};
-use phalanx_train::{Compute, Task};
+use phalanx_train::{Compute, Summary, Task};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -144,7 +144,7 @@ pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> 
     start(task, compute, dir, &file.resolved, &args.who, output).await
 }
 
-/// Trains in this process, or on nodes, as the run and the flags say.
+/// Trains in this process, or on nodes, as the run and the flags say; a run that is finished stays as it is.
 pub(crate) async fn start(
     task: Task,
     compute: Compute,
@@ -153,6 +153,9 @@ pub(crate) async fn start(
     who: &Who,
     output: Output,
 ) -> Result<(), Failure> {
+    if let Some(summary) = Summary::of_finished(&dir, &task) {
+        return nothing_left(summary, output);
+    }
     if task.config().formation.is_distributed() || who.trace || who.replicas.is_some() {
         // Replicas compute, not their driver.
         drop(compute);
