@@ -6,7 +6,7 @@
 //! ```
 //! Every question is a request of the fabric. A node measures one thing at a time, and nothing while it trains or
 //! runs jobs. It keeps what it measured: [`ask_known`] tells it without measuring again.
-//! [`order`] and [`pool`] are what the asker needs besides: which links to measure, and the file for the planner.
+//! [`order`] says which links to measure, [`pool_of`] makes of what is known the pool that the planner is given.
 
 mod ask;
 mod error;
