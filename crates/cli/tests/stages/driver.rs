@@ -144,6 +144,13 @@ fn a_number_that_is_none_is_traced_to_the_operator_that_made_it() {
         let staged = fails(steep, &[formation, &set[..]].concat());
         assert!(staged.ends_with(&whole), "{staged} is not {whole}");
     }
+    // Whichever stage has that operator.
+    assert!(whole.contains("`conv2d_2`"), "{whole}");
+    for cuts in [r#"["dense_1", "dense_2"]"#, r#"["conv2d_2", "bn_2"]"#, r#"["bn_1", "conv2d_2"]"#] {
+        let cut = ["--set", &format!("formation.cuts={cuts}")];
+        let staged = fails(steep, &[&CHAIN[..], &set[..], &cut[..]].concat());
+        assert!(staged.ends_with(&whole), "{cuts}: {staged} is not {whole}");
+    }
     let overlapping = ["--set", "formation.mode=asynchronous"];
     let staged = fails(steep, &[&CHAIN[..], &set[..], &overlapping[..]].concat());
     assert!(staged.contains("is NaN at step ") || staged.contains("is inf at step "), "{staged}");

@@ -27,6 +27,10 @@ impl Session<'_> {
             Ok(found) => found,
             Err(error) => return error,
         };
+        // Whoever left before the others have looked would take their links with it.
+        if let Err(error) = self.control.barrier("all have looked") {
+            tracing::debug!(%error, "somebody left after it had looked");
+        }
         let silent = found.elsewhere || rank != self.rank;
         if found.report.is_none() && silent {
             return TrainError::Replica { reason: format!("what rank {rank} computed is not finite") };
@@ -60,12 +64,18 @@ impl Session<'_> {
         for index in 0..parts {
             self.forward(sheaf, index, 0, loaded)?;
             self.backward(sheaf, index, 0, (index, parts), false)?;
-            let came = self.prev.iter().flat_map(|_| &self.part.received);
-            let came = came.chain(self.next.iter().flat_map(|_| &self.part.given));
-            if came.flatten().any(|value| !value.is_finite()) {
+            let received = self.prev.iter().flat_map(|_| &self.part.received).flatten();
+            if received.copied().any(|value| !value.is_finite()) {
+                all.elsewhere = true;
+                continue;
+            }
+            let found = self.look_at_part(sheaf, index, loaded)?;
+            // What later stages give back is no number, either, when it is this one's forward that made the first.
+            let mut given = self.next.iter().flat_map(|_| &self.part.given).flatten();
+            if given.any(|value| !value.is_finite()) && found.as_ref().is_none_or(|report| report.backward) {
                 all.elsewhere = true;
             } else if all.report.is_none() {
-                all.report = self.look_at_part(sheaf, index, loaded)?;
+                all.report = found;
             }
         }
         Ok(all)
