@@ -15,8 +15,9 @@ use phalanx_types::DType;
 use std::time::Instant;
 
 /// A measurement of a model takes about so many floating-point operations.
-const EFFORT: f64 = 5e9;
-const ROUNDS: usize = 3;
+const EFFORT: f64 = 1e10;
+/// Of fewer passes the median is chance; of more it does not change.
+const ROUNDS: [f64; 2] = [5.0, 25.0];
 /// Micro-batches of a batch, when nobody has said how many.
 const USUAL_PARTS: usize = 4;
 /// Seconds that all stages take to agree on a step.
@@ -59,10 +60,11 @@ pub fn measured(
         |what: String| TrainError::Replica { reason: format!("could not measure the model: {what}") };
     let speed = f64::from(measure_here(compute).map_err(unreadable)?.gflops);
     let flops = (1.0 + BACKWARD) * counts.flops.max(1) as f64;
-    let most = ((EFFORT / flops / ROUNDS as f64) as usize).clamp(2, batch.max(2));
+    let most = ((EFFORT / flops / ROUNDS[0]) as usize).clamp(2, batch.max(2));
     let few = (most / 8).max(1);
     let times = |batch: usize| -> Result<Vec<NodeTime>, TrainError> {
-        let how = Measurement { batch, rounds: ROUNDS, parameter_bytes: HELD };
+        let rounds = (EFFORT / flops / batch as f64).clamp(ROUNDS[0], ROUNDS[1]);
+        let how = Measurement { batch, rounds: rounds as usize, parameter_bytes: HELD };
         measure(&*compute.engine, graph, &how).map_err(|error| unreadable(error.to_string()))
     };
     let (less, more) = (times(few)?, times(most)?);
