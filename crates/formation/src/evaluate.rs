@@ -13,4 +13,4 @@ pub(crate) use exchange::{exchange, lower_bound as exchange_lower_bound};
 pub(crate) use moving::moving;
 pub(crate) use problem::{Part, Problem};
 pub(crate) use score::{Formation, Score, evaluate};
-pub(crate) use timing::{Limit, Line, Timed, lines, own, pipeline_seconds, trips};
+pub(crate) use timing::{Limit, Line, Timed, lines, own, pipeline_seconds, trips, way};

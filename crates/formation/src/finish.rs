@@ -2,7 +2,9 @@
 
 use crate::evaluate::{Formation, Limit, Part, Problem, Timed, evaluate, lines};
 use crate::search::Found;
-use crate::{Bottleneck, Method, Plan, Prediction, ReplicaPlan, Shape, ShapeStage, Shortfall, StagePlan};
+use crate::{
+    Bottleneck, Method, Mode, Plan, Prediction, ReplicaPlan, Shape, ShapeStage, Shortfall, StagePlan,
+};
 use std::rc::Rc;
 
 /// A plan without its reasons.
@@ -21,7 +23,13 @@ pub(crate) fn plan(problem: &Problem<'_>, found: &Found, method: Method) -> Plan
         bottleneck: bottleneck(problem, found),
         score: score.total,
     };
-    let mode = problem.options.mode;
+    let mode = match problem.options.mode {
+        Mode::Asynchronous { .. } => {
+            let stages = replicas.iter().map(|replica| replica.stages.len()).max().unwrap_or(1);
+            Mode::Asynchronous { in_flight: Some(problem.kept(stages, formation.micro_batches)) }
+        }
+        Mode::Exact => Mode::Exact,
+    };
     Plan {
         replicas,
         micro_batches: formation.micro_batches,
@@ -37,7 +45,7 @@ fn replica(problem: &Problem<'_>, timed: &Timed, samples: usize, step_s: f64) ->
     let (micro_batches, m) = timed.split(samples);
     let count = timed.parts.len();
     let stage = |(s, part): (usize, &Part)| {
-        let (base, slope) = problem.busy(*part);
+        let (base, slope) = problem.busy(*part, micro_batches);
         let busy_s = (base + slope * m as f64) * micro_batches as f64;
         let kept = problem.kept(count - s, micro_batches);
         StagePlan {
@@ -45,6 +53,7 @@ fn replica(problem: &Problem<'_>, timed: &Timed, samples: usize, step_s: f64) ->
             ops: problem.places[part.from]..problem.places[part.to],
             memory: problem.memory(part.from, part.to, kept, m) as u64,
             busy_s,
+            update_s: problem.update(*part),
             utilisation: if step_s > 0.0 { (busy_s / step_s).min(1.0) } else { 0.0 },
         }
     };

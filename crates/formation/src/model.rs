@@ -18,6 +18,9 @@ pub struct OpCost {
     pub activation_bytes: u64,
     pub forward: Work,
     pub backward: Work,
+    /// Work of every update of its parameters, in the unit of [`Work`].
+    #[serde(default)]
+    pub update: f64,
 }
 
 /// How long something takes on a node of speed 1: seconds, or floating-point operations where speeds are in those

@@ -22,8 +22,11 @@ pub struct Options {
     pub exchange: Exchange,
     /// Bytes sent for each byte of an activation or its gradient.
     pub transfer_factor: f64,
-    /// Seconds of every step that no formation changes.
+    /// Seconds that all stages take to agree on a step, links between hosts aside.
     pub step_s: f64,
+    /// Steps after which an asynchronous pipeline of one replica comes to a stop; several replicas do so for every
+    /// exchange.
+    pub unit: u64,
     /// How many times longer everything takes on a host with more busy threads than cores.
     pub crowding: f64,
     /// Who holds which parameters already.
@@ -40,8 +43,8 @@ pub struct Options {
 pub enum Mode {
     /// One forward, one backward: the pipeline fills and drains in every step.
     Exact,
-    /// The pipeline stays full, with so many micro-batches under way.
-    Asynchronous { in_flight: usize },
+    /// The pipeline stays full, with so many micro-batches under way: twice as many as stages, when not said.
+    Asynchronous { in_flight: Option<usize> },
 }
 
 /// What replicas exchange, and how often.
@@ -95,6 +98,7 @@ impl Default for Options {
             exchange: Exchange::default(),
             transfer_factor: 1.0,
             step_s: 0.0,
+            unit: u64::MAX,
             crowding: 1.0,
             held: Vec::new(),
             move_horizon: 0.0,

@@ -168,7 +168,7 @@ mod tests {
         let line = |part: &str| picture.lines().any(|l| l.contains(part));
         assert!(line("│ layer0..layer2      │->│ layer3..layer5      │"), "{picture}");
         assert!(line("│ ####...... 12 MiB   │") && line("│ ########.. 24 MiB   │"), "{picture}");
-        assert!(line("│ a-nod~name  96% busy│"), "{picture}");
+        assert!(line("│ a-nod~name  95% busy│"), "{picture}");
         assert!(line("replica 0: 20 samples of each batch in 4 micro-batches, "), "{picture}");
         assert_eq!(plan.rows(&model, &pool).len(), 3);
     }

@@ -36,6 +36,8 @@ pub struct StagePlan {
     pub memory: u64,
     /// Seconds of computing in a step.
     pub busy_s: f64,
+    /// Of these, those of the update after it.
+    pub update_s: f64,
     /// Part of a step that it computes, from 0 to 1.
     pub utilisation: f64,
 }

@@ -168,9 +168,10 @@ fn a_given_formation_is_looked_at_and_mistakes_in_it_are_named() {
 
 #[test]
 fn a_pipeline_that_stays_full_is_faster_but_bound_by_round_trips() {
-    let mut pool = pool(&[(60, 1.0), (60, 1.0)]);
+    // Parameters of batches that are under way are kept, too.
+    let mut pool = pool(&[(500, 1.0), (500, 1.0)]);
     let filled = |in_flight| Options {
-        mode: Mode::Asynchronous { in_flight },
+        mode: Mode::Asynchronous { in_flight: Some(in_flight) },
         stages: Some(2),
         replicas: Some(1),
         ..options()

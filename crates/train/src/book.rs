@@ -103,11 +103,17 @@ impl Book {
     pub(crate) fn cut_after(&mut self, step: u64) -> Result<(), TrainError> {
         let sizes = self.records.sizes_after(step)?;
         self.records = Records::open(self.dir.path(), Some(sizes))?;
+        self.recall(step)
+    }
+
+    /// Recalls from the records what was known of the run after a step.
+    fn recall(&mut self, upto: u64) -> Result<(), TrainError> {
         (self.loss, self.valid, self.best, self.validated) = (None, None, None, 0);
         for line in read_lines(self.dir.path())? {
             match line {
-                Line::Step { loss } => self.loss = Some(loss),
-                Line::Valid(now) => self.note_valid(now),
+                Line::Step { step, loss } if step <= upto => self.loss = Some(loss),
+                Line::Valid(now) if now.step <= upto => self.note_valid(now),
+                Line::Step { .. } | Line::Valid(_) => {}
             }
         }
         Ok(())
@@ -192,6 +198,15 @@ impl Book {
             records: self.records.sync()?,
             ..Manifest::at(place)
         })
+    }
+
+    /// The same of the run as it stood after an earlier step; what was recorded since stays.
+    pub(crate) fn draft_after(&mut self, place: Place) -> Result<Manifest, TrainError> {
+        let now = (self.loss, self.valid, self.best, self.validated);
+        self.recall(place.step)?;
+        let draft = self.draft(place);
+        (self.loss, self.valid, self.best, self.validated) = now;
+        Ok(Manifest { records: self.records.sizes_after(place.step)?, ..draft? })
     }
 
     /// Writes a checkpoint of a state, drafted when the run stood there.

@@ -4,7 +4,7 @@ mod cuts;
 
 pub use cuts::{NoCut, keep_cuts};
 
-use crate::config::RunConfig;
+use crate::config::{ExchangeOf, RunConfig};
 use crate::error::TrainError;
 use crate::measure::measure_here;
 use crate::task::{Compute, Task};
@@ -18,8 +18,6 @@ use std::time::Instant;
 const EFFORT: f64 = 1e10;
 /// Of fewer passes the median is chance; of more it does not change.
 const ROUNDS: [f64; 2] = [5.0, 25.0];
-/// Micro-batches of a batch, when nobody has said how many.
-const USUAL_PARTS: usize = 4;
 /// Seconds that all stages take to agree on a step.
 pub const AGREE_S: f64 = 1.5e-4;
 /// Nodes that share cores disturb each other.
@@ -39,7 +37,7 @@ pub const PROCESS_BYTES: u64 = 24 << 20;
 pub fn counted(graph: &Graph) -> ModelCost {
     let of = |_: usize, flops: f64| {
         let work = |times: f64| Work { per_sample: times * flops / 1e9, per_batch: 0.0 };
-        [work(1.0), work(BACKWARD)]
+        ([work(1.0), work(BACKWARD)], 0.0)
     };
     cost(graph, &graph.cost(), of)
 }
@@ -74,14 +72,11 @@ pub fn measured(
         let per_batch = (less - per_sample * few as f64).max(0.0);
         Work { per_sample: per_sample * speed, per_batch: per_batch * speed }
     };
-    // Of every step, but told of every micro-batch.
-    let parts = config.formation.micro_batches.unwrap_or(USUAL_PARTS).max(1);
-    let update = update_seconds(config, compute) * speed / parts as f64;
+    let update = update_seconds(config, compute) * speed;
     let of = |node: usize, _: f64| {
         let (less, more) = (&less[node], &more[node]);
-        let mut backward = work(less.backward, more.backward);
-        backward.per_batch += update * counts.nodes[node].parameters as f64;
-        [work(less.forward, more.forward), backward]
+        let passes = [work(less.forward, more.forward), work(less.backward, more.backward)];
+        (passes, update * counts.nodes[node].parameters as f64)
     };
     Ok((cost(graph, &counts, of), speed))
 }
@@ -101,9 +96,10 @@ fn update_seconds(config: &RunConfig, compute: &Compute) -> f64 {
     (0..4).map(|_| once()).fold(f64::INFINITY, f64::min) / ELEMENTS as f64
 }
 
-fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> [Work; 2]) -> ModelCost {
+/// `work` gives both passes of an operator, and its update.
+fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> ([Work; 2], f64)) -> ModelCost {
     let op = |(index, node): (usize, &phalanx_graph::NodeCost)| {
-        let [forward, backward] = work(index, node.flops as f64);
+        let ([forward, backward], update) = work(index, node.flops as f64);
         let buffers = graph.nodes[index].inputs.iter().map(|v| graph.value(*v));
         let buffers = buffers.filter(|value| matches!(value.kind, phalanx_graph::ValueKind::Buffer(_)));
         OpCost {
@@ -114,6 +110,7 @@ fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> [Work; 2]) ->
             activation_bytes: 8 * node.activations,
             forward,
             backward,
+            update,
         }
     };
     let cut = |cut: phalanx_graph::CutPoint| {
@@ -141,12 +138,7 @@ pub fn options_of(config: &RunConfig, graph: &Graph) -> Options {
     let norms = graph.nodes.iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
     let (formation, sync) = (&config.formation, &config.sync);
     let states = config.train.optimizer.state_names().len() as f64;
-    // Parameters, gradients and what the optimizer keeps; the sums of gradients over parts of a batch; and a tensor
-    // that is being packed.
-    let sums = if formation.micro_batches == Some(1) { 0.0 } else { 1.0 };
-    let kept = 2.0 + states + sums + 0.5;
-    // What a unit of several steps can be taken back to.
-    let anchor = if formation.is_asynchronous() { 1.0 + states } else { 0.0 };
+    let average = if sync.average_optimizer { 1.0 + states } else { 1.0 };
     let compressed =
         |compression: phalanx_collective::Compression| compression.encoded_len(4096) as f64 / 16384.0;
     let batch = config.train.batch * config.train.accumulate;
@@ -157,16 +149,37 @@ pub fn options_of(config: &RunConfig, graph: &Graph) -> Options {
         micro_batches: formation.micro_batches,
         least_micro: if norms { NORMED } else { 1 },
         mode: match formation.is_asynchronous() {
-            true => Mode::Asynchronous { in_flight: formation.in_flight_of(formation.stages.unwrap_or(2)) },
+            true => Mode::Asynchronous { in_flight: formation.in_flight },
             false => Mode::Exact,
         },
-        kept_per_parameter_byte: kept + anchor,
+        kept_per_parameter_byte: kept(config, states),
         base_bytes: PROCESS_BYTES,
-        exchange: Exchange { every: sync.every, bytes_per_parameter_byte: compressed(sync.compress) },
+        exchange: Exchange {
+            every: sync.every,
+            bytes_per_parameter_byte: average * compressed(sync.compress),
+        },
         transfer_factor: compressed(formation.compress),
         step_s: AGREE_S,
         crowding: CROWDING,
         seed: config.train.seed.0,
         ..Options::default()
     }
+}
+
+/// Bytes that a stage keeps for each byte of its parameters, while `states` are those that the optimizer keeps of each.
+fn kept(config: &RunConfig, states: f64) -> f64 {
+    let (formation, sync) = (&config.formation, &config.sync);
+    // Parameters, gradients, what the optimizer keeps, and a tensor that is being packed.
+    let always = 2.0 + states + 0.5;
+    // The sums of gradients over parts of a batch.
+    let sums = if formation.micro_batches == Some(1) { 0.0 } else { 1.0 };
+    let several = formation.pipelines != Some(1);
+    // What travels around the rings.
+    let rings = if several { 1.0 } else { 0.0 };
+    let alone = several && sync.exchange != ExchangeOf::Gradients;
+    // What several steps can be taken back to; and what was learned since, while it is averaged.
+    let anchor = if formation.is_asynchronous() || alone { 1.0 + states } else { 0.0 };
+    let learned = if alone { 1.0 + states } else { 0.0 };
+    let outer = if alone && sync.exchange == ExchangeOf::Outer { 1.0 } else { 0.0 };
+    always + sums + rings + anchor + learned + outer
 }

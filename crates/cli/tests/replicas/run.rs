@@ -22,9 +22,9 @@ pub(crate) struct Run {
     pub(crate) dir: PathBuf,
     /// What it has recorded.
     lines: Vec<Value>,
-    /// Bytes that were read, and those of a line that is not whole.
+    /// Bytes of whole lines that were read, and the last of those lines.
     read: u64,
-    rest: Vec<u8>,
+    last: Vec<u8>,
 }
 
 /// A node on this machine that a driver has started.
@@ -67,22 +67,29 @@ impl Run {
     }
 
     pub(crate) fn of(sandbox: &Sandbox, process: Process) -> Self {
-        Self { process, dir: sandbox.path().join(RUN), lines: Vec::new(), read: 0, rest: Vec::new() }
+        Self { process, dir: sandbox.path().join(RUN), lines: Vec::new(), read: 0, last: Vec::new() }
     }
 
     /// Reads what was recorded since the last time.
     fn look(&mut self) {
         let Ok(mut file) = File::open(self.dir.join("metrics.jsonl")) else { return };
-        if file.metadata().unwrap().len() < self.read {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(self.read - self.last.len() as u64)).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        if bytes.starts_with(&self.last) {
+            bytes.drain(..self.last.len());
+        } else {
             // A run that goes back takes back what it recorded.
-            (self.lines, self.read, self.rest) = (Vec::new(), 0, Vec::new());
+            (self.lines, self.read, self.last) = (Vec::new(), 0, Vec::new());
+            bytes.clear();
+            file.seek(SeekFrom::Start(0)).unwrap();
+            file.read_to_end(&mut bytes).unwrap();
         }
-        file.seek(SeekFrom::Start(self.read)).unwrap();
-        self.read += file.read_to_end(&mut self.rest).unwrap() as u64;
-        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let lines = self.rest.drain(..whole).collect::<Vec<u8>>();
-        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        self.lines.extend(lines.map(|line| serde_json::from_slice::<Value>(line).unwrap()));
+        for line in bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+            self.lines.push(serde_json::from_slice(line).unwrap());
+            self.read += line.len() as u64;
+            self.last = line.to_vec();
+        }
     }
 
     /// Everything it has recorded.

@@ -119,6 +119,30 @@ fn checkpoints_by_time_are_of_one_step_on_all_stages() {
     run.ends();
 }
 
+#[test]
+fn a_last_validation_that_is_missing_is_made_up_for() {
+    let sandbox = sandbox();
+    run_file(&sandbox, "epochs = 2", "");
+    let ended = Run::start(&sandbox, &CHAIN).ends();
+    // As when Ctrl-C came while the last steps were validated.
+    let dir = sandbox.path().join(RUN);
+    let edit = |file: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let path = dir.join(file);
+        let mut value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut value);
+        std::fs::write(&path, serde_json::to_vec(&value).unwrap()).unwrap();
+    };
+    let manifest = format!("checkpoints/step-{:06}/manifest.json", 2 * BATCHES);
+    edit(&manifest, &|manifest| manifest["validated"] = BATCHES.into());
+    edit("state.json", &|state| state["state"] = "interrupted".into());
+    let mut run = Run::resume(&sandbox, &[]);
+    let again = run.ends();
+    assert_eq!((&again["val_acc"], &again["params_hash"]), (&ended["val_acc"], &ended["params_hash"]));
+    let validated = run.lines().iter().filter(|line| !crate::run::is_step(line));
+    let steps: Vec<u64> = validated.map(|line| line["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [BATCHES, 2 * BATCHES, 2 * BATCHES], "the first time is still in the records");
+}
+
 /// What is wrong, as it is said after `error: `, up to the samples.
 fn fails(train: &str, args: &[&str]) -> String {
     let sandbox = sandbox();

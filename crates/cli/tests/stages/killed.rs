@@ -37,14 +37,14 @@ fn ten_killed_stages_of_two_replicas_cost_no_step_and_no_sample() {
 #[test]
 fn a_killed_stage_is_made_up_for_by_copies_and_the_numbers_are_the_same() {
     let sandbox = sandbox();
-    let passes = 12;
-    run_file(&sandbox, &format!("epochs = {passes}\ncheckpoint_every = 100"), "");
+    let passes = 24;
+    run_file(&sandbox, &format!("epochs = {passes}\ncheckpoint_every = \"never\""), "");
     let mut run = Run::start(&sandbox, &CHAIN);
     run.reaches(33);
-    for number in 0..6 {
+    for number in 0..KILLS {
         let killed = kill(&mut run, number % 3);
         run.goes_on_without(&killed);
-        run.goes_on(5 * number as u64);
+        run.goes_on(3 * number as u64);
     }
     run.ends();
     assert_whole(run.lines(), passes * BATCHES);

@@ -1,7 +1,8 @@
 //! Stages on the nodes of a domain, which come and go as they like.
 
-use crate::run::{Run, assert_whole};
+use crate::run::{RUN, Run, assert_whole};
 use crate::{BACK, BATCHES, ENDLESS, formation, params_hash, run_file, sandbox, undisturbed};
+use phalanx_testkit::eventually;
 use rustix::process::Signal;
 
 #[test]
@@ -32,6 +33,62 @@ fn without_nodes_for_all_stages_a_run_pauses_and_says_what_is_missing() {
 }
 
 #[test]
+fn what_nodes_hold_is_saved_while_the_run_waits_for_others() {
+    let sandbox = sandbox();
+    let passes = 9;
+    run_file(&sandbox, &format!("epochs = {passes}\ncheckpoint_every = \"never\""), "stages = 3");
+    let node = |name| sandbox.node(&["--name", name, "--cores", "1"]);
+    let mut nodes: Vec<_> = ["a", "b", "c"].map(node).into();
+    let mut run = Run::start(&sandbox, &[]);
+    run.reaches(45);
+    nodes.remove(1).0.signal(Signal::KILL);
+    let saved = || sandbox.json(&["run", "show", RUN, "--output", "json"])["checkpoint"].as_u64();
+    let step = eventually("a checkpoint", saved);
+    assert!(step >= 30, "copies are made every 10 steps, but step {step} was saved after step 45");
+    // Now nobody holds all of the model any more.
+    nodes.remove(0).0.signal(Signal::KILL);
+    nodes.extend(["d", "e"].map(node));
+    run.ends();
+    assert!(run.process.stderr().contains(&format!("{BACK}, step {step}")), "{}", run.process.stderr());
+    assert_whole(run.lines(), passes * BATCHES);
+    drop(nodes);
+    assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &["--local", "3"]).hash);
+}
+
+#[test]
+fn a_checkpoint_that_is_newer_than_all_copies_is_what_a_run_goes_on_from() {
+    let sandbox = sandbox();
+    let passes = 9;
+    let often = "checkpoint_every = 10";
+    run_file(&sandbox, &format!("epochs = {passes}\n{often}"), "stages = 3\ncopies = 1000");
+    let node = |name| sandbox.node(&["--name", name, "--cores", "1"]);
+    let mut nodes: Vec<_> = ["a", "b", "c"].map(node).into();
+    let mut run = Run::start(&sandbox, &[]);
+    run.reaches(45);
+    nodes.remove(1).0.signal(Signal::KILL);
+    run.process.says("waiting: ");
+    // Interrupted while it waits: what is on disk stays, and is what counts.
+    let done = run.interrupt();
+    assert!(done >= 30, "a checkpoint is made every 10 steps, and {done} were done");
+    nodes.push(node("d"));
+    let mut run = Run::resume(&sandbox, &[]);
+    run.reaches(done + 25);
+    let (lost, id) = nodes.remove(0);
+    lost.signal(Signal::KILL);
+    nodes.push(node("e"));
+    run.process.says(&format!("{id} is lost"));
+    run.ends();
+    assert!(
+        run.process.stderr().contains("newer than the copies that nodes hold"),
+        "{}",
+        run.process.stderr()
+    );
+    assert_whole(run.lines(), passes * BATCHES);
+    drop(nodes);
+    assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &["--local", "3"]).hash);
+}
+
+#[test]
 fn a_node_that_makes_the_run_faster_is_let_in() {
     let sandbox = sandbox();
     run_file(&sandbox, ENDLESS, "stages = \"auto\"");
@@ -57,6 +114,11 @@ fn of_a_node_that_would_not_make_the_run_faster_it_is_said_so() {
     run.reaches(30);
     let (_third, id) = node("c");
     run.process.says(&format!("{id} would not make the run faster: "));
+    // That was not guessed.
+    let nodes = sandbox.json(&["nodes", "--output", "json"]);
+    let speed =
+        nodes.as_array().unwrap().iter().find(|of| of["id"] == id.as_str()).map(|of| &of["speed_gflops"]);
+    assert!(speed.is_some_and(|speed| speed.as_f64() > Some(0.0)), "{nodes}");
     run.goes_on(10);
     run.interrupt();
 }

@@ -9,7 +9,7 @@ pub(crate) fn balanced(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<Part
     if lane.nodes.len() > problem.end() {
         return None;
     }
-    let all = problem.work_before(problem.end(), lane.m);
+    let all = problem.work_before(problem.end(), lane.micro_batches, lane.m);
     let speeds = lane.nodes.iter().map(|n| problem.pool.nodes[*n].speed);
     let mut low = all / speeds.clone().sum::<f64>();
     let mut high = all / speeds.fold(f64::INFINITY, f64::min);
@@ -35,9 +35,9 @@ fn packed(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<Vec<Part>
         let last = problem.end() - (count - s - 1);
         let kept = problem.kept(count - s, lane.micro_batches);
         let enough = limit * problem.pool.nodes[*node].speed * (1.0 + 1e-12);
-        let before = problem.work_before(from, lane.m);
+        let before = problem.work_before(from, lane.micro_batches, lane.m);
         let takes = |to: usize| {
-            let work = problem.work_before(to, lane.m) - before;
+            let work = problem.work_before(to, lane.micro_batches, lane.m) - before;
             work <= enough && problem.fits(*node, from, to, kept, lane.m)
         };
         let to = farthest(from, last, takes)?;

@@ -82,7 +82,8 @@ impl<'a> Counter<'a> {
     }
 
     pub(crate) fn busy(&self, stage: usize, from: usize, to: usize) -> f64 {
-        let (base, slope) = self.problem.busy(Part { node: self.lane.nodes[stage], from, to });
+        let (base, slope) =
+            self.problem.busy(Part { node: self.lane.nodes[stage], from, to }, self.lane.micro_batches);
         base + slope * self.lane.m as f64
     }
 
@@ -98,9 +99,9 @@ impl<'a> Counter<'a> {
     pub(crate) fn seconds(&self, label: &Label) -> f64 {
         let time = match self.problem.options.mode {
             Mode::Exact => label.time,
-            Mode::Asynchronous { in_flight } => {
-                let trips = self.lane.micro_batches as f64 / in_flight.max(1) as f64;
-                label.time.max(label.way * trips)
+            Mode::Asynchronous { .. } => {
+                let kept = self.problem.kept(self.lane.nodes.len(), self.lane.micro_batches);
+                label.time.max(label.way * self.lane.micro_batches as f64 / kept as f64)
             }
         };
         label.hosts.iter().copied().fold(time, f64::max)

@@ -20,7 +20,9 @@ pub(crate) struct Problem<'a> {
     activations: Vec<f64>,
     per_sample: Vec<f64>,
     per_batch: Vec<f64>,
-    /// Of these two the part of the forward pass.
+    /// Once a step.
+    updates: Vec<f64>,
+    /// Of `per_sample` and `per_batch` the part of the forward pass.
     forward: (Vec<f64>, Vec<f64>),
     /// Seconds for a unit of work, of each node.
     slowness: Vec<f64>,
@@ -62,6 +64,7 @@ impl<'a> Problem<'a> {
             activations: sums(&|op| op.activation_bytes as f64),
             per_sample: sums(&|op| op.forward.per_sample + op.backward.per_sample),
             per_batch: sums(&|op| op.forward.per_batch + op.backward.per_batch),
+            updates: sums(&|op| op.update),
             forward: (sums(&|op| op.forward.per_batch), sums(&|op| op.forward.per_sample)),
             slowness: pool.nodes.iter().map(|node| 1.0 / node.speed).collect(),
             places,
@@ -93,32 +96,47 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Seconds that a part takes for a micro-batch: without samples, and for each.
-    pub(crate) fn busy(&self, part: Part) -> (f64, f64) {
+    /// Seconds that a part takes for one of so many micro-batches: without samples, and for each. The update after
+    /// the last is dealt out to all of them.
+    pub(crate) fn busy(&self, part: Part, micro_batches: usize) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
-        (between(&self.per_batch), between(&self.per_sample))
+        let update = between(&self.updates) / micro_batches.max(1) as f64;
+        (between(&self.per_batch) + update, between(&self.per_sample))
     }
 
-    /// The forward part of [`Self::busy`].
+    /// Seconds of a part's update after a step.
+    pub(crate) fn update(&self, part: Part) -> f64 {
+        (self.updates[part.to] - self.updates[part.from]) * self.slowness[part.node]
+    }
+
+    /// The forward part of [`Self::busy`], which has nothing of the update.
     pub(crate) fn busy_forward(&self, part: Part) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
         (between(&self.forward.0), between(&self.forward.1))
     }
 
-    /// What the whole model takes on a node of speed 1, for a micro-batch of `m` samples, up to a place.
-    pub(crate) fn work_before(&self, place: usize, m: usize) -> f64 {
-        self.per_batch[place] + self.per_sample[place] * m as f64
+    /// What the whole model takes on a node of speed 1, for one of so many micro-batches of `m` samples, up to a place.
+    pub(crate) fn work_before(&self, place: usize, micro_batches: usize, m: usize) -> f64 {
+        let update = self.updates[place] / micro_batches.max(1) as f64;
+        self.per_batch[place] + update + self.per_sample[place] * m as f64
     }
 
     /// Bytes of a part, with `kept` micro-batches of `m` samples.
     pub(crate) fn memory(&self, from: usize, to: usize, kept: usize, m: usize) -> f64 {
-        self.fixed_memory(from, to) + self.activations(from, to) * kept as f64 * m as f64
+        self.fixed_memory(from, to, kept) + self.activations(from, to) * kept as f64 * m as f64
     }
 
-    pub(crate) fn fixed_memory(&self, from: usize, to: usize) -> f64 {
-        let parameters = (self.parameters[to] - self.parameters[from]) * self.options.kept_per_parameter_byte;
+    /// What of it does not depend on samples. Micro-batches that overlap updates keep the parameters that they began
+    /// with.
+    pub(crate) fn fixed_memory(&self, from: usize, to: usize, kept: usize) -> f64 {
+        let versions = match self.options.mode {
+            Mode::Asynchronous { .. } if kept > 1 => kept as f64,
+            _ => 0.0,
+        };
+        let each = self.options.kept_per_parameter_byte + versions;
+        let parameters = (self.parameters[to] - self.parameters[from]) * each;
         parameters.ceil() + self.buffers[to] - self.buffers[from] + self.options.base_bytes as f64
     }
 
@@ -130,7 +148,9 @@ impl<'a> Problem<'a> {
     pub(crate) fn kept(&self, behind: usize, micro_batches: usize) -> usize {
         match self.options.mode {
             Mode::Exact => behind.min(micro_batches),
-            Mode::Asynchronous { in_flight } => in_flight.max(1),
+            // The last stage goes back at once; those before it let in evenly more, up to all that may be under way.
+            Mode::Asynchronous { .. } if behind <= 1 => 1,
+            Mode::Asynchronous { in_flight } => in_flight.unwrap_or(2 * behind).max(1),
         }
     }
 
@@ -174,6 +194,7 @@ fn check(model: &ModelCost, pool: &Pool, options: &Options) -> Result<(), Shortf
     let mut positive = |what, of: &str, value: f64| numbers.push((what, of.to_owned(), value, true));
     positive("batch", "a step", options.batch as f64);
     positive("exchange interval", "replicas", options.exchange.every as f64);
+    positive("unit", "asynchronous steps", options.unit as f64);
     for node in &pool.nodes {
         positive("speed", &node.name, node.speed);
         positive("cores", &node.name, node.cores);
@@ -190,6 +211,7 @@ fn check(model: &ModelCost, pool: &Pool, options: &Options) -> Result<(), Shortf
             numbers.push(("work per sample", op.name.clone(), work.per_sample, false));
             numbers.push(("work per batch", op.name.clone(), work.per_batch, false));
         }
+        numbers.push(("work of an update", op.name.clone(), op.update, false));
     }
     numbers.push(("factor", "transfers".into(), options.transfer_factor, false));
     numbers.push(("bytes kept for a byte", "parameters".into(), options.kept_per_parameter_byte, false));

@@ -1,5 +1,6 @@
+use crate::Mode;
 use crate::evaluate::shares::{part_of_host, shares};
-use crate::evaluate::{Problem, Timed, exchange, moving};
+use crate::evaluate::{Problem, Timed, exchange, moving, way};
 use std::rc::Rc;
 
 /// Replicas, each with its parts and times.
@@ -36,13 +37,47 @@ pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<S
     let busiest = hosts.iter().map(|(seconds, crowding)| seconds * crowding).enumerate();
     let (crowded, host) =
         busiest.fold((0.0, 0), |worst, (host, t)| if t > worst.0 { (t, host) } else { worst });
-    let step_s = slowest.max(crowded) + problem.options.step_s;
+    let step_s = slowest.max(crowded) + pauses(problem, formation, &shares);
     let (exchange_s, exchange_node) = exchange(problem, formation);
     let moving_s = moving(problem, formation);
     let part = step_s + exchange_s / problem.options.exchange.every as f64;
     let total = if moving_s > 0.0 { part * (1.0 + moving_s / problem.options.move_horizon) } else { part };
     let host = (crowded >= slowest).then_some(host);
     Some(Score { shares, step_s, host, exchange_s, exchange_node, moving_s, total })
+}
+
+/// Seconds for each step in which nobody computes: all agree on what was done, and pipelines that came to a stop for
+/// it, or for an exchange, fill again.
+fn pauses(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> f64 {
+    let options = problem.options;
+    let agree = options.step_s + 2.0 * farthest(problem, formation);
+    if options.mode == Mode::Exact {
+        return agree;
+    }
+    let several = formation.replicas.len() > 1;
+    let steps = if several { options.exchange.every.min(options.unit) } else { options.unit };
+    let filling = |(replica, samples): (&std::rc::Rc<Timed>, &usize)| {
+        let (micro_batches, m) = replica.split(*samples);
+        way(problem, &replica.parts, (micro_batches, m)) * (1.0 - 1.0 / replica.parts.len() as f64)
+    };
+    let filling = formation.replicas.iter().zip(shares).map(filling).fold(0.0, f64::max);
+    (agree + filling) / steps as f64
+}
+
+/// The longest latency between hosts, of neighbours in a replica and of replicas to one of them.
+fn farthest(problem: &Problem<'_>, formation: &Formation) -> f64 {
+    // Whatever the order of replicas.
+    let first = formation.replicas.iter().map(|replica| replica.parts[0].node).min();
+    let mut longest = 0.0f64;
+    for replica in &formation.replicas {
+        let mut before = first;
+        for part in &replica.parts {
+            let far = before.filter(|before| problem.host[*before] != problem.host[part.node]);
+            longest = far.map_or(longest, |before| longest.max(problem.link(before, part.node).latency_s));
+            before = Some(part.node);
+        }
+    }
+    longest
 }
 
 /// A node that computes for a smaller part of a step than this leaves the others of its host alone most of the time.
@@ -56,8 +91,8 @@ fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize], step_s:
         let (micro_batches, m) = replica.split(*samples);
         for part in &replica.parts {
             let (seconds, threads) = &mut all[problem.host[part.node]];
-            *seconds += part_of_host(problem, *part).at(m) * micro_batches as f64;
-            let (base, slope) = problem.busy(*part);
+            *seconds += part_of_host(problem, *part, micro_batches).at(m) * micro_batches as f64;
+            let (base, slope) = problem.busy(*part, micro_batches);
             let busy = (base + slope * m as f64) * micro_batches as f64;
             *threads += problem.pool.nodes[part.node].threads * (busy / (RARELY * step_s)).min(1.0);
         }

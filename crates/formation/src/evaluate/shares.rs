@@ -43,7 +43,9 @@ pub(crate) fn shares(problem: &Problem<'_>, formation: &Formation) -> Option<Vec
             break;
         }
     }
-    give_back(&mut found, batch);
+    let mut order: Vec<usize> = (0..replicas.len()).collect();
+    order.sort_by_key(|r| replicas[*r].parts[0].node);
+    give_back(&mut found, &order, batch);
     Some(found)
 }
 
@@ -52,16 +54,17 @@ fn first_guess(problem: &Problem<'_>, formation: &Formation) -> f64 {
     times.fold(f64::MIN_POSITIVE, f64::max)
 }
 
-/// Takes what is too much from those who have most, so that a batch is left.
-fn give_back(shares: &mut [usize], batch: usize) {
+/// Takes what is too much from those who have most, so that a batch is left; of equals from those that come first in
+/// `order`, so that the same formation has the same shares however its replicas are listed.
+fn give_back(shares: &mut [usize], order: &[usize], batch: usize) {
     let mut surplus = shares.iter().sum::<usize>().saturating_sub(batch);
     while surplus > 0 {
         let most = shares.iter().copied().max().unwrap_or(0);
         // Down to those who have least of the largest, all at once where the difference is great.
         let next = shares.iter().copied().filter(|n| *n < most).max().unwrap_or(1).max(1);
-        for share in shares.iter_mut().filter(|n| **n == most) {
+        for replica in order.iter().copied().filter(|r| shares[*r] == most).collect::<Vec<_>>() {
             let less = (most - next).max(1).min(surplus);
-            *share -= less;
+            shares[replica] -= less;
             surplus -= less;
         }
     }
@@ -97,7 +100,7 @@ fn crowd(problem: &Problem<'_>, parts: &[Part], micro_batches: usize, sharing: &
             continue;
         }
         let here = parts[i..].iter().filter(|p| problem.host[p.node] == host);
-        let work = here.map(|p| part_of_host(problem, *p)).fold(Line::default(), Line::plus);
+        let work = here.map(|p| part_of_host(problem, *p, micro_batches)).fold(Line::default(), Line::plus);
         let line = work.times(micro_batches as f64);
         if line.at(1) * f64::from(sharing[host]) > longest.1.at(1) * longest.0 {
             longest = (f64::from(sharing[host]), line);
@@ -106,9 +109,9 @@ fn crowd(problem: &Problem<'_>, parts: &[Part], micro_batches: usize, sharing: &
     longest
 }
 
-/// Seconds of the host's cores for a micro-batch.
-pub(crate) fn part_of_host(problem: &Problem<'_>, part: Part) -> Line {
-    let (base, slope) = problem.busy(part);
+/// Seconds of the host's cores for one of so many micro-batches.
+pub(crate) fn part_of_host(problem: &Problem<'_>, part: Part, micro_batches: usize) -> Line {
+    let (base, slope) = problem.busy(part, micro_batches);
     Line { base, slope }.times(problem.pool.nodes[part.node].threads / problem.cores[problem.host[part.node]])
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn lines(problem: &Problem<'_>, parts: &[Part], micro_batches: usize)
     let mut all = Vec::with_capacity(parts.len() * 6 + 1);
     let mut way = Line::default();
     for (s, part) in parts.iter().enumerate().rev() {
-        let (forward, backward) = passes(problem, *part);
+        let (forward, backward) = passes(problem, *part, micro_batches);
         let busy = forward.plus(backward);
         let begun = all.len();
         let mut transfer = None;
@@ -113,22 +113,22 @@ pub(crate) fn lines(problem: &Problem<'_>, parts: &[Part], micro_batches: usize)
     if exact {
         all.iter_mut().for_each(|(_, line)| *line = line.plus(way));
     }
-    for (host, line) in host_work(problem, parts) {
+    for (host, line) in host_work(problem, parts, micro_batches) {
         all.push((Limit::Host(host), line.times(count)));
     }
     all
 }
 
-/// Forward and backward of a part.
-fn passes(problem: &Problem<'_>, part: Part) -> (Line, Line) {
-    let ((base, slope), (there, each)) = (problem.busy(part), problem.busy_forward(part));
+/// Forward and backward of a part, for one of so many micro-batches.
+fn passes(problem: &Problem<'_>, part: Part, micro_batches: usize) -> (Line, Line) {
+    let ((base, slope), (there, each)) = (problem.busy(part, micro_batches), problem.busy_forward(part));
     (Line { base: there, slope: each }, Line { base: base - there, slope: slope - each })
 }
 
 /// The highest of all lines, without keeping any.
 pub(crate) fn seconds(problem: &Problem<'_>, parts: &[Part], micro_batches: usize, m: usize) -> f64 {
     let time = pipeline_seconds(problem, parts, micro_batches, m);
-    time.max(host_seconds(problem, parts, m) * micro_batches as f64)
+    time.max(host_seconds(problem, parts, (micro_batches, m)) * micro_batches as f64)
 }
 
 /// The same for a replica whose nodes have their hosts for themselves.
@@ -139,7 +139,7 @@ pub(crate) fn pipeline_seconds(problem: &Problem<'_>, parts: &[Part], micro_batc
     // From a stage to the end and back, and all that the stages from there on take.
     let (mut way, mut time) = (0.0f64, 0.0f64);
     for (s, part) in parts.iter().enumerate().rev() {
-        let (forward, backward) = passes(problem, *part);
+        let (forward, backward) = passes(problem, *part, micro_batches);
         let (forward, backward) = (constant(forward), constant(backward));
         let busy = forward.base + backward.base;
         let mut transfer = 0.0;
@@ -169,8 +169,23 @@ pub(crate) fn pipeline_seconds(problem: &Problem<'_>, parts: &[Part], micro_batc
     time
 }
 
+/// From the first stage to the last and back: what a pipeline takes to fill and to drain.
+pub(crate) fn way(problem: &Problem<'_>, parts: &[Part], (micro_batches, m): (usize, usize)) -> f64 {
+    let mut all = 0.0;
+    for (part, next) in parts.iter().zip(parts.iter().skip(1).map(Some).chain([None])) {
+        let (base, slope) = problem.busy(*part, micro_batches);
+        all += base + slope * m as f64;
+        if let Some(next) = next {
+            let (there, back) = problem.crossing[part.to];
+            let link = problem.link(part.node, next.node);
+            all += 2.0 * link.latency_s + (there + back) * m as f64 / link.bytes_per_s;
+        }
+    }
+    all
+}
+
 /// The longest that a host's cores take for a micro-batch.
-fn host_seconds(problem: &Problem<'_>, parts: &[Part], m: usize) -> f64 {
+fn host_seconds(problem: &Problem<'_>, parts: &[Part], (micro_batches, m): (usize, usize)) -> f64 {
     let host = |p: &Part| problem.host[p.node];
     let mut longest = 0.0f64;
     for (i, part) in parts.iter().enumerate() {
@@ -179,7 +194,7 @@ fn host_seconds(problem: &Problem<'_>, parts: &[Part], m: usize) -> f64 {
         }
         let here = parts[i..].iter().filter(|p| host(p) == host(part));
         let busy = |p: &Part| {
-            let (base, slope) = problem.busy(*p);
+            let (base, slope) = problem.busy(*p, micro_batches);
             (base + slope * m as f64) * problem.pool.nodes[p.node].threads
         };
         longest = longest.max(here.map(busy).sum::<f64>() / problem.cores[host(part)]);
@@ -189,11 +204,11 @@ fn host_seconds(problem: &Problem<'_>, parts: &[Part], m: usize) -> f64 {
 
 /// For each host that nodes of this replica share, or that has fewer cores than a node would use: its seconds for one
 /// micro-batch.
-fn host_work(problem: &Problem<'_>, parts: &[Part]) -> Vec<(usize, Line)> {
+fn host_work(problem: &Problem<'_>, parts: &[Part], micro_batches: usize) -> Vec<(usize, Line)> {
     let mut all: Vec<(usize, Line, usize, bool)> = Vec::new();
     for part in parts {
         let host = problem.host[part.node];
-        let (base, slope) = problem.busy(*part);
+        let (base, slope) = problem.busy(*part, micro_batches);
         let share = problem.pool.nodes[part.node].threads / problem.cores[host];
         let line = Line { base, slope }.times(share);
         match all.iter_mut().find(|(h, ..)| *h == host) {
@@ -321,7 +336,7 @@ pub(crate) fn samples_that_fit(problem: &Problem<'_>, parts: &[Part], micro_batc
 }
 
 fn samples_of_part(problem: &Problem<'_>, part: Part, kept: usize) -> usize {
-    let left = problem.pool.nodes[part.node].memory as f64 - problem.fixed_memory(part.from, part.to);
+    let left = problem.pool.nodes[part.node].memory as f64 - problem.fixed_memory(part.from, part.to, kept);
     if left < 0.0 {
         return 0;
     }

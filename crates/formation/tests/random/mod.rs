@@ -45,6 +45,7 @@ impl Random {
                 activation_bytes: dice.number(100, 20_000) as u64,
                 forward,
                 backward,
+                update: if dice.chance(50) { dice.between(0.0, 4e-3) } else { 0.0 },
             }
         };
         let ops_made = (0..ops).map(|i| op(i, self)).collect();
@@ -95,7 +96,9 @@ impl Random {
             Options { batch: self.number(4, 40), seed: self.number(0, 1000) as u64, ..Options::default() };
         options.exchange = Exchange { every: [1, 4, 20][self.number(0, 2)], bytes_per_parameter_byte: 1.0 };
         if self.chance(20) {
-            options.mode = Mode::Asynchronous { in_flight: self.number(1, 6) };
+            let in_flight = if self.chance(50) { Some(self.number(1, 6)) } else { None };
+            options.mode = Mode::Asynchronous { in_flight };
+            options.unit = [4, 30, u64::MAX][self.number(0, 2)];
         }
         if self.chance(60) {
             options.micro_batches = Some(self.number(1, 8));

@@ -216,7 +216,7 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     let mut section = Section::open(root, "formation", formation::KEYS, origin, &mut resolved)?;
     let formation = FormationConfig::read(&mut section, train.batch.saturating_mul(train.accumulate))?;
     let mut section = Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?;
-    let sync = SyncConfig::read(&mut section, formation.is_staged())?;
+    let sync = SyncConfig::read(&mut section, &formation)?;
     if formation.batch == BatchOf::PerReplica {
         train.batch *= formation.replicas;
     }

@@ -1,6 +1,7 @@
 //! `[sync]`: what replicas exchange, and when.
 
 use super::error::ConfigError;
+use super::formation::FormationConfig;
 use super::section::Section;
 use phalanx_collective::Compression;
 
@@ -70,14 +71,9 @@ impl ScaleLr {
 }
 
 impl SyncConfig {
-    /// `staged` says whether nodes hold parts of the model.
-    pub(crate) fn read(section: &mut Section<'_>, staged: bool) -> Result<Self, ConfigError> {
-        let words = ["gradients", "parameters", "outer"];
-        let exchange = match section.word("exchange", "exchange", &words)?.map(|said| said.value) {
-            Some("parameters") => ExchangeOf::Parameters,
-            Some("outer") => ExchangeOf::Outer,
-            _ => ExchangeOf::Gradients,
-        };
+    pub(crate) fn read(section: &mut Section<'_>, formation: &FormationConfig) -> Result<Self, ConfigError> {
+        let staged = formation.is_staged();
+        let exchange = exchange(section, formation)?;
         let every = section.int("every", 1..=1 << 20)?;
         if let Some(said) = every.as_ref().filter(|said| exchange == ExchangeOf::Gradients && said.value != 1)
         {
@@ -120,6 +116,23 @@ impl SyncConfig {
             verify: section.int("verify", 0..=i64::MAX)?.map_or(VERIFY, |said| said.value),
             average_optimizer: average_optimizer(section, staged)?,
         })
+    }
+}
+
+/// Asynchronous stages update by themselves: there is no gradient that all replicas could agree on.
+fn exchange(section: &mut Section<'_>, formation: &FormationConfig) -> Result<ExchangeOf, ConfigError> {
+    let flows = formation.is_staged() && formation.is_asynchronous();
+    let Some(said) = section.word("exchange", "exchange", &["gradients", "parameters", "outer"])? else {
+        return Ok(if flows { ExchangeOf::Parameters } else { ExchangeOf::Gradients });
+    };
+    match said.value {
+        "parameters" => Ok(ExchangeOf::Parameters),
+        "outer" => Ok(ExchangeOf::Outer),
+        _ if flows && formation.pipelines != Some(1) => Err(said.should_be(
+            "\"parameters\" or \"outer\" with asynchronous stages, unless there is one replica \
+             (`formation.replicas = 1`)",
+        )),
+        _ => Ok(ExchangeOf::Gradients),
     }
 }
 

@@ -183,6 +183,8 @@ fn formations_and_exchanges_are_read_and_checked() {
     let staged = parse(&format!("{RUN}{text}"), &[]).unwrap().config.formation;
     assert!(staged.is_staged() && staged.is_distributed() && staged.is_asynchronous());
     assert_eq!((staged.nodes_wanted(), staged.in_flight_of(3), staged.pipelines), (3, 6, None));
+    let flowing = parse(&format!("{RUN}{text}"), &[]).unwrap().config.sync;
+    assert_eq!((flowing.exchange, flowing.every), (super::ExchangeOf::Parameters, 20));
     let auto = parse(&format!("{RUN}[formation]\nstages = \"auto\""), &[]).unwrap().config.formation;
     assert_eq!((auto.stages, auto.is_staged()), (None, true));
     for (text, words) in [
@@ -210,6 +212,10 @@ fn formations_and_exchanges_are_read_and_checked() {
         ("[formation]\ncompress = \"topk\"", "there are none, f16"),
         ("[sync]\nexchange = \"gradient\"", "`gradients`"),
         ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
+        (
+            "[formation]\nstages = 2\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
+            "\"outer\" with asynchronous stages, unless there is one replica",
+        ),
         ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),
         ("[formation]\nstages = 2\n[sync]\nbatch_norm = \"sync\"", "\"local\": stages"),
         ("[sync]\ncompress = \"zip\"", "one of none, f16"),
@@ -223,6 +229,7 @@ fn formations_and_exchanges_are_read_and_checked() {
         "[formation]\nlocal = 2\nbatch = \"per_replica\"\nmicro_batches = 64",
         "[formation]\nstages = 2\nmode = \"asynchronous\"\nin_flight = 3\n[sync]\naverage_optimizer = true",
         "[sync]\naverage_optimizer = false",
+        "[formation]\nstages = 2\nreplicas = 1\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
     ] {
         parse(&format!("{RUN}{text}"), &[]).expect(text);
     }

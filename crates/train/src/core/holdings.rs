@@ -31,7 +31,7 @@ pub struct Transfer {
 }
 
 /// Whether this can be the state after a step: it is, or only an update is missing that somebody else has seen.
-fn reaches(hold: &HoldRef, resume: Resume) -> bool {
+pub fn reaches(hold: &HoldRef, resume: Resume) -> bool {
     hold.step == resume.step
         || (hold.pending && resume.norm.is_some() && hold.step.checked_add(1) == Some(resume.step))
 }

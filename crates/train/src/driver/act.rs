@@ -99,9 +99,16 @@ impl Driver<'_> {
             let lost = self.journal.step();
             let (place, state) = self.book.rewind(observer)?;
             let back = place.step;
-            observer.on(&Event::Warning(&format!(
-                "the model is lost on all nodes; the run goes back from step {lost} to its last checkpoint, step {back}"
-            )));
+            observer.on(&Event::Warning(&match self.is_held_somewhere() {
+                false => format!(
+                    "the model is lost on all nodes; the run goes back from step {lost} to its last checkpoint, \
+                     step {back}"
+                ),
+                true => format!(
+                    "the run goes back from step {lost} to the checkpoint of step {back}, which is newer than the \
+                     copies that nodes hold"
+                ),
+            }));
             self.journal = Journal::new(back, self.book.validated());
             self.state = state;
             if let Some(first) = self.first.take() {

@@ -3,7 +3,7 @@
 use super::{Driver, Fetched, gone};
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
-use crate::progress::End;
+use crate::progress::{End, Place};
 use crate::state::ModelState;
 use crate::trainer::Summary;
 use phalanx_types::NodeId;
@@ -30,11 +30,17 @@ impl Driver<'_> {
     ) -> Result<Option<ModelState>, TrainError> {
         let (node, ops, step, last, blob, result) = match fetched {
             Fetched::State { node, ops, step, last, blob, result } => (node, ops, step, last, blob, result),
-            Fetched::LastPart { node, ops, step, asked, result } => {
-                return Ok(self.on_last_part(&node, (step, ops), asked, result, observer));
+            Fetched::AskedPart { node, ops, step, asked, result } => {
+                let Some(whole) = self.on_asked_part(&node, (step, ops), asked, result, observer) else {
+                    return Ok(None);
+                };
+                return match self.staging.saving.take() {
+                    Some(epoch) => self.save_waiting(epoch, whole, observer).map(|()| None),
+                    None => Ok(Some(whole)),
+                };
             }
-            Fetched::Speeds { speeds, links } => {
-                self.on_speeds(speeds, links);
+            Fetched::Measured(measured) => {
+                self.on_measured(measured, observer)?;
                 return Ok(None);
             }
         };
@@ -74,7 +80,7 @@ impl Driver<'_> {
     /// Asks for the model at the end of the run; whether there is anybody to ask.
     pub(super) fn ask_for_the_end(&mut self) -> bool {
         match self.task.config.formation.is_staged() {
-            true => self.ask_for_the_parts(),
+            true => self.ask_for_the_last_parts(),
             false => self.ask_for_the_model(),
         }
     }
@@ -104,23 +110,22 @@ impl Driver<'_> {
         }
         let Some(state) = last else {
             if self.over && self.journal.has_begun() {
-                return Err(gone("all nodes that held the model are lost"));
+                if !self.core.is_stopping() || self.journal.recorded().saved == 0 {
+                    return Err(gone("all nodes that held the model are lost"));
+                }
+                self.rewind(observer)?;
             }
-            // As it was before: nothing was done.
+            // As it was on disk: nothing was done since.
             let place = self.place();
             let state = match self.state.take() {
                 None if place.step > 0 => self.book.rewind(observer)?.1,
                 state => state,
             };
             let weights = state.map_or_else(|| self.task.weights.clone(), |state| state.weights);
-            let done = place.step >= self.plan.steps();
-            let end = if done { End::Finished } else { End::Interrupted };
-            return self.book.finish(self.task, place, end, &weights, observer);
+            return self.book.finish(self.task, place, self.end_at(place), &weights, observer);
         };
         let step = state.steps();
-        self.commit(step, observer)?;
-        self.journal.close_gaps();
-        self.commit(step, observer)?;
+        self.commit_all(step, observer)?;
         if step < self.journal.step() {
             // Nobody holds what the last steps came to.
             self.book.cut_after(step)?;
@@ -129,7 +134,19 @@ impl Driver<'_> {
         let weights = state.weights.clone();
         let manifest = self.book.draft(place)?;
         self.book.save(manifest, state, observer)?;
-        let end = if step >= self.plan.steps() { End::Finished } else { End::Interrupted };
-        self.book.finish(self.task, place, end, &weights, observer)
+        self.book.finish(self.task, place, self.end_at(place), &weights, observer)
+    }
+
+    /// Writes down everything up to a step of which nobody will say more.
+    pub(super) fn commit_all(&mut self, step: u64, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        self.commit(step, observer)?;
+        self.journal.close_gaps();
+        self.commit(step, observer)
+    }
+
+    /// How a run ends that has come so far.
+    fn end_at(&self, place: Place) -> End {
+        let done = place.step >= self.plan.steps() && !self.owes_validation(place);
+        if done { End::Finished } else { End::Interrupted }
     }
 }

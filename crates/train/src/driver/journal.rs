@@ -136,7 +136,7 @@ impl Journal {
         book: &mut Book,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
-        self.recorded.saved = self.recorded.saved.max(manifest.step);
+        self.on_saved(manifest.step);
         book.save(manifest, state, observer)
     }
 
@@ -144,6 +144,11 @@ impl Journal {
     pub(super) fn forget_draft(&mut self, step: u64) {
         self.drafts.remove(&step);
         self.waiting.retain(|(of, entry)| *of != step || !matches!(entry, Entry::Snapshot));
+    }
+
+    /// There is a checkpoint of a step.
+    pub(super) fn on_saved(&mut self, step: u64) {
+        self.recorded.saved = self.recorded.saved.max(step);
     }
 
     /// Forgets what was reported beyond the steps that are sure.

@@ -19,7 +19,7 @@ use crate::book::{Book, FormationEpoch, Opened};
 use crate::core::{FormationCommand, FormationCore, Limits, Pause};
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
-use crate::progress::{Place, Plan};
+use crate::progress::{Place, Plan, Progress};
 use crate::run_dir::{RunDir, read_classes};
 use crate::state::ModelState;
 use crate::task::{Compute, Task};
@@ -101,10 +101,15 @@ enum Fetched {
         blob: BlobId,
         result: Result<Bytes, String>,
     },
-    /// A part of the model, at the end of the run.
-    LastPart { node: NodeId, ops: Ops, step: u64, asked: u64, result: Result<Bytes, String> },
-    /// How fast nodes are.
-    Speeds { speeds: Vec<(NodeId, f64)>, links: stages::Links },
+    /// A part of the model, when all of it was asked for.
+    AskedPart {
+        node: NodeId,
+        ops: Ops,
+        step: u64,
+        asked: u64,
+        result: Result<Bytes, String>,
+    },
+    Measured(stages::Measured),
 }
 
 struct Driver<'a> {
@@ -230,6 +235,12 @@ impl<'a> Driver<'a> {
         self.plan.place(self.journal.step())
     }
 
+    /// Whether the model is still to be validated after these steps.
+    fn owes_validation(&self, place: Place) -> bool {
+        let due = Progress::new(self.plan, place, Time::ZERO).due_here();
+        due.validate && self.task.valid.is_some() && self.book.validated() < place.step
+    }
+
     fn now(&self) -> Time {
         Time::ZERO + self.book.elapsed()
     }
@@ -254,7 +265,7 @@ impl<'a> Driver<'a> {
         mut stop: watch::Receiver<bool>,
         observer: &mut dyn Observer,
     ) -> Result<Summary, TrainError> {
-        if self.journal.step() >= self.plan.steps() {
+        if self.journal.step() >= self.plan.steps() && !self.owes_validation(self.place()) {
             // Nothing is left to do, except perhaps to write the model.
             return self.finish(None, observer);
         }
@@ -303,6 +314,9 @@ impl<'a> Driver<'a> {
     fn on_tick(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         if let Some((pause, _)) = self.paused.take_if(|(_, at)| *at <= Instant::now()) {
             self.tell_pause(&pause, observer);
+            if matches!(pause, Pause::Shortfall { .. }) {
+                self.save_while_waiting();
+            }
         }
         if let Some(failing) = self.failing.take_if(|failing| failing.until <= Instant::now()) {
             return Err(TrainError::Replica { reason: failing.reason });

@@ -7,39 +7,30 @@
 //! ```
 
 mod correct;
-mod last;
+mod gather;
+mod speeds;
+mod weigh;
 
-use super::{Driver, Fetched, gone};
+pub(super) use speeds::Measured;
+
+use super::{Driver, gone};
 use crate::book::{FormationEpoch, StageEntry};
 use crate::core::holdings::{self, Inventory, Resume, newest, transfers};
 use crate::core::{FormationCommand, Seat, layout};
 use crate::costs;
 use crate::error::TrainError;
-use crate::measure;
 use crate::observer::{Event, Observer};
 use crate::replica::names_of;
 use crate::state::ModelState;
-use crate::task::{Task, needs_several};
 use bytes::Bytes;
 use phalanx_fabric::BlobId;
-use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Pool, Shortfall};
+use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Shortfall};
 use phalanx_types::{Epoch, NodeId, Parcel};
-use phalanx_wire::train::{
-    Get, Give, HoldRef, Layout, Ops, ReplicaLayout, Source, Start, StateRef, ToReplica,
-};
+use phalanx_wire::train::{Get, Give, HoldRef, Layout, Ops, Source, Start, StateRef, ToReplica};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
-/// A new formation must promise to be faster by so much.
-const WORTH: f64 = 0.9;
 /// Seconds over which moving parts of the model is to pay.
 const HORIZON: f64 = 60.0;
-/// How long a plan may be looked for while nodes wait: then the best so far is taken.
-const PLANNING: Duration = Duration::from_millis(300);
-
-/// Links of nodes to others.
-pub(super) type Links = Vec<((NodeId, NodeId), Link)>;
-
 /// What the driver of a run in stages knows.
 #[derive(Debug, Default)]
 pub(super) struct Staging {
@@ -52,21 +43,30 @@ pub(super) struct Staging {
     speeds: BTreeMap<NodeId, f64>,
     /// Links between nodes, measured.
     links: BTreeMap<(NodeId, NodeId), Link>,
-    /// Nodes that were asked, or are being asked.
+    /// Nodes that were asked, and those whose answer is waited for.
     asked: BTreeSet<NodeId>,
+    awaited: BTreeSet<NodeId>,
+    /// Nodes that are to be weighed when their speeds are known.
+    weighing: Option<Vec<NodeId>>,
     observed: correct::Observed,
     /// How many parts a batch is cut into: decided once, so that the same numbers come out whoever computes.
     micro_batches: Option<usize>,
+    /// How many would be better now that nodes have come; heeded where nothing has to be done again.
+    wished_micro_batches: Option<usize>,
     /// The group that is getting ready, or trains.
     group: Option<Planned>,
-    /// Nodes of which it was said that they are not used.
+    /// Nodes of which it was said that they are not used, and why.
     unused: BTreeSet<NodeId>,
     /// Parts of states of some step that have come, until all are there.
     parts: BTreeMap<u64, Vec<(Ops, ModelState)>>,
+    /// The step of which all were there last: nobody waits for parts of earlier ones.
+    whole: u64,
     /// Parts of a checkpoint, held for nodes to fetch.
     held: Vec<BlobId>,
-    /// How often nodes were asked for their parts at the end of the run: what was asked for before does not count.
+    /// How often nodes were asked for all parts of the model: what was asked for before does not count.
     asked_for_parts: u64,
+    /// Those are asked for because the run waits, in this epoch; else because it is over.
+    pub(super) saving: Option<Epoch>,
 }
 
 #[derive(Debug, Clone)]
@@ -98,6 +98,9 @@ impl Staging {
         state: ModelState,
         operators: usize,
     ) -> Option<ModelState> {
+        if step < self.whole {
+            return None;
+        }
         let parts = self.parts.entry(step).or_default();
         parts.retain(|(other, _)| *other != ops);
         parts.push((ops, state));
@@ -113,7 +116,14 @@ impl Staging {
         }
         // Older ones that are not complete will not be any more.
         self.parts = self.parts.split_off(&step);
+        self.whole = step;
         Some(whole)
+    }
+
+    /// What is asked for from now on may be of any step.
+    fn forget_parts(&mut self) {
+        self.parts.clear();
+        self.whole = 0;
     }
 
     pub(super) fn layout(&self) -> Option<&Layout> {
@@ -127,10 +137,18 @@ impl Driver<'_> {
         if self.ask_speeds(ready) {
             return Ok(());
         }
-        let planned = self.plan_group(ready)?;
+        let planned = match self.plan_group(ready) {
+            // The run could go on when it began, and can again with other nodes.
+            Err(alone @ TrainError::OneSample { .. }) if self.staging.group.is_some() => {
+                self.core.on_mustered(self.now(), Err(alone.to_string()), &mut self.out);
+                return Ok(());
+            }
+            planned => planned?,
+        };
         let plan = match planned {
             Ok(planned) => {
                 let members = planned.members.clone();
+                self.staging.wished_micro_batches = None;
                 self.staging.unused.clear();
                 for left in &planned.plan.left_out {
                     let Some(node) = ready.get(left.node) else { continue };
@@ -153,94 +171,17 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Has nodes measured of which nobody knows how fast they are, one after the other; whether there are any. Nodes
-    /// that this process started are all alike.
-    fn ask_speeds(&mut self, ready: &[NodeId]) -> bool {
-        let local = self.task.config.formation.local > 0;
-        if !self.task.config.formation.measure {
-            return false;
-        }
-        let status = self.fabric.nodes();
-        for node in &status {
-            if let Some(gflops) = node.resources.speed_gflops {
-                self.staging.speeds.insert(node.id.clone(), f64::from(gflops));
-            }
-        }
-        let unknown: Vec<(NodeId, bool)> = (ready.iter())
-            .filter(|node| !self.staging.asked.contains(*node))
-            .map(|node| (node.clone(), self.staging.speeds.contains_key(node)))
-            .collect();
-        if local || unknown.is_empty() {
-            return false;
-        }
-        self.staging.asked.extend(unknown.iter().map(|(node, _)| node.clone()));
-        let (fabric, back) = (self.fabric.clone(), self.fetched.0.clone());
-        tokio::spawn(async move {
-            let (mut speeds, mut links) = (Vec::new(), Vec::new());
-            for (node, known) in unknown {
-                let speed = if known { None } else { Some(measure::ask_speed(&fabric, &node).await) };
-                match speed {
-                    Some(Ok(speed)) => speeds.push((node.clone(), f64::from(speed.gflops))),
-                    Some(Err(error)) => tracing::debug!(%node, %error, "a node could not be measured"),
-                    None => {}
-                }
-                // What `phalanx nodes --measure` found out.
-                if let Ok(known) = measure::ask_known(&fabric, &node).await {
-                    let link = |link: measure::LinkSpeed| {
-                        let speed = Link::new(link.bytes_per_s, link.latency_s);
-                        ((node.clone(), link.to), speed)
-                    };
-                    links.extend(known.links.into_iter().map(link));
-                }
-            }
-            // A driver that has ended needs them no more.
-            drop(back.send(Fetched::Speeds { speeds, links }));
-        });
-        true
-    }
-
-    /// Nodes were measured: the plan that waits for it can be made.
-    pub(super) fn on_speeds(&mut self, speeds: Vec<(NodeId, f64)>, links: Links) {
-        self.staging.speeds.extend(speeds);
-        self.staging.links.extend(links);
-        self.core.muster_again(&mut self.out);
-    }
-
-    fn cost(&mut self) -> Result<ModelCost, TrainError> {
-        if let Some(cost) = &self.staging.cost {
-            return Ok(cost.clone());
-        }
-        let (mut cost, speed) = costs::measured(&self.task.graph, &self.options.compute, &self.task.config)?;
-        costs::keep_cuts(&mut cost, &self.task.config.formation.cuts)?;
-        self.staging.own_speed = speed;
-        self.staging.cost = Some(cost.clone());
-        Ok(cost)
-    }
-
-    /// The nodes as the planner sees them.
-    fn pool(&self, nodes: &[NodeId]) -> Pool {
-        let status = self.fabric.nodes();
-        let known = |id: &NodeId| measure::KnownNode {
-            id: id.clone(),
-            resources: status
-                .iter()
-                .find(|of| of.id == *id)
-                .map(|of| of.resources.clone())
-                .unwrap_or_default(),
-            gflops: self.staging.speeds.get(id).copied(),
-        };
-        let nodes: Vec<_> = nodes.iter().map(known).collect();
-        measure::pool_of(&nodes, &self.staging.links, Some(self.staging.own_speed))
-    }
-
     fn plan_options(&self, nodes: &[NodeId], resume: Option<Resume>) -> Options {
         let mut options = costs::options(self.task);
-        options.micro_batches = self.staging.micro_batches.or(options.micro_batches);
+        // Steps that are done again come to the same numbers only when they are cut as they were.
+        let again = resume.is_none_or(|resume| resume.step < self.journal.step());
+        let wished = self.staging.wished_micro_batches.filter(|_| !again);
+        options.micro_batches = wished.or(self.staging.micro_batches).or(options.micro_batches);
         if let Some(resume) = resume {
             options.move_horizon = HORIZON;
             for (node, id) in nodes.iter().enumerate() {
                 let holds = self.staging.inventory.get(id).into_iter().flatten();
-                let holds = holds.filter(|hold| hold.step == resume.step);
+                let holds = holds.filter(|hold| holdings::reaches(hold, resume));
                 options.held.extend(holds.map(|hold| Held { node, ops: layout::range(hold.ops) }));
             }
         }
@@ -255,59 +196,27 @@ impl Driver<'_> {
             .map(|(node, holds)| (node.clone(), holds.clone()))
             .collect();
         self.staging.inventory = own;
-        let operators = self.task.graph.nodes.len();
-        let resume = newest(&self.staging.inventory, operators);
+        let resume = self.held_by_nodes();
         let (pool, options) = (self.pool(ready), self.plan_options(ready, resume));
-        let plan = match phalanx_formation::plan(&cost, &pool, &options, &mut for_a_while()) {
-            Ok(plan) => plan,
+        let (plan, layout) = match self.plan_for(&cost, &pool, &options)? {
+            Ok(planned) => planned,
             Err(shortfall) => return Ok(Err(shortfall)),
         };
         let members: Vec<NodeId> = (plan.replicas.iter())
             .flat_map(|replica| replica.stages.iter().map(|stage| ready[stage.node].clone()))
             .collect();
-        let replica = |of: &phalanx_formation::ReplicaPlan| ReplicaLayout {
-            samples: of.samples as u32,
-            micro: of.samples.div_ceil(of.micro_batches.max(1)) as u32,
-            stages: of.stages.iter().map(|stage| ops(&stage.ops)).collect(),
-        };
-        let layout = Layout { replicas: plan.replicas.iter().map(replica).collect() };
-        check_parts(self.task, &layout)?;
         Ok(Ok(Planned { members, layout, resume, plan, options }))
     }
 
-    /// Whether a formation with those who wait would be faster than the present one by enough.
-    pub(super) fn weigh(
-        &mut self,
-        waiting: &[NodeId],
-        observer: &mut dyn Observer,
-    ) -> Result<(), TrainError> {
-        let Some(group) = self.staging.group.clone() else { return Ok(()) };
-        let cost = self.cost()?;
-        let present = self.pool(&group.members);
-        let mut shape = group.plan.shape();
-        for (number, stage) in shape.replicas.iter_mut().flatten().enumerate() {
-            stage.node = number;
-        }
-        let mut options = group.options;
-        options.held.clear();
-        let Ok(now) = phalanx_formation::predict(&cost, &present, &options, &shape) else { return Ok(()) };
-        let all: Vec<NodeId> = group.members.iter().chain(waiting).cloned().collect();
-        let pool = self.pool(&all);
-        let Ok(then) = phalanx_formation::plan(&cost, &pool, &options, &mut for_a_while()) else {
-            return Ok(());
-        };
-        let [now, then] = [now.seconds_per_batch(), then.seconds_per_batch()];
-        if then < WORTH * now {
-            self.core.on_worth(&mut self.out);
-        } else if !waiting.iter().all(|node| self.staging.unused.contains(node)) {
-            self.staging.unused.extend(waiting.iter().cloned());
-            let nodes = waiting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let [now, then] = [now * 1e3, then * 1e3];
-            observer.on(&Event::Note(&format!(
-                "{nodes} would not make the run faster: a step should take {then:.3} ms with and {now:.3} ms without"
-            )));
-        }
-        Ok(())
+    /// Whether nodes hold all of the model, of whatever step.
+    pub(super) fn is_held_somewhere(&self) -> bool {
+        newest(&self.staging.inventory, self.task.graph.nodes.len()).is_some()
+    }
+
+    /// What nodes hold of all the model, unless the disk has it of a later step.
+    fn held_by_nodes(&self) -> Option<Resume> {
+        let held = newest(&self.staging.inventory, self.task.graph.nodes.len());
+        held.filter(|resume| resume.step >= self.journal.recorded().saved)
     }
 
     pub(super) fn layout_for(&self) -> Option<Layout> {
@@ -397,7 +306,7 @@ impl Driver<'_> {
         let starts = self.starts(epoch, &group, observer)?;
         let step = starts.first().map_or(0, |start| start.step);
         self.note_settled(step, &group, &starts);
-        self.staging.parts.clear();
+        self.staging.forget_parts();
         self.book.set_stages(self.stage_names(&group.layout)?);
         let entry = self.epoch_entry(epoch, step, &group);
         self.begin_group(epoch, seats, Some(starts), entry, observer)
@@ -458,29 +367,6 @@ impl Driver<'_> {
     pub(super) fn release_parts(&mut self) {
         self.staging.held.drain(..).for_each(|blob| self.fabric.release(blob));
     }
-}
-
-/// Refuses formations in which an operator would see samples one by one that cannot.
-fn check_parts(task: &Task, layout: &Layout) -> Result<(), TrainError> {
-    let Some(node) = needs_several(&task.graph) else { return Ok(()) };
-    let batch = task.config.train.batch * task.config.train.accumulate;
-    let rest = if task.config.data.drop_last { 0 } else { task.train.len() % batch };
-    let shares = layout::shares(layout);
-    for (number, replica) in layout.replicas.iter().enumerate() {
-        for whole in [batch, rest] {
-            let own = shares.range(number, whole).len();
-            if own == 1 || own > 1 && replica.micro == 1 {
-                return Err(TrainError::OneSample { node: node.name.clone(), whole, own });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Says yes for as long as a plan may be looked for.
-fn for_a_while() -> impl FnMut() -> bool {
-    let until = Instant::now() + PLANNING;
-    move || Instant::now() < until
 }
 
 fn ops(range: &std::ops::Range<usize>) -> Ops {

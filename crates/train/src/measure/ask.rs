@@ -3,7 +3,7 @@
 use super::error::MeasureError;
 use bytes::{Bytes, BytesMut};
 use phalanx_fabric::Fabric;
-use phalanx_types::NodeId;
+use phalanx_types::{ByteSize, NodeId};
 use phalanx_wire::codec::{self, CodecError};
 use phalanx_wire::measure::{
     FromMeasured, LinkSpeed, MAX_MEASURED_BYTES, MEASURE_SERVICE, Speed, ToMeasured,
@@ -13,6 +13,9 @@ use std::time::Duration;
 
 /// How long a measurement may take.
 pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// One part of so many of a node's memory may be taken for a measurement.
+const PART_OF_MEMORY: u64 = 16;
 
 /// What a node has measured since it started.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,12 +35,23 @@ pub async fn ask_speed(fabric: &Fabric, node: &NodeId) -> Result<Speed, MeasureE
     }
 }
 
+/// What a node of so much memory holds for a measurement, at most; of one that does not say, nothing is known.
+pub(super) fn most_bytes(memory: ByteSize) -> u64 {
+    match memory.0 {
+        0 => MAX_MEASURED_BYTES,
+        bytes => (bytes / PART_OF_MEMORY).clamp(1, MAX_MEASURED_BYTES),
+    }
+}
+
 /// Has a node measure its link to another: what it takes to bring bytes from there.
 ///
 /// # Errors
 /// The node does not answer within [`DEADLINE`], is busy, is lost, or has no link to the other.
 pub async fn ask_link(fabric: &Fabric, node: &NodeId, to: &NodeId) -> Result<LinkSpeed, MeasureError> {
-    let question = ToMeasured::Link { to: to.clone(), bytes: MAX_MEASURED_BYTES };
+    let own = |id: &NodeId| fabric.nodes().into_iter().find(|status| status.id == *id);
+    let most = [node, to].into_iter().filter_map(own).map(|status| most_bytes(status.resources.memory));
+    let bytes = most.fold(MAX_MEASURED_BYTES, u64::min);
+    let question = ToMeasured::Link { to: to.clone(), bytes };
     match ask(fabric, node, &question, DEADLINE).await? {
         FromMeasured::Link(link) if link.to == *to && link.makes_sense() => Ok(link),
         _ => Err(MeasureError::Senseless { node: node.clone() }),
@@ -102,6 +116,13 @@ impl Sensible for LinkSpeed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_nodes_are_measured_with_little() {
+        assert_eq!(most_bytes(ByteSize(64 << 20)), 4 << 20);
+        assert_eq!(most_bytes(ByteSize(1 << 40)), MAX_MEASURED_BYTES);
+        assert_eq!((most_bytes(ByteSize(0)), most_bytes(ByteSize(1))), (MAX_MEASURED_BYTES, 1));
+    }
 
     #[test]
     fn numbers_that_nobody_can_plan_with_are_refused() {

@@ -49,7 +49,21 @@ pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, ow
             pool.links.insert(pair, *link);
         }
     }
+    let between = pool.links.iter().filter(|((a, b), _)| pool.nodes[*a].host != pool.nodes[*b].host);
+    if let Some(usual) = usual_link(between.map(|(_, link)| *link).collect()) {
+        pool.default_link = usual;
+    }
     pool
+}
+
+/// What a link between hosts that nobody measured is taken for: the middle of those that somebody did.
+fn usual_link(measured: Vec<Link>) -> Option<Link> {
+    let middle = |of: fn(&Link) -> f64| {
+        let mut all: Vec<f64> = measured.iter().map(of).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    };
+    Some(Link::new(middle(|link| link.bytes_per_s)?, middle(|link| link.latency_s)?))
 }
 
 /// GFLOP/s of a node, where nothing at all is known.
@@ -100,7 +114,32 @@ mod tests {
         assert_eq!(all[1], (BOUNDLESS, 10.0, "rack", 4.0, 0.25));
         assert_eq!((all[2], all[3]), (all[1], all[1]));
         assert_eq!((pool.link(2, 0), pool.link(0, 1)), (link, LOCAL_LINK));
+        assert_eq!(
+            pool.default_link,
+            Pool::new(Vec::new()).default_link,
+            "nothing between hosts was measured"
+        );
         nodes[1].gflops = Some(30.123);
         assert_eq!(pool_of(&nodes, &links, None).nodes[1].threads, 0.75);
+    }
+    #[test]
+    fn links_that_nobody_measured_are_like_those_that_were() {
+        let node = |name: &str, boot: u64| KnownNode {
+            id: name.parse().unwrap(),
+            resources: Resources {
+                cores: 1,
+                host: Some(Box::new(Host { name: name.parse().unwrap(), boot, cores: 1 })),
+                ..Resources::default()
+            },
+            gflops: None,
+        };
+        let nodes = [node("a-0000", 1), node("b-0000", 2), node("c-0000", 3), node("d-0000", 4)];
+        let id = |i: usize| nodes[i].id.clone();
+        let links = BTreeMap::from([
+            ((id(0), id(1)), Link::new(5e6, 0.01)),
+            ((id(1), id(2)), Link::new(6e6, 0.02)),
+            ((id(0), id(2)), Link::new(9e6, 0.03)),
+        ]);
+        assert_eq!(pool_of(&nodes, &links, None).link(0, 3), Link::new(6e6, 0.02));
     }
 }

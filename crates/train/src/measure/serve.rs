@@ -1,15 +1,13 @@
 //! A node's side: answers, one measurement at a time.
 
-use super::ask::encoded;
+use super::ask::{encoded, most_bytes};
 use super::{link, work};
 use crate::replica::MakeCompute;
 use bytes::Bytes;
 use phalanx_fabric::{BlobId, Fabric};
-use phalanx_types::{NodeId, Parcel};
+use phalanx_types::{ByteSize, NodeId, Parcel};
 use phalanx_wire::codec;
-use phalanx_wire::measure::{
-    FromMeasured, LinkSpeed, MAX_MEASURED_BYTES, MEASURE_SERVICE, MeasureRefusal, Speed, ToMeasured,
-};
+use phalanx_wire::measure::{FromMeasured, LinkSpeed, MEASURE_SERVICE, MeasureRefusal, Speed, ToMeasured};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +25,7 @@ pub fn serve(fabric: &Fabric, compute: MakeCompute) {
     let service = Arc::new(Service {
         compute,
         turn: Arc::new(Semaphore::new(1)),
+        making: Semaphore::new(1),
         known: Mutex::default(),
         held: Mutex::default(),
     });
@@ -46,6 +45,8 @@ struct Service {
     /// Whoever measures has it.
     turn: Arc<Semaphore>,
     known: Mutex<Measured>,
+    /// Whoever makes something that is to be held.
+    making: Semaphore,
     /// What is held ready, and for whom.
     held: Mutex<Option<(NodeId, BlobId)>>,
 }
@@ -115,7 +116,7 @@ impl Service {
         bytes: u64,
     ) -> Result<LinkSpeed, MeasureRefusal> {
         let _turn = self.begin(fabric, from)?;
-        let link = link::measure(fabric, to, bytes).await?;
+        let link = link::measure(fabric, to, bytes.min(self.most(fabric))).await?;
         let mut known = lock(&self.known);
         if known.links.len() < MAX_LINKS || known.links.contains_key(to) {
             known.links.insert(to.clone(), link.clone());
@@ -137,24 +138,41 @@ impl Service {
         bytes: u64,
     ) -> Result<BlobId, MeasureRefusal> {
         idle(fabric, &node)?;
-        let len = usize::try_from(bytes.min(MAX_MEASURED_BYTES)).unwrap_or(0);
+        let most = self.most(fabric);
+        if bytes > most {
+            let detail = format!("it holds {} at most", ByteSize(most));
+            return Err(MeasureRefusal::Failed { detail });
+        }
+        // Nothing else is made or held meanwhile, so that nobody can have this node use more.
+        let _making = self.making.try_acquire().map_err(|_taken| MeasureRefusal::Measures)?;
+        self.let_go(fabric, &node)?;
+        let len = usize::try_from(bytes).unwrap_or(0);
         let made = tokio::task::spawn_blocking(move || Bytes::from(vec![0x5a; len])).await;
         let made = made.map_err(|error| MeasureRefusal::Failed { detail: error.to_string() })?;
-        let mut held = lock(&self.held);
-        if held.as_ref().is_some_and(|(other, _)| *other != node && fabric.peer(other).is_some()) {
-            return Err(MeasureRefusal::Measures);
-        }
         let blob = fabric.hold(Parcel::from_bytes(made));
-        if let Some((_, before)) = held.replace((node, blob)) {
-            fabric.release(before);
-        }
-        drop(held);
+        *lock(&self.held) = Some((node, blob));
         let (service, fabric) = (self.clone(), fabric.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HOLD).await;
             service.release(&fabric, blob);
         });
         Ok(blob)
+    }
+
+    /// Lets go of what was held for a node before, or for one that is gone.
+    fn let_go(&self, fabric: &Fabric, node: &NodeId) -> Result<(), MeasureRefusal> {
+        let mut held = lock(&self.held);
+        if held.as_ref().is_some_and(|(other, _)| other != node && fabric.peer(other).is_some()) {
+            return Err(MeasureRefusal::Measures);
+        }
+        held.take().into_iter().for_each(|(_, before)| fabric.release(before));
+        Ok(())
+    }
+
+    /// The most bytes that this node takes for a measurement.
+    fn most(&self, fabric: &Fabric) -> u64 {
+        let own = fabric.nodes().into_iter().find(|status| status.id == *fabric.id());
+        most_bytes(own.map(|status| status.resources.memory).unwrap_or_default())
     }
 
     fn release(&self, fabric: &Fabric, blob: BlobId) {

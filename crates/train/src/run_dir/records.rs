@@ -223,7 +223,7 @@ impl Records {
 /// What a line of `metrics.jsonl` says, in short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Line {
-    Step { loss: f32 },
+    Step { step: u64, loss: f32 },
     Valid(Best),
 }
 
@@ -239,7 +239,7 @@ pub(crate) fn read_lines(dir: &Path) -> Result<Vec<Line>, RunDirError> {
                 val_loss,
                 val_acc: line["val_acc"].as_f64(),
             }),
-            None => Line::Step { loss: line["loss"].as_f64()? as f32 },
+            None => Line::Step { step: line["step"].as_u64()?, loss: line["loss"].as_f64()? as f32 },
         })
     };
     Ok(BufReader::new(file).lines().map_while(line).collect())

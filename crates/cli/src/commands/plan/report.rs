@@ -213,7 +213,9 @@ impl Printed<'_> {
     fn summary(&self) -> String {
         let mode = match self.mode {
             Mode::Exact => "exact".to_owned(),
-            Mode::Asynchronous { in_flight } => format!("asynchronous, {in_flight} in flight"),
+            Mode::Asynchronous { in_flight } => {
+                in_flight.map_or("asynchronous".to_owned(), |most| format!("asynchronous, {most} in flight"))
+            }
         };
         let mut rows = vec![
             ("model", format!("{}, {} parameters", self.model, self.parameters)),

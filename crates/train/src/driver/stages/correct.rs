@@ -63,7 +63,7 @@ impl Driver<'_> {
             .replicas
             .iter()
             .flat_map(|replica| &replica.stages)
-            .map(|stage| stage.busy_s)
+            .map(|stage| stage.busy_s - stage.update_s)
             .collect();
         let took = medians(&self.staging.observed.steps[1..], busy.len());
         let posts = layout::posts(&group.layout);
