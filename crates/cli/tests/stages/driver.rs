@@ -1,7 +1,9 @@
 //! What becomes of a run in stages whose driver is killed or asked to stop.
 
 use crate::run::{LocalNode, RUN, Run, assert_whole, last_step};
-use crate::{BATCHES, CHAIN, CHAINS, ENDLESS, formation, kill, params_hash, run_file, sandbox, undisturbed};
+use crate::{
+    BATCHES, CHAIN, CHAINS, ENDLESS, SAMPLES, formation, kill, params_hash, run_file, sandbox, undisturbed,
+};
 use phalanx_testkit::eventually;
 use rustix::process::Signal;
 
@@ -141,6 +143,17 @@ fn a_last_validation_that_is_missing_is_made_up_for() {
     let validated = run.lines().iter().filter(|line| !crate::run::is_step(line));
     let steps: Vec<u64> = validated.map(|line| line["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [BATCHES, 2 * BATCHES, 2 * BATCHES], "the first time is still in the records");
+}
+
+#[test]
+fn no_replica_is_left_with_a_sample_that_batch_norm_cannot_have_alone() {
+    let sandbox = sandbox();
+    run_file(&sandbox, "steps = 4", "stages = \"auto\"");
+    // The second batch of a pass has two samples: two replicas would have one each, however fast they were.
+    let batch = ((SAMPLES - 2) / 2).to_string();
+    let mut run = Run::start(&sandbox, &["--local", "2", "--batch", &batch]);
+    run.ends();
+    assert_eq!(formation(&run.dir)[0].replicas.len(), 1);
 }
 
 /// What is wrong, as it is said after `error: `, up to the samples.

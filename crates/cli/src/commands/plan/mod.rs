@@ -10,7 +10,7 @@ use crate::output::Output;
 use clap::{Args, ValueEnum};
 use phalanx_formation::{Effort, LeftOut, ModelCost, Options, Plan, Shortfall};
 use phalanx_graph::Graph;
-use phalanx_train::config::{Override, RunConfig, RunFile};
+use phalanx_train::config::{ConfigError, Override, RunConfig, RunFile};
 use phalanx_train::{TrainError, costs, find_model, fixed_batch, shortfall_hint};
 use pool::Known;
 use report::Report;
@@ -44,7 +44,7 @@ pub(crate) struct PlanArgs {
     /// The nodes there are: a pool file in TOML, or a node_configs.json; those of the domain when not given.
     #[arg(long, value_name = "POOL")]
     nodes: Option<PathBuf>,
-    /// How long to look for a better formation at most; as much as `phalanx train` does when not given.
+    /// How long to look for a better formation at most; a fixed number of them is looked at when not given.
     #[arg(long, value_name = "DURATION", value_parser = crate::args::duration)]
     budget: Option<Duration>,
     /// How to look for it.
@@ -114,13 +114,15 @@ fn read(args: &PlanArgs) -> Result<(RunConfig, Vec<String>), Failure> {
     for text in &args.set {
         said.push(Override::set(text).map_err(|error| train_failure(error.into()))?);
     }
-    let file = RunFile::load(&args.file, &said).map_err(|error| train_failure(error.into()))?;
-    let (mut config, mut notes) = (file.config, Vec::new());
-    if !file.resolved.is_said("formation", "stages") {
-        config.formation.stages = None;
-        notes.push(unsaid(&args.file));
+    let load = |said: &[Override]| {
+        RunFile::load(&args.file, said).map_err(|error: ConfigError| train_failure(error.into()))
+    };
+    let file = load(&said)?;
+    if file.resolved.is_said("formation", "stages") {
+        return Ok((file.config, Vec::new()));
     }
-    Ok((config, notes))
+    said.push(Override::set("formation.stages=auto").map_err(|error| train_failure(error.into()))?);
+    Ok((load(&said)?.config, vec![unsaid(&args.file)]))
 }
 
 fn unsaid(file: &Path) -> String {

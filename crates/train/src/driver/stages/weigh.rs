@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 /// A new formation must promise to be faster by so much.
 const WORTH: f64 = 0.9;
-/// How long a plan may be looked for while nodes wait: then the best so far is taken.
-const PLANNING: Duration = Duration::from_millis(300);
+/// How long a plan may be looked for when a run begins, and while nodes that trained wait for it: then the best so
+/// far is taken.
+const FIRST: Duration = Duration::from_secs(5);
+const NEXT: Duration = Duration::from_millis(300);
 
 impl Driver<'_> {
     /// The best plan in which no operator sees samples one by one that cannot: with fewer replicas than would be best,
@@ -26,8 +28,10 @@ impl Driver<'_> {
     ) -> Result<Result<(Plan, Layout), Shortfall>, TrainError> {
         let mut options = options.clone();
         let given = options.replicas.is_some();
+        let until = Instant::now() + if self.staging.group.is_some() { NEXT } else { FIRST };
         loop {
-            let plan = match phalanx_formation::plan(cost, pool, &options, &mut for_a_while()) {
+            let plan = phalanx_formation::plan(cost, pool, &options, &mut || Instant::now() < until);
+            let plan = match plan {
                 Ok(plan) => plan,
                 Err(shortfall) => return Ok(Err(shortfall)),
             };
@@ -121,10 +125,4 @@ fn check_parts(task: &Task, layout: &Layout) -> Result<(), TrainError> {
         }
     }
     Ok(())
-}
-
-/// Says yes for as long as a plan may be looked for.
-fn for_a_while() -> impl FnMut() -> bool {
-    let until = Instant::now() + PLANNING;
-    move || Instant::now() < until
 }
