@@ -6,7 +6,8 @@ mod pareto;
 mod walk;
 
 pub(crate) use balance::{balanced, shifted};
-pub(crate) use pareto::{best, candidates, nearly_best};
+pub(crate) use label::tell_all;
+pub(crate) use pareto::{best, candidates, nearly_best, within};
 pub(crate) use walk::all;
 
 use crate::evaluate::{Part, Problem};

@@ -1,10 +1,12 @@
 use crate::evaluate::Problem;
-use crate::search::{self, Builder, Found, KeepGoing, no_fit};
-use crate::{Method, ModelCost, Options, Plan, Pool, Shape, Shortfall, explain, finish};
+use crate::explain::{self, Trying};
+use crate::search::{self, Builder, Found, Patience, no_fit};
+use crate::{Method, ModelCost, Options, Plan, Pool, Shape, Shortfall, finish};
 
 /// The best formation that is found: proved to be so for small pools, and never worse than the plain ones.
 ///
-/// `keep_going` is asked between formations; once it says no, the best found so far is returned.
+/// `keep_going` is asked now and then; once it says no, the best found so far is returned, with those reasons that
+/// need no further search.
 ///
 /// # Errors
 /// No formation fits, with what is missing.
@@ -29,9 +31,9 @@ pub fn greedy(
     model: &ModelCost,
     pool: &Pool,
     options: &Options,
-    _keep_going: &mut dyn FnMut() -> bool,
+    keep_going: &mut dyn FnMut() -> bool,
 ) -> Result<Plan, Shortfall> {
-    search(model, pool, options, |builder| (search::greedy(builder), Method::Greedy))
+    search(model, pool, options, keep_going, |builder, _| (search::greedy(builder), Method::Greedy))
 }
 
 /// The best formation that a genetic search finds; the same for the same seed.
@@ -44,7 +46,9 @@ pub fn genetic(
     options: &Options,
     keep_going: &mut dyn FnMut() -> bool,
 ) -> Result<Plan, Shortfall> {
-    search(model, pool, options, |builder| (search::genetic(builder, None, keep_going), Method::Genetic))
+    search(model, pool, options, keep_going, |builder, patience| {
+        (search::genetic(builder, None, patience), Method::Genetic)
+    })
 }
 
 /// The best formation of all, unless `keep_going` or the effort ends the search before that is proved: then the
@@ -58,13 +62,13 @@ pub fn exact(
     options: &Options,
     keep_going: &mut dyn FnMut() -> bool,
 ) -> Result<Plan, Shortfall> {
-    search(model, pool, options, |builder| exact_after_genetic(builder, keep_going))
+    search(model, pool, options, keep_going, exact_after_genetic)
 }
 
 /// A good formation first: the better it is, the more the exact search can skip.
-fn exact_after_genetic(builder: &mut Builder<'_>, keep_going: KeepGoing<'_>) -> (Option<Found>, Method) {
-    let good = search::genetic(builder, None, keep_going);
-    let (best, proved) = search::exact(builder, good, keep_going);
+fn exact_after_genetic(builder: &mut Builder<'_>, patience: &mut Patience<'_>) -> (Option<Found>, Method) {
+    let good = search::genetic(builder, None, patience);
+    let (best, proved) = search::exact(builder, good, patience);
     (best, if proved { Method::Exact } else { Method::Genetic })
 }
 
@@ -72,22 +76,45 @@ fn search(
     model: &ModelCost,
     pool: &Pool,
     options: &Options,
-    find: impl FnOnce(&mut Builder<'_>) -> (Option<Found>, Method),
+    keep_going: &mut dyn FnMut() -> bool,
+    find: impl FnOnce(&mut Builder<'_>, &mut Patience<'_>) -> (Option<Found>, Method),
 ) -> Result<Plan, Shortfall> {
     let problem = Problem::new(model, pool, options)?;
     search::check(&problem)?;
-    let mut builder = Builder::new(&problem);
-    let (found, method) = find(&mut builder);
-    let found = found.ok_or_else(|| no_fit(&problem))?;
-    Ok(explained(&mut builder, &found, method))
+    let (mut builder, mut patience) = (Builder::new(&problem), Patience::new(keep_going));
+    let (found, method) = find(&mut builder, &mut patience);
+    let Some(found) = found else { return Err(no_fit(&problem, &mut patience)) };
+    Ok(explained(&mut builder, found.in_order(), method, &mut patience))
 }
 
-fn explained(builder: &mut Builder<'_>, found: &Found, method: Method) -> Plan {
-    let found = &found.in_order();
-    let mut plan = finish::plan(builder.problem, found, method);
-    plan.left_out = explain::left_out(builder, found);
-    plan.why = explain::choices(builder, found);
-    plan
+/// How many times a plan is replaced by a better one that was found while looking for reasons.
+const IMPROVEMENTS: usize = 3;
+
+/// The plan with its reasons; or a better one with its own, where one is found while looking for them.
+fn explained(
+    builder: &mut Builder<'_>,
+    mut found: Found,
+    mut method: Method,
+    patience: &mut Patience<'_>,
+) -> Plan {
+    let mut improvements = 0;
+    loop {
+        let trying = match method {
+            // Plain formations are asked for as they are.
+            Method::Greedy => Trying::Look,
+            _ if improvements < IMPROVEMENTS => Trying::Improve,
+            _ => Trying::Nothing,
+        };
+        let reasons = explain::reasons(builder, &found, patience, trying);
+        if let Some(better) = reasons.better {
+            (found, method) = (better, Method::Genetic);
+            improvements += 1;
+            continue;
+        }
+        let mut plan = finish::plan(builder.problem, &found, method);
+        (plan.left_out, plan.why) = (reasons.left_out, reasons.choices);
+        return plan;
+    }
 }
 
 /// What a given formation is expected to do, with the shares that suit it best.

@@ -19,6 +19,12 @@ pub enum WhyLeftOut {
     NotNeeded,
     /// It cannot hold the model alone, and fits nowhere into the others' replicas.
     NoPlace,
+    /// Every replica has the stages that were given, and there are too few nodes left for one more.
+    TooFew { left: usize, stages: usize },
+    /// A step would take less by so many percent; the method does not look so far.
+    Overlooked { percent: f64 },
+    /// The time or the tries for reasons had ended.
+    NotTried,
 }
 
 /// Said of one node or of several.
@@ -34,6 +40,15 @@ impl fmt::Display for WhyLeftOut {
             Self::Slower { .. } | Self::NoGain => f.write_str("otherwise no step would be faster"),
             Self::NotNeeded => f.write_str("the formation that was asked for needs no more nodes"),
             Self::NoPlace => f.write_str("there is no place in any formation that was looked at"),
+            Self::TooFew { left, stages } => {
+                let are = if *left == 1 { "is" } else { "are" };
+                let left = count(*left, "node", "nodes");
+                write!(f, "{left} {are} left, another replica of {stages} stages needs {stages}")
+            }
+            Self::Overlooked { percent } => {
+                write!(f, "this method does not look so far, though a step would be {percent:.1} % faster")
+            }
+            Self::NotTried => f.write_str("planning ended before anything else was tried"),
         }
     }
 }
@@ -60,7 +75,8 @@ pub enum Choice {
     Order {
         replica: usize,
         first: String,
-        percent_slower_reversed: f64,
+        /// Nothing where the model would not fit.
+        percent_slower_reversed: Option<f64>,
     },
     Moves {
         bytes: u64,
@@ -79,7 +95,7 @@ pub enum Because {
         than: usize,
         percent: f64,
     },
-    /// The nearest smaller number does not fit into memory.
+    /// The next number does not fit into memory.
     Memory {
         instead_of: usize,
     },
@@ -89,6 +105,15 @@ pub enum Because {
     },
     /// Nothing else was possible.
     OnlyOne,
+    /// Another number makes a step shorter by so many percent; the method does not look so far.
+    Overlooked {
+        than: usize,
+        percent: f64,
+    },
+    /// With other numbers that were tried, nothing was found that fits.
+    NoneFits,
+    /// The time for reasons had ended, or there are too many nodes to try other numbers.
+    NotTried,
 }
 
 impl fmt::Display for Because {
@@ -103,6 +128,11 @@ impl fmt::Display for Because {
             Self::Nodes { enough_for: 1 } => f.write_str("there are nodes for one only"),
             Self::Nodes { enough_for } => write!(f, "there are nodes for {enough_for} only"),
             Self::OnlyOne => f.write_str("nothing else is possible"),
+            Self::Overlooked { than, percent } => {
+                write!(f, "this method does not look so far, though {than} would be {percent:.1} % faster")
+            }
+            Self::NoneFits => f.write_str("with no other number that was tried does the model fit"),
+            Self::NotTried => f.write_str("no other number was tried"),
         }
     }
 }
@@ -119,10 +149,9 @@ impl fmt::Display for Choice {
             }
             Self::Order { replica, first, percent_slower_reversed: p } => {
                 write!(f, "{first} is first in replica {replica}: the other way round ")?;
-                if p.is_finite() {
-                    write!(f, "a step would be {p:.0} % slower")
-                } else {
-                    f.write_str("the model would not fit")
+                match p {
+                    Some(p) => write!(f, "a step would be {p:.0} % slower"),
+                    None => f.write_str("the model would not fit"),
                 }
             }
             Self::Moves { bytes, seconds } => {

@@ -11,13 +11,15 @@ pub enum Shortfall {
     EmptyPool,
     #[error("{what} of {of} is {value}, which nothing can be planned with")]
     Senseless { what: &'static str, of: String, value: f64 },
+    /// `has` is what `nodes` have: the largest of the pool, where the model cannot be cut for more of them.
     #[error(
-        "the model needs {} in training, {} {} in all",
+        "the model needs {} in training, {} {} in all{}",
         ByteSize(*needs),
-        these(*nodes),
-        ByteSize(*has)
+        largest(*nodes, *of),
+        ByteSize(*has),
+        if nodes < of { ", and it cannot be spread over more" } else { "" }
     )]
-    Memory { needs: u64, has: u64, nodes: usize },
+    Memory { needs: u64, has: u64, nodes: usize, of: usize },
     #[error(
         "{part} alone needs {}, the largest node ({largest}) has {}",
         ByteSize(*needs),
@@ -36,12 +38,15 @@ pub enum Shortfall {
     Cuts { stages: usize, most: usize },
     #[error("a batch of {batch} cannot be shared by {}", count(*replicas, "replica", "replicas"))]
     Batch { batch: usize, replicas: usize },
+    /// `lacks` is what would be enough if each node had so much more, where that was found out.
     #[error(
-        "no way was found to fit the model into memory, of which {} {} in all",
+        "no way was found to fit the model, which needs {} at least, into memory, of which {} {} in all{}",
+        ByteSize(*needs),
         these(*nodes),
-        ByteSize(*has)
+        ByteSize(*has),
+        more(*nodes, *lacks)
     )]
-    NoFit { nodes: usize, has: u64 },
+    NoFit { nodes: usize, has: u64, needs: u64, lacks: Option<u64> },
     #[error("stage {stage} of replica {replica} needs {}, {node} has {}", ByteSize(*needs), ByteSize(*has))]
     Stage { replica: usize, stage: usize, node: String, needs: u64, has: u64 },
     #[error("replica {replica} of the formation given does not hold the model once from end to end: {why}")]
@@ -66,4 +71,17 @@ impl Shortfall {
 
 fn these(nodes: usize) -> String {
     if nodes == 1 { "this node has".to_owned() } else { format!("these {nodes} nodes have") }
+}
+
+fn largest(nodes: usize, of: usize) -> String {
+    match nodes {
+        _ if nodes == of => these(nodes),
+        1 => format!("the largest of {of} nodes has"),
+        _ => format!("the {nodes} largest of {of} nodes have"),
+    }
+}
+
+fn more(nodes: usize, lacks: Option<u64>) -> String {
+    let each = if nodes == 1 { "" } else { " on each" };
+    lacks.map_or_else(String::new, |lacks| format!("; about {} more{each} would be enough", ByteSize(lacks)))
 }

@@ -1,93 +1,17 @@
-//! What plans do with unequal nodes, and what is said when none is possible.
+//! What plans do with unequal nodes.
 
 mod large;
+mod layers;
 mod random;
+mod valid;
 
+use layers::{MIB, model, options, pool};
 use phalanx_formation::{
-    CutCost, Effort, Exchange, Held, LeftOut, Link, Method, Mode, ModelCost, OpCost, Options, Pool, PoolNode,
-    Shape, ShapeStage, WhyLeftOut, Work, exact, genetic, greedy, plan, predict,
+    Effort, Exchange, Held, Link, Method, Mode, Options, Pool, Shape, ShapeStage, WhyLeftOut, exact, genetic,
+    greedy, plan, predict,
 };
 use random::{Case, Random};
-
-const MIB: u64 = 1 << 20;
-
-/// Equal layers of 10 MiB with 1 ms forward a sample, cut anywhere.
-fn model(layers: usize) -> ModelCost {
-    let op = |i: usize| OpCost {
-        name: format!("fc{}", i + 1),
-        parameter_bytes: 10 * MIB,
-        forward: Work { per_sample: 1e-3, per_batch: 0.0 },
-        backward: Work { per_sample: 2e-3, per_batch: 0.0 },
-        ..OpCost::default()
-    };
-    let cut = |at| CutCost { at, forward_bytes: 1000, backward_bytes: 1000 };
-    ModelCost { ops: (0..layers).map(op).collect(), cuts: (1..layers).map(cut).collect() }
-}
-
-fn pool(nodes: &[(u64, f64)]) -> Pool {
-    let node =
-        |(i, (mib, speed)): (usize, &(u64, f64))| PoolNode::new(format!("n{}", i + 1), mib * MIB, *speed);
-    Pool::new(nodes.iter().enumerate().map(node).collect())
-}
-
-fn options() -> Options {
-    Options { kept_per_parameter_byte: 1.0, ..Options::default() }
-}
-
-#[test]
-fn a_shortfall_says_what_is_missing() {
-    let small = pool(&[(40, 1.0), (40, 1.0), (40, 1.0)]);
-    let message = |model: &ModelCost, pool: &Pool, options: &Options| {
-        plan(model, pool, options, &mut || true).unwrap_err().to_string()
-    };
-    assert_eq!(
-        message(&model(15), &small, &options()),
-        "the model needs 150 MiB in training, these 3 nodes have 120 MiB in all"
-    );
-    let mut heavy = model(3);
-    heavy.ops[0].parameter_bytes = 80 * MIB;
-    assert_eq!(
-        message(&heavy, &pool(&[(20, 1.0), (64, 1.0), (60, 1.0)]), &options()),
-        "operator fc1 alone needs 80 MiB, the largest node (n2) has 64 MiB"
-    );
-    let wish = Options { replicas: Some(2), stages: Some(2), ..options() };
-    assert_eq!(message(&model(4), &small, &wish), "2 replicas of 2 stages need 4 nodes, the pool has 3");
-    let wish = Options { stages: Some(3), ..options() };
-    assert_eq!(message(&model(2), &small, &wish), "the model can be cut into 2 stages at most, not 3");
-    let wish = Options { batch: 0, ..options() };
-    assert_eq!(message(&model(2), &small, &wish), "batch of a step is 0, which nothing can be planned with");
-    // Enough memory in all, but in pieces that the layers do not fit into.
-    let pieces = pool(&[(15, 1.0), (15, 1.0), (15, 1.0)]);
-    assert_eq!(
-        message(&model(4), &pieces, &options()),
-        "no way was found to fit the model into memory, of which these 3 nodes have 45 MiB in all"
-    );
-    assert_eq!(pieces.too_small(&model(4), &options()), []);
-    let wish = Options { stages: Some(4), ..options() };
-    assert_eq!(message(&model(4), &small, &wish), "1 replica of 4 stages needs 4 nodes, the pool has 3");
-    let one = pool(&[(5, 1.0)]);
-    assert_eq!(
-        message(&model(2), &one, &options()),
-        "the model needs 20 MiB in training, this node has 5 MiB in all"
-    );
-    // A node that no part of the model fits into.
-    let mut small = pool(&[(40, 1.0), (40, 1.0), (1, 1.0)]);
-    small.nodes[2].memory = 1024;
-    let said: Vec<_> = small.too_small(&model(4), &options());
-    let [LeftOut { node: 2, why }] = &said[..] else { panic!("{said:?}") };
-    assert_eq!(why.to_string(), "1 KiB is less than the 10 MiB of the smallest stage");
-}
-
-#[test]
-fn replicas_that_there_are_no_nodes_for_are_not_called_slower() {
-    let three = Options { stages: Some(3), ..options() };
-    let replicas = |nodes: &[(u64, f64)]| {
-        plan(&model(6), &pool(nodes), &three, &mut || true).unwrap().why[0].to_string()
-    };
-    assert_eq!(replicas(&[(100, 1.0); 3]), "1 replica: there are nodes for one only");
-    assert_eq!(replicas(&[(100, 1.0); 5]), "1 replica: there are nodes for one only");
-    assert!(!replicas(&[(100, 1.0); 6]).contains("there are nodes for"));
-}
+use valid::check;
 
 #[test]
 fn a_model_that_fits_nowhere_whole_is_cut_where_machines_are_faster() {
@@ -188,7 +112,7 @@ fn a_pipeline_that_stays_full_is_faster_but_bound_by_round_trips() {
 #[test]
 fn random_plans_hold_the_model_once_fit_and_are_the_same_for_a_seed() {
     let mut dice = Random::new(11);
-    for _ in 0..30 {
+    for _ in 0..25 {
         let nodes = dice.number(1, 10);
         let mut case = dice.case(nodes, 10);
         case.options.effort = Effort { evaluations: 200, exact_nodes: 4 };
@@ -199,30 +123,6 @@ fn random_plans_hold_the_model_once_fit_and_are_the_same_for_a_seed() {
             assert_eq!(method(model, pool, options, &mut || true).as_ref(), Ok(&plan));
         }
     }
-}
-
-fn check(case: &Case, plan: &phalanx_formation::Plan) {
-    let Case { model, pool, options } = case;
-    let mut used = vec![false; pool.nodes.len()];
-    for replica in &plan.replicas {
-        let mut at = 0;
-        for stage in &replica.stages {
-            assert_eq!(stage.ops.start, at);
-            assert!(stage.memory <= pool.nodes[stage.node].memory && stage.utilisation <= 1.0);
-            assert!(!std::mem::replace(&mut used[stage.node], true));
-            at = stage.ops.end;
-        }
-        assert_eq!(at, model.ops.len());
-        assert!(replica.samples > 0 && replica.micro_batches <= replica.samples);
-        assert!(options.stages.is_none_or(|s| s == replica.stages.len()));
-    }
-    assert_eq!(plan.replicas.iter().map(|r| r.samples).sum::<usize>(), options.batch);
-    assert!(options.replicas.is_none_or(|r| r == plan.replicas.len()));
-    let left: Vec<usize> = plan.left_out.iter().map(|l| l.node).collect();
-    assert_eq!(left, (0..used.len()).filter(|n| !used[*n]).collect::<Vec<_>>());
-    let again = predict(model, pool, options, &plan.shape()).expect("a plan is a formation");
-    assert!((again.predicted.score / plan.predicted.score - 1.0).abs() < 1e-9);
-    assert!(plan.why.iter().all(|why| !why.to_string().is_empty()));
 }
 
 #[test]
@@ -254,7 +154,7 @@ fn a_model_is_fitted_into_memory_where_only_one_order_of_nodes_holds_it() {
     assert_eq!(holds_large.node, 1, "{found:?}");
     // One replica of which each node holds little, beside two that are whole.
     let sizes = [200, 250, 120, 140].map(|mib| (mib, 1.0));
-    let (model, nodes) = (self::model(20), pool(&sizes));
+    let (model, nodes) = (layers::model(20), pool(&sizes));
     let options = Options { replicas: Some(3), ..options };
     let found = genetic(&model, &nodes, &options, &mut || true).unwrap();
     let mut counts: Vec<usize> = found.shape().replicas.iter().map(Vec::len).collect();

@@ -135,15 +135,35 @@ impl<'a> Counter<'a> {
     }
 }
 
-fn slots(problem: &Problem<'_>, nodes: &[usize]) -> Vec<Option<usize>> {
+/// Whether labels hold all that the time of a replica on these nodes depends on.
+///
+/// They count the work of a few hosts only, and not how threads there get into each other's way: that depends on
+/// which of them are busy at all, so that less work of one node can make it worse.
+pub(crate) fn tell_all(problem: &Problem<'_>, nodes: &[usize]) -> bool {
+    let threads = |host: usize| -> f64 {
+        let here = nodes.iter().filter(|n| problem.host[**n] == host);
+        here.map(|n| problem.pool.nodes[*n].threads).sum()
+    };
+    let crowded = || nodes.iter().map(|n| problem.host[*n]).any(|host| threads(host) > problem.cores[host]);
+    shared(problem, nodes).len() <= HOSTS && (problem.options.crowding == 1.0 || !crowded())
+}
+
+/// Hosts whose cores may be what a replica waits for.
+fn shared(problem: &Problem<'_>, nodes: &[usize]) -> Vec<usize> {
     let mut hosts: Vec<usize> = Vec::new();
     for node in nodes {
         let host = problem.host[*node];
         let many = nodes.iter().filter(|n| problem.host[**n] == host).count() > 1;
         let crowded = problem.pool.nodes[*node].threads > problem.cores[host];
-        if (many || crowded) && !hosts.contains(&host) && hosts.len() < HOSTS {
+        if (many || crowded) && !hosts.contains(&host) {
             hosts.push(host);
         }
     }
+    hosts
+}
+
+fn slots(problem: &Problem<'_>, nodes: &[usize]) -> Vec<Option<usize>> {
+    let mut hosts = shared(problem, nodes);
+    hosts.truncate(HOSTS);
     nodes.iter().map(|n| hosts.iter().position(|h| *h == problem.host[*n])).collect()
 }

@@ -6,6 +6,7 @@
 use crate::cuts::Lane;
 use crate::cuts::label::{Counter, Label};
 use crate::evaluate::{Part, Problem};
+use crate::search::Patience;
 
 /// Labels of a place that are kept where being quick is worth more than being sure.
 const FEW_LABELS: usize = 6;
@@ -28,28 +29,42 @@ pub(crate) fn nearly_best(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> 
     among(problem, lane, limit, FEW_LABELS)
 }
 
+/// Whether there are cuts that take no longer than `limit`. Says no when patience ends before it knows.
+pub(crate) fn within(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, patience: &mut Patience<'_>) -> bool {
+    let found = fronts(problem, lane, limit, (true, usize::MAX), patience);
+    let counter = Counter::new(problem, lane);
+    found.is_some_and(|all| all[0][0].iter().any(|e| counter.seconds(&e.label) <= limit))
+}
+
 fn among(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, most: usize) -> Option<(f64, Vec<Part>)> {
-    let found = fronts(problem, lane, limit, (true, most))?;
+    let found = fronts(problem, lane, limit, (true, most), &mut Patience::new(&mut || true))?;
     let counter = Counter::new(problem, lane);
     let times = found[0][0].iter().map(|e| counter.seconds(&e.label)).enumerate();
     let (index, time) = times.min_by(|a, b| a.1.total_cmp(&b.1))?;
     (time <= limit).then(|| (time, walk(&found, lane, index)))
 }
 
-/// Cuts among which are the best ones for anything that grows with time, hosts' work and moving.
-pub(crate) fn candidates(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Vec<Vec<Part>> {
-    let Some(found) = fronts(problem, lane, limit, (false, usize::MAX)) else { return Vec::new() };
+/// Cuts among which are the best ones for anything that grows with time, hosts' work and moving, where labels
+/// [`tell_all`](crate::cuts::tell_all). None when patience ends before they are known.
+pub(crate) fn candidates(
+    problem: &Problem<'_>,
+    lane: Lane<'_>,
+    limit: f64,
+    patience: &mut Patience<'_>,
+) -> Vec<Vec<Part>> {
+    let Some(found) = fronts(problem, lane, limit, (false, usize::MAX), patience) else { return Vec::new() };
     (0..found[0][0].len()).map(|index| walk(&found, lane, index)).collect()
 }
 
 type Fronts = Vec<Vec<Vec<Entry>>>;
 
-/// By stage and place, the entries of what begins there.
+/// By stage and place, the entries of what begins there; nothing if it cannot be cut so often, or patience ends.
 fn fronts(
     problem: &Problem<'_>,
     lane: Lane<'_>,
     limit: f64,
     (only_time, most): (bool, usize),
+    patience: &mut Patience<'_>,
 ) -> Option<Fronts> {
     let (count, end) = (lane.nodes.len(), problem.end());
     if count > end {
@@ -68,6 +83,9 @@ fn fronts(
             let mut front = Vec::new();
             let ends = if stage + 1 == count { end..end + 1 } else { from + 1..end };
             for to in ends {
+                if !patience.lasts_for_one() {
+                    return None;
+                }
                 let mut add = |behind: &Label, next: usize| {
                     let Some(mut label) = counter.before(stage, from, to, behind) else { return false };
                     if only_time {

@@ -1,12 +1,15 @@
 use crate::cuts::Lane;
 use crate::cuts::label::{Counter, Label};
 use crate::evaluate::{Part, Problem};
+use crate::search::Patience;
 
-/// Calls `visit` with all cuts of a lane that take no longer than `limit`; ends early when that returns false.
+/// Calls `visit` with all cuts of a lane that take no longer than `limit`; ends early, and returns false, when that
+/// does or patience is over.
 pub(crate) fn all(
     problem: &Problem<'_>,
     lane: Lane<'_>,
     limit: f64,
+    patience: &mut Patience<'_>,
     visit: &mut dyn FnMut(Vec<Part>) -> bool,
 ) -> bool {
     if lane.nodes.len() > problem.end() {
@@ -14,24 +17,29 @@ pub(crate) fn all(
     }
     let counter = Counter::new(problem, lane);
     let ways = counter.ways_before();
-    let mut walk = Walk { counter, ways, limit, parts: Vec::new(), visit };
+    let mut walk = Walk { counter, ways, limit, parts: Vec::new(), patience, visit };
     walk.stage(lane.nodes.len() - 1, problem.end(), &Label::default())
 }
 
-struct Walk<'a> {
+struct Walk<'a, 'k> {
     counter: Counter<'a>,
     ways: Vec<Vec<f64>>,
     limit: f64,
     /// From the last to the first.
     parts: Vec<Part>,
+    patience: &'a mut Patience<'k>,
     visit: &'a mut dyn FnMut(Vec<Part>) -> bool,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     /// Puts this stage, and then those before it, in front of what begins at `to`.
     fn stage(&mut self, stage: usize, to: usize, behind: &Label) -> bool {
         let starts = if stage == 0 { 0..1 } else { stage..to };
         for from in starts.rev() {
+            // Not only for cuts that are visited: nearly all may be too slow.
+            if !self.patience.lasts_for_one() {
+                return false;
+            }
             let Some(label) = self.counter.before(stage, from, to, behind) else { break };
             if self.counter.at_least(&label, self.ways[stage][from]) > self.limit {
                 continue;

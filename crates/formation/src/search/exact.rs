@@ -4,12 +4,14 @@
 //! says how many samples it can take, wherever it is cut, in the time of the best formation known. Sets whose lists
 //! together cannot take a batch are skipped; of the others, all cuts are tried that leave enough for the rest.
 
-use crate::cuts::{self, Lane};
-use crate::evaluate::{Formation, Part, Problem, Timed, exchange_lower_bound};
+mod cutting;
+#[cfg(test)]
+mod tests;
+
+use crate::evaluate::{Problem, exchange_lower_bound};
 use crate::search::build::{Builder, Found};
-use crate::search::{KeepGoing, symmetry};
+use crate::search::{Patience, symmetry};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// Evaluations of the exact search for each one that the caller allows: most of its own are much cheaper.
 const EVALUATIONS: u64 = 50;
@@ -18,7 +20,7 @@ const EVALUATIONS: u64 = 50;
 pub(crate) fn exact(
     builder: &mut Builder<'_>,
     best: Option<Found>,
-    keep_going: KeepGoing<'_>,
+    patience: &mut Patience<'_>,
 ) -> (Option<Found>, bool) {
     let problem = builder.problem;
     let count = problem.pool.nodes.len();
@@ -41,16 +43,13 @@ pub(crate) fn exact(
         looked: 0,
         used: vec![false; count],
         lists: Vec::new(),
-        keep_going,
+        patience,
     };
     let proved = search.replica();
     (search.best, proved)
 }
 
-/// A replica with its cuts, and the samples that it takes in time.
-type Ready = (Rc<Timed>, usize);
-
-struct Search<'a, 'p> {
+struct Search<'a, 'p, 'k> {
     problem: &'p Problem<'p>,
     classes: Vec<usize>,
     /// Whether nodes of one class may stand for each other also in rings of more than three.
@@ -66,10 +65,10 @@ struct Search<'a, 'p> {
     looked: u64,
     used: Vec<bool>,
     lists: Vec<Vec<usize>>,
-    keep_going: KeepGoing<'a>,
+    patience: &'a mut Patience<'k>,
 }
 
-impl Search<'_, '_> {
+impl Search<'_, '_, '_> {
     fn bound(&self) -> f64 {
         self.best.as_ref().map_or(f64::INFINITY, Found::total)
     }
@@ -106,11 +105,11 @@ impl Search<'_, '_> {
     /// Of nodes that are alike only the first that is free.
     fn may_use(&self, node: usize) -> bool {
         let earlier = |n: &usize| self.classes[*n] == self.classes[node] && *n < node && !self.used[*n];
-        !self.used[node] && (self.few_rings_or_not_alike() || !(0..self.used.len()).any(|n| earlier(&n)))
+        !self.used[node] && (self.none_stands_for_another() || !(0..self.used.len()).any(|n| earlier(&n)))
     }
 
-    /// Where four replicas are possible and rings differ, no node stands for another.
-    fn few_rings_or_not_alike(&self) -> bool {
+    /// Whether all nodes have to be tried: where four replicas are possible, and rings differ by their order.
+    fn none_stands_for_another(&self) -> bool {
         let most = self.problem.options.replicas.unwrap_or(self.used.len());
         most > 3 && !self.alike
     }
@@ -160,148 +159,10 @@ impl Search<'_, '_> {
             if !self.with(micro_batches, exchange) {
                 return false;
             }
-            if self.builder.evaluations > self.limit || !(self.keep_going)() {
+            if self.builder.evaluations > self.limit || !self.patience.lasts() {
                 return false;
             }
         }
         true
     }
-
-    fn with(&mut self, micro_batches: usize, exchange: f64) -> bool {
-        let bound = self.bound();
-        if bound <= exchange {
-            return true;
-        }
-        let batch = self.problem.batch();
-        let mut takes = Vec::with_capacity(self.lists.len());
-        for list in self.lists.clone() {
-            takes.push(self.takes(&list, micro_batches, bound));
-        }
-        if takes.contains(&0) || takes.iter().sum::<usize>() < batch {
-            return true;
-        }
-        let limit = (bound - exchange) * (1.0 + 1e-9);
-        if let [list] = &self.lists[..] {
-            let lane = lane(list, micro_batches, batch);
-            let all = cuts::candidates(self.problem, lane, limit);
-            for parts in all {
-                let replica = Timed::new(self.problem, parts, micro_batches);
-                self.consider(vec![Rc::new(replica)], micro_batches);
-            }
-            return true;
-        }
-        for (take, list) in takes.iter_mut().zip(&self.lists) {
-            *take = (*take).min(most_samples(self.problem, list, micro_batches, limit, *take));
-        }
-        if takes.contains(&0) || takes.iter().sum::<usize>() < batch {
-            return true;
-        }
-        let Some(all) = self.cuts(micro_batches, limit, &takes) else { return false };
-        self.combine(&all, &mut Vec::new(), micro_batches)
-    }
-
-    /// Samples that a list can take within what was once the bound, wherever it is cut.
-    fn takes(&mut self, list: &[usize], micro_batches: usize, bound: f64) -> usize {
-        let key = (list.to_vec(), micro_batches);
-        if let Some(known) = self.known.get(&key) {
-            return *known;
-        }
-        self.builder.evaluations += programming(self.problem, list.len());
-        let limit = bound * (1.0 + 1e-9);
-        let most = most_samples(self.problem, list, micro_batches, limit, self.problem.batch());
-        self.known.insert(key, most);
-        most
-    }
-
-    /// For each list all cuts that leave no more to the others than they can take.
-    fn cuts(&mut self, micro_batches: usize, limit: f64, takes: &[usize]) -> Option<Vec<Vec<Ready>>> {
-        let sum: usize = takes.iter().sum();
-        let mut all = Vec::with_capacity(takes.len());
-        for (list, take) in self.lists.iter().zip(takes) {
-            let least = self.problem.batch().saturating_sub(sum - take).max(1);
-            let lane = lane(list, micro_batches, least);
-            let (mut found, problem) = (Vec::new(), self.problem);
-            let budget = self.limit.saturating_sub(self.builder.evaluations);
-            let complete = cuts::all(problem, lane, limit, &mut |parts: Vec<Part>| {
-                let replica = Timed::new(problem, parts, micro_batches);
-                let within = replica.samples_within(problem, limit, 0.0, Default::default());
-                found.push((Rc::new(replica), within));
-                (found.len() as u64) < budget
-            });
-            self.builder.evaluations += found.len() as u64 / 4;
-            if !complete {
-                return None;
-            }
-            found.sort_by_key(|(_, within)| std::cmp::Reverse(*within));
-            all.push(found);
-        }
-        Some(all)
-    }
-
-    /// Tries all combinations that can take a batch.
-    fn combine(&mut self, all: &[Vec<Ready>], chosen: &mut Vec<Ready>, micro_batches: usize) -> bool {
-        let sum = |some: &[Ready]| some.iter().map(|(_, n)| *n).sum::<usize>();
-        let Some(next) = all.get(chosen.len()) else {
-            self.consider(chosen.iter().map(|(r, _)| r.clone()).collect(), micro_batches);
-            return self.builder.evaluations <= self.limit;
-        };
-        let rest: usize = all[chosen.len() + 1..].iter().map(|l| l.first().map_or(0, |(_, n)| *n)).sum();
-        let before = sum(chosen);
-        for one in next {
-            if before + one.1 + rest < self.problem.batch() {
-                break;
-            }
-            chosen.push(one.clone());
-            let on = self.combine(all, chosen, micro_batches);
-            chosen.pop();
-            if !on {
-                return false;
-            }
-        }
-        true
-    }
-
-    fn consider(&mut self, replicas: Vec<Rc<Timed>>, micro_batches: usize) {
-        let found = self.builder.evaluate(Formation { replicas, micro_batches });
-        if let Some(found) = found.filter(|f| f.total() < self.bound()) {
-            self.best = Some(found);
-        }
-    }
-}
-
-/// How many evaluations take as long as finding out how much a list can take.
-fn programming(problem: &Problem<'_>, stages: usize) -> u64 {
-    1 + (stages * problem.end().pow(2) / 12) as u64
-}
-
-fn lane(nodes: &[usize], micro_batches: usize, samples: usize) -> Lane<'_> {
-    Lane { nodes, micro_batches: micro_batches.min(samples), m: samples.div_ceil(micro_batches) }
-}
-
-/// The most samples, up to `most`, that a list can take within a time, wherever it is cut.
-fn most_samples(
-    problem: &Problem<'_>,
-    list: &[usize],
-    micro_batches: usize,
-    limit: f64,
-    most: usize,
-) -> usize {
-    let within = |n: usize| cuts::best(problem, lane(list, micro_batches, n), limit).is_some();
-    // A share of a whole number of micro-batches takes as long as one that is a little smaller.
-    let full = |m: usize| (m * micro_batches).min(most);
-    let levels = most.div_ceil(micro_batches);
-    if levels == 0 || !within(full(1)) {
-        let (mut low, mut high) = (0, full(1));
-        while high - low > 1 {
-            let middle = low.midpoint(high);
-            if within(middle) { low = middle } else { high = middle }
-        }
-        return low;
-    }
-    let (mut low, mut high) = (1, levels + 1);
-    while high - low > 1 {
-        let middle = low.midpoint(high);
-        if within(full(middle)) { low = middle } else { high = middle }
-    }
-    full(low)
 }

@@ -3,7 +3,7 @@
 use crate::evaluate::{Formation, Problem, Timed};
 use crate::search::build::{Builder, Found, better};
 use crate::search::mutate::{self, Change, Dice};
-use crate::search::{KeepGoing, greedy, polish, tight};
+use crate::search::{Patience, greedy, polish, tight};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -24,7 +24,7 @@ const THOROUGH: usize = 200;
 pub(crate) fn genetic(
     builder: &mut Builder<'_>,
     best: Option<Found>,
-    keep_going: KeepGoing<'_>,
+    patience: &mut Patience<'_>,
 ) -> Option<Found> {
     let problem = builder.problem;
     let mut dice = Dice::new(problem.options.seed);
@@ -32,7 +32,10 @@ pub(crate) fn genetic(
     let populations = if problem.pool.nodes.len() <= SMALL { POPULATIONS } else { 1 };
     let mut best = best;
     for _ in 0..populations {
-        best = better(best.clone(), evolved(builder, best, &mut dice, keep_going));
+        if best.is_some() && patience.is_over() {
+            break;
+        }
+        best = better(best.clone(), evolved(builder, best, &mut dice, patience));
     }
     best
 }
@@ -42,21 +45,21 @@ fn evolved(
     builder: &mut Builder<'_>,
     best: Option<Found>,
     dice: &mut Dice,
-    keep_going: KeepGoing<'_>,
+    patience: &mut Patience<'_>,
 ) -> Option<Found> {
     let options = builder.problem.options;
-    let mut all = seeds(builder, best, dice, keep_going);
+    let mut all = seeds(builder, best, dice, patience);
     if all.is_empty() {
         return None;
     }
     let nodes = builder.problem.pool.nodes.len() as u64;
-    let patience = 2_000 + 40 * nodes.min(200);
+    let most_in_vain = 2_000 + 40 * nodes.min(200);
     let start = builder.evaluations;
     let (mut tries, mut since) = (0u64, 0u64);
     while builder.evaluations - start < options.effort.evaluations
         && tries < options.effort.evaluations.saturating_mul(3)
-        && since < patience
-        && keep_going()
+        && since < most_in_vain
+        && patience.lasts()
     {
         tries += 1;
         since += 1;
@@ -67,7 +70,7 @@ fn evolved(
         admit(&mut all, child);
     }
     let best = all.swap_remove(0);
-    Some(polish::polish(builder, best, keep_going))
+    Some(polish::polish(builder, best, patience))
 }
 
 /// Keeps the best, sorted, without two that cost the same.
@@ -177,7 +180,7 @@ fn seeds(
     builder: &mut Builder<'_>,
     best: Option<Found>,
     dice: &mut Dice,
-    keep_going: KeepGoing<'_>,
+    patience: &mut Patience<'_>,
 ) -> Vec<Found> {
     let problem = builder.problem;
     let mut all = Vec::new();
@@ -197,18 +200,18 @@ fn seeds(
                     let micro_batches = *dice.pick(some).unwrap_or(&1);
                     builder.raise(&lists, micro_batches).into_iter().for_each(|f| admit(&mut all, f));
                 }
-                if !keep_going() {
+                if !patience.lasts() {
                     return all;
                 }
             }
         }
     }
     if all.is_empty() {
-        all.extend(tight::tight(builder, keep_going));
+        all.extend(tight::tight(builder, patience));
     }
     for i in 0..MANY_TRIES {
         // Where memory is so tight that nothing plain fits, luck may find what does.
-        if i >= POPULATION * 2 && (!all.is_empty() || !keep_going()) {
+        if i >= POPULATION * 2 && (!all.is_empty() || !patience.lasts()) {
             break;
         }
         let lists = random(problem, dice);

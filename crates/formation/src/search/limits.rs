@@ -1,12 +1,23 @@
 //! What can be said to be missing before anything is tried.
 
 use crate::evaluate::Problem;
-use crate::{PoolNode, Shortfall};
+use crate::search::tight::tight;
+use crate::search::{Builder, Patience};
+use crate::{Options, Shortfall};
+use std::cmp::Reverse;
+
+/// How many times a little more memory is doubled to find out how much would be enough.
+const DOUBLINGS: u32 = 16;
 
 /// Refuses what no formation can do.
 pub(crate) fn check(problem: &Problem<'_>) -> Result<(), Shortfall> {
     let (options, nodes) = (problem.options, problem.pool.nodes.len());
-    let (replicas, stages) = (options.replicas.unwrap_or(1).max(1), options.stages.unwrap_or(1).max(1));
+    for (of, number) in [("replicas", options.replicas), ("stages", options.stages)] {
+        if number == Some(0) {
+            return Err(Shortfall::Senseless { what: "number", of: of.to_owned(), value: 0.0 });
+        }
+    }
+    let (replicas, stages) = least_numbers(options);
     if replicas.saturating_mul(stages) > nodes {
         return Err(Shortfall::Nodes { replicas, stages, has: nodes });
     }
@@ -20,6 +31,11 @@ pub(crate) fn check(problem: &Problem<'_>) -> Result<(), Shortfall> {
     parts(problem)
 }
 
+/// The fewest replicas, and stages of each, that were asked for.
+fn least_numbers(options: &Options) -> (usize, usize) {
+    (options.replicas.unwrap_or(1), options.stages.unwrap_or(1))
+}
+
 /// What a part of the model needs at the very least: with one sample of one micro-batch.
 pub(crate) fn least(problem: &Problem<'_>, from: usize, to: usize) -> u64 {
     problem.memory(from, to, problem.kept(1, 1), 1) as u64
@@ -30,20 +46,28 @@ pub(crate) fn smallest_part(problem: &Problem<'_>) -> u64 {
     (0..problem.end()).map(|place| least(problem, place, place + 1)).min().unwrap_or(0)
 }
 
+/// What so many replicas hold at the very least, without what each process needs.
+fn held(problem: &Problem<'_>, replicas: usize) -> u64 {
+    let one = least(problem, 0, problem.end()).saturating_sub(problem.options.base_bytes);
+    one.saturating_mul(replicas as u64)
+}
+
+/// Only as many nodes count as can hold a part, and of those that are there the largest.
 fn memory(problem: &Problem<'_>, replicas: usize) -> Result<(), Shortfall> {
     let base = problem.options.base_bytes;
-    let one = least(problem, 0, problem.end()).saturating_sub(base);
-    let needs = one.saturating_mul(replicas as u64);
-    let nodes = &problem.pool.nodes;
-    let has = total(nodes);
-    let room = nodes.iter().map(|n| n.memory.saturating_sub(base)).fold(0, u64::saturating_add);
-    let processes = base.saturating_mul(nodes.len().min(problem.end() * replicas) as u64);
-    let needs_in_all = if has < needs { needs } else { needs.saturating_add(processes) };
-    if room < needs {
-        Err(Shortfall::Memory { needs: needs_in_all, has, nodes: nodes.len() })
-    } else {
-        Ok(())
+    let places = problem.options.stages.unwrap_or(problem.end()).saturating_mul(replicas);
+    let mut sizes: Vec<u64> = problem.pool.nodes.iter().map(|n| n.memory).collect();
+    sizes.sort_unstable_by_key(|size| Reverse(*size));
+    sizes.truncate(places);
+    let has = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+    let room = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.saturating_sub(base)));
+    let needs = held(problem, replicas);
+    if room >= needs {
+        return Ok(());
     }
+    let processes = base.saturating_mul(sizes.len() as u64);
+    let needs = if has < needs { needs } else { needs.saturating_add(processes) };
+    Err(Shortfall::Memory { needs, has, nodes: sizes.len(), of: problem.pool.nodes.len() })
 }
 
 fn parts(problem: &Problem<'_>) -> Result<(), Shortfall> {
@@ -71,11 +95,35 @@ fn name(problem: &Problem<'_>, from: usize, to: usize) -> String {
 }
 
 /// Nothing that was tried fits.
-pub(crate) fn no_fit(problem: &Problem<'_>) -> Shortfall {
+pub(crate) fn no_fit(problem: &Problem<'_>, patience: &mut Patience<'_>) -> Shortfall {
     let nodes = &problem.pool.nodes;
-    Shortfall::NoFit { nodes: nodes.len(), has: total(nodes) }
+    let (replicas, stages) = least_numbers(problem.options);
+    let processes = problem.options.base_bytes.saturating_mul(replicas.saturating_mul(stages) as u64);
+    Shortfall::NoFit {
+        nodes: nodes.len(),
+        has: nodes.iter().map(|n| n.memory).fold(0, u64::saturating_add),
+        needs: held(problem, replicas).saturating_add(processes),
+        lacks: lacks(problem, patience),
+    }
 }
 
-fn total(nodes: &[PoolNode]) -> u64 {
-    nodes.iter().map(|n| n.memory).fold(0, u64::saturating_add)
+/// Bytes that are enough for a formation if every node has so many more.
+fn lacks(problem: &Problem<'_>, patience: &mut Patience<'_>) -> Option<u64> {
+    let mut fits = |more: u64| fits_with(problem, more, patience);
+    let largest = problem.pool.nodes.iter().map(|n| n.memory).max()?;
+    let first = (largest / 64).max(1);
+    let mut high = (0..DOUBLINGS).map(|n| first.saturating_mul(1 << n)).find(|more| fits(*more))?;
+    let mut low = if high == first { 0 } else { high / 2 };
+    while high - low > high / 100 && high - low > 1 {
+        let middle = low.midpoint(high);
+        if fits(middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+fn fits_with(problem: &Problem<'_>, more: u64, patience: &mut Patience<'_>) -> bool {
+    let mut pool = problem.pool.clone();
+    pool.nodes.iter_mut().for_each(|node| node.memory = node.memory.saturating_add(more));
+    let larger = Problem::new(problem.model, &pool, problem.options);
+    larger.is_ok_and(|larger| tight(&mut Builder::new(&larger), patience).is_some())
 }

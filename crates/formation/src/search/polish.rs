@@ -2,7 +2,7 @@
 
 use crate::cuts::{self, Lane};
 use crate::evaluate::{Formation, Timed};
-use crate::search::KeepGoing;
+use crate::search::Patience;
 use crate::search::build::{Builder, Found};
 use crate::search::mutate;
 use std::rc::Rc;
@@ -12,13 +12,13 @@ const FEW_CUTS: usize = 40;
 /// Stages times places squared, up to which dynamic programming is quick enough.
 const MOST_LABELS: usize = 400_000;
 
-pub(crate) fn polish(builder: &mut Builder<'_>, mut best: Found, keep_going: KeepGoing<'_>) -> Found {
+pub(crate) fn polish(builder: &mut Builder<'_>, mut best: Found, patience: &mut Patience<'_>) -> Found {
     for _ in 0..4 {
         let before = best.total();
-        best = programmed(builder, best, keep_going);
-        best = shifted(builder, best, keep_going);
+        best = programmed(builder, best, patience);
+        best = shifted(builder, best, patience);
         best = micro_batches(builder, best);
-        if best.total() >= before * (1.0 - 1e-9) || !keep_going() {
+        if best.total() >= before * (1.0 - 1e-9) || !patience.lasts() {
             break;
         }
     }
@@ -26,7 +26,7 @@ pub(crate) fn polish(builder: &mut Builder<'_>, mut best: Found, keep_going: Kee
 }
 
 /// Every replica cut by dynamic programming for the share that it has.
-fn programmed(builder: &mut Builder<'_>, best: Found, keep_going: KeepGoing<'_>) -> Found {
+fn programmed(builder: &mut Builder<'_>, best: Found, patience: &mut Patience<'_>) -> Found {
     let micro_batches = best.formation.micro_batches;
     let problem = builder.problem;
     let stages: usize = best.formation.replicas.iter().map(|r| r.parts.len()).sum();
@@ -36,7 +36,7 @@ fn programmed(builder: &mut Builder<'_>, best: Found, keep_going: KeepGoing<'_>)
     let mut formation: Formation = best.formation.clone();
     for (replica, share) in formation.replicas.iter_mut().zip(&best.score.shares) {
         let count = replica.parts.len();
-        if count == 1 || !keep_going() {
+        if count == 1 || !patience.lasts() {
             continue;
         }
         let nodes: Vec<usize> = replica.parts.iter().map(|p| p.node).collect();
@@ -57,7 +57,7 @@ fn programmed(builder: &mut Builder<'_>, best: Found, keep_going: KeepGoing<'_>)
 }
 
 /// Each cut at its neighbouring places.
-fn shifted(builder: &mut Builder<'_>, mut best: Found, keep_going: KeepGoing<'_>) -> Found {
+fn shifted(builder: &mut Builder<'_>, mut best: Found, patience: &mut Patience<'_>) -> Found {
     let all: usize = best.formation.replicas.iter().map(|r| r.parts.len() - 1).sum();
     if all > FEW_CUTS {
         return best;
@@ -72,7 +72,7 @@ fn shifted(builder: &mut Builder<'_>, mut best: Found, keep_going: KeepGoing<'_>
                 let found = moved.and_then(|formation| builder.evaluate(formation));
                 best = found.filter(|f| f.total() < best.total()).unwrap_or(best);
             }
-            if !keep_going() {
+            if !patience.lasts() {
                 return best;
             }
         }

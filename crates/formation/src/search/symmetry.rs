@@ -15,15 +15,31 @@ pub(crate) fn classes(problem: &Problem<'_>) -> Vec<usize> {
 }
 
 fn alike(problem: &Problem<'_>, a: usize, b: usize) -> bool {
-    let (one, two) = (&problem.pool.nodes[a], &problem.pool.nodes[b]);
-    let own =
-        (one.memory, one.speed, one.threads, one.uplink) == (two.memory, two.speed, two.threads, two.uplink);
     let alone = |n: usize| problem.host.iter().filter(|h| **h == problem.host[n]).count() == 1;
+    let hosts = || problem.host[a] == problem.host[b] || (alone(a) && alone(b));
+    let links = || (0..problem.pool.nodes.len()).all(|n| n == a || n == b || linked_alike(problem, a, b, n));
+    same_machine(problem, a, b) && hosts() && links()
+}
+
+/// Whether one of two nodes that hold nothing would do in a formation of `used` nodes what the other would.
+pub(crate) fn alike_beside(problem: &Problem<'_>, used: &[usize], a: usize, b: usize) -> bool {
+    let alone = |n: usize| used.iter().all(|u| problem.host[*u] != problem.host[n]);
+    let hosts = || problem.host[a] == problem.host[b] || (alone(a) && alone(b));
+    let links = || used.iter().all(|n| linked_alike(problem, a, b, *n));
+    same_machine(problem, a, b) && hosts() && links()
+}
+
+fn linked_alike(problem: &Problem<'_>, a: usize, b: usize, other: usize) -> bool {
+    problem.link(a, other) == problem.link(b, other)
+}
+
+/// Whether two nodes are the same but for their place among the others.
+fn same_machine(problem: &Problem<'_>, a: usize, b: usize) -> bool {
+    let (one, two) = (&problem.pool.nodes[a], &problem.pool.nodes[b]);
     let cores = |n: usize| problem.cores[problem.host[n]];
-    let hosts = problem.host[a] == problem.host[b] || (alone(a) && alone(b) && cores(a) == cores(b));
-    let others = (0..problem.pool.nodes.len()).filter(|n| *n != a && *n != b);
-    let links = others.into_iter().all(|n| problem.link(a, n) == problem.link(b, n));
-    own && hosts && links && held(problem, a) == held(problem, b)
+    (one.memory, one.speed, one.threads, one.uplink) == (two.memory, two.speed, two.threads, two.uplink)
+        && cores(a) == cores(b)
+        && held(problem, a) == held(problem, b)
 }
 
 /// Operators a node holds; nothing counts where moving is free. A node that others fetch from has a place of its own.

@@ -4,7 +4,7 @@
 //! further. Of the orders of nodes those are followed that leave most room for what remains.
 
 use crate::evaluate::{Formation, Part, Problem, Timed};
-use crate::search::KeepGoing;
+use crate::search::Patience;
 use crate::search::build::{Builder, Found};
 use crate::search::genetic::stage_counts;
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ const FOLLOWED: usize = 6_000;
 const MOST_NODES: usize = 200;
 
 /// The first formation that fits, if any is found.
-pub(crate) fn tight(builder: &mut Builder<'_>, keep_going: KeepGoing<'_>) -> Option<Found> {
+pub(crate) fn tight(builder: &mut Builder<'_>, patience: &mut Patience<'_>) -> Option<Found> {
     let problem = builder.problem;
     if problem.pool.nodes.len() > MOST_NODES {
         return None;
@@ -28,10 +28,10 @@ pub(crate) fn tight(builder: &mut Builder<'_>, keep_going: KeepGoing<'_>) -> Opt
     for micro_batches in problem.options.micro_batch_choices().into_iter().rev() {
         // Replicas that have memory for more samples can make up for those that have it for few.
         for m in BTreeSet::from([share.div_ceil(micro_batches), 1]).into_iter().rev() {
-            if !keep_going() {
+            if !patience.lasts() {
                 return None;
             }
-            let Some(replicas) = replicas(problem, count, (micro_batches, m)) else { continue };
+            let Some(replicas) = replicas(problem, count, (micro_batches, m), patience) else { continue };
             if let Some(found) = builder.evaluate(Formation { replicas, micro_batches }) {
                 return Some(found);
             }
@@ -41,11 +41,17 @@ pub(crate) fn tight(builder: &mut Builder<'_>, keep_going: KeepGoing<'_>) -> Opt
 }
 
 /// So many replicas, each of as few stages as it fits into.
-fn replicas(problem: &Problem<'_>, count: usize, samples: (usize, usize)) -> Option<Vec<Rc<Timed>>> {
+fn replicas(
+    problem: &Problem<'_>,
+    count: usize,
+    samples: (usize, usize),
+    patience: &mut Patience<'_>,
+) -> Option<Vec<Rc<Timed>>> {
     let mut free: Vec<usize> = (0..problem.pool.nodes.len()).collect();
     let replica = |_: usize| {
-        let parts =
-            stage_counts(problem).into_iter().find_map(|stages| pack(problem, &free, stages, samples))?;
+        let parts = stage_counts(problem)
+            .into_iter()
+            .find_map(|stages| pack(problem, &free, stages, samples, patience))?;
         free.retain(|node| parts.iter().all(|part| part.node != *node));
         Some(Rc::new(Timed::new(problem, parts, samples.0)))
     };
@@ -70,6 +76,7 @@ fn pack(
     free: &[usize],
     stages: usize,
     (micro_batches, m): (usize, usize),
+    patience: &mut Patience<'_>,
 ) -> Option<Vec<Part>> {
     let followed = FOLLOWED / free.len().max(1);
     let mut free = free.to_vec();
@@ -82,6 +89,10 @@ fn pack(
         let most = (problem.end() + 1).checked_sub(behind)?;
         let mut next = Vec::new();
         for old in &begun {
+            // Each takes as long as a formation in large pools.
+            if !patience.lasts() {
+                return None;
+            }
             let mut seen = BTreeSet::new();
             for node in &free {
                 let used = old.parts.iter().any(|part| part.node == *node);

@@ -64,7 +64,7 @@ impl Random {
         Link::new(self.between(1e6, 3e7), self.between(1e-4, 4e-3))
     }
 
-    /// Unequal machines, some on one host; a node holds a third to two and a half of a model.
+    /// Unequal machines, some or all on one host; a node holds a third to two and a half of a model.
     pub(crate) fn pool(&mut self, nodes: usize, model: &ModelCost) -> Pool {
         let whole = model.parameter_bytes() as f64 * 4.0 + 200_000.0;
         let like = self.chance(30);
@@ -72,13 +72,19 @@ impl Random {
         let mut pool = Pool::new(Vec::new());
         pool.default_link = self.link();
         let uplinks = self.chance(50);
-        let host_of = |i: usize, dice: &mut Self| if dice.chance(35) { i / 2 } else { 100 + i };
+        let (together, busy) = (self.chance(15), self.chance(30));
+        let host_of = |i: usize, dice: &mut Self| match dice.chance(35) {
+            _ if together => 0,
+            true => i / 2,
+            false => 100 + i,
+        };
         for i in 0..nodes {
             let own = if like { memory } else { self.between(0.3, 2.5) * whole };
             let speed = if like { speed } else { self.between(0.2, 4.0) };
             let mut node = PoolNode::new(format!("n{i}"), own as u64, speed);
             node.host = format!("h{}", host_of(i, self));
             node.cores = self.number(1, 3) as f64;
+            node.threads = if busy { self.number(1, 3) as f64 } else { 1.0 };
             node.uplink = uplinks.then(|| self.link());
             pool.nodes.push(node);
         }
@@ -95,6 +101,13 @@ impl Random {
         let mut options =
             Options { batch: self.number(4, 40), seed: self.number(0, 1000) as u64, ..Options::default() };
         options.exchange = Exchange { every: [1, 4, 20][self.number(0, 2)], bytes_per_parameter_byte: 1.0 };
+        // As runs have them: steps that begin with an agreement, and cores that threads have to share.
+        if self.chance(60) {
+            options.crowding = self.between(1.05, 1.4);
+        }
+        if self.chance(40) {
+            options.step_s = self.between(1e-4, 5e-2);
+        }
         if self.chance(20) {
             let in_flight = if self.chance(50) { Some(self.number(1, 6)) } else { None };
             options.mode = Mode::Asynchronous { in_flight };
