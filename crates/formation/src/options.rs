@@ -22,6 +22,8 @@ pub struct Options {
     pub exchange: Exchange,
     /// Bytes sent for each byte of an activation or its gradient.
     pub transfer_factor: f64,
+    /// Work of sending or receiving a byte of an activation or its gradient, on either side.
+    pub byte_work: f64,
     /// Seconds that all stages take to agree on a step, links between hosts aside.
     pub step_s: f64,
     /// Steps after which an asynchronous pipeline of one replica comes to a stop; several replicas do so for every
@@ -97,6 +99,7 @@ impl Default for Options {
             base_bytes: 0,
             exchange: Exchange::default(),
             transfer_factor: 1.0,
+            byte_work: 0.0,
             step_s: 0.0,
             unit: u64::MAX,
             crowding: 1.0,

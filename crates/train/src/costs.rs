@@ -6,8 +6,8 @@ pub use cuts::{NoCut, keep_cuts};
 
 use crate::config::{ExchangeOf, RunConfig};
 use crate::error::TrainError;
-use crate::measure::measure_here;
-use crate::task::{Compute, Task};
+use crate::measure::{Hop, USUAL_GFLOPS, measure_here, measure_hop};
+use crate::task::Compute;
 use phalanx_engine::{Measurement, NodeTime, Optimizer, measure};
 use phalanx_formation::{CutCost, Exchange, Link, Mode, ModelCost, OpCost, Options, Work};
 use phalanx_graph::{Cost, Graph, Op};
@@ -18,12 +18,12 @@ use std::time::Instant;
 const EFFORT: f64 = 1e10;
 /// Of fewer passes the median is chance; of more it does not change.
 const ROUNDS: [f64; 2] = [5.0, 25.0];
-/// Seconds that all stages take to agree on a step.
-pub const AGREE_S: f64 = 1.5e-4;
+/// All stages agree on a step in as long as it takes to wake somebody so many times.
+const AGREE_HOPS: f64 = 5.0 / 3.0;
 /// Nodes that share cores disturb each other.
 const CROWDING: f64 = 1.15;
-/// Between stages on one host: what it takes to wake the other, and to copy a frame in and out of a socket.
-pub const LOCAL_LINK: Link = Link { bytes_per_s: 1e9, latency_s: 9e-5 };
+/// Bytes a second between stages on one host, beyond the time that it takes the two of them.
+const LOCAL_BYTES_PER_S: f64 = 2e10;
 /// Bytes of parameters that are held for it at a time.
 const HELD: usize = 256 << 20;
 /// A backward pass computes about twice what a forward pass does.
@@ -32,6 +32,32 @@ const BACKWARD: f64 = 2.0;
 const NORMED: usize = 16;
 /// What a node's process takes before it holds anything of a model.
 pub const PROCESS_BYTES: u64 = 24 << 20;
+
+/// What this machine was found to do, which costs are told in terms of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Here {
+    /// Billions of floating-point operations per second of one thread, if that was measured.
+    pub gflops: Option<f64>,
+    pub hop: Hop,
+}
+
+impl Default for Here {
+    fn default() -> Self {
+        Self { gflops: None, hop: Hop::USUAL }
+    }
+}
+
+impl Here {
+    /// Between stages on one host.
+    pub fn local_link(&self) -> Link {
+        Link::new(LOCAL_BYTES_PER_S, self.hop.latency_s)
+    }
+
+    /// Seconds that all stages take to agree on a step.
+    pub fn agree_s(&self) -> f64 {
+        AGREE_HOPS * self.hop.latency_s
+    }
+}
 
 /// What every operator of a model costs; work is in billions of floating-point operations, counted.
 pub fn counted(graph: &Graph) -> ModelCost {
@@ -43,7 +69,7 @@ pub fn counted(graph: &Graph) -> ModelCost {
 }
 
 /// The same, but measured on this machine: work is in seconds, times the billions of operations per second that this
-/// machine does when nodes are measured; those come along.
+/// machine does when nodes are measured; those come along with what else was measured.
 ///
 /// # Errors
 /// The model cannot be computed here.
@@ -51,7 +77,7 @@ pub fn measured(
     graph: &Graph,
     compute: &Compute,
     config: &RunConfig,
-) -> Result<(ModelCost, f64), TrainError> {
+) -> Result<(ModelCost, Here), TrainError> {
     let batch = config.train.batch * config.train.accumulate;
     let counts = graph.cost();
     let unreadable =
@@ -78,7 +104,8 @@ pub fn measured(
         let passes = [work(less.forward, more.forward), work(less.backward, more.backward)];
         (passes, update * counts.nodes[node].parameters as f64)
     };
-    Ok((cost(graph, &counts, of), speed))
+    let hop = measure_hop().unwrap_or(Hop::USUAL);
+    Ok((cost(graph, &counts, of), Here { gflops: Some(speed), hop }))
 }
 
 /// Seconds that the norm of a gradient and an update take for one parameter.
@@ -129,12 +156,7 @@ fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> ([Work; 2], f
 }
 
 /// What a run asks of its formation.
-pub fn options(task: &Task) -> Options {
-    options_of(&task.config, &task.graph)
-}
-
-/// The same, of what a run file says.
-pub fn options_of(config: &RunConfig, graph: &Graph) -> Options {
+pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
     let norms = graph.nodes.iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
     let (formation, sync) = (&config.formation, &config.sync);
     let states = config.train.optimizer.state_names().len() as f64;
@@ -159,7 +181,8 @@ pub fn options_of(config: &RunConfig, graph: &Graph) -> Options {
             bytes_per_parameter_byte: average * compressed(sync.compress),
         },
         transfer_factor: compressed(formation.compress),
-        step_s: AGREE_S,
+        step_s: here.agree_s(),
+        byte_work: here.hop.byte_s * here.gflops.unwrap_or(USUAL_GFLOPS),
         crowding: CROWDING,
         seed: config.train.seed.0,
         ..Options::default()

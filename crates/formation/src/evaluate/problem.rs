@@ -102,7 +102,14 @@ impl<'a> Problem<'a> {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
         let update = between(&self.updates) / micro_batches.max(1) as f64;
-        (between(&self.per_batch) + update, between(&self.per_sample))
+        let (there, back) = self.passing(part);
+        (between(&self.per_batch) + update, between(&self.per_sample) + (there + back) * slowness)
+    }
+
+    /// Work of what a part receives and sends for a sample, forward and backward.
+    fn passing(&self, part: Part) -> (f64, f64) {
+        let ((there, back), (on, again)) = (self.crossing[part.from], self.crossing[part.to]);
+        (self.options.byte_work * (there + on), self.options.byte_work * (back + again))
     }
 
     /// Seconds of a part's update after a step.
@@ -114,7 +121,7 @@ impl<'a> Problem<'a> {
     pub(crate) fn busy_forward(&self, part: Part) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
-        (between(&self.forward.0), between(&self.forward.1))
+        (between(&self.forward.0), between(&self.forward.1) + self.passing(part).0 * slowness)
     }
 
     /// What the whole model takes on a node of speed 1, for one of so many micro-batches of `m` samples, up to a place.
@@ -214,6 +221,7 @@ fn check(model: &ModelCost, pool: &Pool, options: &Options) -> Result<(), Shortf
         numbers.push(("work of an update", op.name.clone(), op.update, false));
     }
     numbers.push(("factor", "transfers".into(), options.transfer_factor, false));
+    numbers.push(("work per byte", "transfers".into(), options.byte_work, false));
     numbers.push(("bytes kept for a byte", "parameters".into(), options.kept_per_parameter_byte, false));
     let wrong = numbers
         .into_iter()

@@ -64,6 +64,14 @@ fn pauses(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> f64
     (agree + filling) / steps as f64
 }
 
+/// No formation has shorter pauses.
+pub(crate) fn shortest_pause(problem: &Problem<'_>) -> f64 {
+    match problem.options.mode {
+        Mode::Exact => problem.options.step_s,
+        Mode::Asynchronous { .. } => problem.options.step_s / problem.options.unit as f64,
+    }
+}
+
 /// The longest latency between hosts, of neighbours in a replica and of replicas to one of them.
 fn farthest(problem: &Problem<'_>, formation: &Formation) -> f64 {
     // Whatever the order of replicas.

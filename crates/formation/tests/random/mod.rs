@@ -113,6 +113,9 @@ impl Random {
             options.mode = Mode::Asynchronous { in_flight };
             options.unit = [4, 30, u64::MAX][self.number(0, 2)];
         }
+        if self.chance(50) {
+            options.byte_work = self.between(0.0, 1e-7);
+        }
         if self.chance(60) {
             options.micro_batches = Some(self.number(1, 8));
         }

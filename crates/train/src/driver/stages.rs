@@ -35,8 +35,8 @@ const HORIZON: f64 = 60.0;
 #[derive(Debug, Default)]
 pub(super) struct Staging {
     cost: Option<ModelCost>,
-    /// Of this process when the model was measured: that of nodes of which nothing else is known.
-    own_speed: f64,
+    /// What this machine does: nodes of which nothing else is known do the same.
+    here: costs::Here,
     /// What nodes hold that are in no group.
     pub(super) inventory: Inventory,
     /// Billions of floating-point operations per second of nodes, measured.
@@ -172,7 +172,7 @@ impl Driver<'_> {
     }
 
     fn plan_options(&self, nodes: &[NodeId], resume: Option<Resume>) -> Options {
-        let mut options = costs::options(self.task);
+        let mut options = costs::options(&self.task.config, &self.task.graph, &self.staging.here);
         // Steps that are done again come to the same numbers only when they are cut as they were.
         let again = resume.is_none_or(|resume| resume.step < self.journal.step());
         let wished = self.staging.wished_micro_batches.filter(|_| !again);

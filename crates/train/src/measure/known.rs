@@ -1,7 +1,7 @@
 //! The nodes of a domain as the planner sees them: the same for `plan` and for the driver of a run.
 
 use super::host::{host_names, this_host};
-use crate::costs::LOCAL_LINK;
+use crate::costs::Here;
 use phalanx_formation::{Link, Pool, PoolNode};
 use phalanx_types::{NodeId, Resources};
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ pub struct KnownNode {
 
 /// A pool of nodes; speeds are in billions of operations per second, as costs are. Those of which no speed is known
 /// are taken for the slowest of the others, or for as fast as a core of this machine, if that is known.
-pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, own: Option<f64>) -> Pool {
+pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, own: &Here) -> Pool {
     // Nodes may say of themselves whatever they like.
     let speed = |node: &KnownNode| node.gflops.filter(|speed| speed.is_finite() && *speed > 0.0);
-    let usual = nodes.iter().filter_map(speed).reduce(f64::min).or(own).unwrap_or(USUAL);
+    let usual = nodes.iter().filter_map(speed).reduce(f64::min).or(own.gflops).unwrap_or(USUAL_GFLOPS);
     let hosts = host_names(nodes.iter().filter_map(|node| node.resources.host.as_deref()));
     let node = |known: &KnownNode| {
         let KnownNode { id, resources, .. } = known;
@@ -40,9 +40,9 @@ pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, ow
         }
     };
     let mut pool = Pool::new(nodes.iter().map(node).collect());
-    pool.local_link = LOCAL_LINK;
+    pool.local_link = own.local_link();
     let here = this_host().and_then(|host| hosts.get(&host.boot).cloned());
-    note_parts_of_cores(&mut pool, here.zip(own));
+    note_parts_of_cores(&mut pool, here.zip(own.gflops));
     let place = |id: &NodeId| nodes.iter().position(|node| node.id == *id);
     for ((from, to), link) in links {
         if let Some(pair) = place(from).zip(place(to)) {
@@ -67,7 +67,7 @@ fn usual_link(measured: Vec<Link>) -> Option<Link> {
 }
 
 /// GFLOP/s of a node, where nothing at all is known.
-const USUAL: f64 = 10.0;
+pub const USUAL_GFLOPS: f64 = 10.0;
 
 /// A node that is slower than a core of its host, because it may not use all of one, does not keep one busy either.
 /// `own` is this host, and what one of its cores does.
@@ -107,20 +107,20 @@ mod tests {
         nodes[0].resources.memory = ByteSize(5);
         let link = Link::new(1.0, 2.0);
         let links = BTreeMap::from([((nodes[0].id.clone(), nodes[2].id.clone()), link)]);
-        let pool = pool_of(&nodes, &links, None);
+        let pool = pool_of(&nodes, &links, &Here::default());
         let all: Vec<_> =
             pool.nodes.iter().map(|n| (n.memory, n.speed, n.host.as_str(), n.cores, n.threads)).collect();
         assert_eq!(all[0], (5, 40.0, "rack", 4.0, 1.0));
         assert_eq!(all[1], (BOUNDLESS, 10.0, "rack", 4.0, 0.25));
         assert_eq!((all[2], all[3]), (all[1], all[1]));
-        assert_eq!((pool.link(2, 0), pool.link(0, 1)), (link, LOCAL_LINK));
+        assert_eq!((pool.link(2, 0), pool.link(0, 1)), (link, Here::default().local_link()));
         assert_eq!(
             pool.default_link,
             Pool::new(Vec::new()).default_link,
             "nothing between hosts was measured"
         );
         nodes[1].gflops = Some(30.123);
-        assert_eq!(pool_of(&nodes, &links, None).nodes[1].threads, 0.75);
+        assert_eq!(pool_of(&nodes, &links, &Here::default()).nodes[1].threads, 0.75);
     }
     #[test]
     fn links_that_nobody_measured_are_like_those_that_were() {
@@ -140,6 +140,6 @@ mod tests {
             ((id(1), id(2)), Link::new(6e6, 0.02)),
             ((id(0), id(2)), Link::new(9e6, 0.03)),
         ]);
-        assert_eq!(pool_of(&nodes, &links, None).link(0, 3), Link::new(6e6, 0.02));
+        assert_eq!(pool_of(&nodes, &links, &Here::default()).link(0, 3), Link::new(6e6, 0.02));
     }
 }

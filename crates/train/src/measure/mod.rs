@@ -10,6 +10,7 @@
 
 mod ask;
 mod error;
+mod hop;
 mod host;
 mod known;
 mod link;
@@ -21,8 +22,9 @@ mod work;
 
 pub use ask::{DEADLINE, Known, ask_known, ask_link, ask_speed};
 pub use error::MeasureError;
+pub use hop::{Hop, measure_hop};
 pub use host::{host_names, this_host};
-pub use known::{BOUNDLESS, KnownNode, pool_of};
+pub use known::{BOUNDLESS, KnownNode, USUAL_GFLOPS, pool_of};
 pub use phalanx_wire::measure::{LinkSpeed, MeasureRefusal, Speed};
 pub use serve::serve;
 pub use work::measure as measure_here;

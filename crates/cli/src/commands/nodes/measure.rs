@@ -126,7 +126,7 @@ impl Report {
     fn pool(&self) -> Pool {
         let nodes: Vec<KnownNode> = self.nodes.iter().filter_map(MeasuredNode::to_known).collect();
         let links = self.links.iter().filter_map(MeasuredLink::to_known).collect();
-        let mut pool = pool_of(&nodes, &links, None);
+        let mut pool = pool_of(&nodes, &links, &phalanx_train::costs::Here::default());
         // A file says it in billions.
         pool.nodes.iter_mut().for_each(|node| node.speed = rounded(node.speed * 1e9));
         pool

@@ -79,14 +79,14 @@ pub(crate) async fn run(args: PlanArgs, output: Output) -> Result<(), Failure> {
     if let Some(model) = fixed_batch(&found.graph) {
         return Err(train_failure(TrainError::FixedReplicas { model }));
     }
-    let (mut cost, measured) = cost(&found.graph, &config, args.counted)?;
+    let (mut cost, here) = cost(&found.graph, &config, args.counted)?;
     let known = match &args.nodes {
         Some(path) => pool::of_file(path)?,
-        None => pool::of_domain(&args.domain, measured).await?,
+        None => pool::of_domain(&args.domain, here).await?,
     };
     notes.extend(known.notes.iter().cloned());
     costs::keep_cuts(&mut cost, &config.formation.cuts).map_err(train_failure)?;
-    let mut options = costs::options_of(&config, &found.graph);
+    let mut options = costs::options(&config, &found.graph, &here);
     if args.budget.is_some() {
         let Effort { evaluations, exact_nodes } = options.effort;
         options.effort = Effort { evaluations: evaluations.saturating_mul(UNHURRIED), exact_nodes };
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: PlanArgs, output: Output) -> Result<(), Failure> {
         pool: &known.pool,
         plan: &plan,
         batch: config.train.batch * config.train.accumulate,
-        measured_gflops: measured,
+        measured_gflops: here.gflops,
         took: began.elapsed(),
         notes,
     };
@@ -133,15 +133,13 @@ fn unsaid(file: &Path) -> String {
     )
 }
 
-/// What the model costs, in billions of operations, and how many of them this machine does in a second if that was
-/// measured.
-fn cost(graph: &Graph, config: &RunConfig, counted: bool) -> Result<(ModelCost, Option<f64>), Failure> {
+/// What the model costs, in billions of operations, and what this machine does in a second if that was measured.
+fn cost(graph: &Graph, config: &RunConfig, counted: bool) -> Result<(ModelCost, costs::Here), Failure> {
     if counted {
-        return Ok((costs::counted(graph), None));
+        return Ok((costs::counted(graph), costs::Here::default()));
     }
     // One thread, as the driver of a run has.
-    let (cost, gflops) = costs::measured(graph, &compute(Some(1)), config).map_err(train_failure)?;
-    Ok((cost, Some(gflops)))
+    costs::measured(graph, &compute(Some(1)), config).map_err(train_failure)
 }
 
 fn plan(args: &PlanArgs, cost: &ModelCost, known: &Known, options: &Options) -> Result<Plan, Failure> {

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus};
 use phalanx_formation::{Link, Pool};
+use phalanx_train::costs::Here;
 use phalanx_train::measure::{Known as Measured, KnownNode, LinkSpeed, ask_known, ask_speed, pool_of};
 use phalanx_types::DomainName;
 use std::path::Path;
@@ -45,8 +46,8 @@ fn in_giga(mut pool: Pool) -> Pool {
     pool
 }
 
-/// `own` is what a core of this machine does, if that was measured.
-pub(super) async fn of_domain(domain: &DomainArgs, own: Option<f64>) -> Result<Known, Failure> {
+/// `own` is what this machine does, as far as that was measured.
+pub(super) async fn of_domain(domain: &DomainArgs, own: Here) -> Result<Known, Failure> {
     let config = domain.fabric("plan", NodeKind::Observer)?;
     let fabric = Fabric::start(config).await.map_err(start_failure)?;
     fabric.settled(PATIENCE).await;
@@ -55,7 +56,7 @@ pub(super) async fn of_domain(domain: &DomainArgs, own: Option<f64>) -> Result<K
     found
 }
 
-async fn ask_all(fabric: &Fabric, domain: &DomainName, own: Option<f64>) -> Result<Known, Failure> {
+async fn ask_all(fabric: &Fabric, domain: &DomainName, own: Here) -> Result<Known, Failure> {
     let computing = |s: &NodeStatus| s.kind == NodeKind::Computing && s.state == NodeState::Running;
     let (busy, free): (Vec<_>, Vec<_>) =
         fabric.nodes().into_iter().filter(computing).partition(|status| status.trains_for.is_some());
@@ -92,7 +93,7 @@ async fn ask(fabric: &Fabric, status: &NodeStatus, notes: &mut Vec<String>) -> M
     known
 }
 
-fn assemble(nodes: &[NodeStatus], measured: &[Measured], own: Option<f64>, notes: &mut Vec<String>) -> Pool {
+fn assemble(nodes: &[NodeStatus], measured: &[Measured], own: Here, notes: &mut Vec<String>) -> Pool {
     let speeds: Vec<Option<f64>> = nodes
         .iter()
         .zip(measured)
@@ -110,7 +111,7 @@ fn assemble(nodes: &[NodeStatus], measured: &[Measured], own: Option<f64>, notes
         };
         known.links.iter().map(link)
     });
-    let pool = pool_of(&known, &links.collect(), own);
+    let pool = pool_of(&known, &links.collect(), &own);
     if is_guessed(&pool) {
         notes.push(
             "links between hosts that were not measured are taken for Gigabit; `phalanx nodes --measure` measures them"

@@ -2,7 +2,7 @@
 
 use super::Search;
 use crate::cuts::{self, Lane};
-use crate::evaluate::{Formation, Part, Problem, Timed};
+use crate::evaluate::{Formation, Part, Problem, Timed, shortest_pause};
 use crate::search::Patience;
 use crate::search::build::Found;
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ impl Search<'_, '_, '_> {
     pub(super) fn with(&mut self, micro_batches: usize, exchange: f64) -> bool {
         let bound = self.bound();
         // What every step takes; crowded cores only add to it. A little more, for what rounding may hide.
-        let limit = bound - exchange - self.problem.options.step_s + bound * 1e-9;
+        let limit = bound - exchange - shortest_pause(self.problem) + bound * 1e-9;
         if limit <= 0.0 {
             return true;
         }
@@ -72,7 +72,7 @@ impl Search<'_, '_, '_> {
             return *known;
         }
         self.builder.evaluations += programming(self.problem, list.len());
-        let limit = bound - self.problem.options.step_s + bound * 1e-9;
+        let limit = bound - shortest_pause(self.problem) + bound * 1e-9;
         let most = (limit, self.problem.batch());
         let most = most_samples(self.problem, list, micro_batches, most, self.patience);
         if self.known.len() < MOST_KNOWN {

@@ -79,9 +79,9 @@ impl Driver<'_> {
         if let Some(cost) = &self.staging.cost {
             return Ok(cost.clone());
         }
-        let (mut cost, speed) = costs::measured(&self.task.graph, &self.options.compute, &self.task.config)?;
+        let (mut cost, here) = costs::measured(&self.task.graph, &self.options.compute, &self.task.config)?;
         costs::keep_cuts(&mut cost, &self.task.config.formation.cuts)?;
-        self.staging.own_speed = speed;
+        self.staging.here = here;
         self.staging.cost = Some(cost.clone());
         Ok(cost)
     }
@@ -99,7 +99,7 @@ impl Driver<'_> {
             gflops: self.staging.speeds.get(id).copied(),
         };
         let nodes: Vec<_> = nodes.iter().map(known).collect();
-        measure::pool_of(&nodes, &self.staging.links, Some(self.staging.own_speed))
+        measure::pool_of(&nodes, &self.staging.links, &self.staging.here)
     }
 }
 

@@ -1,0 +1,104 @@
+//! What it takes to hand something to another process of this host.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long it takes until somebody on this host who waits for something has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hop {
+    /// To wake whoever waits.
+    pub latency_s: f64,
+    /// Of every byte, the time of whoever sends it, and as much of whoever receives it.
+    pub byte_s: f64,
+}
+
+impl Hop {
+    /// Where nobody measured it.
+    pub const USUAL: Hop = Hop { latency_s: 9e-5, byte_s: 5e-10 };
+}
+
+/// Round trips, of which the middle one counts.
+const ROUND_TRIPS: usize = 41;
+/// Whoever is waited for computes for so long: a processor that has nothing to do for longer wakes up later.
+const PAUSE: Duration = Duration::from_micros(100);
+/// Bytes that are copied at a time, which a socket takes at once, and how often.
+const CHUNK: usize = 64 << 10;
+const CHUNKS: usize = 33;
+
+/// Measures it, in some ten milliseconds.
+///
+/// # Errors
+/// There are no sockets or threads to be had.
+pub fn measure_hop() -> io::Result<Hop> {
+    Ok(Hop { latency_s: latency()?, byte_s: per_byte()? })
+}
+
+fn latency() -> io::Result<f64> {
+    let (mut near, mut far) = UnixStream::pair()?;
+    let echo = move || -> io::Result<()> {
+        let mut byte = [0];
+        for _ in 0..ROUND_TRIPS {
+            far.read_exact(&mut byte)?;
+            compute();
+            far.write_all(&byte)?;
+        }
+        Ok(())
+    };
+    let other = std::thread::Builder::new().name("hop".to_owned()).spawn(echo)?;
+    let mut times = Vec::with_capacity(ROUND_TRIPS);
+    let mut byte = [0];
+    for _ in 0..ROUND_TRIPS {
+        compute();
+        let began = Instant::now();
+        near.write_all(&byte)?;
+        near.read_exact(&mut byte)?;
+        times.push(began.elapsed().saturating_sub(PAUSE));
+    }
+    other.join().map_err(|_panicked| io::Error::other("a measurement panicked"))??;
+    Ok(middle(times) / 2.0)
+}
+
+fn compute() {
+    let began = Instant::now();
+    while began.elapsed() < PAUSE {
+        std::hint::spin_loop();
+    }
+}
+
+/// From numbers into a frame, over a socket, and into numbers again: half of it on either side.
+fn per_byte() -> io::Result<f64> {
+    let (mut near, mut far) = UnixStream::pair()?;
+    let values: Vec<f32> = (0..CHUNK / 4).map(|i| i as f32).collect();
+    let (mut sent, mut received) = (Vec::new(), vec![0; CHUNK]);
+    let mut back = vec![0.0f32; CHUNK / 4];
+    let mut times = Vec::with_capacity(CHUNKS);
+    for _ in 0..CHUNKS {
+        let began = Instant::now();
+        sent.clear();
+        sent.extend_from_slice(bytemuck::cast_slice(&values));
+        near.write_all(&sent)?;
+        far.read_exact(&mut received)?;
+        back.copy_from_slice(bytemuck::cast_slice(&received));
+        times.push(began.elapsed());
+    }
+    Ok(middle(times) / 2.0 / CHUNK as f64)
+}
+
+fn middle(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default().as_secs_f64().max(1e-12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hop_takes_longer_than_nothing_and_less_than_a_thread_may_be_kept_waiting() {
+        let hop = measure_hop().unwrap();
+        assert!((1e-9..0.1).contains(&hop.latency_s), "{hop:?}");
+        // Slower than memory, but not by much.
+        assert!((1e-12..1e-7).contains(&hop.byte_s), "{hop:?}");
+    }
+}
