@@ -7,13 +7,10 @@ use super::streams::FabricConnector;
 use super::worker::{self, Opening, Order, Report};
 use crate::core::Wish;
 use crate::task::Compute;
-use bytes::Bytes;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
-use phalanx_wire::train::{
-    AskRef, Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, Source, Start, StateRef, ToReplica,
-};
+use phalanx_wire::train::{AskRef, Asked, Enlist, FromReplica, PartRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -108,11 +105,13 @@ impl Service {
                 open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize, layout });
             }
             ToReplica::Connect { run, epoch, seats, recorded, start } if run == open.run => {
-                self.connect(from, epoch, &seats, recorded, start);
+                let ends = seats.iter().map(|seat| seat.end.clone()).collect();
+                let nodes = seats.into_iter().map(|seat| seat.node).collect();
+                let connector = open.connector(&self.fabric, nodes);
+                open.order(Order::Connect { epoch, ends, recorded, connector, start });
             }
             ToReplica::Give { run, epoch, give } if run == open.run => {
-                let (fabric, control) = (self.fabric.clone(), open.control.clone());
-                let connector = Box::new(FabricConnector::new(fabric, run, Vec::new(), control));
+                let connector = open.connector(&self.fabric, Vec::new());
                 open.order(Order::Give { epoch, give, connector });
             }
             ToReplica::Abort { run, epoch, reason } if run == open.run => {
@@ -242,47 +241,6 @@ impl Service {
         });
     }
 
-    /// Lets the replica join its group, when it has what the driver holds for it.
-    fn connect(
-        &self,
-        from: &Peer,
-        epoch: Epoch,
-        seats: &[SeatRef],
-        recorded: Recorded,
-        start: Option<Start>,
-    ) {
-        let Some(open) = &self.open else { return };
-        let ends: Vec<Bytes> = seats.iter().map(|seat| seat.end.clone()).collect();
-        let nodes: Vec<NodeId> = seats.iter().map(|seat| seat.node.clone()).collect();
-        let (fabric, control) = (self.fabric.clone(), open.control.clone());
-        let connector = Box::new(FabricConnector::new(fabric, open.run, nodes, control));
-        let Some(start) = start else {
-            return open.order(Order::Connect { epoch, ends, recorded, connector, start: None });
-        };
-        let held = start.gets.iter().filter_map(|get| match &get.from {
-            Source::Driver(state) => Some(state.clone()),
-            Source::Node(_) => None,
-        });
-        let held: Vec<StateRef> = held.collect();
-        let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
-        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
-        tokio::spawn(async move {
-            let mut fetched = Vec::new();
-            for StateRef { bytes, blob, .. } in held {
-                match fabric.fetch(&from, blob, bytes).await {
-                    Ok(state) => fetched.push(state),
-                    Err(error) => {
-                        let reason = format!("could not fetch the state of the run: {error}");
-                        return reports.say(Report::Refused { reason, busy: true });
-                    }
-                }
-            }
-            let start = Some((start, fetched));
-            // A replica that was closed meanwhile needs it no more.
-            drop(orders.send(Order::Connect { epoch, ends, recorded, connector, start }));
-        });
-    }
-
     /// Lets go of the replica, whatever it does.
     fn close(&mut self, reason: &str) {
         if let Some(open) = self.open.take() {
@@ -349,6 +307,12 @@ impl Service {
 }
 
 impl Open {
+    /// How its replica reaches these nodes, in the order of their ranks.
+    fn connector(&self, fabric: &Fabric, nodes: Vec<NodeId>) -> Box<FabricConnector> {
+        let (driver, control) = (self.driver.clone(), self.control.clone());
+        Box::new(FabricConnector::new(fabric.clone(), driver, self.run, nodes, control))
+    }
+
     fn order(&self, order: Order) {
         // A replica that has ended said why.
         drop(self.orders.send(order));

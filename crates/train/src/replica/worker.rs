@@ -45,8 +45,8 @@ pub(super) enum Order {
         ends: Vec<Bytes>,
         recorded: Recorded,
         connector: Box<dyn Connector>,
-        /// With what stages begin, and what of it the driver had.
-        start: Option<(Start, Vec<Bytes>)>,
+        /// With what stages begin.
+        start: Option<Start>,
     },
     /// Send a part of the state to another node.
     Give {

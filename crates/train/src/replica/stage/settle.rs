@@ -20,16 +20,14 @@ impl ModelState {
     }
 }
 
-/// What other nodes give, all at the same time: none of them waits for longer than it has patience.
+/// What other nodes give and the driver holds, all at the same time: no node waits for longer than it has patience.
 fn get_all(epoch: Epoch, gets: &[Get], connector: &dyn Connector) -> Result<Vec<Bytes>, TrainError> {
-    let of = |get: &Get| match &get.from {
-        Source::Node(from) => Some((from.clone(), get.ops)),
-        Source::Driver(_) => None,
+    let one = |get: &Get| match &get.from {
+        Source::Node(from) => connector.get(epoch, from, get.ops),
+        Source::Driver(state) => connector.fetch(epoch, state),
     };
     std::thread::scope(|scope| {
-        let gets = gets.iter().filter_map(of);
-        let threads: Vec<_> =
-            gets.map(|(from, ops)| scope.spawn(move || connector.get(epoch, &from, ops))).collect();
+        let threads: Vec<_> = gets.iter().map(|get| scope.spawn(move || one(get))).collect();
         let panicked = |_: Box<dyn std::any::Any + Send>| broken("what others give was not taken".to_owned());
         threads.into_iter().map(|thread| Ok(thread.join().map_err(panicked)??)).collect()
     })
@@ -102,20 +100,19 @@ impl StageWorker {
         epoch: Epoch,
         ops: Ops,
         start: &Start,
-        fetched: Vec<Bytes>,
         connector: &dyn Connector,
     ) -> Result<Part, TrainError> {
         self.resolve(start.step, start.norm)?;
         self.copies.forget_after(start.step);
         // Whoever is to get something has not got it, whatever it held when it was in a group last.
-        let holds = start.gets.is_empty() && fetched.is_empty();
+        let holds = start.gets.is_empty();
         if let Some(part) = self.part.take_if(|part| holds && part.ops == ops && part.step == start.step) {
             return Ok(part);
         }
         let names = names_of(&self.task.graph, ops)?;
         let mut state = self.held(ops, start.step)?;
         let given = get_all(epoch, &start.gets, connector)?;
-        for bytes in given.into_iter().chain(fetched) {
+        for bytes in given {
             state.extend_by(ModelState::from_bytes(bytes)?, &names);
         }
         if start.step == 0 {

@@ -1,5 +1,7 @@
 //! Pipelines of real stages in one process, each on a thread of its own, against the model in one piece.
 
+mod orders;
+
 use super::super::control::Control;
 use super::super::lanes::Connector;
 use super::super::worker::{Report, Reports};
@@ -18,7 +20,7 @@ use phalanx_data::Loader;
 use phalanx_engine::CpuEngine;
 use phalanx_graph::{Graph, Weights, weights};
 use phalanx_types::{DType, Epoch, NodeId, Tensor};
-use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, Start, StepReport};
+use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, Start, StateRef, StepReport};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -58,6 +60,10 @@ impl Connector for Pairs {
     }
 
     fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
+        Ok(Bytes::new())
+    }
+
+    fn fetch(&self, _: Epoch, _: &StateRef) -> Result<Bytes, CollectiveError> {
         Ok(Bytes::new())
     }
 }
@@ -227,7 +233,7 @@ impl Example {
                 let every = if layout.replicas.len() == 1 { 3 } else { 0 };
                 let guard = Guard::new(every, post, rank, &copies, Epoch(1), &pairs).unwrap();
                 let start = Start { step: 0, norm: None, gets: Vec::new() };
-                let part = worker.settle(Epoch(1), post.ops, &start, Vec::new(), &pairs).unwrap();
+                let part = worker.settle(Epoch(1), post.ops, &start, &pairs).unwrap();
                 let entering = Entering { epoch: Epoch(1), rank, layout, joined, guard };
                 let session = Session::new(&mut worker, part, entering).unwrap();
                 let listener = std::thread::spawn(move || {

@@ -47,7 +47,6 @@ struct Beginning {
     recorded: Recorded,
     connector: Box<dyn Connector>,
     start: Start,
-    fetched: Vec<Bytes>,
 }
 
 /// Carries out orders until there can be no more.
@@ -76,13 +75,13 @@ pub(in super::super) fn run(file: RunFile, opening: Opening, orders: &Receiver<O
                     tracing::warn!(error = with_causes(&error), "could not give a part of the state");
                 }
             }
-            Order::Connect { epoch, ends, recorded, connector, start: Some((start, fetched)) } => {
+            Order::Connect { epoch, ends, recorded, connector, start: Some(start) } => {
                 let why = match prepared.take_if(|own| own.epoch == epoch) {
                     Some(own) => {
-                        let beginning = Beginning { epoch, ends, recorded, connector, start, fetched };
+                        let beginning = Beginning { epoch, ends, recorded, connector, start };
                         worker.train(own, beginning)
                     }
-                    // It was cancelled before what it begins with was here. The driver waits for this stage.
+                    // It was cancelled. The driver waits for this stage.
                     None => {
                         let reason =
                             worker.control.why_over(epoch).unwrap_or_else(|| "it is not ready".to_owned());
@@ -208,7 +207,7 @@ impl StageWorker {
 
     /// Comes by its part of the state, and joins the others.
     fn enter(&mut self, own: Ends, beginning: Beginning) -> Result<Session<'_>, TrainError> {
-        let Beginning { epoch, ends, connector, start, fetched, .. } = beginning;
+        let Beginning { epoch, ends, connector, start, .. } = beginning;
         let (post, rank, layout) = (own.post(), own.rank, own.layout.clone());
         let stalls = self.reports.clone();
         let on_wait = move |on: usize, waited: Duration| {
@@ -222,7 +221,8 @@ impl StageWorker {
             _ => 0,
         };
         let guard = Guard::new(every, post, rank, &self.copies, epoch, &*connector)?;
-        let part = self.settle(epoch, post.ops, &start, fetched, &*connector)?;
+        // When all are connected: nobody has the patience to wait with that for whoever gets the most.
+        let part = self.settle(epoch, post.ops, &start, &*connector)?;
         Session::new(self, part, Entering { epoch, rank, layout, joined, guard })
     }
 }
@@ -237,94 +237,5 @@ impl Session<'_> {
         }
         enders.extend(self.guard.sockets().map(Ender::Socket));
         Ok(enders)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use phalanx_collective::{CollectiveError, Socket};
-    use phalanx_engine::CpuEngine;
-    use phalanx_types::NodeId;
-    use phalanx_wire::train::{DataRef, Enlist, Ops, ReplicaLayout};
-
-    /// Nobody is to be reached.
-    #[derive(Debug)]
-    struct Alone;
-
-    impl Connector for Alone {
-        fn stream(&self, _: Epoch, _: usize, _: usize) -> Result<Socket, CollectiveError> {
-            unreachable!("the group is over")
-        }
-
-        fn give(&self, _: Epoch, _: &NodeId, _: Ops, _: &[u8]) -> Result<(), CollectiveError> {
-            unreachable!("nobody asked for it")
-        }
-
-        fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
-            unreachable!("the group is over")
-        }
-    }
-
-    /// What a stage says that is given these orders.
-    fn said(control: &Arc<Control>, orders: impl FnOnce(&RunFile) -> Vec<Order>) -> Vec<Report> {
-        let dir = tempfile::tempdir().unwrap();
-        let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.npz");
-        let text = format!(
-            "[model]\nzoo = \"digits-cnn\"\n[data]\ntrain = {{ file = {digits:?}, x = \"x_train\", y = \"y_train\" }}\n\
-             [train]\nloss = \"cross_entropy\"\nsteps = 3\n[formation]\nstages = 2"
-        );
-        std::fs::write(dir.path().join("run.toml"), text).unwrap();
-        let file = RunFile::load(&dir.path().join("run.toml"), &[]).unwrap();
-        let (sender, waiting) = std::sync::mpsc::channel();
-        orders(&file).into_iter().for_each(|order| sender.send(order).unwrap());
-        drop(sender);
-        let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        let opening = Opening {
-            enlist: Enlist {
-                config: String::new(),
-                files: Vec::new(),
-                trace: false,
-                data: DataRef { samples: 1078, validation: 0, classes: None },
-            },
-            fetch: Box::new(|_| Err("there are no files".to_owned())),
-            compute: Arc::new(|_| {
-                let engine = CpuEngine::new(1);
-                Compute { threads: engine.threads().clone(), engine: Arc::new(engine) }
-            }),
-            control: control.clone(),
-            reports: Reports { number: 0, to },
-        };
-        run(file, opening, &waiting);
-        std::iter::from_fn(|| heard.blocking_recv()).map(|(_, report)| report).collect()
-    }
-
-    #[test]
-    fn a_stage_whose_group_is_over_before_it_began_says_so() {
-        let control = Arc::new(Control::default());
-        let epoch = Epoch(4);
-        // As it comes when what the stage begins with had to be fetched first.
-        control.abort(epoch, "n2 is lost: killed");
-        let said = said(&control, |file| {
-            let graph = crate::find_model(&file.config.model).unwrap().graph;
-            let cut = graph.legal_cuts()[0].at as u32;
-            let stages = vec![Ops { start: 0, end: cut }, Ops { start: cut, end: graph.nodes.len() as u32 }];
-            let replicas = vec![ReplicaLayout { samples: 32, micro: 8, stages }];
-            let start = Start { step: 0, norm: None, gets: Vec::new() };
-            vec![
-                Order::Prepare { epoch, rank: 0, ranks: 2, layout: Some(Layout { replicas }) },
-                Order::Cancel { epoch },
-                Order::Connect {
-                    epoch,
-                    ends: Vec::new(),
-                    recorded: Recorded { step: 0, validated: 0, saved: 0 },
-                    connector: Box::new(Alone),
-                    start: Some((start, Vec::new())),
-                },
-            ]
-        });
-        let Some(Report::Left { epoch: of, step, why, holds }) = said.last() else { panic!("{said:?}") };
-        let lost = LeftWhy::Broken { reason: "n2 is lost: killed".to_owned() };
-        assert_eq!((*of, *step, why, holds.len()), (epoch, None, &lost, 0));
     }
 }

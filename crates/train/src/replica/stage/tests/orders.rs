@@ -1,0 +1,166 @@
+//! What stages do that are given the orders of a driver.
+
+use super::super::super::control::Control;
+use super::super::super::worker::{Opening, Order, Report, Reports};
+use super::super::{names_of, run};
+use super::{Example, Pairs, legal};
+use crate::core::layout;
+use crate::replica::lanes::Connector;
+use bytes::Bytes;
+use phalanx_collective::{CollectiveError, Socket};
+use phalanx_types::{Epoch, NodeId};
+use phalanx_wire::bulk::BlobId;
+use phalanx_wire::train::{DataRef, Enlist, Get, Layout, LeftWhy, Ops, Recorded, Source, Start, StateRef};
+use std::collections::BTreeSet;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const EPOCH: Epoch = Epoch(4);
+
+/// A stage that waits for orders.
+struct Stage {
+    orders: Sender<Order>,
+    heard: tokio::sync::mpsc::UnboundedReceiver<(u64, Report)>,
+    thread: JoinHandle<()>,
+}
+
+impl Stage {
+    fn new(example: &Example, control: Arc<Control>) -> Self {
+        let (to, heard) = tokio::sync::mpsc::unbounded_channel();
+        let compute = Example::compute();
+        let task = crate::task::Task::new(example.file.config.clone(), &compute.threads).unwrap();
+        let data: DataRef = task.data();
+        let opening = Opening {
+            enlist: Enlist { config: String::new(), files: Vec::new(), trace: false, data },
+            fetch: Box::new(|_| Err("there are no files".to_owned())),
+            compute: Arc::new(|_| Example::compute()),
+            control,
+            reports: Reports { number: 0, to },
+        };
+        let (orders, waiting) = std::sync::mpsc::channel();
+        let file = example.file.clone();
+        let thread = std::thread::spawn(move || run(file, opening, &waiting));
+        Self { orders, heard, thread }
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.send(order).unwrap();
+    }
+
+    /// Waits for a report; the others are not looked at.
+    fn until<T>(&mut self, wanted: impl Fn(Report) -> Option<T>) -> T {
+        let next = || self.heard.blocking_recv().map(|(_, report)| report);
+        std::iter::from_fn(next).find_map(wanted).expect("the stage has ended")
+    }
+
+    fn prepare(&mut self, rank: usize, layout: &Layout) -> Bytes {
+        let ranks = layout::posts(layout).len();
+        self.order(Order::Prepare { epoch: EPOCH, rank, ranks, layout: Some(layout.clone()) });
+        self.until(|report| match report {
+            Report::Prepared { end, .. } => Some(end),
+            _ => None,
+        })
+    }
+
+    fn connect(&self, ends: &[Bytes], start: Start, connector: Box<dyn Connector>) {
+        let (ends, recorded) = (ends.to_vec(), Recorded { step: start.step, ..Recorded::default() });
+        self.order(Order::Connect { epoch: EPOCH, ends, recorded, connector, start: Some(start) });
+    }
+
+    /// How it has left its group, and after how many steps.
+    fn left(mut self) -> (LeftWhy, Option<u64>) {
+        let left = self.until(|report| match report {
+            Report::Left { why, step, .. } => Some((why, step)),
+            _ => None,
+        });
+        drop(self.orders);
+        self.thread.join().unwrap();
+        left
+    }
+}
+
+fn example(steps: u64) -> Example {
+    let rest = format!(
+        "loss = \"mse\"\noptimizer = {{ name = \"adam\", lr = 0.001 }}\nbatch = 8\nsteps = {steps}\n\
+         validate_every = \"never\"\n[formation]\nstages = 2"
+    );
+    Example::new("zoo = \"digits-cnn\"", &[1, 8, 8], &[], 10, &rest)
+}
+
+#[test]
+fn a_stage_whose_group_is_over_before_it_began_says_so() {
+    let (example, control) = (example(3), Arc::new(Control::default()));
+    let layout = example.cut(&[legal(&example.graph)[0]], 8, 8);
+    let mut stage = Stage::new(&example, control.clone());
+    stage.prepare(0, &layout);
+    control.abort(EPOCH, "n2 is lost: killed");
+    stage.order(Order::Cancel { epoch: EPOCH });
+    let start = Start { step: 0, norm: None, gets: Vec::new() };
+    stage.connect(&[], start, Box::new(Pairs::default()));
+    let lost = LeftWhy::Broken { reason: "n2 is lost: killed".to_owned() };
+    assert_eq!(stage.left(), (lost, None));
+}
+
+/// What the driver holds of a state, for stages that must all be connected before anybody has it.
+#[derive(Debug, Clone)]
+struct Disk {
+    pairs: Pairs,
+    parts: Vec<Bytes>,
+    /// Ranks that have opened streams.
+    connected: Arc<(Mutex<BTreeSet<usize>>, Condvar)>,
+}
+
+impl Connector for Disk {
+    fn stream(&self, epoch: Epoch, lane: usize, rank: usize) -> Result<Socket, CollectiveError> {
+        self.connected.0.lock().unwrap().insert(self.pairs.me);
+        self.connected.1.notify_all();
+        self.pairs.stream(epoch, lane, rank)
+    }
+
+    fn give(&self, _: Epoch, _: &NodeId, _: Ops, _: &[u8]) -> Result<(), CollectiveError> {
+        unreachable!("nobody was told to")
+    }
+
+    fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
+        unreachable!("nobody was told to give anything")
+    }
+
+    fn fetch(&self, _: Epoch, state: &StateRef) -> Result<Bytes, CollectiveError> {
+        let (connected, changed) = &*self.connected;
+        let (all, parts) = (connected.lock().unwrap(), self.parts.len());
+        let (all, _) =
+            changed.wait_timeout_while(all, Duration::from_secs(20), |all| all.len() < parts).unwrap();
+        assert_eq!(all.len(), parts, "only these are connected: {all:?}");
+        Ok(self.parts[state.blob.0 as usize].clone())
+    }
+}
+
+#[test]
+fn stages_that_begin_from_disk_are_connected_before_anybody_has_its_part() {
+    let (steps, at) = (6, 3);
+    let example = example(steps);
+    let layout = example.cut(&[legal(&example.graph)[2]], 8, 8);
+    let (state, _) = example.whole(at, 8);
+    let posts = layout::posts(&layout);
+    let part = |ops: Ops| -> Bytes {
+        state.only(&names_of(&example.graph, ops).unwrap()).to_bytes().unwrap().into()
+    };
+    let parts: Vec<Bytes> = posts.iter().map(|post| part(post.ops)).collect();
+    let disk = Disk { pairs: Pairs::default(), parts, connected: Arc::default() };
+    let mut stages: Vec<Stage> =
+        posts.iter().map(|_| Stage::new(&example, Arc::new(Control::default()))).collect();
+    let ends: Vec<Bytes> =
+        stages.iter_mut().enumerate().map(|(rank, stage)| stage.prepare(rank, &layout)).collect();
+    for (rank, (stage, post)) in stages.iter().zip(&posts).enumerate() {
+        let bytes = disk.parts[rank].len() as u64;
+        let from = Source::Driver(StateRef { step: at, bytes, blob: BlobId(rank as u64) });
+        let start = Start { step: at, norm: None, gets: vec![Get { ops: post.ops, from }] };
+        let pairs = Pairs { me: rank, ..disk.pairs.clone() };
+        stage.connect(&ends, start, Box::new(Disk { pairs, ..disk.clone() }));
+    }
+    for stage in stages {
+        assert_eq!(stage.left(), (LeftWhy::Ended, Some(steps)));
+    }
+}
