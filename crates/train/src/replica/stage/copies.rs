@@ -128,9 +128,10 @@ impl Guard {
         self.copying.load(Ordering::Acquire)
     }
 
-    /// Whether a copy is due after so many steps; the first one is due at once.
-    pub(super) fn is_due(&self, step: u64) -> bool {
-        self.every > 0 && self.last.is_none_or(|last| step >= last + self.every)
+    /// Whether a copy is due after so many steps, when the next can be made after `next` more; the first one is due at
+    /// once.
+    pub(super) fn is_due(&self, step: u64, next: u64) -> bool {
+        self.every > 0 && self.last.is_none_or(|last| step + next > last + self.every)
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -208,7 +209,8 @@ impl super::session::Session<'_> {
     }
 
     pub(super) fn copy_now(&mut self) -> Result<(), TrainError> {
-        if self.guard.is_due(self.part.step) {
+        let next = if self.flows() { self.length() } else { 1 };
+        if self.guard.is_due(self.part.step, next) {
             let packed = self.part.packed()?;
             self.guard.copy(&self.worker.copies, self.part.step, self.part.ops, packed);
         }
@@ -244,7 +246,9 @@ mod tests {
         (guard.every, guard.to_send, guard.copying) = (10, Some(to_send), copying);
         let ops = Ops { start: 2, end: 5 };
         for (step, elements) in [(0, 4), (10, 1 << 20), (20, 4)] {
-            assert!(guard.is_due(step) && !guard.is_due(step.saturating_sub(1)) || step == 0);
+            assert!(guard.is_due(step, 1) && !guard.is_due(step.saturating_sub(1), 1) || step == 0);
+            // The next can be made two steps late, or now.
+            assert!(guard.is_due(step.saturating_sub(8), 10));
             guard.copy(&own, step, ops, state(step, elements).to_bytes().unwrap().into());
             while guard.is_copying() {
                 std::thread::yield_now();

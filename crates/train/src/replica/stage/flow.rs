@@ -7,6 +7,10 @@
 //!   rounds            every replica does some steps alone; then what they learned is averaged over the rings
 //! ```
 //! A unit happens as a whole or not at all: when the group breaks, the anchor is what remains.
+//!
+//! Stages are empty where a unit ends, so the numbers of asynchronous stages depend on where that is. It follows from
+//! the run file and the steps done so far alone, never from time: the same seed gives the same numbers, also to those
+//! who go back to the end of a unit before.
 
 use super::super::round;
 use super::session::Session;
@@ -27,8 +31,9 @@ use phalanx_wire::train::{Activity, StageReport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A unit has at most so many steps, unless rounds are longer.
-pub(super) const LONGEST: usize = 256;
+/// A unit of asynchronous stages has at most so many steps: whoever wants something of the run waits for its end.
+/// Filling the stages and emptying them takes about as long as one or two steps.
+const LONGEST: u64 = 32;
 
 /// What one step of a unit came to here.
 #[derive(Debug, Default)]
@@ -80,18 +85,23 @@ impl Session<'_> {
         Ok(wish)
     }
 
-    /// How many steps the next unit has: it ends early where the model is to be looked at.
-    fn length(&self) -> u64 {
+    /// How many steps the next unit has. Rounds end early where the model is to be looked at, asynchronous stages of one
+    /// replica also where it is to be saved, and no later than a copy of them is due: what is lost with a stage is done
+    /// again.
+    pub(super) fn length(&self) -> u64 {
         let task = &self.worker.task;
-        let place = self.worker.place(self.part.step);
-        let alone = self.rings.any() && task.config.sync.exchange != ExchangeOf::Gradients;
-        let most = match (alone, self.rings.any()) {
-            (true, _) => task.config.sync.every,
+        let progress = Progress::new(task.plan(), self.worker.place(self.part.step), Time::ZERO);
+        match (self.rings.any(), task.config.sync.exchange) {
+            (false, _) => {
+                let copies = Some(task.config.formation.copies).filter(|copies| *copies > 0);
+                progress.until_saved(copies.map_or(LONGEST, |copies| copies.min(LONGEST)))
+            }
             // Gradients of every step cannot be exchanged while steps overlap: what was learned is averaged.
-            (false, true) => 1,
-            (false, false) => LONGEST as u64,
-        };
-        Progress::new(task.plan(), place, Time::ZERO).until_looked_at(most)
+            (true, ExchangeOf::Gradients) => 1,
+            (true, ExchangeOf::Parameters | ExchangeOf::Outer) => {
+                progress.until_looked_at(task.config.sync.every)
+            }
+        }
     }
 
     fn unit(&mut self, anchor: &ModelState) -> Result<Wish, TrainError> {

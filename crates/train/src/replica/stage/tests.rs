@@ -238,20 +238,24 @@ impl Example {
                 let session = Session::new(&mut worker, part, entering).unwrap();
                 let listener = std::thread::spawn(move || {
                     let began = Instant::now();
-                    let (mut steps, mut valid) = (Vec::new(), Vec::new());
+                    let mut told = Ran::default();
                     while let Some((_, report)) = heard.blocking_recv() {
                         match report {
-                            Report::Steps { steps: new, .. } => steps.extend(new),
+                            Report::Steps { steps: new, .. } => {
+                                told.units.push(new.len());
+                                told.steps.extend(new);
+                            }
+                            Report::Snapshot { step, .. } => told.saved.push(step),
                             Report::Validated { sums, .. } => {
                                 let (right, of) = sums.metrics[0];
-                                valid.push((began.elapsed(), right / of as f64));
+                                told.valid.push((began.elapsed(), right / of as f64));
                             }
                             // The last word of this test.
                             Report::AllLevel => break,
                             _ => {}
                         }
                     }
-                    (steps, valid)
+                    told
                 });
                 session.run(Recorded::default()).unwrap();
                 worker.say(Report::AllLevel);
@@ -269,8 +273,7 @@ impl Example {
         }
         begins.iter().for_each(|begin| begin.send(ends.clone()).unwrap());
         let states = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        let (steps, valid) = all_told.recv().unwrap();
-        Ran { states, steps, valid }
+        Ran { states, ..all_told.recv().unwrap() }
     }
 
     /// One replica, cut there.
@@ -310,11 +313,16 @@ impl Example {
     }
 }
 
-/// What a run in stages came to.
+/// What a run in stages came to, as its first stage says.
+#[derive(Default)]
 struct Ran {
     /// By rank.
     states: Vec<ModelState>,
     steps: Vec<StepReport>,
+    /// Steps that were reported together.
+    units: Vec<usize>,
+    /// Steps after which checkpoints were made.
+    saved: Vec<u64>,
     /// When, and what part of the validation data was right.
     valid: Vec<(Duration, f64)>,
 }
@@ -509,6 +517,25 @@ fn asynchronous_stages_are_stale_by_no_more_than_they_may_and_always_the_same() 
     assert_eq!(staleness(&reports[0]), [4, 2, 0]);
     let mean = |of: &[StepReport]| of.iter().map(|report| report.loss).sum::<f32>() / of.len() as f32;
     assert!(mean(&reports[50..]) < mean(&reports[..10]));
+}
+
+#[test]
+fn asynchronous_stages_are_empty_where_the_run_file_says() {
+    let units = |rest: &str| {
+        let rest =
+            format!("loss = \"mse\"\nbatch = 8\nsteps = 20\n{rest}\nmode = \"asynchronous\"\nstages = 2");
+        let example = Example::new("zoo = \"mlp\"\ninput = [16]\nclasses = 10", &[16], &[], 10, &rest);
+        let cut = legal(&example.graph)[1];
+        let Ran { units, saved, .. } = example.staged_over(&example.cut(&[cut], 8, 8), None);
+        (units, saved)
+    };
+    let never = "validate_every = \"never\"";
+    let often = format!("{never}\ncheckpoint_every = 7\n[formation]\ncopies = 4");
+    assert_eq!(units(&often), (vec![4, 3, 4, 3, 4, 2], vec![7, 14]));
+    let usual = "validate_every = \"12 steps\"\n[formation]";
+    assert_eq!(units(usual), (vec![10, 2, 8], vec![]));
+    let long = format!("{never}\n[formation]\ncopies = 0");
+    assert_eq!(units(&long), (vec![20], vec![]));
 }
 
 /// Not a test of right and wrong, but of time: `cargo xtask bench stages slow` runs it.

@@ -147,9 +147,10 @@ impl StageWorker {
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {
-        // Those of a whole unit are reported together.
+        // Those of a whole round are reported together; units of asynchronous stages are shorter than what is
+        // remembered anyway.
         let round = usize::try_from(self.task.config.sync.every).unwrap_or(0);
-        self.memory.on_step(report, round.max(super::flow::LONGEST));
+        self.memory.on_step(report, round);
     }
 
     /// Frames that may be on their way to a stage.
