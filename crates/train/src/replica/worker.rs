@@ -337,7 +337,7 @@ impl Worker {
     ) -> LeftWhy {
         let together = match connect() {
             Ok(together) => together,
-            Err(error) => return LeftWhy::Broken { reason: with_causes(&error) },
+            Err(error) => return left_by(&error),
         };
         let enders = together.aborters().into_iter().map(Ender::Group).collect();
         if let Some(reason) = self.control.enter(epoch, enders) {
@@ -348,17 +348,23 @@ impl Worker {
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
             Ok(Ended::Done) => LeftWhy::Ended,
-            Err(error) if is_broken(&error) => LeftWhy::Broken { reason: with_causes(&error) },
-            Err(error) => {
-                let cause = !matches!(error, TrainError::Replica { .. });
-                LeftWhy::Failed { reason: with_causes(&error), cause }
-            }
+            Err(error) => left_by(&error),
         }
     }
 }
 
+/// How an error ends a group: another one may do better, unless it would meet the same.
+pub(super) fn left_by(error: &TrainError) -> LeftWhy {
+    let reason = with_causes(error);
+    match error {
+        error if is_broken(error) => LeftWhy::Broken { reason },
+        TrainError::Replica { .. } => LeftWhy::Failed { reason, cause: false },
+        _ => LeftWhy::Failed { reason, cause: true },
+    }
+}
+
 /// Whether an error says only that the group is over.
-pub(super) fn is_broken(error: &TrainError) -> bool {
+fn is_broken(error: &TrainError) -> bool {
     use phalanx_engine::RunError;
     matches!(error, TrainError::Together(_) | TrainError::Run(RunError::Together { .. }))
 }

@@ -88,7 +88,9 @@ impl Part {
     ) -> Result<Self, TrainError> {
         let graph = stage_of(&task.graph, ops)?;
         let mut stepper = task.stepper_of(layout::range(ops), compute)?;
-        if state.steps() == 0 && state.optimizer.is_empty() {
+        // An optimizer that has done nothing is a new one. Whoever holds some of it does so for the operators that it
+        // had before, perhaps, and nobody for the others.
+        if state.steps() == 0 {
             stepper.load(&state.weights)?;
         } else {
             stepper.set_state(state)?;

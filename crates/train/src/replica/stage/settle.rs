@@ -1,6 +1,7 @@
 //! How a stage comes by its part of the state when a group begins.
 
 use super::super::lanes::{Connector, broken};
+use super::super::worker::with_causes;
 use super::part::{Part, names_of, stage_of};
 use super::worker::StageWorker;
 use crate::core::layout::covers;
@@ -113,7 +114,9 @@ impl StageWorker {
         let mut state = self.held(ops, start.step)?;
         let given = get_all(epoch, &start.gets, connector)?;
         for bytes in given {
-            state.extend_by(ModelState::from_bytes(bytes)?, &names);
+            // Another node may give what can be read.
+            let part = ModelState::from_bytes(bytes).map_err(|error| broken(with_causes(&error)))?;
+            state.extend_by(part, &names);
         }
         if start.step == 0 {
             let graph = stage_of(&self.task.graph, ops)?;

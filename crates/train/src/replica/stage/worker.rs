@@ -4,7 +4,7 @@ use super::super::control::{Control, Ender};
 use super::super::lanes::Connector;
 use super::super::memory::Memory;
 use super::super::session::Ended;
-use super::super::worker::{Opening, Order, Report, Reports, is_broken, with_causes};
+use super::super::worker::{Opening, Order, Report, Reports, left_by, with_causes};
 use super::copies::{Copies, Guard};
 use super::part::Part;
 use super::prepare::{self, Ends};
@@ -169,12 +169,11 @@ impl StageWorker {
 
     /// Trains in a group until it is over.
     fn train(&mut self, own: Ends, beginning: Beginning) -> LeftWhy {
-        let broken = |error: &TrainError| LeftWhy::Broken { reason: with_causes(error) };
         let epoch = beginning.epoch;
         let recorded = beginning.recorded;
         let session = match self.enter(own, beginning) {
             Ok(session) => session,
-            Err(error) => return broken(&error),
+            Err(error) => return left_by(&error),
         };
         let control = session.worker.control.clone();
         let over = match session.enders() {
@@ -198,11 +197,7 @@ impl StageWorker {
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
             Ok(Ended::Done) => LeftWhy::Ended,
-            Err(error) if is_broken(&error) => broken(&error),
-            Err(error) => {
-                let cause = !matches!(error, TrainError::Replica { .. });
-                LeftWhy::Failed { reason: with_causes(&error), cause }
-            }
+            Err(error) => left_by(&error),
         }
     }
 

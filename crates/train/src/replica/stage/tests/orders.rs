@@ -2,10 +2,13 @@
 
 use super::super::super::control::Control;
 use super::super::super::worker::{Opening, Order, Report, Reports};
+use super::super::worker::StageWorker;
 use super::super::{names_of, run};
 use super::{Example, Pairs, legal};
 use crate::core::layout;
 use crate::replica::lanes::Connector;
+use crate::state::ModelState;
+use crate::task::Task;
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_types::{Epoch, NodeId};
@@ -30,7 +33,7 @@ impl Stage {
     fn new(example: &Example, control: Arc<Control>) -> Self {
         let (to, heard) = tokio::sync::mpsc::unbounded_channel();
         let compute = Example::compute();
-        let task = crate::task::Task::new(example.file.config.clone(), &compute.threads).unwrap();
+        let task = Task::new(example.file.config.clone(), &compute.threads).unwrap();
         let data: DataRef = task.data();
         let opening = Opening {
             enlist: Enlist { config: String::new(), files: Vec::new(), trace: false, data },
@@ -137,30 +140,66 @@ impl Connector for Disk {
     }
 }
 
-#[test]
-fn stages_that_begin_from_disk_are_connected_before_anybody_has_its_part() {
-    let (steps, at) = (6, 3);
-    let example = example(steps);
+/// Two stages that begin with what the driver has of a state.
+fn from_disk(example: &Example, state: &ModelState) -> Vec<Stage> {
     let layout = example.cut(&[legal(&example.graph)[2]], 8, 8);
-    let (state, _) = example.whole(at, 8);
-    let posts = layout::posts(&layout);
+    let (posts, step) = (layout::posts(&layout), state.steps());
     let part = |ops: Ops| -> Bytes {
         state.only(&names_of(&example.graph, ops).unwrap()).to_bytes().unwrap().into()
     };
     let parts: Vec<Bytes> = posts.iter().map(|post| part(post.ops)).collect();
     let disk = Disk { pairs: Pairs::default(), parts, connected: Arc::default() };
-    let mut stages: Vec<Stage> =
-        posts.iter().map(|_| Stage::new(&example, Arc::new(Control::default()))).collect();
+    let mut stages: Vec<Stage> = posts.iter().map(|_| Stage::new(example, Arc::default())).collect();
     let ends: Vec<Bytes> =
         stages.iter_mut().enumerate().map(|(rank, stage)| stage.prepare(rank, &layout)).collect();
     for (rank, (stage, post)) in stages.iter().zip(&posts).enumerate() {
         let bytes = disk.parts[rank].len() as u64;
-        let from = Source::Driver(StateRef { step: at, bytes, blob: BlobId(rank as u64) });
-        let start = Start { step: at, norm: None, gets: vec![Get { ops: post.ops, from }] };
+        let from = Source::Driver(StateRef { step, bytes, blob: BlobId(rank as u64) });
+        let start = Start { step, norm: None, gets: vec![Get { ops: post.ops, from }] };
         let pairs = Pairs { me: rank, ..disk.pairs.clone() };
         stage.connect(&ends, start, Box::new(Disk { pairs, ..disk.clone() }));
     }
-    for stage in stages {
+    stages
+}
+
+#[test]
+fn stages_that_begin_from_disk_are_connected_before_anybody_has_its_part() {
+    let steps = 6;
+    let example = example(steps);
+    for stage in from_disk(&example, &example.whole(3, 8).0) {
         assert_eq!(stage.left(), (LeftWhy::Ended, Some(steps)));
     }
+}
+
+#[test]
+fn a_state_that_lacks_something_fails_the_run_and_is_not_tried_for_ever() {
+    let example = example(6);
+    let (mut state, _) = example.whole(3, 8);
+    state.optimizer.clear();
+    for stage in from_disk(&example, &state) {
+        let (why, _) = stage.left();
+        assert!(matches!(&why, LeftWhy::Failed { cause: true, .. }), "{why:?}");
+    }
+}
+
+#[test]
+fn before_the_first_step_a_part_of_what_is_held_is_enough() {
+    let example = example(6);
+    let compute = Example::compute();
+    let task = Task::of_stages(example.file.config.clone(), &compute.threads).unwrap();
+    let (to, _heard) = tokio::sync::mpsc::unbounded_channel();
+    let mut worker = StageWorker::new(task, compute, Arc::default(), Reports { number: 0, to });
+    let start = Start { step: 0, norm: None, gets: Vec::new() };
+    let mut settle = |end: usize| {
+        let ops = Ops { start: 0, end: end as u32 };
+        let part = worker.settle(EPOCH, ops, &start, &Pairs::default()).unwrap();
+        let state = part.state().unwrap();
+        worker.part = Some(part);
+        state
+    };
+    let cuts = legal(&example.graph);
+    let small = settle(cuts[2]);
+    let large = settle(cuts[cuts.len() - 1]);
+    assert!(small.weights.iter().all(|(name, tensor)| large.weights.get(name) == Some(tensor)));
+    assert!(small.weights.len() < large.weights.len());
 }
