@@ -19,6 +19,9 @@ pub(super) struct Control {
     parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
     /// What somebody asks the model of a group of some epoch, in the order of coming.
     asks: Mutex<Vec<(Epoch, Ask)>>,
+    /// The newest group that a checkpoint was made in, and how many of those the driver has not taken yet. What it does
+    /// not want of groups before it never takes.
+    untaken: Mutex<(Epoch, usize)>,
     /// A group is over.
     ended: Notify,
 }
@@ -83,6 +86,26 @@ impl Control {
         asks.retain(|(of, _)| *of >= epoch);
         let first = asks.iter().position(|(of, _)| *of == epoch)?;
         Some(asks.remove(first).1)
+    }
+
+    /// The driver is told of a checkpoint.
+    pub(super) fn on_snapshot(&self, epoch: Epoch) {
+        let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+        *untaken = if untaken.0 == epoch { (epoch, untaken.1 + 1) } else { (epoch, 1) };
+    }
+
+    /// The driver has taken one.
+    pub(super) fn on_taken(&self, epoch: Epoch) {
+        let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+        if untaken.0 == epoch {
+            untaken.1 = untaken.1.saturating_sub(1);
+        }
+    }
+
+    /// Whether a checkpoint of the group of an epoch waits for the driver.
+    pub(super) fn is_saving(&self, epoch: Epoch) -> bool {
+        let untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+        untaken.0 == epoch && untaken.1 > 0
     }
 
     /// The replica is in a group now, with these ways to end it; or it is over already, and why.
@@ -154,5 +177,19 @@ mod tests {
         aborts.join().unwrap();
         assert_eq!(control.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
         assert_eq!(control.why_over(Epoch(4)), None);
+    }
+
+    #[test]
+    fn a_checkpoint_waits_until_it_is_taken_or_its_group_is_over() {
+        let control = Control::default();
+        control.on_snapshot(Epoch(1));
+        control.on_snapshot(Epoch(1));
+        control.on_taken(Epoch(1));
+        assert!(control.is_saving(Epoch(1)) && !control.is_saving(Epoch(2)));
+        control.on_snapshot(Epoch(2));
+        control.on_taken(Epoch(1));
+        assert!(control.is_saving(Epoch(2)));
+        control.on_taken(Epoch(2));
+        assert!(!control.is_saving(Epoch(2)));
     }
 }

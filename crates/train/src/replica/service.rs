@@ -49,8 +49,8 @@ struct Open {
     driver: Peer,
     orders: Sender<Order>,
     control: Arc<Control>,
-    /// States that the driver has not taken yet.
-    held: Vec<BlobId>,
+    /// What the driver has not taken yet; of states also the group that they are of.
+    held: Vec<(BlobId, Option<Epoch>)>,
     /// Parts of the state for replicas that are new to the group.
     parts: Vec<BlobId>,
 }
@@ -131,8 +131,10 @@ impl Service {
             ToReplica::Compute { run, epoch, ask } if run == open.run => self.fetch_ask(from, epoch, ask),
             ToReplica::Snapshot { run } if run == open.run => open.order(Order::Snapshot),
             ToReplica::Taken { run, blob } if run == open.run => {
-                if let Some(place) = open.held.iter().position(|held| *held == blob) {
-                    self.fabric.release(open.held.swap_remove(place));
+                if let Some(place) = open.held.iter().position(|(held, _)| *held == blob) {
+                    let (blob, epoch) = open.held.swap_remove(place);
+                    self.fabric.release(blob);
+                    epoch.into_iter().for_each(|epoch| open.control.on_taken(epoch));
                 }
             }
             ToReplica::Dismiss { run } if run == open.run => {
@@ -245,7 +247,8 @@ impl Service {
     fn close(&mut self, reason: &str) {
         if let Some(open) = self.open.take() {
             open.control.abort(Epoch(u64::MAX), reason);
-            open.held.into_iter().chain(open.parts).for_each(|blob| self.fabric.release(blob));
+            let held = open.held.into_iter().map(|(blob, _)| blob);
+            held.chain(open.parts).for_each(|blob| self.fabric.release(blob));
             self.fabric.update_status(|status| status.trains_for = None);
         }
     }
@@ -272,7 +275,7 @@ impl Service {
                 Report::Snapshot { epoch, step, ops, bytes } => {
                     let len = bytes.len() as u64;
                     let blob = self.fabric.hold(Parcel::from_bytes(bytes));
-                    open.held.push(blob);
+                    open.held.push((blob, Some(epoch)));
                     FromReplica::Snapshot { run, epoch, ops, state: StateRef { step, bytes: len, blob } }
                 }
                 Report::Part { epoch, step, part, parts, bytes } => {
@@ -296,7 +299,7 @@ impl Service {
                 Report::Computed { number, step, shape, bytes } => {
                     let len = bytes.len() as u64;
                     let blob = self.fabric.hold(Parcel::from_bytes(bytes));
-                    open.held.push(blob);
+                    open.held.push((blob, None));
                     FromReplica::Computed { run, number, shape, outputs: StateRef { step, bytes: len, blob } }
                 }
                 Report::NotComputed { number, reason } => FromReplica::NotComputed { run, number, reason },

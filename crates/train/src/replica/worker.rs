@@ -313,6 +313,7 @@ impl Worker {
     pub(super) fn snapshot(&self, epoch: Epoch) -> Result<(), TrainError> {
         let Some(step) = self.step else { return Ok(()) };
         let bytes = self.state()?.to_bytes()?.into();
+        self.control.on_snapshot(epoch);
         self.say(Report::Snapshot { epoch, step, ops: None, bytes });
         Ok(())
     }

@@ -234,9 +234,8 @@ impl<'w> Session<'w> {
             ranks: votes.iter().zip(&words.words).map(rank).collect(),
         };
         self.sent_before = sent;
-        let first = words.words.first();
-        self.asked = first.and_then(|word| word.asking);
-        self.late |= first.is_some_and(|word| word.late);
+        self.asked = words.words.first().and_then(|word| word.asking);
+        self.late |= words.are_late();
         if index + 1 == words.outcomes.len() {
             self.last = now;
         }

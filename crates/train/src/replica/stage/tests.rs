@@ -520,6 +520,15 @@ fn asynchronous_stages_are_stale_by_no_more_than_they_may_and_always_the_same() 
 }
 
 #[test]
+fn checkpoints_by_time_do_not_pile_up_while_the_driver_has_not_taken_the_last() {
+    let rest = "loss = \"mse\"\nbatch = 8\nsteps = 40\ncheckpoint_every = \"1us\"\n[formation]\nstages = 2";
+    let example = Example::new("zoo = \"mlp\"\ninput = [16]\nclasses = 10", &[16], &[], 10, rest);
+    let cut = legal(&example.graph)[1];
+    let ran = example.staged_over(&example.cut(&[cut], 8, 8), None);
+    assert_eq!((ran.saved, ran.steps.len()), (vec![1], 40));
+}
+
+#[test]
 fn asynchronous_stages_are_empty_where_the_run_file_says() {
     let units = |rest: &str| {
         let rest =
