@@ -3,8 +3,9 @@
 use crate::error::TrainError;
 use bytes::Bytes;
 use phalanx_data::map_open;
+use phalanx_engine::OptimizerSpec;
 use phalanx_graph::weights::Later;
-use phalanx_graph::{Graph, Weights, weights};
+use phalanx_graph::{Graph, Value, ValueKind, Weights, weights};
 use phalanx_types::{DType, Tensor};
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -98,7 +99,22 @@ pub(crate) fn pack_later(steps: u64, parts: [&[Later<'_>]; 2]) -> Result<Bytes, 
     map_open(&file).map_err(io)
 }
 
+/// No state of a model has more bytes: there is one for the outer optimizer, too, perhaps, and every tensor has a name.
+pub(crate) fn most_bytes(graph: &Graph, optimizer: &OptimizerSpec) -> u64 {
+    let kept =
+        graph.values.iter().filter(|v| matches!(v.kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)));
+    let one = |value: &Value| {
+        let elements = value.shape.at(1).iter().map(|size| *size as u64).product::<u64>();
+        elements.saturating_mul(8).saturating_add(value.name.len() as u64 + 1024)
+    };
+    let all = kept.map(one).fold(0, u64::saturating_add);
+    all.saturating_mul(2 + optimizer.state_names().len() as u64).saturating_add(1 << 20)
+}
+
 /// Reads so many bytes; many of them into a file without a name.
+///
+/// # Errors
+/// There is no room for them, or they are not what was announced.
 pub(crate) fn take_in(from: impl Read, len: u64) -> std::io::Result<Bytes> {
     // What is announced is not believed: memory grows with what arrives.
     let mut from = from.take(len);

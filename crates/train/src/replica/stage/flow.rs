@@ -147,7 +147,7 @@ impl Session<'_> {
             let lr = self.lr(sheaf.step);
             self.done(&words, index, sheaf.step, lr, of.norm);
         }
-        self.copy_if_due(&words)?;
+        self.copy_if_due(&words);
         Ok(words.outcomes.iter().map(|outcome| outcome.wish).max().unwrap_or_default())
     }
 

@@ -141,7 +141,7 @@ impl<'w> Session<'w> {
         // Everybody has the state that the group begins with, before anybody lets go of what it was made of.
         self.control.barrier("the state is there")?;
         if self.guard.is_on() {
-            self.copy_now()?;
+            self.copy_now(false);
         } else {
             self.worker.copies.forget_before(u64::MAX);
         }

@@ -131,7 +131,15 @@ impl StageWorker {
         let old = self.part.take().filter(|part| part.step == start.step);
         // What others may still have to come for, should this group not come about.
         if let Some(part) = old.filter(|part| !covers(ops, part.ops)) {
-            self.copies.add(part.step, part.ops, part.packed()?);
+            match part.packed() {
+                Ok(packed) => self.copies.add(part.step, part.ops, packed),
+                Err(error) => {
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "keeps nothing of the part that it had before"
+                    )
+                }
+            }
         }
         Part::new(&self.task, &self.compute, ops, &state)
     }

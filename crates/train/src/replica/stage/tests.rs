@@ -5,7 +5,7 @@ mod orders;
 use super::super::control::Control;
 use super::super::lanes::Connector;
 use super::super::worker::{Report, Reports};
-use super::copies::{Copies, Guard};
+use super::copies::{Copies, Guard, Keeping};
 use super::prepare;
 use super::session::{Entering, Session};
 use super::worker::StageWorker;
@@ -231,7 +231,8 @@ impl Example {
                 let joined = own.connect(&worker.task, &ends, &pairs, |_, _| ()).unwrap();
                 let copies = Copies::default();
                 let every = if layout.replicas.len() == 1 { 3 } else { 0 };
-                let guard = Guard::new(every, post, rank, &copies, Epoch(1), &pairs).unwrap();
+                let keeping = Keeping { every, most: 1 << 30 };
+                let guard = Guard::new(keeping, post, rank, &copies, Epoch(1), &pairs).unwrap();
                 let start = Start { step: 0, norm: None, gets: Vec::new() };
                 let part = worker.settle(Epoch(1), post.ops, &start, &pairs).unwrap();
                 let entering = Entering { epoch: Epoch(1), rank, layout, joined, guard };

@@ -19,6 +19,8 @@ pub(super) struct Word {
     pub(super) report: StageReport,
     /// The copy of its state before is still on its way.
     pub(super) copying: bool,
+    /// That copy was not made, or nobody keeps it.
+    pub(super) missed: bool,
     /// The sum of the squares of every parameter's gradient, in the order of names.
     pub(super) squares: Vec<f64>,
     /// What somebody asks the model, to be computed after this.
@@ -32,7 +34,8 @@ pub(super) struct Word {
 impl Word {
     pub(super) fn new(votes: &[Vote], report: StageReport, squares: Vec<f64>) -> Self {
         let votes = votes.iter().map(|vote| vote.to_bytes().to_vec()).collect();
-        Self { votes, report, squares, copying: false, asking: None, late: false, saving: false }
+        let (copying, missed, late, saving) = (false, false, false, false);
+        Self { votes, report, squares, copying, missed, asking: None, late, saving }
     }
 }
 
@@ -60,7 +63,8 @@ impl Session<'_> {
         let now = self.spans.now();
         let late = self.progress.as_ref().is_some_and(|progress| progress.is_late(now));
         let saving = self.worker.control.is_saving(self.epoch);
-        let own = Word { copying: self.guard.is_copying(), asking: self.asking(), late, saving, ..word };
+        let (copying, missed) = (self.guard.is_copying(), self.guard.has_missed());
+        let own = Word { copying, missed, asking: self.asking(), late, saving, ..word };
         exchange(&mut self.control, &own)
     }
 }

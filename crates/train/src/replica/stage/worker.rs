@@ -5,7 +5,7 @@ use super::super::lanes::Connector;
 use super::super::memory::Memory;
 use super::super::session::Ended;
 use super::super::worker::{Opening, Order, Report, Reports, left_by, with_causes};
-use super::copies::{Copies, Guard};
+use super::copies::{Copies, Guard, Keeping};
 use super::part::Part;
 use super::prepare::{self, Ends};
 use super::session::{Entering, Session};
@@ -13,6 +13,7 @@ use crate::config::RunFile;
 use crate::core::pipeline::ahead_in_flow;
 use crate::error::TrainError;
 use crate::progress::Place;
+use crate::state::most_bytes;
 use crate::task::{Compute, Task};
 use bytes::Bytes;
 use phalanx_collective::Compression;
@@ -153,6 +154,11 @@ impl StageWorker {
         self.memory.on_step(report, round);
     }
 
+    /// No part of the state has more.
+    pub(super) fn most_bytes(&self) -> u64 {
+        most_bytes(&self.task.graph, &self.task.config.train.optimizer)
+    }
+
     /// Frames that may be on their way to a stage.
     pub(super) fn queue(&self, layout: &Layout) -> usize {
         let stages = layout.replicas.iter().map(|replica| replica.stages.len()).max().unwrap_or(1);
@@ -217,7 +223,8 @@ impl StageWorker {
             // Other replicas hold the same.
             _ => 0,
         };
-        let guard = Guard::new(every, post, rank, &self.copies, epoch, &*connector)?;
+        let keeping = Keeping { every, most: self.most_bytes() };
+        let guard = Guard::new(keeping, post, rank, &self.copies, epoch, &*connector)?;
         // When all are connected: nobody has the patience to wait with that for whoever gets the most.
         let part = self.settle(epoch, post.ops, &start, &*connector)?;
         Session::new(self, part, Entering { epoch, rank, layout, joined, guard })
