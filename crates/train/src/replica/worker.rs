@@ -267,7 +267,7 @@ impl Worker {
     /// Says that it is not in a group any more, and what it knows of steps that the driver may not have heard of:
     /// there may be no other group to say it in.
     fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
-        if let (LeftWhy::Broken { .. } | LeftWhy::Ended, Some(done)) = (&why, self.step) {
+        if let (LeftWhy::Broken { .. } | LeftWhy::Reformed | LeftWhy::Ended, Some(done)) = (&why, self.step) {
             self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
         }
         self.say(Report::Left { epoch, step: self.step, why, holds: Vec::new() });

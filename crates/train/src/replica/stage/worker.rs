@@ -132,7 +132,7 @@ impl StageWorker {
     fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
         self.control.leave();
         let done = self.part.as_ref().map(|part| part.step);
-        if let (LeftWhy::Broken { .. } | LeftWhy::Ended, Some(done)) = (&why, done) {
+        if let (LeftWhy::Broken { .. } | LeftWhy::Reformed | LeftWhy::Ended, Some(done)) = (&why, done) {
             self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
         }
         self.say(Report::Left { epoch, step: done, why, holds: self.holds() });

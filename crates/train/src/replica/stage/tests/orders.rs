@@ -5,7 +5,7 @@ use super::super::super::worker::{Opening, Order, Report, Reports};
 use super::super::worker::StageWorker;
 use super::super::{names_of, run};
 use super::{Example, Pairs, legal};
-use crate::core::layout;
+use crate::core::{Wish, layout};
 use crate::replica::lanes::Connector;
 use crate::state::ModelState;
 use crate::task::Task;
@@ -53,7 +53,7 @@ impl Stage {
     }
 
     /// Waits for a report; the others are not looked at.
-    fn until<T>(&mut self, wanted: impl Fn(Report) -> Option<T>) -> T {
+    fn until<T>(&mut self, wanted: impl FnMut(Report) -> Option<T>) -> T {
         let next = || self.heard.blocking_recv().map(|(_, report)| report);
         std::iter::from_fn(next).find_map(wanted).expect("the stage has ended")
     }
@@ -73,14 +73,25 @@ impl Stage {
     }
 
     /// How it has left its group, and after how many steps.
-    fn left(mut self) -> (LeftWhy, Option<u64>) {
-        let left = self.until(|report| match report {
+    fn left(self) -> (LeftWhy, Option<u64>) {
+        let (why, step, _) = self.last_words();
+        (why, step)
+    }
+
+    /// The same, and the steps that it has told of.
+    fn last_words(mut self) -> (LeftWhy, Option<u64>, Vec<u64>) {
+        let mut told = Vec::new();
+        let (why, step) = self.until(|report| match report {
             Report::Left { why, step, .. } => Some((why, step)),
+            Report::Steps { steps, .. } => {
+                told.extend(steps.iter().map(|report| report.step));
+                None
+            }
             _ => None,
         });
         drop(self.orders);
         self.thread.join().unwrap();
-        left
+        (why, step, told)
     }
 }
 
@@ -142,6 +153,10 @@ impl Connector for Disk {
 
 /// Two stages that begin with what the driver has of a state.
 fn from_disk(example: &Example, state: &ModelState) -> Vec<Stage> {
+    from_disk_with(example, state, &Arc::default())
+}
+
+fn from_disk_with(example: &Example, state: &ModelState, control: &Arc<Control>) -> Vec<Stage> {
     let layout = example.cut(&[legal(&example.graph)[2]], 8, 8);
     let (posts, step) = (layout::posts(&layout), state.steps());
     let part = |ops: Ops| -> Bytes {
@@ -149,7 +164,7 @@ fn from_disk(example: &Example, state: &ModelState) -> Vec<Stage> {
     };
     let parts: Vec<Bytes> = posts.iter().map(|post| part(post.ops)).collect();
     let disk = Disk { pairs: Pairs::default(), parts, connected: Arc::default() };
-    let mut stages: Vec<Stage> = posts.iter().map(|_| Stage::new(example, Arc::default())).collect();
+    let mut stages: Vec<Stage> = posts.iter().map(|_| Stage::new(example, control.clone())).collect();
     let ends: Vec<Bytes> =
         stages.iter_mut().enumerate().map(|(rank, stage)| stage.prepare(rank, &layout)).collect();
     for (rank, (stage, post)) in stages.iter().zip(&posts).enumerate() {
@@ -168,6 +183,17 @@ fn stages_that_begin_from_disk_are_connected_before_anybody_has_its_part() {
     let example = example(steps);
     for stage in from_disk(&example, &example.whole(3, 8).0) {
         assert_eq!(stage.left(), (LeftWhy::Ended, Some(steps)));
+    }
+}
+
+#[test]
+fn whoever_leaves_by_agreement_says_what_the_one_that_speaks_may_not_have() {
+    let (example, control) = (example(6), Arc::new(Control::default()));
+    control.set_wish(EPOCH, Wish::Reform);
+    for stage in from_disk_with(&example, &example.whole(3, 8).0, &control) {
+        let (why, step, mut told) = stage.last_words();
+        told.dedup();
+        assert_eq!((why, step, told), (LeftWhy::Reformed, Some(4), vec![4]));
     }
 }
 
