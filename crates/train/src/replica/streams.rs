@@ -119,16 +119,19 @@ pub(crate) async fn take_part(
     let key = state_key(run, epoch, from, fabric.id(), ops);
     let stream = fabric.accept_stream(from, key, LONG_PATIENCE).await.map_err(|error| error.to_string())?;
     let (stream, from) = (socket(stream), from.clone());
-    let read = tokio::task::spawn_blocking(move || read_state(&stream, &from)).await;
+    let read = tokio::task::spawn_blocking(move || read_state(&stream, &from, u64::MAX)).await;
     read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
-/// Reads a part of the state, and says so.
-fn read_state(mut stream: &Socket, from: &NodeId) -> Result<Bytes, CollectiveError> {
+/// Reads a part of the state of so many bytes at most, and says so.
+fn read_state(mut stream: &Socket, from: &NodeId, most: u64) -> Result<Bytes, CollectiveError> {
     let mut len = [0; 8];
     let broken = |error: std::io::Error| failed(format!("{from}: {error}"));
     stream.read_exact(&mut len).map_err(broken)?;
     let len = u64::from_le_bytes(len);
+    if len > most {
+        return Err(failed(format!("{from}: a state of {len} bytes, of {most} at most")));
+    }
     let state = take_in(stream, len).map_err(broken)?;
     stream.write_all(&[1]).map_err(broken)?;
     Ok(state)
@@ -165,11 +168,11 @@ impl Connector for FabricConnector {
         sent.map_err(|error| failed(format!("{to}: {error}")))
     }
 
-    fn get(&self, epoch: Epoch, from: &NodeId, ops: Ops) -> Result<Bytes, CollectiveError> {
+    fn get(&self, epoch: Epoch, from: &NodeId, ops: Ops, most: u64) -> Result<Bytes, CollectiveError> {
         let key = state_key(self.run, epoch, from, self.fabric.id(), ops);
         let stream = socket(self.runtime.block_on(self.accept(epoch, from, key, LONG_PATIENCE))?);
         let _watch = self.ends_with(epoch, &stream)?;
-        read_state(&stream, from)
+        read_state(&stream, from, most)
     }
 
     fn fetch(&self, epoch: Epoch, state: &StateRef) -> Result<Bytes, CollectiveError> {

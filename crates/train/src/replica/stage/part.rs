@@ -168,6 +168,12 @@ pub(super) fn pack(compression: Compression, floats: bool, values: &[f32], into:
     how.encode(values, into);
 }
 
+/// How many bytes so many values become.
+pub(super) fn packed_len(compression: Compression, floats: bool, values: usize) -> usize {
+    let how = if floats { compression } else { Compression::None };
+    how.encoded_len(values)
+}
+
 /// Reads values from the front of bytes; the rest.
 pub(super) fn unpack<'b>(
     compression: Compression,
@@ -177,7 +183,8 @@ pub(super) fn unpack<'b>(
 ) -> Result<&'b [u8], TrainError> {
     let how = if floats { compression } else { Compression::None };
     let short = || super::super::lanes::broken("a frame of another stage is too short".to_owned());
-    let (own, rest) = bytes.split_at_checked(how.encoded_len(into.len())).ok_or_else(short)?;
+    let (own, rest) =
+        bytes.split_at_checked(packed_len(compression, floats, into.len())).ok_or_else(short)?;
     how.decode(own, into).map_err(|error| super::super::lanes::broken(error.to_string()))?;
     Ok(rest)
 }

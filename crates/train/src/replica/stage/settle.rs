@@ -21,16 +21,25 @@ impl ModelState {
     }
 }
 
-/// What other nodes give and the driver holds, all at the same time: no node waits for longer than it has patience.
-fn get_all(epoch: Epoch, gets: &[Get], connector: &dyn Connector) -> Result<Vec<Bytes>, TrainError> {
+/// What other nodes give and the driver holds, each of so many bytes at most; all at the same time: no node waits for
+/// longer than it has patience.
+fn get_all(
+    epoch: Epoch,
+    gets: &[Get],
+    most: u64,
+    connector: &dyn Connector,
+) -> Result<Vec<Bytes>, TrainError> {
     let one = |get: &Get| match &get.from {
-        Source::Node(from) => connector.get(epoch, from, get.ops),
-        Source::Driver(state) => connector.fetch(epoch, state),
+        Source::Node(from) => Ok(connector.get(epoch, from, get.ops, most)?),
+        Source::Driver(state) if state.bytes > most => {
+            Err(broken(format!("the driver has {} bytes of a state, of {most} at most", state.bytes)))
+        }
+        Source::Driver(state) => Ok(connector.fetch(epoch, state)?),
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = gets.iter().map(|get| scope.spawn(move || one(get))).collect();
         let panicked = |_: Box<dyn std::any::Any + Send>| broken("what others give was not taken".to_owned());
-        threads.into_iter().map(|thread| Ok(thread.join().map_err(panicked)??)).collect()
+        threads.into_iter().map(|thread| thread.join().map_err(panicked)?).collect()
     })
 }
 
@@ -112,7 +121,7 @@ impl StageWorker {
         }
         let names = names_of(&self.task.graph, ops)?;
         let mut state = self.held(ops, start.step)?;
-        let given = get_all(epoch, &start.gets, connector)?;
+        let given = get_all(epoch, &start.gets, self.most_bytes(), connector)?;
         for bytes in given {
             // Another node may give what can be read.
             let part = ModelState::from_bytes(bytes).map_err(|error| broken(with_causes(&error)))?;

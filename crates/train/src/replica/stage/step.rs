@@ -2,7 +2,7 @@
 
 use super::super::session::micros;
 use super::frame::{Carries, Frame, Head};
-use super::part::{pack, unpack};
+use super::part::{Carried, pack, packed_len, unpack};
 use super::session::Session;
 use super::word::Word;
 use crate::core::pipeline::{Move, ahead_in_batch, moves};
@@ -301,6 +301,8 @@ impl super::part::Part {
         len: usize,
         frame: &Frame,
     ) -> Result<(), TrainError> {
+        let one = |value: &Carried| packed_len(compression, value.floats, value.elements(len));
+        frame.expect_bytes(self.inputs.iter().map(one))?;
         let mut rest = &frame.values[..];
         self.received.resize(self.inputs.len(), Vec::new());
         for (value, into) in self.inputs.iter().zip(&mut self.received) {
@@ -344,6 +346,8 @@ impl super::part::Part {
         of: (usize, usize),
         ready: &mut crate::trainer::Ready<'_>,
     ) -> Result<(), TrainError> {
+        let learns = self.outputs.iter().filter(|value| value.learns);
+        frame.expect_bytes(learns.map(|value| packed_len(compression, true, value.elements(len))))?;
         let mut rest = &frame.values[..];
         self.given.resize(self.outputs.len(), Vec::new());
         for (value, into) in self.outputs.iter().zip(&mut self.given) {

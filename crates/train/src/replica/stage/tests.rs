@@ -59,7 +59,7 @@ impl Connector for Pairs {
         Ok(())
     }
 
-    fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
+    fn get(&self, _: Epoch, _: &NodeId, _: Ops, _: u64) -> Result<Bytes, CollectiveError> {
         Ok(Bytes::new())
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::super::control::Control;
 use super::super::super::worker::{Opening, Order, Report, Reports};
+use super::super::serve::Asking;
 use super::super::worker::StageWorker;
 use super::super::{names_of, run};
 use super::{Example, Pairs, legal};
@@ -137,7 +138,7 @@ impl Connector for Disk {
         unreachable!("nobody was told to")
     }
 
-    fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
+    fn get(&self, _: Epoch, _: &NodeId, _: Ops, _: u64) -> Result<Bytes, CollectiveError> {
         unreachable!("nobody was told to give anything")
     }
 
@@ -228,4 +229,14 @@ fn before_the_first_step_a_part_of_what_is_held_is_enough() {
     let large = settle(cuts[cuts.len() - 1]);
     assert!(small.weights.iter().all(|(name, tensor)| large.weights.get(name) == Some(tensor)));
     assert!(small.weights.len() < large.weights.len());
+}
+
+#[test]
+fn what_nobody_can_have_asked_is_not_believed() {
+    let compute = Example::compute();
+    let task = Task::of_stages(example(6).file.config, &compute.threads).unwrap();
+    let sound = |samples, batch| Asking { number: 1, samples, batch }.is_sound(&task);
+    // A sample has 64 values of four bytes, and a question 64 MiB at most.
+    assert!(sound(100, 8) && sound(1 << 18, 1));
+    assert!(!sound(100, 9) && !sound((1 << 18) + 1, 8) && !sound(u64::MAX, 8));
 }
