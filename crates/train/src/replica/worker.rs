@@ -312,8 +312,8 @@ impl Worker {
     /// Tells the driver all that it is.
     pub(super) fn snapshot(&self, epoch: Epoch) -> Result<(), TrainError> {
         let Some(step) = self.step else { return Ok(()) };
-        let bytes = self.state()?.to_bytes()?.into();
         self.control.on_snapshot(epoch);
+        let bytes = self.state()?.to_bytes()?.into();
         self.say(Report::Snapshot { epoch, step, ops: None, bytes });
         Ok(())
     }

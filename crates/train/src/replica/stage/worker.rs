@@ -168,8 +168,8 @@ impl StageWorker {
 
     /// Tells the driver a part of the model.
     pub(super) fn tell_state(&self, epoch: Epoch, part: &Part) -> Result<(), TrainError> {
-        let bytes = part.packed()?;
         self.control.on_snapshot(epoch);
+        let bytes = part.packed()?;
         self.say(Report::Snapshot { epoch, step: part.step, ops: Some(part.ops), bytes });
         Ok(())
     }
