@@ -28,6 +28,11 @@ impl ModelState {
         self.optimizer_steps
     }
 
+    /// Bytes of all its tensors.
+    pub(crate) fn tensor_bytes(&self) -> u64 {
+        tensor_bytes(&self.weights) + tensor_bytes(&self.optimizer)
+    }
+
     /// What it has of these parameters and buffers.
     pub(crate) fn only(&self, names: &BTreeSet<String>) -> Self {
         let of = |key: &str| names.contains(parameter_of(key));
@@ -75,6 +80,11 @@ impl ModelState {
             optimizer: weights::from_bytes(bytes.slice(end..)).map_err(unreadable)?,
         })
     }
+}
+
+/// Bytes of all tensors.
+pub(crate) fn tensor_bytes(weights: &Weights) -> u64 {
+    weights.values().map(|tensor| tensor.data().len() as u64).sum()
 }
 
 /// The parameter that a state of the optimizer belongs to, which is named `<parameter>.<state>`.

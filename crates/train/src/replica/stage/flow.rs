@@ -14,7 +14,7 @@
 
 use super::super::round;
 use super::session::Session;
-use super::step::Sheaf;
+use super::step::{Held, Sheaf};
 use super::word::{self, Word};
 use crate::config::ExchangeOf;
 use crate::core::pipeline::{Move, ahead_in_batch, ahead_in_flow, moves};
@@ -44,6 +44,8 @@ struct Learned {
     samples: Vec<u64>,
     compute: Duration,
     staleness: u32,
+    /// How often all parameters were kept as they had been.
+    versions: usize,
 }
 
 /// Parameters as they were, for batches that are still on their way.
@@ -125,9 +127,7 @@ impl Session<'_> {
             ..self.vote(sheaf, None, of.loss, of.finite, [of.compute, exchanged])
         };
         let votes: Vec<Vote> = sheaves.iter().zip(&learned).map(vote).collect();
-        let staleness = learned.iter().map(|of| of.staleness).max().unwrap_or(0);
-        let report = self.stage_report(idled / sheaves.len().max(1) as u32, staleness);
-        let own = Word::new(&votes, report, Vec::new());
+        let own = Word::new(&votes, self.unit_report(anchor, &sheaves, &learned, idled), Vec::new());
         let began = Instant::now();
         let words = self.agree(own)?;
         self.waited = began.elapsed();
@@ -149,6 +149,23 @@ impl Session<'_> {
         }
         self.copy_if_due(&words);
         Ok(words.outcomes.iter().map(|outcome| outcome.wish).max().unwrap_or_default())
+    }
+
+    /// What this stage says of each step of a unit.
+    fn unit_report(
+        &mut self,
+        anchor: &ModelState,
+        sheaves: &[Sheaf],
+        learned: &[Learned],
+        idle: Duration,
+    ) -> StageReport {
+        let Some(most) = sheaves.iter().max_by_key(|sheaf| sheaf.parts()) else {
+            return StageReport::default();
+        };
+        let versions = learned.iter().map(|of| of.versions).max().unwrap_or(0) as u64;
+        let bytes = anchor.tensor_bytes() + versions * self.part.parameter_bytes();
+        let staleness = learned.iter().map(|of| of.staleness).max().unwrap_or(0);
+        self.stage_report(most, sheaves.len(), idle, Held { bytes, staleness })
     }
 
     fn lr(&self, step: u64) -> f32 {
@@ -275,6 +292,7 @@ impl Session<'_> {
                             self.part.stepper.model.copy_parameters(&mut copy);
                             versions.kept.insert(updates, copy);
                         }
+                        all[step].versions = versions.kept.len() + versions.spare.len();
                         versions.forget_before(used.front().copied().unwrap_or(updates + 1));
                         if finite {
                             self.part.stepper.apply(norm, self.lr(sheaf.step));

@@ -2,11 +2,12 @@
 
 use crate::core::layout;
 use crate::error::TrainError;
-use crate::state::ModelState;
+use crate::state::{ModelState, tensor_bytes};
 use crate::task::{Compute, Task};
 use crate::trainer::Stepper;
 use bytes::Bytes;
 use phalanx_collective::Compression;
+use phalanx_engine::OptimizerSpec;
 use phalanx_graph::{Graph, Shape, ValueKind};
 use phalanx_types::DType;
 use phalanx_wire::train::Ops;
@@ -153,6 +154,17 @@ impl Part {
         self.stepper.apply(norm, lr);
         self.step += 1;
         (self.norm, self.pending, self.before) = (Some(norm.to_bits()), None, None);
+    }
+
+    /// Bytes of one value for every element of its parameters.
+    pub(super) fn parameter_bytes(&self) -> u64 {
+        self.stepper.model.parameters().iter().map(|parameter| 4 * parameter.elements() as u64).sum()
+    }
+
+    /// Bytes of its model, with the batches that are in it, and of what its optimizers keep.
+    pub(super) fn memory(&self, optimizer: &OptimizerSpec) -> u64 {
+        let states = optimizer.state_names().len() as u64;
+        self.stepper.model.memory() as u64 + states * self.parameter_bytes() + tensor_bytes(&self.outer)
     }
 
     /// The most bytes that come to it or go from it in one frame of so many samples.

@@ -228,16 +228,15 @@ impl<'w> Session<'w> {
             grad_norm: norm as f32,
             seen: outcome.seen,
             hash: 0,
-            sent: sent - self.sent_before,
-            // Steps of one unit share its time.
+            // Steps of one unit share its bytes and its time.
+            sent: (sent - self.sent_before) / u64::from(steps.max(1)),
             took_us: super::super::session::micros(now.duration_since(self.last)) / steps.max(1),
             ranks: votes.iter().zip(&words.words).map(rank).collect(),
         };
-        self.sent_before = sent;
         self.asked = words.words.first().and_then(|word| word.asking);
         self.late |= words.are_late();
         if index + 1 == words.outcomes.len() {
-            self.last = now;
+            (self.last, self.sent_before) = (now, sent);
         }
         self.worker.remember(report);
     }

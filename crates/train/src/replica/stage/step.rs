@@ -57,6 +57,15 @@ impl Sheaf {
     }
 }
 
+/// What steps that are done together need besides.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Held {
+    /// For what they can be taken back to, and for parameters as they were.
+    pub(super) bytes: u64,
+    /// Updates between the forward and the backward of a batch, at most.
+    pub(super) staleness: u32,
+}
+
 impl Session<'_> {
     /// Which samples a step has.
     pub(super) fn sheaf(&self, step: u64) -> Sheaf {
@@ -124,7 +133,7 @@ impl Session<'_> {
         let squares = self.part.squares();
         let finite = loss.is_finite() && squares.iter().all(|square| square.is_finite());
         let vote = self.vote(&sheaf, loaded.as_ref(), loss, finite, [compute, exchanged]);
-        let report = self.stage_report(idled, 0);
+        let report = self.stage_report(&sheaf, 1, idled, Held::default());
         let own = Word::new(&[vote], report, squares);
         let began = Instant::now();
         self.part.pending = Some(lr);
@@ -169,16 +178,24 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn stage_report(&mut self, idle: Duration, staleness: u32) -> StageReport {
+    /// What this stage says of each of some steps that were done together, of which one with the most parts is given.
+    pub(super) fn stage_report(
+        &mut self,
+        sheaf: &Sheaf,
+        steps: usize,
+        idle: Duration,
+        held: Held,
+    ) -> StageReport {
         let pipes = self.prev.iter().chain(&self.next).map(|pipe| pipe.sent).sum::<u64>();
         let sent = pipes - std::mem::replace(&mut self.pipes_before, pipes);
+        let sums = if sheaf.parts() > 1 { self.part.parameter_bytes() } else { 0 };
         StageReport {
             replica: self.post.replica as u32,
             stage: self.post.stage as u32,
-            memory: self.part.stepper.model().memory() as u64,
-            sent,
-            idle_us: micros(idle),
-            staleness,
+            memory: self.part.memory(&self.worker.task.config.train.optimizer) + sums + held.bytes,
+            sent: sent / steps.max(1) as u64,
+            idle_us: micros(idle / steps.max(1) as u32),
+            staleness: held.staleness,
         }
     }
 

@@ -20,7 +20,7 @@ use phalanx_data::Loader;
 use phalanx_engine::CpuEngine;
 use phalanx_graph::{Graph, Weights, weights};
 use phalanx_types::{DType, Epoch, NodeId, Tensor};
-use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, Start, StateRef, StepReport};
+use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, StageReport, Start, StateRef, StepReport};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -527,6 +527,32 @@ fn checkpoints_by_time_do_not_pile_up_while_the_driver_has_not_taken_the_last() 
     let cut = legal(&example.graph)[1];
     let ran = example.staged_over(&example.cut(&[cut], 8, 8), None);
     assert_eq!((ran.saved, ran.steps.len()), (vec![1], 40));
+}
+
+/// What a stage in the middle says of a step in the middle of a run.
+fn said_of_a_step(optimizer: &str, formation: &str) -> StageReport {
+    let rest = format!(
+        "loss = \"mse\"\noptimizer = {{ name = {optimizer} }}\nbatch = 8\nsteps = 20\nvalidate_every = \"never\"\n\
+         [formation]\nstages = 3\n{formation}"
+    );
+    let example = Example::new("zoo = \"digits-cnn\"", &[1, 8, 8], &[], 10, &rest);
+    let cuts = legal(&example.graph);
+    let (_, reports) = example.staged(&example.cut(&[cuts[1], cuts[cuts.len() - 2]], 8, 8));
+    reports[13].ranks[1].stage.unwrap()
+}
+
+#[test]
+fn stages_say_all_that_they_hold_and_what_they_send_in_a_step() {
+    let sgd = said_of_a_step("\"sgd\"", "");
+    let adam = said_of_a_step("\"adam\"", "");
+    let parameters = (adam.memory - sgd.memory) / 2;
+    assert!(parameters > 1000 && parameters.is_multiple_of(4), "{parameters}");
+    let alone = said_of_a_step("\"sgd\"", "in_flight = 1\nmode = \"asynchronous\"");
+    assert!(alone.memory >= sgd.memory + parameters, "{alone:?}, {sgd:?}, {parameters}");
+    let stale = said_of_a_step("\"adam\"", "in_flight = 5\nmode = \"asynchronous\"");
+    // What it can be taken back to, with two states of the optimizer, and two versions of the parameters.
+    assert!(stale.memory >= adam.memory + 5 * parameters, "{stale:?}, {adam:?}, {parameters}");
+    assert_eq!((sgd.sent, adam.sent, stale.sent), (sgd.sent, sgd.sent, sgd.sent));
 }
 
 #[test]
