@@ -1,5 +1,9 @@
 //! What a run writes: its records, how it stands, checkpoints, the result. Whoever trains tells; the book keeps.
 
+mod formation;
+
+pub(crate) use formation::{FormationEpoch, StageEntry};
+
 use crate::error::{Culprit, NotFinite, TrainError};
 use crate::observer::{Event, Observer};
 use crate::params_hash::params_hash;
@@ -11,7 +15,8 @@ use crate::run_dir::{
 use crate::state::ModelState;
 use crate::task::Task;
 use crate::trainer::Summary;
-use phalanx_graph::{Graph, onnx, weights};
+use formation::Measured;
+use phalanx_graph::{onnx, weights};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -36,6 +41,8 @@ pub(crate) struct Book {
     /// The last step after which the model was validated.
     validated: u64,
     best: Option<Best>,
+    /// What stages turned out to need.
+    measured: Measured,
     /// Seconds that processes before this one trained.
     before_s: f64,
     /// Time spent in steps, and samples, of this process.
@@ -73,6 +80,7 @@ impl Book {
             valid: manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc))),
             validated: manifest.map_or(0, validated),
             best: manifest.and_then(|manifest| manifest.best),
+            measured: Measured::default(),
             before_s: manifest.map_or(0.0, |manifest| manifest.elapsed_s),
             step_time: Duration::ZERO,
             samples: 0,
@@ -145,6 +153,7 @@ impl Book {
         took: Duration,
     ) -> Result<(), TrainError> {
         self.records.step(record)?;
+        self.measured.on_step(record);
         self.loss = Some(record.loss);
         self.samples += samples;
         self.steps += 1;
@@ -327,8 +336,8 @@ impl Book {
         before: &[serde_json::Value],
         epochs: &[FormationEpoch],
     ) -> Result<(), TrainError> {
-        let epochs: Vec<_> =
-            before.iter().cloned().chain(epochs.iter().map(FormationEpoch::to_json)).collect();
+        let own = epochs.iter().map(|epoch| epoch.to_json(&self.measured));
+        let epochs: Vec<_> = before.iter().cloned().chain(own).collect();
         let formation = json!({ "epochs": epochs });
         Ok(self.dir.write(FORMATION, format!("{formation:#}\n").as_bytes())?)
     }
@@ -366,82 +375,6 @@ impl Checkpoint {
     fn into_state(self) -> ModelState {
         let optimizer_steps = self.manifest.optimizer_steps;
         ModelState { optimizer_steps, weights: self.weights, optimizer: self.optimizer }
-    }
-}
-
-/// A stage of a replica.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StageEntry {
-    pub(crate) node: String,
-    pub(crate) operators: usize,
-    pub(crate) first: String,
-    pub(crate) last: String,
-    pub(crate) parameters: usize,
-    /// As they were predicted.
-    pub(crate) memory: Option<u64>,
-    pub(crate) busy_ms: Option<f64>,
-}
-
-impl StageEntry {
-    /// All of a model on one node.
-    pub(crate) fn whole(node: String, graph: &Graph) -> Self {
-        let name =
-            |node: Option<&phalanx_graph::Node>| node.map(|node| node.name.clone()).unwrap_or_default();
-        Self {
-            node,
-            operators: graph.nodes.len(),
-            first: name(graph.nodes.first()),
-            last: name(graph.nodes.last()),
-            parameters: graph.cost().parameters as usize,
-            memory: None,
-            busy_ms: None,
-        }
-    }
-}
-
-/// Who held what for some steps.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FormationEpoch {
-    pub(crate) epoch: u64,
-    /// The stages of every replica.
-    pub(crate) replicas: Vec<Vec<StageEntry>>,
-    /// Steps that were done before it.
-    pub(crate) from_step: u64,
-    pub(crate) predicted_ms: Option<f64>,
-    pub(crate) micro_batches: Option<usize>,
-    pub(crate) step_ms: Option<f64>,
-    /// Why it ended, if it did not end with the run.
-    pub(crate) ended: Option<String>,
-}
-
-impl FormationEpoch {
-    fn to_json(&self) -> serde_json::Value {
-        let stage = |(number, entry): (usize, &StageEntry)| {
-            json!({
-                "stage": number,
-                "node": entry.node,
-                "operators": entry.operators,
-                "first": entry.first,
-                "last": entry.last,
-                "parameters": entry.parameters,
-                "predicted_memory_bytes": entry.memory,
-                "predicted_busy_ms": entry.busy_ms,
-            })
-        };
-        let replica = |(number, stages): (usize, &Vec<StageEntry>)| {
-            let stages: Vec<_> = stages.iter().enumerate().map(stage).collect();
-            json!({ "replica": number, "stages": stages })
-        };
-        let replicas: Vec<_> = self.replicas.iter().enumerate().map(replica).collect();
-        json!({
-            "epoch": self.epoch,
-            "from_step": self.from_step,
-            "replicas": replicas,
-            "micro_batches": self.micro_batches,
-            "predicted_step_ms": self.predicted_ms,
-            "measured_step_ms": self.step_ms,
-            "ended": self.ended,
-        })
     }
 }
 

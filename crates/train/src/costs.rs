@@ -182,6 +182,7 @@ pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
         },
         transfer_factor: compressed(formation.compress),
         step_s: here.agree_s(),
+        unit: formation.unit(),
         byte_work: here.hop.byte_s * here.gflops.unwrap_or(USUAL_GFLOPS),
         crowding: CROWDING,
         seed: config.train.seed.0,

@@ -134,9 +134,18 @@ impl Progress {
     }
 
     /// How many steps may be done as one: so many, or fewer where the model is to be looked at.
-    pub fn until_looked_at(mut self, most: u64) -> u64 {
-        let looked_at = |due: Due| due.validate || due.end.is_some();
-        (1..most).find(|_| looked_at(self.on_step(Time::ZERO, false))).unwrap_or(most)
+    pub fn until_looked_at(self, most: u64) -> u64 {
+        self.until(most, |due| due.validate || due.end.is_some())
+    }
+
+    /// The same, but they end where a checkpoint is due as well, as far as that does not depend on time.
+    pub fn until_saved(self, most: u64) -> u64 {
+        self.until(most, |due| due.validate || due.checkpoint || due.end.is_some())
+    }
+
+    fn until(mut self, most: u64, is_it: impl Fn(Due) -> bool) -> u64 {
+        let now = self.saved_at;
+        (1..most).find(|_| is_it(self.on_step(now, false))).unwrap_or(most)
     }
 
     /// What was due after the step that was done last, as far as it does not depend on time.
@@ -219,6 +228,16 @@ mod tests {
         let nearly = Place { step: 5, pass: 1, batch: 2 };
         let mut progress = Progress::new(PLAN, nearly, Time::ZERO);
         assert_eq!(progress.on_step(Time::ZERO, true).end, Some(End::Finished));
+    }
+
+    #[test]
+    fn steps_that_are_done_as_one_end_where_the_model_is_looked_at() {
+        let at = |step: u64| Progress::new(PLAN, PLAN.place(step), Time::ZERO);
+        assert_eq!([0, 1, 3, 5].map(|step| at(step).until_looked_at(9)), [3, 2, 3, 1]);
+        assert_eq!([0, 1, 2, 3].map(|step| at(step).until_saved(9)), [2, 1, 1, 1]);
+        assert_eq!((at(0).until_looked_at(2), at(0).until_saved(1)), (2, 1));
+        let by_time = Plan { checkpoint: Every::Time(Duration::from_secs(10)), ..PLAN };
+        assert_eq!(Progress::new(by_time, Place::default(), Time(7)).until_saved(9), 3);
     }
 
     #[test]

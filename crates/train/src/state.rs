@@ -3,8 +3,9 @@
 use crate::error::TrainError;
 use bytes::Bytes;
 use phalanx_data::map_open;
+use phalanx_engine::OptimizerSpec;
 use phalanx_graph::weights::Later;
-use phalanx_graph::{Graph, Weights, weights};
+use phalanx_graph::{Graph, Value, ValueKind, Weights, weights};
 use phalanx_types::{DType, Tensor};
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -25,6 +26,11 @@ impl ModelState {
     /// Steps of the run that are behind it: every step moves the optimizer once.
     pub fn steps(&self) -> u64 {
         self.optimizer_steps
+    }
+
+    /// Bytes of all its tensors.
+    pub(crate) fn tensor_bytes(&self) -> u64 {
+        tensor_bytes(&self.weights) + tensor_bytes(&self.optimizer)
     }
 
     /// What it has of these parameters and buffers.
@@ -76,6 +82,11 @@ impl ModelState {
     }
 }
 
+/// Bytes of all tensors.
+pub(crate) fn tensor_bytes(weights: &Weights) -> u64 {
+    weights.values().map(|tensor| tensor.data().len() as u64).sum()
+}
+
 /// The parameter that a state of the optimizer belongs to, which is named `<parameter>.<state>`.
 pub(crate) fn parameter_of(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(parameter, _)| parameter)
@@ -98,7 +109,22 @@ pub(crate) fn pack_later(steps: u64, parts: [&[Later<'_>]; 2]) -> Result<Bytes, 
     map_open(&file).map_err(io)
 }
 
+/// No state of a model has more bytes: there is one for the outer optimizer, too, perhaps, and every tensor has a name.
+pub(crate) fn most_bytes(graph: &Graph, optimizer: &OptimizerSpec) -> u64 {
+    let kept =
+        graph.values.iter().filter(|v| matches!(v.kind, ValueKind::Parameter(_) | ValueKind::Buffer(_)));
+    let one = |value: &Value| {
+        let elements = value.shape.at(1).iter().map(|size| *size as u64).product::<u64>();
+        elements.saturating_mul(8).saturating_add(value.name.len() as u64 + 1024)
+    };
+    let all = kept.map(one).fold(0, u64::saturating_add);
+    all.saturating_mul(2 + optimizer.state_names().len() as u64).saturating_add(1 << 20)
+}
+
 /// Reads so many bytes; many of them into a file without a name.
+///
+/// # Errors
+/// There is no room for them, or they are not what was announced.
 pub(crate) fn take_in(from: impl Read, len: u64) -> std::io::Result<Bytes> {
     // What is announced is not believed: memory grows with what arrives.
     let mut from = from.take(len);

@@ -342,9 +342,11 @@ pub struct RankReport {
 pub struct StageReport {
     pub replica: u32,
     pub stage: u32,
-    /// Bytes it holds for parameters, gradients and activations.
+    /// Bytes it holds for parameters, gradients and their sums, activations and what optimizers keep; where several
+    /// steps are done together also for what they can be taken back to, and for parameters of batches on their way.
+    /// What its process takes besides, of which a plan counts 24 MiB, is not in it.
     pub memory: u64,
-    /// Bytes of activations and gradients that it sent.
+    /// Bytes of activations and gradients that it sent; where several steps are done together, on average.
     pub sent: u64,
     /// Microseconds that it waited for activations and gradients.
     pub idle_us: u32,

@@ -2,7 +2,8 @@
 
 use crate::run::{LocalNode, RUN, Run, assert_whole, last_step};
 use crate::{
-    BATCHES, CHAIN, CHAINS, ENDLESS, SAMPLES, formation, kill, params_hash, run_file, sandbox, undisturbed,
+    BATCHES, CHAIN, CHAINS, ENDLESS, SAMPLES, assert_measured, formation, kill, params_hash, run_file,
+    sandbox, undisturbed,
 };
 use phalanx_testkit::eventually;
 use rustix::process::Signal;
@@ -51,6 +52,7 @@ fn an_interrupted_run_is_saved_and_comes_to_the_same() {
     }
     run.ends();
     assert_whole(run.lines(), passes * BATCHES);
+    assert_measured(&run.dir);
     assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &CHAIN).hash);
 }
 

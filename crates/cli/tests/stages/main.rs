@@ -84,6 +84,26 @@ fn formation(run: &Path) -> Vec<Epoch> {
     list(&formation["epochs"]).iter().map(epoch).collect()
 }
 
+/// Checks that `formation.json` says what every stage of every group needed that has done steps.
+fn assert_measured(run: &Path) {
+    let bytes = std::fs::read(run.join("formation.json")).unwrap();
+    let formation: Value = serde_json::from_slice(&bytes).unwrap();
+    let epochs = formation["epochs"].as_array().unwrap();
+    let done = epochs.iter().filter(|epoch| epoch["measured_step_ms"].is_f64());
+    let stages: Vec<&Value> = done
+        .flat_map(|epoch| epoch["replicas"].as_array().unwrap())
+        .flat_map(|replica| replica["stages"].as_array().unwrap())
+        .collect();
+    assert!(!stages.is_empty(), "{formation:#}");
+    for stage in stages {
+        assert!(stage["measured_busy_ms"].as_f64() > Some(0.0), "{stage:#}");
+        let predicted = stage["predicted_memory_bytes"].as_u64();
+        let measured = stage["measured_memory_bytes"].as_u64().unwrap();
+        // The process itself is in what was predicted.
+        assert!(measured > 0 && Some(measured) < predicted, "{stage:#}");
+    }
+}
+
 /// The run's end as `state.json` has it.
 fn params_hash(run: &Path) -> String {
     let state: Value = serde_json::from_slice(&std::fs::read(run.join("state.json")).unwrap()).unwrap();

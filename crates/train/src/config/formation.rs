@@ -29,6 +29,9 @@ pub(crate) const KEYS: &[&str] = &[
 const MOST: i64 = 1024;
 /// The most stages of one replica, batches in flight, and parts of a batch.
 const MOST_STAGES: i64 = 1024;
+/// Asynchronous stages come to a stop after so many steps, at most: whoever wants something of the run waits for that.
+/// Filling the stages and emptying them takes about as long as one or two steps.
+const LONGEST_UNIT: u64 = 32;
 /// Steps between copies of a stage's state.
 const COPIES: u64 = 10;
 
@@ -185,6 +188,15 @@ impl FormationConfig {
     /// Batches that may be on their way through so many stages.
     pub fn in_flight_of(&self, stages: usize) -> usize {
         self.in_flight.unwrap_or(2 * stages)
+    }
+
+    /// Steps after which asynchronous stages of one replica come to a stop, at the latest: a copy of them is made then,
+    /// and what others wish is heard.
+    pub fn unit(&self) -> u64 {
+        match self.copies {
+            0 => LONGEST_UNIT,
+            copies => copies.min(LONGEST_UNIT),
+        }
     }
 
     /// Whether more than one process takes part.

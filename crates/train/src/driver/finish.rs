@@ -4,7 +4,7 @@ use super::{Driver, Fetched, gone};
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
 use crate::progress::{End, Place};
-use crate::state::ModelState;
+use crate::state::{ModelState, most_bytes};
 use crate::trainer::Summary;
 use phalanx_types::NodeId;
 use phalanx_wire::train::{Ops, StateRef, ToReplica};
@@ -15,11 +15,20 @@ impl Driver<'_> {
         let Some(peer) = self.peers.get(node).cloned() else { return };
         let (fabric, node, back) = (self.fabric.clone(), node.clone(), self.fetched.0.clone());
         let StateRef { step, bytes, blob } = state;
+        let most = self.most_bytes();
         tokio::spawn(async move {
-            let result = fabric.fetch(&peer, blob, bytes).await.map_err(|error| error.to_string());
+            let result = match bytes <= most {
+                true => fabric.fetch(&peer, blob, bytes).await.map_err(|error| error.to_string()),
+                false => Err(format!("a state of {bytes} bytes, of {most} at most")),
+            };
             // A driver that has ended needs it no more.
             drop(back.send(Fetched::State { node, ops, step, last, blob, result }));
         });
+    }
+
+    /// No state of this model has more.
+    pub(super) fn most_bytes(&self) -> u64 {
+        most_bytes(&self.task.graph, &self.task.config.train.optimizer)
     }
 
     /// Takes a state that was fetched; gives back the last one.

@@ -116,6 +116,9 @@ impl Driver<'_> {
                         self.journal.on_snapshot(state.step);
                     }
                     self.fetch(node, ops, state, last);
+                } else {
+                    // Of a group that is over: nobody comes for it.
+                    self.send(node, &ToReplica::Taken { run: self.run, blob: state.blob });
                 }
             }
             FromReplica::Part { run, epoch, part } if run == self.run && epoch == self.core.epoch() => {

@@ -20,12 +20,17 @@ use phalanx_wire::train::{AskRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Questions that are worked on at the same time; the others wait.
 const TURNS: usize = 4;
 /// How long outputs are held for somebody who does not say that they were fetched.
 const HOLD: Duration = Duration::from_secs(60);
+/// Outputs that are made and held at the same time have so many bytes; the others wait, also for whoever does not
+/// fetch theirs.
+const ROOM: u64 = TURNS as u64 * MAX_LIVE_BYTES;
+/// Room is given out in pieces of so many bytes.
+const PIECE: u64 = 1 << 10;
 
 /// Questions that are not answered yet.
 pub(super) struct Live {
@@ -39,6 +44,8 @@ pub(super) struct Ask {
     samples: LiveSamples,
     /// The samples, held for the node that computes them.
     x: BlobId,
+    /// Bytes of what the model makes of them.
+    outputs: u64,
     answer: oneshot::Sender<Result<Outputs, LiveRefusal>>,
     /// The group that was asked last.
     asked: Option<Epoch>,
@@ -60,6 +67,7 @@ impl Live {
             run,
             asks: heard.0.clone(),
             turns: Semaphore::new(TURNS),
+            room: Arc::new(Semaphore::new((ROOM / PIECE) as usize)),
             sample: 4 * sample_shape(&task.graph).map_or(0, values),
             output: 4 * output.map_or(0, values),
             fixed: fixed_batch(&task.graph),
@@ -102,6 +110,8 @@ struct Service {
     run: LiveRun,
     asks: mpsc::UnboundedSender<Ask>,
     turns: Semaphore,
+    /// For outputs, in pieces.
+    room: Arc<Semaphore>,
     /// Bytes of one sample, and of what the model makes of it.
     sample: u64,
     output: u64,
@@ -124,10 +134,10 @@ impl Service {
                 self.check(&samples)?;
                 let wait = Duration::from_millis(u64::from(wait_ms));
                 let predicted = tokio::time::timeout(wait, self.predict(fabric, from, samples)).await;
-                let Outputs { step, shape, bytes } =
+                let (Outputs { step, shape, bytes }, room) =
                     predicted.map_err(|_late| LiveRefusal::Late { wait_ms })??;
                 let len = bytes.len() as u64;
-                let blob = self.hold(fabric, bytes);
+                let blob = self.hold(fabric, bytes, room);
                 Ok(FromLive::Outputs(LiveOutputs { step, shape, bytes: len, blob }))
             }
             ToLive::Taken { blob } => {
@@ -138,8 +148,8 @@ impl Service {
     }
 
     /// Holds outputs for whoever asked, for a while.
-    fn hold(self: &Arc<Self>, fabric: &Fabric, bytes: Bytes) -> BlobId {
-        let held = Held { fabric: fabric.clone(), blob: fabric.hold(Parcel::from_bytes(bytes)) };
+    fn hold(self: &Arc<Self>, fabric: &Fabric, bytes: Bytes, room: OwnedSemaphorePermit) -> BlobId {
+        let held = Held::new(fabric, bytes, Some(room));
         let blob = held.blob;
         self.lock().insert(blob, held);
         let service = self.clone();
@@ -173,17 +183,21 @@ impl Service {
         fabric: &Fabric,
         from: &NodeId,
         samples: LiveSamples,
-    ) -> Result<Outputs, LiveRefusal> {
+    ) -> Result<(Outputs, OwnedSemaphorePermit), LiveRefusal> {
+        let outputs = u64::from(samples.count).saturating_mul(self.output);
+        // Nobody waits for it with a turn of which others have use.
+        let pieces = u32::try_from(outputs.min(ROOM).div_ceil(PIECE)).unwrap_or(u32::MAX);
+        let room = self.room.clone().acquire_many_owned(pieces).await.map_err(|_closed| LiveRefusal::Over)?;
         let failed = |detail: String| LiveRefusal::Failed { detail };
         let _turn = self.turns.acquire().await.map_err(|_closed| LiveRefusal::Over)?;
         let peer = fabric.peer(from).ok_or_else(|| failed(format!("there is no link to {from}")))?;
         let x = fabric.fetch(&peer, samples.blob, samples.bytes).await;
         let x = x.map_err(|error| failed(format!("could not fetch the samples: {error}")))?;
-        let held = Held { fabric: fabric.clone(), blob: fabric.hold(Parcel::from_bytes(x)) };
+        let held = Held::new(fabric, x, None);
         let (answer, answered) = oneshot::channel();
-        let ask = Ask { samples, x: held.blob, answer, asked: None };
+        let ask = Ask { samples, x: held.blob, outputs, answer, asked: None };
         self.asks.send(ask).map_err(|_over| LiveRefusal::Over)?;
-        answered.await.unwrap_or(Err(LiveRefusal::Over))
+        Ok((answered.await.unwrap_or(Err(LiveRefusal::Over))?, room))
     }
 }
 
@@ -191,6 +205,14 @@ impl Service {
 struct Held {
     fabric: Fabric,
     blob: BlobId,
+    /// Given back with them.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    fn new(fabric: &Fabric, bytes: Bytes, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { fabric: fabric.clone(), blob: fabric.hold(Parcel::from_bytes(bytes)), _room: room }
+    }
 }
 
 impl Drop for Held {
@@ -225,6 +247,12 @@ impl Driver<'_> {
         let taken = ToReplica::Taken { run: self.run, blob };
         let Some(peer) = self.peers.get(node).cloned() else { return };
         let Some(mut ask) = self.live.waiting.remove(&number) else { return self.send(node, &taken) };
+        if bytes != ask.outputs {
+            let detail = format!("{node} has {bytes} bytes of outputs, not {}", ask.outputs);
+            // Nobody waits for it any more, perhaps.
+            drop(ask.answer.send(Err(LiveRefusal::Failed { detail })));
+            return self.send(node, &taken);
+        }
         let (fabric, again) = (self.fabric.clone(), self.live.heard.0.clone());
         tokio::spawn(async move {
             match fabric.fetch(&peer, blob, bytes).await {

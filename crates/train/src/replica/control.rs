@@ -6,8 +6,11 @@ use bytes::Bytes;
 use phalanx_collective::{GroupAborter, Socket};
 use phalanx_types::Epoch;
 use std::net::Shutdown;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+
+/// Checkpoints of a group that wait for the driver, at most.
+const MOST_UNTAKEN: usize = 2;
 
 /// Shared between a replica and the shell that speaks for it.
 #[derive(Debug, Default)]
@@ -19,6 +22,11 @@ pub(super) struct Control {
     parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
     /// What somebody asks the model of a group of some epoch, in the order of coming.
     asks: Mutex<Vec<(Epoch, Ask)>>,
+    /// The newest group that a checkpoint was made in, and how many of those the driver has not taken yet. What it does
+    /// not want of groups before it never takes.
+    untaken: Mutex<(Epoch, usize)>,
+    /// One was taken, or a group is over.
+    taken: Condvar,
     /// A group is over.
     ended: Notify,
 }
@@ -85,6 +93,31 @@ impl Control {
         Some(asks.remove(first).1)
     }
 
+    /// The driver is told of a checkpoint. Whoever makes them faster than they are taken waits here, until the group is
+    /// over.
+    pub(super) fn on_snapshot(&self, epoch: Epoch) {
+        let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+        while untaken.0 == epoch && untaken.1 >= MOST_UNTAKEN && self.why_over(epoch).is_none() {
+            untaken = self.taken.wait(untaken).unwrap_or_else(PoisonError::into_inner);
+        }
+        *untaken = if untaken.0 == epoch { (epoch, untaken.1 + 1) } else { (epoch, 1) };
+    }
+
+    /// The driver has taken one.
+    pub(super) fn on_taken(&self, epoch: Epoch) {
+        let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+        if untaken.0 == epoch {
+            untaken.1 = untaken.1.saturating_sub(1);
+            self.taken.notify_all();
+        }
+    }
+
+    /// Whether a checkpoint of the group of an epoch waits for the driver.
+    pub(super) fn is_saving(&self, epoch: Epoch) -> bool {
+        let untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+        untaken.0 == epoch && untaken.1 > 0
+    }
+
     /// The replica is in a group now, with these ways to end it; or it is over already, and why.
     pub(super) fn enter(&self, epoch: Epoch, enders: Vec<Ender>) -> Option<String> {
         let mut ends = self.ends();
@@ -129,6 +162,9 @@ impl Control {
         ends.over = Some((epoch, reason.to_owned()));
         drop(ends);
         self.ended.notify_waiters();
+        // Whoever is about to wait has looked whether it is over, and waits, or has not, and sees it.
+        drop(self.untaken.lock().unwrap_or_else(PoisonError::into_inner));
+        self.taken.notify_all();
     }
 
     fn ends(&self) -> MutexGuard<'_, Ends> {
@@ -154,5 +190,39 @@ mod tests {
         aborts.join().unwrap();
         assert_eq!(control.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
         assert_eq!(control.why_over(Epoch(4)), None);
+    }
+
+    #[test]
+    fn a_checkpoint_waits_until_it_is_taken_or_its_group_is_over() {
+        let control = Control::default();
+        control.on_snapshot(Epoch(1));
+        control.on_snapshot(Epoch(1));
+        control.on_taken(Epoch(1));
+        assert!(control.is_saving(Epoch(1)) && !control.is_saving(Epoch(2)));
+        control.on_snapshot(Epoch(2));
+        control.on_taken(Epoch(1));
+        assert!(control.is_saving(Epoch(2)));
+        control.on_taken(Epoch(2));
+        assert!(!control.is_saving(Epoch(2)));
+    }
+
+    #[test]
+    fn whoever_makes_checkpoints_faster_than_they_are_taken_waits() {
+        let control = Arc::new(Control::default());
+        let (other, (said, heard)) = (control.clone(), std::sync::mpsc::channel());
+        let makes = std::thread::spawn(move || {
+            (0..5).for_each(|number| {
+                other.on_snapshot(Epoch(1));
+                said.send(number).unwrap();
+            });
+        });
+        let pause = std::time::Duration::from_millis(50);
+        assert_eq!((heard.recv(), heard.recv()), (Ok(0), Ok(1)));
+        assert!(heard.recv_timeout(pause).is_err(), "two wait already");
+        control.on_taken(Epoch(1));
+        assert_eq!(heard.recv(), Ok(2));
+        assert!(heard.recv_timeout(pause).is_err(), "two wait again");
+        control.abort(Epoch(1), "n1 is lost");
+        makes.join().unwrap();
     }
 }

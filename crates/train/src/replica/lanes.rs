@@ -9,7 +9,7 @@ use phalanx_collective::{
     BucketLimits, Buckets, CollectiveError, Compression, Group, GroupEnd, GroupOptions, PreparedGroup, Socket,
 };
 use phalanx_types::{Epoch, NodeId};
-use phalanx_wire::train::Ops;
+use phalanx_wire::train::{Ops, StateRef};
 use std::fmt;
 use std::time::Duration;
 
@@ -28,8 +28,11 @@ pub(super) trait Connector: fmt::Debug + Send + Sync {
     /// Sends a part of the state to a node, which waits for it.
     fn give(&self, epoch: Epoch, to: &NodeId, ops: Ops, state: &[u8]) -> Result<(), CollectiveError>;
 
-    /// The part of the state that a node sends.
-    fn get(&self, epoch: Epoch, from: &NodeId, ops: Ops) -> Result<Bytes, CollectiveError>;
+    /// The part of the state that a node sends, of so many bytes at most.
+    fn get(&self, epoch: Epoch, from: &NodeId, ops: Ops, most: u64) -> Result<Bytes, CollectiveError>;
+
+    /// A part of the state that the driver holds.
+    fn fetch(&self, epoch: Epoch, state: &StateRef) -> Result<Bytes, CollectiveError>;
 
     /// A stream for each of those of some ranks that are needed, in their places among them.
     fn streams(

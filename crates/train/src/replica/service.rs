@@ -7,13 +7,10 @@ use super::streams::FabricConnector;
 use super::worker::{self, Opening, Order, Report};
 use crate::core::Wish;
 use crate::task::Compute;
-use bytes::Bytes;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_types::{Epoch, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
-use phalanx_wire::train::{
-    AskRef, Asked, Enlist, FromReplica, PartRef, Recorded, SeatRef, Source, Start, StateRef, ToReplica,
-};
+use phalanx_wire::train::{AskRef, Asked, Enlist, FromReplica, PartRef, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -52,8 +49,8 @@ struct Open {
     driver: Peer,
     orders: Sender<Order>,
     control: Arc<Control>,
-    /// States that the driver has not taken yet.
-    held: Vec<BlobId>,
+    /// What the driver has not taken yet; of states also the group that they are of.
+    held: Vec<(BlobId, Option<Epoch>)>,
     /// Parts of the state for replicas that are new to the group.
     parts: Vec<BlobId>,
 }
@@ -108,11 +105,13 @@ impl Service {
                 open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize, layout });
             }
             ToReplica::Connect { run, epoch, seats, recorded, start } if run == open.run => {
-                self.connect(from, epoch, &seats, recorded, start);
+                let ends = seats.iter().map(|seat| seat.end.clone()).collect();
+                let nodes = seats.into_iter().map(|seat| seat.node).collect();
+                let connector = open.connector(&self.fabric, nodes);
+                open.order(Order::Connect { epoch, ends, recorded, connector, start });
             }
             ToReplica::Give { run, epoch, give } if run == open.run => {
-                let (fabric, control) = (self.fabric.clone(), open.control.clone());
-                let connector = Box::new(FabricConnector::new(fabric, run, Vec::new(), control));
+                let connector = open.connector(&self.fabric, Vec::new());
                 open.order(Order::Give { epoch, give, connector });
             }
             ToReplica::Abort { run, epoch, reason } if run == open.run => {
@@ -132,8 +131,10 @@ impl Service {
             ToReplica::Compute { run, epoch, ask } if run == open.run => self.fetch_ask(from, epoch, ask),
             ToReplica::Snapshot { run } if run == open.run => open.order(Order::Snapshot),
             ToReplica::Taken { run, blob } if run == open.run => {
-                if let Some(place) = open.held.iter().position(|held| *held == blob) {
-                    self.fabric.release(open.held.swap_remove(place));
+                if let Some(place) = open.held.iter().position(|(held, _)| *held == blob) {
+                    let (blob, epoch) = open.held.swap_remove(place);
+                    self.fabric.release(blob);
+                    epoch.into_iter().for_each(|epoch| open.control.on_taken(epoch));
                 }
             }
             ToReplica::Dismiss { run } if run == open.run => {
@@ -242,52 +243,12 @@ impl Service {
         });
     }
 
-    /// Lets the replica join its group, when it has what the driver holds for it.
-    fn connect(
-        &self,
-        from: &Peer,
-        epoch: Epoch,
-        seats: &[SeatRef],
-        recorded: Recorded,
-        start: Option<Start>,
-    ) {
-        let Some(open) = &self.open else { return };
-        let ends: Vec<Bytes> = seats.iter().map(|seat| seat.end.clone()).collect();
-        let nodes: Vec<NodeId> = seats.iter().map(|seat| seat.node.clone()).collect();
-        let (fabric, control) = (self.fabric.clone(), open.control.clone());
-        let connector = Box::new(FabricConnector::new(fabric, open.run, nodes, control));
-        let Some(start) = start else {
-            return open.order(Order::Connect { epoch, ends, recorded, connector, start: None });
-        };
-        let held = start.gets.iter().filter_map(|get| match &get.from {
-            Source::Driver(state) => Some(state.clone()),
-            Source::Node(_) => None,
-        });
-        let held: Vec<StateRef> = held.collect();
-        let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
-        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
-        tokio::spawn(async move {
-            let mut fetched = Vec::new();
-            for StateRef { bytes, blob, .. } in held {
-                match fabric.fetch(&from, blob, bytes).await {
-                    Ok(state) => fetched.push(state),
-                    Err(error) => {
-                        let reason = format!("could not fetch the state of the run: {error}");
-                        return reports.say(Report::Refused { reason, busy: true });
-                    }
-                }
-            }
-            let start = Some((start, fetched));
-            // A replica that was closed meanwhile needs it no more.
-            drop(orders.send(Order::Connect { epoch, ends, recorded, connector, start }));
-        });
-    }
-
     /// Lets go of the replica, whatever it does.
     fn close(&mut self, reason: &str) {
         if let Some(open) = self.open.take() {
             open.control.abort(Epoch(u64::MAX), reason);
-            open.held.into_iter().chain(open.parts).for_each(|blob| self.fabric.release(blob));
+            let held = open.held.into_iter().map(|(blob, _)| blob);
+            held.chain(open.parts).for_each(|blob| self.fabric.release(blob));
             self.fabric.update_status(|status| status.trains_for = None);
         }
     }
@@ -314,7 +275,7 @@ impl Service {
                 Report::Snapshot { epoch, step, ops, bytes } => {
                     let len = bytes.len() as u64;
                     let blob = self.fabric.hold(Parcel::from_bytes(bytes));
-                    open.held.push(blob);
+                    open.held.push((blob, Some(epoch)));
                     FromReplica::Snapshot { run, epoch, ops, state: StateRef { step, bytes: len, blob } }
                 }
                 Report::Part { epoch, step, part, parts, bytes } => {
@@ -338,7 +299,7 @@ impl Service {
                 Report::Computed { number, step, shape, bytes } => {
                     let len = bytes.len() as u64;
                     let blob = self.fabric.hold(Parcel::from_bytes(bytes));
-                    open.held.push(blob);
+                    open.held.push((blob, None));
                     FromReplica::Computed { run, number, shape, outputs: StateRef { step, bytes: len, blob } }
                 }
                 Report::NotComputed { number, reason } => FromReplica::NotComputed { run, number, reason },
@@ -349,6 +310,12 @@ impl Service {
 }
 
 impl Open {
+    /// How its replica reaches these nodes, in the order of their ranks.
+    fn connector(&self, fabric: &Fabric, nodes: Vec<NodeId>) -> Box<FabricConnector> {
+        let (driver, control) = (self.driver.clone(), self.control.clone());
+        Box::new(FabricConnector::new(fabric.clone(), driver, self.run, nodes, control))
+    }
+
     fn order(&self, order: Order) {
         // A replica that has ended said why.
         drop(self.orders.send(order));

@@ -398,6 +398,8 @@ impl<'w> Session<'w> {
         let Some(progress) = &mut self.progress else { return Ok(Due::default()) };
         let before = progress.place().step;
         let due = progress.on_steps(step, now);
+        // Time does not make another due while the driver has not taken the last: they would pile up.
+        let early = progress.is_late(now) && self.worker.control.is_saving(self.epoch);
         if first {
             let steps = self.worker.memory.since(before);
             self.worker.say(Report::Steps { epoch: self.epoch, steps });
@@ -405,7 +407,7 @@ impl<'w> Session<'w> {
         if due.validate {
             self.validate(step)?;
         }
-        if first && due.checkpoint && due.end.is_none() {
+        if first && due.checkpoint && !early && due.end.is_none() {
             let began = Instant::now();
             self.worker.snapshot(self.epoch)?;
             self.spans.add(Activity::Snapshot, step, began);

@@ -45,8 +45,8 @@ pub(super) enum Order {
         ends: Vec<Bytes>,
         recorded: Recorded,
         connector: Box<dyn Connector>,
-        /// With what stages begin, and what of it the driver had.
-        start: Option<(Start, Vec<Bytes>)>,
+        /// With what stages begin.
+        start: Option<Start>,
     },
     /// Send a part of the state to another node.
     Give {
@@ -267,7 +267,7 @@ impl Worker {
     /// Says that it is not in a group any more, and what it knows of steps that the driver may not have heard of:
     /// there may be no other group to say it in.
     fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
-        if let (LeftWhy::Broken { .. } | LeftWhy::Ended, Some(done)) = (&why, self.step) {
+        if let (LeftWhy::Broken { .. } | LeftWhy::Reformed | LeftWhy::Ended, Some(done)) = (&why, self.step) {
             self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
         }
         self.say(Report::Left { epoch, step: self.step, why, holds: Vec::new() });
@@ -312,6 +312,7 @@ impl Worker {
     /// Tells the driver all that it is.
     pub(super) fn snapshot(&self, epoch: Epoch) -> Result<(), TrainError> {
         let Some(step) = self.step else { return Ok(()) };
+        self.control.on_snapshot(epoch);
         let bytes = self.state()?.to_bytes()?.into();
         self.say(Report::Snapshot { epoch, step, ops: None, bytes });
         Ok(())
@@ -337,7 +338,7 @@ impl Worker {
     ) -> LeftWhy {
         let together = match connect() {
             Ok(together) => together,
-            Err(error) => return LeftWhy::Broken { reason: with_causes(&error) },
+            Err(error) => return left_by(&error),
         };
         let enders = together.aborters().into_iter().map(Ender::Group).collect();
         if let Some(reason) = self.control.enter(epoch, enders) {
@@ -348,17 +349,23 @@ impl Worker {
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
             Ok(Ended::Done) => LeftWhy::Ended,
-            Err(error) if is_broken(&error) => LeftWhy::Broken { reason: with_causes(&error) },
-            Err(error) => {
-                let cause = !matches!(error, TrainError::Replica { .. });
-                LeftWhy::Failed { reason: with_causes(&error), cause }
-            }
+            Err(error) => left_by(&error),
         }
     }
 }
 
+/// How an error ends a group: another one may do better, unless it would meet the same.
+pub(super) fn left_by(error: &TrainError) -> LeftWhy {
+    let reason = with_causes(error);
+    match error {
+        error if is_broken(error) => LeftWhy::Broken { reason },
+        TrainError::Replica { .. } => LeftWhy::Failed { reason, cause: false },
+        _ => LeftWhy::Failed { reason, cause: true },
+    }
+}
+
 /// Whether an error says only that the group is over.
-pub(super) fn is_broken(error: &TrainError) -> bool {
+fn is_broken(error: &TrainError) -> bool {
     use phalanx_engine::RunError;
     matches!(error, TrainError::Together(_) | TrainError::Run(RunError::Together { .. }))
 }

@@ -63,7 +63,9 @@ pub struct ReplicaRecord {
 pub struct StageRecord {
     pub replica: u32,
     pub stage: u32,
-    /// What it holds for parameters, gradients and activations.
+    /// What it holds for parameters, gradients and their sums, activations and what optimizers keep, in units of several
+    /// steps also for what they can be taken back to and for parameters of batches on their way. Predictions count
+    /// 24 MiB for its process besides.
     pub memory_bytes: u64,
     /// Of activations and their gradients.
     pub link_bytes: u64,

@@ -86,7 +86,7 @@ pub struct Stepper {
     /// Gradients of the batches of a step so far; empty when a step is one batch.
     sums: Vec<Vec<f32>>,
     target_shape: Vec<usize>,
-    /// The weights it began with.
+    /// The counters of batches it began with.
     start: Weights,
     /// Batches that were run in training since then.
     forwards: u64,
@@ -365,7 +365,8 @@ impl<'a> StepInput<'a> {
 impl Stepper {
     /// Sets parameters and buffers; the optimizer stays as it is.
     pub(crate) fn load(&mut self, weights: &Weights) -> Result<(), TrainError> {
-        self.start = weights.clone();
+        let counters = weights.iter().filter(|(_, tensor)| tensor.dtype() == DType::I64);
+        self.start = counters.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         self.forwards = 0;
         Ok(self.model.load(weights)?)
     }

@@ -77,9 +77,9 @@ impl Driver<'_> {
     /// Takes a part of the model that a node was told to give.
     fn take_asked_part(&self, epoch: Epoch, ops: Ops, step: u64, from: &NodeId) {
         let (fabric, run, node, back) = (self.fabric.clone(), self.run, from.clone(), self.fetched.0.clone());
-        let asked = self.staging.asked_for_parts;
+        let (asked, most) = (self.staging.asked_for_parts, self.most_bytes());
         tokio::spawn(async move {
-            let result = take_part(&fabric, run, epoch, &node, ops).await;
+            let result = take_part(&fabric, run, epoch, &node, ops, most).await;
             // A driver that has ended needs it no more.
             drop(back.send(Fetched::AskedPart { node, ops, step, asked, result }));
         });

@@ -4,9 +4,14 @@
 //!   after every few steps:   stage s: a copy of its state ──► kept here, and sent to stage s+1 while both go on
 //!   stage s is lost:         stage s+1 has its copy, everybody has a copy of its own of the same step
 //! ```
-//! A generation of copies is let go when the next one has arrived everywhere.
+//! A generation of copies is let go when the next one has arrived everywhere. One that somebody could not make or keep
+//! is not whole: the last that is stays until there is another.
 
+mod sending;
+
+use self::sending::{Sent, receive, send};
 use super::super::lanes::{Connector, broken};
+use super::super::worker::with_causes;
 use crate::core::layout::Post;
 use crate::error::TrainError;
 use crate::state::{ModelState, take_in};
@@ -14,9 +19,9 @@ use bytes::Bytes;
 use phalanx_collective::Socket;
 use phalanx_types::Epoch;
 use phalanx_wire::train::{HoldRef, Ops};
-use std::io::{Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::net::Shutdown;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -63,6 +68,11 @@ impl Copies {
         self.lock().retain(|held| held.step >= step);
     }
 
+    /// Lets go of what is between two steps.
+    fn forget_between(&self, after: u64, before: u64) {
+        self.lock().retain(|held| held.step <= after || held.step >= before);
+    }
+
     /// Lets go of what is newer than a step: it was not whole, and those steps are done again.
     pub(super) fn forget_after(&self, step: u64) {
         self.lock().retain(|held| held.step <= step);
@@ -73,15 +83,26 @@ impl Copies {
     }
 }
 
+/// How copies are made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keeping {
+    /// Steps between them; none are made when 0.
+    pub(super) every: u64,
+    /// Bytes of one, at most.
+    pub(super) most: u64,
+}
+
 /// This stage's part in keeping copies, in one group.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     /// Steps between copies; none are made when 0.
     every: u64,
     to_send: Option<Sender<(u64, Ops, Bytes)>>,
-    copying: Arc<AtomicBool>,
+    sent: Arc<Sent>,
     /// The step of the last copy.
     last: Option<u64>,
+    /// The step of the last that arrived everywhere; at first the one that the group began with.
+    whole: u64,
     sockets: Vec<Socket>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -92,13 +113,14 @@ impl Guard {
     /// # Errors
     /// One cannot be reached.
     pub(super) fn new(
-        every: u64,
+        keeping: Keeping,
         post: Post,
         rank: usize,
         copies: &Copies,
         epoch: Epoch,
         connector: &dyn Connector,
     ) -> Result<Self, TrainError> {
+        let Keeping { every, most } = keeping;
         if every == 0 || post.stages < 2 {
             return Ok(Self::default());
         }
@@ -110,43 +132,61 @@ impl Guard {
         let into = connector.stream(epoch, lane(ward, rank), ward)?;
         let failed = |error: std::io::Error| broken(format!("could not begin to keep copies: {error}"));
         let sockets = vec![out.try_clone().map_err(failed)?, into.try_clone().map_err(failed)?];
-        let copying = Arc::new(AtomicBool::new(false));
+        let sent = Arc::new(Sent::default());
         let (to_send, waiting) = channel();
-        let (flag, copies) = (copying.clone(), copies.clone());
+        let (flag, copies) = (sent.clone(), copies.clone());
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed)
         };
         let threads = vec![
             spawn("copies-out", Box::new(move || send(&out, &waiting, &flag)))?,
-            spawn("copies-in", Box::new(move || receive(&into, &copies)))?,
+            spawn(
+                "copies-in",
+                Box::new(move || receive(&into, &copies, most, &|from, len| take_in(from, len))),
+            )?,
         ];
-        Ok(Self { every, to_send: Some(to_send), copying, last: None, sockets, threads })
+        Ok(Self { every, to_send: Some(to_send), sent, last: None, whole: 0, sockets, threads })
     }
 
     /// Whether the last copy is still on its way.
     pub(super) fn is_copying(&self) -> bool {
-        self.copying.load(Ordering::Acquire)
+        self.sent.copying.load(Ordering::Acquire)
     }
 
-    /// Whether a copy is due after so many steps; the first one is due at once.
-    pub(super) fn is_due(&self, step: u64) -> bool {
-        self.every > 0 && self.last.is_none_or(|last| step >= last + self.every)
+    /// Whether the last copy, which is not on its way any more, was not made or not kept.
+    pub(super) fn has_missed(&self) -> bool {
+        self.sent.missed.load(Ordering::Acquire)
+    }
+
+    /// Whether a copy is due after so many steps, when the next can be made after `next` more; the first one is due at
+    /// once.
+    pub(super) fn is_due(&self, step: u64, next: u64) -> bool {
+        self.every > 0 && self.last.is_none_or(|last| step + next > last + self.every)
     }
 
     pub(super) fn is_on(&self) -> bool {
         self.every > 0
     }
 
-    /// Keeps a copy, and sends it to the guardian. Nobody is still sending the one before.
-    pub(super) fn copy(&mut self, copies: &Copies, step: u64, ops: Ops, bytes: Bytes) {
-        // The generation before has arrived everywhere; those before it are not needed any more.
-        copies.forget_before(self.last.unwrap_or(0));
+    /// A generation of copies begins. Nobody is still sending the one before, which all have, or somebody has `missed`.
+    fn begin(&mut self, copies: &Copies, step: u64, missed: bool) {
+        match self.last.replace(step) {
+            None => self.whole = step,
+            Some(last) if !missed => {
+                self.whole = last;
+                copies.forget_before(last);
+            }
+            Some(_) => copies.forget_between(self.whole, step),
+        }
+    }
+
+    /// Keeps a copy, and sends it to the guardian.
+    fn copy(&self, copies: &Copies, step: u64, ops: Ops, bytes: Bytes) {
         copies.add(step, ops, bytes.clone());
-        self.last = Some(step);
-        if let Some(to_send) = &self.to_send {
-            self.copying.store(true, Ordering::Release);
-            // A guardian that is gone ends the group anyway.
-            drop(to_send.send((step, ops, bytes)));
+        self.sent.begin();
+        let sent = self.to_send.as_ref().map(|to_send| to_send.send((step, ops, bytes)));
+        if !matches!(sent, Some(Ok(()))) {
+            self.sent.end(false);
         }
     }
 
@@ -160,105 +200,40 @@ impl Drop for Guard {
         self.to_send = None;
         for socket in &self.sockets {
             // One that has ended already cannot be ended again.
-            let _ended = socket.shutdown(std::net::Shutdown::Both);
+            let _ended = socket.shutdown(Shutdown::Both);
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 
-fn send(mut socket: &Socket, waiting: &Receiver<(u64, Ops, Bytes)>, copying: &AtomicBool) {
-    for (step, ops, bytes) in waiting {
-        let mut head = [0; 24];
-        head[..8].copy_from_slice(&step.to_le_bytes());
-        head[8..12].copy_from_slice(&ops.start.to_le_bytes());
-        head[12..16].copy_from_slice(&ops.end.to_le_bytes());
-        head[16..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
-        let mut taken = [0; 1];
-        let sent = socket.write_all(&head).and_then(|()| socket.write_all(&bytes));
-        if sent.and_then(|()| socket.read_exact(&mut taken)).is_err() {
-            return;
-        }
-        copying.store(false, Ordering::Release);
-    }
-}
-
-fn receive(mut socket: &Socket, copies: &Copies) {
-    let mut head = [0; 24];
-    while socket.read_exact(&mut head).is_ok() {
-        let long = |at: usize| head[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-        let short = |at: usize| head[at..].first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
-        let (step, ops) = (long(0), Ops { start: short(8), end: short(12) });
-        match take_in(socket, long(16)) {
-            Ok(bytes) => copies.add(step, ops, bytes),
-            Err(error) => return tracing::debug!(%error, "a copy did not come"),
-        }
-        if socket.write_all(&[1]).is_err() {
-            return;
-        }
-    }
-}
-
 impl super::session::Session<'_> {
     /// Keeps a copy when one is due and everybody has sent the one before: all stages decide alike.
-    pub(super) fn copy_if_due(&mut self, words: &super::word::Words) -> Result<(), TrainError> {
-        if words.words.iter().any(|word| word.copying) {
-            return Ok(());
+    pub(super) fn copy_if_due(&mut self, words: &super::word::Words) {
+        if !words.words.iter().any(|word| word.copying) {
+            self.copy_now(words.words.iter().any(|word| word.missed));
         }
-        self.copy_now()
     }
 
-    pub(super) fn copy_now(&mut self) -> Result<(), TrainError> {
-        if self.guard.is_due(self.part.step) {
-            let packed = self.part.packed()?;
-            self.guard.copy(&self.worker.copies, self.part.step, self.part.ops, packed);
+    /// Without a copy the run goes on: all that is lost is what a loss would cost.
+    pub(super) fn copy_now(&mut self, missed: bool) {
+        let (step, ops) = (self.part.step, self.part.ops);
+        let next = if self.flows() { self.length() } else { 1 };
+        if !self.guard.is_due(step, next) {
+            return;
         }
-        Ok(())
+        let (copies, told) = (&self.worker.copies, self.guard.has_missed());
+        self.guard.begin(copies, step, missed);
+        match self.part.packed() {
+            Ok(packed) => self.guard.copy(copies, step, ops, packed),
+            Err(error) => {
+                if !told {
+                    tracing::warn!(error = with_causes(&error), step, "could not make a copy of this stage");
+                }
+                self.guard.sent.end(false);
+            }
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use phalanx_graph::Weights;
-    use phalanx_types::Tensor;
-    use std::os::unix::net::UnixStream;
-
-    fn state(step: u64, elements: usize) -> ModelState {
-        let tensor = Tensor::from_f32(vec![elements as u64], &vec![step as f32; elements]).unwrap();
-        let weights = Weights::from_iter([("w".to_owned(), tensor)]);
-        ModelState { optimizer_steps: step, weights, ..ModelState::default() }
-    }
-
-    #[test]
-    fn copies_large_and_small_arrive_and_old_ones_go() {
-        let (a, b) = UnixStream::pair().unwrap();
-        let (a, b): (Socket, Socket) = (a.into(), b.into());
-        let (own, other) = (Copies::default(), Copies::default());
-        let (to_send, waiting) = channel();
-        let copying = Arc::new(AtomicBool::new(false));
-        let flag = copying.clone();
-        let sender = std::thread::spawn(move || send(&a, &waiting, &flag));
-        let keeper = other.clone();
-        let receiver = std::thread::spawn(move || receive(&b, &keeper));
-        let mut guard = Guard::default();
-        (guard.every, guard.to_send, guard.copying) = (10, Some(to_send), copying);
-        let ops = Ops { start: 2, end: 5 };
-        for (step, elements) in [(0, 4), (10, 1 << 20), (20, 4)] {
-            assert!(guard.is_due(step) && !guard.is_due(step.saturating_sub(1)) || step == 0);
-            guard.copy(&own, step, ops, state(step, elements).to_bytes().unwrap().into());
-            while guard.is_copying() {
-                std::thread::yield_now();
-            }
-            assert_eq!(other.of_step(step).unwrap(), [state(step, elements)]);
-        }
-        let steps = |copies: &Copies| copies.holds().iter().map(|hold| hold.step).collect::<Vec<_>>();
-        assert_eq!(steps(&own), [10, 20]);
-        drop(guard);
-        sender.join().unwrap();
-        receiver.join().unwrap();
-        other.forget_before(20);
-        assert_eq!(steps(&other), [20]);
-        own.forget_after(10);
-        assert_eq!(steps(&own), [10]);
-    }
-}
+mod tests;

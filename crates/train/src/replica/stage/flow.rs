@@ -7,10 +7,14 @@
 //!   rounds            every replica does some steps alone; then what they learned is averaged over the rings
 //! ```
 //! A unit happens as a whole or not at all: when the group breaks, the anchor is what remains.
+//!
+//! Stages are empty where a unit ends, so the numbers of asynchronous stages depend on where that is. It follows from
+//! the run file and the steps done so far alone, never from time: the same seed gives the same numbers, also to those
+//! who go back to the end of a unit before.
 
 use super::super::round;
 use super::session::Session;
-use super::step::Sheaf;
+use super::step::{Held, Sheaf};
 use super::word::{self, Word};
 use crate::config::ExchangeOf;
 use crate::core::pipeline::{Move, ahead_in_batch, ahead_in_flow, moves};
@@ -27,9 +31,6 @@ use phalanx_wire::train::{Activity, StageReport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A unit has at most so many steps, unless rounds are longer.
-pub(super) const LONGEST: usize = 256;
-
 /// What one step of a unit came to here.
 #[derive(Debug, Default)]
 struct Learned {
@@ -39,6 +40,8 @@ struct Learned {
     samples: Vec<u64>,
     compute: Duration,
     staleness: u32,
+    /// How often all parameters were kept as they had been.
+    versions: usize,
 }
 
 /// Parameters as they were, for batches that are still on their way.
@@ -80,18 +83,20 @@ impl Session<'_> {
         Ok(wish)
     }
 
-    /// How many steps the next unit has: it ends early where the model is to be looked at.
-    fn length(&self) -> u64 {
+    /// How many steps the next unit has. Rounds end early where the model is to be looked at, asynchronous stages of one
+    /// replica also where it is to be saved, and no later than a copy of them is due: what is lost with a stage is done
+    /// again.
+    pub(super) fn length(&self) -> u64 {
         let task = &self.worker.task;
-        let place = self.worker.place(self.part.step);
-        let alone = self.rings.any() && task.config.sync.exchange != ExchangeOf::Gradients;
-        let most = match (alone, self.rings.any()) {
-            (true, _) => task.config.sync.every,
+        let progress = Progress::new(task.plan(), self.worker.place(self.part.step), Time::ZERO);
+        match (self.rings.any(), task.config.sync.exchange) {
+            (false, _) => progress.until_saved(task.config.formation.unit()),
             // Gradients of every step cannot be exchanged while steps overlap: what was learned is averaged.
-            (false, true) => 1,
-            (false, false) => LONGEST as u64,
-        };
-        Progress::new(task.plan(), place, Time::ZERO).until_looked_at(most)
+            (true, ExchangeOf::Gradients) => 1,
+            (true, ExchangeOf::Parameters | ExchangeOf::Outer) => {
+                progress.until_looked_at(task.config.sync.every)
+            }
+        }
     }
 
     fn unit(&mut self, anchor: &ModelState) -> Result<Wish, TrainError> {
@@ -115,9 +120,7 @@ impl Session<'_> {
             ..self.vote(sheaf, None, of.loss, of.finite, [of.compute, exchanged])
         };
         let votes: Vec<Vote> = sheaves.iter().zip(&learned).map(vote).collect();
-        let staleness = learned.iter().map(|of| of.staleness).max().unwrap_or(0);
-        let report = self.stage_report(idled / sheaves.len().max(1) as u32, staleness);
-        let own = Word::new(&votes, report, Vec::new());
+        let own = Word::new(&votes, self.unit_report(anchor, &sheaves, &learned, idled), Vec::new());
         let began = Instant::now();
         let words = self.agree(own)?;
         self.waited = began.elapsed();
@@ -137,8 +140,25 @@ impl Session<'_> {
             let lr = self.lr(sheaf.step);
             self.done(&words, index, sheaf.step, lr, of.norm);
         }
-        self.copy_if_due(&words)?;
+        self.copy_if_due(&words);
         Ok(words.outcomes.iter().map(|outcome| outcome.wish).max().unwrap_or_default())
+    }
+
+    /// What this stage says of each step of a unit.
+    fn unit_report(
+        &mut self,
+        anchor: &ModelState,
+        sheaves: &[Sheaf],
+        learned: &[Learned],
+        idle: Duration,
+    ) -> StageReport {
+        let Some(most) = sheaves.iter().max_by_key(|sheaf| sheaf.parts()) else {
+            return StageReport::default();
+        };
+        let versions = learned.iter().map(|of| of.versions).max().unwrap_or(0) as u64;
+        let bytes = anchor.tensor_bytes() + versions * self.part.parameter_bytes();
+        let staleness = learned.iter().map(|of| of.staleness).max().unwrap_or(0);
+        self.stage_report(most, sheaves.len(), idle, Held { bytes, staleness })
     }
 
     fn lr(&self, step: u64) -> f32 {
@@ -265,6 +285,7 @@ impl Session<'_> {
                             self.part.stepper.model.copy_parameters(&mut copy);
                             versions.kept.insert(updates, copy);
                         }
+                        all[step].versions = versions.kept.len() + versions.spare.len();
                         versions.forget_before(used.front().copied().unwrap_or(updates + 1));
                         if finite {
                             self.part.stepper.apply(norm, self.lr(sheaf.step));

@@ -90,6 +90,18 @@ impl Frame {
         let got = format!("{c:?} of step {s}, part {p}, {l} samples");
         Err(broken(format!("expected {carries:?} of step {step}, part {part}, {len} samples, got {got}")))
     }
+
+    /// Checks that it has as many bytes as its values take, before there is memory for them.
+    ///
+    /// # Errors
+    /// It has not.
+    pub(super) fn expect_bytes(&self, of_values: impl Iterator<Item = usize>) -> Result<(), TrainError> {
+        let expected = of_values.fold(0, usize::saturating_add);
+        match self.values.len() == expected {
+            true => Ok(()),
+            false => Err(broken(format!("expected a frame of {expected} bytes, got {}", self.values.len()))),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -113,5 +125,9 @@ mod tests {
         let frame = Frame { head, values: Vec::new() };
         assert!(frame.expect(Carries::Gradients, 1 << 40, 3, 16).is_ok());
         assert!(frame.expect(Carries::Gradients, 1 << 40, 2, 16).is_err());
+        let frame = Frame { head, values: vec![0; 12] };
+        assert!(frame.expect_bytes([4, 8].into_iter()).is_ok());
+        assert!(frame.expect_bytes([4, 4].into_iter()).is_err());
+        assert!(frame.expect_bytes([usize::MAX, 13].into_iter()).is_err());
     }
 }

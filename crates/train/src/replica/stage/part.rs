@@ -2,11 +2,12 @@
 
 use crate::core::layout;
 use crate::error::TrainError;
-use crate::state::ModelState;
+use crate::state::{ModelState, tensor_bytes};
 use crate::task::{Compute, Task};
 use crate::trainer::Stepper;
 use bytes::Bytes;
 use phalanx_collective::Compression;
+use phalanx_engine::OptimizerSpec;
 use phalanx_graph::{Graph, Shape, ValueKind};
 use phalanx_types::DType;
 use phalanx_wire::train::Ops;
@@ -88,7 +89,9 @@ impl Part {
     ) -> Result<Self, TrainError> {
         let graph = stage_of(&task.graph, ops)?;
         let mut stepper = task.stepper_of(layout::range(ops), compute)?;
-        if state.steps() == 0 && state.optimizer.is_empty() {
+        // An optimizer that has done nothing is a new one. Whoever holds some of it does so for the operators that it
+        // had before, perhaps, and nobody for the others.
+        if state.steps() == 0 {
             stepper.load(&state.weights)?;
         } else {
             stepper.set_state(state)?;
@@ -153,6 +156,17 @@ impl Part {
         (self.norm, self.pending, self.before) = (Some(norm.to_bits()), None, None);
     }
 
+    /// Bytes of one value for every element of its parameters.
+    pub(super) fn parameter_bytes(&self) -> u64 {
+        self.stepper.model.parameters().iter().map(|parameter| 4 * parameter.elements() as u64).sum()
+    }
+
+    /// Bytes of its model, with the batches that are in it, and of what its optimizers keep.
+    pub(super) fn memory(&self, optimizer: &OptimizerSpec) -> u64 {
+        let states = optimizer.state_names().len() as u64;
+        self.stepper.model.memory() as u64 + states * self.parameter_bytes() + tensor_bytes(&self.outer)
+    }
+
     /// The most bytes that come to it or go from it in one frame of so many samples.
     pub(super) fn most_bytes(&self, batch: usize) -> usize {
         let bytes = |of: &[Carried]| of.iter().map(|value| 4 * value.elements(batch) + 64).sum::<usize>();
@@ -166,6 +180,12 @@ pub(super) fn pack(compression: Compression, floats: bool, values: &[f32], into:
     how.encode(values, into);
 }
 
+/// How many bytes so many values become.
+pub(super) fn packed_len(compression: Compression, floats: bool, values: usize) -> usize {
+    let how = if floats { compression } else { Compression::None };
+    how.encoded_len(values)
+}
+
 /// Reads values from the front of bytes; the rest.
 pub(super) fn unpack<'b>(
     compression: Compression,
@@ -175,7 +195,8 @@ pub(super) fn unpack<'b>(
 ) -> Result<&'b [u8], TrainError> {
     let how = if floats { compression } else { Compression::None };
     let short = || super::super::lanes::broken("a frame of another stage is too short".to_owned());
-    let (own, rest) = bytes.split_at_checked(how.encoded_len(into.len())).ok_or_else(short)?;
+    let (own, rest) =
+        bytes.split_at_checked(packed_len(compression, floats, into.len())).ok_or_else(short)?;
     how.decode(own, into).map_err(|error| super::super::lanes::broken(error.to_string()))?;
     Ok(rest)
 }

@@ -8,12 +8,14 @@
 //! on learning.
 
 use super::super::asks::{Answer, Ask, PASS, batches};
+use super::super::lanes::broken;
 use super::super::worker::Report;
 use super::frame::{Carries, Head};
 use super::session::Session;
 use crate::error::TrainError;
-use crate::task::sample_shape;
+use crate::task::{Task, sample_shape};
 use phalanx_collective::Compression;
+use phalanx_wire::live::MAX_LIVE_BYTES;
 use phalanx_wire::train::Activity;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -26,9 +28,20 @@ const FAILED: u64 = u64::MAX;
 /// What the first stage tells the others of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Asking {
-    number: u64,
-    samples: u64,
-    batch: u64,
+    pub(super) number: u64,
+    pub(super) samples: u64,
+    pub(super) batch: u64,
+}
+
+impl Asking {
+    /// Whether it can have been asked: it was checked before it came to the first stage, whose word this is.
+    pub(super) fn is_sound(&self, task: &Task) -> bool {
+        let (graph, most) = (&task.graph, task.config.train.batch as u64);
+        let ends = graph.inputs.iter().chain(&graph.outputs);
+        let values = ends.map(|value| graph.shape(*value).at(1).iter().product::<usize>() as u64).max();
+        let bytes = self.samples.checked_mul(4 * values.unwrap_or(0));
+        self.batch <= most && bytes.is_some_and(|bytes| bytes <= MAX_LIVE_BYTES)
+    }
 }
 
 impl Session<'_> {
@@ -62,6 +75,9 @@ impl Session<'_> {
     /// statistics already.
     pub(super) fn answer(&mut self, shared: bool) -> Result<(), TrainError> {
         let Some(asking) = self.asked.take() else { return Ok(()) };
+        if !asking.is_sound(&self.worker.task) {
+            return Err(broken(format!("nobody may ask about so much: {asking:?}")));
+        }
         let ask = self.ask.take();
         let began = Instant::now();
         // What a checkpoint of this step would hold; then training goes on with what it had.

@@ -141,7 +141,7 @@ impl<'w> Session<'w> {
         // Everybody has the state that the group begins with, before anybody lets go of what it was made of.
         self.control.barrier("the state is there")?;
         if self.guard.is_on() {
-            self.copy_now()?;
+            self.copy_now(false);
         } else {
             self.worker.copies.forget_before(u64::MAX);
         }
@@ -228,17 +228,15 @@ impl<'w> Session<'w> {
             grad_norm: norm as f32,
             seen: outcome.seen,
             hash: 0,
-            sent: sent - self.sent_before,
-            // Steps of one unit share its time.
+            // Steps of one unit share its bytes and its time.
+            sent: (sent - self.sent_before) / u64::from(steps.max(1)),
             took_us: super::super::session::micros(now.duration_since(self.last)) / steps.max(1),
             ranks: votes.iter().zip(&words.words).map(rank).collect(),
         };
-        self.sent_before = sent;
-        let first = words.words.first();
-        self.asked = first.and_then(|word| word.asking);
-        self.late |= first.is_some_and(|word| word.late);
+        self.asked = words.words.first().and_then(|word| word.asking);
+        self.late |= words.are_late();
         if index + 1 == words.outcomes.len() {
-            self.last = now;
+            (self.last, self.sent_before) = (now, sent);
         }
         self.worker.remember(report);
     }

@@ -1,6 +1,7 @@
 //! How a stage comes by its part of the state when a group begins.
 
 use super::super::lanes::{Connector, broken};
+use super::super::worker::with_causes;
 use super::part::{Part, names_of, stage_of};
 use super::worker::StageWorker;
 use crate::core::layout::covers;
@@ -20,18 +21,25 @@ impl ModelState {
     }
 }
 
-/// What other nodes give, all at the same time: none of them waits for longer than it has patience.
-fn get_all(epoch: Epoch, gets: &[Get], connector: &dyn Connector) -> Result<Vec<Bytes>, TrainError> {
-    let of = |get: &Get| match &get.from {
-        Source::Node(from) => Some((from.clone(), get.ops)),
-        Source::Driver(_) => None,
+/// What other nodes give and the driver holds, each of so many bytes at most; all at the same time: no node waits for
+/// longer than it has patience.
+fn get_all(
+    epoch: Epoch,
+    gets: &[Get],
+    most: u64,
+    connector: &dyn Connector,
+) -> Result<Vec<Bytes>, TrainError> {
+    let one = |get: &Get| match &get.from {
+        Source::Node(from) => Ok(connector.get(epoch, from, get.ops, most)?),
+        Source::Driver(state) if state.bytes > most => {
+            Err(broken(format!("the driver has {} bytes of a state, of {most} at most", state.bytes)))
+        }
+        Source::Driver(state) => Ok(connector.fetch(epoch, state)?),
     };
     std::thread::scope(|scope| {
-        let gets = gets.iter().filter_map(of);
-        let threads: Vec<_> =
-            gets.map(|(from, ops)| scope.spawn(move || connector.get(epoch, &from, ops))).collect();
+        let threads: Vec<_> = gets.iter().map(|get| scope.spawn(move || one(get))).collect();
         let panicked = |_: Box<dyn std::any::Any + Send>| broken("what others give was not taken".to_owned());
-        threads.into_iter().map(|thread| Ok(thread.join().map_err(panicked)??)).collect()
+        threads.into_iter().map(|thread| thread.join().map_err(panicked)?).collect()
     })
 }
 
@@ -102,21 +110,22 @@ impl StageWorker {
         epoch: Epoch,
         ops: Ops,
         start: &Start,
-        fetched: Vec<Bytes>,
         connector: &dyn Connector,
     ) -> Result<Part, TrainError> {
         self.resolve(start.step, start.norm)?;
         self.copies.forget_after(start.step);
         // Whoever is to get something has not got it, whatever it held when it was in a group last.
-        let holds = start.gets.is_empty() && fetched.is_empty();
+        let holds = start.gets.is_empty();
         if let Some(part) = self.part.take_if(|part| holds && part.ops == ops && part.step == start.step) {
             return Ok(part);
         }
         let names = names_of(&self.task.graph, ops)?;
         let mut state = self.held(ops, start.step)?;
-        let given = get_all(epoch, &start.gets, connector)?;
-        for bytes in given.into_iter().chain(fetched) {
-            state.extend_by(ModelState::from_bytes(bytes)?, &names);
+        let given = get_all(epoch, &start.gets, self.most_bytes(), connector)?;
+        for bytes in given {
+            // Another node may give what can be read.
+            let part = ModelState::from_bytes(bytes).map_err(|error| broken(with_causes(&error)))?;
+            state.extend_by(part, &names);
         }
         if start.step == 0 {
             let graph = stage_of(&self.task.graph, ops)?;
@@ -131,7 +140,15 @@ impl StageWorker {
         let old = self.part.take().filter(|part| part.step == start.step);
         // What others may still have to come for, should this group not come about.
         if let Some(part) = old.filter(|part| !covers(ops, part.ops)) {
-            self.copies.add(part.step, part.ops, part.packed()?);
+            match part.packed() {
+                Ok(packed) => self.copies.add(part.step, part.ops, packed),
+                Err(error) => {
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "keeps nothing of the part that it had before"
+                    )
+                }
+            }
         }
         Part::new(&self.task, &self.compute, ops, &state)
     }

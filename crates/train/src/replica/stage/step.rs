@@ -2,7 +2,7 @@
 
 use super::super::session::micros;
 use super::frame::{Carries, Frame, Head};
-use super::part::{pack, unpack};
+use super::part::{Carried, pack, packed_len, unpack};
 use super::session::Session;
 use super::word::Word;
 use crate::core::pipeline::{Move, ahead_in_batch, moves};
@@ -55,6 +55,15 @@ impl Sheaf {
         let (step, whole, first) = (self.step, self.whole, self.first);
         StepInput { x: &[], y, y_shape, len, whole, first, cut: Cut::Parts(1), step }
     }
+}
+
+/// What steps that are done together need besides.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Held {
+    /// For what they can be taken back to, and for parameters as they were.
+    pub(super) bytes: u64,
+    /// Updates between the forward and the backward of a batch, at most.
+    pub(super) staleness: u32,
 }
 
 impl Session<'_> {
@@ -124,7 +133,7 @@ impl Session<'_> {
         let squares = self.part.squares();
         let finite = loss.is_finite() && squares.iter().all(|square| square.is_finite());
         let vote = self.vote(&sheaf, loaded.as_ref(), loss, finite, [compute, exchanged]);
-        let report = self.stage_report(idled, 0);
+        let report = self.stage_report(&sheaf, 1, idled, Held::default());
         let own = Word::new(&[vote], report, squares);
         let began = Instant::now();
         self.part.pending = Some(lr);
@@ -140,7 +149,7 @@ impl Session<'_> {
         self.spans.add(Activity::Update, step, began);
         self.done(&words, 0, step, lr, norm);
         self.recycle(loaded);
-        self.copy_if_due(&words)?;
+        self.copy_if_due(&words);
         Ok(words.outcomes[0].wish)
     }
 
@@ -169,16 +178,24 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn stage_report(&mut self, idle: Duration, staleness: u32) -> StageReport {
+    /// What this stage says of each of some steps that were done together, of which one with the most parts is given.
+    pub(super) fn stage_report(
+        &mut self,
+        sheaf: &Sheaf,
+        steps: usize,
+        idle: Duration,
+        held: Held,
+    ) -> StageReport {
         let pipes = self.prev.iter().chain(&self.next).map(|pipe| pipe.sent).sum::<u64>();
         let sent = pipes - std::mem::replace(&mut self.pipes_before, pipes);
+        let sums = if sheaf.parts() > 1 { self.part.parameter_bytes() } else { 0 };
         StageReport {
             replica: self.post.replica as u32,
             stage: self.post.stage as u32,
-            memory: self.part.stepper.model().memory() as u64,
-            sent,
-            idle_us: micros(idle),
-            staleness,
+            memory: self.part.memory(&self.worker.task.config.train.optimizer) + sums + held.bytes,
+            sent: sent / steps.max(1) as u64,
+            idle_us: micros(idle / steps.max(1) as u32),
+            staleness: held.staleness,
         }
     }
 
@@ -301,6 +318,8 @@ impl super::part::Part {
         len: usize,
         frame: &Frame,
     ) -> Result<(), TrainError> {
+        let one = |value: &Carried| packed_len(compression, value.floats, value.elements(len));
+        frame.expect_bytes(self.inputs.iter().map(one))?;
         let mut rest = &frame.values[..];
         self.received.resize(self.inputs.len(), Vec::new());
         for (value, into) in self.inputs.iter().zip(&mut self.received) {
@@ -344,6 +363,8 @@ impl super::part::Part {
         of: (usize, usize),
         ready: &mut crate::trainer::Ready<'_>,
     ) -> Result<(), TrainError> {
+        let learns = self.outputs.iter().filter(|value| value.learns);
+        frame.expect_bytes(learns.map(|value| packed_len(compression, true, value.elements(len))))?;
         let mut rest = &frame.values[..];
         self.given.resize(self.outputs.len(), Vec::new());
         for (value, into) in self.outputs.iter().zip(&mut self.given) {

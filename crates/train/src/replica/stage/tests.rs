@@ -1,9 +1,11 @@
 //! Pipelines of real stages in one process, each on a thread of its own, against the model in one piece.
 
+mod orders;
+
 use super::super::control::Control;
 use super::super::lanes::Connector;
 use super::super::worker::{Report, Reports};
-use super::copies::{Copies, Guard};
+use super::copies::{Copies, Guard, Keeping};
 use super::prepare;
 use super::session::{Entering, Session};
 use super::worker::StageWorker;
@@ -18,7 +20,7 @@ use phalanx_data::Loader;
 use phalanx_engine::CpuEngine;
 use phalanx_graph::{Graph, Weights, weights};
 use phalanx_types::{DType, Epoch, NodeId, Tensor};
-use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, Start, StepReport};
+use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, StageReport, Start, StateRef, StepReport};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -57,7 +59,11 @@ impl Connector for Pairs {
         Ok(())
     }
 
-    fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
+    fn get(&self, _: Epoch, _: &NodeId, _: Ops, _: u64) -> Result<Bytes, CollectiveError> {
+        Ok(Bytes::new())
+    }
+
+    fn fetch(&self, _: Epoch, _: &StateRef) -> Result<Bytes, CollectiveError> {
         Ok(Bytes::new())
     }
 }
@@ -225,27 +231,32 @@ impl Example {
                 let joined = own.connect(&worker.task, &ends, &pairs, |_, _| ()).unwrap();
                 let copies = Copies::default();
                 let every = if layout.replicas.len() == 1 { 3 } else { 0 };
-                let guard = Guard::new(every, post, rank, &copies, Epoch(1), &pairs).unwrap();
+                let keeping = Keeping { every, most: 1 << 30 };
+                let guard = Guard::new(keeping, post, rank, &copies, Epoch(1), &pairs).unwrap();
                 let start = Start { step: 0, norm: None, gets: Vec::new() };
-                let part = worker.settle(Epoch(1), post.ops, &start, Vec::new(), &pairs).unwrap();
+                let part = worker.settle(Epoch(1), post.ops, &start, &pairs).unwrap();
                 let entering = Entering { epoch: Epoch(1), rank, layout, joined, guard };
                 let session = Session::new(&mut worker, part, entering).unwrap();
                 let listener = std::thread::spawn(move || {
                     let began = Instant::now();
-                    let (mut steps, mut valid) = (Vec::new(), Vec::new());
+                    let mut told = Ran::default();
                     while let Some((_, report)) = heard.blocking_recv() {
                         match report {
-                            Report::Steps { steps: new, .. } => steps.extend(new),
+                            Report::Steps { steps: new, .. } => {
+                                told.units.push(new.len());
+                                told.steps.extend(new);
+                            }
+                            Report::Snapshot { step, .. } => told.saved.push(step),
                             Report::Validated { sums, .. } => {
                                 let (right, of) = sums.metrics[0];
-                                valid.push((began.elapsed(), right / of as f64));
+                                told.valid.push((began.elapsed(), right / of as f64));
                             }
                             // The last word of this test.
                             Report::AllLevel => break,
                             _ => {}
                         }
                     }
-                    (steps, valid)
+                    told
                 });
                 session.run(Recorded::default()).unwrap();
                 worker.say(Report::AllLevel);
@@ -263,8 +274,7 @@ impl Example {
         }
         begins.iter().for_each(|begin| begin.send(ends.clone()).unwrap());
         let states = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        let (steps, valid) = all_told.recv().unwrap();
-        Ran { states, steps, valid }
+        Ran { states, ..all_told.recv().unwrap() }
     }
 
     /// One replica, cut there.
@@ -304,11 +314,16 @@ impl Example {
     }
 }
 
-/// What a run in stages came to.
+/// What a run in stages came to, as its first stage says.
+#[derive(Default)]
 struct Ran {
     /// By rank.
     states: Vec<ModelState>,
     steps: Vec<StepReport>,
+    /// Steps that were reported together.
+    units: Vec<usize>,
+    /// Steps after which checkpoints were made.
+    saved: Vec<u64>,
     /// When, and what part of the validation data was right.
     valid: Vec<(Duration, f64)>,
 }
@@ -503,6 +518,60 @@ fn asynchronous_stages_are_stale_by_no_more_than_they_may_and_always_the_same() 
     assert_eq!(staleness(&reports[0]), [4, 2, 0]);
     let mean = |of: &[StepReport]| of.iter().map(|report| report.loss).sum::<f32>() / of.len() as f32;
     assert!(mean(&reports[50..]) < mean(&reports[..10]));
+}
+
+#[test]
+fn checkpoints_by_time_do_not_pile_up_while_the_driver_has_not_taken_the_last() {
+    let rest = "loss = \"mse\"\nbatch = 8\nsteps = 40\ncheckpoint_every = \"1us\"\n[formation]\nstages = 2";
+    let example = Example::new("zoo = \"mlp\"\ninput = [16]\nclasses = 10", &[16], &[], 10, rest);
+    let cut = legal(&example.graph)[1];
+    let ran = example.staged_over(&example.cut(&[cut], 8, 8), None);
+    assert_eq!((ran.saved, ran.steps.len()), (vec![1], 40));
+}
+
+/// What a stage in the middle says of a step in the middle of a run.
+fn said_of_a_step(optimizer: &str, formation: &str) -> StageReport {
+    let rest = format!(
+        "loss = \"mse\"\noptimizer = {{ name = {optimizer} }}\nbatch = 8\nsteps = 20\nvalidate_every = \"never\"\n\
+         [formation]\nstages = 3\n{formation}"
+    );
+    let example = Example::new("zoo = \"digits-cnn\"", &[1, 8, 8], &[], 10, &rest);
+    let cuts = legal(&example.graph);
+    let (_, reports) = example.staged(&example.cut(&[cuts[1], cuts[cuts.len() - 2]], 8, 8));
+    reports[13].ranks[1].stage.unwrap()
+}
+
+#[test]
+fn stages_say_all_that_they_hold_and_what_they_send_in_a_step() {
+    let sgd = said_of_a_step("\"sgd\"", "");
+    let adam = said_of_a_step("\"adam\"", "");
+    let parameters = (adam.memory - sgd.memory) / 2;
+    assert!(parameters > 1000 && parameters.is_multiple_of(4), "{parameters}");
+    let alone = said_of_a_step("\"sgd\"", "in_flight = 1\nmode = \"asynchronous\"");
+    assert!(alone.memory >= sgd.memory + parameters, "{alone:?}, {sgd:?}, {parameters}");
+    let stale = said_of_a_step("\"adam\"", "in_flight = 5\nmode = \"asynchronous\"");
+    // What it can be taken back to, with two states of the optimizer, and two versions of the parameters.
+    assert!(stale.memory >= adam.memory + 5 * parameters, "{stale:?}, {adam:?}, {parameters}");
+    assert_eq!((sgd.sent, adam.sent, stale.sent), (sgd.sent, sgd.sent, sgd.sent));
+}
+
+#[test]
+fn asynchronous_stages_are_empty_where_the_run_file_says() {
+    let units = |rest: &str| {
+        let rest =
+            format!("loss = \"mse\"\nbatch = 8\nsteps = 20\n{rest}\nmode = \"asynchronous\"\nstages = 2");
+        let example = Example::new("zoo = \"mlp\"\ninput = [16]\nclasses = 10", &[16], &[], 10, &rest);
+        let cut = legal(&example.graph)[1];
+        let Ran { units, saved, .. } = example.staged_over(&example.cut(&[cut], 8, 8), None);
+        (units, saved)
+    };
+    let never = "validate_every = \"never\"";
+    let often = format!("{never}\ncheckpoint_every = 7\n[formation]\ncopies = 4");
+    assert_eq!(units(&often), (vec![4, 3, 4, 3, 4, 2], vec![7, 14]));
+    let usual = "validate_every = \"12 steps\"\n[formation]";
+    assert_eq!(units(usual), (vec![10, 2, 8], vec![]));
+    let long = format!("{never}\n[formation]\ncopies = 0");
+    assert_eq!(units(&long), (vec![20], vec![]));
 }
 
 /// Not a test of right and wrong, but of time: `cargo xtask bench stages slow` runs it.

@@ -19,18 +19,23 @@ pub(super) struct Word {
     pub(super) report: StageReport,
     /// The copy of its state before is still on its way.
     pub(super) copying: bool,
+    /// That copy was not made, or nobody keeps it.
+    pub(super) missed: bool,
     /// The sum of the squares of every parameter's gradient, in the order of names.
     pub(super) squares: Vec<f64>,
     /// What somebody asks the model, to be computed after this.
     pub(super) asking: Option<Asking>,
     /// By its clock a checkpoint is due after this. That of the first rank counts.
     pub(super) late: bool,
+    /// The driver has not taken its part of the checkpoint before.
+    pub(super) saving: bool,
 }
 
 impl Word {
     pub(super) fn new(votes: &[Vote], report: StageReport, squares: Vec<f64>) -> Self {
         let votes = votes.iter().map(|vote| vote.to_bytes().to_vec()).collect();
-        Self { votes, report, squares, copying: false, asking: None, late: false }
+        let (copying, missed, late, saving) = (false, false, false, false);
+        Self { votes, report, squares, copying, missed, asking: None, late, saving }
     }
 }
 
@@ -44,12 +49,22 @@ pub(super) struct Words {
     pub(super) outcomes: Vec<Outcome>,
 }
 
+impl Words {
+    /// Whether so much time has passed that a checkpoint is due, as all find alike. While a part of the last one waits
+    /// for the driver there is none: they would pile up.
+    pub(super) fn are_late(&self) -> bool {
+        self.words.first().is_some_and(|word| word.late) && !self.words.iter().any(|word| word.saving)
+    }
+}
+
 impl Session<'_> {
     /// Tells all stages what is to be said of these steps, and hears their words.
     pub(super) fn agree(&mut self, word: Word) -> Result<Words, TrainError> {
         let now = self.spans.now();
         let late = self.progress.as_ref().is_some_and(|progress| progress.is_late(now));
-        let own = Word { copying: self.guard.is_copying(), asking: self.asking(), late, ..word };
+        let saving = self.worker.control.is_saving(self.epoch);
+        let (copying, missed) = (self.guard.is_copying(), self.guard.has_missed());
+        let own = Word { copying, missed, asking: self.asking(), late, saving, ..word };
         exchange(&mut self.control, &own)
     }
 }

@@ -4,8 +4,8 @@ use super::super::control::{Control, Ender};
 use super::super::lanes::Connector;
 use super::super::memory::Memory;
 use super::super::session::Ended;
-use super::super::worker::{Opening, Order, Report, Reports, is_broken, with_causes};
-use super::copies::{Copies, Guard};
+use super::super::worker::{Opening, Order, Report, Reports, left_by, with_causes};
+use super::copies::{Copies, Guard, Keeping};
 use super::part::Part;
 use super::prepare::{self, Ends};
 use super::session::{Entering, Session};
@@ -13,6 +13,7 @@ use crate::config::RunFile;
 use crate::core::pipeline::ahead_in_flow;
 use crate::error::TrainError;
 use crate::progress::Place;
+use crate::state::most_bytes;
 use crate::task::{Compute, Task};
 use bytes::Bytes;
 use phalanx_collective::Compression;
@@ -47,7 +48,6 @@ struct Beginning {
     recorded: Recorded,
     connector: Box<dyn Connector>,
     start: Start,
-    fetched: Vec<Bytes>,
 }
 
 /// Carries out orders until there can be no more.
@@ -76,13 +76,13 @@ pub(in super::super) fn run(file: RunFile, opening: Opening, orders: &Receiver<O
                     tracing::warn!(error = with_causes(&error), "could not give a part of the state");
                 }
             }
-            Order::Connect { epoch, ends, recorded, connector, start: Some((start, fetched)) } => {
+            Order::Connect { epoch, ends, recorded, connector, start: Some(start) } => {
                 let why = match prepared.take_if(|own| own.epoch == epoch) {
                     Some(own) => {
-                        let beginning = Beginning { epoch, ends, recorded, connector, start, fetched };
+                        let beginning = Beginning { epoch, ends, recorded, connector, start };
                         worker.train(own, beginning)
                     }
-                    // It was cancelled before what it begins with was here. The driver waits for this stage.
+                    // It was cancelled. The driver waits for this stage.
                     None => {
                         let reason =
                             worker.control.why_over(epoch).unwrap_or_else(|| "it is not ready".to_owned());
@@ -132,7 +132,7 @@ impl StageWorker {
     fn leave(&self, epoch: Epoch, recorded: Recorded, why: LeftWhy) {
         self.control.leave();
         let done = self.part.as_ref().map(|part| part.step);
-        if let (LeftWhy::Broken { .. } | LeftWhy::Ended, Some(done)) = (&why, done) {
+        if let (LeftWhy::Broken { .. } | LeftWhy::Reformed | LeftWhy::Ended, Some(done)) = (&why, done) {
             self.memory.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
         }
         self.say(Report::Left { epoch, step: done, why, holds: self.holds() });
@@ -148,9 +148,15 @@ impl StageWorker {
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {
-        // Those of a whole unit are reported together.
+        // Those of a whole round are reported together; units of asynchronous stages are shorter than what is
+        // remembered anyway.
         let round = usize::try_from(self.task.config.sync.every).unwrap_or(0);
-        self.memory.on_step(report, round.max(super::flow::LONGEST));
+        self.memory.on_step(report, round);
+    }
+
+    /// No part of the state has more.
+    pub(super) fn most_bytes(&self) -> u64 {
+        most_bytes(&self.task.graph, &self.task.config.train.optimizer)
     }
 
     /// Frames that may be on their way to a stage.
@@ -162,6 +168,7 @@ impl StageWorker {
 
     /// Tells the driver a part of the model.
     pub(super) fn tell_state(&self, epoch: Epoch, part: &Part) -> Result<(), TrainError> {
+        self.control.on_snapshot(epoch);
         let bytes = part.packed()?;
         self.say(Report::Snapshot { epoch, step: part.step, ops: Some(part.ops), bytes });
         Ok(())
@@ -169,12 +176,11 @@ impl StageWorker {
 
     /// Trains in a group until it is over.
     fn train(&mut self, own: Ends, beginning: Beginning) -> LeftWhy {
-        let broken = |error: &TrainError| LeftWhy::Broken { reason: with_causes(error) };
         let epoch = beginning.epoch;
         let recorded = beginning.recorded;
         let session = match self.enter(own, beginning) {
             Ok(session) => session,
-            Err(error) => return broken(&error),
+            Err(error) => return left_by(&error),
         };
         let control = session.worker.control.clone();
         let over = match session.enders() {
@@ -198,17 +204,13 @@ impl StageWorker {
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
             Ok(Ended::Done) => LeftWhy::Ended,
-            Err(error) if is_broken(&error) => broken(&error),
-            Err(error) => {
-                let cause = !matches!(error, TrainError::Replica { .. });
-                LeftWhy::Failed { reason: with_causes(&error), cause }
-            }
+            Err(error) => left_by(&error),
         }
     }
 
     /// Comes by its part of the state, and joins the others.
     fn enter(&mut self, own: Ends, beginning: Beginning) -> Result<Session<'_>, TrainError> {
-        let Beginning { epoch, ends, connector, start, fetched, .. } = beginning;
+        let Beginning { epoch, ends, connector, start, .. } = beginning;
         let (post, rank, layout) = (own.post(), own.rank, own.layout.clone());
         let stalls = self.reports.clone();
         let on_wait = move |on: usize, waited: Duration| {
@@ -221,8 +223,10 @@ impl StageWorker {
             // Other replicas hold the same.
             _ => 0,
         };
-        let guard = Guard::new(every, post, rank, &self.copies, epoch, &*connector)?;
-        let part = self.settle(epoch, post.ops, &start, fetched, &*connector)?;
+        let keeping = Keeping { every, most: self.most_bytes() };
+        let guard = Guard::new(keeping, post, rank, &self.copies, epoch, &*connector)?;
+        // When all are connected: nobody has the patience to wait with that for whoever gets the most.
+        let part = self.settle(epoch, post.ops, &start, &*connector)?;
         Session::new(self, part, Entering { epoch, rank, layout, joined, guard })
     }
 }
@@ -237,94 +241,5 @@ impl Session<'_> {
         }
         enders.extend(self.guard.sockets().map(Ender::Socket));
         Ok(enders)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use phalanx_collective::{CollectiveError, Socket};
-    use phalanx_engine::CpuEngine;
-    use phalanx_types::NodeId;
-    use phalanx_wire::train::{DataRef, Enlist, Ops, ReplicaLayout};
-
-    /// Nobody is to be reached.
-    #[derive(Debug)]
-    struct Alone;
-
-    impl Connector for Alone {
-        fn stream(&self, _: Epoch, _: usize, _: usize) -> Result<Socket, CollectiveError> {
-            unreachable!("the group is over")
-        }
-
-        fn give(&self, _: Epoch, _: &NodeId, _: Ops, _: &[u8]) -> Result<(), CollectiveError> {
-            unreachable!("nobody asked for it")
-        }
-
-        fn get(&self, _: Epoch, _: &NodeId, _: Ops) -> Result<Bytes, CollectiveError> {
-            unreachable!("the group is over")
-        }
-    }
-
-    /// What a stage says that is given these orders.
-    fn said(control: &Arc<Control>, orders: impl FnOnce(&RunFile) -> Vec<Order>) -> Vec<Report> {
-        let dir = tempfile::tempdir().unwrap();
-        let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.npz");
-        let text = format!(
-            "[model]\nzoo = \"digits-cnn\"\n[data]\ntrain = {{ file = {digits:?}, x = \"x_train\", y = \"y_train\" }}\n\
-             [train]\nloss = \"cross_entropy\"\nsteps = 3\n[formation]\nstages = 2"
-        );
-        std::fs::write(dir.path().join("run.toml"), text).unwrap();
-        let file = RunFile::load(&dir.path().join("run.toml"), &[]).unwrap();
-        let (sender, waiting) = std::sync::mpsc::channel();
-        orders(&file).into_iter().for_each(|order| sender.send(order).unwrap());
-        drop(sender);
-        let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        let opening = Opening {
-            enlist: Enlist {
-                config: String::new(),
-                files: Vec::new(),
-                trace: false,
-                data: DataRef { samples: 1078, validation: 0, classes: None },
-            },
-            fetch: Box::new(|_| Err("there are no files".to_owned())),
-            compute: Arc::new(|_| {
-                let engine = CpuEngine::new(1);
-                Compute { threads: engine.threads().clone(), engine: Arc::new(engine) }
-            }),
-            control: control.clone(),
-            reports: Reports { number: 0, to },
-        };
-        run(file, opening, &waiting);
-        std::iter::from_fn(|| heard.blocking_recv()).map(|(_, report)| report).collect()
-    }
-
-    #[test]
-    fn a_stage_whose_group_is_over_before_it_began_says_so() {
-        let control = Arc::new(Control::default());
-        let epoch = Epoch(4);
-        // As it comes when what the stage begins with had to be fetched first.
-        control.abort(epoch, "n2 is lost: killed");
-        let said = said(&control, |file| {
-            let graph = crate::find_model(&file.config.model).unwrap().graph;
-            let cut = graph.legal_cuts()[0].at as u32;
-            let stages = vec![Ops { start: 0, end: cut }, Ops { start: cut, end: graph.nodes.len() as u32 }];
-            let replicas = vec![ReplicaLayout { samples: 32, micro: 8, stages }];
-            let start = Start { step: 0, norm: None, gets: Vec::new() };
-            vec![
-                Order::Prepare { epoch, rank: 0, ranks: 2, layout: Some(Layout { replicas }) },
-                Order::Cancel { epoch },
-                Order::Connect {
-                    epoch,
-                    ends: Vec::new(),
-                    recorded: Recorded { step: 0, validated: 0, saved: 0 },
-                    connector: Box::new(Alone),
-                    start: Some((start, Vec::new())),
-                },
-            ]
-        });
-        let Some(Report::Left { epoch: of, step, why, holds }) = said.last() else { panic!("{said:?}") };
-        let lost = LeftWhy::Broken { reason: "n2 is lost: killed".to_owned() };
-        assert_eq!((*of, *step, why, holds.len()), (epoch, None, &lost, 0));
     }
 }

@@ -1,0 +1,117 @@
+//! How copies get from a ward to its guardian.
+//!
+//! ```text
+//!   ward: step, operators, length, bytes ──► guardian
+//!                           1 kept, 0 not ◄──
+//! ```
+
+use super::Copies;
+use bytes::Bytes;
+use phalanx_collective::Socket;
+use phalanx_wire::train::Ops;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+
+/// What has become of the copy that was sent last.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    /// It is still on its way.
+    pub(super) copying: AtomicBool,
+    /// It was not kept.
+    pub(super) missed: AtomicBool,
+}
+
+impl Sent {
+    pub(super) fn begin(&self) {
+        self.missed.store(false, Ordering::Release);
+        self.copying.store(true, Ordering::Release);
+    }
+
+    /// Whoever sees that it is not on its way any more also sees whether it was kept.
+    pub(super) fn end(&self, kept: bool) {
+        self.missed.store(!kept, Ordering::Release);
+        self.copying.store(false, Ordering::Release);
+    }
+}
+
+/// Sends copies for as long as there are any, each when the one before has arrived.
+pub(super) fn send(socket: &Socket, waiting: &Receiver<(u64, Ops, Bytes)>, sent: &Sent) {
+    for (step, ops, bytes) in waiting {
+        let kept = send_one(socket, step, ops, &bytes).unwrap_or_else(|error| {
+            // When the group is over, this is how it ends. What was not sent whole cannot be followed by another.
+            tracing::debug!(%error, step, "a copy did not arrive");
+            drop(socket.shutdown(Shutdown::Both));
+            false
+        });
+        sent.end(kept);
+    }
+}
+
+/// Sends a copy; whether it is kept.
+fn send_one(mut socket: &Socket, step: u64, ops: Ops, bytes: &[u8]) -> std::io::Result<bool> {
+    let mut head = [0; 24];
+    head[..8].copy_from_slice(&step.to_le_bytes());
+    head[8..12].copy_from_slice(&ops.start.to_le_bytes());
+    head[12..16].copy_from_slice(&ops.end.to_le_bytes());
+    head[16..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+    socket.write_all(&head)?;
+    socket.write_all(bytes)?;
+    let mut kept = [0; 1];
+    socket.read_exact(&mut kept)?;
+    Ok(kept == [1])
+}
+
+/// Reads so many bytes and keeps them.
+pub(super) type Take = dyn Fn(&mut dyn Read, u64) -> std::io::Result<Bytes>;
+
+/// Keeps what the ward sends, until there is no more.
+pub(super) fn receive(socket: &Socket, copies: &Copies, most: u64, take: &Take) {
+    let mut missed = false;
+    loop {
+        match receive_one(socket, copies, most, take) {
+            Ok(None) => missed = false,
+            Ok(Some(error)) if !missed => {
+                tracing::warn!(%error, "could not keep a copy of the stage before");
+                missed = true;
+            }
+            Ok(Some(_)) => {}
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                tracing::warn!(%error, "keeps no more copies of the stage before");
+                break;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no more copies come");
+                break;
+            }
+        }
+    }
+    // Others hold the connection, too; the ward is not to wait for somebody who reads no more.
+    drop(socket.shutdown(Shutdown::Both));
+}
+
+/// Keeps the next copy, or says why it cannot.
+fn receive_one(
+    mut socket: &Socket,
+    copies: &Copies,
+    most: u64,
+    take: &Take,
+) -> std::io::Result<Option<std::io::Error>> {
+    let mut head = [0; 24];
+    socket.read_exact(&mut head)?;
+    let long = |at: usize| head[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+    let short = |at: usize| head[at..].first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
+    let (step, ops, len) = (long(0), Ops { start: short(8), end: short(12) }, long(16));
+    if len > most {
+        let what = format!("a copy of {len} bytes, of {most} at most");
+        return Err(std::io::Error::new(ErrorKind::InvalidData, what));
+    }
+    let mut bytes = socket.take(len);
+    let taken = take(&mut bytes, len);
+    // What comes after is the next copy, whatever became of this one.
+    std::io::copy(&mut bytes, &mut std::io::sink())?;
+    let missed = taken.map(|bytes| copies.add(step, ops, bytes)).err();
+    socket.write_all(&[u8::from(missed.is_none())])?;
+    Ok(missed)
+}
