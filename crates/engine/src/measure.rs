@@ -6,13 +6,16 @@ use phalanx_graph::{Graph, ValueId, ValueKind, Weights};
 use phalanx_types::{Class, DType, Seed, Tensor};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// How a model is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measurement {
     pub batch: usize,
-    /// Passes that count; one more goes before them.
+    /// How often it is computed at least; once more before that, which does not count.
     pub rounds: usize,
+    /// For how long at least.
+    pub time: Duration,
     /// Parameters held at a time, in bytes: a larger model is measured stage by stage.
     pub parameter_bytes: usize,
 }
@@ -94,12 +97,16 @@ fn measure_stage(
     model.load(&weights(&stage))?;
     let inputs: Vec<Vec<f32>> = stage.inputs.iter().map(|id| input(&stage, *id, how.batch)).collect();
     let mut rounds: BTreeMap<(String, bool), Vec<f64>> = BTreeMap::new();
-    for round in 0..=how.rounds.max(1) {
-        let taken = pass(model.as_mut(), &stage, &inputs, how.batch, round as u64)?;
+    round(model.as_mut(), &stage, &inputs, how.batch, 0)?;
+    let began = Instant::now();
+    for number in 1..=MOST_ROUNDS {
+        let taken = round(model.as_mut(), &stage, &inputs, how.batch, number as u64)?;
         let mut sums: BTreeMap<(String, bool), f64> = BTreeMap::new();
-        taken.into_iter().for_each(|t| *sums.entry((t.node, t.backward)).or_default() += t.seconds);
-        if round > 0 {
-            sums.into_iter().for_each(|(key, seconds)| rounds.entry(key).or_default().push(seconds));
+        let each = 1.0 / IN_PASSING as f64;
+        taken.into_iter().for_each(|t| *sums.entry((t.node, t.backward)).or_default() += t.seconds * each);
+        sums.into_iter().for_each(|(key, seconds)| rounds.entry(key).or_default().push(seconds));
+        if number >= how.rounds && began.elapsed() >= how.time {
+            break;
         }
     }
     let time = |node: &str, backward| rounds.get(&(node.to_owned(), backward)).map_or(0.0, |t| median(t));
@@ -111,7 +118,13 @@ fn measure_stage(
     Ok(times.collect())
 }
 
-fn pass(
+/// Batches that are between forward and backward at a time: more than one, as in a pipeline, where what one needs is
+/// no longer at hand when its turn comes.
+const IN_PASSING: usize = 2;
+/// However short they are.
+const MOST_ROUNDS: usize = 1000;
+
+fn round(
     model: &mut dyn Model,
     stage: &Graph,
     inputs: &[Vec<f32>],
@@ -119,11 +132,15 @@ fn pass(
     seed: u64,
 ) -> Result<Vec<OpTime>, RunError> {
     let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
-    model.forward(0, batch, &inputs, Pass { training: true, seed })?;
-    let gradients: Vec<Vec<f32>> =
-        (0..stage.outputs.len()).map(|o| vec![0.01; model.output(0, o).len()]).collect();
-    let gradients: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
-    model.backward(0, &gradients, &mut |_, _| ())?;
+    for slot in 0..IN_PASSING {
+        model.forward(slot, batch, &inputs, Pass { training: true, seed })?;
+    }
+    for slot in 0..IN_PASSING {
+        let gradients: Vec<Vec<f32>> =
+            (0..stage.outputs.len()).map(|o| vec![0.01; model.output(slot, o).len()]).collect();
+        let gradients: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
+        model.backward(slot, &gradients, &mut |_, _| ())?;
+    }
     Ok(model.take_profile())
 }
 

@@ -22,6 +22,9 @@ pub struct Options {
     pub exchange: Exchange,
     /// Bytes sent for each byte of an activation or its gradient.
     pub transfer_factor: f64,
+    /// Work of a stage for every forward and every backward of a micro-batch, besides its operators, where there are
+    /// other stages.
+    pub pass_work: f64,
     /// Work of sending or receiving a byte of an activation or its gradient, on either side.
     pub byte_work: f64,
     /// Seconds that all stages take to agree on a step, links between hosts aside.
@@ -99,6 +102,7 @@ impl Default for Options {
             base_bytes: 0,
             exchange: Exchange::default(),
             transfer_factor: 1.0,
+            pass_work: 0.0,
             byte_work: 0.0,
             step_s: 0.0,
             unit: u64::MAX,

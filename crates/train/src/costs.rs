@@ -12,16 +12,19 @@ use phalanx_engine::{Measurement, NodeTime, Optimizer, measure};
 use phalanx_formation::{CutCost, Exchange, Link, Mode, ModelCost, OpCost, Options, Work};
 use phalanx_graph::{Cost, Graph, Op};
 use phalanx_types::DType;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// A measurement of a model takes about so many floating-point operations.
-const EFFORT: f64 = 1e10;
-/// Of fewer passes the median is chance; of more it does not change.
-const ROUNDS: [f64; 2] = [5.0, 25.0];
+/// A model is measured for about so long, with each of two sizes of a batch: for less it would be chance.
+const TIME: Duration = Duration::from_millis(150);
+/// As often at least, and so much of that time at most for one batch.
+const ROUNDS: usize = 5;
+const ONE_BATCH: f64 = 0.2;
 /// All stages agree on a step in as long as it takes to wake somebody so many times.
 const AGREE_HOPS: f64 = 5.0 / 3.0;
 /// Nodes that share cores disturb each other.
-const CROWDING: f64 = 1.15;
+const CROWDING: f64 = 1.3;
+/// A stage that was woken takes longer for what it does then, by so much of the time that waking it took.
+const PASS_HOPS: f64 = 0.35;
 /// Bytes a second between stages on one host, beyond the time that it takes the two of them.
 const LOCAL_BYTES_PER_S: f64 = 2e10;
 /// Bytes of parameters that are held for it at a time.
@@ -84,11 +87,13 @@ pub fn measured(
         |what: String| TrainError::Replica { reason: format!("could not measure the model: {what}") };
     let speed = f64::from(measure_here(compute).map_err(unreadable)?.gflops);
     let flops = (1.0 + BACKWARD) * counts.flops.max(1) as f64;
-    let most = ((EFFORT / flops / ROUNDS[0]) as usize).clamp(2, batch.max(2));
-    let few = (most / 8).max(1);
+    // As many samples as are computed at once, unless that takes too long.
+    let parts = config.formation.micro_batches.unwrap_or(1).max(1);
+    let in_time = (ONE_BATCH * TIME.as_secs_f64() * speed * 1e9 / flops) as usize;
+    let most = in_time.min(batch.div_ceil(parts)).max(2);
+    let few = (most / 4).max(1);
     let times = |batch: usize| -> Result<Vec<NodeTime>, TrainError> {
-        let rounds = (EFFORT / flops / batch as f64).clamp(ROUNDS[0], ROUNDS[1]);
-        let how = Measurement { batch, rounds: rounds as usize, parameter_bytes: HELD };
+        let how = Measurement { batch, rounds: ROUNDS, time: TIME, parameter_bytes: HELD };
         measure(&*compute.engine, graph, &how).map_err(|error| unreadable(error.to_string()))
     };
     let (less, more) = (times(few)?, times(most)?);
@@ -183,6 +188,7 @@ pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
         transfer_factor: compressed(formation.compress),
         step_s: here.agree_s(),
         unit: formation.unit(),
+        pass_work: PASS_HOPS * here.hop.latency_s * here.gflops.unwrap_or(USUAL_GFLOPS),
         byte_work: here.hop.byte_s * here.gflops.unwrap_or(USUAL_GFLOPS),
         crowding: CROWDING,
         seed: config.train.seed.0,

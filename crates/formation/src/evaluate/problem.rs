@@ -103,7 +103,14 @@ impl<'a> Problem<'a> {
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
         let update = between(&self.updates) / micro_batches.max(1) as f64;
         let (there, back) = self.passing(part);
-        (between(&self.per_batch) + update, between(&self.per_sample) + (there + back) * slowness)
+        let passes = 2.0 * self.pass(part) * slowness;
+        (between(&self.per_batch) + update + passes, between(&self.per_sample) + (there + back) * slowness)
+    }
+
+    /// Work of a pass of a part besides its operators: nobody has to wake one that holds all of the model.
+    fn pass(&self, part: Part) -> f64 {
+        let whole = part.from == 0 && part.to == self.end();
+        if whole { 0.0 } else { self.options.pass_work }
     }
 
     /// Work of what a part receives and sends for a sample, forward and backward.
@@ -121,7 +128,8 @@ impl<'a> Problem<'a> {
     pub(crate) fn busy_forward(&self, part: Part) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
-        (between(&self.forward.0), between(&self.forward.1) + self.passing(part).0 * slowness)
+        let (pass, (there, _)) = (self.pass(part), self.passing(part));
+        (between(&self.forward.0) + pass * slowness, between(&self.forward.1) + there * slowness)
     }
 
     /// What the whole model takes on a node of speed 1, for one of so many micro-batches of `m` samples, up to a place.
@@ -221,6 +229,7 @@ fn check(model: &ModelCost, pool: &Pool, options: &Options) -> Result<(), Shortf
         numbers.push(("work of an update", op.name.clone(), op.update, false));
     }
     numbers.push(("factor", "transfers".into(), options.transfer_factor, false));
+    numbers.push(("work per pass", "stages".into(), options.pass_work, false));
     numbers.push(("work per byte", "transfers".into(), options.byte_work, false));
     numbers.push(("bytes kept for a byte", "parameters".into(), options.kept_per_parameter_byte, false));
     let wrong = numbers

@@ -29,7 +29,7 @@ pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<S
     let shares = shares(problem, formation)?;
     let alone: Vec<f64> =
         formation.replicas.iter().zip(&shares).map(|(r, samples)| r.seconds(problem, *samples)).collect();
-    let hosts = hosts(problem, formation, &shares, alone.iter().copied().fold(0.0, f64::max));
+    let hosts = hosts(problem, formation, &shares);
     let crowding = |replica: &Timed| {
         replica.parts.iter().map(|part| hosts[problem.host[part.node]].1).fold(1.0, f64::max)
     };
@@ -88,21 +88,17 @@ fn farthest(problem: &Problem<'_>, formation: &Formation) -> f64 {
     longest
 }
 
-/// A node that computes for a smaller part of a step than this leaves the others of its host alone most of the time.
-const RARELY: f64 = 0.05;
-
 /// What the cores of each host take for a step of all replicas, and how many times longer everything takes there
 /// because threads have to share cores.
-fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize], step_s: f64) -> Vec<(f64, f64)> {
+fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> Vec<(f64, f64)> {
     let mut all = vec![(0.0, 0.0); problem.cores.len()];
     for (replica, samples) in formation.replicas.iter().zip(shares) {
         let (micro_batches, m) = replica.split(*samples);
         for part in &replica.parts {
             let (seconds, threads) = &mut all[problem.host[part.node]];
             *seconds += part_of_host(problem, *part, micro_batches).at(m) * micro_batches as f64;
-            let (base, slope) = problem.busy(*part, micro_batches);
-            let busy = (base + slope * m as f64) * micro_batches as f64;
-            *threads += problem.pool.nodes[part.node].threads * (busy / (RARELY * step_s)).min(1.0);
+            // Also of a stage that has little to do: all others wait while it waits for a core.
+            *threads += problem.pool.nodes[part.node].threads;
         }
     }
     let excess = problem.options.crowding - 1.0;

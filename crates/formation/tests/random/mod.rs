@@ -115,6 +115,7 @@ impl Random {
         }
         if self.chance(50) {
             options.byte_work = self.between(0.0, 1e-7);
+            options.pass_work = self.between(0.0, 2e-3);
         }
         if self.chance(60) {
             options.micro_batches = Some(self.number(1, 8));

@@ -1,5 +1,6 @@
 //! What it takes to hand something to another process of this host.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -36,7 +37,9 @@ pub fn measure_hop() -> io::Result<Hop> {
 
 fn latency() -> io::Result<f64> {
     let (mut near, mut far) = UnixStream::pair()?;
+    let [here, there] = processors();
     let echo = move || -> io::Result<()> {
+        stay_on(there);
         let mut byte = [0];
         for _ in 0..ROUND_TRIPS {
             far.read_exact(&mut byte)?;
@@ -45,18 +48,41 @@ fn latency() -> io::Result<f64> {
         }
         Ok(())
     };
-    let other = std::thread::Builder::new().name("hop".to_owned()).spawn(echo)?;
-    let mut times = Vec::with_capacity(ROUND_TRIPS);
-    let mut byte = [0];
-    for _ in 0..ROUND_TRIPS {
-        compute();
-        let began = Instant::now();
-        near.write_all(&byte)?;
-        near.read_exact(&mut byte)?;
-        times.push(began.elapsed().saturating_sub(PAUSE));
-    }
-    other.join().map_err(|_panicked| io::Error::other("a measurement panicked"))??;
+    let ask = move || -> io::Result<Vec<Duration>> {
+        stay_on(here);
+        let mut times = Vec::with_capacity(ROUND_TRIPS);
+        let mut byte = [0];
+        for _ in 0..ROUND_TRIPS {
+            compute();
+            let began = Instant::now();
+            near.write_all(&byte)?;
+            near.read_exact(&mut byte)?;
+            times.push(began.elapsed().saturating_sub(PAUSE));
+        }
+        Ok(times)
+    };
+    let start = || std::thread::Builder::new().name("hop".to_owned());
+    let panicked = |_| io::Error::other("a measurement panicked");
+    let (echo, ask) = (start().spawn(echo)?, start().spawn(ask)?);
+    let times = ask.join().map_err(panicked)??;
+    echo.join().map_err(panicked)??;
     Ok(middle(times) / 2.0)
+}
+
+/// Two processors that this process may use, or one twice: stages that work at the same time are not on the same one.
+fn processors() -> [Option<usize>; 2] {
+    let Ok(usable) = sched_getaffinity(None) else { return [None, None] };
+    let mut all = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu));
+    let first = all.next();
+    [first, all.next().or(first)]
+}
+
+fn stay_on(cpu: Option<usize>) {
+    let Some(cpu) = cpu else { return };
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    // Where that is not allowed the system decides.
+    let _stays = sched_setaffinity(None, &only);
 }
 
 fn compute() {
