@@ -15,6 +15,8 @@ pub struct Options {
     /// The fewest samples of a micro-batch that the planner chooses by itself.
     pub least_micro: usize,
     pub mode: Mode,
+    /// Micro-batches that a stage of an exact pipeline lets in beyond those which keep the stages behind it busy.
+    pub ahead: usize,
     /// Bytes kept for each byte of a parameter: weights, gradients, what the optimizer keeps, copies.
     pub kept_per_parameter_byte: f64,
     /// What a process needs before it holds anything.
@@ -98,6 +100,7 @@ impl Default for Options {
             micro_batches: None,
             least_micro: 1,
             mode: Mode::Exact,
+            ahead: 0,
             kept_per_parameter_byte: 4.0,
             base_bytes: 0,
             exchange: Exchange::default(),

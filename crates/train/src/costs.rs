@@ -179,6 +179,7 @@ pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
             true => Mode::Asynchronous { in_flight: formation.in_flight },
             false => Mode::Exact,
         },
+        ahead: formation.ahead,
         kept_per_parameter_byte: kept(config, states),
         base_bytes: PROCESS_BYTES,
         exchange: Exchange {

@@ -162,7 +162,8 @@ impl<'a> Problem<'a> {
     /// Micro-batches that the stage before `behind` others, itself included, keeps at a time.
     pub(crate) fn kept(&self, behind: usize, micro_batches: usize) -> usize {
         match self.options.mode {
-            Mode::Exact => behind.min(micro_batches),
+            Mode::Exact if behind <= 1 => 1,
+            Mode::Exact => (behind + self.options.ahead).min(micro_batches),
             // The last stage goes back at once; those before it let in evenly more, up to all that may be under way.
             Mode::Asynchronous { .. } if behind <= 1 => 1,
             Mode::Asynchronous { in_flight } => in_flight.unwrap_or(2 * behind).max(1),

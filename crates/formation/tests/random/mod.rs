@@ -117,6 +117,9 @@ impl Random {
             options.byte_work = self.between(0.0, 1e-7);
             options.pass_work = self.between(0.0, 2e-3);
         }
+        if self.chance(40) {
+            options.ahead = self.number(1, 2);
+        }
         if self.chance(60) {
             options.micro_batches = Some(self.number(1, 8));
         }

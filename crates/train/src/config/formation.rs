@@ -19,6 +19,7 @@ pub(crate) const KEYS: &[&str] = &[
     "mode",
     "micro_batches",
     "in_flight",
+    "ahead",
     "compress",
     "copies",
     "cuts",
@@ -29,6 +30,8 @@ pub(crate) const KEYS: &[&str] = &[
 const MOST: i64 = 1024;
 /// The most stages of one replica, batches in flight, and parts of a batch.
 const MOST_STAGES: i64 = 1024;
+/// Micro-batches that an exact stage lets in to bridge pauses of others.
+const AHEAD: usize = 2;
 /// Asynchronous stages come to a stop after so many steps, at most: whoever wants something of the run waits for that.
 /// Filling the stages and emptying them takes about as long as one or two steps.
 const LONGEST_UNIT: u64 = 32;
@@ -59,6 +62,8 @@ pub struct FormationConfig {
     pub micro_batches: Option<usize>,
     /// Batches that may be on their way through asynchronous stages; twice as many as stages when not said.
     pub in_flight: Option<usize>,
+    /// Micro-batches that an exact stage lets in beyond those which keep the stages behind it busy.
+    pub ahead: usize,
     /// Of what travels between stages.
     pub compress: Compression,
     /// Steps between copies of a stage's state on another node; never when 0.
@@ -161,6 +166,7 @@ impl FormationConfig {
             mode,
             micro_batches: micro_batches(section, samples.saturating_mul(times))?,
             in_flight: in_flight(section, mode)?,
+            ahead: ahead(section, mode)?,
             compress: compress(section)?,
             copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
             cuts: cuts(section)?,
@@ -233,6 +239,15 @@ fn in_flight(section: &mut Section<'_>, mode: Mode) -> Result<Option<usize>, Con
             Err(section.useless("in_flight", "only asynchronous stages have batches in flight"))
         }
         said => Ok(said.map(|said| said.value as usize)),
+    }
+}
+
+fn ahead(section: &mut Section<'_>, mode: Mode) -> Result<usize, ConfigError> {
+    match section.int("ahead", 0..=MOST_STAGES)? {
+        Some(_) if mode == Mode::Asynchronous => {
+            Err(section.useless("ahead", "`formation.in_flight` says how many asynchronous stages let in"))
+        }
+        said => Ok(said.map_or(AHEAD, |said| said.value as usize)),
     }
 }
 

@@ -206,6 +206,10 @@ fn formations_and_exchanges_are_read_and_checked() {
             "`formation.in_flight` means nothing here: only asynchronous stages have batches in flight, at conf/run.toml:15:1",
         ),
         (
+            "[formation]\nstages = 2\nmode = \"asynchronous\"\nahead = 1",
+            "`formation.ahead` means nothing here: `formation.in_flight` says",
+        ),
+        (
             "[sync]\naverage_optimizer = true",
             "`sync.average_optimizer` means nothing here: only runs in stages average what optimizers keep, at conf",
         ),

@@ -1,7 +1,7 @@
 //! In which order a stage computes forwards and backwards.
 //!
 //! ```text
-//!   three stages, four parts of a batch       F forward, B backward
+//!   three stages, four parts of a batch, none to spare       F forward, B backward
 //!     stage 0   F0 F1 F2 .. .. B0 F3 B1 .. B2 .. B3
 //!     stage 1      F0 F1 .. B0 F2 B1 F3 B2 .. B3
 //!     stage 2         F0 B0 F1 B1 F2 B2 F3 B3
@@ -18,9 +18,11 @@ pub enum Move {
 }
 
 /// How many forwards a stage does before its first backward when a batch ends before the next begins: as many as keep
-/// the stages behind it busy.
-pub fn ahead_in_batch(stage: usize, stages: usize, parts: usize) -> usize {
-    (stages - stage).min(parts).max(1)
+/// the stages behind it busy, and `spare` ones, for when one of them takes longer than usual.
+pub fn ahead_in_batch(stage: usize, stages: usize, parts: usize, spare: usize) -> usize {
+    let behind = stages - stage;
+    let ahead = if behind > 1 { behind + spare } else { 1 };
+    ahead.min(parts).max(1)
 }
 
 /// How many forwards a stage does before its first backward when parts flow without end and `in_flight` of them may be
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_stage_in_the_middle_takes_turns() {
-        let moves: Vec<Move> = moves(ahead_in_batch(1, 3, 4), 4).collect();
+        let moves: Vec<Move> = moves(ahead_in_batch(1, 3, 4, 0), 4).collect();
         assert_eq!(moves, [F(0), F(1), B(0), F(2), B(1), F(3), B(2), B(3)]);
     }
 
@@ -91,8 +93,12 @@ mod tests {
     fn stages_never_wait_for_each_other_in_a_circle_and_hold_no_more_than_they_may() {
         for stages in 1..7 {
             for parts in 1..10 {
-                let ahead: Vec<usize> = (0..stages).map(|s| ahead_in_batch(s, stages, parts)).collect();
-                assert_eq!(play(&ahead, parts), Some(ahead.clone()), "{stages} stages, {parts} parts");
+                let ahead = |spare| (0..stages).map(move |s| ahead_in_batch(s, stages, parts, spare));
+                let least: Vec<usize> = ahead(0).collect();
+                assert_eq!(play(&least, parts), Some(least.clone()), "{stages} stages, {parts} parts");
+                let more: Vec<usize> = ahead(2).collect();
+                let most = play(&more, parts).unwrap();
+                assert!(most.iter().zip(&more).all(|(most, ahead)| most <= ahead), "{most:?} {more:?}");
             }
             for in_flight in 1..12 {
                 let ahead: Vec<usize> = (0..stages).map(|s| ahead_in_flow(s, stages, in_flight)).collect();

@@ -17,7 +17,7 @@ use super::session::Session;
 use super::step::{Held, Sheaf};
 use super::word::{self, Word};
 use crate::config::ExchangeOf;
-use crate::core::pipeline::{Move, ahead_in_batch, ahead_in_flow, moves};
+use crate::core::pipeline::{Move, ahead_in_flow, moves};
 use crate::core::{Vote, Wish};
 use crate::error::{Culprit, TrainError};
 use crate::progress::Progress;
@@ -172,7 +172,7 @@ impl Session<'_> {
             let (began, idle) = (Instant::now(), self.idle());
             let loaded = self.load(sheaf.step)?;
             let parts = sheaf.parts();
-            let ahead = ahead_in_batch(self.post.stage, self.post.stages, parts);
+            let ahead = self.ahead_in_batch(parts);
             let mut of = Learned { samples: self.samples(loaded.as_ref()), ..Learned::default() };
             for next in moves(ahead, parts) {
                 match next {

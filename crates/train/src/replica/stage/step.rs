@@ -110,7 +110,7 @@ impl Session<'_> {
         let began = Instant::now();
         let idle = self.idle();
         let parts = sheaf.parts();
-        let ahead = ahead_in_batch(self.post.stage, self.post.stages, parts);
+        let ahead = self.ahead_in_batch(parts);
         let mut loss = 0.0;
         for next in moves(ahead, parts) {
             match next {
@@ -151,6 +151,12 @@ impl Session<'_> {
         self.recycle(loaded);
         self.copy_if_due(&words);
         Ok(words.outcomes[0].wish)
+    }
+
+    /// How many of so many parts this stage lets in before the first comes back.
+    pub(super) fn ahead_in_batch(&self, parts: usize) -> usize {
+        let spare = self.worker.task.config.formation.ahead;
+        ahead_in_batch(self.post.stage, self.post.stages, parts, spare)
     }
 
     /// What this stage says of a step.

@@ -163,7 +163,8 @@ impl StageWorker {
     pub(super) fn queue(&self, layout: &Layout) -> usize {
         let stages = layout.replicas.iter().map(|replica| replica.stages.len()).max().unwrap_or(1);
         let in_flight = self.task.config.formation.in_flight_of(stages);
-        ahead_in_flow(0, stages, in_flight).max(stages) + SPARE_FRAMES
+        let ahead = self.task.config.formation.ahead;
+        ahead_in_flow(0, stages, in_flight).max(stages + ahead) + SPARE_FRAMES
     }
 
     /// Tells the driver a part of the model.
