@@ -7,7 +7,7 @@ pub use cuts::{NoCut, keep_cuts};
 use crate::config::{ExchangeOf, RunConfig};
 use crate::error::TrainError;
 use crate::measure::{Hop, USUAL_GFLOPS, measure_here, measure_hop};
-use crate::task::Compute;
+use crate::task::{Compute, needs_several};
 use phalanx_engine::{Measurement, NodeTime, Optimizer, measure};
 use phalanx_formation::{CutCost, Exchange, Link, Mode, ModelCost, OpCost, Options, Work};
 use phalanx_graph::{Cost, Graph, Op};
@@ -90,8 +90,9 @@ pub fn measured(
     // As many samples as are computed at once, unless that takes too long.
     let parts = config.formation.micro_batches.unwrap_or(1).max(1);
     let in_time = (ONE_BATCH * TIME.as_secs_f64() * speed * 1e9 / flops) as usize;
-    let most = in_time.min(batch.div_ceil(parts)).max(2);
-    let few = (most / 4).max(1);
+    let fewest = if needs_several(graph).is_some() { 2 } else { 1 };
+    let most = in_time.min(batch.div_ceil(parts)).max(fewest + 1);
+    let few = (most / 4).max(fewest);
     let times = |batch: usize| -> Result<Vec<NodeTime>, TrainError> {
         let how = Measurement { batch, rounds: ROUNDS, time: TIME, parameter_bytes: HELD };
         measure(&*compute.engine, graph, &how).map_err(|error| unreadable(error.to_string()))
