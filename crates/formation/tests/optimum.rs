@@ -55,7 +55,7 @@ fn exact_is_the_optimum_and_genetic_is_near_it() {
 }
 
 /// One replica whose nodes are all on one host, with operators that take next to no time: a node that holds only such
-/// is rarely busy, and leaves the cores to others.
+/// still waits for a core as the others do.
 fn crowded(dice: &mut Random, number: usize) -> Case {
     let nodes = dice.number(2, 4);
     let mut case = alone(dice.case(nodes, [12, 12, 12, 8, 6][nodes]));
