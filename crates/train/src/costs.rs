@@ -166,7 +166,7 @@ pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
     let norms = graph.nodes.iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
     let (formation, sync) = (&config.formation, &config.sync);
     let states = config.train.optimizer.state_names().len() as f64;
-    let average = if sync.average_optimizer { 1.0 + states } else { 1.0 };
+    let averaged = if sync.average_optimizer { states } else { 0.0 };
     let compressed =
         |compression: phalanx_collective::Compression| compression.encoded_len(4096) as f64 / 16384.0;
     let batch = config.train.batch * config.train.accumulate;
@@ -185,7 +185,7 @@ pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
         base_bytes: PROCESS_BYTES,
         exchange: Exchange {
             every: sync.every,
-            bytes_per_parameter_byte: average * compressed(sync.compress),
+            bytes_per_parameter_byte: compressed(sync.compress) + averaged,
         },
         transfer_factor: compressed(formation.compress),
         step_s: here.agree_s(),

@@ -169,10 +169,28 @@ impl Exchange {
     /// # Errors
     /// The group is over.
     pub(super) fn all_reduce(&mut self, values: Vec<f32>, name: &str) -> Result<Vec<f32>, CollectiveError> {
-        let feedback = std::mem::take(&mut self.feedback);
-        let handle = self.background.all_reduce_compressed(values, self.compression, feedback, name);
-        let ((values, feedback), result) = handle.wait();
-        self.feedback = feedback;
+        let sum = self.begin(values, name, false);
+        self.end(sum)
+    }
+
+    /// Begins to add up values over all replicas; `exact` ones are never compressed.
+    pub(super) fn begin(&mut self, values: Vec<f32>, name: &str, exact: bool) -> Adding {
+        let (how, feedback) = match exact {
+            true => (Compression::None, Feedback::default()),
+            false => (self.compression, std::mem::take(&mut self.feedback)),
+        };
+        Adding { handle: self.background.all_reduce_compressed(values, how, feedback, name), exact }
+    }
+
+    /// Waits for a sum.
+    ///
+    /// # Errors
+    /// The group is over.
+    pub(super) fn end(&mut self, adding: Adding) -> Result<Vec<f32>, CollectiveError> {
+        let ((values, feedback), result) = adding.handle.wait();
+        if !adding.exact {
+            self.feedback = feedback;
+        }
         result.map(|()| values)
     }
 
@@ -184,6 +202,13 @@ impl Exchange {
     pub(super) fn aborter(&self) -> GroupAborter {
         self.background.aborter()
     }
+}
+
+/// A sum on its way.
+#[derive(Debug)]
+pub(super) struct Adding {
+    handle: Handle<(Vec<f32>, Feedback)>,
+    exact: bool,
 }
 
 impl Slot {

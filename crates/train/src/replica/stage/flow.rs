@@ -330,7 +330,7 @@ impl Session<'_> {
             let (before, now) = (value(&anchor.weights, name), value(&state.weights, name));
             before.iter().zip(&now).map(|(before, now)| weight * (before - now)).collect()
         };
-        let sums = self.rings.add_up(&learned)?;
+        let sums = self.rings.add_up(&learned, false)?;
         let sync = &self.worker.task.config.sync;
         let (outer, lr, momentum) = (sync.exchange == ExchangeOf::Outer, sync.outer_lr, sync.outer_momentum);
         let average_optimizer = sync.average_optimizer;
@@ -372,7 +372,8 @@ impl Session<'_> {
                 let values = values.and_then(|tensor| tensor.to_f32().ok()).unwrap_or_default();
                 values.iter().map(|value| weight * value).collect()
             };
-            for (name, average) in self.rings.add_up(&own)? {
+            // A second moment that compression made negative would be the end of its parameter.
+            for (name, average) in self.rings.add_up(&own, true)? {
                 round::insert(&mut next.optimizer, &format!("{name}.{kind}"), &state.optimizer, &average)?;
             }
         }

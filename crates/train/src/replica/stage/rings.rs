@@ -72,19 +72,25 @@ impl Rings {
         Ok(taken?)
     }
 
-    /// Adds up what this stage has of every parameter, by name, over all replicas, one ring after the other.
+    /// Adds up what this stage has of every parameter, by name, over all replicas: all rings at the same time. What is
+    /// `exact` is not compressed.
     pub(super) fn add_up(
         &mut self,
         own: &dyn Fn(&str) -> Vec<f32>,
+        exact: bool,
     ) -> Result<Vec<(String, Vec<f32>)>, TrainError> {
-        let mut all = Vec::new();
+        let mut begun = Vec::new();
         for lane in &mut self.lanes {
             let parts: Vec<Vec<f32>> = lane.names.iter().map(|name| own(name)).collect();
-            let flat = parts.concat();
-            let sum = lane.exchange.all_reduce(flat, "what was learned")?;
+            let lengths: Vec<usize> = parts.iter().map(Vec::len).collect();
+            begun.push((lane.exchange.begin(parts.concat(), "what was learned", exact), lengths));
+        }
+        let mut all = Vec::new();
+        for (lane, (adding, lengths)) in self.lanes.iter_mut().zip(begun) {
+            let sum = lane.exchange.end(adding)?;
             let mut rest = &sum[..];
-            for (name, part) in lane.names.iter().zip(&parts) {
-                let (mine, others) = rest.split_at(part.len());
+            for (name, len) in lane.names.iter().zip(lengths) {
+                let (mine, others) = rest.split_at(len);
                 all.push((name.clone(), mine.to_vec()));
                 rest = others;
             }

@@ -456,10 +456,10 @@ fn replicas_of_stages_learn_what_one_model_learns_from_the_whole_batch() {
 
 #[test]
 fn rounds_average_what_replicas_learned_alone() {
-    for exchange in ["parameters", "outer"] {
+    for (exchange, compress) in [("parameters", "none"), ("outer", "none"), ("parameters", "int8")] {
         let rest = format!(
             "loss = \"mse\"\noptimizer = {{ name = \"adam\", lr = 0.001 }}\nbatch = 16\nsteps = 31\n\
-             [sync]\nexchange = \"{exchange}\"\nevery = 4\naverage_optimizer = true\n[formation]\nstages = 2"
+             [sync]\nexchange = \"{exchange}\"\ncompress = \"{compress}\"\nevery = 4\naverage_optimizer = true\n[formation]\nstages = 2"
         );
         let example = Example::new("zoo = \"digits-cnn\"", &[1, 8, 8], &[], 10, &rest);
         let cuts = legal(&example.graph);
