@@ -360,7 +360,7 @@ fn legal(graph: &Graph) -> Vec<usize> {
 
 #[test]
 fn digits_cnn_cut_anywhere_learns_the_same() {
-    let steps = steps(8);
+    let steps = steps(50);
     let rest = format!(
         "loss = \"mse\"\noptimizer = {{ name = \"adam\", lr = 0.001 }}\nbatch = 16\nsteps = {steps}\n\
          clip_norm = 0.05\nvalidate_every = \"7 steps\""
