@@ -55,7 +55,7 @@ fn pauses(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> f64
         return agree;
     }
     let several = formation.replicas.len() > 1;
-    let steps = if several { options.exchange.every.min(options.unit) } else { options.unit };
+    let steps = if several { options.exchange.every } else { options.unit };
     let filling = |(replica, samples): (&std::rc::Rc<Timed>, &usize)| {
         let (micro_batches, m) = replica.split(*samples);
         way(problem, &replica.parts, (micro_batches, m)) * (1.0 - 1.0 / replica.parts.len() as f64)
@@ -68,7 +68,9 @@ fn pauses(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> f64
 pub(crate) fn shortest_pause(problem: &Problem<'_>) -> f64 {
     match problem.options.mode {
         Mode::Exact => problem.options.step_s,
-        Mode::Asynchronous { .. } => problem.options.step_s / problem.options.unit as f64,
+        Mode::Asynchronous { .. } => {
+            problem.options.step_s / problem.options.unit.max(problem.options.exchange.every) as f64
+        }
     }
 }
 

@@ -102,6 +102,9 @@ impl Driver<'_> {
             Ok(part) => self.staging.on_part(step, ops, part, self.task.graph.nodes.len()),
             // Whoever is lost is told of anyway.
             Err(error) if self.staging.saving.take().is_some() => {
+                // The other parts are of no use then, and that they fail, too, says nothing of who holds what.
+                self.staging.asked_for_parts += 1;
+                self.staging.forget_parts();
                 tracing::debug!(%node, %error, "a part of the model did not come");
                 None
             }

@@ -91,7 +91,7 @@ impl Session<'_> {
         let progress = Progress::new(task.plan(), self.worker.place(self.part.step), Time::ZERO);
         match (self.rings.any(), task.config.sync.exchange) {
             (false, _) => progress.until_saved(task.config.formation.unit()),
-            // Gradients of every step cannot be exchanged while steps overlap: what was learned is averaged.
+            // Run files do not ask for that: gradients of every step cannot be exchanged while steps overlap.
             (true, ExchangeOf::Gradients) => 1,
             (true, ExchangeOf::Parameters | ExchangeOf::Outer) => {
                 progress.until_looked_at(task.config.sync.every)
