@@ -151,6 +151,7 @@ impl Driver<'_> {
     ) -> Result<(), TrainError> {
         self.commit(entry.from_step, observer)?;
         self.journal.forget_the_rest();
+        self.incoming.begin_epoch();
         self.paused = None;
         self.told.clear();
         self.holders.clear();

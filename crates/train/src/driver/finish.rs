@@ -6,23 +6,33 @@ use crate::observer::{Event, Observer};
 use crate::progress::{End, Place};
 use crate::state::{ModelState, most_bytes};
 use crate::trainer::Summary;
-use phalanx_types::NodeId;
+use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::train::{Ops, StateRef, ToReplica};
 
 impl Driver<'_> {
     /// Fetches a state that a node holds for this run.
-    pub(super) fn fetch(&self, node: &NodeId, ops: Option<Ops>, state: StateRef, last: bool) {
+    pub(super) fn fetch(
+        &mut self,
+        node: &NodeId,
+        epoch: Epoch,
+        ops: Option<Ops>,
+        state: StateRef,
+        last: bool,
+    ) {
         let Some(peer) = self.peers.get(node).cloned() else { return };
         let (fabric, node, back) = (self.fabric.clone(), node.clone(), self.fetched.0.clone());
         let StateRef { step, bytes, blob } = state;
         let most = self.most_bytes();
+        if !last {
+            self.incoming.announce((epoch, step), ops);
+        }
         tokio::spawn(async move {
             let result = match bytes <= most {
                 true => fabric.fetch(&peer, blob, bytes).await.map_err(|error| error.to_string()),
                 false => Err(format!("a state of {bytes} bytes, of {most} at most")),
             };
             // A driver that has ended needs it no more.
-            drop(back.send(Fetched::State { node, ops, step, last, blob, result }));
+            drop(back.send(Fetched::State { node, epoch, ops, step, last, blob, result }));
         });
     }
 
@@ -37,8 +47,17 @@ impl Driver<'_> {
         fetched: Fetched,
         observer: &mut dyn Observer,
     ) -> Result<Option<ModelState>, TrainError> {
-        let (node, ops, step, last, blob, result) = match fetched {
-            Fetched::State { node, ops, step, last, blob, result } => (node, ops, step, last, blob, result),
+        match fetched {
+            Fetched::State { node, epoch, ops, step, last, blob, result } => {
+                self.send(&node, &ToReplica::Taken { run: self.run, blob });
+                let reason = |reason| TrainError::Replica { reason };
+                let state = result.map_err(reason).and_then(ModelState::from_bytes);
+                match state {
+                    Ok(state) if last => return Ok(Some(state)),
+                    Err(error) if last => self.not_taken(&node, &error, observer),
+                    state => self.on_checkpoint(&node, (epoch, step), ops, state, observer)?,
+                }
+            }
             Fetched::AskedPart { node, ops, step, asked, result } => {
                 let Some(whole) = self.on_asked_part(&node, (step, ops), asked, result, observer) else {
                     return Ok(None);
@@ -48,34 +67,37 @@ impl Driver<'_> {
                     None => Ok(Some(whole)),
                 };
             }
-            Fetched::Measured(measured) => {
-                self.on_measured(measured, observer)?;
-                return Ok(None);
-            }
-        };
-        self.send(&node, &ToReplica::Taken { run: self.run, blob });
-        let state = result.map_err(|reason| TrainError::Replica { reason }).and_then(ModelState::from_bytes);
-        // A part waits for the others.
-        let state = match (state, ops) {
-            (Ok(part), Some(ops)) => {
-                let operators = self.task.graph.nodes.len();
-                match self.staging.on_part(step, ops, part, operators) {
-                    Some(state) => Ok(state),
-                    None => return Ok(None),
-                }
-            }
-            (state, _) => state,
-        };
-        match state {
-            Ok(state) if last => return Ok(Some(state)),
-            Ok(state) => self.journal.on_state(step, state, &mut self.book, observer)?,
-            Err(error) if last => self.not_taken(&node, &error, observer),
-            Err(error) => {
-                observer.on(&Event::Warning(&format!("no checkpoint of step {step}: {node}: {error}")));
-                self.journal.forget_draft(step);
-            }
+            Fetched::Measured(measured) => self.on_measured(measured, observer)?,
         }
         Ok(None)
+    }
+
+    /// A part of a checkpoint has come, or does not come; those that are whole now are saved.
+    fn on_checkpoint(
+        &mut self,
+        node: &NodeId,
+        of: (Epoch, u64),
+        ops: Option<Ops>,
+        state: Result<ModelState, TrainError>,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        match state {
+            Ok(part) => self.incoming.insert(of, ops, part),
+            Err(error) if self.incoming.fail(of) => {
+                let (epoch, step) = of;
+                observer.on(&Event::Warning(&format!("no checkpoint of step {step}: {node}: {error}")));
+                // A group after that one may make it again.
+                if epoch == self.core.epoch() {
+                    self.journal.forget_draft(step);
+                }
+            }
+            Err(_) => {}
+        }
+        while let Some(((epoch, step), state)) = self.incoming.next_whole() {
+            let over = epoch < self.core.epoch();
+            self.journal.on_state(step, state, over, &mut self.book, observer)?;
+        }
+        Ok(())
     }
 
     /// The model did not come from a node at the end of the run: others may have it.

@@ -115,7 +115,7 @@ impl Driver<'_> {
                     if !last && ops.is_none_or(|ops| ops.start == 0) {
                         self.journal.on_snapshot(state.step);
                     }
-                    self.fetch(node, ops, state, last);
+                    self.fetch(node, epoch, ops, state, last);
                 } else {
                     // Of a group that is over: nobody comes for it.
                     self.send(node, &ToReplica::Taken { run: self.run, blob: state.blob });

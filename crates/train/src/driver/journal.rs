@@ -111,17 +111,18 @@ impl Journal {
         }
     }
 
-    /// A state has come.
+    /// A state has come. Nothing more will be reported of it when its group is over.
     pub(super) fn on_state(
         &mut self,
         step: u64,
         state: ModelState,
+        over: bool,
         book: &mut Book,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         match self.drafts.remove(&step) {
             Some(manifest) => self.save(manifest, state, book, observer),
-            None if step < self.recorded.step => Ok(()),
+            None if over || step < self.recorded.step => Ok(()),
             None => {
                 self.states.insert(step, state);
                 Ok(())

@@ -10,6 +10,7 @@ mod act;
 mod files;
 mod finish;
 mod hear;
+mod incoming;
 mod journal;
 mod live;
 mod stages;
@@ -25,6 +26,7 @@ use crate::state::ModelState;
 use crate::task::{Compute, Task};
 use crate::trainer::Summary;
 use bytes::Bytes;
+use incoming::Incoming;
 use journal::Journal;
 use live::Live;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkKey, Peer};
@@ -95,6 +97,7 @@ pub fn drive(
 enum Fetched {
     State {
         node: NodeId,
+        epoch: Epoch,
         ops: Option<Ops>,
         step: u64,
         last: bool,
@@ -141,6 +144,8 @@ struct Driver<'a> {
     /// What the run begins with, held for nodes to fetch.
     first: Option<StateRef>,
     state: Option<ModelState>,
+    /// Checkpoints that nodes have made.
+    incoming: Incoming,
     fetched: (mpsc::UnboundedSender<Fetched>, mpsc::UnboundedReceiver<Fetched>),
     /// The run is over, but for the model, which this node was asked for.
     ending: Option<NodeId>,
@@ -219,6 +224,7 @@ impl<'a> Driver<'a> {
             before,
             first: None,
             state,
+            incoming: Incoming::new(task.graph.nodes.len()),
             fetched: mpsc::unbounded_channel(),
             ending: None,
             over: false,
@@ -274,7 +280,9 @@ impl<'a> Driver<'a> {
         loop {
             self.act(observer)?;
             self.pass_on_asks();
-            if self.over && self.ending.is_none() && !self.ask_for_the_end() {
+            // Checkpoints that were made before the end are written before it.
+            let ended = self.over && self.ending.is_none() && self.incoming.is_quiet();
+            if ended && !self.ask_for_the_end() {
                 return self.finish(None, observer);
             }
             // It may turn out not to be over.

@@ -13,6 +13,7 @@ mod weigh;
 
 pub(super) use speeds::Measured;
 
+use super::incoming::Parts;
 use super::{Driver, gone};
 use crate::book::{FormationEpoch, StageEntry};
 use crate::core::holdings::{self, Inventory, Resume, newest, transfers};
@@ -21,7 +22,6 @@ use crate::costs;
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
 use crate::replica::names_of;
-use crate::state::ModelState;
 use bytes::Bytes;
 use phalanx_fabric::BlobId;
 use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Shortfall};
@@ -57,12 +57,10 @@ pub(super) struct Staging {
     group: Option<Planned>,
     /// Nodes of which it was said that they are not used, and why.
     unused: BTreeSet<NodeId>,
-    /// Parts of states of some step that have come, until all are there.
-    parts: BTreeMap<u64, Vec<(Ops, ModelState)>>,
-    /// The step of which all were there last: nobody waits for parts of earlier ones.
-    whole: u64,
     /// Parts of a checkpoint, held for nodes to fetch.
     held: Vec<BlobId>,
+    /// Parts of the model that nodes were asked for.
+    parts: Parts,
     /// How often nodes were asked for all parts of the model: what was asked for before does not count.
     asked_for_parts: u64,
     /// Those are asked for because the run waits, in this epoch; else because it is over.
@@ -88,42 +86,6 @@ impl Staging {
     /// What a node holds that has left a group.
     pub(super) fn on_left(&mut self, node: &NodeId, holds: Vec<HoldRef>) {
         self.inventory.insert(node.clone(), holds);
-    }
-
-    /// Adds a part of a state; the whole, when it was the last.
-    pub(super) fn on_part(
-        &mut self,
-        step: u64,
-        ops: Ops,
-        state: ModelState,
-        operators: usize,
-    ) -> Option<ModelState> {
-        if step < self.whole {
-            return None;
-        }
-        let parts = self.parts.entry(step).or_default();
-        parts.retain(|(other, _)| *other != ops);
-        parts.push((ops, state));
-        parts.sort_by_key(|(ops, _)| *ops);
-        let reach = parts.iter().fold(0, |to, (ops, _)| if ops.start <= to { to.max(ops.end) } else { to });
-        if (reach as usize) < operators {
-            return None;
-        }
-        let mut whole = ModelState { optimizer_steps: step, ..ModelState::default() };
-        for (_, part) in self.parts.remove(&step)? {
-            whole.weights.extend(part.weights);
-            whole.optimizer.extend(part.optimizer);
-        }
-        // Older ones that are not complete will not be any more.
-        self.parts = self.parts.split_off(&step);
-        self.whole = step;
-        Some(whole)
-    }
-
-    /// What is asked for from now on may be of any step.
-    fn forget_parts(&mut self) {
-        self.parts.clear();
-        self.whole = 0;
     }
 
     pub(super) fn layout(&self) -> Option<&Layout> {
@@ -306,7 +268,6 @@ impl Driver<'_> {
         let starts = self.starts(epoch, &group, observer)?;
         let step = starts.first().map_or(0, |start| start.step);
         self.note_settled(step, &group, &starts);
-        self.staging.forget_parts();
         self.book.set_stages(self.stage_names(&group.layout)?);
         let entry = self.epoch_entry(epoch, step, &group);
         self.begin_group(epoch, seats, Some(starts), entry, observer)

@@ -1,6 +1,7 @@
 //! All of the model in one piece: every part of it from a node that holds it, own or as a copy. At the end of a run,
 //! and when it waits for nodes.
 
+use super::super::incoming::Parts;
 use super::super::{Driver, Fetched};
 use crate::core::holdings::{self, Resume, Transfer, newest, transfers};
 use crate::error::TrainError;
@@ -60,7 +61,7 @@ impl Driver<'_> {
     fn ask_for_the_parts(&mut self, resume: Resume) -> BTreeSet<NodeId> {
         let Resume { step, norm } = resume;
         let operators = self.task.graph.nodes.len();
-        self.staging.forget_parts();
+        self.staging.parts = Parts::default();
         self.staging.asked_for_parts += 1;
         let (run, epoch) = (self.run, self.core.epoch());
         let wanted = [(self.fabric.id().clone(), Ops { start: 0, end: operators as u32 })];
@@ -99,12 +100,15 @@ impl Driver<'_> {
         }
         let part = result.map_err(|reason| TrainError::Replica { reason }).and_then(ModelState::from_bytes);
         match part {
-            Ok(part) => self.staging.on_part(step, ops, part, self.task.graph.nodes.len()),
+            Ok(part) => {
+                self.staging.parts.insert(ops, part);
+                self.staging.parts.take_whole(step, self.task.graph.nodes.len())
+            }
             // Whoever is lost is told of anyway.
             Err(error) if self.staging.saving.take().is_some() => {
                 // The other parts are of no use then, and that they fail, too, says nothing of who holds what.
                 self.staging.asked_for_parts += 1;
-                self.staging.forget_parts();
+                self.staging.parts = Parts::default();
                 tracing::debug!(%node, %error, "a part of the model did not come");
                 None
             }
