@@ -120,6 +120,17 @@ impl Run {
         self.until(&format!("step {step}"), |lines| (last_step(lines) >= step).then_some(()));
     }
 
+    /// Waits for a checkpoint of a later step; gives which.
+    pub(crate) fn saves_after(&mut self, step: u64) -> u64 {
+        let checkpoints = self.dir.join("checkpoints");
+        let number = |name: &str| name.strip_prefix("step-")?.parse::<u64>().ok();
+        self.until(&format!("a checkpoint after step {step}"), |_| {
+            let entries = std::fs::read_dir(&checkpoints).into_iter().flatten().flatten();
+            let saved = entries.filter_map(|entry| number(entry.file_name().to_str()?));
+            saved.max().filter(|saved| *saved > step)
+        })
+    }
+
     /// Waits until it has recorded so many steps more.
     pub(crate) fn goes_on(&mut self, steps: u64) {
         let now = last_step(self.lines());

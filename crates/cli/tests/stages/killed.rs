@@ -63,7 +63,7 @@ fn with_a_stage_and_the_copy_of_it_the_run_goes_back_to_its_checkpoint_and_the_n
     let passes = 9;
     run_file(&sandbox, &format!("epochs = {passes}\ncheckpoint_every = 23"), "");
     let mut run = Run::start(&sandbox, &CHAIN);
-    run.reaches(60);
+    run.saves_after(23);
     let killed = [kill(&mut run, 0), kill(&mut run, 1)];
     run.until_replicas("two others", |nodes| !killed.iter().any(|id| nodes.contains(&id.as_str())));
     run.ends();
