@@ -212,8 +212,9 @@ fn a_question_outlives_the_group_that_it_was_put_to() {
     predict(&sandbox, "-", "first.npz");
     let groups = |of: &Value| of["epochs"].as_array().unwrap().len();
     let formation = formation(&sandbox);
-    let stages = &formation["epochs"][0]["replicas"][0]["stages"];
-    assert_eq!(groups(&formation), 1, "{formation}");
+    // The third may have come last, and been let in.
+    let before = groups(&formation);
+    let stages = &formation["epochs"][before - 1]["replicas"][0]["stages"];
     let last = nodes.iter().find(|(_, id)| stages[1]["node"] == id.as_str()).unwrap();
     last.0.signal(Signal::STOP);
     let digits = digits();
@@ -223,7 +224,7 @@ fn a_question_outlives_the_group_that_it_was_put_to() {
     // The stage that is silent is not lost yet; nobody but the next group can answer.
     predict(&sandbox, "-", "second.npz");
     let formation = self::formation(&sandbox);
-    assert!(groups(&formation) > 1, "{formation}");
+    assert!(groups(&formation) > before, "{formation}");
     last.0.signal(Signal::KILL);
     stop(run);
 }
