@@ -5,6 +5,7 @@ use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot
 use crate::error::{CompileError, DiagnoseReport, RunError, StageError, WeightsError};
 use crate::lower::Holdings;
 use crate::parameters::ParameterSet;
+use crate::permute::permuted;
 use crate::program::{Program, Purpose, Source};
 use crate::run::{CallError, Runner, State, Workspace};
 use crate::stage::{Surroundings, held_order};
@@ -610,23 +611,6 @@ impl Suspects {
         }
         true
     }
-}
-
-fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<f32> {
-    let view = crate::view::View::dense(crate::tape::V(0), shape).permute(order);
-    let mut index = vec![0; shape.len()];
-    let mut result = Vec::with_capacity(view.len());
-    for _ in 0..view.len() {
-        result.push(values[index.iter().zip(&view.strides).map(|(i, s)| i * s).sum::<usize>()]);
-        for d in (0..index.len()).rev() {
-            index[d] += 1;
-            if index[d] < view.shape[d] {
-                break;
-            }
-            index[d] = 0;
-        }
-    }
-    result
 }
 
 fn into_order(values: &[f32], held: &Held) -> Vec<f32> {

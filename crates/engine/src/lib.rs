@@ -16,6 +16,7 @@ mod metric;
 mod named;
 mod optimizer;
 mod parameters;
+mod permute;
 mod plan;
 mod program;
 mod run;

@@ -193,13 +193,16 @@ pub fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsError> {
     serialize(written, None).map_err(WeightsError::Format)
 }
 
+/// Writes something.
+pub type WriteTo<'a> = dyn Fn(&mut dyn Write) -> std::io::Result<()> + 'a;
+
 /// A tensor that is made when it is written.
 pub struct Later<'a> {
     pub name: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
-    /// Its bytes.
-    pub make: Box<dyn Fn() -> Vec<u8> + 'a>,
+    /// Makes it, and writes its bytes.
+    pub write: Box<WriteTo<'a>>,
 }
 
 impl fmt::Debug for Later<'_> {
@@ -233,7 +236,7 @@ pub fn write_later(out: &mut dyn Write, tensors: &[Later<'_>]) -> Result<u64, We
     out.write_all(&header).map_err(written)?;
     out.write_all(&b"        "[..padded - header.len()]).map_err(written)?;
     for tensor in sorted {
-        out.write_all(&(tensor.make)()).map_err(written)?;
+        (tensor.write)(out).map_err(written)?;
     }
     Ok(8 + padded as u64 + end as u64)
 }

@@ -7,11 +7,14 @@ pub use cuts::{NoCut, keep_cuts};
 use crate::config::{ExchangeOf, RunConfig};
 use crate::error::TrainError;
 use crate::measure::{Hop, USUAL_GFLOPS, measure_here, measure_hop};
+use crate::state::pack_later;
 use crate::task::{Compute, needs_several};
 use phalanx_engine::{Measurement, NodeTime, Optimizer, measure};
 use phalanx_formation::{CutCost, Exchange, Link, Mode, ModelCost, OpCost, Options, Work};
+use phalanx_graph::weights::Later;
 use phalanx_graph::{Cost, Graph, Op};
 use phalanx_types::DType;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// A model is measured for about so long, with each of two sizes of a batch: for less it would be chance.
@@ -104,7 +107,7 @@ pub fn measured(
         let per_batch = (less - per_sample * few as f64).max(0.0);
         Work { per_sample: per_sample * speed, per_batch: per_batch * speed }
     };
-    let update = update_seconds(config, compute) * speed;
+    let update = (update_seconds(config, compute) + copy_seconds(config)) * speed;
     let of = |node: usize, _: f64| {
         let (less, more) = (&less[node], &more[node]);
         let passes = [work(less.forward, more.forward), work(less.backward, more.backward)];
@@ -127,6 +130,27 @@ fn update_seconds(config: &RunConfig, compute: &Compute) -> f64 {
         began.elapsed().as_secs_f64()
     };
     (0..4).map(|_| once()).fold(f64::INFINITY, f64::min) / ELEMENTS as f64
+}
+
+/// Seconds of each step in which a stage packs a copy of one parameter and of what the optimizer keeps of it: one is
+/// made every few steps.
+fn copy_seconds(config: &RunConfig) -> f64 {
+    const ELEMENTS: usize = 1 << 19;
+    if config.formation.copies == 0 {
+        return 0.0;
+    }
+    let values = vec![0.5f32; ELEMENTS];
+    let write = |out: &mut dyn Write| out.write_all(bytemuck::cast_slice(&values.clone()));
+    let name = "copy".to_owned();
+    let later = [Later { name, dtype: DType::F32, shape: vec![ELEMENTS], write: Box::new(write) }];
+    let once = || {
+        let began = Instant::now();
+        // Where there is no room for copies there are none.
+        pack_later(0, [&later, &[]]).map_or(0.0, |_packed| began.elapsed().as_secs_f64())
+    };
+    let packed = (0..4).map(|_| once()).fold(f64::INFINITY, f64::min) / ELEMENTS as f64;
+    let kept = 1 + config.train.optimizer.state_names().len();
+    packed * kept as f64 / config.formation.copies as f64
 }
 
 /// `work` gives both passes of an operator, and its update.

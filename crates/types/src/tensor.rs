@@ -93,7 +93,9 @@ impl Tensor {
     /// # Errors
     /// The shape does not have as many elements as there are values.
     pub fn from_f32(shape: Vec<u64>, values: &[f32]) -> Result<Self, TensorError> {
-        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        // Made in one piece: this is most of what it takes to pack a model.
+        let mut data = vec![0; 4 * values.len()];
+        data.as_chunks_mut().0.iter_mut().zip(values).for_each(|(bytes, v)| *bytes = v.to_le_bytes());
         Self::new(DType::F32, shape, data.into())
     }
 

@@ -10,6 +10,7 @@ use phalanx_engine::{
 use phalanx_graph::weights::Later;
 use phalanx_graph::{Graph, Weights};
 use phalanx_types::{DType, Seed, Tensor};
+use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -438,23 +439,30 @@ impl Stepper {
         let kept = |(name, tensor): (&String, &Tensor)| {
             let tensor = tensor.clone();
             let (dtype, shape) = (tensor.dtype(), tensor.shape().iter().map(|d| *d as usize).collect());
-            Later { name: name.clone(), dtype, shape, make: Box::new(move || tensor.data().to_vec()) }
+            Later {
+                name: name.clone(),
+                dtype,
+                shape,
+                write: Box::new(move |out| out.write_all(tensor.data())),
+            }
         };
         let buffers = self.buffers(graph);
         let mut weights: Vec<Later<'_>> = buffers.iter().map(kept).collect();
         let mut optimizer: Vec<Later<'_>> = more.iter().map(kept).collect();
         for (index, parameter) in parameters.iter().enumerate() {
             let (name, shape) = (parameter.name.clone(), parameter.shape.clone());
-            let own = move || {
+            let own = move |out: &mut dyn Write| {
                 let weights = self.model.weights_of(&|name| name == parameter.name);
-                weights.into_values().next().map(|tensor| tensor.data().to_vec()).unwrap_or_default()
+                weights.values().try_for_each(|tensor| out.write_all(tensor.data()))
             };
-            weights.push(Later { name, dtype: DType::F32, shape, make: Box::new(own) });
+            weights.push(Later { name, dtype: DType::F32, shape, write: Box::new(own) });
             for state in self.optimizer.state_names() {
                 let Some(flat) = self.optimizer.state(index, state) else { continue };
                 let (name, shape) = (format!("{}.{state}", parameter.name), parameter.shape.clone());
-                let own = move || bytemuck::cast_slice(&self.model.to_user(index, flat)).to_vec();
-                optimizer.push(Later { name, dtype: DType::F32, shape, make: Box::new(own) });
+                let own = move |out: &mut dyn Write| {
+                    out.write_all(bytemuck::cast_slice(&self.model.to_user(index, flat)))
+                };
+                optimizer.push(Later { name, dtype: DType::F32, shape, write: Box::new(own) });
             }
         }
         pack_later(self.optimizer.steps(), [&weights, &optimizer])

@@ -111,6 +111,10 @@ fn receive_one(
     let taken = take(&mut bytes, len);
     // What comes after is the next copy, whatever became of this one.
     std::io::copy(&mut bytes, &mut std::io::sink())?;
+    if bytes.limit() > 0 {
+        // The ward is gone, or the group is over.
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
     let missed = taken.map(|bytes| copies.add(step, ops, bytes)).err();
     socket.write_all(&[u8::from(missed.is_none())])?;
     Ok(missed)
