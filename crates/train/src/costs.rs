@@ -25,7 +25,7 @@ const ONE_BATCH: f64 = 0.2;
 /// All stages agree on a step in as long as it takes to wake somebody so many times.
 const AGREE_HOPS: f64 = 5.0 / 3.0;
 /// Nodes that share cores disturb each other.
-const CROWDING: f64 = 1.3;
+const CROWDING: f64 = 1.55;
 /// A stage that was woken takes longer for what it does then, by so much of the time that waking it took.
 const PASS_HOPS: f64 = 0.35;
 /// Bytes a second between stages on one host, beyond the time that it takes the two of them.

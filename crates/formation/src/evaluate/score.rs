@@ -24,12 +24,16 @@ pub(crate) struct Score {
     pub(crate) total: f64,
 }
 
+/// A stage that computes for so much of the time disturbs the others on a crowded host as if it always did: they wait
+/// for it while it waits for a core.
+const DISTURBING: f64 = 0.1;
+
 /// What a formation costs, or nothing if it has no memory for its batch.
 pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<Score> {
     let shares = shares(problem, formation)?;
     let alone: Vec<f64> =
         formation.replicas.iter().zip(&shares).map(|(r, samples)| r.seconds(problem, *samples)).collect();
-    let hosts = hosts(problem, formation, &shares);
+    let hosts = hosts(problem, formation, &shares, &alone);
     let crowding = |replica: &Timed| {
         replica.parts.iter().map(|part| hosts[problem.host[part.node]].1).fold(1.0, f64::max)
     };
@@ -90,17 +94,20 @@ fn farthest(problem: &Problem<'_>, formation: &Formation) -> f64 {
     longest
 }
 
-/// What the cores of each host take for a step of all replicas, and how many times longer everything takes there
-/// because threads have to share cores.
-fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> Vec<(f64, f64)> {
+/// What the cores of each host take for a step of all replicas, which take so long alone, and how many times longer
+/// everything takes there because threads have to share cores.
+fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize], alone: &[f64]) -> Vec<(f64, f64)> {
     let mut all = vec![(0.0, 0.0); problem.cores.len()];
-    for (replica, samples) in formation.replicas.iter().zip(shares) {
+    for ((replica, samples), alone) in formation.replicas.iter().zip(shares).zip(alone) {
         let (micro_batches, m) = replica.split(*samples);
         for part in &replica.parts {
             let (seconds, threads) = &mut all[problem.host[part.node]];
-            *seconds += part_of_host(problem, *part, micro_batches).at(m) * micro_batches as f64;
-            // Also of a stage that has little to do: all others wait while it waits for a core.
-            *threads += problem.pool.nodes[part.node].threads;
+            let own = part_of_host(problem, *part, micro_batches).at(m) * micro_batches as f64;
+            *seconds += own;
+            let (own_threads, cores) =
+                (problem.pool.nodes[part.node].threads, problem.cores[problem.host[part.node]]);
+            let busy = own * cores / own_threads / alone.max(f64::MIN_POSITIVE);
+            *threads += own_threads * (busy / DISTURBING).min(1.0);
         }
     }
     let excess = problem.options.crowding - 1.0;
