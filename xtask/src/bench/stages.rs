@@ -126,37 +126,46 @@ fn formation(dir: &Path) -> anyhow::Result<Value> {
     epochs.pop().context("no epoch")
 }
 
+/// Stages, and replicas of them.
+const SHAPES: [(usize, usize); 4] = [(2, 1), (3, 1), (4, 1), (2, 2)];
+
 fn predict(bench: &Bench, rounds: u32) -> anyhow::Result<()> {
-    let cifar = cifar(&bench.work)?;
-    let cifar = cifar.to_string_lossy().into_owned();
+    let cifar = cifar(&bench.work)?.to_string_lossy().into_owned();
     let digits = root().join("examples/digits/run.toml").to_string_lossy().into_owned();
-    let cases: [(&str, &str, &[&str]); 5] = [
-        ("digits, 2 stages", &digits, &["--local", "2", "--set", "formation.stages=2", "--epochs", "20"]),
-        ("digits, 3 stages", &digits, &["--local", "3", "--set", "formation.stages=3", "--epochs", "20"]),
-        ("cifar-cnn, 2 stages", &cifar, &["--local", "2", "--set", "formation.stages=2"]),
-        ("cifar-cnn, 3 stages", &cifar, &["--local", "3", "--set", "formation.stages=3"]),
-        (
-            "cifar-cnn, 2 replicas of 2 stages",
-            &cifar,
-            &["--local", "4", "--set", "formation.stages=2", "--set", "formation.replicas=2"],
-        ),
+    let mobilenet = mobilenet(bench)?;
+    let models: [(&str, &str, &[&str]); 3] = [
+        ("digits-cnn", &digits, &["--epochs", "20"]),
+        ("cifar-cnn", &cifar, &[]),
+        ("mobilenet-v2", &mobilenet, &[]),
     ];
-    for (name, file, more) in cases {
-        let (mut predicted, mut measured) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            let dir = bench.fresh("predict")?;
-            let path = dir.to_string_lossy().into_owned();
-            bench.train(&[&[file, "--run-dir", &path][..], more].concat())?;
-            let epoch = formation(&dir)?;
-            predicted.push(number(&epoch, "predicted_step_ms")?);
-            measured.push(number(&epoch, "measured_step_ms")?);
+    let mut all = Vec::new();
+    for (model, file, more) in models {
+        for (stages, replicas) in SHAPES {
+            let [local, cut, times] = [
+                (stages * replicas).to_string(),
+                format!("formation.stages={stages}"),
+                format!("formation.replicas={replicas}"),
+            ];
+            let shape = ["--local", &local, "--set", &cut, "--set", &times];
+            let (mut predicted, mut measured) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                let dir = bench.fresh("predict")?;
+                let path = dir.to_string_lossy().into_owned();
+                bench.train(&[&[file, "--run-dir", &path][..], &shape, more].concat())?;
+                let epoch = formation(&dir)?;
+                predicted.push(number(&epoch, "predicted_step_ms")?);
+                measured.push(number(&epoch, "measured_step_ms")?);
+            }
+            let (predicted, measured) = (middle(predicted), middle(measured));
+            let ratio = predicted / measured;
+            say(&format!(
+                "{model}, {replicas} × {stages} stages: predicted {predicted:.2} ms, measured {measured:.2} ms, {ratio:.2}"
+            ));
+            all.push(ratio);
         }
-        let (predicted, measured) = (middle(predicted), middle(measured));
-        say(&format!(
-            "{name}: predicted {predicted:.2} ms, measured {measured:.2} ms, {:.2}",
-            predicted / measured
-        ));
     }
+    let near = all.iter().filter(|ratio| (0.75..=1.25).contains(*ratio)).count();
+    say(&format!("{near} of {} within 25 %", all.len()));
     Ok(())
 }
 

@@ -2,8 +2,12 @@
 
 use crate::run::{RUN, Run, assert_whole};
 use crate::{BACK, BATCHES, ENDLESS, formation, params_hash, run_file, sandbox, undisturbed};
-use phalanx_testkit::eventually;
-use rustix::process::Signal;
+use phalanx_testkit::{Process, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 #[test]
 fn without_nodes_for_all_stages_a_run_pauses_and_says_what_is_missing() {
@@ -102,6 +106,52 @@ fn a_node_that_makes_the_run_faster_is_let_in() {
     run.interrupt();
     let epochs = formation(&run.dir);
     assert!(epochs.last().unwrap().from_step >= 30, "{epochs:?}");
+}
+
+/// Lets a process compute for a tenth of the time.
+struct Slowed {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Slowed {
+    fn new(process: &Process) -> Self {
+        let pid = Pid::from_raw(process.id().cast_signed()).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let thread = std::thread::spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                for (signal, millis) in [(Signal::STOP, 45), (Signal::CONT, 5)] {
+                    kill_process(pid, signal).unwrap();
+                    std::thread::park_timeout(Duration::from_millis(millis));
+                }
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn a_node_that_was_too_slow_is_let_in_when_it_is_not_any_more() {
+    let sandbox = sandbox();
+    run_file(&sandbox, ENDLESS, "stages = \"auto\"");
+    let node = |name| sandbox.node(&["--name", name, "--cores", "1"]);
+    let _first = node("a");
+    let mut run = Run::start(&sandbox, &["--batch", "512"]);
+    run.reaches(30);
+    let (second, id) = node("b");
+    let slowed = Slowed::new(&second);
+    run.process.says(&format!("{id} would not make the run faster: "));
+    drop(slowed);
+    run.until_replicas("two nodes", |nodes| nodes.len() == 2);
+    run.interrupt();
 }
 
 #[test]

@@ -314,9 +314,16 @@ impl<'a> Driver<'a> {
         let core = self.core.next_tick().map(|due| due.since(self.now()));
         let failing = self.failing.as_ref().map(|f| f.until.saturating_duration_since(Instant::now()));
         let paused = self.paused.as_ref().map(|(_, at)| at.saturating_duration_since(Instant::now()));
+        let look = self.next_look().map(|at| at.saturating_duration_since(Instant::now()));
         let busy = self.refused.values().flatten().min();
         let busy = busy.map(|at| at.saturating_duration_since(Instant::now()).max(RETRY / 10));
-        core.into_iter().chain(failing).chain(paused).chain(busy).min().unwrap_or(Duration::from_secs(3600))
+        core.into_iter()
+            .chain(failing)
+            .chain(paused)
+            .chain(look)
+            .chain(busy)
+            .min()
+            .unwrap_or(Duration::from_secs(3600))
     }
 
     fn on_tick(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
@@ -330,6 +337,7 @@ impl<'a> Driver<'a> {
             return Err(TrainError::Replica { reason: failing.reason });
         }
         self.offer_again();
+        self.look_again();
         self.core.on_tick(self.now(), &mut self.out);
         Ok(())
     }

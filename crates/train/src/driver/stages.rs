@@ -6,6 +6,7 @@
 //!   Connect ─► Give to those who hold what others need; Start to all
 //! ```
 
+mod again;
 mod correct;
 mod gather;
 mod speeds;
@@ -28,6 +29,7 @@ use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Shortfall};
 use phalanx_types::{Epoch, NodeId, Parcel};
 use phalanx_wire::train::{Get, Give, HoldRef, Layout, Ops, Source, Start, StateRef, ToReplica};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// Seconds over which moving parts of the model is to pay.
 const HORIZON: f64 = 60.0;
@@ -55,8 +57,11 @@ pub(super) struct Staging {
     wished_micro_batches: Option<usize>,
     /// The group that is getting ready, or trains.
     group: Option<Planned>,
-    /// Nodes of which it was said that they are not used, and why.
+    /// Nodes that are not used, as it was said, with why.
     unused: BTreeSet<NodeId>,
+    again: again::Again,
+    /// Nodes of which it is to be measured again how fast they are.
+    stale: BTreeSet<NodeId>,
     /// Parts of a checkpoint, held for nodes to fetch.
     held: Vec<BlobId>,
     /// Parts of the model that nodes were asked for.
@@ -112,10 +117,16 @@ impl Driver<'_> {
                 let members = planned.members.clone();
                 self.staging.wished_micro_batches = None;
                 self.staging.unused.clear();
+                self.staging.again.on_used(&members);
+                let mut unused = Vec::new();
                 for left in &planned.plan.left_out {
                     let Some(node) = ready.get(left.node) else { continue };
                     observer.on(&Event::Note(&format!("{node} is not used: {}", left.why)));
-                    self.staging.unused.insert(node.clone());
+                    unused.push(node.clone());
+                }
+                if !unused.is_empty() {
+                    self.staging.again.on_unused(Instant::now(), &unused);
+                    self.staging.unused.extend(unused);
                 }
                 self.staging.micro_batches = Some(planned.plan.micro_batches);
                 self.staging.group = Some(planned);

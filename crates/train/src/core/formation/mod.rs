@@ -226,6 +226,12 @@ impl FormationCore {
         }
     }
 
+    /// Those who wait may have become faster.
+    pub fn weigh_again(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
+        self.weighed.clear();
+        self.consider(now, out);
+    }
+
     /// It pays to form the group anew.
     pub fn on_worth(&mut self, out: &mut Outbox<FormationCommand>) {
         let first = self.active().next().cloned();

@@ -29,7 +29,9 @@ impl Driver<'_> {
             return false;
         }
         for node in self.fabric.nodes() {
-            if let Some(gflops) = node.resources.speed_gflops {
+            // What a node has told this driver is newer than what has gone around.
+            let told = self.staging.asked.contains(&node.id) && self.staging.speeds.contains_key(&node.id);
+            if let Some(gflops) = node.resources.speed_gflops.filter(|_| !told) {
                 self.staging.speeds.insert(node.id, f64::from(gflops));
             }
         }
@@ -37,9 +39,11 @@ impl Driver<'_> {
             return false;
         }
         let new = nodes.iter().filter(|node| !self.staging.asked.contains(*node));
-        let unknown: Vec<(NodeId, bool)> =
-            new.map(|node| (node.clone(), self.staging.speeds.contains_key(node))).collect();
+        let known =
+            |node: &NodeId| self.staging.speeds.contains_key(node) && !self.staging.stale.contains(node);
+        let unknown: Vec<(NodeId, bool)> = new.map(|node| (node.clone(), known(node))).collect();
         if !unknown.is_empty() {
+            self.staging.stale.retain(|node| unknown.iter().all(|(of, _)| of != node));
             let asked = || unknown.iter().map(|(node, _)| node.clone());
             self.staging.asked.extend(asked());
             self.staging.awaited.extend(asked());

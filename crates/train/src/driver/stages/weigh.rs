@@ -83,6 +83,9 @@ impl Driver<'_> {
             self.core.on_worth(&mut self.out);
         } else if !waiting.is_empty() {
             self.staging.unused.extend(waiting.iter().cloned());
+            if !self.staging.again.on_unused(Instant::now(), waiting) {
+                return Ok(());
+            }
             let nodes = waiting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let [now, then] = [now.seconds_per_batch() * 1e3, then.seconds_per_batch() * 1e3];
             observer.on(&Event::Note(&format!(
