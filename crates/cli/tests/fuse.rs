@@ -26,6 +26,7 @@ batch = 64
 [formation]
 stages = 3
 local = 3
+cuts = ["conv2d_2", "dense_1"]
 "#
     );
     std::fs::write(sandbox.path().join("run.toml"), text).unwrap();

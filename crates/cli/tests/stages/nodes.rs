@@ -108,7 +108,7 @@ fn a_node_that_makes_the_run_faster_is_let_in() {
     assert!(epochs.last().unwrap().from_step >= 30, "{epochs:?}");
 }
 
-/// Lets a process compute for a tenth of the time.
+/// Lets a process compute for a small part of the time.
 struct Slowed {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -121,7 +121,7 @@ impl Slowed {
         let until = over.clone();
         let thread = std::thread::spawn(move || {
             while !until.load(Ordering::Relaxed) {
-                for (signal, millis) in [(Signal::STOP, 45), (Signal::CONT, 5)] {
+                for (signal, millis) in [(Signal::STOP, 95), (Signal::CONT, 3)] {
                     kill_process(pid, signal).unwrap();
                     std::thread::park_timeout(Duration::from_millis(millis));
                 }

@@ -87,17 +87,22 @@ impl Driver<'_> {
                 let (epoch, step) = of;
                 observer.on(&Event::Warning(&format!("no checkpoint of step {step}: {node}: {error}")));
                 // A group after that one may make it again.
-                if epoch == self.core.epoch() {
+                if !self.is_over(epoch) {
                     self.journal.forget_draft(step);
                 }
             }
             Err(_) => {}
         }
         while let Some(((epoch, step), state)) = self.incoming.next_whole() {
-            let over = epoch < self.core.epoch();
+            let over = self.is_over(epoch);
             self.journal.on_state(step, state, over, &mut self.book, observer)?;
         }
         Ok(())
+    }
+
+    /// Whether a group has begun after that one.
+    fn is_over(&self, epoch: Epoch) -> bool {
+        self.epochs.last().is_some_and(|begun| epoch.0 < begun.epoch)
     }
 
     /// The model did not come from a node at the end of the run: others may have it.

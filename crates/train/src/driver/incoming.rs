@@ -54,23 +54,30 @@ pub(super) struct Incoming {
     operators: usize,
     /// By the group that they are of, and the step.
     checkpoints: BTreeMap<(Epoch, u64), Parts>,
+    /// The last that is done with.
+    last: Option<(Epoch, u64)>,
     /// Parts that are being fetched.
     under_way: usize,
 }
 
 impl Incoming {
     pub(super) fn new(operators: usize) -> Self {
-        Self { operators, checkpoints: BTreeMap::new(), under_way: 0 }
+        Self { operators, checkpoints: BTreeMap::new(), last: None, under_way: 0 }
     }
 
     /// Somebody holds a part, or all of the model; it is being fetched.
     pub(super) fn announce(&mut self, of: (Epoch, u64), ops: Option<Ops>) {
         let ops = self.or_all(ops);
-        self.checkpoints.entry(of).or_default().announce(ops);
         self.under_way += 1;
+        if self.last >= Some(of) && !self.checkpoints.contains_key(&of) {
+            // Another part of it did not come.
+            return;
+        }
+        self.checkpoints.entry(of).or_default().announce(ops);
         // Nodes wait until theirs are taken, so one that is so far behind has parts that nobody announces.
         if self.checkpoints.len() > MOST_WAITING {
-            self.checkpoints.pop_first();
+            let dropped = self.checkpoints.pop_first();
+            self.last = self.last.max(dropped.map(|(of, _)| of));
         }
     }
 
@@ -86,6 +93,7 @@ impl Incoming {
     /// It does not come, so nobody waits for the rest of it; whether anybody did.
     pub(super) fn fail(&mut self, of: (Epoch, u64)) -> bool {
         self.under_way = self.under_way.saturating_sub(1);
+        self.last = self.last.max(Some(of));
         self.checkpoints.remove(&of).is_some()
     }
 
@@ -100,6 +108,7 @@ impl Incoming {
         let of = *first.key();
         let whole = first.get_mut().take_whole(of.1, self.operators)?;
         first.remove();
+        self.last = self.last.max(Some(of));
         Some((of, whole))
     }
 
@@ -162,6 +171,17 @@ mod tests {
         assert!(incoming.next_whole().is_none());
         assert!(incoming.fail(second) && !incoming.fail(second), "it is told once");
         assert_eq!(incoming.next_whole().unwrap().0, fourth);
+        assert!(incoming.is_quiet());
+        // Nor when a part of it is announced only then.
+        let (sixth, eighth) = ((Epoch(1), 6), (Epoch(1), 8));
+        incoming.announce(sixth, FRONT);
+        assert!(incoming.fail(sixth));
+        incoming.announce(sixth, BACK);
+        incoming.announce(eighth, None);
+        assert!(!incoming.is_quiet());
+        incoming.insert(sixth, BACK, part("b"));
+        incoming.insert(eighth, None, part("a"));
+        assert_eq!(incoming.next_whole().unwrap().0, eighth);
         assert!(incoming.is_quiet());
     }
 

@@ -121,6 +121,8 @@ impl Journal {
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         match self.drafts.remove(&step) {
+            // What nodes held was saved meanwhile, and is not to give way to something older.
+            Some(_) if step < self.recorded.saved => Ok(()),
             Some(manifest) => self.save(manifest, state, book, observer),
             None if over || step < self.recorded.step => Ok(()),
             None => {

@@ -60,8 +60,10 @@ pub(super) struct Staging {
     /// Nodes that are not used, as it was said, with why.
     unused: BTreeSet<NodeId>,
     again: again::Again,
-    /// Nodes of which it is to be measured again how fast they are.
+    /// Nodes of which it is to be measured again how fast they are, and those of which it is: only whoever weighs them
+    /// waits for that.
     stale: BTreeSet<NodeId>,
+    measured_again: BTreeSet<NodeId>,
     /// Parts of a checkpoint, held for nodes to fetch.
     held: Vec<BlobId>,
     /// Parts of the model that nodes were asked for.

@@ -24,9 +24,17 @@ impl Again {
         let before = self.told.len();
         self.told.extend(nodes.iter().cloned());
         let news = self.told.len() > before;
-        self.waited = if news { FIRST } else { (2 * self.waited).clamp(FIRST, LONGEST) };
-        self.at = Some(now + self.waited);
+        if news {
+            self.waited = Duration::ZERO;
+        }
+        self.postpone(now);
         news
+    }
+
+    /// They are looked at later.
+    pub(super) fn postpone(&mut self, now: Instant) {
+        self.waited = (2 * self.waited).clamp(FIRST, LONGEST);
+        self.at = Some(now + self.waited);
     }
 
     /// These are used.

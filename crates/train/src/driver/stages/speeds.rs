@@ -43,10 +43,13 @@ impl Driver<'_> {
             |node: &NodeId| self.staging.speeds.contains_key(node) && !self.staging.stale.contains(node);
         let unknown: Vec<(NodeId, bool)> = new.map(|node| (node.clone(), known(node))).collect();
         if !unknown.is_empty() {
-            self.staging.stale.retain(|node| unknown.iter().all(|(of, _)| of != node));
             let asked = || unknown.iter().map(|(node, _)| node.clone());
             self.staging.asked.extend(asked());
-            self.staging.awaited.extend(asked());
+            let (again, first): (Vec<NodeId>, Vec<NodeId>) =
+                asked().partition(|node| self.staging.stale.contains(node));
+            self.staging.stale.retain(|node| !again.contains(node));
+            self.staging.measured_again.extend(again);
+            self.staging.awaited.extend(first);
             let (fabric, back) = (self.fabric.clone(), self.fetched.0.clone());
             tokio::spawn(async move {
                 let measured = measure_nodes(&fabric, unknown).await;
@@ -65,6 +68,7 @@ impl Driver<'_> {
     ) -> Result<(), TrainError> {
         for node in &measured.nodes {
             self.staging.awaited.remove(node);
+            self.staging.measured_again.remove(node);
         }
         self.staging.speeds.extend(measured.speeds);
         self.staging.links.extend(measured.links);

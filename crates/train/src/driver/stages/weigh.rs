@@ -58,7 +58,7 @@ impl Driver<'_> {
         if !waiting.is_empty() && waiting.iter().all(|node| self.staging.unused.contains(node)) {
             return Ok(());
         }
-        if self.ask_speeds(waiting) {
+        if self.ask_speeds(waiting) || waiting.iter().any(|node| self.staging.measured_again.contains(node)) {
             self.staging.weighing = Some(waiting.to_vec());
             return Ok(());
         }
@@ -75,9 +75,12 @@ impl Driver<'_> {
         };
         let free = Options { held, move_horizon: HORIZON, micro_batches: given, ..group.options };
         let present = Options { micro_batches: Some(shape.micro_batches), ..free.clone() };
-        let Ok(now) = phalanx_formation::predict(&cost, &pool, &present, &shape) else { return Ok(()) };
-        // A formation that cannot be is no reason to end one that can.
-        let Ok(Ok((then, _))) = self.plan_for(&cost, &pool, &free) else { return Ok(()) };
+        let now = phalanx_formation::predict(&cost, &pool, &present, &shape);
+        let (Ok(now), Ok(Ok((then, _)))) = (now, self.plan_for(&cost, &pool, &free)) else {
+            // A formation that cannot be is no reason to end one that can.
+            self.staging.again.postpone(Instant::now());
+            return Ok(());
+        };
         if then.predicted.score < WORTH * now.predicted.score {
             self.staging.wished_micro_batches = Some(then.micro_batches);
             self.core.on_worth(&mut self.out);
