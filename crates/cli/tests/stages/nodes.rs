@@ -2,7 +2,7 @@
 
 use crate::run::{RUN, Run, assert_whole};
 use crate::{BACK, BATCHES, ENDLESS, formation, params_hash, run_file, sandbox, undisturbed};
-use phalanx_testkit::{Process, eventually};
+use phalanx_testkit::{Process, Sandbox, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,16 +92,21 @@ fn a_checkpoint_that_is_newer_than_all_copies_is_what_a_run_goes_on_from() {
     assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &["--local", "3"]).hash);
 }
 
+/// A run that would be faster with another node, and the one that it has.
+fn run_on_one_node(sandbox: &Sandbox) -> (Run, Process) {
+    run_file(sandbox, ENDLESS, "stages = \"auto\"");
+    let (first, _) = sandbox.node(&["--name", "a", "--cores", "1"]);
+    // With so few operators only large batches are worth the way to another node.
+    let mut run = Run::start(sandbox, &["--batch", "512"]);
+    run.reaches(30);
+    (run, first)
+}
+
 #[test]
 fn a_node_that_makes_the_run_faster_is_let_in() {
     let sandbox = sandbox();
-    run_file(&sandbox, ENDLESS, "stages = \"auto\"");
-    let node = |name| sandbox.node(&["--name", name, "--cores", "1"]);
-    let _first = node("a");
-    // With so few operators only large batches are worth the way to another node.
-    let mut run = Run::start(&sandbox, &["--batch", "512"]);
-    run.reaches(30);
-    let _second = node("b");
+    let (mut run, _first) = run_on_one_node(&sandbox);
+    let _second = sandbox.node(&["--name", "b", "--cores", "1"]);
     run.until_replicas("two nodes", |nodes| nodes.len() == 2);
     run.interrupt();
     let epochs = formation(&run.dir);
@@ -141,12 +146,8 @@ impl Drop for Slowed {
 #[test]
 fn a_node_that_was_too_slow_is_let_in_when_it_is_not_any_more() {
     let sandbox = sandbox();
-    run_file(&sandbox, ENDLESS, "stages = \"auto\"");
-    let node = |name| sandbox.node(&["--name", name, "--cores", "1"]);
-    let _first = node("a");
-    let mut run = Run::start(&sandbox, &["--batch", "512"]);
-    run.reaches(30);
-    let (second, id) = node("b");
+    let (mut run, _first) = run_on_one_node(&sandbox);
+    let (second, id) = sandbox.node(&["--name", "b", "--cores", "1"]);
     let slowed = Slowed::new(&second);
     run.process.says(&format!("{id} would not make the run faster: "));
     drop(slowed);
