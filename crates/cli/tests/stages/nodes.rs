@@ -163,8 +163,10 @@ fn of_a_node_that_would_not_make_the_run_faster_it_is_said_so() {
     let _first = ["a", "b"].map(node);
     let mut run = Run::start(&sandbox, &[]);
     run.reaches(30);
-    let (_third, id) = node("c");
+    let (third, id) = node("c");
+    let slowed = Slowed::new(&third);
     run.process.says(&format!("{id} would not make the run faster: "));
+    drop(slowed);
     // That was not guessed.
     let nodes = sandbox.json(&["nodes", "--output", "json"]);
     let speed =

@@ -119,7 +119,6 @@ impl Driver<'_> {
                 let members = planned.members.clone();
                 self.staging.wished_micro_batches = None;
                 self.staging.unused.clear();
-                self.staging.again.on_used(&members);
                 let mut unused = Vec::new();
                 for left in &planned.plan.left_out {
                     let Some(node) = ready.get(left.node) else { continue };

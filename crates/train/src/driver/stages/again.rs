@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// When nodes are looked at that are not used.
 #[derive(Debug, Default)]
 pub(super) struct Again {
-    /// Those of which the user knows.
+    /// Those that were not used at some time, as the user knows.
     told: BTreeSet<NodeId>,
     waited: Duration,
     at: Option<Instant>,
@@ -37,9 +37,9 @@ impl Again {
         self.at = Some(now + self.waited);
     }
 
-    /// These are used.
-    pub(super) fn on_used(&mut self, nodes: &[NodeId]) {
-        self.told.retain(|node| !nodes.contains(node));
+    /// Whether all of these were not used before.
+    pub(super) fn knows(&self, nodes: &[NodeId]) -> bool {
+        nodes.iter().all(|node| self.told.contains(node))
     }
 
     fn take_due(&mut self, now: Instant) -> bool {
@@ -92,7 +92,6 @@ mod tests {
         assert_eq!(again.at(), Some(began + LONGEST));
         assert!(again.on_unused(began, &both));
         assert_eq!(again.at(), Some(began + FIRST));
-        again.on_used(one);
-        assert!(again.on_unused(began, one), "it was used since");
+        assert!(again.knows(&both));
     }
 }

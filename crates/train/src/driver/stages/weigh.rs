@@ -10,8 +10,10 @@ use phalanx_types::NodeId;
 use phalanx_wire::train::{Layout, ReplicaLayout};
 use std::time::{Duration, Instant};
 
-/// A new formation must promise to be faster by so much.
+/// A new formation must promise to be faster by so much; by more with nodes that are looked at again, or chance would
+/// have equal ones change places for ever.
 const WORTH: f64 = 0.9;
+const WORTH_AGAIN: f64 = 0.75;
 /// How long a plan may be looked for when a run begins, and while nodes that trained wait for it: then the best so
 /// far is taken.
 const FIRST: Duration = Duration::from_secs(5);
@@ -81,7 +83,9 @@ impl Driver<'_> {
             self.staging.again.postpone(Instant::now());
             return Ok(());
         };
-        if then.predicted.score < WORTH * now.predicted.score {
+        let again = !waiting.is_empty() && self.staging.again.knows(waiting);
+        let worth = if again { WORTH_AGAIN } else { WORTH };
+        if then.predicted.score < worth * now.predicted.score {
             self.staging.wished_micro_batches = Some(then.micro_batches);
             self.core.on_worth(&mut self.out);
         } else if !waiting.is_empty() {
