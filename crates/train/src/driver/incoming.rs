@@ -1,5 +1,5 @@
-//! States on their way from nodes. Those of checkpoints come out in the order in which they were announced, whichever
-//! of their parts is here first.
+//! States on their way from nodes. Those of checkpoints come out in the order of their groups and steps, whichever of
+//! their parts is here first.
 
 use crate::state::ModelState;
 use phalanx_types::Epoch;

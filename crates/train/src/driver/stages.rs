@@ -57,7 +57,7 @@ pub(super) struct Staging {
     wished_micro_batches: Option<usize>,
     /// The group that is getting ready, or trains.
     group: Option<Planned>,
-    /// Nodes that are not used, as it was said, with why.
+    /// Nodes that are not used; the user was told why.
     unused: BTreeSet<NodeId>,
     again: again::Again,
     /// Nodes of which it is to be measured again how fast they are, and those of which it is: only whoever weighs them
