@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use phalanx_distributed::live::{self, LiveError, LiveRefusal, Samples};
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
 use phalanx_testkit::{Process, Sandbox, eventually};
-use phalanx_train::live::{self, LiveError, LiveRefusal, Samples};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -121,7 +121,7 @@ fn speeds_and_costs_have_the_same_unit() {
     let (slow, fast) = (pool("2.0"), pool("8.0"));
     let sandbox = sandbox(&[("slow.toml", &slow), ("fast.toml", &fast)]);
     // What it takes to agree on a step depends on no node.
-    let agree = phalanx_train::costs::Here::default().agree_s();
+    let agree = phalanx_measure::costs::Here::default().agree_s();
     let step =
         |file: &str| plan(&sandbox, &["--nodes", file, "--counted"])["step_s"].as_f64().unwrap() - agree;
     let model = sandbox.json(&["model", "inspect", "zoo:digits-cnn", "--output", "json"]);

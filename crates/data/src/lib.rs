@@ -38,6 +38,7 @@ pub use labels::{check_labels, check_shares};
 pub use loader::{Loaded, Loader, LoaderOptions, Position};
 pub use map::{map as map_file, map_open};
 pub use order::Order;
-pub use shard::{BatchPart, Shard};
+pub use phalanx_types::BatchPart;
+pub use shard::Shard;
 pub use spec::{Columns, Format, SourceSpec};
 pub use transform::{Prepared, Transform};

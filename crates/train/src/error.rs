@@ -1,14 +1,13 @@
 //! Why a run cannot start or go on.
 
 use crate::config::ConfigError;
-use crate::core::VoteError;
-use crate::costs::NoCut;
-use crate::run_dir::RunDirError;
 use crate::source::ModelError;
-use phalanx_collective::CollectiveError;
 use phalanx_data::DataError;
-use phalanx_engine::{CompileError, DiagnoseReport, LossError, RunError, StateError, WeightsError};
-use phalanx_formation::Shortfall;
+use phalanx_engine::{
+    CompileError, DiagnoseReport, LossError, RunError, StageError, StateError as OptimizerError, WeightsError,
+};
+use phalanx_records::run_dir::RunDirError;
+use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_types::{ByteSize, Class};
 use std::fmt;
 
@@ -22,28 +21,20 @@ pub enum TrainError {
     Model(Box<ModelError>),
     #[error(transparent)]
     Data(Box<DataError>),
-    #[error("could not go on together with the other replicas")]
-    Together(#[from] CollectiveError),
-    #[error("the replicas do not agree")]
-    Vote(#[from] VoteError),
-    #[error(transparent)]
-    NoCut(Box<NoCut>),
-    #[error("the model cannot be cut there")]
-    Cut(#[from] phalanx_graph::CutError),
     #[error("this model cannot be trained")]
     Compile(#[from] CompileError),
     #[error("this part of the model cannot be trained")]
-    Stage(#[from] phalanx_engine::StageError),
+    Stage(#[from] StageError),
     #[error("weights do not fit the model")]
     Weights(#[from] WeightsError),
     #[error("the state of the optimizer does not fit the model")]
-    OptimizerState(#[from] StateError),
+    OptimizerState(#[from] OptimizerError),
     #[error("the model could not be run")]
     Run(#[from] RunError),
     #[error("the loss could not be computed")]
     Loss(#[from] LossError),
     #[error(transparent)]
-    RunDir(Box<RunDirError>),
+    Record(#[from] RecordError),
     #[error("the model takes {count} inputs, but a source of samples has one")]
     Inputs { count: usize },
     #[error("the model has {count} outputs; training needs one")]
@@ -73,30 +64,17 @@ pub enum TrainError {
     NotFinite(Box<NotFinite>),
     #[error("the checkpoint does not hold `{name}`")]
     MissingState { name: String },
-    #[error("this is no state of a model: {what}")]
-    State { what: String },
+    #[error(transparent)]
+    State(#[from] StateError),
     #[error("the model is made for batches of {model}, but replicas share out every batch")]
     FixedReplicas { model: usize },
-    #[error("the model cannot be trained in these stages: {0}")]
-    NoFormation(#[source] Shortfall),
-    #[error(
-        "BatchNorm `{node}` needs more than one sample at a time, but of a batch of {whole} a replica computes its {own} \
-         one by one"
-    )]
-    OneSample { node: String, whole: usize, own: usize },
     #[error("`data.{what}` has {here} samples here, where the run is driven {there}")]
     OtherData { what: &'static str, here: u64, there: u64 },
-    #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
-    Differs { rank: usize, step: u64 },
-    #[error("{reason}")]
-    Replica { reason: String },
-    #[error("could not {what} the node that drives the run")]
-    Fabric { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 impl From<RunDirError> for TrainError {
     fn from(error: RunDirError) -> Self {
-        Self::RunDir(Box::new(error))
+        Self::Record(error.into())
     }
 }
 
@@ -112,34 +90,20 @@ impl From<ModelError> for TrainError {
     }
 }
 
-/// Whose fault something is, and so which exit code it gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
-    /// What the user gave.
-    Input,
-    /// The training itself.
-    Work,
-    /// Disks, memory, processes.
-    Machine,
-}
-
 impl TrainError {
     pub fn class(&self) -> Class {
         match self {
             Self::Config(error) => error.class(),
             Self::Data(error) => error.class(),
-            Self::RunDir(error) => error.class(),
+            Self::Record(error) => error.class(),
             _ => Class::Fatal,
         }
     }
 
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NotFinite(_) | Self::Replica { .. } | Self::Differs { .. } | Self::NoFormation(_) => {
-                Blame::Work
-            }
-            Self::Fabric { .. } | Self::Together(_) => Blame::Machine,
-            Self::RunDir(error) if matches!(**error, RunDirError::Io { .. }) => Blame::Machine,
+            Self::NotFinite(_) => Blame::Work,
+            Self::Record(error) => error.blame(),
             Self::Data(error) if matches!(**error, DataError::Thread { .. } | DataError::ReaderDied) => {
                 Blame::Machine
             }
@@ -152,9 +116,8 @@ impl TrainError {
         Some(match self {
             Self::Config(error) => return error.hint(),
             Self::Data(error) => return error.hint(),
-            Self::RunDir(error) => return error.hint(),
+            Self::Record(error) => return error.hint(),
             Self::Model(error) => return error.hint(),
-            Self::NoCut(error) => error.hint(),
             Self::InputShape { data, model, .. } if data.order_for(model).is_some() => {
                 let order = data.order_for(model).unwrap_or_default();
                 let axes: String = order.iter().map(|axis| format!(", {}", axis + 1)).collect();
@@ -178,10 +141,6 @@ impl TrainError {
             }
             Self::FixedBatch { model, .. } => {
                 format!("say `batch = {model}` in [train], or export the model with a batch that is left open")
-            }
-            Self::NoFormation(shortfall) => return shortfall_hint(shortfall).map(str::to_owned),
-            Self::OneSample { .. } => {
-                "say fewer `formation.micro_batches`, a larger `train.batch`, or `data.drop_last = true`".to_owned()
             }
             Self::OtherData { .. } => "every node of a run needs the same data".to_owned(),
             Self::FixedReplicas { .. } => {
@@ -230,25 +189,6 @@ impl fmt::Display for Dims {
     }
 }
 
-/// What to do when no formation fits.
-pub fn shortfall_hint(shortfall: &Shortfall) -> Option<&'static str> {
-    match shortfall {
-        Shortfall::Memory { .. } | Shortfall::NoFit { .. } => Some(
-            "add nodes or memory; a smaller `train.batch`, more `formation.micro_batches`, or an optimizer that keeps \
-             less need less of it",
-        ),
-        Shortfall::Part { .. } => {
-            Some("a node of the pool must hold at least that; a smaller `train.batch` needs less")
-        }
-        Shortfall::Nodes { .. } => Some("add nodes, or say fewer `formation.stages` or `formation.replicas`"),
-        Shortfall::Cuts { .. } => {
-            Some("say fewer `formation.stages`, or let it be cut at more `formation.cuts`")
-        }
-        Shortfall::Batch { .. } => Some("say a larger `train.batch`, or fewer `formation.replicas`"),
-        _ => None,
-    }
-}
-
 /// A loss or gradient that is NaN or infinite, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotFinite {
@@ -264,17 +204,17 @@ pub struct NotFinite {
     pub found: Culprit,
 }
 
-/// What made a number that is none.
+/// What produced the non-finite value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Culprit {
-    /// Nobody looked.
+    /// Not looked for.
     Unknown,
     /// None of the model's operators did.
     NoOperator,
     Operator(DiagnoseReport),
 }
 
-/// Of somebody who looked.
+/// The result of looking for it.
 impl From<Option<DiagnoseReport>> for Culprit {
     fn from(found: Option<DiagnoseReport>) -> Self {
         found.map_or(Self::NoOperator, Self::Operator)
@@ -321,13 +261,5 @@ mod tests {
         };
         assert!(hint(&[32, 32, 3], &[3, 32, 32]).ends_with("x.transpose(0, 3, 1, 2)"));
         assert!(hint(&[64], &[1, 8, 8]).contains("reshape = [1, 8, 8]"));
-    }
-
-    #[test]
-    fn a_validation_is_named_without_samples() {
-        let (what, samples) = ("validation loss", Vec::new());
-        let error =
-            NotFinite { what, value: f64::NAN, step: 7, pass: 2, batch: 0, samples, found: Culprit::Unknown };
-        assert_eq!(error.to_string(), "the validation loss is NaN at step 7, in pass 2");
     }
 }

@@ -3,64 +3,20 @@
 use crate::error::TrainError;
 use phalanx_data::{Batch, Dataset, Loader, LoaderOptions, Shard, Transform};
 use phalanx_engine::{Loss, Metric, MetricSum, Model, Pass, Target, Threads};
-use phalanx_wire::train::ValidSums;
-use std::collections::BTreeMap;
+use phalanx_records::{Evaluation, Sums};
 
 const SLOT: usize = 0;
 
-/// What a model is worth on some data.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Evaluation {
-    pub samples: u64,
-    pub loss: f64,
-    /// The first metric, where it is an accuracy.
-    pub accuracy: Option<f64>,
-    /// What that metric is called among the others.
-    pub accuracy_name: Option<String>,
-    /// Those that were asked for, by name.
-    pub metrics: BTreeMap<String, f64>,
-}
-
-/// What is added up over samples.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sums {
-    pub samples: u64,
-    pub loss: f64,
-    /// By metric: the sum and what it is divided by.
-    pub metrics: Vec<(f64, u64)>,
-}
-
-impl Sums {
-    /// As numbers that can be added to those of other replicas.
-    pub(crate) fn to_flat(&self) -> Vec<f64> {
-        let metrics = self.metrics.iter().flat_map(|(sum, count)| [*sum, *count as f64]);
-        [self.samples as f64, self.loss].into_iter().chain(metrics).collect()
-    }
-
-    /// The same, added up.
-    pub(crate) fn from_flat(flat: &[f64]) -> Self {
-        let [samples, loss, metrics @ ..] = flat else { return Self::default() };
-        let metrics = metrics.chunks(2).map(|pair| (pair[0], pair[1] as u64)).collect();
-        Self { samples: *samples as u64, loss: *loss, metrics }
-    }
-}
-
-impl From<Sums> for ValidSums {
-    fn from(Sums { samples, loss, metrics }: Sums) -> Self {
-        Self { samples, loss, metrics }
-    }
-}
-
 /// Sums that grow.
 #[derive(Debug)]
-pub(crate) struct Adding {
+pub struct Adding {
     samples: u64,
     loss: f64,
     metrics: Vec<MetricSum>,
 }
 
 impl Adding {
-    pub(crate) fn finish(self) -> Sums {
+    pub fn finish(self) -> Sums {
         let Self { samples, loss, metrics } = self;
         Sums { samples, loss, metrics: metrics.iter().map(MetricSum::parts).collect() }
     }
@@ -142,13 +98,13 @@ impl Evaluator<'_> {
     }
 
     /// Begins to add up.
-    pub(crate) fn begin(&self) -> Adding {
+    pub fn begin(&self) -> Adding {
         let metrics = self.metrics.iter().map(|metric| metric.begin()).collect();
         Adding { samples: 0, loss: 0.0, metrics }
     }
 
     /// Adds outputs of so many samples, with their labels and the shape of one of those.
-    pub(crate) fn add(
+    pub fn add(
         &self,
         adding: &mut Adding,
         output: &[f32],

@@ -2,6 +2,7 @@
 //!
 //! Plain data without IO. Nothing here knows about sockets, clocks or threads.
 
+mod batch_part;
 mod class;
 mod id;
 mod nearest;
@@ -13,6 +14,7 @@ mod size;
 mod tensor;
 mod time;
 
+pub use batch_part::BatchPart;
 pub use class::Class;
 pub use id::{DomainName, Epoch, HostName, IdError, Incarnation, JobId, LeaseId, NodeId, RunId, SessionId};
 pub use nearest::nearest;

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::output::{Output, Render};
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_train::params_hash;
+use phalanx_records::params_hash;
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -7,8 +7,8 @@ use crate::output::{Output, Render, summary};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_graph::weights;
-use phalanx_train::params_hash;
-use phalanx_train::run_dir::{Checkpoint, RunDirError, Status, Trained, checkpoints, is_run, read_run};
+use phalanx_records::params_hash;
+use phalanx_records::run_dir::{Checkpoint, RunDirError, Status, Trained, checkpoints, is_run, read_run};
 use phalanx_types::Class;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Render for Fused {
 pub(crate) fn run(args: FuseArgs, output: Output) -> Result<(), Failure> {
     let run = run_path(&args.run);
     if !is_run(&run) {
-        return Err(train_failure(RunDirError::NotARun { path: run }.into()));
+        return Err(train_failure(RunDirError::NotARun { path: run }));
     }
     check_places(&args)?;
     let checkpoint = load(&run, args.step)?;

@@ -5,14 +5,15 @@ use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_data::{Columns, DataError, Dataset, SourceSpec, Transform};
+use phalanx_distributed::live::LiveRun;
 use phalanx_engine::{CompileOptions, Loss, Metric, Model};
 use phalanx_graph::{Graph, Weights, onnx, weights};
-use phalanx_train::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
-use phalanx_train::live::LiveRun;
-use phalanx_train::run_dir::{
+use phalanx_records::params_hash;
+use phalanx_records::run_dir::{
     Checkpoint, MODEL, RUN_FILE, Status, is_run, newest_checkpoint, read_classes, read_run,
 };
-use phalanx_train::{Compute, Found, TrainError, find_model, params_hash};
+use phalanx_train::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
+use phalanx_train::{Compute, Found, TrainError, find_model};
 use std::path::{Path, PathBuf};
 
 /// Which model, and how it takes samples.
@@ -69,7 +70,7 @@ impl LearnedArgs {
             return of_run(path, config);
         }
         if path.join("manifest.json").is_file() {
-            let checkpoint = Checkpoint::load(path).map_err(|error| train_failure(error.into()))?;
+            let checkpoint = Checkpoint::load(path).map_err(train_failure)?;
             let run = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
             return Learned::of_checkpoint(run, checkpoint, config);
         }
@@ -99,7 +100,7 @@ impl LearnedArgs {
             Some(path) => run_config(path)?,
             None => {
                 let file = RunFile::parse(Path::new(RUN_FILE), &run.config, &[]);
-                file.map_err(|error| train_failure(error.into()))?.config
+                file.map_err(train_failure)?.config
             }
         };
         let model = match &self.model {
@@ -125,11 +126,11 @@ impl LearnedArgs {
 }
 
 fn run_config(path: &Path) -> Result<RunConfig, Failure> {
-    Ok(RunFile::load(path, &[]).map_err(|error| train_failure(error.into()))?.config)
+    Ok(RunFile::load(path, &[]).map_err(train_failure)?.config)
 }
 
 fn find(model: &ModelConfig) -> Result<Found, Failure> {
-    find_model(model).map_err(|error| train_failure(error.into()))
+    find_model(model).map_err(train_failure)
 }
 
 fn load_weights(path: &Path, graph: &Graph) -> Result<Weights, Failure> {
@@ -148,7 +149,7 @@ fn of_run(path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
     let graph = find(&config.model)?.graph;
     let weights = match finished(path, &graph)? {
         Some(weights) => weights,
-        None => newest_checkpoint(path).map_err(|error| train_failure(error.into()))?.0.weights,
+        None => newest_checkpoint(path).map_err(train_failure)?.0.weights,
     };
     Ok(Learned { graph, weights, config: Some(config), classes: classes(path)? })
 }
@@ -156,7 +157,7 @@ fn of_run(path: &Path, config: Option<RunConfig>) -> Result<Learned, Failure> {
 /// The weights of a run that has come to its end, and that went no further since they were written.
 fn finished(path: &Path, graph: &Graph) -> Result<Option<Weights>, Failure> {
     let file = path.join(MODEL);
-    let state = read_run(path).map_err(|error| train_failure(error.into()))?.state;
+    let state = read_run(path).map_err(train_failure)?.state;
     if state.state != Status::Finished || !file.is_file() {
         return Ok(None);
     }
@@ -165,7 +166,7 @@ fn finished(path: &Path, graph: &Graph) -> Result<Option<Weights>, Failure> {
 }
 
 fn classes(run: &Path) -> Result<Option<Vec<String>>, Failure> {
-    read_classes(run).map_err(|error| train_failure(error.into()))
+    read_classes(run).map_err(train_failure)
 }
 
 impl Learned {
@@ -204,7 +205,7 @@ impl Learned {
         let options = CompileOptions { forward_only: true, ..CompileOptions::default() };
         let model = compute.engine.compile(&self.graph, &options).map_err(TrainError::from);
         let mut model = model.map_err(train_failure)?;
-        model.load(&self.weights).map_err(|error| train_failure(error.into()))?;
+        model.load(&self.weights).map_err(train_failure)?;
         Ok(model)
     }
 
@@ -272,7 +273,7 @@ impl DataArgs {
         spec.labels_file = self.labels.clone().or(spec.labels_file);
         let data = open(&spec)?;
         match &learned.classes {
-            Some(classes) => data.with_classes(classes).map_err(|error| train_failure(error.into())),
+            Some(classes) => data.with_classes(classes).map_err(train_failure),
             None => Ok(data),
         }
     }
@@ -286,7 +287,7 @@ impl DataArgs {
             let spec = SourceSpec { labels_file: None, ..spec.clone() };
             match Dataset::open(&spec, Path::new("")) {
                 Err(DataError::UnknownArray { name, .. }) if name == y => {}
-                opened => return Ok(opened.map_err(|error| train_failure(error.into()))?.without_labels()),
+                opened => return Ok(opened.map_err(train_failure)?.without_labels()),
             }
         }
         let said = SourceSpec { y: self.y.clone(), labels_file: self.labels.clone(), ..spec };
@@ -317,5 +318,5 @@ impl DataArgs {
 }
 
 fn open(spec: &SourceSpec) -> Result<Dataset, Failure> {
-    Dataset::open(spec, Path::new("")).map_err(|error| train_failure(error.into()))
+    Dataset::open(spec, Path::new("")).map_err(train_failure)
 }

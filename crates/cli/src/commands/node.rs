@@ -7,10 +7,11 @@ use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
 use clap::Args;
+use phalanx_distributed::rank::serve;
 use phalanx_fabric::NodeKind;
 use phalanx_jobs::{ComputingNode, NodeError, Stopper, builtin};
-use phalanx_train::measure::{self, this_host};
-use phalanx_train::replica::{MakeCompute, serve};
+use phalanx_measure::this_host;
+use phalanx_train::MakeCompute;
 use phalanx_types::{ByteSize, Resources};
 use serde::Serialize;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let node = ComputingNode::start(config, handlers).await.map_err(start_failure)?;
     let cores = resources.cores as usize;
     let make: MakeCompute = Arc::new(move |threads| compute(Some(threads.unwrap_or(cores))));
-    measure::serve(node.fabric(), make.clone());
+    phalanx_measure::serve(node.fabric(), make.clone());
     tokio::spawn(serve(node.fabric().clone(), make));
     output.print(&Started {
         id: node.id().to_string(),

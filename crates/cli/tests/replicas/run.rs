@@ -1,8 +1,8 @@
 //! A run under test: its driver, what it records, the nodes that it started.
 
 use crate::{BATCHES, SAMPLES};
+use phalanx_protocol::mark;
 use phalanx_testkit::{DEADLINE, Process, Sandbox, is_alive};
-use phalanx_train::core::mark;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use super::event::Event;
 use super::network::Call;
 use super::node::Process;
 use super::world::{SMALL, World};
-use phalanx_train::core::{FormationCommand, Left, Seat};
+use phalanx_protocol::{FormationCommand, Left, Seat};
 use phalanx_types::{Epoch, NodeId, Time};
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 use super::node::Process;
-use phalanx_train::core::Left;
+use phalanx_protocol::Left;
 use phalanx_types::Epoch;
 
 /// What can happen.

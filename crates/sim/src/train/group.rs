@@ -5,7 +5,7 @@ use super::node::Process;
 use super::step::{Rhythm, Round};
 use super::tally::Done;
 use super::world::World;
-use phalanx_train::core::{Balance, Left, Shares, Vote, Wish, better, count};
+use phalanx_protocol::{Balance, Left, Shares, Vote, Wish, better, count};
 use phalanx_types::{Epoch, Time};
 use std::time::Duration;
 

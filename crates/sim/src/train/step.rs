@@ -5,7 +5,7 @@ use super::options::{Options, Sync};
 use super::work::Work;
 use phalanx_collective::simulate::encoded_len;
 use phalanx_collective::{Algorithm, Compression};
-use phalanx_train::core::Vote;
+use phalanx_protocol::Vote;
 
 /// The parts of a round, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -11,7 +11,7 @@ use super::work::Work;
 use crate::dice::Dice;
 use crate::event_queue::EventQueue;
 use crate::trace::Trace;
-use phalanx_train::core::{FormationCommand, FormationCore, Limits, mark};
+use phalanx_protocol::{FormationCommand, FormationCore, Limits, mark};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -10,7 +10,6 @@
 mod choice;
 mod data;
 mod error;
-mod every;
 mod formation;
 mod model;
 mod resolved;
@@ -24,13 +23,13 @@ mod tree;
 
 pub use data::DataConfig;
 pub use error::{ConfigError, Words};
-pub use every::{Every, ParseEveryError};
 pub use formation::{BatchOf, CutBefore, FormationConfig, SharesBy};
 pub use model::{ModelConfig, ModelFrom};
+pub use phalanx_protocol::{Every, Length, ParseEveryError};
 pub use resolved::Resolved;
 pub use source::{Place, Source};
 pub use sync::{ExchangeOf, ScaleLr, SyncConfig};
-pub use train::{Length, TrainConfig};
+pub use train::TrainConfig;
 
 use section::{Origin, Section, unknown_key};
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 use super::choice::{self, Bare, Kind};
 use super::error::ConfigError;
-use super::every::Every;
 use super::section::Section;
 use super::tree::{Node, Value};
 use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule};
+use phalanx_protocol::{Every, Length};
 use phalanx_types::Seed;
 use std::time::Duration;
 
@@ -73,13 +73,6 @@ pub struct TrainConfig {
     pub recompute: bool,
     /// Measured beside the loss when validating.
     pub metrics: Vec<Metric>,
-}
-
-/// How long a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
-    Passes(u64),
-    Steps(u64),
 }
 
 impl TrainConfig {

@@ -30,7 +30,7 @@ pub(super) fn check(graph: &Graph, config: &RunConfig, samples: usize) -> Result
 }
 
 /// A node that cannot do with one sample at a time.
-pub(crate) fn needs_several(graph: &Graph) -> Option<&Node> {
+pub fn needs_several(graph: &Graph) -> Option<&Node> {
     graph.nodes.iter().find(|node| has_one_row(graph, node, 1))
 }
 

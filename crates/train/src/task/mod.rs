@@ -4,19 +4,19 @@ mod batches;
 mod fit;
 mod memory;
 
-pub use batches::fixed_batch;
-pub(crate) use batches::needs_several;
+pub use batches::{fixed_batch, needs_several};
 pub use fit::Fit;
 
-use crate::config::RunConfig;
+use crate::config::{Every, RunConfig};
 use crate::error::{Dims, TrainError};
 use crate::evaluate::Evaluator;
-use crate::progress::{Place, Plan};
 use crate::source::{Found, find_model, first_weights};
 use crate::trainer::{Stepper, StepperOptions, loader_options};
 use phalanx_data::{Dataset, LoaderOptions, Transform};
 use phalanx_engine::{CompileOptions, Engine, Metric, Optimizer, Threads};
 use phalanx_graph::{Graph, Weights};
+use phalanx_protocol::progress::{Place, Plan};
+use phalanx_records::About;
 use phalanx_wire::train::DataRef;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,21 +28,24 @@ pub struct Compute {
     pub threads: Arc<Threads>,
 }
 
+/// Makes what a run on this node computes with: with a number of threads if the run says how many.
+pub type MakeCompute = Arc<dyn Fn(Option<usize>) -> Compute + Send + Sync>;
+
 /// Everything a run needs that is not written anywhere yet.
 #[derive(Debug)]
 pub struct Task {
-    pub(crate) config: RunConfig,
-    pub(crate) graph: Graph,
+    pub config: RunConfig,
+    pub graph: Graph,
     /// Those to start from.
-    pub(crate) weights: Weights,
-    pub(crate) train: Dataset,
-    pub(crate) valid: Option<Dataset>,
+    pub weights: Weights,
+    pub train: Dataset,
+    pub valid: Option<Dataset>,
     /// Of one label, transformed.
-    pub(crate) y_shape: Vec<usize>,
+    pub y_shape: Vec<usize>,
     /// What validation measures; the first is shown as accuracy where it is one.
-    pub(crate) metrics: Vec<Metric>,
+    pub metrics: Vec<Metric>,
     /// What the user should know about the model.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Task {
@@ -63,7 +66,7 @@ impl Task {
     ///
     /// # Errors
     /// Something is not there or does not fit.
-    pub(crate) fn of_stages(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
+    pub fn of_stages(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
         let mut found = find_model(&config.model)?;
         if config.model.weights.is_some() {
             found = first_weights(found, &config.model, config.train.seed)?;
@@ -100,7 +103,7 @@ impl Task {
     }
 
     /// What other nodes must have, too.
-    pub(crate) fn data(&self) -> DataRef {
+    pub fn data(&self) -> DataRef {
         DataRef {
             samples: self.train.len() as u64,
             validation: self.valid.as_ref().map_or(0, |valid| valid.len() as u64),
@@ -112,7 +115,7 @@ impl Task {
     ///
     /// # Errors
     /// The data are not those of the run.
-    pub(crate) fn agree_on(&mut self, data: &DataRef) -> Result<(), TrainError> {
+    pub fn agree_on(&mut self, data: &DataRef) -> Result<(), TrainError> {
         let own = self.data();
         for (what, here, there) in
             [("train", own.samples, data.samples), ("valid", own.validation, data.validation)]
@@ -128,7 +131,7 @@ impl Task {
     }
 
     /// Numbers the classes of all samples as they stand in a list.
-    pub(crate) fn number_classes(&mut self, classes: &[String]) -> Result<(), TrainError> {
+    pub fn number_classes(&mut self, classes: &[String]) -> Result<(), TrainError> {
         self.train = self.train.with_classes(classes)?;
         if let Some(valid) = &self.valid {
             self.valid = Some(valid.with_classes(classes)?);
@@ -137,12 +140,12 @@ impl Task {
     }
 
     /// A model with its optimizer, still without weights.
-    pub(crate) fn stepper(&self, compute: &Compute) -> Result<Stepper, TrainError> {
+    pub fn stepper(&self, compute: &Compute) -> Result<Stepper, TrainError> {
         self.stepper_of(0..self.graph.nodes.len(), compute)
     }
 
     /// What a stage of the model begins with.
-    pub(crate) fn first_weights_of(&self, stage: &Graph) -> Weights {
+    pub fn first_weights_of(&self, stage: &Graph) -> Weights {
         let mut weights = stage.initialise(self.config.train.seed.derive("init"));
         for (name, tensor) in &self.weights {
             if stage.values.iter().any(|value| value.name == *name) {
@@ -153,7 +156,7 @@ impl Task {
     }
 
     /// A stage of the model with its optimizer, still without weights.
-    pub(crate) fn stepper_of(
+    pub fn stepper_of(
         &self,
         nodes: std::ops::Range<usize>,
         compute: &Compute,
@@ -176,7 +179,7 @@ impl Task {
     }
 
     /// How its model is validated.
-    pub(crate) fn evaluator<'a>(&'a self, threads: &'a Threads) -> Evaluator<'a> {
+    pub fn evaluator<'a>(&'a self, threads: &'a Threads) -> Evaluator<'a> {
         Evaluator {
             loss: self.config.train.loss,
             metrics: &self.metrics,
@@ -187,7 +190,7 @@ impl Task {
         }
     }
 
-    pub(crate) fn plan(&self) -> Plan {
+    pub fn plan(&self) -> Plan {
         let train = &self.config.train;
         Plan {
             batches_per_pass: loader_options(self, Place::default()).batches(self.train.len()),
@@ -195,6 +198,21 @@ impl Task {
             validate: train.validate_every,
             checkpoint: train.checkpoint_every,
         }
+    }
+
+    /// What the records of the run have to know.
+    pub fn about(&self) -> About {
+        About {
+            graph: self.graph.clone(),
+            plan: self.plan(),
+            classes: self.train.classes().map(<[String]>::to_vec),
+            keep: self.config.train.keep,
+        }
+    }
+
+    /// Whether the model is validated at all.
+    pub fn validates(&self) -> bool {
+        self.valid.is_some() && self.config.train.validate_every != Every::Never
     }
 
     /// How many steps the run will have when it is finished.
@@ -215,7 +233,7 @@ impl Task {
 ///
 /// # Errors
 /// It takes more than one input.
-pub(crate) fn sample_shape(graph: &Graph) -> Result<Vec<usize>, TrainError> {
+pub fn sample_shape(graph: &Graph) -> Result<Vec<usize>, TrainError> {
     match graph.inputs.as_slice() {
         [input] => Ok(graph.shape(*input).at(1).split_off(1)),
         inputs => Err(TrainError::Inputs { count: inputs.len() }),

@@ -2,20 +2,17 @@
 
 mod stepper;
 
-pub(crate) use stepper::OutputGradients;
-pub use stepper::{Cut, Ready, StepInput, Stepped, Stepper, StepperOptions};
+pub use stepper::{Cut, OutputGradients, Ready, StepInput, Stepped, Stepper, StepperOptions};
 
-use crate::book::{Book, FormationEpoch, Opened, StageEntry, rate};
-use crate::config::Every;
 use crate::error::{NotFinite, TrainError};
-use crate::observer::{Event, Observer};
-use crate::progress::{End, Place, Plan, Progress};
-use crate::run_dir::{MODEL, RunDir, RunState, Status, StepRecord, ValidRecord, last_valid, read_classes};
 use crate::task::{Compute, Task};
 use phalanx_data::{Loaded, Loader, LoaderOptions, Position};
+use phalanx_protocol::progress::{End, Place, Plan, Progress};
+use phalanx_records::run_dir::{RunDir, StepRecord, ValidRecord, read_classes};
+use phalanx_records::{
+    Book, Event, Events, FormationEpoch, Observer, Opened, StageEntry, Summary, samples_per_second,
+};
 use phalanx_types::Time;
-use serde::Serialize;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -28,46 +25,6 @@ pub struct Trainer {
     stepper: Stepper,
     progress: Progress,
     plan: Plan,
-}
-
-/// What a run came to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
-    pub run_dir: PathBuf,
-    pub steps: u64,
-    pub loss: Option<f32>,
-    pub val_loss: Option<f64>,
-    pub val_acc: Option<f64>,
-    pub samples_per_s: f64,
-    pub wall_s: f64,
-    pub params_hash: String,
-    #[serde(skip)]
-    pub end: End,
-}
-
-impl Summary {
-    /// What a run came to that has nothing left to do, as its directory has it.
-    pub fn of_finished(dir: &RunDir, task: &Task) -> Option<Self> {
-        let state = RunState::read(dir.path()).ok()?;
-        let plan = task.plan();
-        let validates = task.valid.is_some() && plan.validate != Every::Never;
-        let validated = || last_valid(dir.path()).is_some_and(|last| last.step >= state.steps);
-        let done = state.state == Status::Finished
-            && state.steps >= plan.steps()
-            && dir.file(MODEL).is_file()
-            && (!validates || validated());
-        done.then(|| Self {
-            run_dir: dir.path().to_owned(),
-            steps: state.steps,
-            loss: state.loss,
-            val_loss: state.val_loss,
-            val_acc: state.val_acc,
-            samples_per_s: state.samples_per_s.unwrap_or(0.0),
-            wall_s: state.wall_s,
-            params_hash: state.params_hash.unwrap_or_default(),
-            end: End::Finished,
-        })
-    }
 }
 
 impl Trainer {
@@ -86,7 +43,8 @@ impl Trainer {
             task.number_classes(&classes)?;
         }
         let mut stepper = task.stepper(&compute)?;
-        let Opened { book, place, state } = Book::open(dir, &task, observer)?;
+        let name = dir.name();
+        let Opened { book, place, state } = Book::open(dir, task.about(), &mut Events::new(name, observer))?;
         match &state {
             Some(state) => stepper.set_state(state)?,
             None => stepper.load(&task.weights)?,
@@ -101,9 +59,10 @@ impl Trainer {
     /// # Errors
     /// Something failed; the run directory says so, and its last checkpoint is still there.
     pub fn run(mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
-        observer.on(&Event::Started {
-            run_dir: self.book.dir().path(),
-            model: &self.task.graph.name,
+        let events = &mut Events::new(self.book.dir().name(), observer);
+        events.on(Event::Started {
+            run_dir: Some(self.book.dir().path().to_owned()),
+            model: self.task.graph.name.clone(),
             parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
             samples: self.task.train.len(),
             batches_per_pass: self.plan.batches_per_pass,
@@ -111,28 +70,28 @@ impl Trainer {
             done: self.progress.place().step,
         });
         for note in &self.task.notes {
-            observer.on(&Event::Warning(note));
+            events.on(Event::Warning(note.clone()));
         }
-        let result = self.train(stop, observer);
+        let result = self.train(stop, events);
         if let Err(error) = &result {
-            self.book.fail(&self.task, self.progress.place(), error);
+            self.book.fail(self.progress.place(), error);
         }
         result
     }
 
-    fn train(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
+    fn train(&mut self, stop: &AtomicBool, events: &mut Events<'_>) -> Result<Summary, TrainError> {
         self.write_formation()?;
-        self.book.begin(&self.task, self.progress.place())?;
-        self.make_up(observer)?;
-        let end = if self.progress.is_done() { End::Finished } else { self.steps(stop, observer)? };
+        self.book.begin(self.progress.place())?;
+        self.make_up(events)?;
+        let end = if self.progress.is_done() { End::Finished } else { self.steps(stop, events)? };
         self.write_formation()?;
         let weights = self.stepper.weights(&self.task.graph);
-        self.book.finish(&self.task, self.progress.place(), end, &weights, observer)
+        Ok(self.book.finish(self.progress.place(), end, &weights, events)?)
     }
 
     /// One replica of one stage, here.
     fn write_formation(&self) -> Result<(), TrainError> {
-        self.book.write_formation(
+        Ok(self.book.write_formation(
             &[],
             &[FormationEpoch {
                 epoch: 0,
@@ -143,11 +102,11 @@ impl Trainer {
                 step_ms: self.book.step_ms(),
                 ended: None,
             }],
-        )
+        )?)
     }
 
     /// Does steps until there is a reason to end.
-    fn steps(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<End, TrainError> {
+    fn steps(&mut self, stop: &AtomicBool, events: &mut Events<'_>) -> Result<End, TrainError> {
         let options = loader_options(&self.task, self.progress.place());
         let mut loader = Loader::new(self.task.train.clone(), &self.task.config.data.transform, options)?;
         let mut last = Instant::now();
@@ -160,17 +119,18 @@ impl Trainer {
             last = Instant::now();
             let samples = loaded.batch.len as u64;
             loader.recycle(loaded.batch);
-            let record = StepRecord { samples_per_s: rate(samples, took), ..record };
+            let record = StepRecord { samples_per_s: samples_per_second(samples, took), ..record };
             self.book.on_step(&record, samples, took)?;
-            observer.on(&Event::Step(&record));
+            let (step, pass) = (record.step, record.pass);
+            events.on(Event::Step(record));
             let due = self.progress.on_step(self.now(), stop.load(Ordering::Relaxed));
             if due.validate {
-                self.validate((record.step, record.pass), observer)?;
+                self.validate((step, pass), events)?;
             }
             if due.checkpoint {
                 let state = self.stepper.state(&self.task.graph)?;
                 let draft = self.book.draft(self.progress.place())?;
-                self.book.save(draft, state, observer)?;
+                self.book.save(draft, state, events)?;
                 self.progress.on_saved(self.now());
             }
             if let Some(end) = due.end {
@@ -224,23 +184,23 @@ impl Trainer {
     }
 
     /// Does what a driver that was interrupted did not get to.
-    fn make_up(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+    fn make_up(&mut self, events: &mut Events<'_>) -> Result<(), TrainError> {
         let place = self.progress.place();
         if self.progress.due_here().validate && self.book.validated() < place.step {
             let pass = if place.batch == 0 { place.pass } else { place.pass + 1 };
-            self.validate((place.step, pass), observer)?;
+            self.validate((place.step, pass), events)?;
         }
         Ok(())
     }
 
     /// Validates the model as it is after a step of a pass.
-    fn validate(&mut self, (step, pass): (u64, u64), observer: &mut dyn Observer) -> Result<(), TrainError> {
+    fn validate(&mut self, (step, pass): (u64, u64), events: &mut Events<'_>) -> Result<(), TrainError> {
         let Some(valid) = &self.task.valid else { return Ok(()) };
         let evaluator = self.task.evaluator(&self.compute.threads);
         let evaluation = evaluator.run(self.stepper.model.as_mut(), valid)?;
         let valid = ValidRecord::new(step, pass, evaluation);
         self.book.on_valid(&valid)?;
-        observer.on(&Event::Validated(&valid));
+        events.on(Event::Validated(valid));
         Ok(())
     }
 
@@ -250,7 +210,7 @@ impl Trainer {
 }
 
 /// Which batches a run takes from a place on: a step is one, whatever it is computed in.
-pub(crate) fn loader_options(task: &Task, place: Place) -> LoaderOptions {
+pub fn loader_options(task: &Task, place: Place) -> LoaderOptions {
     let train = &task.config.train;
     LoaderOptions {
         batch: train.batch * train.accumulate,

@@ -1,7 +1,6 @@
 //! One training step: forward, loss, backward, clipping, update.
 
 use crate::error::TrainError;
-use crate::state::{ModelState, count_batches, pack_later};
 use bytes::Bytes;
 use phalanx_engine::{
     DiagnoseReport, GradNorm, Loss, LossError, Model, Optimizer, Pass, RunError, Slot, Target, Threads,
@@ -9,6 +8,7 @@ use phalanx_engine::{
 };
 use phalanx_graph::weights::Later;
 use phalanx_graph::{Graph, Weights};
+use phalanx_records::{ModelState, count_batches, pack_later};
 use phalanx_types::{DType, Seed, Tensor};
 use std::io::Write;
 use std::ops::Range;
@@ -66,7 +66,7 @@ pub struct Stepped {
 
 impl Stepped {
     /// What is not finite, if something is.
-    pub(crate) fn not_finite(&self) -> Option<(&'static str, f64)> {
+    pub fn not_finite(&self) -> Option<(&'static str, f64)> {
         let all = [("loss", self.loss), ("norm of the gradients", self.grad_norm)];
         all.into_iter().find(|(_, value)| !value.is_finite())
     }
@@ -75,7 +75,7 @@ impl Stepped {
 /// A model that learns.
 #[derive(Debug)]
 pub struct Stepper {
-    pub(crate) model: Box<dyn Model>,
+    pub model: Box<dyn Model>,
     optimizer: Optimizer,
     options: StepperOptions,
     threads: Arc<Threads>,
@@ -159,7 +159,7 @@ impl Stepper {
 
     /// The sum of the squares of every parameter's gradient. Norms add them up in the order of names, so a model that
     /// is cut into stages has the same norm, bit for bit.
-    pub(crate) fn squares(&mut self) -> Vec<f64> {
+    pub fn squares(&mut self) -> Vec<f64> {
         let mut squares = vec![0.0; self.by_name.len()];
         let (norm, threads) = (&mut self.norm, &self.threads);
         self.model.update(&mut |index, _, gradient| {
@@ -187,7 +187,7 @@ impl Stepper {
     }
 
     /// Computes the outputs of a batch in training.
-    pub(crate) fn forward(
+    pub fn forward(
         &mut self,
         slot: Slot,
         len: usize,
@@ -200,7 +200,7 @@ impl Stepper {
     }
 
     /// The part of a step's loss that the output in a slot makes; its gradient is kept for [`Stepper::backward`].
-    pub(crate) fn evaluate(&mut self, slot: Slot, part: &StepInput<'_>) -> Result<f64, TrainError> {
+    pub fn evaluate(&mut self, slot: Slot, part: &StepInput<'_>) -> Result<f64, TrainError> {
         let output = self.model.output(slot, 0);
         let shape = self.model.output_shape(slot, 0);
         self.gradient.resize(output.len(), 0.0);
@@ -222,7 +222,7 @@ impl Stepper {
 
     /// Computes the gradients of what a slot holds, one of so many batches of a step, and adds them up. Without
     /// gradients of the outputs, it is that of the loss that was evaluated last.
-    pub(crate) fn backward(
+    pub fn backward(
         &mut self,
         slot: Slot,
         of_outputs: Option<&[&[f32]]>,
@@ -266,30 +266,30 @@ impl Stepper {
     }
 
     /// Multiplies all gradients.
-    pub(crate) fn scale_gradients(&mut self, factor: f32) {
+    pub fn scale_gradients(&mut self, factor: f32) {
         let threads = &self.threads;
         self.model.update(&mut |_, _, gradient| scale(threads, gradient, factor));
     }
 
     /// The parameters in the order of their names.
-    pub(crate) fn by_name(&self) -> &[usize] {
+    pub fn by_name(&self) -> &[usize] {
         &self.by_name
     }
 
     /// Counts a step in which there was nothing to learn.
-    pub(crate) fn skip(&mut self) {
+    pub fn skip(&mut self) {
         self.optimizer.begin_step();
     }
 
     /// How a batch of a step is run. Samples of different replicas have different random numbers: `first` is how many
     /// samples of the step come before those of this one.
-    pub(crate) fn pass(&self, step: u64, index: usize, first: usize) -> Pass {
+    pub fn pass(&self, step: u64, index: usize, first: usize) -> Pass {
         let name = if first == 0 { format!("{step}.{index}") } else { format!("{step}.{index}.{first}") };
         Pass { training: true, seed: self.options.seed.derive(&name).0 }
     }
 
     /// Looks for the operator that made a step not finite.
-    pub(crate) fn diagnose(&mut self, input: &StepInput<'_>) -> Option<(usize, DiagnoseReport)> {
+    pub fn diagnose(&mut self, input: &StepInput<'_>) -> Option<(usize, DiagnoseReport)> {
         (0..input.batches()).find_map(|index| {
             let part = input.part(index);
             let pass = self.pass(input.step, index, input.first);
@@ -299,7 +299,7 @@ impl Stepper {
     }
 
     /// Looks at every operator, with inputs that were computed a moment ago.
-    pub(crate) fn look_at(
+    pub fn look_at(
         &mut self,
         len: usize,
         inputs: &[&[f32]],
@@ -328,7 +328,7 @@ impl Stepper {
 
 /// Of what the gradients of a model's outputs are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum OutputGradients<'a> {
+pub enum OutputGradients<'a> {
     OfLoss(&'a StepInput<'a>),
     /// Another stage has computed them.
     Given(&'a [Vec<f32>]),
@@ -336,7 +336,7 @@ pub(crate) enum OutputGradients<'a> {
 
 impl<'a> StepInput<'a> {
     /// In how many parts it is computed.
-    pub(crate) fn batches(&self) -> usize {
+    pub fn batches(&self) -> usize {
         match self.cut {
             Cut::Size(size) => self.len.div_ceil(size.max(1)),
             Cut::Parts(parts) => parts.min(self.len),
@@ -352,7 +352,7 @@ impl<'a> StepInput<'a> {
     }
 
     /// The samples of one of them.
-    pub(crate) fn part(&self, index: usize) -> Self {
+    pub fn part(&self, index: usize) -> Self {
         let range = self.range(index);
         let (first, len) = (range.start, range.len());
         let cut = |data: &'a [f32]| {
@@ -365,7 +365,7 @@ impl<'a> StepInput<'a> {
 
 impl Stepper {
     /// Sets parameters and buffers; the optimizer stays as it is.
-    pub(crate) fn load(&mut self, weights: &Weights) -> Result<(), TrainError> {
+    pub fn load(&mut self, weights: &Weights) -> Result<(), TrainError> {
         let counters = weights.iter().filter(|(_, tensor)| tensor.dtype() == DType::I64);
         self.start = counters.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         self.forwards = 0;
@@ -373,7 +373,7 @@ impl Stepper {
     }
 
     /// Becomes what another was.
-    pub(crate) fn set_state(&mut self, state: &ModelState) -> Result<(), TrainError> {
+    pub fn set_state(&mut self, state: &ModelState) -> Result<(), TrainError> {
         self.load(&state.weights)?;
         let steps = state.optimizer_steps;
         for (index, parameter) in self.model.parameters().iter().enumerate() {
@@ -390,7 +390,7 @@ impl Stepper {
     }
 
     /// A number for all parameters as they are now: equal numbers mean equal bits, all but surely.
-    pub(crate) fn parameters_hash(&mut self) -> u64 {
+    pub fn parameters_hash(&mut self) -> u64 {
         const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut lanes = [FACTOR; 8];
         self.model.update(&mut |_, parameter, _| {
@@ -410,7 +410,7 @@ impl Stepper {
     }
 
     /// Takes these for the gradients of all parameters, one after the other.
-    pub(crate) fn set_gradients(&mut self, flat: &[f32]) {
+    pub fn set_gradients(&mut self, flat: &[f32]) {
         let mut rest = flat;
         self.model.update(&mut |_, _, gradient| {
             let (own, others) = rest.split_at(gradient.len().min(rest.len()));
@@ -420,7 +420,7 @@ impl Stepper {
     }
 
     /// A copy of all that it is.
-    pub(crate) fn state(&self, graph: &Graph) -> Result<ModelState, TrainError> {
+    pub fn state(&self, graph: &Graph) -> Result<ModelState, TrainError> {
         let (optimizer_steps, weights) = (self.optimizer.steps(), self.weights(graph));
         let all = 0..self.model.parameters().len();
         Ok(ModelState { optimizer_steps, weights, optimizer: self.optimizer_state(all)? })
@@ -428,7 +428,7 @@ impl Stepper {
 
     /// The bytes of [`Stepper::state`], with something added to the optimizer's; a large one is never in memory as a
     /// whole.
-    pub(crate) fn packed(&self, graph: &Graph, more: &Weights) -> Result<Bytes, TrainError> {
+    pub fn packed(&self, graph: &Graph, more: &Weights) -> Result<Bytes, TrainError> {
         let parameters = self.model.parameters();
         let elements: usize = parameters.iter().map(|parameter| parameter.elements()).sum();
         if 4 * elements * (1 + self.optimizer.state_names().len()) < LARGE {
@@ -465,11 +465,11 @@ impl Stepper {
                 optimizer.push(Later { name, dtype: DType::F32, shape, write: Box::new(own) });
             }
         }
-        pack_later(self.optimizer.steps(), [&weights, &optimizer])
+        Ok(pack_later(self.optimizer.steps(), [&weights, &optimizer])?)
     }
 
     /// A copy of one of several parts of about the same size, which together are all that it is but for the buffers.
-    pub(crate) fn state_part(&self, part: usize, parts: usize) -> Result<ModelState, TrainError> {
+    pub fn state_part(&self, part: usize, parts: usize) -> Result<ModelState, TrainError> {
         let mut state = ModelState { optimizer_steps: self.optimizer.steps(), ..ModelState::default() };
         let parameters = self.model.parameters();
         let total: usize = parameters.iter().map(|parameter| parameter.elements()).sum();
@@ -489,7 +489,7 @@ impl Stepper {
     }
 
     /// A copy of what is not learned but counted along.
-    pub(crate) fn buffers(&self, graph: &Graph) -> Weights {
+    pub fn buffers(&self, graph: &Graph) -> Weights {
         let is_parameter =
             |name: &str| self.model.parameters().iter().any(|parameter| parameter.name == name);
         let mut buffers = self.model.weights_of(&|name| !is_parameter(name));
@@ -497,7 +497,7 @@ impl Stepper {
         buffers
     }
 
-    pub(crate) fn set_buffers(&mut self, buffers: Weights) -> Result<(), TrainError> {
+    pub fn set_buffers(&mut self, buffers: Weights) -> Result<(), TrainError> {
         let mut weights = self.model.weights();
         weights.extend(buffers);
         self.load(&weights)
@@ -520,7 +520,7 @@ impl Stepper {
     }
 
     /// Parameters and buffers as they are to be saved.
-    pub(crate) fn weights(&self, graph: &Graph) -> Weights {
+    pub fn weights(&self, graph: &Graph) -> Weights {
         let mut weights = self.model.weights();
         count_batches(graph, &self.start, self.forwards, &mut weights);
         weights

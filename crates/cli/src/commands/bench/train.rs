@@ -222,9 +222,7 @@ impl Bench {
         let batch = batch.unwrap_or(case.batch);
         let model = compute.engine.compile(&graph, &CompileOptions::default()).map_err(TrainError::from);
         let mut model = model.map_err(train_failure)?;
-        model
-            .load(&graph.initialise(Seed(42).derive("init")))
-            .map_err(|error| train_failure(error.into()))?;
+        model.load(&graph.initialise(Seed(42).derive("init"))).map_err(train_failure)?;
         let sizes: Vec<usize> = model.parameters().iter().map(|p| p.elements()).collect();
         let adam = OptimizerSpec::Adam(Adam::default());
         let options = StepperOptions {

@@ -12,9 +12,9 @@ use anyhow::anyhow;
 use clap::Args;
 use note::Note;
 use phalanx_data::{DataError, Dataset, Loader, LoaderOptions, Transform};
+use phalanx_distributed::live::{self, LiveError, LiveRefusal, LiveRun, MAX_LIVE_BYTES, Samples};
 use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus, RequestError};
-use phalanx_train::live::{self, LiveError, LiveRefusal, LiveRun, MAX_LIVE_BYTES, Samples};
-use phalanx_train::run_dir::is_run;
+use phalanx_records::run_dir::is_run;
 use phalanx_types::{Class, NodeId};
 use std::path::Path;
 use std::time::Duration;
@@ -181,15 +181,14 @@ impl Formation {
         // As many batches at once as fit: all of them are answered after the same step.
         let batch = batch.min(learned.batch().unwrap_or(batch)).min(most);
         let options = LoaderOptions { batch: most / batch * batch, ..LoaderOptions::default() };
-        let mut loader =
-            Loader::new(data.clone(), transform, options).map_err(|error| train_failure(error.into()))?;
+        let mut loader = Loader::new(data.clone(), transform, options).map_err(train_failure)?;
         let mut all = Outputs::default();
         loop {
             // Not on the thread that says that this node is alive.
             let loading = tokio::task::spawn_blocking(move || (next_samples(&mut loader, batch), loader));
             let samples;
             (samples, loader) = loading.await.map_err(Failure::infrastructure)?;
-            let Some(samples) = samples.map_err(|error| train_failure(error.into()))? else {
+            let Some(samples) = samples.map_err(train_failure)? else {
                 return Ok(all);
             };
             let answer = live::predict(&self.fabric, &self.driver, &samples, self.wait).await;

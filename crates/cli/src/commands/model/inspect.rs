@@ -8,8 +8,9 @@ use anyhow::Context;
 use clap::Args;
 use phalanx_engine::{Optimizer, OptimizerSpec};
 use phalanx_graph::{Graph, weights};
+use phalanx_records::params_hash;
 use phalanx_train::config::ModelConfig;
-use phalanx_train::{find_model, params_hash};
+use phalanx_train::find_model;
 use phalanx_types::ByteSize;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -227,6 +228,6 @@ pub(crate) fn run(args: InspectArgs, output: Output) -> Result<(), Failure> {
         dims: args.dims.into_iter().collect(),
         ..ModelConfig::new(model_from(&args.model)?)
     };
-    let found = find_model(&config).map_err(|error| train_failure(error.into()))?;
+    let found = find_model(&config).map_err(train_failure)?;
     output.print(&inspect(&found.graph, args.batch, found.notes))
 }

@@ -7,10 +7,8 @@ use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus};
 use phalanx_formation::{Link, Pool};
-use phalanx_train::measure::order::{ALL_PAIRS, NEXT, pairs};
-use phalanx_train::measure::{
-    KnownNode, LinkSpeed, MeasureError, Speed, ask_link, ask_speed, host_names, pool_of,
-};
+use phalanx_measure::order::{ALL_PAIRS, NEXT, pairs};
+use phalanx_measure::{KnownNode, LinkSpeed, MeasureError, Speed, ask_link, ask_speed, host_names, pool_of};
 use phalanx_types::{ByteSize, NodeId, Resources};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -126,7 +124,7 @@ impl Report {
     fn pool(&self) -> Pool {
         let nodes: Vec<KnownNode> = self.nodes.iter().filter_map(MeasuredNode::to_known).collect();
         let links = self.links.iter().filter_map(MeasuredLink::to_known).collect();
-        let mut pool = pool_of(&nodes, &links, &phalanx_train::costs::Here::default());
+        let mut pool = pool_of(&nodes, &links, &phalanx_measure::costs::Here::default());
         // A file says it in billions.
         pool.nodes.iter_mut().for_each(|node| node.speed = rounded(node.speed * 1e9));
         pool

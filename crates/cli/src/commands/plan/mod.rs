@@ -8,10 +8,12 @@ use crate::commands::train::{compute, train_failure};
 use crate::failure::Failure;
 use crate::output::Output;
 use clap::{Args, ValueEnum};
+use phalanx_distributed::shortfall_hint;
 use phalanx_formation::{Effort, LeftOut, ModelCost, Options, Plan, Shortfall};
 use phalanx_graph::Graph;
+use phalanx_measure::costs;
 use phalanx_train::config::{ConfigError, Override, RunConfig, RunFile};
-use phalanx_train::{TrainError, costs, find_model, fixed_batch, shortfall_hint};
+use phalanx_train::{TrainError, find_model, fixed_batch};
 use pool::Known;
 use report::Report;
 use std::path::{Path, PathBuf};
@@ -75,7 +77,7 @@ enum Method {
 
 pub(crate) async fn run(args: PlanArgs, output: Output) -> Result<(), Failure> {
     let (config, mut notes) = read(&args)?;
-    let found = find_model(&config.model).map_err(|error| train_failure(error.into()))?;
+    let found = find_model(&config.model).map_err(train_failure)?;
     if let Some(model) = fixed_batch(&found.graph) {
         return Err(train_failure(TrainError::FixedReplicas { model }));
     }
@@ -112,16 +114,16 @@ fn read(args: &PlanArgs) -> Result<(RunConfig, Vec<String>), Failure> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut said = Override::from_env(vars);
     for text in &args.set {
-        said.push(Override::set(text).map_err(|error| train_failure(error.into()))?);
+        said.push(Override::set(text).map_err(train_failure)?);
     }
     let load = |said: &[Override]| {
-        RunFile::load(&args.file, said).map_err(|error: ConfigError| train_failure(error.into()))
+        RunFile::load(&args.file, said).map_err(|error: ConfigError| train_failure(error))
     };
     let file = load(&said)?;
     if file.resolved.is_said("formation", "stages") {
         return Ok((file.config, Vec::new()));
     }
-    said.push(Override::set("formation.stages=auto").map_err(|error| train_failure(error.into()))?);
+    said.push(Override::set("formation.stages=auto").map_err(train_failure)?);
     Ok((load(&said)?.config, vec![unsaid(&args.file)]))
 }
 

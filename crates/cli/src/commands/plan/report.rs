@@ -2,7 +2,7 @@
 
 use crate::output::{Render, listing, summary};
 use phalanx_formation::{Method, Mode, ModelCost, Plan, Pool, PoolNode, ReplicaPlan, StagePlan, picture};
-use phalanx_train::measure::BOUNDLESS;
+use phalanx_measure::BOUNDLESS;
 use phalanx_types::ByteSize;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output::{Output, Render, listing};
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_train::run_dir::{RunInfo, list_runs};
+use phalanx_records::run_dir::{RunInfo, list_runs};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

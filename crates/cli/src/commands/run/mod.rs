@@ -8,7 +8,7 @@ use crate::commands::train::RUNS;
 use crate::failure::Failure;
 use crate::output::Output;
 use clap::{Args, Subcommand};
-use phalanx_train::run_dir::is_run;
+use phalanx_records::run_dir::is_run;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]

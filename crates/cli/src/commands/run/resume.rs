@@ -6,9 +6,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::anyhow;
 use clap::Args;
+use phalanx_records::run_dir::{RUN_FILE, RunDir};
 use phalanx_train::Task;
 use phalanx_train::config::{Override, RunFile};
-use phalanx_train::run_dir::{RUN_FILE, RunDir};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct ResumeArgs {
 }
 
 pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure> {
-    let dir = RunDir::open(run_path(&args.run)).map_err(|error| train_failure(error.into()))?;
+    let dir = RunDir::open(run_path(&args.run)).map_err(train_failure)?;
     let numbers = [
         ("--epochs", "train.epochs", args.epochs),
         ("--steps", "train.steps", args.steps),
@@ -42,7 +42,7 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
     let mut said: Vec<Override> =
         numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
     said.extend(args.who.overrides());
-    let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(|error| train_failure(error.into()))?;
+    let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(train_failure)?;
     let compute = compute(file.config.train.threads);
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     if args.epochs.is_some() || args.steps.is_some() {
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         }
         // What it is told now holds for the next time, too.
         let text = file.resolved.to_toml();
-        dir.write(RUN_FILE, text.as_bytes()).map_err(|error| train_failure(error.into()))?;
+        dir.write(RUN_FILE, text.as_bytes()).map_err(train_failure)?;
     }
     start(task, compute, dir, &file.resolved, &args.who, output).await
 }

@@ -6,7 +6,7 @@ use crate::commands::train::train_failure;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use clap::Args;
-use phalanx_train::run_dir::{Best, RUN_FILE, RunInfo, newest_checkpoint, read_run};
+use phalanx_records::run_dir::{Best, RUN_FILE, RunInfo, newest_checkpoint, read_run};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ impl Render for Shown {
 
 pub(crate) fn run(args: ShowArgs, output: Output) -> Result<(), Failure> {
     let path = run_path(&args.run);
-    let run = read_run(&path).map_err(|error| train_failure(error.into()))?;
+    let run = read_run(&path).map_err(train_failure)?;
     // A run that has none yet, or cannot be read to the last bit, is shown without.
     let newest = newest_checkpoint(&path).ok().map(|(checkpoint, _)| checkpoint.manifest);
     let config = std::fs::read_to_string(path.join(RUN_FILE)).unwrap_or_default();

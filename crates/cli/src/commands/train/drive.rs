@@ -9,10 +9,11 @@ use crate::failure::Failure;
 use crate::local::{LocalSpec, Supervised, private_domain};
 use crate::output::Output;
 use crate::stop::StopSignals;
+use phalanx_distributed::DriverOptions;
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
+use phalanx_records::run_dir::RunDir;
+use phalanx_train::Task;
 use phalanx_train::config::Resolved;
-use phalanx_train::run_dir::RunDir;
-use phalanx_train::{DriverOptions, Task};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::watch;
 
@@ -57,7 +58,7 @@ pub(super) async fn drive(
     let handle = fabric.clone();
     let training = tokio::task::spawn_blocking(move || {
         let mut watch = Watch::new(output);
-        let result = phalanx_train::drive(&handle, task, dir, options, asked, &mut watch);
+        let result = phalanx_distributed::drive(&handle, task, dir, options, asked, &mut watch);
         watch.finish();
         result
     });

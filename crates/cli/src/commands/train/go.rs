@@ -5,10 +5,12 @@ use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use crate::stop::StopSignals;
 use anyhow::anyhow;
+use phalanx_distributed::DistributedError;
 use phalanx_engine::CpuEngine;
-use phalanx_train::progress::End;
-use phalanx_train::run_dir::{RunDir, checkpoints};
-use phalanx_train::{Blame, Compute, Summary, Task, TrainError, Trainer};
+use phalanx_protocol::progress::End;
+use phalanx_records::run_dir::{RunDir, checkpoints};
+use phalanx_records::{Blame, Summary};
+use phalanx_train::{Compute, Task, Trainer};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +26,8 @@ pub(crate) fn compute(threads: Option<usize>) -> Compute {
 }
 
 /// An error of the trainer with its exit code and what to do about it.
-pub(crate) fn train_failure(error: TrainError) -> Failure {
+pub(crate) fn train_failure(error: impl Into<DistributedError>) -> Failure {
+    let error = error.into();
     let hint = error.hint();
     let failure = match error.blame() {
         Blame::Input => Failure::usage(error),
@@ -73,7 +76,7 @@ pub(crate) async fn go(task: Task, compute: Compute, dir: RunDir, output: Output
 
 /// Waits for the end of a training. `ask_to_stop` says whether it was asked before.
 pub(super) async fn until_ended(
-    mut training: JoinHandle<Result<Summary, TrainError>>,
+    mut training: JoinHandle<Result<Summary, impl Into<DistributedError>>>,
     stops: &mut StopSignals,
     path: &Path,
     ask_to_stop: impl Fn() -> bool,

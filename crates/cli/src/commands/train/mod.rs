@@ -13,9 +13,10 @@ use anyhow::anyhow;
 use clap::Args;
 use drive::drive;
 use go::{go, nothing_left};
+use phalanx_records::Summary;
+use phalanx_records::run_dir::{RUN_FILE, RunDir, is_run, new_id};
 use phalanx_train::config::{Override, Resolved, RunConfig, RunFile};
-use phalanx_train::run_dir::{RUN_FILE, RunDir, is_run, new_id};
-use phalanx_train::{Compute, Summary, Task};
+use phalanx_train::{Compute, Task};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -114,7 +115,7 @@ impl Said {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let mut all = Override::from_env(vars);
         for text in &self.set {
-            all.push(Override::set(text).map_err(|error| train_failure(error.into()))?);
+            all.push(Override::set(text).map_err(train_failure)?);
         }
         let numbers = [
             ("--epochs", "train.epochs", self.epochs),
@@ -133,7 +134,7 @@ impl Said {
 pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> {
     let mut said = args.said.overrides()?;
     said.extend(args.who.overrides());
-    let file = RunFile::load(&args.file, &said).map_err(|error| train_failure(error.into()))?;
+    let file = RunFile::load(&args.file, &said).map_err(train_failure)?;
     let compute = compute(file.config.train.threads);
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     let path = args.run_dir.unwrap_or_else(|| {
@@ -153,7 +154,7 @@ pub(crate) async fn start(
     who: &Who,
     output: Output,
 ) -> Result<(), Failure> {
-    if let Some(summary) = Summary::of_finished(&dir, &task) {
+    if let Some(summary) = Summary::of_finished(&dir, task.plan(), task.validates()) {
         return nothing_left(summary, output);
     }
     if task.config().formation.is_distributed() || who.trace || who.replicas.is_some() {
@@ -166,14 +167,14 @@ pub(crate) async fn start(
 }
 
 fn new_run(path: &Path, file: &RunFile) -> Result<RunDir, Failure> {
-    let dir = RunDir::create(path).map_err(|error| train_failure(error.into()))?;
-    dir.write(RUN_FILE, file.resolved.to_toml().as_bytes()).map_err(|error| train_failure(error.into()))?;
+    let dir = RunDir::create(path).map_err(train_failure)?;
+    dir.write(RUN_FILE, file.resolved.to_toml().as_bytes()).map_err(train_failure)?;
     Ok(dir)
 }
 
 /// The directory of a run that was told the same, to go on with it.
 fn same_run(path: &Path, config: &RunConfig) -> Result<RunDir, Failure> {
-    let there = RunFile::load(&path.join(RUN_FILE), &[]).map_err(|error| train_failure(error.into()))?;
+    let there = RunFile::load(&path.join(RUN_FILE), &[]).map_err(train_failure)?;
     if there.config.told() != config.told() {
         let path = path.display();
         return Err(Failure::usage(anyhow!("there is another run in {path}, which was told something else"))
@@ -181,5 +182,5 @@ fn same_run(path: &Path, config: &RunConfig) -> Result<RunDir, Failure> {
                 "give another --run-dir, or `phalanx run resume {path}` to go on with it as it was"
             )));
     }
-    RunDir::open(path).map_err(|error| train_failure(error.into()))
+    RunDir::open(path).map_err(train_failure)
 }

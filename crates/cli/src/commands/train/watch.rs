@@ -2,8 +2,8 @@
 
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use phalanx_train::run_dir::{ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
-use phalanx_train::{Event, Observer};
+use phalanx_records::run_dir::{ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
+use phalanx_records::{Event, Observer, RunEvent};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -157,8 +157,8 @@ fn together(record: &ReplicasRecord) -> String {
 }
 
 impl Observer for Watch {
-    fn on(&mut self, event: &Event<'_>) {
-        match event {
+    fn on(&mut self, event: RunEvent) {
+        match &event.event {
             Event::Started { run_dir, model, parameters, samples, batches_per_pass, total_steps, done } => {
                 self.total = *total_steps;
                 self.done_before = *done;
@@ -171,9 +171,9 @@ impl Observer for Watch {
                     bar.reset_eta();
                 }
                 let on = if *done > 0 { format!(", from step {done} on") } else { String::new() };
-                let place = run_dir.display();
+                let place = run_dir.as_ref().map_or(String::new(), |dir| format!(" in {}", dir.display()));
                 self.say(&format!(
-                    "training {model} ({parameters} parameters) on {samples} samples in {place}{on}"
+                    "training {model} ({parameters} parameters) on {samples} samples{place}{on}"
                 ));
             }
             Event::Step(record) => self.on_step(record),

@@ -1,0 +1,199 @@
+//! A node's side: answers, one measurement at a time.
+
+use super::ask::{encoded, most_bytes};
+use super::{link, work};
+use bytes::Bytes;
+use phalanx_fabric::{BlobId, Fabric};
+use phalanx_train::MakeCompute;
+use phalanx_types::{ByteSize, NodeId, Parcel};
+use phalanx_wire::codec;
+use phalanx_wire::measure::{FromMeasured, LinkSpeed, MEASURE_SERVICE, MeasureRefusal, Speed, ToMeasured};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// How long bytes are held for somebody who does not say that they are not needed any more.
+const HOLD: Duration = Duration::from_secs(30);
+/// Links that are remembered.
+const MAX_LINKS: usize = 256;
+
+/// Answers questions about the speed of this node and of its links, for as long as the fabric lives.
+///
+/// It computes with what `compute` makes, on a thread of its own.
+pub fn serve(fabric: &Fabric, compute: MakeCompute) {
+    let service = Arc::new(Service {
+        compute,
+        turn: Arc::new(Semaphore::new(1)),
+        making: Semaphore::new(1),
+        known: Mutex::default(),
+        held: Mutex::default(),
+    });
+    let handle = fabric.clone();
+    fabric.serve(MEASURE_SERVICE, move |from, body| {
+        let (service, fabric) = (service.clone(), handle.clone());
+        async move {
+            let question = codec::decode(&body).map_err(|error| error.to_string())?;
+            let answer = service.answer(&fabric, from, question).await;
+            encoded(&answer.unwrap_or_else(FromMeasured::Refused)).map_err(|error| error.to_string())
+        }
+    });
+}
+
+struct Service {
+    compute: MakeCompute,
+    /// Whoever measures has it.
+    turn: Arc<Semaphore>,
+    known: Mutex<Measured>,
+    /// Whoever makes something that is to be held.
+    making: Semaphore,
+    /// What is held ready, and for whom.
+    held: Mutex<Option<(NodeId, BlobId)>>,
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    speed: Option<Speed>,
+    links: BTreeMap<NodeId, LinkSpeed>,
+}
+
+impl Service {
+    async fn answer(
+        self: &Arc<Self>,
+        fabric: &Fabric,
+        from: NodeId,
+        question: ToMeasured,
+    ) -> Result<FromMeasured, MeasureRefusal> {
+        match question {
+            ToMeasured::Speed => self.speed(fabric, &from).await.map(FromMeasured::Speed),
+            ToMeasured::Link { to, bytes } => {
+                self.link(fabric, &from, &to, bytes).await.map(FromMeasured::Link)
+            }
+            ToMeasured::Known => {
+                let known = lock(&self.known);
+                let links = known.links.values().cloned().collect();
+                Ok(FromMeasured::Known { speed: known.speed, links })
+            }
+            ToMeasured::Ping => Ok(FromMeasured::Pong),
+            ToMeasured::Hold { bytes } => {
+                let blob = self.hold(fabric, from, bytes).await?;
+                Ok(FromMeasured::Held { blob })
+            }
+            ToMeasured::Release { blob } => {
+                self.release(fabric, blob);
+                Ok(FromMeasured::Released)
+            }
+        }
+    }
+
+    async fn speed(&self, fabric: &Fabric, from: &NodeId) -> Result<Speed, MeasureRefusal> {
+        let turn = self.begin(fabric, from)?;
+        let (done, measured) = oneshot::channel();
+        let compute = self.compute.clone();
+        let work = move || {
+            // Whether or not somebody still waits, the next may measure only when this one is done.
+            let measured = work::measure(&compute(None));
+            drop(turn);
+            // Nobody waits for it any more, perhaps.
+            let _unheard = done.send(measured);
+        };
+        let thread = std::thread::Builder::new().name("measure".to_owned()).spawn(work);
+        let failed = |detail: String| MeasureRefusal::Failed { detail };
+        thread.map_err(|error| failed(format!("there is no thread to be had: {error}")))?;
+        let measured = measured.await.map_err(|_gone| failed("the measurement panicked".to_owned()))?;
+        let speed = measured.map_err(failed)?;
+        lock(&self.known).speed = Some(speed);
+        fabric.update_status(|status| status.resources.speed_gflops = Some(speed.gflops));
+        tracing::info!(gflops = speed.gflops, threads = speed.threads, "measured the speed of this node");
+        Ok(speed)
+    }
+
+    async fn link(
+        &self,
+        fabric: &Fabric,
+        from: &NodeId,
+        to: &NodeId,
+        bytes: u64,
+    ) -> Result<LinkSpeed, MeasureRefusal> {
+        let _turn = self.begin(fabric, from)?;
+        let link = link::measure(fabric, to, bytes.min(self.most(fabric))).await?;
+        let mut known = lock(&self.known);
+        if known.links.len() < MAX_LINKS || known.links.contains_key(to) {
+            known.links.insert(to.clone(), link.clone());
+        }
+        Ok(link)
+    }
+
+    /// Takes the turn, if this node has time to measure.
+    fn begin(&self, fabric: &Fabric, from: &NodeId) -> Result<OwnedSemaphorePermit, MeasureRefusal> {
+        idle(fabric, from)?;
+        self.turn.clone().try_acquire_owned().map_err(|_taken| MeasureRefusal::Measures)
+    }
+
+    /// Holds bytes ready: for one node at a time, one blob at a time.
+    async fn hold(
+        self: &Arc<Self>,
+        fabric: &Fabric,
+        node: NodeId,
+        bytes: u64,
+    ) -> Result<BlobId, MeasureRefusal> {
+        idle(fabric, &node)?;
+        let most = self.most(fabric);
+        if bytes > most {
+            let detail = format!("it holds {} at most", ByteSize(most));
+            return Err(MeasureRefusal::Failed { detail });
+        }
+        // Nothing else is made or held meanwhile, so that nobody can have this node use more.
+        let _making = self.making.try_acquire().map_err(|_taken| MeasureRefusal::Measures)?;
+        self.let_go(fabric, &node)?;
+        let len = usize::try_from(bytes).unwrap_or(0);
+        let made = tokio::task::spawn_blocking(move || Bytes::from(vec![0x5a; len])).await;
+        let made = made.map_err(|error| MeasureRefusal::Failed { detail: error.to_string() })?;
+        let blob = fabric.hold(Parcel::from_bytes(made));
+        *lock(&self.held) = Some((node, blob));
+        let (service, fabric) = (self.clone(), fabric.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(HOLD).await;
+            service.release(&fabric, blob);
+        });
+        Ok(blob)
+    }
+
+    /// Lets go of what was held for a node before, or for one that is gone.
+    fn let_go(&self, fabric: &Fabric, node: &NodeId) -> Result<(), MeasureRefusal> {
+        let mut held = lock(&self.held);
+        if held.as_ref().is_some_and(|(other, _)| other != node && fabric.peer(other).is_some()) {
+            return Err(MeasureRefusal::Measures);
+        }
+        held.take().into_iter().for_each(|(_, before)| fabric.release(before));
+        Ok(())
+    }
+
+    /// The most bytes that this node takes for a measurement.
+    fn most(&self, fabric: &Fabric) -> u64 {
+        let own = fabric.nodes().into_iter().find(|status| status.id == *fabric.id());
+        most_bytes(own.map(|status| status.resources.memory).unwrap_or_default())
+    }
+
+    fn release(&self, fabric: &Fabric, blob: BlobId) {
+        let mut held = lock(&self.held);
+        if held.as_ref().is_some_and(|(_, held)| *held == blob) {
+            *held = None;
+            fabric.release(blob);
+        }
+    }
+}
+
+/// Whether a measurement would disturb nobody, and nobody would disturb it. A driver knows when its node has time.
+fn idle(fabric: &Fabric, from: &NodeId) -> Result<(), MeasureRefusal> {
+    let own = fabric.nodes().into_iter().find(|status| status.id == *fabric.id());
+    match own.map(|status| (status.trains_for, status.jobs_running)) {
+        Some((Some(driver), _)) if driver != *from => Err(MeasureRefusal::Trains { driver }),
+        Some((_, jobs @ 1..)) => Err(MeasureRefusal::RunsJobs { jobs }),
+        _ => Ok(()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

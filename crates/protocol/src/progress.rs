@@ -1,0 +1,255 @@
+//! Decides what a run does next: when to validate, to checkpoint and to end. Pure: time and wishes are arguments.
+
+use crate::{Every, Length};
+use phalanx_types::Time;
+
+/// Where a run stands: what has been done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Optimizer steps.
+    pub step: u64,
+    /// Whole passes over the data.
+    pub pass: u64,
+    /// Batches of the pass after those.
+    pub batch: u64,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// At least one.
+    pub batches_per_pass: u64,
+    pub length: Length,
+    pub validate: Every,
+    pub checkpoint: Every,
+}
+
+impl Plan {
+    /// How many steps the whole run has.
+    pub fn steps(&self) -> u64 {
+        match self.length {
+            Length::Steps(steps) => steps,
+            Length::Passes(passes) => passes.saturating_mul(self.batches_per_pass),
+        }
+    }
+
+    /// Where the run stands after so many steps.
+    pub fn place(&self, step: u64) -> Place {
+        let batches = self.batches_per_pass.max(1);
+        Place { step, pass: step / batches, batch: step % batches }
+    }
+}
+
+/// What is due after a step, in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Due {
+    pub validate: bool,
+    pub checkpoint: bool,
+    pub end: Option<End>,
+}
+
+/// How the loop ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All steps were done.
+    Finished,
+    /// Somebody asked to stop.
+    Interrupted,
+}
+
+/// A run that moves step by step.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    plan: Plan,
+    place: Place,
+    /// When the last checkpoint was written.
+    saved_at: Time,
+}
+
+impl Progress {
+    /// A run that continues from a place.
+    pub fn new(plan: Plan, start: Place, now: Time) -> Self {
+        let mut place = start;
+        // A checkpoint at the end of a pass and one at the start of the next mean the same.
+        if place.batch >= plan.batches_per_pass {
+            place.pass += 1;
+            place.batch = 0;
+        }
+        Self { plan, place, saved_at: now }
+    }
+
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.place.step >= self.plan.steps()
+    }
+
+    /// Counts a step that was done.
+    pub fn on_step(&mut self, now: Time, asked_to_stop: bool) -> Due {
+        self.place.step += 1;
+        self.place.batch += 1;
+        let pass_ended = self.place.batch >= self.plan.batches_per_pass;
+        if pass_ended {
+            self.place.pass += 1;
+            self.place.batch = 0;
+        }
+        let finished = self.is_done();
+        let end = match (finished, asked_to_stop) {
+            (true, _) => Some(End::Finished),
+            (false, true) => Some(End::Interrupted),
+            (false, false) => None,
+        };
+        let validate = self.is_due(self.plan.validate, pass_ended, now);
+        // The last values are what people look for, whatever the interval is.
+        let last = finished && self.plan.validate != Every::Never;
+        let checkpoint = end.is_some() || self.is_due(self.plan.checkpoint, pass_ended, now);
+        Due { validate: validate || last, checkpoint, end }
+    }
+
+    /// Counts steps that were done together, up to one; says what was due after any of them.
+    pub fn on_steps(&mut self, upto: u64, now: Time) -> Due {
+        let mut due = Due::default();
+        while self.place.step < upto {
+            let next = self.on_step(now, false);
+            due.validate |= next.validate;
+            due.checkpoint |= next.checkpoint;
+            due.end = due.end.or(next.end);
+        }
+        due
+    }
+
+    /// Whether so much time has passed that a checkpoint is due.
+    pub fn is_late(&self, now: Time) -> bool {
+        matches!(self.plan.checkpoint, Every::Time(_)) && self.is_due(self.plan.checkpoint, false, now)
+    }
+
+    /// Like [`Self::on_steps`] for one of several who must come to the same, whatever their clocks say: `late` is what
+    /// one of them has found of [`Self::is_late`].
+    pub fn on_steps_together(&mut self, upto: u64, late: bool) -> Due {
+        let due = self.on_steps(upto, self.saved_at);
+        Due { checkpoint: due.checkpoint || late, ..due }
+    }
+
+    /// How many steps may be done as one: so many, or fewer where the model is to be looked at.
+    pub fn until_looked_at(self, most: u64) -> u64 {
+        self.until(most, |due| due.validate || due.end.is_some())
+    }
+
+    /// The same, but they end where a checkpoint is due as well, as far as that does not depend on time.
+    pub fn until_saved(self, most: u64) -> u64 {
+        self.until(most, |due| due.validate || due.checkpoint || due.end.is_some())
+    }
+
+    fn until(mut self, most: u64, is_it: impl Fn(Due) -> bool) -> u64 {
+        let now = self.saved_at;
+        (1..most).find(|_| is_it(self.on_step(now, false))).unwrap_or(most)
+    }
+
+    /// What was due after the step that was done last, as far as it does not depend on time.
+    pub fn due_here(&self) -> Due {
+        let (begun, pass_ended) = (self.place.step > 0, self.place.batch == 0);
+        let now = self.saved_at;
+        let due =
+            |every: Every| begun && !matches!(every, Every::Time(_)) && self.is_due(every, pass_ended, now);
+        let last = self.is_done() && self.plan.validate != Every::Never;
+        Due { validate: due(self.plan.validate) || last, checkpoint: due(self.plan.checkpoint), end: None }
+    }
+
+    fn is_due(&self, every: Every, pass_ended: bool, now: Time) -> bool {
+        match every {
+            Every::Passes(n) => pass_ended && self.place.pass.is_multiple_of(n),
+            Every::Steps(n) => self.place.step.is_multiple_of(n),
+            Every::Time(time) => now.since(self.saved_at) >= time,
+            Every::Never => false,
+        }
+    }
+
+    /// Notes that a checkpoint was written.
+    pub fn on_saved(&mut self, now: Time) {
+        self.saved_at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const PLAN: Plan = Plan {
+        batches_per_pass: 3,
+        length: Length::Passes(2),
+        validate: Every::Passes(1),
+        checkpoint: Every::Steps(2),
+    };
+
+    fn due(plan: Plan, start: Place, steps: usize) -> Vec<Due> {
+        let mut progress = Progress::new(plan, start, Time::ZERO);
+        (0..steps).map(|_| progress.on_step(Time::ZERO, false)).collect()
+    }
+
+    #[test]
+    fn a_run_validates_checkpoints_and_ends_when_it_should() {
+        let [idle, save] = [false, true].map(|checkpoint| Due { checkpoint, ..Due::default() });
+        let validate = Due { validate: true, ..idle };
+        let last = Due { validate: true, checkpoint: true, end: Some(End::Finished) };
+        assert_eq!(due(PLAN, Place::default(), 6), [idle, save, validate, save, idle, last]);
+    }
+
+    #[test]
+    fn a_resumed_run_does_what_was_left() {
+        let whole = due(PLAN, Place::default(), 6);
+        for start in [Place { step: 2, pass: 0, batch: 2 }, Place { step: 3, pass: 1, batch: 0 }] {
+            let left = 6 - start.step as usize;
+            assert_eq!(due(PLAN, start, left), whole[start.step as usize..]);
+        }
+        let start = Place { step: 3, pass: 0, batch: 3 };
+        assert_eq!(Progress::new(PLAN, start, Time::ZERO).place(), Place { step: 3, pass: 1, batch: 0 });
+    }
+
+    #[test]
+    fn steps_end_a_run_within_a_pass_and_validate_once_more() {
+        let plan = Plan { length: Length::Steps(4), validate: Every::Passes(10), ..PLAN };
+        let end = due(plan, Place::default(), 4)[3];
+        assert_eq!(end, Due { validate: true, checkpoint: true, end: Some(End::Finished) });
+        let never = Plan { validate: Every::Never, ..plan };
+        assert!(due(never, Place::default(), 4).iter().all(|due| !due.validate));
+        let done = Place { step: 4, pass: 1, batch: 1 };
+        assert!(Progress::new(plan, done, Time::ZERO).is_done());
+    }
+
+    #[test]
+    fn a_wish_to_stop_saves_first_and_the_end_comes_before_it() {
+        let mut progress = Progress::new(PLAN, Place::default(), Time::ZERO);
+        let stopped = Due { validate: false, checkpoint: true, end: Some(End::Interrupted) };
+        assert_eq!(progress.on_step(Time::ZERO, true), stopped);
+        let nearly = Place { step: 5, pass: 1, batch: 2 };
+        let mut progress = Progress::new(PLAN, nearly, Time::ZERO);
+        assert_eq!(progress.on_step(Time::ZERO, true).end, Some(End::Finished));
+    }
+
+    #[test]
+    fn steps_that_are_done_as_one_end_where_the_model_is_looked_at() {
+        let at = |step: u64| Progress::new(PLAN, PLAN.place(step), Time::ZERO);
+        assert_eq!([0, 1, 3, 5].map(|step| at(step).until_looked_at(9)), [3, 2, 3, 1]);
+        assert_eq!([0, 1, 2, 3].map(|step| at(step).until_saved(9)), [2, 1, 1, 1]);
+        assert_eq!((at(0).until_looked_at(2), at(0).until_saved(1)), (2, 1));
+        let by_time = Plan { checkpoint: Every::Time(Duration::from_secs(10)), ..PLAN };
+        assert_eq!(Progress::new(by_time, Place::default(), Time(7)).until_saved(9), 3);
+    }
+
+    #[test]
+    fn time_counts_from_the_last_checkpoint() {
+        let plan =
+            Plan { checkpoint: Every::Time(Duration::from_secs(10)), length: Length::Steps(99), ..PLAN };
+        let at = |s: u64| Time(s * 1_000_000);
+        let mut progress = Progress::new(plan, Place::default(), at(5));
+        assert!(!progress.on_step(at(14), false).checkpoint);
+        assert!(progress.on_step(at(15), false).checkpoint);
+        progress.on_saved(at(16));
+        assert!(!progress.on_step(at(25), false).checkpoint);
+        assert!(progress.on_step(at(26), false).checkpoint);
+    }
+}

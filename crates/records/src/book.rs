@@ -1,0 +1,412 @@
+//! What a run writes: its records, its state, checkpoints, the result. The trainer or the driver tells the book, which
+//! keeps it.
+
+mod formation;
+
+pub use formation::{FormationEpoch, StageEntry};
+
+use crate::error::{RecordError, with_causes};
+use crate::events::{Event, Events};
+use crate::model_state::ModelState;
+use crate::params_hash::params_hash;
+use crate::run_dir::{
+    Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
+    Status as State, StepRecord, ValidRecord, last_valid, read_lines, recorded_steps, stamp,
+};
+use formation::Measured;
+use phalanx_graph::{Graph, onnx, weights};
+use phalanx_protocol::progress::{End, Place, Plan};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const FORMATION: &str = "formation.json";
+
+/// The directory of a run and what is known of it so far, beyond its place.
+#[derive(Debug)]
+pub struct Book {
+    dir: RunDir,
+    records: Records,
+    about: About,
+    /// What each stage of a replica holds, by name; checkpoints have a file for each.
+    stages: Vec<BTreeSet<String>>,
+    /// When this process began to train.
+    began: Instant,
+    started: String,
+    loss: Option<f32>,
+    valid: Option<(f64, Option<f64>)>,
+    /// The last step after which the model was validated.
+    validated: u64,
+    best: Option<Best>,
+    /// What stages turned out to need.
+    measured: Measured,
+    /// Seconds that processes before this one trained.
+    before_s: f64,
+    /// Time spent in steps, and samples, of this process.
+    step_time: Duration,
+    samples: u64,
+    steps: u64,
+}
+
+/// What a book has to know of its run.
+#[derive(Debug, Clone)]
+pub struct About {
+    pub graph: Graph,
+    pub plan: Plan,
+    /// The names of classes, where labels have names.
+    pub classes: Option<Vec<String>>,
+    /// Checkpoints that are kept.
+    pub keep: usize,
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    pub run_dir: PathBuf,
+    pub steps: u64,
+    pub loss: Option<f32>,
+    pub val_loss: Option<f64>,
+    pub val_acc: Option<f64>,
+    pub samples_per_s: f64,
+    pub wall_s: f64,
+    pub params_hash: String,
+    #[serde(skip)]
+    pub end: End,
+}
+
+impl Summary {
+    /// What a run came to that has nothing left to do, as its directory has it. `validates` says whether the last step
+    /// must have been validated.
+    pub fn of_finished(dir: &RunDir, plan: Plan, validates: bool) -> Option<Self> {
+        let state = RunState::read(dir.path()).ok()?;
+        let validated = || last_valid(dir.path()).is_some_and(|last| last.step >= state.steps);
+        let done = state.state == State::Finished
+            && state.steps >= plan.steps()
+            && dir.file(MODEL).is_file()
+            && (!validates || validated());
+        done.then(|| Self {
+            run_dir: dir.path().to_owned(),
+            steps: state.steps,
+            loss: state.loss,
+            val_loss: state.val_loss,
+            val_acc: state.val_acc,
+            samples_per_s: state.samples_per_s.unwrap_or(0.0),
+            wall_s: state.wall_s,
+            params_hash: state.params_hash.unwrap_or_default(),
+            end: End::Finished,
+        })
+    }
+}
+
+/// Where a run stands when it is taken up.
+#[derive(Debug)]
+pub struct Opened {
+    pub book: Book,
+    pub place: Place,
+    /// Of its newest checkpoint, if there is one.
+    pub state: Option<ModelState>,
+}
+
+impl Book {
+    /// Takes up a run: a new one, or one that goes on from its newest checkpoint.
+    pub fn open(dir: RunDir, about: About, events: &mut Events<'_>) -> Result<Opened, RecordError> {
+        let checkpoint = newest(&dir, events)?;
+        if checkpoint.is_none() {
+            tell_what_is_lost(recorded_steps(dir.path()), events);
+        }
+        let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
+        let sizes: Option<RecordSizes> = manifest.map(|manifest| manifest.records);
+        let book = Self {
+            records: Records::open(dir.path(), sizes)?,
+            about,
+            stages: Vec::new(),
+            began: Instant::now(),
+            started: RunState::read(dir.path()).map_or_else(|_new| stamp(), |state| state.started),
+            loss: manifest.and_then(|manifest| manifest.loss),
+            valid: manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc))),
+            validated: manifest.map_or(0, validated),
+            best: manifest.and_then(|manifest| manifest.best),
+            measured: Measured::default(),
+            before_s: manifest.map_or(0.0, |manifest| manifest.elapsed_s),
+            step_time: Duration::ZERO,
+            samples: 0,
+            steps: 0,
+            dir,
+        };
+        let place = manifest.map_or_else(Place::default, Manifest::place);
+        Ok(Opened { book, place, state: checkpoint.map(Checkpoint::into_state) })
+    }
+
+    /// Goes back to the newest checkpoint, or to the beginning: what was done since is lost.
+    pub fn rewind(&mut self, events: &mut Events<'_>) -> Result<(Place, Option<ModelState>), RecordError> {
+        let checkpoint = newest(&self.dir, events)?;
+        let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
+        self.records = Records::open(self.dir.path(), manifest.map(|manifest| manifest.records))?;
+        self.loss = manifest.and_then(|manifest| manifest.loss);
+        self.valid = manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc)));
+        self.validated = manifest.map_or(0, validated);
+        self.best = manifest.and_then(|manifest| manifest.best);
+        let place = manifest.map_or_else(Place::default, Manifest::place);
+        Ok((place, checkpoint.map(Checkpoint::into_state)))
+    }
+
+    /// Takes back what was recorded after a step.
+    pub fn cut_after(&mut self, step: u64) -> Result<(), RecordError> {
+        let sizes = self.records.sizes_after(step)?;
+        self.records = Records::open(self.dir.path(), Some(sizes))?;
+        self.recall(step)
+    }
+
+    /// Recalls from the records what was known of the run after a step.
+    fn recall(&mut self, upto: u64) -> Result<(), RecordError> {
+        (self.loss, self.valid, self.best, self.validated) = (None, None, None, 0);
+        for line in read_lines(self.dir.path())? {
+            match line {
+                Line::Step { step, loss } if step <= upto => self.loss = Some(loss),
+                Line::Valid(now) if now.step <= upto => self.note_valid(now),
+                Line::Step { .. } | Line::Valid(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on checkpoints have a file for each of these parts of the model.
+    pub fn set_stages(&mut self, stages: Vec<BTreeSet<String>>) {
+        self.stages = stages;
+    }
+
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// The last step after which the model was validated.
+    pub fn validated(&self) -> u64 {
+        self.validated
+    }
+
+    /// Since this process took it up.
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub fn on_step(&mut self, record: &StepRecord, samples: u64, took: Duration) -> Result<(), RecordError> {
+        self.records.step(record)?;
+        self.measured.on_step(record);
+        self.loss = Some(record.loss);
+        self.samples += samples;
+        self.steps += 1;
+        self.step_time += took;
+        Ok(())
+    }
+
+    pub fn on_valid(&mut self, record: &ValidRecord) -> Result<(), RecordError> {
+        if !record.val_loss.is_finite() {
+            let ValidRecord { val_loss: value, step, pass, .. } = *record;
+            return Err(RecordError::ValidationNotFinite { value, step, pass });
+        }
+        self.records.valid(record)?;
+        self.note_valid(Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc });
+        Ok(())
+    }
+
+    fn note_valid(&mut self, now: Best) {
+        self.valid = Some((now.val_loss, now.val_acc));
+        self.validated = now.step;
+        let better = |best: &Best| match (now.val_acc, best.val_acc) {
+            (Some(now), Some(best)) => now > best,
+            _ => now.val_loss < best.val_loss,
+        };
+        if self.best.as_ref().is_none_or(better) {
+            self.best = Some(now);
+        }
+    }
+
+    fn elapsed_s(&self) -> f64 {
+        self.before_s + self.began.elapsed().as_secs_f64()
+    }
+
+    /// All that a checkpoint says of the run as it stands now.
+    pub fn draft(&mut self, place: Place) -> Result<Manifest, RecordError> {
+        Ok(Manifest {
+            elapsed_s: self.elapsed_s(),
+            loss: self.loss,
+            val_loss: self.valid.map(|(loss, _)| loss),
+            val_acc: self.valid.and_then(|(_, accuracy)| accuracy),
+            validated: Some(self.validated),
+            best: self.best,
+            records: self.records.sync()?,
+            ..Manifest::at(place)
+        })
+    }
+
+    /// The same of the run as it stood after an earlier step; what was recorded since stays.
+    pub fn draft_after(&mut self, place: Place) -> Result<Manifest, RecordError> {
+        let now = (self.loss, self.valid, self.best, self.validated);
+        self.recall(place.step)?;
+        let draft = self.draft(place);
+        (self.loss, self.valid, self.best, self.validated) = now;
+        Ok(Manifest { records: self.records.sizes_after(place.step)?, ..draft? })
+    }
+
+    /// Writes a checkpoint of a state, drafted when the run stood there.
+    pub fn save(
+        &mut self,
+        draft: Manifest,
+        state: ModelState,
+        events: &mut Events<'_>,
+    ) -> Result<(), RecordError> {
+        let (optimizer_steps, params_hash) = (state.optimizer_steps, params_hash(&state.weights));
+        let manifest = Manifest { optimizer_steps, params_hash, ..draft };
+        let checkpoint = Checkpoint { manifest, weights: state.weights, optimizer: state.optimizer };
+        let path = self.dir.save(&checkpoint, &self.stages, self.about.keep)?;
+        events.on(Event::Saved { step: checkpoint.manifest.step, path });
+        Ok(())
+    }
+
+    /// Says that the run goes on.
+    pub fn begin(&mut self, place: Place) -> Result<(), RecordError> {
+        if let Some(classes) = &self.about.classes {
+            self.dir.write_classes(classes)?;
+        }
+        if place.step < self.about.plan.steps() {
+            self.dir.remove_model()?;
+        }
+        Ok(self.state(place, State::Running).write(self.dir.path())?)
+    }
+
+    /// Writes the result, or how far it got.
+    pub fn finish(
+        &mut self,
+        place: Place,
+        end: End,
+        weights: &phalanx_graph::Weights,
+        events: &mut Events<'_>,
+    ) -> Result<Summary, RecordError> {
+        if end == End::Finished {
+            let path = self.dir.file(MODEL);
+            let named = self.about.graph.with_aliases(weights.clone());
+            weights::save(&path, &named).map_err(|source| RunDirError::Weights { path, source })?;
+            let exported = onnx::export(&self.about.graph, weights, &self.dir.file(MODEL_ONNX));
+            if let Err(error) = exported {
+                events.on(Event::Warning(format!("no model.onnx was written: {error}")));
+            }
+        }
+        let hash = params_hash(weights);
+        let mut state = self.state(
+            place,
+            match end {
+                End::Finished => State::Finished,
+                End::Interrupted => State::Interrupted,
+            },
+        );
+        state.params_hash = Some(hash.clone());
+        state.write(self.dir.path())?;
+        Ok(Summary {
+            run_dir: self.dir.path().to_owned(),
+            steps: state.steps,
+            loss: state.loss,
+            val_loss: state.val_loss,
+            val_acc: state.val_acc,
+            samples_per_s: self.rate(),
+            wall_s: state.wall_s,
+            params_hash: hash,
+            end,
+        })
+    }
+
+    /// Says why the run failed, as well as that is possible.
+    pub fn fail(&mut self, place: Place, error: &dyn std::error::Error) {
+        let mut state = self.state(place, State::Failed);
+        state.reason = Some(with_causes(error));
+        // The error itself says more than that it could not be written down.
+        let _written = state.write(self.dir.path());
+    }
+
+    /// Milliseconds of a step, on average.
+    pub fn step_ms(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.step_time.as_secs_f64() * 1e3 / self.steps as f64)
+    }
+
+    fn rate(&self) -> f64 {
+        samples_per_second(self.samples, self.step_time)
+    }
+
+    fn state(&self, place: Place, state: State) -> RunState {
+        RunState {
+            state,
+            reason: None,
+            started: self.started.clone(),
+            ended: (state != State::Running).then(stamp),
+            model: self.about.graph.name.clone(),
+            total_steps: self.about.plan.steps(),
+            steps: place.step,
+            loss: self.loss,
+            val_loss: self.valid.map(|(loss, _)| loss),
+            val_acc: self.valid.and_then(|(_, accuracy)| accuracy),
+            samples_per_s: (self.steps > 0).then(|| self.rate()),
+            wall_s: self.elapsed_s(),
+            params_hash: None,
+        }
+    }
+
+    /// Who held what before this process.
+    pub fn read_formation(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.dir.file(FORMATION)).unwrap_or_default();
+        let mut formation: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        formation["epochs"].as_array_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Who held what: one entry for every epoch of the formation, after those of processes before this one.
+    pub fn write_formation(
+        &self,
+        before: &[serde_json::Value],
+        epochs: &[FormationEpoch],
+    ) -> Result<(), RecordError> {
+        let own = epochs.iter().map(|epoch| epoch.to_json(&self.measured));
+        let epochs: Vec<_> = before.iter().cloned().chain(own).collect();
+        let formation = json!({ "epochs": epochs });
+        Ok(self.dir.write(FORMATION, format!("{formation:#}\n").as_bytes())?)
+    }
+}
+
+/// Of a checkpoint that does not say, what was due is taken for done.
+fn validated(manifest: &Manifest) -> u64 {
+    manifest.validated.unwrap_or(manifest.step)
+}
+
+/// Without a checkpoint a run begins again, whatever it has recorded.
+fn tell_what_is_lost(recorded: u64, events: &mut Events<'_>) {
+    let steps = match recorded {
+        0 => return,
+        1 => "1 step that was recorded is".to_owned(),
+        many => format!("{many} steps that were recorded are"),
+    };
+    events.on(Event::Warning(format!("there is no checkpoint: {steps} done again")));
+}
+
+fn newest(dir: &RunDir, events: &mut Events<'_>) -> Result<Option<Checkpoint>, RecordError> {
+    match dir.newest() {
+        Ok((checkpoint, wrong)) => {
+            for error in wrong {
+                events.on(Event::Warning(format!("{error}; an older checkpoint is used")));
+            }
+            Ok(Some(checkpoint))
+        }
+        Err(RunDirError::NoCheckpoint { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Checkpoint {
+    fn into_state(self) -> ModelState {
+        let optimizer_steps = self.manifest.optimizer_steps;
+        ModelState { optimizer_steps, weights: self.weights, optimizer: self.optimizer }
+    }
+}
+
+pub fn samples_per_second(samples: u64, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 { samples as f64 / seconds } else { 0.0 }
+}

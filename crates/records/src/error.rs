@@ -1,0 +1,76 @@
+//! Why a run cannot be recorded.
+
+use crate::run_dir::RunDirError;
+use phalanx_types::Class;
+
+/// Why a run cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    #[error(transparent)]
+    RunDir(Box<RunDirError>),
+    /// JSON cannot hold such a number, and the model is of no use.
+    #[error("the validation loss is {value} at step {step}, in pass {pass}")]
+    ValidationNotFinite { value: f64, step: u64, pass: u64 },
+}
+
+impl From<RunDirError> for RecordError {
+    fn from(error: RunDirError) -> Self {
+        Self::RunDir(Box::new(error))
+    }
+}
+
+impl RecordError {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::RunDir(error) => error.class(),
+            Self::ValidationNotFinite { .. } => Class::Fatal,
+        }
+    }
+
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::RunDir(error) if matches!(**error, RunDirError::Io { .. }) => Blame::Machine,
+            Self::RunDir(_) => Blame::Input,
+            Self::ValidationNotFinite { .. } => Blame::Work,
+        }
+    }
+
+    /// What the user can do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::RunDir(error) => error.hint(),
+            Self::ValidationNotFinite { .. } => {
+                Some("try a smaller learning rate, or `clip_norm` in [train]".to_owned())
+            }
+        }
+    }
+}
+
+/// Whose fault an error is, and so which exit code it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// What the user gave.
+    Input,
+    /// The training itself.
+    Work,
+    /// Disks, memory, processes.
+    Machine,
+}
+
+/// An error and its causes in one line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_validation_is_named_with_its_step_and_pass() {
+        let error = RecordError::ValidationNotFinite { value: f64::NAN, step: 7, pass: 2 };
+        assert_eq!(error.to_string(), "the validation loss is NaN at step 7, in pass 2");
+    }
+}

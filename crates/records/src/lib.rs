@@ -1,0 +1,25 @@
+//! Records of a run: its directory, checkpoints, state, and the events that are told of it.
+//!
+//! ```text
+//!   trainer or driver ──► Book ──► RunDir: metrics.jsonl, checkpoints, state.json, formation.json, the model
+//!                     └─► Events ──► Observer: the same as typed values, with time and run
+//! ```
+//! Nothing here trains or prints.
+
+mod book;
+mod error;
+mod evaluation;
+mod events;
+mod model_state;
+mod params_hash;
+pub mod run_dir;
+
+pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary, samples_per_second};
+pub use error::{Blame, RecordError, with_causes};
+pub use evaluation::{Evaluation, Sums};
+pub use events::{Event, Events, Observer, RunEvent};
+pub use model_state::{
+    ModelState, StateError, count_batches, pack_later, parameter_of, read_exactly, state_bytes_limit,
+    tensor_bytes,
+};
+pub use params_hash::{params_hash, sha256};

@@ -1,0 +1,267 @@
+//! Checkpoints: all that a run needs to go on as if nothing had happened.
+
+use super::error::{RunDirError, io};
+use super::records::RecordSizes;
+use super::state::Best;
+use crate::model_state::parameter_of;
+use crate::params_hash::sha256;
+use phalanx_graph::{Weights, weights};
+use phalanx_protocol::progress::Place;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "manifest.json";
+/// Ends the names of files with what the optimizer keeps.
+const OPTIMIZER: &str = ".optimizer.safetensors";
+const VERSION: u32 = 1;
+/// Begins the names of checkpoints that are not finished.
+const UNFINISHED: &str = ".step-";
+
+/// What a run was at one step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    pub manifest: Manifest,
+    /// Parameters and buffers, as in the user's `state_dict`.
+    pub weights: Weights,
+    /// The optimizer's state, named `<parameter>.<state>`, elements in the user's order.
+    pub optimizer: Weights,
+}
+
+/// What stands in `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub version: u32,
+    pub step: u64,
+    /// Whole passes that were done.
+    pub pass: u64,
+    /// Batches that were done of the pass after those.
+    pub batch: u64,
+    pub optimizer_steps: u64,
+    /// Seconds of training, over all processes so far.
+    pub elapsed_s: f64,
+    /// The loss of the last step.
+    pub loss: Option<f32>,
+    pub val_loss: Option<f64>,
+    pub val_acc: Option<f64>,
+    /// The last step after which the model was validated; older checkpoints do not say.
+    #[serde(default)]
+    pub validated: Option<u64>,
+    pub best: Option<Best>,
+    pub params_hash: String,
+    pub records: RecordSizes,
+    #[serde(default)]
+    pub files: Vec<FileEntry>,
+}
+
+/// A file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    pub name: String,
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+impl Manifest {
+    pub fn place(&self) -> Place {
+        Place { step: self.step, pass: self.pass, batch: self.batch }
+    }
+
+    /// Into how many parts the model was cut.
+    pub fn stages(&self) -> usize {
+        self.files.iter().filter(|file| !file.name.ends_with(OPTIMIZER)).count()
+    }
+
+    /// A manifest of the current version with nothing in it.
+    pub(crate) fn at(place: Place) -> Self {
+        Self {
+            version: VERSION,
+            step: place.step,
+            pass: place.pass,
+            batch: place.batch,
+            optimizer_steps: 0,
+            elapsed_s: 0.0,
+            loss: None,
+            val_loss: None,
+            val_acc: None,
+            validated: None,
+            best: None,
+            params_hash: String::new(),
+            records: RecordSizes::default(),
+            files: Vec::new(),
+        }
+    }
+}
+
+impl Manifest {
+    pub(super) fn read(dir: &Path) -> Result<Self, RunDirError> {
+        let path = dir.join(MANIFEST);
+        let text = std::fs::read(&path).map_err(io("read", &path))?;
+        let manifest: Manifest = serde_json::from_slice(&text)
+            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        match manifest.version {
+            VERSION => Ok(manifest),
+            _ => Err(RunDirError::Damaged { what: "another version", path }),
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Writes it into a directory of its own, which is there whole or not at all.
+    /// `stages` are the names that each of several files has; all are in one when there are none.
+    pub(super) fn save(
+        &self,
+        checkpoints: &Path,
+        stages: &[BTreeSet<String>],
+    ) -> Result<PathBuf, RunDirError> {
+        let name = format!("step-{:06}", self.manifest.step);
+        let (place, beside) = (checkpoints.join(&name), checkpoints.join(format!(".{name}")));
+        let saved = self.write(&beside, stages).and_then(|()| {
+            if place.exists() {
+                // The same step, saved before. A process that is killed here leaves the new one whole: `tidy_up`.
+                std::fs::remove_dir_all(&place).map_err(io("replace", &place))?;
+            }
+            std::fs::rename(&beside, &place).map_err(io("write", &place))?;
+            sync_dir(checkpoints)
+        });
+        if saved.is_err() {
+            // What could not be written may not be removable either; the next start tries again.
+            let _removed = std::fs::remove_dir_all(&beside);
+        }
+        saved.map(|()| place)
+    }
+
+    fn write(&self, dir: &Path, stages: &[BTreeSet<String>]) -> Result<(), RunDirError> {
+        if dir.exists() {
+            std::fs::remove_dir_all(dir).map_err(io("replace", dir))?;
+        }
+        std::fs::create_dir(dir).map_err(io("make", dir))?;
+        let mut manifest = self.manifest.clone();
+        manifest.files.clear();
+        for (name, tensors) in self.files(stages) {
+            let path = dir.join(&name);
+            let bytes = weights::to_bytes(&tensors)
+                .map_err(|source| RunDirError::Weights { path: path.clone(), source })?;
+            write_synced(&path, &bytes)?;
+            let sha256 = sha256(&bytes);
+            manifest.files.push(FileEntry { name, bytes: bytes.len() as u64, sha256 });
+        }
+        let path = dir.join(MANIFEST);
+        let text = serde_json::to_vec_pretty(&manifest)
+            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        write_synced(&path, &text)?;
+        sync_dir(dir)
+    }
+
+    /// What goes into which file: one pair for every stage. What no stage names goes with the first.
+    fn files(&self, stages: &[BTreeSet<String>]) -> Vec<(String, Weights)> {
+        let stage_of =
+            |parameter: &str| stages.iter().position(|names| names.contains(parameter)).unwrap_or(0);
+        let of_state = |key: &str| stage_of(parameter_of(key));
+        let take = |all: &Weights, stage: usize, of: &dyn Fn(&str) -> usize| -> Weights {
+            let own = all.iter().filter(|(name, _)| of(name) == stage);
+            own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect()
+        };
+        let pair = |stage: usize| {
+            [
+                (format!("replica0-stage{stage}.safetensors"), take(&self.weights, stage, &stage_of)),
+                (format!("replica0-stage{stage}{OPTIMIZER}"), take(&self.optimizer, stage, &of_state)),
+            ]
+        };
+        (0..stages.len().max(1)).flat_map(pair).collect()
+    }
+
+    /// Reads a checkpoint, and checks that it is what was written.
+    ///
+    /// # Errors
+    /// It cannot be read, or a file is not as the manifest says.
+    pub fn load(dir: &Path) -> Result<Self, RunDirError> {
+        let manifest = Manifest::read(dir)?;
+        let read = |entry: &FileEntry| -> Result<Weights, RunDirError> {
+            let path = dir.join(&entry.name);
+            let damaged = |what| RunDirError::Damaged { what, path: path.clone() };
+            if entry.name.contains(['/', '\\']) {
+                return Err(damaged("a name that is no file of its directory"));
+            }
+            let bytes = std::fs::read(&path).map_err(io("read", &path))?;
+            if bytes.len() as u64 != entry.bytes || sha256(&bytes) != entry.sha256 {
+                return Err(damaged("other bytes than were written"));
+            }
+            weights::from_bytes(bytes.into())
+                .map_err(|source| RunDirError::Weights { path: path.clone(), source })
+        };
+        let (mut weights, mut optimizer) = (Weights::new(), Weights::new());
+        for entry in &manifest.files {
+            let into = if entry.name.ends_with(OPTIMIZER) { &mut optimizer } else { &mut weights };
+            into.extend(read(entry)?);
+        }
+        if weights.is_empty() {
+            return Err(RunDirError::Damaged { what: "no weights", path: dir.join(MANIFEST) });
+        }
+        Ok(Self { weights, optimizer, manifest })
+    }
+}
+
+/// The steps of checkpoints, oldest first, and where each is.
+pub(super) fn numbered(checkpoints: &Path) -> Vec<(u64, PathBuf)> {
+    let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
+    let entries = std::fs::read_dir(checkpoints).into_iter().flatten().flatten();
+    let mut found: Vec<(u64, PathBuf)> =
+        entries.filter_map(|entry| Some((step(&entry.path())?, entry.path()))).collect();
+    found.sort();
+    found
+}
+
+/// The checkpoints of a run, oldest first.
+pub(super) fn list(checkpoints: &Path) -> Vec<PathBuf> {
+    numbered(checkpoints).into_iter().map(|(_, path)| path).collect()
+}
+
+/// Removes all but the newest and the one that was saved just now, whatever its number.
+pub(super) fn prune(checkpoints: &Path, keep: usize, saved: &Path) {
+    let others: Vec<PathBuf> = list(checkpoints).into_iter().filter(|path| path != saved).collect();
+    for path in others.iter().take(others.len().saturating_sub(keep.saturating_sub(1))) {
+        // One that cannot be removed takes room and nothing else.
+        let _removed = std::fs::remove_dir_all(path);
+    }
+}
+
+/// Moves a checkpoint that cannot be read out of the way of those that will be written.
+pub(super) fn set_aside(path: &Path) {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".damaged");
+    let aside = path.with_file_name(name);
+    // One that stays in its place is replaced when the run comes to its step.
+    let _removed = std::fs::remove_dir_all(&aside);
+    let _moved = std::fs::rename(path, &aside);
+}
+
+/// Puts right what a killed process left: a whole checkpoint that was to replace another of its step does so, what is
+/// half-written is removed.
+pub(super) fn tidy_up(checkpoints: &Path) {
+    for entry in std::fs::read_dir(checkpoints).into_iter().flatten().flatten() {
+        let (beside, name) = (entry.path(), entry.file_name());
+        let Some(name) = name.to_str().filter(|name| name.starts_with(UNFINISHED)) else { continue };
+        let place = checkpoints.join(name.trim_start_matches('.'));
+        if Checkpoint::load(&place).is_err() && Checkpoint::load(&beside).is_ok() {
+            let _removed = std::fs::remove_dir_all(&place);
+            let _moved = std::fs::rename(&beside, &place);
+        }
+        let _removed = std::fs::remove_dir_all(&beside);
+    }
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(io("write", path))
+}
+
+fn sync_dir(path: &Path) -> Result<(), RunDirError> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(io("write", path))
+}

@@ -1,0 +1,298 @@
+//! A run on disk.
+//!
+//! ```text
+//! runs/<id>/
+//!   run.toml  formation.json  state.json  classes.json  lock  live.json (while it is driven)
+//!   metrics.jsonl  losses.csv  val_accuracies.csv
+//!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
+//!   model.safetensors  model.onnx
+//! ```
+//! Whoever writes holds the lock. Everything but the records is written whole or not at all: under another name
+//! first, then renamed. Records are cut back to the checkpoint when a run is resumed.
+
+mod checkpoint;
+mod error;
+mod id;
+mod last;
+mod records;
+mod state;
+
+pub use checkpoint::{Checkpoint, Manifest};
+pub use error::{RunDirError, Trained};
+pub use id::new_id;
+pub(crate) use last::{last_valid, recorded_steps};
+pub(crate) use records::{Line, read_lines};
+pub use records::{
+    RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
+};
+pub(crate) use state::stamp;
+pub use state::{Best, RunInfo, RunState, Status, list_runs, read_run};
+
+use error::io;
+use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The resolved run file.
+pub const RUN_FILE: &str = "run.toml";
+/// The weights of a run that is finished.
+pub const MODEL: &str = "model.safetensors";
+pub(crate) const MODEL_ONNX: &str = "model.onnx";
+/// The names of classes, in the order of the model's outputs.
+const CLASSES: &str = "classes.json";
+const LOCK: &str = "lock";
+/// Says where nodes train a run, while they do.
+const LIVE: &str = "live.json";
+const CHECKPOINTS: &str = "checkpoints";
+
+/// A run directory that this process alone may write to, for as long as this value lives.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    /// Open and locked; closing it unlocks.
+    _lock: File,
+}
+
+impl RunDir {
+    /// Makes a directory for a new run; an empty one may be there already.
+    ///
+    /// # Errors
+    /// There is a run or something else in it, or it cannot be made.
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, RunDirError> {
+        let path = path.into();
+        std::fs::create_dir_all(&path).map_err(io("make", &path))?;
+        if is_run(&path) {
+            return Err(RunDirError::Exists { path });
+        }
+        if let Some(file) = foreign_file(&path)? {
+            return Err(RunDirError::NotEmpty { path, file });
+        }
+        let lock = lock(&path)?;
+        let checkpoints = path.join(CHECKPOINTS);
+        std::fs::create_dir_all(&checkpoints).map_err(io("make", &checkpoints))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Opens the directory of a run to go on with it.
+    ///
+    /// # Errors
+    /// There is no run in it, or another process writes to it.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, RunDirError> {
+        let path = path.into();
+        if !is_run(&path) {
+            return Err(RunDirError::NotARun { path });
+        }
+        let lock = lock(&path)?;
+        let checkpoints = path.join(CHECKPOINTS);
+        std::fs::create_dir_all(&checkpoints).map_err(io("make", &checkpoints))?;
+        checkpoint::tidy_up(&checkpoints);
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the run is called.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.path.join(CHECKPOINTS)
+    }
+
+    /// Writes a file whole or not at all.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RunDirError> {
+        let path = self.file(name);
+        replace(&path, bytes).map_err(io("write", &path))
+    }
+
+    /// Writes down the names of classes.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub(crate) fn write_classes(&self, names: &[String]) -> Result<(), RunDirError> {
+        let json = |source| RunDirError::Json { path: self.file(CLASSES), source };
+        self.write(CLASSES, &serde_json::to_vec_pretty(names).map_err(json)?)
+    }
+
+    /// Saves a checkpoint, then removes older ones until there are `keep`.
+    ///
+    /// # Errors
+    /// It could not be written; those before are as they were.
+    pub fn save(
+        &self,
+        checkpoint: &Checkpoint,
+        stages: &[BTreeSet<String>],
+        keep: usize,
+    ) -> Result<PathBuf, RunDirError> {
+        let path = checkpoint.save(&self.checkpoints(), stages)?;
+        checkpoint::prune(&self.checkpoints(), keep, &path);
+        Ok(path)
+    }
+
+    /// The newest checkpoint that is whole; what is wrong with newer ones comes along, and those are set aside.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn newest(&self) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
+        let (checkpoint, wrong) = newest_of(&self.path)?;
+        let set_aside = |(path, error): (PathBuf, RunDirError)| {
+            checkpoint::set_aside(&path);
+            error
+        };
+        Ok((checkpoint, wrong.into_iter().map(set_aside).collect()))
+    }
+
+    /// How many steps the newest checkpoint has behind it.
+    pub fn steps(&self) -> u64 {
+        newest_manifest(&self.path).map_or(0, |manifest| manifest.step)
+    }
+
+    /// Removes the model of a run that goes on: it is that of fewer steps.
+    ///
+    /// # Errors
+    /// It stays.
+    pub(crate) fn remove_model(&self) -> Result<(), RunDirError> {
+        for name in [MODEL, MODEL_ONNX] {
+            let path = self.file(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The steps of which a run has a checkpoint, oldest first, and where each is.
+pub fn checkpoints(run: &Path) -> Vec<(u64, PathBuf)> {
+    checkpoint::numbered(&run.join(CHECKPOINTS))
+}
+
+/// The newest checkpoint of a run that is whole; what is wrong with newer ones comes along.
+///
+/// # Errors
+/// There is none.
+pub fn newest_checkpoint(run: &Path) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
+    let (checkpoint, wrong) = newest_of(run)?;
+    Ok((checkpoint, wrong.into_iter().map(|(_, error)| error).collect()))
+}
+
+/// The same, with the places of those that cannot be used.
+fn newest_of(run: &Path) -> Result<(Checkpoint, Vec<(PathBuf, RunDirError)>), RunDirError> {
+    let mut wrong = Vec::new();
+    for (_, path) in checkpoints(run).into_iter().rev() {
+        match Checkpoint::load(&path) {
+            Ok(checkpoint) => return Ok((checkpoint, wrong)),
+            Err(error) => wrong.push((path, error)),
+        }
+    }
+    // The newest one's trouble says more than that there is none.
+    match wrong.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Err(RunDirError::NoCheckpoint { path: run.to_owned(), trained: Trained::now(run) }),
+    }
+}
+
+/// The names of a run's classes, in the order of the model's outputs; none where labels are numbers.
+///
+/// # Errors
+/// They are there and cannot be read.
+pub fn read_classes(run: &Path) -> Result<Option<Vec<String>>, RunDirError> {
+    let path = run.join(CLASSES);
+    match std::fs::read(&path) {
+        Ok(text) => {
+            let names = serde_json::from_slice(&text);
+            names.map(Some).map_err(|source| RunDirError::Json { path, source })
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io("read", &path)(error)),
+    }
+}
+
+/// What the newest checkpoint says of itself.
+fn newest_manifest(run: &Path) -> Option<Manifest> {
+    checkpoints(run).iter().rev().find_map(|(_, path)| Manifest::read(path).ok())
+}
+
+/// Whether there is a run in this directory, and not only a file that is called like that of a run.
+pub fn is_run(path: &Path) -> bool {
+    let begun = || path.join(LOCK).is_file() && path.join(CHECKPOINTS).is_dir();
+    path.join(RUN_FILE).is_file() && (path.join(state::STATE).is_file() || begun())
+}
+
+/// Something in a directory that no run has put there.
+fn foreign_file(dir: &Path) -> Result<Option<String>, RunDirError> {
+    // What a process leaves that is killed before it writes down what the run was told.
+    const OURS: [&str; 3] = [LOCK, CHECKPOINTS, "run.toml.tmp"];
+    for entry in std::fs::read_dir(dir).map_err(io("read", dir))? {
+        let name = entry.map_err(io("read", dir))?.file_name();
+        if !OURS.iter().any(|ours| name == *ours) {
+            return Ok(Some(name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the lock of a directory and writes who holds it. It goes with the process, however that ends.
+fn lock(dir: &Path) -> Result<File, RunDirError> {
+    let path = dir.join(LOCK);
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(&path).map_err(io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+            return Err(RunDirError::Locked { path: dir.to_owned(), pid });
+        }
+        Err(TryLockError::Error(source)) => return Err(io("lock", &path)(source)),
+    }
+    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.map_err(io("write", &path))?;
+    Ok(file)
+}
+
+/// Whether some process holds the lock of a directory, and which.
+fn is_locked(dir: &Path) -> bool {
+    let Ok(file) = File::open(dir.join(LOCK)) else { return false };
+    // Shared, and given back at once: it hinders only whoever starts in this very moment, who then says so.
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+impl Trained {
+    /// Where a run is being trained now.
+    pub fn now(run: &Path) -> Self {
+        match (is_locked(run), run.join(LIVE).is_file()) {
+            (false, _) => Self::Nowhere,
+            (true, false) => Self::InProcess,
+            (true, true) => Self::OnNodes,
+        }
+    }
+}
+
+/// Writes a file beside its place and moves it there.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let beside = path.with_file_name(name);
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests;

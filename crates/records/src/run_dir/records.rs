@@ -1,0 +1,248 @@
+//! What happens in a run, line by line: `metrics.jsonl`, `losses.csv`, `val_accuracies.csv`.
+
+use super::error::{RunDirError, io};
+use super::state::Best;
+use crate::evaluation::Evaluation;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+pub(super) const METRICS: &str = "metrics.jsonl";
+const LOSSES: &str = "losses.csv";
+pub(super) const ACCURACIES: &str = "val_accuracies.csv";
+
+/// A training step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepRecord {
+    pub step: u64,
+    /// Counted from 1, as people count epochs.
+    pub pass: u64,
+    pub loss: f32,
+    pub lr: f32,
+    pub grad_norm: f32,
+    pub samples_per_s: f64,
+    /// What the replicas did, where there are several.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicasRecord>,
+}
+
+/// What replicas did in a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReplicasRecord {
+    /// The version of the formation.
+    pub epoch: u64,
+    /// Which samples were computed: the sum of a number for each, in hexadecimal digits.
+    pub seen: String,
+    /// What the parameters were before the step, in short, where that was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// Bytes that a replica gave to others.
+    pub sent_bytes: u64,
+    pub replicas: Vec<ReplicaRecord>,
+}
+
+/// What one replica did in a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReplicaRecord {
+    pub node: String,
+    pub samples: u32,
+    pub compute_ms: f64,
+    /// The part of the exchange in which it did not compute.
+    pub exchange_ms: f64,
+    /// For the others, in the step before.
+    pub wait_ms: f64,
+    /// What a stage of a pipeline has to say besides.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageRecord>,
+}
+
+/// What a stage of a pipeline did in a step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StageRecord {
+    pub replica: u32,
+    pub stage: u32,
+    /// What it holds for parameters, gradients and their sums, activations and what optimizers keep, in units of several
+    /// steps also for what they can be taken back to and for parameters of batches on their way. Predictions count
+    /// 24 MiB for its process besides.
+    pub memory_bytes: u64,
+    /// Of activations and their gradients.
+    pub link_bytes: u64,
+    /// For activations and their gradients.
+    pub idle_ms: f64,
+    /// Updates between the forward and the backward of a batch, at most.
+    pub staleness: u32,
+}
+
+/// A validation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ValidRecord {
+    pub step: u64,
+    pub pass: u64,
+    pub val_loss: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_acc: Option<f64>,
+    /// Whatever else was asked for, by name.
+    #[serde(flatten)]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+impl ValidRecord {
+    pub fn new(step: u64, pass: u64, evaluation: Evaluation) -> Self {
+        let shown = evaluation.accuracy_name;
+        let others = evaluation.metrics.into_iter().filter(|(name, _)| Some(name) != shown.as_ref());
+        let metrics = others.map(|(name, value)| (format!("val_{name}"), value)).collect();
+        Self { step, pass, val_loss: evaluation.loss, val_acc: evaluation.accuracy, metrics }
+    }
+}
+
+/// How long the records are, to cut them back to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordSizes {
+    pub metrics: u64,
+    pub losses: u64,
+    pub accuracies: u64,
+}
+
+/// The records of a run, open for writing.
+#[derive(Debug)]
+pub struct Records {
+    metrics: Log,
+    losses: Log,
+    accuracies: Log,
+    /// Used again for every line.
+    line: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+    len: u64,
+}
+
+impl Log {
+    /// Opens it, cut back to `len`, or begins it with a header.
+    fn open(path: PathBuf, len: Option<u64>, header: &str) -> Result<Self, RunDirError> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(io("open", &path))?;
+        let have = file.metadata().map_err(io("read", &path))?.len();
+        let len = len.unwrap_or(0).min(have);
+        let cut = file.set_len(len).and_then(|()| file.seek(SeekFrom::Start(len)));
+        cut.map_err(io("write", &path))?;
+        let mut log = Self { path, file, len };
+        if len == 0 && !header.is_empty() {
+            log.append(header.as_bytes())?;
+        }
+        Ok(log)
+    }
+
+    /// How many bytes come before the first line of a later step.
+    fn size_after(&self, step: u64, of: impl Fn(&str) -> Option<u64>) -> Result<u64, RunDirError> {
+        let text = std::fs::read_to_string(&self.path).map_err(io("read", &self.path))?;
+        let lines = text.split_inclusive('\n').take_while(|line| of(line).is_none_or(|of| of <= step));
+        Ok(lines.map(|line| line.len() as u64).sum())
+    }
+
+    fn append(&mut self, line: &[u8]) -> Result<(), RunDirError> {
+        self.file.write_all(line).map_err(io("write", &self.path))?;
+        self.len += line.len() as u64;
+        Ok(())
+    }
+}
+
+impl Records {
+    /// Opens the records of a run: new ones, or cut back to what they were at a checkpoint.
+    pub(crate) fn open(dir: &Path, sizes: Option<RecordSizes>) -> Result<Self, RunDirError> {
+        Ok(Self {
+            metrics: Log::open(dir.join(METRICS), sizes.map(|s| s.metrics), "")?,
+            losses: Log::open(dir.join(LOSSES), sizes.map(|s| s.losses), "step,loss\n")?,
+            accuracies: Log::open(
+                dir.join(ACCURACIES),
+                sizes.map(|s| s.accuracies),
+                "step,pass,val_loss,val_acc\n",
+            )?,
+            line: Vec::new(),
+        })
+    }
+
+    /// Adds a line to `metrics.jsonl`.
+    fn event(&mut self, event: &impl Serialize) -> Result<(), RunDirError> {
+        self.line.clear();
+        let path = &self.metrics.path;
+        serde_json::to_writer(&mut self.line, event)
+            .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
+        self.line.push(b'\n');
+        self.metrics.append(&self.line)
+    }
+
+    /// # Errors
+    /// The disk does not take it.
+    pub fn step(&mut self, record: &StepRecord) -> Result<(), RunDirError> {
+        self.event(record)?;
+        self.line.clear();
+        // Writing to memory does not fail.
+        let _written = writeln!(self.line, "{},{}", record.step, record.loss);
+        self.losses.append(&self.line)
+    }
+
+    /// # Errors
+    /// The disk does not take it.
+    pub fn valid(&mut self, record: &ValidRecord) -> Result<(), RunDirError> {
+        self.event(record)?;
+        self.line.clear();
+        let accuracy = record.val_acc.map(|a| a.to_string()).unwrap_or_default();
+        let _written = writeln!(self.line, "{},{},{},{accuracy}", record.step, record.pass, record.val_loss);
+        self.accuracies.append(&self.line)
+    }
+
+    /// How long the records were when everything up to a step was in them.
+    pub(crate) fn sizes_after(&self, step: u64) -> Result<RecordSizes, RunDirError> {
+        let of_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
+        let of_csv = |line: &str| line.split(',').next()?.parse().ok();
+        Ok(RecordSizes {
+            metrics: self.metrics.size_after(step, of_json)?,
+            losses: self.losses.size_after(step, of_csv)?,
+            accuracies: self.accuracies.size_after(step, of_csv)?,
+        })
+    }
+
+    /// Sees that all of it is on disk, and tells how long it is.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn sync(&mut self) -> Result<RecordSizes, RunDirError> {
+        for log in [&self.metrics, &self.losses, &self.accuracies] {
+            log.file.sync_data().map_err(io("write", &log.path))?;
+        }
+        let (metrics, losses, accuracies) = (self.metrics.len, self.losses.len, self.accuracies.len);
+        Ok(RecordSizes { metrics, losses, accuracies })
+    }
+}
+
+/// What a line of `metrics.jsonl` says, in short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Line {
+    Step { step: u64, loss: f32 },
+    Valid(Best),
+}
+
+/// The lines of `metrics.jsonl` in the order in which they were written, up to one that cannot be read.
+pub(crate) fn read_lines(dir: &Path) -> Result<Vec<Line>, RunDirError> {
+    let path = dir.join(METRICS);
+    let file = File::open(&path).map_err(io("read", &path))?;
+    let line = |line: std::io::Result<String>| {
+        let line: serde_json::Value = serde_json::from_str(&line.ok()?).ok()?;
+        Some(match line["val_loss"].as_f64() {
+            Some(val_loss) => Line::Valid(Best {
+                step: line["step"].as_u64()?,
+                val_loss,
+                val_acc: line["val_acc"].as_f64(),
+            }),
+            None => Line::Step { step: line["step"].as_u64()?, loss: line["loss"].as_f64()? as f32 },
+        })
+    };
+    Ok(BufReader::new(file).lines().map_while(line).collect())
+}

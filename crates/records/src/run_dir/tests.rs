@@ -1,0 +1,250 @@
+use super::*;
+use phalanx_graph::Weights;
+use phalanx_protocol::progress::Place;
+use phalanx_types::Tensor;
+
+fn checkpoint(step: u64) -> Checkpoint {
+    let tensor = |x: f32| Tensor::from_f32(vec![2], &[x, -x]).unwrap();
+    Checkpoint {
+        manifest: Manifest::at(Place { step, pass: 1, batch: step }),
+        weights: Weights::from([("fc.weight".to_owned(), tensor(step as f32))]),
+        optimizer: Weights::from([("fc.weight.exp_avg".to_owned(), tensor(0.5))]),
+    }
+}
+
+fn run(path: &Path) -> RunDir {
+    let dir = RunDir::create(path).unwrap();
+    dir.write(RUN_FILE, b"# a run").unwrap();
+    dir
+}
+
+#[test]
+fn a_checkpoint_comes_back_as_it_was_and_only_the_newest_are_kept() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    assert!(matches!(dir.newest(), Err(RunDirError::NoCheckpoint { .. })));
+    for step in [3, 20, 100, 1_000_000] {
+        dir.save(&checkpoint(step), &[], 2).unwrap();
+    }
+    let (newest, wrong) = dir.newest().unwrap();
+    assert_eq!((newest.manifest.step, wrong.len()), (1_000_000, 0));
+    assert_eq!((newest.weights, newest.optimizer), {
+        let saved = checkpoint(1_000_000);
+        (saved.weights, saved.optimizer)
+    });
+    let names: Vec<_> = checkpoint::list(&dir.checkpoints());
+    let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(names, ["step-000100", "step-1000000"]);
+}
+
+#[test]
+fn a_checkpoint_that_was_to_replace_another_of_its_step_is_not_lost() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    let place = dir.save(&checkpoint(7), &[], 1).unwrap();
+    let (checkpoints, path) = (dir.checkpoints(), dir.path().to_owned());
+    drop(dir);
+    // Killed between removing the old one and renaming the new one; and while the old one was being removed.
+    let beside = checkpoints.join(".step-000007");
+    std::fs::rename(&place, &beside).unwrap();
+    for left in [false, true] {
+        if left {
+            std::fs::rename(&place, &beside).unwrap();
+            std::fs::create_dir(&place).unwrap();
+        }
+        let dir = RunDir::open(&path).unwrap();
+        assert_eq!(dir.newest().unwrap().0.manifest.step, 7);
+        assert!(!beside.exists());
+    }
+    // One that is half-written is no checkpoint.
+    std::fs::create_dir(&beside).unwrap();
+    assert_eq!(RunDir::open(&path).unwrap().newest().unwrap().0.manifest.step, 7);
+    assert!(!beside.exists());
+}
+
+#[test]
+fn damage_is_found_and_an_older_checkpoint_is_used() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    dir.save(&checkpoint(1), &[], 5).unwrap();
+    for (step, damage) in [(2, "flip"), (3, "cut"), (4, "remove"), (5, "manifest")] {
+        let path = dir.save(&checkpoint(step), &[], 5).unwrap();
+        let file = path.join("replica0-stage0.safetensors");
+        let mut bytes = std::fs::read(&file).unwrap();
+        match damage {
+            "flip" => *bytes.last_mut().unwrap() ^= 1,
+            "cut" => bytes.truncate(bytes.len() - 1),
+            "remove" => {
+                std::fs::remove_file(&file).unwrap();
+                continue;
+            }
+            _ => std::fs::write(path.join("manifest.json"), "{}").unwrap(),
+        }
+        std::fs::write(&file, bytes).unwrap();
+    }
+    let (newest, wrong) = dir.newest().unwrap();
+    assert_eq!((newest.manifest.step, wrong.len()), (1, 4), "{wrong:?}");
+    // They are out of the way of what is saved next.
+    assert!(dir.checkpoints().join("step-000005.damaged").is_dir());
+    let saved = dir.save(&checkpoint(2), &[], 1).unwrap();
+    let (newest, wrong) = dir.newest().unwrap();
+    assert_eq!((newest.manifest.step, wrong.len(), saved.is_dir()), (2, 0, true));
+}
+
+#[test]
+fn the_checkpoint_that_was_just_saved_stays() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    for step in [7, 8, 9] {
+        dir.save(&checkpoint(step), &[], 3).unwrap();
+    }
+    for keep in [2, 1] {
+        let saved = dir.save(&checkpoint(3), &[], keep).unwrap();
+        let all = checkpoint::list(&dir.checkpoints());
+        assert!(all.len() == keep && all.contains(&saved), "{all:?}");
+    }
+}
+
+#[test]
+fn a_directory_with_files_of_others_is_left_alone() {
+    let tmp = tempfile::tempdir().unwrap();
+    let file = tmp.path().join(RUN_FILE);
+    std::fs::write(&file, "mine").unwrap();
+    assert!(!is_run(tmp.path()));
+    let refused = RunDir::create(tmp.path());
+    assert!(
+        matches!(refused, Err(RunDirError::NotEmpty { ref file, .. }) if file == RUN_FILE),
+        "{refused:?}"
+    );
+    assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 1);
+    // What a process that was killed at once leaves is no hindrance.
+    std::fs::remove_file(&file).unwrap();
+    drop(RunDir::create(tmp.path()).unwrap());
+    drop(RunDir::create(tmp.path()).unwrap());
+}
+
+#[test]
+fn the_same_step_is_written_again_and_leftovers_go() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = run(tmp.path());
+    dir.save(&checkpoint(7), &[], 3).unwrap();
+    dir.save(&checkpoint(7), &[], 3).unwrap();
+    let left = dir.checkpoints().join(".step-000008");
+    std::fs::create_dir(&left).unwrap();
+    drop(dir);
+    RunDir::open(tmp.path()).unwrap();
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_directory_is_for_one_run_and_one_process() {
+    let tmp = tempfile::tempdir().unwrap();
+    let path = tmp.path().join("deep/run");
+    let dir = run(&path);
+    let pid = Some(std::process::id());
+    assert!(matches!(RunDir::open(&path), Err(RunDirError::Locked { pid: p, .. }) if p == pid));
+    assert!(matches!(RunDir::create(&path), Err(RunDirError::Exists { .. })));
+    assert!(is_locked(&path));
+    drop(dir);
+    assert!(!is_locked(&path));
+    RunDir::open(&path).unwrap();
+    assert!(matches!(RunDir::open(tmp.path()), Err(RunDirError::NotARun { .. })));
+}
+
+fn step(step: u64) -> StepRecord {
+    StepRecord { step, pass: 1, loss: 0.5, lr: 0.1, grad_norm: 1.0, samples_per_s: 10.0, replicas: None }
+}
+
+#[test]
+fn records_are_cut_back_to_a_checkpoint() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut records = Records::open(tmp.path(), None).unwrap();
+    records.step(&step(1)).unwrap();
+    let sizes = records.sync().unwrap();
+    records.step(&step(2)).unwrap();
+    let valid = ValidRecord {
+        step: 2,
+        pass: 1,
+        val_loss: 0.25,
+        val_acc: Some(0.5),
+        metrics: [("val_mae".into(), 2.0)].into(),
+    };
+    records.valid(&valid).unwrap();
+    assert_eq!(records.sizes_after(1).unwrap(), sizes);
+    assert_eq!(records.sizes_after(2).unwrap(), records.sync().unwrap());
+    drop(records);
+    let read = |name: &str| std::fs::read_to_string(tmp.path().join(name)).unwrap();
+    assert_eq!(read("losses.csv"), "step,loss\n1,0.5\n2,0.5\n");
+    assert_eq!(read("val_accuracies.csv"), "step,pass,val_loss,val_acc\n2,1,0.25,0.5\n");
+    let last = read("metrics.jsonl").lines().last().unwrap().to_owned();
+    assert_eq!(last, r#"{"step":2,"pass":1,"val_loss":0.25,"val_acc":0.5,"val_mae":2.0}"#);
+
+    let mut records = Records::open(tmp.path(), Some(sizes)).unwrap();
+    records.step(&step(2)).unwrap();
+    assert_eq!(read("losses.csv"), "step,loss\n1,0.5\n2,0.5\n");
+    assert_eq!((read("metrics.jsonl").lines().count(), read("val_accuracies.csv").lines().count()), (2, 1));
+}
+
+fn append(path: &Path, text: &str) {
+    File::options().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn the_last_records_are_found_at_the_end_of_long_files() {
+    let tmp = tempfile::tempdir().unwrap();
+    assert_eq!((recorded_steps(tmp.path()), last_valid(tmp.path())), (0, None));
+    let mut records = Records::open(tmp.path(), None).unwrap();
+    for number in 1..=2000 {
+        records.step(&step(number)).unwrap();
+        let valid = ValidRecord {
+            step: number,
+            pass: 1,
+            val_loss: 0.25,
+            val_acc: None,
+            // One line is longer than what is read at first.
+            metrics: (0..if number == 2000 { 2000 } else { 0 }).map(|i| (format!("val_{i}"), 1.0)).collect(),
+        };
+        records.valid(&valid).unwrap();
+    }
+    assert_eq!(recorded_steps(tmp.path()), 2000);
+    assert_eq!(last_valid(tmp.path()), Some(Best { step: 2000, val_loss: 0.25, val_acc: None }));
+}
+
+#[test]
+fn a_run_that_no_process_holds_is_not_running() {
+    let tmp = tempfile::tempdir().unwrap();
+    let path = tmp.path().join("a");
+    let dir = run(&path);
+    let state = RunState {
+        state: Status::Running,
+        reason: None,
+        started: stamp(),
+        ended: None,
+        model: "mlp".to_owned(),
+        total_steps: 9,
+        steps: 0,
+        loss: None,
+        val_loss: None,
+        val_acc: None,
+        samples_per_s: None,
+        wall_s: 0.0,
+        params_hash: None,
+    };
+    state.write(&path).unwrap();
+    let mut records = Records::open(&path, None).unwrap();
+    let valid = |step| ValidRecord { step, pass: 1, val_loss: 0.25, val_acc: None, metrics: [].into() };
+    records.valid(&valid(1)).unwrap();
+    records.valid(&ValidRecord { val_acc: Some(0.75), ..valid(3) }).unwrap();
+    records.step(&step(4)).unwrap();
+    // A line that is not whole yet.
+    append(&path.join("val_accuracies.csv"), "4,1,0.1");
+    let RunState { val_loss, val_acc, loss, .. } = read_run(&path).unwrap().state;
+    assert_eq!((val_loss, val_acc, loss), (Some(0.25), Some(0.75), Some(0.5)));
+    let seen = |runs: &[RunInfo]| {
+        runs.iter().map(|r| (r.id.clone(), r.state.state, r.state.steps)).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&list_runs(tmp.path())), [("a".to_owned(), Status::Running, 4)]);
+    drop(dir);
+    assert_eq!(seen(&list_runs(tmp.path())), [("a".to_owned(), Status::Interrupted, 4)]);
+    assert_eq!(list_runs(&tmp.path().join("none")), []);
+}
