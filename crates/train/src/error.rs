@@ -90,6 +90,9 @@ pub enum TrainError {
     Differs { rank: usize, step: u64 },
     #[error("{reason}")]
     Replica { reason: String },
+    /// A node found that the data of the run are wrong.
+    #[error("{reason}")]
+    Input { reason: String, hint: Option<String> },
     #[error("could not {what} the node that drives the run")]
     Fabric { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -151,6 +154,7 @@ impl TrainError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Config(error) => return error.hint(),
+            Self::Input { hint, .. } => return hint.clone(),
             Self::Data(error) => return error.hint(),
             Self::RunDir(error) => return error.hint(),
             Self::Model(error) => return error.hint(),

@@ -15,7 +15,7 @@ use super::service::MakeCompute;
 use super::session::{Ended, Session};
 use super::together::Together;
 use crate::config::RunFile;
-use crate::error::TrainError;
+use crate::error::{Blame, TrainError};
 use crate::progress::Place;
 use crate::state::ModelState;
 use crate::task::{Compute, Task};
@@ -360,6 +360,9 @@ pub(super) fn left_by(error: &TrainError) -> LeftWhy {
     match error {
         error if is_broken(error) => LeftWhy::Broken { reason },
         TrainError::Replica { .. } => LeftWhy::Failed { reason, cause: false },
+        TrainError::Data(_) if error.blame() == Blame::Input => {
+            LeftWhy::WrongInput { reason, hint: error.hint() }
+        }
         _ => LeftWhy::Failed { reason, cause: true },
     }
 }

@@ -105,7 +105,7 @@ impl Trainer {
             run_dir: self.book.dir().path(),
             model: &self.task.graph.name,
             parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
-            samples: self.task.train.len(),
+            samples: self.task.samples,
             batches_per_pass: self.plan.batches_per_pass,
             total_steps: self.plan.steps(),
             done: self.progress.place().step,

@@ -81,6 +81,10 @@ pub(super) fn add(samples: &mut Samples) {
         LeftWhy::Reformed,
         LeftWhy::Ended,
         LeftWhy::Failed { reason: "the loss is NaN".into(), cause: true },
+        LeftWhy::WrongInput {
+            reason: "the label of row 9 is 12".into(),
+            hint: Some("number classes".into()),
+        },
     ];
     samples.each("left-why", reasons, |why| FromReplica::Left {
         run,
