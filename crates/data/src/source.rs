@@ -4,65 +4,6 @@
 //! samples at some indices into memory that the caller provides ([`Rows`]). It knows nothing about
 //! orders, shards, batches, transformations or checks of labels: [`Dataset`](crate::Dataset) and
 //! [`Loader`](crate::Loader) add those to every source alike.
-//!
-//! Arrays in memory, files and image folders are sources. So is a type of your own:
-//!
-//! ```
-//! use phalanx_data::{
-//!     DataError, Dataset, Extent, LabelSchema, Loader, LoaderOptions, Origin, Rows, Schema, Source, Transform,
-//! };
-//! use std::sync::atomic::AtomicBool;
-//!
-//! /// Pairs of numbers, labelled by whether the first is the larger.
-//! #[derive(Debug)]
-//! struct Pairs {
-//!     len: usize,
-//! }
-//!
-//! impl Pairs {
-//!     fn pair(index: usize) -> [f32; 2] {
-//!         [(index * 7 % 10) as f32, (index * 3 % 10) as f32]
-//!     }
-//! }
-//!
-//! impl Source for Pairs {
-//!     fn schema(&self) -> Schema {
-//!         let names = ["not larger", "larger"].map(str::to_owned);
-//!         Schema::new([2], Origin::named("pairs")).with_labels(LabelSchema::named_classes(names))
-//!     }
-//!
-//!     fn extent(&self) -> Extent {
-//!         Extent::Fixed(self.len)
-//!     }
-//!
-//!     fn read(&self, indices: &[usize], rows: Rows<'_>, _: &AtomicBool) -> Result<(), DataError> {
-//!         if let Some(index) = indices.iter().copied().find(|index| *index >= self.len) {
-//!             return Err(DataError::Index { index, len: self.len, origin: Origin::named("pairs") });
-//!         }
-//!         if let Some(x) = rows.x {
-//!             for (index, out) in indices.iter().zip(x.chunks_exact_mut(2)) {
-//!                 out.copy_from_slice(&Self::pair(*index));
-//!             }
-//!         }
-//!         if let Some(y) = rows.y {
-//!             for (index, out) in indices.iter().zip(y) {
-//!                 let [a, b] = Self::pair(*index);
-//!                 *out = if a > b { 1.0 } else { 0.0 };
-//!             }
-//!         }
-//!         Ok(())
-//!     }
-//! }
-//!
-//! // Every source should pass the suite in a test of its own.
-//! phalanx_data::conformance::source_conformance(|| Box::new(Pairs { len: 100 }));
-//!
-//! let data = Dataset::new(Pairs { len: 100 })?;
-//! let options = LoaderOptions { batch: 32, ..LoaderOptions::default() };
-//! let batches: Vec<_> = Loader::new(data, &Transform::default(), options)?.collect::<Result<_, _>>()?;
-//! assert_eq!(batches.len(), 4);
-//! # Ok::<(), DataError>(())
-//! ```
 
 use crate::error::{DataError, Origin};
 use phalanx_types::DType;
@@ -71,6 +12,65 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Samples that can be read in any order, from many threads at once.
+///
+/// Arrays in memory, files and image folders are sources. So is a type of your own:
+///
+/// ```
+/// use phalanx_data::{
+///     DataError, Dataset, Extent, LabelSchema, Loader, LoaderOptions, Origin, Rows, Schema, Source, Transform,
+/// };
+/// use std::sync::atomic::AtomicBool;
+///
+/// /// Pairs of numbers, labelled by whether the first is the larger.
+/// #[derive(Debug)]
+/// struct Pairs {
+///     len: usize,
+/// }
+///
+/// impl Pairs {
+///     fn pair(index: usize) -> [f32; 2] {
+///         [(index * 7 % 10) as f32, (index * 3 % 10) as f32]
+///     }
+/// }
+///
+/// impl Source for Pairs {
+///     fn schema(&self) -> Schema {
+///         let names = ["not larger", "larger"].map(str::to_owned);
+///         Schema::new([2], Origin::named("pairs")).with_labels(LabelSchema::named_classes(names))
+///     }
+///
+///     fn extent(&self) -> Extent {
+///         Extent::Fixed(self.len)
+///     }
+///
+///     fn read(&self, indices: &[usize], rows: Rows<'_>, _: &AtomicBool) -> Result<(), DataError> {
+///         if let Some(index) = indices.iter().copied().find(|index| *index >= self.len) {
+///             return Err(DataError::Index { index, len: self.len, origin: Origin::named("pairs") });
+///         }
+///         if let Some(x) = rows.x {
+///             for (index, out) in indices.iter().zip(x.chunks_exact_mut(2)) {
+///                 out.copy_from_slice(&Self::pair(*index));
+///             }
+///         }
+///         if let Some(y) = rows.y {
+///             for (index, out) in indices.iter().zip(y) {
+///                 let [a, b] = Self::pair(*index);
+///                 *out = if a > b { 1.0 } else { 0.0 };
+///             }
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// // Every source should pass the suite in a test of its own.
+/// phalanx_data::conformance::source_conformance(|| Box::new(Pairs { len: 100 }));
+///
+/// let data = Dataset::new(Pairs { len: 100 })?;
+/// let options = LoaderOptions { batch: 32, ..LoaderOptions::default() };
+/// let batches: Vec<_> = Loader::new(data, &Transform::default(), options)?.collect::<Result<_, _>>()?;
+/// assert_eq!(batches.len(), 4);
+/// # Ok::<(), DataError>(())
+/// ```
 ///
 /// [`conformance::source_conformance`](crate::conformance::source_conformance) checks what is
 /// promised here.

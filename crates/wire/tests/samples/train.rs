@@ -76,6 +76,24 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::NotComputed { run, number: 3, reason: "there is no class 11".into() },
     ];
     samples.each("from-replica", answers, |answer| answer);
+    reasons_to_leave(samples);
+    let activities = [
+        Activity::Data,
+        Activity::Compute,
+        Activity::Bucket { number: 3 },
+        Activity::Exchange,
+        Activity::Vote,
+        Activity::Update,
+        Activity::Validate,
+        Activity::Snapshot,
+        Activity::Answer,
+    ];
+    let spans = |what| FromReplica::Spans { run, epoch, rank: 0, spans: vec![span(what)] };
+    samples.each("activity", activities, spans);
+}
+
+fn reasons_to_leave(samples: &mut Samples) {
+    let (run, epoch) = (RUN, EPOCH);
     let reasons = [
         LeftWhy::Broken { reason: "n3 is lost".into() },
         LeftWhy::Reformed,
@@ -93,19 +111,6 @@ pub(super) fn add(samples: &mut Samples) {
         why,
         holds: Vec::new(),
     });
-    let activities = [
-        Activity::Data,
-        Activity::Compute,
-        Activity::Bucket { number: 3 },
-        Activity::Exchange,
-        Activity::Vote,
-        Activity::Update,
-        Activity::Validate,
-        Activity::Snapshot,
-        Activity::Answer,
-    ];
-    let spans = |what| FromReplica::Spans { run, epoch, rank: 0, spans: vec![span(what)] };
-    samples.each("activity", activities, spans);
 }
 
 /// What is said only when nodes hold parts of a model.
