@@ -16,8 +16,8 @@ use super::together::Together;
 use crate::error::DistributedError;
 use bytes::Bytes;
 use phalanx_protocol::progress::Place;
-use phalanx_records::ModelState;
 pub(super) use phalanx_records::with_causes;
+use phalanx_records::{Blame, ModelState};
 use phalanx_train::Stepper;
 use phalanx_train::config::RunFile;
 use phalanx_train::{Compute, MakeCompute, Task, TrainError};
@@ -360,8 +360,16 @@ pub(super) fn left_by(error: &DistributedError) -> LeftWhy {
     match error {
         error if is_broken(error) => LeftWhy::Broken { reason },
         DistributedError::Replica { .. } => LeftWhy::Failed { reason, cause: false },
+        DistributedError::Train(inner) if is_wrong_data(inner) => {
+            LeftWhy::WrongInput { reason, hint: error.hint() }
+        }
         _ => LeftWhy::Failed { reason, cause: true },
     }
+}
+
+/// Whether samples of the run's data are to blame.
+fn is_wrong_data(error: &TrainError) -> bool {
+    matches!(error, TrainError::Data(_)) && error.blame() == Blame::Input
 }
 
 /// Whether an error says only that the group is over.
