@@ -21,6 +21,8 @@ pub enum ModelError {
     Layers { path: PathBuf, source: LayersError },
     #[error("weights could not be used from {}", path.display())]
     Weights { path: PathBuf, source: weights::WeightsError },
+    #[error("the model is in memory, and no file names it")]
+    Memory,
     #[error("the model does not say with which values it begins")]
     Incomplete { source: weights::WeightsError },
 }
@@ -70,6 +72,7 @@ pub fn find_model(config: &ModelConfig) -> Result<Found, ModelError> {
 
 fn find(config: &ModelConfig) -> Result<Found, ModelError> {
     match &config.from {
+        ModelFrom::Memory => Err(ModelError::Memory),
         ModelFrom::Zoo(name) => {
             let options = zoo::ZooOptions { input: config.input.clone(), classes: config.classes };
             Ok(Found { graph: zoo::build(name, &options)?, weights: Weights::new(), notes: Vec::new() })

@@ -28,7 +28,7 @@ fn named(config: &RunConfig) -> Vec<(&'static str, &Path)> {
     let model = match &config.model.from {
         ModelFrom::Onnx(path) => Some(("model.onnx", path)),
         ModelFrom::Toml(path) => Some(("model.toml", path)),
-        ModelFrom::Zoo(_) => None,
+        ModelFrom::Zoo(_) | ModelFrom::Memory => None,
     };
     let weights = config.model.weights.as_ref().map(|path| ("model.weights", path));
     let train = [

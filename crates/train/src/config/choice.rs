@@ -180,6 +180,39 @@ fn check(key: &str, setting: &str, node: &Node, default: Option<&Json>) -> Resul
     Err(said.should_be(wanted))
 }
 
+/// Checks the settings of a choice that was made in code, by the rules for one that was read.
+pub(crate) fn validate<T: Serialize + DeserializeOwned>(
+    choice: &T,
+    key: &str,
+    kind: Kind,
+) -> Result<(), ConfigError> {
+    let Some(value) = table_of(choice) else { return Ok(()) };
+    choose::<T>(&in_code(value), key, kind).map(|_chosen| ())
+}
+
+/// A value of the program's, with all that is in it.
+fn in_code(value: Value) -> Node {
+    let value = match value {
+        Value::Table(table) => {
+            Value::Table(table.into_iter().map(|(key, node)| (key, in_code(node.value))).collect())
+        }
+        value => value,
+    };
+    Node { value, source: Source::Code, key: Source::Code }
+}
+
+/// What serde writes of a value, as a value of a run file.
+pub(crate) fn table_of(value: &impl Serialize) -> Option<Value> {
+    from_json_table(&serde_json::to_value(value).ok()?)
+}
+
+fn from_json_table(json: &Json) -> Option<Value> {
+    let Json::Object(map) = json else { return from_json(json) };
+    let entries =
+        map.iter().filter_map(|(key, json)| Some((key.clone(), Node::default_of(from_json_table(json)?))));
+    Some(Value::Table(entries.collect()))
+}
+
 /// A choice written down with all its settings; those without a default are a number or nothing.
 fn defaults<T: Serialize + DeserializeOwned>(name: &str, kind: Kind) -> Option<Map<String, Json>> {
     let bare = kind.bare.iter().filter(|bare| bare.name == name);
@@ -227,7 +260,7 @@ fn from_json(json: &Json) -> Option<Value> {
 }
 
 /// A number that was an `f32`, without the digits that the wider type shows.
-fn shortest(x: f64) -> f64 {
+pub(super) fn shortest(x: f64) -> f64 {
     let narrow = x as f32;
     if f64::from(narrow) == x { narrow.to_string().parse().unwrap_or(x) } else { x }
 }

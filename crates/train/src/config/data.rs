@@ -22,6 +22,18 @@ pub struct DataConfig {
     pub transform: Transform,
 }
 
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            train: SourceSpec::default(),
+            valid: None,
+            shuffle: true,
+            drop_last: false,
+            transform: Transform::default(),
+        }
+    }
+}
+
 impl DataConfig {
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
         let hint =

@@ -1,5 +1,6 @@
 //! Every way in which a run file can be wrong, with the place and the right word.
 
+use super::resolved::Resolved;
 use super::source::{Place, Source};
 use phalanx_types::Class;
 use phalanx_types::nearest;
@@ -22,16 +23,24 @@ pub enum ConfigError {
     UnknownWord { key: String, what: &'static str, word: String, at: Source, words: Box<Words> },
     #[error("`{key}` must be {wanted}, not {got}, at {at}")]
     Type { key: String, wanted: &'static str, got: &'static str, at: Source },
-    #[error("`{key}` must be {wanted}, not {got}, at {at}")]
+    #[error("`{key}` must be {wanted}, not {got}{}", place(at))]
     Range { key: String, wanted: String, got: String, at: Source },
     #[error("there is no `{key}` in {} of {}", in_section(section), file.display())]
     Missing { key: String, section: String, file: PathBuf, hint: &'static str },
     #[error("`{key}` and `{other}` are both given in {}, at {at}", in_section(section))]
     Conflict { key: String, other: String, section: String, at: Source },
-    #[error("`{key}` means nothing here: {why}, at {at}")]
+    #[error("`{key}` means nothing here: {why}{}", place(at))]
     Useless { key: String, why: String, at: Source },
+    /// Of a configuration that was built in code.
+    #[error("`{key}` is in memory: a run file cannot name it")]
+    InMemory { key: &'static str },
     #[error("cannot set `{text}`: {why}")]
     Override { text: String, why: &'static str },
+}
+
+/// The place of a value, if it has one.
+fn place(at: &Source) -> String {
+    if *at == Source::Code { String::new() } else { format!(", at {at}") }
 }
 
 fn in_section(name: &str) -> String {
@@ -65,6 +74,16 @@ impl fmt::Display for Words {
 }
 
 impl ConfigError {
+    /// The same with the place of its key, if that stands in a file.
+    pub(crate) fn placed(mut self, resolved: &Resolved) -> Self {
+        if let Self::Range { key, at, .. } | Self::Useless { key, at, .. } = &mut self
+            && *at == Source::Code
+        {
+            *at = resolved.source(key).unwrap_or(Source::Default);
+        }
+        self
+    }
+
     pub fn class(&self) -> Class {
         Class::Fatal
     }

@@ -27,11 +27,13 @@ pub(crate) const KEYS: &[&str] = &[
 ];
 
 /// The most replicas of one run.
-const MOST: i64 = 1024;
+pub(super) const MOST: i64 = 1024;
 /// The most stages of one replica, batches in flight, and parts of a batch.
-const MOST_STAGES: i64 = 1024;
+pub(super) const MOST_STAGES: i64 = 1024;
 /// Micro-batches that an exact stage lets in to bridge pauses of others.
-const AHEAD: usize = 2;
+pub(super) const AHEAD: usize = 2;
+/// Why it says nothing without exact stages.
+pub(super) const AHEAD_MEANS_NOTHING: &str = "`formation.in_flight` says how many asynchronous stages let in";
 /// Asynchronous stages come to a stop after so many steps, at most: whoever wants something of the run waits for that.
 /// Filling the stages and emptying them takes about as long as one or two steps.
 const LONGEST_UNIT: u64 = 32;
@@ -119,9 +121,48 @@ pub enum SharesBy {
     Equal,
 }
 
+impl Default for FormationConfig {
+    /// One replica, in one process.
+    fn default() -> Self {
+        Self {
+            replicas: 1,
+            local: 0,
+            min_replicas: 1,
+            max_replicas: MOST as usize,
+            patience: Duration::from_secs(30),
+            batch: BatchOf::Global,
+            shares: SharesBy::Speed,
+            stages: Some(1),
+            pipelines: None,
+            mode: Mode::Exact,
+            micro_batches: None,
+            in_flight: None,
+            ahead: AHEAD,
+            compress: Compression::None,
+            copies: COPIES,
+            cuts: Vec::new(),
+            measure: true,
+        }
+    }
+}
+
 impl FormationConfig {
-    /// `samples` are those of a step, as `[train]` counts them.
-    pub(crate) fn read(section: &mut Section<'_>, samples: usize) -> Result<Self, ConfigError> {
+    /// A replica on each of this many nodes of the domain.
+    pub fn replicated(replicas: usize) -> Self {
+        Self { replicas, pipelines: Some(replicas), ..Self::default() }
+    }
+
+    /// A replica on each of this many nodes that the run starts on this machine.
+    pub fn on_local_nodes(nodes: usize) -> Self {
+        Self { replicas: nodes, local: nodes, ..Self::default() }
+    }
+
+    /// Every replica cut into this many stages, each on a node of its own; the planner decides where.
+    pub fn staged(stages: usize, replicas: usize) -> Self {
+        Self { replicas, pipelines: Some(replicas), stages: Some(stages), ..Self::default() }
+    }
+
+    pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
         let stages = stages(section)?;
         let local = section.int("local", 0..=MOST)?.map_or(0, |said| said.value);
         let pipelines = section.int("replicas", 1..=MOST)?.map(|said| said.value);
@@ -133,14 +174,6 @@ impl FormationConfig {
         };
         let min_replicas = section.int_or("min_replicas", 1..=MOST, 1)?;
         let most = section.int("max_replicas", 1..=MOST)?;
-        if let Some(said) = most.as_ref().filter(|said| said.value < replicas.max(min_replicas)) {
-            return Err(said.should_be("at least `formation.replicas` and `formation.min_replicas`"));
-        }
-        if min_replicas > replicas {
-            let wanted = format!("at most `formation.replicas`, which is {replicas}");
-            let said = section.int("min_replicas", 1..=MOST)?;
-            return Err(said.map_or_else(|| section.missing("replicas", ""), |said| said.should_be(wanted)));
-        }
         let batch = match section.word("batch", "batch", &["global", "per_replica"])?.map(|said| said.value) {
             Some("per_replica") => BatchOf::PerReplica,
             _ => BatchOf::Global,
@@ -149,7 +182,6 @@ impl FormationConfig {
             Some("asynchronous") => Mode::Asynchronous,
             _ => Mode::Exact,
         };
-        let times = if batch == BatchOf::PerReplica { replicas as usize } else { 1 };
         Ok(Self {
             replicas: replicas as usize,
             local: local as usize,
@@ -164,8 +196,8 @@ impl FormationConfig {
             stages,
             pipelines: pipelines.map(|said| said as usize),
             mode,
-            micro_batches: micro_batches(section, samples.saturating_mul(times))?,
-            in_flight: in_flight(section, mode)?,
+            micro_batches: section.int("micro_batches", 1..=MOST_STAGES)?.map(|said| said.value as usize),
+            in_flight: section.int("in_flight", 1..=MOST_STAGES)?.map(|said| said.value as usize),
             ahead: ahead(section, mode)?,
             compress: compress(section)?,
             copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
@@ -225,28 +257,9 @@ fn stages(section: &mut Section<'_>) -> Result<Option<usize>, ConfigError> {
     }
 }
 
-/// Every micro-batch has a sample at least.
-fn micro_batches(section: &mut Section<'_>, batch: usize) -> Result<Option<usize>, ConfigError> {
-    match section.int("micro_batches", 1..=MOST_STAGES)? {
-        Some(said) if said.value > batch as u64 => Err(said.should_be(format!("at most the batch, {batch}"))),
-        said => Ok(said.map(|said| said.value as usize)),
-    }
-}
-
-fn in_flight(section: &mut Section<'_>, mode: Mode) -> Result<Option<usize>, ConfigError> {
-    match section.int("in_flight", 1..=MOST_STAGES)? {
-        Some(_) if mode == Mode::Exact => {
-            Err(section.useless("in_flight", "only asynchronous stages have batches in flight"))
-        }
-        said => Ok(said.map(|said| said.value as usize)),
-    }
-}
-
 fn ahead(section: &mut Section<'_>, mode: Mode) -> Result<usize, ConfigError> {
     match section.int("ahead", 0..=MOST_STAGES)? {
-        Some(_) if mode == Mode::Asynchronous => {
-            Err(section.useless("ahead", "`formation.in_flight` says how many asynchronous stages let in"))
-        }
+        Some(_) if mode == Mode::Asynchronous => Err(section.useless("ahead", AHEAD_MEANS_NOTHING)),
         said => Ok(said.map_or(AHEAD, |said| said.value as usize)),
     }
 }

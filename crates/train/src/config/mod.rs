@@ -8,6 +8,8 @@
 //! error.
 
 mod choice;
+#[cfg(test)]
+mod code_tests;
 mod data;
 mod error;
 mod formation;
@@ -20,10 +22,12 @@ mod sync;
 mod tests;
 mod train;
 mod tree;
+mod validate;
+mod write;
 
 pub use data::DataConfig;
 pub use error::{ConfigError, Words};
-pub use formation::{BatchOf, CutBefore, FormationConfig, SharesBy};
+pub use formation::{BatchOf, CutBefore, FormationConfig, Mode, SharesBy};
 pub use model::{ModelConfig, ModelFrom};
 pub use phalanx_protocol::{Every, Length, ParseEveryError};
 pub use resolved::Resolved;
@@ -40,8 +44,21 @@ use tree::{Table, Value};
 /// The beginning of the names of variables that stand in for keys of `[train]`.
 const ENV_PREFIX: &str = "PHALANX_TRAIN_";
 
-/// Everything a run file says.
-#[derive(Debug, Clone, PartialEq)]
+/// Everything a run file says. Built in code, it begins with what a file that says nothing means.
+///
+/// ```
+/// use phalanx_train::config::{FormationConfig, Length, RunConfig};
+///
+/// let mut config = RunConfig::default();
+/// config.train.length = Length::Passes(10);
+/// config.formation = FormationConfig::on_local_nodes(3);
+/// config.validate()?;
+/// config.train.batch = 0;
+/// let error = config.validate().unwrap_err();
+/// assert!(error.to_string().starts_with("`train.batch` must be a whole number from 1"));
+/// # Ok::<(), phalanx_train::config::ConfigError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunConfig {
     /// What the run is called; its time if it is not.
     pub name: Option<String>,
@@ -213,27 +230,24 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     let mut train =
         TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
     let mut section = Section::open(root, "formation", formation::KEYS, origin, &mut resolved)?;
-    let formation = FormationConfig::read(&mut section, train.batch.saturating_mul(train.accumulate))?;
+    let formation = FormationConfig::read(&mut section)?;
     let mut section = Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?;
     let sync = SyncConfig::read(&mut section, &formation)?;
     if formation.batch == BatchOf::PerReplica {
         train.batch *= formation.replicas;
     }
-    Ok(RunFile { config: RunConfig { name, model, data, train, formation, sync }, resolved })
+    let config = RunConfig { name, model, data, train, formation, sync };
+    config.validate().map_err(|error| error.placed(&resolved))?;
+    Ok(RunFile { config, resolved })
 }
 
 /// What the run is called: also the name of its directory.
 fn name(root: &Table, resolved: &mut Resolved) -> Result<Option<String>, ConfigError> {
     let Some(node) = root.get("name") else { return Ok(None) };
-    let wrong = |got: String| {
-        let wanted = "a word of letters, digits, `-`, `_` and `.`, at most 64".to_owned();
-        ConfigError::Range { key: "name".to_owned(), wanted, got, at: node.source.clone() }
+    let Value::Text(name) = &node.value else {
+        let (wanted, got) = (validate::NAME.to_owned(), node.value.kind().to_owned());
+        return Err(ConfigError::Range { key: "name".to_owned(), wanted, got, at: node.source.clone() });
     };
-    let Value::Text(name) = &node.value else { return Err(wrong(node.value.kind().to_owned())) };
-    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fine) {
-        return Err(wrong(format!("{name:?}")));
-    }
     resolved.add("", "name", node.value.to_toml(), node.source.clone());
     Ok(Some(name.clone()))
 }

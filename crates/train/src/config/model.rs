@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) const KEYS: &[&str] = &["onnx", "toml", "zoo", "input", "classes", "dims", "weights", "dropout"];
 
 /// Which model, and with which first weights.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelConfig {
     pub from: ModelFrom,
     /// The shape of one sample, for models that leave it open.
@@ -24,19 +24,22 @@ pub struct ModelConfig {
 }
 
 /// Where a graph comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ModelFrom {
     Onnx(PathBuf),
     /// A list of layers.
     Toml(PathBuf),
     /// By name.
     Zoo(String),
+    /// The program has it: no file names it.
+    #[default]
+    Memory,
 }
 
 impl ModelConfig {
     /// A model with nothing else said about it.
     pub fn new(from: ModelFrom) -> Self {
-        Self { from, input: None, classes: None, dims: BTreeMap::new(), weights: None, dropout: None }
+        Self { from, ..Self::default() }
     }
 
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
@@ -58,7 +61,7 @@ impl ModelConfig {
         let (unread, why): (&[&str], _) = match from {
             ModelFrom::Onnx(_) => (&["input", "classes"], "an ONNX model says it itself"),
             ModelFrom::Toml(_) => (&["input", "classes", "dims"], "a list of layers says it itself"),
-            ModelFrom::Zoo(_) => (&["dims"], "models of the zoo name no dimensions"),
+            ModelFrom::Zoo(_) | ModelFrom::Memory => (&["dims"], "models of the zoo name no dimensions"),
         };
         for key in unread {
             if let Some(node) = section.node(key) {
@@ -72,15 +75,8 @@ impl ModelConfig {
             classes: section.int("classes", 1..=1 << 24)?.map(|n| n.value as usize),
             dims: dims(section)?,
             weights: section.path("weights")?,
-            dropout: dropout(section)?,
+            dropout: section.number("dropout")?.map(|said| said.value as f32),
         })
-    }
-}
-
-fn dropout(section: &mut Section<'_>) -> Result<Option<f32>, ConfigError> {
-    match section.number("dropout")? {
-        Some(said) if !(0.0..1.0).contains(&said.value) => Err(said.should_be("from 0 to below 1")),
-        said => Ok(said.map(|said| said.value as f32)),
     }
 }
 

@@ -28,6 +28,13 @@ impl Resolved {
         }
     }
 
+    /// Who said the value of a key, dotted: `train.optimizer.lr`.
+    pub(crate) fn source(&self, key: &str) -> Option<Source> {
+        let (section, key) = key.rsplit_once('.').unwrap_or(("", key));
+        let line = self.lines.iter().find(|line| line.section == section && line.key == key);
+        line.map(|line| line.source.clone())
+    }
+
     /// Whether somebody said the value of a key.
     pub fn is_said(&self, section: &str, key: &str) -> bool {
         let line = self.lines.iter().find(|line| line.section == section && line.key == key);

@@ -271,7 +271,7 @@ fn number(node: &Node) -> Option<f64> {
     }
 }
 
-fn whole_range(range: &RangeInclusive<i64>) -> String {
+pub(crate) fn whole_range(range: &RangeInclusive<i64>) -> String {
     match (*range.start(), *range.end()) {
         (low, i64::MAX) => format!("a whole number from {low} on"),
         (low, high) if low == high => low.to_string(),

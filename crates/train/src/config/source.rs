@@ -12,6 +12,8 @@ pub enum Source {
     Flag(String),
     /// A variable of the environment.
     Env(String),
+    /// The program that built the configuration.
+    Code,
     /// Nobody.
     Default,
 }
@@ -49,6 +51,7 @@ impl fmt::Display for Source {
             Source::File(place) => place.fmt(f),
             Source::Flag(flag) => f.write_str(flag),
             Source::Env(name) => f.write_str(name),
+            Source::Code => f.write_str("the program"),
             Source::Default => f.write_str("default"),
         }
     }

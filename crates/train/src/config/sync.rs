@@ -70,39 +70,51 @@ impl ScaleLr {
     }
 }
 
+impl Default for SyncConfig {
+    /// Gradients of every step, so that replicas compute what one would.
+    fn default() -> Self {
+        Self {
+            exchange: ExchangeOf::Gradients,
+            every: 1,
+            compress: Compression::None,
+            shared_statistics: true,
+            scale_lr: ScaleLr::None,
+            outer_lr: 0.7,
+            outer_momentum: 0.9,
+            verify: VERIFY,
+            average_optimizer: false,
+        }
+    }
+}
+
 impl SyncConfig {
+    /// Replicas learn alone and average their parameters after this many steps.
+    pub fn parameters(every: u64) -> Self {
+        Self { exchange: ExchangeOf::Parameters, every, shared_statistics: false, ..Self::default() }
+    }
+
+    /// Replicas learn alone; what they learned in this many steps, averaged, is a gradient for an outer optimizer.
+    pub fn outer(every: u64) -> Self {
+        Self { exchange: ExchangeOf::Outer, ..Self::parameters(every) }
+    }
+
     pub(crate) fn read(section: &mut Section<'_>, formation: &FormationConfig) -> Result<Self, ConfigError> {
-        let staged = formation.is_staged();
+        let (usual, staged) = (Self::default(), formation.is_staged());
         let exchange = exchange(section, formation)?;
         let every = section.int("every", 1..=1 << 20)?;
-        if let Some(said) = every.as_ref().filter(|said| exchange == ExchangeOf::Gradients && said.value != 1)
-        {
-            return Err(said.should_be(
-                "1 with `sync.exchange = \"gradients\"`; \"parameters\" and \"outer\" may be exchanged less often",
-            ));
-        }
         let every = every.map_or(if exchange == ExchangeOf::Gradients { 1 } else { 20 }, |said| said.value);
         let compress = section
             .parsed("compress", "one of none, f16, bf16, int8, topk, or topk:0.01 for one of a hundred")?;
         let norm = section.word("batch_norm", "batch norm", &["sync", "local"])?;
-        if let Some(said) = &norm
-            && said.value == "sync"
-        {
-            let why = match exchange {
-                _ if staged => "stages normalise each of their micro-batches by itself",
-                ExchangeOf::Gradients => "",
-                _ => "replicas that learn alone do not wait for each other",
-            };
-            if !why.is_empty() {
-                return Err(said.should_be(format!("\"local\": {why}")));
-            }
+        if let Some(said) = norm.as_ref().filter(|said| said.value == "sync" && staged) {
+            let why = "stages normalise each of their micro-batches by itself";
+            return Err(said.should_be(format!("\"local\": {why}")));
         }
         Ok(Self {
             exchange,
             every,
             compress: compress.unwrap_or_default(),
-            shared_statistics: exchange == ExchangeOf::Gradients
-                && norm.is_none_or(|said| said.value == "sync"),
+            shared_statistics: norm.map_or(exchange == ExchangeOf::Gradients, |said| said.value == "sync"),
             scale_lr: match section
                 .word("scale_lr", "learning rate", &["none", "linear", "sqrt"])?
                 .map(|said| said.value)
@@ -111,50 +123,25 @@ impl SyncConfig {
                 Some("sqrt") => ScaleLr::Sqrt,
                 _ => ScaleLr::None,
             },
-            outer_lr: above_zero(section, "outer_lr", 0.7)?,
-            outer_momentum: momentum(section)?,
-            verify: section.int("verify", 0..=i64::MAX)?.map_or(VERIFY, |said| said.value),
-            average_optimizer: average_optimizer(section, staged)?,
+            outer_lr: section.number("outer_lr")?.map_or(usual.outer_lr, |said| said.value as f32),
+            outer_momentum: section
+                .number("outer_momentum")?
+                .map_or(usual.outer_momentum, |said| said.value as f32),
+            verify: section.int("verify", 0..=i64::MAX)?.map_or(usual.verify, |said| said.value),
+            average_optimizer: section.bool_or("average_optimizer", usual.average_optimizer)?,
         })
     }
 }
 
-/// Asynchronous stages update by themselves: there is no gradient that all replicas could agree on.
+/// Asynchronous stages update by themselves, so that they exchange parameters unless something else is said.
 fn exchange(section: &mut Section<'_>, formation: &FormationConfig) -> Result<ExchangeOf, ConfigError> {
     let flows = formation.is_staged() && formation.is_asynchronous();
-    let Some(said) = section.word("exchange", "exchange", &["gradients", "parameters", "outer"])? else {
-        return Ok(if flows { ExchangeOf::Parameters } else { ExchangeOf::Gradients });
-    };
-    match said.value {
-        "parameters" => Ok(ExchangeOf::Parameters),
-        "outer" => Ok(ExchangeOf::Outer),
-        _ if flows && formation.pipelines != Some(1) => Err(said.should_be(
-            "\"parameters\" or \"outer\" with asynchronous stages, unless there is one replica \
-             (`formation.replicas = 1`)",
-        )),
-        _ => Ok(ExchangeOf::Gradients),
-    }
-}
-
-fn average_optimizer(section: &mut Section<'_>, staged: bool) -> Result<bool, ConfigError> {
-    match section.bool_or("average_optimizer", false)? {
-        true if !staged => {
-            Err(section.useless("average_optimizer", "only runs in stages average what optimizers keep"))
-        }
-        said => Ok(said),
-    }
-}
-
-fn above_zero(section: &mut Section<'_>, key: &str, default: f32) -> Result<f32, ConfigError> {
-    match section.number(key)? {
-        Some(said) if said.value <= 0.0 => Err(said.should_be("above 0")),
-        said => Ok(said.map_or(default, |said| said.value as f32)),
-    }
-}
-
-fn momentum(section: &mut Section<'_>) -> Result<f32, ConfigError> {
-    match section.number("outer_momentum")? {
-        Some(said) if !(0.0..1.0).contains(&said.value) => Err(said.should_be("from 0 to below 1")),
-        said => Ok(said.map_or(0.9, |said| said.value as f32)),
-    }
+    let said = section.word("exchange", "exchange", &["gradients", "parameters", "outer"])?;
+    Ok(match said.map(|said| said.value) {
+        Some("parameters") => ExchangeOf::Parameters,
+        Some("outer") => ExchangeOf::Outer,
+        Some(_) => ExchangeOf::Gradients,
+        None if flows => ExchangeOf::Parameters,
+        None => ExchangeOf::Gradients,
+    })
 }

@@ -4,7 +4,7 @@ use super::choice::{self, Bare, Kind};
 use super::error::ConfigError;
 use super::section::Section;
 use super::tree::{Node, Value};
-use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule};
+use phalanx_engine::{Adam, Loss, Metric, OptimizerSpec, Schedule};
 use phalanx_protocol::{Every, Length};
 use phalanx_types::Seed;
 use std::time::Duration;
@@ -28,14 +28,14 @@ pub(crate) const KEYS: &[&str] = &[
     "recompute",
     "metrics",
 ];
-const LOSS: Kind = Kind {
+pub(super) const LOSS: Kind = Kind {
     what: "loss",
     names: &["mse", "l1", "huber", "cross_entropy", "bce", "bce_with_logits", "nll"],
     bare: &[],
 };
-const OPTIMIZER: Kind =
+pub(super) const OPTIMIZER: Kind =
     Kind { what: "optimizer", names: &["sgd", "adam", "adamw", "rmsprop", "adagrad"], bare: &[] };
-const SCHEDULE: Kind = Kind {
+pub(super) const SCHEDULE: Kind = Kind {
     what: "schedule",
     names: &["constant", "step", "cosine", "exponential", "one_cycle"],
     bare: &[
@@ -44,7 +44,7 @@ const SCHEDULE: Kind = Kind {
         Bare { name: "one_cycle", setting: "max_lr", required: false },
     ],
 };
-const METRIC: Kind = Kind {
+pub(super) const METRIC: Kind = Kind {
     what: "metric",
     names: &["accuracy", "binary_accuracy", "top_k", "mae", "mse", "perplexity"],
     bare: &[],
@@ -75,8 +75,39 @@ pub struct TrainConfig {
     pub metrics: Vec<Metric>,
 }
 
+/// What `validate_every` may be.
+pub(super) const EVERY: &str = "a number of steps, or something like \"1 epoch\", \"500 steps\" or \"never\"";
+
+/// What `checkpoint_every` may be.
+const EVERY_OR_TIME: &str =
+    "a number of steps, or something like \"1 epoch\", \"500 steps\", \"30s\" or \"never\"";
+
+impl Default for TrainConfig {
+    /// One pass that minimises the mean of squares.
+    fn default() -> Self {
+        Self {
+            loss: Loss::Mse,
+            optimizer: OptimizerSpec::Adam(Adam::default()),
+            schedule: Schedule::default(),
+            length: Length::Passes(1),
+            batch: 32,
+            seed: Seed(0),
+            accumulate: 1,
+            clip_norm: None,
+            clip_value: None,
+            validate_every: Every::Passes(1),
+            checkpoint_every: Every::Time(Duration::from_secs(30)),
+            keep: 3,
+            threads: None,
+            recompute: false,
+            metrics: Vec::new(),
+        }
+    }
+}
+
 impl TrainConfig {
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
+        let usual = Self::default();
         let loss = choice::read(section, "loss", LOSS, None)?;
         let loss =
             loss.ok_or_else(|| section.missing("loss", "say what to minimise: loss = \"cross_entropy\""))?;
@@ -89,16 +120,16 @@ impl TrainConfig {
             optimizer,
             schedule: schedule.unwrap_or_default(),
             length,
-            batch: section.int_or("batch", 1..=1 << 24, 32)? as usize,
-            seed: Seed(section.int_or("seed", 0..=i64::MAX, 0)?),
-            accumulate: section.int_or("accumulate", 1..=1 << 20, 1)? as usize,
-            clip_norm: above_zero(section, "clip_norm")?,
-            clip_value: above_zero(section, "clip_value")?,
-            validate_every: every(section, "validate_every", Every::Passes(1), false)?,
-            checkpoint_every: every(section, "checkpoint_every", Every::Time(Duration::from_secs(30)), true)?,
-            keep: section.int_or("keep", 1..=1_000_000, 3)? as usize,
+            batch: section.int_or("batch", 1..=1 << 24, usual.batch as u64)? as usize,
+            seed: Seed(section.int_or("seed", 0..=i64::MAX, usual.seed.0)?),
+            accumulate: section.int_or("accumulate", 1..=1 << 20, usual.accumulate as u64)? as usize,
+            clip_norm: section.number("clip_norm")?.map(|said| said.value as f32),
+            clip_value: section.number("clip_value")?.map(|said| said.value as f32),
+            validate_every: every(section, "validate_every", usual.validate_every, EVERY)?,
+            checkpoint_every: every(section, "checkpoint_every", usual.checkpoint_every, EVERY_OR_TIME)?,
+            keep: section.int_or("keep", 1..=1_000_000, usual.keep as u64)? as usize,
             threads: section.int("threads", 1..=4096)?.map(|n| n.value as usize),
-            recompute: section.bool_or("recompute", false)?,
+            recompute: section.bool_or("recompute", usual.recompute)?,
             metrics: metrics(section)?,
         })
     }
@@ -115,32 +146,11 @@ fn length(section: &mut Section<'_>) -> Result<Length, ConfigError> {
     }
 }
 
-fn above_zero(section: &mut Section<'_>, key: &str) -> Result<Option<f32>, ConfigError> {
-    match section.number(key)? {
-        Some(said) if said.value <= 0.0 => Err(said.should_be("above 0")),
-        said => Ok(said.map(|said| said.value as f32)),
-    }
-}
-
 /// A text such as `"2 epochs"`, or a number of steps.
-fn every(section: &mut Section<'_>, key: &str, default: Every, time: bool) -> Result<Every, ConfigError> {
-    let wanted = if time {
-        "a number of steps, or something like \"1 epoch\", \"500 steps\", \"30s\" or \"never\""
-    } else {
-        "a number of steps, or something like \"1 epoch\", \"500 steps\" or \"never\""
-    };
+fn every(section: &mut Section<'_>, key: &str, default: Every, wanted: &str) -> Result<Every, ConfigError> {
     match section.node(key).map(|node| &node.value) {
         Some(Value::Int(_)) => Ok(section.int(key, 1..=i64::MAX)?.map_or(default, |n| Every::Steps(n.value))),
-        Some(_) => {
-            let text = section.text(key)?;
-            match section.parsed(key, wanted)? {
-                // Whether a step validates must not depend on how fast the machine is.
-                Some(Every::Time(_)) if !time => {
-                    Err(text.map_or_else(|| section.missing(key, ""), |text| text.should_be(wanted)))
-                }
-                said => Ok(said.unwrap_or(default)),
-            }
-        }
+        Some(_) => Ok(section.parsed(key, wanted)?.unwrap_or(default)),
         None => {
             section.note_default(key, &Value::Text(default.to_string()));
             Ok(default)

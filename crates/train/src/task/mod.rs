@@ -86,6 +86,7 @@ impl Task {
     /// # Errors
     /// The configuration is wrong, or the parts do not fit each other.
     pub fn in_memory(config: RunConfig, given: InMemory, threads: &Threads) -> Result<Self, TrainError> {
+        config.validate()?;
         let InMemory { graph, weights, train, valid, loss } = given;
         if !config.formation.is_staged() {
             memory::check(&graph, &config.train)?;
