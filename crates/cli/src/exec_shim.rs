@@ -13,7 +13,7 @@ const NAME: &str = "exec-shim";
 
 /// What a node puts before each command.
 pub(crate) fn wrapper() -> Result<Vec<String>, Failure> {
-    let me = crate::local::own_binary()?;
+    let me = crate::own_binary::own_binary()?;
     Ok(vec![me.to_string_lossy().into_owned(), NAME.to_owned(), std::process::id().to_string()])
 }
 

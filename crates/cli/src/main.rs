@@ -4,8 +4,8 @@ mod args;
 mod commands;
 mod exec_shim;
 mod failure;
-mod local;
 mod output;
+mod own_binary;
 mod paths;
 mod stop;
 

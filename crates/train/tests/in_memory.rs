@@ -1,4 +1,5 @@
 //! Runs of a model and arrays in memory: without a directory, with one, and with a loss of the program's own.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use phalanx_data::Dataset;
 use phalanx_engine::{CpuEngine, Loss, LossBatch, OwnLoss, Target, Threads};

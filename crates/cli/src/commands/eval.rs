@@ -1,13 +1,13 @@
 //! `phalanx eval`: what a trained model is worth on some data.
 
 use crate::commands::live::{LiveArgs, live_failure, step_text};
-use crate::commands::train::{compute, train_failure};
+use crate::commands::train::train_failure;
 use crate::commands::trained::{DataArgs, TrainedArgs, objective};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use clap::Args;
 use phalanx_distributed::live::LiveModel;
-use phalanx_train::{Evaluator, Fit, TrainedModel, fixed_batch};
+use phalanx_train::{Compute, Evaluator, Fit, TrainedModel, fixed_batch};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -81,7 +81,7 @@ async fn evaluate(
 ) -> Result<Evaluated, Failure> {
     let loss = objective(learned, args.loss.as_deref())?;
     let data = args.data.open(learned)?;
-    let compute = compute(args.data.threads());
+    let compute = Compute::cpu(args.data.threads());
     let transform = learned.transform();
     let fit = Fit::new(&learned.graph, &data, &transform, &loss, &compute.threads).map_err(train_failure)?;
     let data = data.with_label_check(fit.labels);

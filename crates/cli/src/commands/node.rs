@@ -1,20 +1,16 @@
 //! `phalanx node`: a computing node.
 
 use crate::args::{DomainArgs, node_name, start_failure};
-use crate::commands::train::compute;
 use crate::exec_shim::{self, die_with_parent, has_parent};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
 use clap::Args;
-use phalanx_distributed::rank::serve;
 use phalanx_fabric::NodeKind;
-use phalanx_jobs::{ComputingNode, NodeError, Stopper, builtin};
-use phalanx_measure::this_host;
-use phalanx_train::MakeCompute;
+use phalanx_jobs::{NodeError, Stopper, builtin};
+use phalanx_nodes::{Node, machine};
 use phalanx_types::{ByteSize, Resources};
 use serde::Serialize;
-use std::sync::Arc;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -74,19 +70,6 @@ impl Render for Started {
     }
 }
 
-/// What this machine has.
-fn machine() -> Resources {
-    let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
-    #[cfg(target_os = "linux")]
-    let memory = {
-        let info = rustix::system::sysinfo();
-        ByteSize(info.totalram.saturating_mul(u64::from(info.mem_unit)) / 5 * 4)
-    };
-    #[cfg(not(target_os = "linux"))]
-    let memory = ByteSize::gib(4);
-    Resources { cores, memory, devices: Vec::new(), speed_gflops: None, host: this_host().map(Box::new) }
-}
-
 pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     if let Some(parent) = args.die_with
         && !die_with_parent(parent, rustix::process::Signal::TERM)?
@@ -108,11 +91,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let resources = config.resources.clone();
     let handles = handlers.kinds().map(ToString::to_string).collect();
     let mut stops = StopSignals::new()?;
-    let node = ComputingNode::start(config, handlers).await.map_err(start_failure)?;
-    let cores = resources.cores as usize;
-    let make: MakeCompute = Arc::new(move |threads| compute(Some(threads.unwrap_or(cores))));
-    phalanx_measure::serve(node.fabric(), make.clone());
-    tokio::spawn(serve(node.fabric().clone(), make));
+    let node = Node::start(config, handlers).await.map_err(start_failure)?;
     output.print(&Started {
         id: node.id().to_string(),
         domain: args.domain.domain.to_string(),
@@ -129,17 +108,13 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     }
 }
 
-async fn run_until_stopped(
-    node: ComputingNode,
-    parent: Option<u32>,
-    stops: &mut StopSignals,
-) -> Result<(), Failure> {
+async fn run_until_stopped(node: Node, parent: Option<u32>, stops: &mut StopSignals) -> Result<(), Failure> {
     let mut stopping = Stopping { stopper: node.stopper(), parent, asked: 0 };
     stopping.during(node.run(), stops).await
 }
 
 async fn solve(
-    mut node: ComputingNode,
+    mut node: Node,
     count: u64,
     parent: Option<u32>,
     stops: &mut StopSignals,

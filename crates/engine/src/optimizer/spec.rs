@@ -111,6 +111,17 @@ impl OptimizerSpec {
         }
     }
 
+    /// Sets the learning rate a schedule starts from.
+    pub fn set_lr(&mut self, lr: f32) {
+        match self {
+            Self::Sgd(s) => s.lr = lr,
+            Self::Adam(s) => s.lr = lr,
+            Self::AdamW(s) => s.lr = lr,
+            Self::RmsProp(s) => s.lr = lr,
+            Self::Adagrad(s) => s.lr = lr,
+        }
+    }
+
     /// PyTorch's names of what is kept for every parameter between steps.
     pub fn state_names(&self) -> &'static [&'static str] {
         match self {

@@ -19,7 +19,7 @@ pub enum ConfigError {
     Unusable { at: Source, what: &'static str },
     #[error("unknown key `{key}` in {} at {at}{}", in_section(section), words)]
     UnknownKey { key: String, section: String, at: Source, words: Box<Words> },
-    #[error("unknown {what} {word:?} for `{key}` at {at}{}", words)]
+    #[error("unknown {what} {word:?} for `{key}`{}{}", at_place(at), words)]
     UnknownWord { key: String, what: &'static str, word: String, at: Source, words: Box<Words> },
     #[error("`{key}` must be {wanted}, not {got}, at {at}")]
     Type { key: String, wanted: &'static str, got: &'static str, at: Source },
@@ -36,6 +36,11 @@ pub enum ConfigError {
     InMemory { key: &'static str },
     #[error("cannot set `{text}`: {why}")]
     Override { text: String, why: &'static str },
+}
+
+/// The same without a comma.
+fn at_place(at: &Source) -> String {
+    if *at == Source::Code { String::new() } else { format!(" at {at}") }
 }
 
 /// The place of a value, if it has one.
@@ -74,6 +79,13 @@ impl fmt::Display for Words {
 }
 
 impl ConfigError {
+    /// That no loss is called so.
+    pub fn unknown_loss(word: &str) -> Self {
+        let words = Words::new(word, super::train::LOSS.names);
+        let (key, word) = ("train.loss".to_owned(), word.to_owned());
+        Self::UnknownWord { key, what: "loss", word, at: Source::Code, words }
+    }
+
     /// The same with the place of its key, if that stands in a file.
     pub(crate) fn placed(mut self, resolved: &Resolved) -> Self {
         if let Self::Range { key, at, .. } | Self::Useless { key, at, .. } = &mut self

@@ -13,7 +13,7 @@ use crate::evaluate::Evaluator;
 use crate::source::{Found, find_model, first_weights};
 use crate::trainer::{Stepper, StepperOptions, loader_options};
 use phalanx_data::{Dataset, LoaderOptions, Transform};
-use phalanx_engine::{CompileOptions, Engine, Metric, Objective, Optimizer, OwnLoss, Threads};
+use phalanx_engine::{CompileOptions, CpuEngine, Engine, Metric, Objective, Optimizer, OwnLoss, Threads};
 use phalanx_graph::{Graph, Weights};
 use phalanx_protocol::progress::{Place, Plan};
 use phalanx_records::About;
@@ -26,6 +26,16 @@ use std::sync::Arc;
 pub struct Compute {
     pub engine: Arc<dyn Engine>,
     pub threads: Arc<Threads>,
+}
+
+impl Compute {
+    /// The CPU, with this many threads; as many as there are cores when not said.
+    pub fn cpu(threads: Option<usize>) -> Self {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let engine = CpuEngine::new(threads.unwrap_or_else(cores));
+        let threads = engine.threads().clone();
+        Self { engine: Arc::new(engine), threads }
+    }
 }
 
 /// Makes what a run on this node computes with: with a number of threads if the run says how many.

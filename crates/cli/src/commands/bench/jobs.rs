@@ -3,12 +3,13 @@
 use super::stats::{median, percentile, resident_bytes};
 use crate::commands::job::main_failure;
 use crate::failure::Failure;
-use crate::local::{LocalNodes, LocalSpec, private_domain};
 use crate::output::{Output, Render, summary};
+use crate::own_binary::own_binary;
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{JobSpec, MainNode, MainOptions, Outcome, Outcomes};
+use phalanx_nodes::{LocalNodes, LocalSpec, private_domain};
 use phalanx_types::Parcel;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -72,12 +73,13 @@ fn noop() -> JobSpec {
 pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
     // First, while this process has not held and given back memory for anything else.
     let bytes_per_queued_job = memory_per_job(args.queued).await?;
-    let domain = private_domain()?;
+    let domain = private_domain().map_err(Failure::infrastructure)?;
     let main =
         MainNode::start(FabricConfig::new(domain.clone(), "bench", NodeKind::Main), MainOptions::default())
             .await
             .map_err(main_failure)?;
-    let nodes = LocalNodes::start(&LocalSpec { cores: Some(1), ..LocalSpec::new(&domain, args.workers) })?;
+    let spec = LocalSpec { cores: Some(1), ..LocalSpec::new(own_binary()?, domain, args.workers) };
+    let nodes = LocalNodes::start(&spec).map_err(Failure::infrastructure)?;
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;
     // Nodes learn how short these jobs are before anything is measured.
     keep_queued(&main, &mut outcomes, 1_000, args.jobs / 4).await?;
@@ -192,7 +194,8 @@ async fn round_trips(main: &MainNode, count: u32, payload: &Parcel) -> Result<Ve
 
 /// What a queued job takes in memory beyond its payload, which here is empty.
 async fn memory_per_job(jobs: u64) -> Result<f64, Failure> {
-    let config = FabricConfig::new(private_domain()?, "bench", NodeKind::Main);
+    let config =
+        FabricConfig::new(private_domain().map_err(Failure::infrastructure)?, "bench", NodeKind::Main);
     let main = MainNode::start(config, MainOptions::default()).await.map_err(main_failure)?;
     let before = resident_bytes();
     submit(&main, jobs).await?;

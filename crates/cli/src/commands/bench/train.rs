@@ -1,10 +1,10 @@
 //! `phalanx bench train`: training steps of models of the zoo on random samples, as the trainer does them.
 
 use super::stats::{median, peak_bytes, percentile};
-use crate::commands::train::{compute, train_failure};
+use crate::commands::train::train_failure;
 use crate::failure::Failure;
-use crate::local::own_binary;
 use crate::output::{Output, Render, listing};
+use crate::own_binary::own_binary;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_engine::{Adam, CompileOptions, Loss, Optimizer, OptimizerSpec};
@@ -143,7 +143,7 @@ type Measure = Box<dyn FnMut() -> Result<Measured, Failure>>;
 fn subject(model: &str, args: &TrainArgs) -> Result<Measure, Failure> {
     let steps = args.steps;
     if model == GEMM_NAME {
-        let compute = compute(args.threads.map(|n| n as usize));
+        let compute = Compute::cpu(args.threads.map(|n| n as usize));
         gemm(&compute, WARM_UP as usize);
         return Ok(Box::new(move || Ok(gemm(&compute, steps as usize))));
     }
@@ -216,7 +216,7 @@ impl Bench {
         batch: Option<usize>,
         input: Option<&[usize]>,
     ) -> Result<Self, Failure> {
-        let compute = compute(threads);
+        let compute = Compute::cpu(threads);
         let options = zoo::ZooOptions { input: input.map(<[usize]>::to_vec), classes: None };
         let graph = zoo::build(case.model, &options).map_err(Failure::usage)?;
         let batch = batch.unwrap_or(case.batch);

@@ -2,11 +2,11 @@
 
 use super::submit::SubmitArgs;
 use crate::failure::Failure;
-use crate::local::own_binary;
-use crate::local::random;
 use crate::output::{Output, Render, print_line};
+use crate::own_binary::own_binary;
 use crate::paths;
 use anyhow::{Context, anyhow};
+use phalanx_nodes::random;
 use phalanx_types::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fs::File;

@@ -6,13 +6,14 @@ use super::spec::{check_journal, spec, unfinished_journal};
 use super::summary::{Sink, Summary};
 use crate::args::{DomainArgs, duration, node_name, start_failure};
 use crate::failure::Failure;
-use crate::local::{LocalNodes, LocalSpec, private_domain};
 use crate::output::Output;
+use crate::own_binary::own_binary;
 use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_fabric::NodeKind;
 use phalanx_jobs::{JobSpec, JournalError, MainError, MainNode, MainOptions, Outcomes};
+use phalanx_nodes::{LocalNodes, LocalSpec, private_domain};
 use phalanx_types::ByteSize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -109,7 +110,7 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
         (None, spec) => spec.as_ref().is_some_and(|spec| spec.kind == "exec"),
     };
     if args.local.is_some() && args.domain.is_default() {
-        args.domain.domain = private_domain()?;
+        args.domain.domain = private_domain().map_err(Failure::infrastructure)?;
     }
     if let Some(dir) = &args.solutions {
         std::fs::create_dir_all(dir)
@@ -120,13 +121,10 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
     let config = args.domain.fabric(&args.name, NodeKind::Main)?;
     let options = MainOptions { journal: args.journal.clone() };
     let main = MainNode::start(config, options).await.map_err(main_failure)?;
-    let local = args.local.map(|count| LocalSpec {
-        key: args.domain.key_file(),
-        heartbeat: Some(args.domain.heartbeat),
-        allow_exec: runs_commands,
-        ..LocalSpec::new(&args.domain.domain, count)
-    });
-    let nodes = local.as_ref().map(LocalNodes::start).transpose()?;
+    let nodes = match args.local {
+        Some(count) => Some(start_nodes(&args, count, runs_commands)?),
+        None => None,
+    };
     let result = solve_all(&main, &args, spec, &mut stops, output).await;
     main.shutdown().await;
     drop(nodes);
@@ -168,6 +166,17 @@ pub(crate) fn main_failure(error: MainError) -> Failure {
 fn is_wrong_path(kind: ErrorKind) -> bool {
     use ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
     matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | InvalidFilename)
+}
+
+/// Starts the nodes of `--local`.
+fn start_nodes(args: &SubmitArgs, count: u32, allow_exec: bool) -> Result<LocalNodes, Failure> {
+    let spec = LocalSpec {
+        key: args.domain.key_file(),
+        heartbeat: Some(args.domain.heartbeat),
+        allow_exec,
+        ..LocalSpec::new(own_binary()?, args.domain.domain.clone(), count)
+    };
+    LocalNodes::start(&spec).map_err(Failure::infrastructure)
 }
 
 async fn solve_all(

@@ -4,7 +4,7 @@ mod pool;
 mod report;
 
 use crate::args::DomainArgs;
-use crate::commands::train::{compute, train_failure};
+use crate::commands::train::train_failure;
 use crate::failure::Failure;
 use crate::output::Output;
 use clap::{Args, ValueEnum};
@@ -13,7 +13,7 @@ use phalanx_formation::{Effort, LeftOut, ModelCost, Options, Plan, Shortfall};
 use phalanx_graph::Graph;
 use phalanx_measure::costs;
 use phalanx_train::config::{ConfigError, Override, RunConfig, RunFile};
-use phalanx_train::{TrainError, find_model, fixed_batch};
+use phalanx_train::{Compute, TrainError, find_model, fixed_batch};
 use pool::Known;
 use report::Report;
 use std::path::{Path, PathBuf};
@@ -141,7 +141,7 @@ fn cost(graph: &Graph, config: &RunConfig, counted: bool) -> Result<(ModelCost, 
         return Ok((costs::counted(graph), costs::Here::default()));
     }
     // One thread, as the driver of a run has.
-    costs::measured(graph, &compute(Some(1)), config).map_err(train_failure)
+    costs::measured(graph, &Compute::cpu(Some(1)), config).map_err(train_failure)
 }
 
 fn plan(args: &PlanArgs, cost: &ModelCost, known: &Known, options: &Options) -> Result<Plan, Failure> {

@@ -1,7 +1,7 @@
 //! `phalanx predict`: what a trained model says about samples.
 
 use crate::commands::live::{LiveArgs, live_failure, step_text};
-use crate::commands::train::{compute, train_failure};
+use crate::commands::train::train_failure;
 use crate::commands::trained::{DataArgs, TrainedArgs};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
@@ -10,7 +10,7 @@ use clap::Args;
 use phalanx_data::Transform;
 use phalanx_distributed::live::LiveModel;
 use phalanx_records::{PredictionFormat, Predictions};
-use phalanx_train::{TrainedModel, check_input};
+use phalanx_train::{Compute, TrainedModel, check_input};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -96,6 +96,6 @@ async fn predict(
         all.add(&outputs.values, &outputs.shape);
         return Ok((all, Some(outputs.steps)));
     }
-    let all = learned.predict_in_batches(&data, batch, &compute(args.data.threads()));
+    let all = learned.predict_in_batches(&data, batch, &Compute::cpu(args.data.threads()));
     Ok((all.map_err(train_failure)?, None))
 }

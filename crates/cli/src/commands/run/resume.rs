@@ -1,14 +1,14 @@
 //! `phalanx run resume`.
 
 use super::run_path;
-use crate::commands::train::{Who, compute, start, train_failure};
+use crate::commands::train::{Who, start, train_failure};
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_records::run_dir::{RUN_FILE, RunDir};
-use phalanx_train::Task;
 use phalanx_train::config::{Override, RunFile};
+use phalanx_train::{Compute, Task};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
     said.extend(args.who.overrides());
     let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(train_failure)?;
-    let compute = compute(file.config.train.threads);
+    let compute = Compute::cpu(file.config.train.threads);
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     if args.epochs.is_some() || args.steps.is_some() {
         let (asked, done) = (task.total_steps(), dir.steps());

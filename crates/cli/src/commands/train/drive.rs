@@ -1,20 +1,21 @@
 //! A run on nodes: this process drives, nodes compute.
 
 use super::Who;
-use super::go::{compute, finished, until_ended};
+use super::go::{finished, until_ended};
 use super::watch::Watch;
 use crate::args::start_failure;
 use crate::commands::live::live_failure;
 use crate::failure::Failure;
-use crate::local::{LocalSpec, Supervised, private_domain};
 use crate::output::Output;
+use crate::own_binary::own_binary;
 use crate::stop::StopSignals;
 use phalanx_distributed::DriverOptions;
 use phalanx_distributed::live::LiveNote;
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
+use phalanx_nodes::{LocalNodes, LocalSpec, private_domain};
 use phalanx_records::run_dir::RunDir;
-use phalanx_train::Task;
 use phalanx_train::config::Resolved;
+use phalanx_train::{Compute, Task};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::watch;
 
@@ -32,7 +33,7 @@ pub(super) async fn drive(
     // A timeline of one replica needs a node that makes it.
     let alone = formation.replicas == 1 && who.replicas.is_none() && !formation.is_staged();
     let local = if alone { 1 } else { formation.local };
-    let domain = private_domain()?;
+    let domain = private_domain().map_err(Failure::infrastructure)?;
     let config = if local > 0 {
         let mut config = FabricConfig::new(domain.clone(), "driver", NodeKind::Main);
         config.bind = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
@@ -48,13 +49,14 @@ pub(super) async fn drive(
     let noted = note.write(&path).map_err(live_failure)?;
     let count = u32::try_from(local).unwrap_or(u32::MAX);
     let heartbeat = Some(who.domain.heartbeat);
-    let nodes = Supervised::start(&LocalSpec { heartbeat, ..LocalSpec::new(&domain, count) })?;
+    let spec = LocalSpec { heartbeat, restart: true, ..LocalSpec::new(own_binary()?, domain, count) };
+    let nodes = LocalNodes::start(&spec).map_err(Failure::infrastructure)?;
     // Nodes that this process starts see the same files.
     let options = DriverOptions {
         config: resolved.to_toml(),
         private: local > 0,
         trace: who.trace,
-        compute: compute(Some(1)),
+        compute: Compute::cpu(Some(1)),
     };
     let (stop, asked) = watch::channel(false);
     let handle = fabric.clone();

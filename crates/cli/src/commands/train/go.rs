@@ -6,7 +6,6 @@ use crate::output::{Output, Render, summary};
 use crate::stop::StopSignals;
 use anyhow::anyhow;
 use phalanx_distributed::DistributedError;
-use phalanx_engine::CpuEngine;
 use phalanx_protocol::progress::End;
 use phalanx_records::run_dir::{RunDir, checkpoints};
 use phalanx_records::{Blame, Summary};
@@ -16,14 +15,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
-
-/// An engine with so many threads; as many as there are cores when not said.
-pub(crate) fn compute(threads: Option<usize>) -> Compute {
-    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let engine = CpuEngine::new(threads.unwrap_or_else(cores));
-    let threads = engine.threads().clone();
-    Compute { engine: Arc::new(engine), threads }
-}
 
 /// An error of the trainer with its exit code and what to do about it.
 pub(crate) fn train_failure(error: impl Into<DistributedError>) -> Failure {

@@ -3,7 +3,7 @@
 use super::rank::Times;
 use super::{AllreduceArgs, Transport};
 use crate::failure::Failure;
-use crate::local::own_binary;
+use crate::own_binary::own_binary;
 use anyhow::{Context, anyhow};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};

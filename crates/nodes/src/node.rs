@@ -1,0 +1,83 @@
+//! A node of this process: solves jobs, trains and is measured.
+
+use phalanx_distributed::rank;
+use phalanx_fabric::{Fabric, FabricConfig};
+use phalanx_jobs::{ComputingNode, Handlers, NodeError, Stopper};
+use phalanx_measure::this_host;
+use phalanx_train::{Compute, MakeCompute};
+use phalanx_types::{ByteSize, NodeId, Resources};
+use std::sync::Arc;
+
+/// A node of this process: it solves jobs with handlers of the program, takes part in runs of its domain and can be
+/// measured.
+///
+/// Training and measuring begin when it starts and go on until it leaves; jobs are solved while [`Node::run`] or
+/// [`Node::solve_one`] is awaited.
+#[derive(Debug)]
+pub struct Node {
+    jobs: ComputingNode,
+}
+
+impl Node {
+    /// Joins a domain. `config.resources` says what the node has; [`machine`] is all of this machine.
+    ///
+    /// # Errors
+    /// The domain cannot be joined.
+    pub async fn start(config: FabricConfig, handlers: Handlers) -> Result<Self, NodeError> {
+        let cores = config.resources.cores.max(1) as usize;
+        let jobs = ComputingNode::start(config, handlers).await?;
+        let make: MakeCompute = Arc::new(move |threads| Compute::cpu(Some(threads.unwrap_or(cores))));
+        phalanx_measure::serve(jobs.fabric(), make.clone());
+        tokio::spawn(rank::serve(jobs.fabric().clone(), make));
+        Ok(Self { jobs })
+    }
+
+    /// Its id: its name and digits.
+    pub fn id(&self) -> &NodeId {
+        self.jobs.id()
+    }
+
+    /// Its links to the rest of the domain.
+    pub fn fabric(&self) -> &Fabric {
+        self.jobs.fabric()
+    }
+
+    /// Tells it to stop, from anywhere.
+    pub fn stopper(&self) -> Stopper {
+        self.jobs.stopper()
+    }
+
+    /// Solves jobs until it is told to stop, then leaves the domain.
+    ///
+    /// # Errors
+    /// The node cannot go on.
+    pub async fn run(self) -> Result<(), NodeError> {
+        self.jobs.run().await
+    }
+
+    /// Takes exactly one job, solves it and returns when its main node has the result.
+    ///
+    /// # Errors
+    /// The node cannot go on; the job runs elsewhere.
+    pub async fn solve_one(&mut self) -> Result<(), NodeError> {
+        self.jobs.solve_one().await
+    }
+
+    /// Leaves the domain.
+    pub async fn shutdown(self) {
+        self.jobs.shutdown().await;
+    }
+}
+
+/// What this machine has: all cores, and four fifths of the memory.
+pub fn machine() -> Resources {
+    let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+    #[cfg(target_os = "linux")]
+    let memory = {
+        let info = rustix::system::sysinfo();
+        ByteSize(info.totalram.saturating_mul(u64::from(info.mem_unit)) / 5 * 4)
+    };
+    #[cfg(not(target_os = "linux"))]
+    let memory = ByteSize::gib(4);
+    Resources { cores, memory, devices: Vec::new(), speed_gflops: None, host: this_host().map(Box::new) }
+}
