@@ -5,10 +5,13 @@
 
 pub mod builtin;
 pub mod core;
+mod job_ref;
 mod shell;
 
 pub use crate::core::{JobSpec, MainCounts, Outcome};
+pub use job_ref::JobRef;
 pub use shell::{
-    ComputingNode, Handler, HandlerError, Handlers, JobContext, JobHandle, JournalError, JournalHistory,
-    JournaledJob, MainError, MainNode, MainOptions, NodeError, Outcomes, Recovered, Stopper, read_journal,
+    AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobHandle, JournalError,
+    JournalHistory, JournaledJob, MainError, MainNode, MainOptions, NodeError, Outcomes, PastMain, Recovered,
+    Stopper, kept_outcome, past_mains, read_journal,
 };

@@ -9,6 +9,7 @@ fn rank(mut group: Group) -> Result<Vec<f32>, CollectiveError> {
     Ok(data)
 }
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let groups = in_process(3, 0)?;
     let threads: Vec<_> = groups.into_iter().map(|group| std::thread::spawn(|| rank(group))).collect();

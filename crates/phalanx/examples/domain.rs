@@ -6,6 +6,7 @@ use phalanx::nodes::{Domain, ThreadNodes, ThreadSpec, private_domain};
 use phalanx::train::config::FormationConfig;
 use phalanx::{Dataset, Nodes, Training, train};
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = private_domain()?;
     let _nodes = ThreadNodes::start(&ThreadSpec::new(name.clone(), 2), builtin::handlers)?;

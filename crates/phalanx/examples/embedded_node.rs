@@ -8,6 +8,7 @@ fn shout(job: &JobContext) -> Result<Parcel, HandlerError> {
     Ok(Parcel::from_bytes(format!("{}!", text.to_uppercase())))
 }
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // `Domain::new("lab")?.key_file("lab.key")?` joins a domain of several machines.

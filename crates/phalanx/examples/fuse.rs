@@ -4,6 +4,7 @@ use phalanx::model::{Builder, fuse};
 use phalanx::train::config::FormationConfig;
 use phalanx::{Dataset, Nodes, Training, train};
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let place = tempfile::tempdir()?;
     let run = place.path().join("staged");

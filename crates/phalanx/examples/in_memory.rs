@@ -3,6 +3,7 @@
 use phalanx::model::Builder;
 use phalanx::{Dataset, Training, train};
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Which of three numbers is the largest?
     let x: Vec<f32> = (0..3 * 600).map(|i| (i * 7919 % 1009) as f32 / 1009.0).collect();

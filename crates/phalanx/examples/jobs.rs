@@ -10,6 +10,7 @@ fn count_words(job: &JobContext) -> Result<Parcel, HandlerError> {
     Ok(Parcel::from_bytes(text.split_whitespace().count().to_string()))
 }
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = private_domain()?;

@@ -16,6 +16,7 @@ fn ninetieth(batch: &LossBatch<'_>, gradient: &mut [f32]) -> f64 {
     loss / f64::from(n)
 }
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let x = vec![1.0; 1000];
     let y: Vec<f32> = (0..1000).map(|i| (i * 7919 % 1000) as f32 / 1000.0).collect();

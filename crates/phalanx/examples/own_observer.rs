@@ -5,6 +5,7 @@ use phalanx::records::{Event, RunEvent};
 use phalanx::{Dataset, Training, train};
 use std::sync::mpsc::channel;
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (send, received) = channel();
     let mut b = Builder::new("line");

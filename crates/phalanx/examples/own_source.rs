@@ -35,6 +35,7 @@ impl Source for Wave {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     conformance::source_conformance(|| Box::new(Wave { len: 50 }));
 

@@ -4,6 +4,7 @@ use phalanx::model::zoo;
 use phalanx::plan::{Pool, PoolNode, formation};
 use phalanx::train::config::{FormationConfig, RunConfig};
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = zoo::build("resnet-18", &zoo::ZooOptions::default())?;
     let node = |name: &str, speed| PoolNode { host: name.to_owned(), ..PoolNode::new(name, 4 << 30, speed) };

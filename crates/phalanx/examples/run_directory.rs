@@ -5,6 +5,7 @@ use phalanx::records::read_run;
 use phalanx::train::config::Every;
 use phalanx::{Dataset, Training, train};
 
+#[expect(clippy::print_stdout, reason = "an example shows what it does")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let place = tempfile::tempdir()?;
     let run = place.path().join("first");

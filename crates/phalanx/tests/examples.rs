@@ -1,6 +1,4 @@
 //! Every example runs to its end.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-#![expect(clippy::print_stdout, reason = "examples show what they do")]
 
 /// One test for each file of `examples/`.
 macro_rules! examples {

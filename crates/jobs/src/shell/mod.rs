@@ -1,5 +1,6 @@
 //! Sockets, threads, timers and files around the cores.
 
+mod asker;
 mod batching;
 mod computing_node;
 mod executor;
@@ -9,6 +10,7 @@ mod main_actor;
 mod main_node;
 mod wake;
 
+pub use asker::{AskError, Asker, PastMain, kept_outcome, past_mains};
 pub use computing_node::{ComputingNode, NodeError, Stopper};
 pub use handler::{Handler, HandlerError, Handlers, JobContext};
 pub use journal::{JournalError, JournalHistory, JournaledJob, read_journal};

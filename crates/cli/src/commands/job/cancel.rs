@@ -1,12 +1,12 @@
 //! `phalanx job cancel`.
 
-use super::ask::Asker;
-use super::reference::JobRef;
+use super::ask::{self, ask_failure};
 use crate::args::DomainArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use anyhow::anyhow;
 use clap::Args;
+use phalanx_jobs::JobRef;
 use phalanx_wire::jobs::{JobAnswer, JobQuery};
 use serde::Serialize;
 
@@ -41,13 +41,13 @@ impl Render for Cancelled {
 }
 
 pub(crate) async fn run(args: CancelArgs, output: Output) -> Result<(), Failure> {
-    let mut asker = Asker::start(&args.domain).await?;
+    let mut asker = ask::start(&args.domain).await?;
     let mut queries = Vec::new();
     if args.all {
         queries.extend(asker.mains().iter().map(|main| (main.clone(), JobQuery::CancelAll)));
     }
     for job in &args.jobs {
-        let main = asker.find(job).await?.ok_or_else(|| {
+        let main = asker.find(job).await.map_err(ask_failure)?.ok_or_else(|| {
             Failure::usage(anyhow!("no main node of domain {} has a job {job}", args.domain.domain))
                 .hint("`phalanx job list` names the jobs there are")
         })?;
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: CancelArgs, output: Output) -> Result<(), Failure>
     }
     let mut cancelled = 0;
     for (main, query) in &queries {
-        if let Some(JobAnswer::Cancelled { jobs }) = asker.ask(main, query).await? {
+        if let Some(JobAnswer::Cancelled { jobs }) = asker.ask(main, query).await.map_err(ask_failure)? {
             cancelled += jobs;
         }
     }

@@ -1,11 +1,11 @@
 //! `phalanx job list`.
 
-use super::ask::{Asker, Past, past_mains};
+use super::ask::{self, ask_failure, past_mains};
 use crate::args::DomainArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing};
 use clap::Args;
-use phalanx_jobs::Outcome;
+use phalanx_jobs::{Asker, Outcome, PastMain};
 use phalanx_types::JobId;
 use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub(super) fn row(main: &str, info: &JobInfo) -> JobRow {
 }
 
 /// The row of a job whose main node is gone.
-pub(super) fn past_row(past: &Past, job: JobId) -> Option<JobRow> {
+pub(super) fn past_row(past: &PastMain, job: JobId) -> Option<JobRow> {
     let known = past.history.jobs.get(&job)?;
     let (state, why) = match &known.outcome {
         Some(Outcome::Solved(_)) => ("solved", String::new()),
@@ -124,7 +124,7 @@ impl Render for JobTable {
 }
 
 pub(crate) async fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
-    let mut asker = Asker::start(&args.domain).await?;
+    let mut asker = ask::start(&args.domain).await?;
     let mut rows = Vec::new();
     for main in asker.mains().to_vec() {
         rows.extend(jobs_of(&mut asker, &main, &args).await?);
@@ -147,7 +147,7 @@ async fn jobs_of(
     loop {
         let left = args.limit - u32::try_from(rows.len()).unwrap_or(u32::MAX).min(args.limit);
         let query = JobQuery::List { after, limit: left, all: args.all };
-        let (jobs, more) = match asker.ask(main, &query).await? {
+        let (jobs, more) = match asker.ask(main, &query).await.map_err(ask_failure)? {
             Some(JobAnswer::Jobs { jobs, more }) => (jobs, more),
             Some(JobAnswer::Cancelled { .. } | JobAnswer::NoSuchJob { .. }) => return Ok(rows),
             // Its journal tells all, also what was listed so far.

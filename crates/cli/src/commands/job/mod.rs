@@ -5,7 +5,6 @@ mod background;
 mod cancel;
 mod list;
 mod progress;
-mod reference;
 mod show;
 mod spec;
 mod submit;

@@ -1,13 +1,13 @@
 //! `phalanx job show` and `phalanx job explain`.
 
-use super::ask::{Asker, kept_solution, past_mains, solution};
+use super::ask::{self, ask_failure, kept_solution, past_mains, solution};
 use super::list::{JobRow, past_row, row};
-use super::reference::JobRef;
 use crate::args::DomainArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use anyhow::anyhow;
 use clap::Args;
+use phalanx_jobs::JobRef;
 use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
 use serde::Serialize;
 
@@ -56,9 +56,9 @@ impl Render for Shown {
 }
 
 async fn look(job: &JobRef, domain: &DomainArgs) -> Result<Shown, Failure> {
-    let mut asker = Asker::start(domain).await?;
-    let live = match asker.find(job).await? {
-        Some(main) => match asker.ask(&main, &JobQuery::Show { job: job.job }).await? {
+    let mut asker = ask::start(domain).await?;
+    let live = match asker.find(job).await.map_err(ask_failure)? {
+        Some(main) => match asker.ask(&main, &JobQuery::Show { job: job.job }).await.map_err(ask_failure)? {
             Some(JobAnswer::Jobs { jobs, .. }) => jobs.first().map(|info| Shown {
                 row: row(main.as_str(), info),
                 solution: match info.state {

@@ -1,23 +1,26 @@
+//! A job as the user names it.
+
 use phalanx_types::JobId;
 use std::fmt;
 use std::str::FromStr;
 
 /// A job as the user names it: `17`, or `17@main-4f2a` when there are several main nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct JobRef {
-    pub(super) job: JobId,
+pub struct JobRef {
+    /// Its id in the session of its main node.
+    pub job: JobId,
     /// The beginning of the main node's id.
-    pub(super) main: Option<String>,
+    pub main: Option<String>,
 }
 
 impl JobRef {
     /// Whether a main node of this id may be meant.
-    pub(super) fn may_be_at(&self, main: &str) -> bool {
+    pub fn may_be_at(&self, main: &str) -> bool {
         self.main.as_deref().is_none_or(|prefix| main.starts_with(prefix))
     }
 
     /// Whether a main node of this name, which is gone, may be meant; its id was longer by a suffix.
-    pub(super) fn may_have_been_at(&self, name: &str) -> bool {
+    pub fn may_have_been_at(&self, name: &str) -> bool {
         let id_of = |main: &str| main.strip_prefix(name).is_some_and(|suffix| suffix.starts_with('-'));
         self.may_be_at(name) || self.main.as_deref().is_some_and(id_of)
     }
