@@ -8,6 +8,8 @@ mod after;
 mod contract;
 #[path = "train/disturbed.rs"]
 mod disturbed;
+#[path = "train/library.rs"]
+mod library;
 #[path = "train/same.rs"]
 mod same;
 #[path = "train/wrong.rs"]

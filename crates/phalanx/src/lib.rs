@@ -13,7 +13,7 @@
 //! | To | look at | example |
 //! |---|---|---|
 //! | build a model | [`model`] | `in_memory` |
-//! | train it here, without any file | [`train`] | `in_memory` |
+//! | train it here, without any file | [`train()`] | `in_memory` |
 //! | train with a run directory, and go on with it later | [`train::Training::run_dir`] | `run_directory` |
 //! | train on nodes of this machine | [`train::Nodes::Local`] | `three_nodes` |
 //! | train on the nodes of a domain | [`train::Nodes::Domain`] | `domain` |
