@@ -1,8 +1,8 @@
 //! A node's side of training: hears the drivers of runs, keeps one replica at a time, speaks for it.
 
-use super::asks::Ask;
-use super::control::Control;
 use super::files::FetchFile;
+use super::live_query::LiveQuery;
+use super::mailbox::Mailbox;
 use super::streams::FabricConnector;
 use super::worker::{self, Opening, Order, Report};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
@@ -45,7 +45,7 @@ struct Open {
     run: RunId,
     driver: Peer,
     orders: Sender<Order>,
-    control: Arc<Control>,
+    mailbox: Arc<Mailbox>,
     /// What the driver has not taken yet; of states also the group that they are of.
     held: Vec<(BlobId, Option<Epoch>)>,
     /// Parts of the state for replicas that are new to the group.
@@ -112,7 +112,7 @@ impl Service {
                 open.order(Order::Give { epoch, give, connector });
             }
             ToReplica::Abort { run, epoch, reason } if run == open.run => {
-                open.control.abort(epoch, &reason);
+                open.mailbox.abort(epoch, &reason);
                 open.order(Order::Cancel { epoch });
             }
             ToReplica::Ask { run, epoch, wish } if run == open.run => {
@@ -120,7 +120,7 @@ impl Service {
                     Asked::Reform => Wish::Reform,
                     Asked::Stop => Wish::Stop,
                 };
-                open.control.set_wish(epoch, wish);
+                open.mailbox.set_wish(epoch, wish);
             }
             ToReplica::Part { run, epoch, holder, part } if run == open.run => {
                 self.fetch_part(epoch, &holder, part);
@@ -131,7 +131,7 @@ impl Service {
                 if let Some(place) = open.held.iter().position(|(held, _)| *held == blob) {
                     let (blob, epoch) = open.held.swap_remove(place);
                     self.fabric.release(blob);
-                    epoch.into_iter().for_each(|epoch| open.control.on_taken(epoch));
+                    epoch.into_iter().for_each(|epoch| open.mailbox.on_taken(epoch));
                 }
             }
             ToReplica::Dismiss { run } if run == open.run => {
@@ -150,12 +150,12 @@ impl Service {
         }
         self.close("the driver enlists this node anew");
         self.next += 1;
-        let (number, control) = (self.next, Arc::new(Control::default()));
+        let (number, mailbox) = (self.next, Arc::new(Mailbox::default()));
         let (orders, waiting) = std::sync::mpsc::channel();
         let reports = worker::Reports { number, to: self.reports.clone() };
         let fetch = self.fetch_file(from.clone());
         let opening =
-            Opening { enlist, fetch, compute: self.compute.clone(), control: control.clone(), reports };
+            Opening { enlist, fetch, compute: self.compute.clone(), mailbox: mailbox.clone(), reports };
         let thread = std::thread::Builder::new().name("replica".to_owned());
         let ended = opening.reports.clone();
         let work = move || {
@@ -172,7 +172,7 @@ impl Service {
                 let own = driver.id().clone();
                 tracing::info!(driver = %own, "takes part in a run");
                 self.open =
-                    Some(Open { number, run, driver, orders, control, held: Vec::new(), parts: Vec::new() });
+                    Some(Open { number, run, driver, orders, mailbox, held: Vec::new(), parts: Vec::new() });
                 self.fabric.update_status(|status| status.trains_for = Some(own));
             }
             Err(error) => {
@@ -213,11 +213,11 @@ impl Service {
     fn fetch_part(&self, epoch: Epoch, holder: &NodeId, part: PartRef) {
         let Some(open) = &self.open else { return };
         let Some(peer) = self.fabric.peer(holder) else { return };
-        let (fabric, control) = (self.fabric.clone(), open.control.clone());
+        let (fabric, mailbox) = (self.fabric.clone(), open.mailbox.clone());
         tokio::spawn(async move {
             let StateRef { bytes, blob, .. } = part.state;
             match fabric.fetch(&peer, blob, bytes).await {
-                Ok(bytes) => control.add_part(epoch, part.part as usize, bytes),
+                Ok(bytes) => mailbox.add_part(epoch, part.part as usize, bytes),
                 // The group goes on without; this replica gets the whole state when it is late.
                 Err(error) => tracing::debug!(%error, "could not fetch a part of the state"),
             }
@@ -227,11 +227,11 @@ impl Service {
     /// Fetches samples that somebody asks about, for the next boundary between steps.
     fn fetch_ask(&self, from: &Peer, epoch: Epoch, ask: AskRef) {
         let Some(open) = &self.open else { return };
-        let (fabric, from, control) = (self.fabric.clone(), from.clone(), open.control.clone());
+        let (fabric, from, mailbox) = (self.fabric.clone(), from.clone(), open.mailbox.clone());
         let reports = worker::Reports { number: open.number, to: self.reports.clone() };
         tokio::spawn(async move {
             match fabric.fetch(&from, ask.blob, ask.bytes).await {
-                Ok(bytes) => control.add_ask(epoch, Ask::new(&ask, bytes)),
+                Ok(bytes) => mailbox.add_query(epoch, LiveQuery::new(&ask, bytes)),
                 Err(error) => {
                     let reason = format!("could not fetch the samples: {error}");
                     reports.say(Report::NotComputed { number: ask.number, reason });
@@ -243,7 +243,7 @@ impl Service {
     /// Lets go of the replica, whatever it does.
     fn close(&mut self, reason: &str) {
         if let Some(open) = self.open.take() {
-            open.control.abort(Epoch(u64::MAX), reason);
+            open.mailbox.abort(Epoch(u64::MAX), reason);
             let held = open.held.into_iter().map(|(blob, _)| blob);
             held.chain(open.parts).for_each(|blob| self.fabric.release(blob));
             self.fabric.update_status(|status| status.trains_for = None);
@@ -309,8 +309,8 @@ impl Service {
 impl Open {
     /// How its replica reaches these nodes, in the order of their ranks.
     fn connector(&self, fabric: &Fabric, nodes: Vec<NodeId>) -> Box<FabricConnector> {
-        let (driver, control) = (self.driver.clone(), self.control.clone());
-        Box::new(FabricConnector::new(fabric.clone(), driver, self.run, nodes, control))
+        let (driver, mailbox) = (self.driver.clone(), self.mailbox.clone());
+        Box::new(FabricConnector::new(fabric.clone(), driver, self.run, nodes, mailbox))
     }
 
     fn order(&self, order: Order) {

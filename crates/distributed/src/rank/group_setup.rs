@@ -1,7 +1,9 @@
-//! A stage's ends of the groups it is in, before everybody knows everybody's.
+//! A rank's ends of the groups it is in, before all ranks know all ends.
 
-use super::super::exchange::Exchange;
-use super::super::lanes::{Connector, STALL, broken, unreadable};
+use super::connector::{Connector, broken};
+use super::control_lane::ControlLane;
+use super::exchange::Exchange;
+use super::part::Part;
 use super::pipe::Pipe;
 use super::rings::{RingLane, Rings};
 use crate::error::DistributedError;
@@ -17,14 +19,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Memory for what travels on the lane of control.
+/// A rank that keeps another waiting for longer than this is named.
+const STALL: Duration = Duration::from_secs(5);
+/// Memory for what travels on the control lane.
 const CONTROL_ROOM: usize = 64 << 10;
 const CONTROL: usize = 1;
 const PIPE: usize = 2;
 /// Those of rings come after.
 const FIRST_RING: usize = 16;
 
-/// This stage's ends.
+/// This rank's ends.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) epoch: Epoch,
@@ -54,7 +58,7 @@ struct EndRefs {
 /// A stage that is connected to all that it needs.
 #[derive(Debug)]
 pub(super) struct Joined {
-    pub(super) control: Group,
+    pub(super) lane: ControlLane,
     pub(super) rings: Rings,
     pub(super) prev: Option<Socket>,
     pub(super) next: Option<Socket>,
@@ -74,6 +78,7 @@ impl Joined {
 /// The layout makes no sense, or there is no memory to share.
 pub(super) fn prepare(
     task: &Task,
+    part: Option<&Part>,
     epoch: Epoch,
     rank: usize,
     layout: Layout,
@@ -98,7 +103,7 @@ pub(super) fn prepare(
         let Some(own) = ring.ranks.iter().position(|of| *of == rank).filter(|_| ring.ranks.len() > 1) else {
             continue;
         };
-        let (names, sizes) = parameters(task, &ring)?;
+        let (names, sizes) = parameters(task, part, &ring)?;
         let buckets = Buckets::plan(&sizes, BucketLimits::default());
         let (end, end_ref) = Group::prepare(options(own, ring.ranks.len(), Exchange::room(&buckets)))?;
         refs.rings.insert(number, end_ref);
@@ -108,8 +113,17 @@ pub(super) fn prepare(
     Ok((Ends { epoch, rank, layout, control, rings }, end.into()))
 }
 
-/// The parameters of a ring, about in the order in which backward makes their gradients final.
-fn parameters(task: &Task, ring: &Ring) -> Result<(Vec<String>, Vec<usize>), DistributedError> {
+/// The parameters of a ring in the order in which backward makes their gradients final: as the part of the model says
+/// that all ranks of the ring hold, else about in that order.
+fn parameters(
+    task: &Task,
+    part: Option<&Part>,
+    ring: &Ring,
+) -> Result<(Vec<String>, Vec<usize>), DistributedError> {
+    if let Some(part) = part.filter(|part| part.ops == ring.ops) {
+        let all = part.stepper.model.parameters().iter();
+        return Ok(all.map(|parameter| (parameter.name.clone(), parameter.elements())).unzip());
+    }
     let graph = super::part::stage_of(&task.graph, ring.ops)?;
     let of = |value: &phalanx_graph::Value| (value.name.clone(), value.shape.at(1).iter().product());
     let mut all: Vec<(String, usize)> = graph.parameters().map(|(_, value)| of(value)).collect();
@@ -117,12 +131,16 @@ fn parameters(task: &Task, ring: &Ring) -> Result<(Vec<String>, Vec<usize>), Dis
     Ok(all.into_iter().unzip())
 }
 
+fn unreadable(error: &serde_json::Error) -> CollectiveError {
+    CollectiveError::System { what: "read the end of a group", problem: error.to_string() }
+}
+
 impl Ends {
     pub(super) fn post(&self) -> Post {
         layout::posts(&self.layout)[self.rank]
     }
 
-    /// Joins the ends of all stages, which come in the order of their ranks. `on_wait` hears of whoever is late.
+    /// Joins the ends of all ranks, which come in the order of ranks. `on_wait` hears which rank is late.
     ///
     /// # Errors
     /// One cannot be reached.
@@ -158,7 +176,7 @@ impl Ends {
         let control = join(CONTROL, self.control, &controls, &all)?;
         let stream = |to: Option<usize>| to.map(|to| connector.stream(self.epoch, PIPE, to)).transpose();
         Ok(Joined {
-            control,
+            lane: ControlLane::new(control),
             rings: Rings::new(lanes),
             prev: stream((!post.is_first()).then(|| self.rank - 1))?,
             next: stream((!post.is_last()).then(|| self.rank + 1))?,

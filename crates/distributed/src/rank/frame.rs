@@ -1,6 +1,6 @@
 //! What travels between two stages: a head of fixed size, then values.
 
-use super::super::lanes::broken;
+use super::connector::broken;
 use crate::error::DistributedError;
 
 /// What a frame carries.

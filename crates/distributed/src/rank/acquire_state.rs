@@ -1,9 +1,9 @@
-//! How a stage comes by its part of the state when a group begins.
+//! How a stage acquires its part of the state when a group begins: the driver has said who gives what to whom.
 
-use super::super::lanes::{Connector, broken};
-use super::super::worker::with_causes;
+use super::connector::{Connector, broken};
 use super::part::{Part, names_of, stage_of};
-use super::worker::StageWorker;
+use super::worker::Worker;
+use super::worker::with_causes;
 use crate::error::DistributedError;
 use bytes::Bytes;
 use phalanx_protocol::layout::covers;
@@ -34,7 +34,7 @@ fn get_all(
     })
 }
 
-impl StageWorker {
+impl Worker {
     /// What it holds of the model.
     pub(super) fn holds(&self) -> Vec<HoldRef> {
         let own = self.part.as_ref().map(|part| HoldRef {
@@ -96,7 +96,7 @@ impl StageWorker {
 
     /// Comes by its part of the state: what it holds, what others give, what the driver has, and at the very beginning
     /// what the seed makes.
-    pub(super) fn settle(
+    pub(super) fn acquire_state(
         &mut self,
         epoch: Epoch,
         ops: Ops,

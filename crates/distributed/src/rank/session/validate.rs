@@ -1,25 +1,63 @@
-//! The model's worth on the validation data, measured through all stages.
+//! The model's worth on the validation data: every replica measures its part of the data, through all its stages.
 
-use super::super::worker::Report;
-use super::frame::{Carries, Head};
-use super::session::Session;
+use super::Session;
 use crate::error::DistributedError;
-use phalanx_collective::Reduction;
-use phalanx_data::{Loader, LoaderOptions, Shard};
+use crate::rank::frame::{Carries, Head};
+use crate::rank::worker::Report;
+use phalanx_data::{Dataset, Loader, LoaderOptions, Shard};
 use phalanx_engine::Pass;
 use phalanx_records::Sums;
-use phalanx_types::DType;
 use phalanx_wire::train::{Activity, ValidSums};
 use std::time::Instant;
 
 const SLOT: usize = 0;
+const PASS: Pass = Pass { training: false, seed: 0 };
 
 impl Session<'_> {
-    /// Runs the validation data through the stages, every replica its part of it.
+    /// Validates the model as it is after a step.
     pub(super) fn validate(&mut self, step: u64) -> Result<(), DistributedError> {
         let Some(valid) = self.worker.task.valid.clone() else { return Ok(()) };
         let began = Instant::now();
-        let shard = Shard::new(valid.len(), self.post.replica, self.layout.replicas.len())?;
+        let sums = match self.validation_shard(&valid)? {
+            None => {
+                let metrics = vec![(0.0, 0); self.worker.task.metrics.len()];
+                Sums { metrics, ..Sums::default() }
+            }
+            Some(shard) if self.post.stages == 1 => {
+                let evaluator = self.worker.task.evaluator(&self.worker.compute.threads);
+                evaluator.sums(self.part.stepper.model(), &valid, Some(shard))?
+            }
+            Some(shard) => self.validate_in_stages(step, valid, shard)?,
+        };
+        let mut flat = sums.to_flat();
+        self.lane.all_reduce(&mut flat, "validation")?;
+        self.spans.add(Activity::Validate, step, began);
+        let sums: ValidSums = Sums::from_flat(&flat).into();
+        self.worker.log.on_valid(step, sums.clone());
+        if self.speaks() {
+            self.worker.say(Report::Validated { epoch: self.epoch, step, sums });
+        }
+        Ok(())
+    }
+
+    /// The validation samples of this replica: replicas that hold the state share them out.
+    fn validation_shard(&self, valid: &Dataset) -> Result<Option<Shard>, DistributedError> {
+        if !self.is_level() {
+            return Ok(None);
+        }
+        let firsts = self.posts.iter().zip(&self.level).filter(|(post, level)| post.is_first() && **level);
+        let replicas: Vec<usize> = firsts.map(|(post, _)| post.replica).collect();
+        let own = replicas.iter().position(|replica| *replica == self.post.replica).unwrap_or(0);
+        Ok(Some(Shard::new(valid.len(), own, replicas.len())?))
+    }
+
+    /// Runs validation samples through the stages; the last one knows what they come to.
+    fn validate_in_stages(
+        &mut self,
+        step: u64,
+        valid: Dataset,
+        shard: Shard,
+    ) -> Result<Sums, DistributedError> {
         let batch = self.worker.task.config.train.batch;
         let batches = shard.len().div_ceil(batch);
         let ends = self.post.is_first() || self.post.is_last();
@@ -35,10 +73,9 @@ impl Session<'_> {
                 frame.expect(Carries::Validation, step, index, len)?;
                 self.part.unpack_inputs(self.worker.compression, len, &frame)?;
                 prev.recycle(frame);
-                self.part.forward_received(SLOT, len, Pass { training: false, seed: 0 })?;
+                self.part.forward_received(SLOT, len, PASS)?;
             } else if let Some(loaded) = &loaded {
-                let pass = Pass { training: false, seed: 0 };
-                self.part.stepper.model.forward(SLOT, len, &[&loaded.batch.x], pass)?;
+                self.part.stepper.model.forward(SLOT, len, &[&loaded.batch.x], PASS)?;
             }
             if let Some(next) = &mut self.next {
                 let (part, len) = (index as u32, len as u32);
@@ -56,19 +93,6 @@ impl Session<'_> {
                 loader.recycle(loaded.batch);
             }
         }
-        let mut flat = sums.finish().to_flat();
-        self.control.all_reduce(
-            bytemuck::cast_slice_mut(&mut flat),
-            DType::F64,
-            Reduction::Sum,
-            "validation",
-        )?;
-        self.spans.add(Activity::Validate, step, began);
-        let sums: ValidSums = Sums::from_flat(&flat).into();
-        self.worker.log.on_valid(step, sums.clone());
-        if self.speaks() {
-            self.worker.say(Report::Validated { epoch: self.epoch, step, sums });
-        }
-        Ok(())
+        Ok(sums.finish())
     }
 }

@@ -1,9 +1,10 @@
-//! Which operator made a step not finite: all stages compute it once more, one part after the other, and each looks at
-//! its own.
+//! Which operator produced the non-finite value: all ranks compute the step once more, one part after the other, and each
+//! looks at its own operators.
 
-use super::session::Session;
-use super::step::Sheaf;
-use super::word::Words;
+use super::Session;
+use super::ballot::Ballots;
+use super::micro_batches::MicroBatches;
+use super::step::Samples;
 use crate::error::DistributedError;
 use phalanx_data::Loaded;
 use phalanx_engine::DiagnoseReport;
@@ -22,41 +23,43 @@ impl Session<'_> {
     /// Why a step cannot be applied. Of all stages one says what is to be told: the one that made it so.
     pub(super) fn not_finite(
         &mut self,
-        words: &Words,
-        sheaf: &Sheaf,
+        ballots: &Ballots,
+        micro: &MicroBatches,
         loaded: Option<&Loaded>,
     ) -> DistributedError {
-        let Some(rank) = words.outcomes[0].not_finite else {
+        let Some(rank) = ballots.outcomes[0].not_finite else {
             return DistributedError::Replica {
                 reason: "the norm of the gradients is not finite".to_owned(),
             };
         };
-        let found = match self.look(sheaf, loaded) {
+        // Every rank looks by itself.
+        self.part.stepper.model().share_statistics(None);
+        let found = match self.look(micro, loaded) {
             Ok(found) => found,
             Err(error) => return error,
         };
-        // Whoever left before the others have looked would take their links with it.
-        if let Err(error) = self.control.barrier("all have looked") {
-            tracing::debug!(%error, "somebody left after it had looked");
+        // A rank that left before the others have looked would take their links with it.
+        if let Err(error) = self.lane.barrier("all have looked") {
+            tracing::debug!(%error, "a rank left after it had looked");
         }
         let silent = found.elsewhere || rank != self.rank;
         if found.report.is_none() && silent {
             return DistributedError::Replica { reason: format!("what rank {rank} computed is not finite") };
         }
         let samples = loaded.map_or_else(Vec::new, |loaded| loaded.batch.indices.clone());
-        self.no_number(words, 0, sheaf.step, samples, found.report.into())
+        self.no_number(ballots, 0, micro.step, samples, found.report.into())
     }
 
     /// The error of a step, one of those that were voted on together.
     pub(super) fn no_number(
         &self,
-        words: &Words,
+        ballots: &Ballots,
         index: usize,
         step: u64,
         samples: Vec<u64>,
         found: Culprit,
     ) -> DistributedError {
-        let losses = words.votes[index].iter().map(|vote| vote.loss);
+        let losses = ballots.votes[index].iter().map(|vote| vote.loss);
         let (what, value) = match losses.into_iter().find(|loss| !loss.is_finite()) {
             Some(loss) => ("loss", loss),
             None => ("norm of the gradients", f64::NAN),
@@ -66,18 +69,18 @@ impl Session<'_> {
         TrainError::NotFinite(Box::new(NotFinite { what, value, step, pass, batch, samples, found })).into()
     }
 
-    fn look(&mut self, sheaf: &Sheaf, loaded: Option<&Loaded>) -> Result<Found, DistributedError> {
+    fn look(&mut self, micro: &MicroBatches, loaded: Option<&Loaded>) -> Result<Found, DistributedError> {
         let mut all = Found::default();
-        let parts = sheaf.parts();
+        let parts = micro.parts();
         for index in 0..parts {
-            self.forward(sheaf, index, 0, loaded)?;
-            self.backward(sheaf, index, 0, (index, parts), false)?;
+            self.forward(micro, index, 0, loaded.map(Samples::of))?;
+            self.backward(micro, index, 0, (index, parts), false)?;
             let received = self.prev.iter().flat_map(|_| &self.part.received).flatten();
             if received.copied().any(|value| !value.is_finite()) {
                 all.elsewhere = true;
                 continue;
             }
-            let found = self.look_at_part(sheaf, index, loaded)?;
+            let found = self.look_at_part(micro, index, loaded)?;
             // What later stages give back is no number, either, when it is this one's forward that made the first.
             let mut given = self.next.iter().flat_map(|_| &self.part.given).flatten();
             if given.any(|value| !value.is_finite()) && found.as_ref().is_none_or(|report| report.backward) {
@@ -92,16 +95,16 @@ impl Session<'_> {
     /// Looks at every operator of this stage, with what came from its neighbours for one part of the samples.
     fn look_at_part(
         &mut self,
-        sheaf: &Sheaf,
+        micro: &MicroBatches,
         index: usize,
         loaded: Option<&Loaded>,
     ) -> Result<Option<DiagnoseReport>, DistributedError> {
-        let (len, pass) = (sheaf.part_len(index), self.part.stepper.pass(sheaf.step, index, sheaf.first));
+        let (len, pass) = (micro.part_len(index), self.part.stepper.pass(micro.step, index, micro.first));
         let batch = loaded.map(|loaded| &loaded.batch);
         let y = batch.map_or(&[][..], |batch| &batch.y);
-        let labels = sheaf.input(index, y, &self.worker.task.y_shape);
+        let labels = micro.input(index, y, &self.worker.task.y_shape);
         let inputs: Vec<&[f32]> = match (&self.prev, batch) {
-            (None, Some(batch)) => vec![sheaf.cut(index, &batch.x)],
+            (None, Some(batch)) => vec![micro.cut(index, &batch.x)],
             _ => self.part.received.iter().map(Vec::as_slice).collect(),
         };
         let gradients = match self.next {
@@ -109,7 +112,7 @@ impl Session<'_> {
             None => OutputGradients::OfLoss(&labels),
         };
         let report = self.part.stepper.look_at(len, &inputs, pass, gradients)?;
-        let place = |sample: usize| sheaf.start(index) + sample;
+        let place = |sample: usize| micro.start(index) + sample;
         Ok(report.map(|report| DiagnoseReport { sample: report.sample.map(place), ..report }))
     }
 }

@@ -1,18 +1,18 @@
-//! What somebody asks the model while it is trained, computed through the stages between two steps.
+//! Live queries: samples that the model computes between two steps while it is trained.
 //!
 //! ```text
-//!   rank 0: "I was asked about 100 samples" ─ word ─► all stages
-//!   first stage of replica 0 ── frames ──► … ──► last stage ── outputs ──► driver
+//!   speaker: "I was asked about 100 samples" ─ ballot ─► all ranks
+//!   first stage of its replica ── frames ──► … ──► last stage ── outputs ──► driver
 //! ```
-//! All see the same words, so all do it after the same step. A model that cannot compute the samples says so, and goes
-//! on learning.
+//! All ranks see the same ballots, so all do it after the same step. A model that cannot compute the samples says so,
+//! and goes on learning.
 
-use super::super::asks::{Answer, Ask, PASS, batches};
-use super::super::lanes::broken;
-use super::super::worker::Report;
-use super::frame::{Carries, Head};
-use super::session::Session;
+use super::Session;
 use crate::error::DistributedError;
+use crate::rank::connector::broken;
+use crate::rank::frame::{Carries, Head};
+use crate::rank::live_query::{Answer, LiveQuery, PASS, batches};
+use crate::rank::worker::{Report, with_causes};
 use phalanx_collective::Compression;
 use phalanx_train::{Task, sample_shape};
 use phalanx_wire::live::MAX_LIVE_BYTES;
@@ -25,17 +25,17 @@ const SLOT: usize = 0;
 /// In the place of what says which samples a frame is of: a stage before could not compute them.
 const FAILED: u64 = u64::MAX;
 
-/// What the first stage tells the others of a question.
+/// What the speaker tells the others of a live query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Asking {
-    pub(super) number: u64,
-    pub(super) samples: u64,
-    pub(super) batch: u64,
+pub(in crate::rank) struct Asking {
+    pub(in crate::rank) number: u64,
+    pub(in crate::rank) samples: u64,
+    pub(in crate::rank) batch: u64,
 }
 
 impl Asking {
-    /// Whether it can have been asked: it was checked before it came to the first stage, whose word this is.
-    pub(super) fn is_sound(&self, task: &Task) -> bool {
+    /// Whether it can have been asked: it was checked before it came to the speaker.
+    pub(in crate::rank) fn is_sound(&self, task: &Task) -> bool {
         let (graph, most) = (&task.graph, task.config.train.batch as u64);
         let ends = graph.inputs.iter().chain(&graph.outputs);
         let values = ends.map(|value| graph.shape(*value).at(1).iter().product::<usize>() as u64).max();
@@ -45,24 +45,24 @@ impl Asking {
 }
 
 impl Session<'_> {
-    /// What this stage has to say of questions: the first one of the first replica hears them.
+    /// What this rank has to say of live queries: the speaker hears them.
     pub(super) fn asking(&mut self) -> Option<Asking> {
-        if self.rank != 0 {
+        if !self.speaks() {
             return None;
         }
-        if self.ask.is_none() {
-            self.ask = self.next_ask();
+        if self.query.is_none() {
+            self.query = self.next_query();
         }
-        let asking = |ask: &Ask| Asking {
+        let asking = |ask: &LiveQuery| Asking {
             number: ask.number,
             samples: ask.samples as u64,
             batch: ask.batch.min(self.worker.task.config.train.batch) as u64,
         };
-        self.ask.as_ref().map(asking)
+        self.query.as_ref().map(asking)
     }
 
-    fn next_ask(&self) -> Option<Ask> {
-        let ask = self.worker.control.take_ask(self.epoch)?;
+    fn next_query(&self) -> Option<LiveQuery> {
+        let ask = self.worker.mailbox.take_query(self.epoch)?;
         let values = sample_shape(&self.worker.task.graph).map_or(0, |shape| shape.iter().product());
         if ask.has(values) {
             return Some(ask);
@@ -71,38 +71,38 @@ impl Session<'_> {
         None
     }
 
-    /// Computes what was asked about in the words of the last step. `shared` says whether all replicas have the same
+    /// Computes what was asked about in the ballots of the last step. `shared` says whether all replicas have the same
     /// statistics already.
     pub(super) fn answer(&mut self, shared: bool) -> Result<(), DistributedError> {
         let Some(asking) = self.asked.take() else { return Ok(()) };
         if !asking.is_sound(&self.worker.task) {
-            return Err(broken(format!("nobody may ask about so much: {asking:?}")));
+            return Err(broken(format!("a live query of more than is allowed: {asking:?}")));
         }
-        let ask = self.ask.take();
+        let ask = self.query.take();
         let began = Instant::now();
         // What a checkpoint of this step would hold; then training goes on with what it had.
-        let apart = self.rings.any() && !self.flows() && !shared;
+        let apart = self.has_own_statistics() && !shared;
         let own = apart.then(|| self.part.stepper.buffers(&self.part.graph));
         if apart {
             self.share_buffers()?;
         }
-        let passed = match self.post.replica {
-            0 => self.pass_through(asking, ask.as_ref()),
-            _ => Ok(()),
+        let passed = match self.is_first_replica() {
+            true => self.pass_through(asking, ask.as_ref()),
+            false => Ok(()),
         };
         // Whatever became of it.
         if let Some(own) = own.filter(|own| !own.is_empty()) {
             self.part.stepper.set_buffers(own)?;
         }
         passed?;
-        self.spans.add(Activity::Answer, self.part.step, began);
+        self.spans.add(Activity::Answer, self.at, began);
         self.last = Instant::now();
         Ok(())
     }
 
-    fn pass_through(&mut self, asking: Asking, ask: Option<&Ask>) -> Result<(), DistributedError> {
+    fn pass_through(&mut self, asking: Asking, ask: Option<&LiveQuery>) -> Result<(), DistributedError> {
         let Asking { number, samples, batch } = asking;
-        let step = self.part.step;
+        let step = self.at;
         let mut answer = Answer::default();
         let mut failed = false;
         for (index, range) in batches(samples as usize, batch as usize).enumerate() {
@@ -110,7 +110,7 @@ impl Session<'_> {
                 Some(Ok(())) => !failed,
                 Some(Err(error)) => {
                     if !failed {
-                        let reason = super::super::worker::with_causes(&error);
+                        let reason = with_causes(&error);
                         self.worker.say(Report::NotComputed { number, reason });
                     }
                     false
@@ -144,12 +144,12 @@ impl Session<'_> {
         &mut self,
         index: usize,
         range: Range<usize>,
-        ask: Option<&Ask>,
+        ask: Option<&LiveQuery>,
     ) -> Result<Option<Result<(), DistributedError>>, DistributedError> {
         let len = range.len();
         if let Some(prev) = &mut self.prev {
             let frame = prev.recv()?;
-            frame.expect(Carries::Asked, self.part.step, index, len)?;
+            frame.expect(Carries::Asked, self.at, index, len)?;
             if frame.head.seen == FAILED {
                 prev.recycle(frame);
                 return Ok(None);

@@ -8,7 +8,7 @@
 //! ahead waits for room in its queue. Waking a thread takes longer than computing a small stage: small frames are read
 //! by whoever waits for them.
 
-use super::super::lanes::broken;
+use super::connector::broken;
 use super::frame::{Frame, Head};
 use crate::error::DistributedError;
 use phalanx_collective::Socket;

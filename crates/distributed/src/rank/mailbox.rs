@@ -1,6 +1,6 @@
 //! What the shell of a node tells a replica that is in the middle of something.
 
-use super::asks::Ask;
+use super::live_query::LiveQuery;
 use bytes::Bytes;
 use phalanx_collective::{GroupAborter, Socket};
 use phalanx_protocol::Wish;
@@ -14,14 +14,14 @@ const MOST_UNTAKEN: usize = 2;
 
 /// Shared between a replica and the shell that speaks for it.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(super) struct Mailbox {
     /// What the group of an epoch was asked for.
     wish: Mutex<Option<(Epoch, Wish)>>,
     group: Mutex<Ends>,
     /// Parts of a state that have come, of a group of some epoch.
     parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
     /// What somebody asks the model of a group of some epoch, in the order of coming.
-    asks: Mutex<Vec<(Epoch, Ask)>>,
+    queries: Mutex<Vec<(Epoch, LiveQuery)>>,
     /// The newest group that a checkpoint was made in, and how many of those the driver has not taken yet. What it does
     /// not want of groups before it never takes.
     untaken: Mutex<(Epoch, usize)>,
@@ -56,7 +56,7 @@ struct Ends {
     over: Option<(Epoch, String)>,
 }
 
-impl Control {
+impl Mailbox {
     /// What this replica is to wish in the group of an epoch at its next boundary.
     pub(super) fn wish(&self, epoch: Epoch) -> Wish {
         let wish = *self.wish.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,13 +81,13 @@ impl Control {
     }
 
     /// Somebody asks the model of the group of an epoch.
-    pub(super) fn add_ask(&self, epoch: Epoch, ask: Ask) {
-        self.asks.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, ask));
+    pub(super) fn add_query(&self, epoch: Epoch, ask: LiveQuery) {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, ask));
     }
 
     /// The next question to the model of a group; those to groups before are forgotten.
-    pub(super) fn take_ask(&self, epoch: Epoch) -> Option<Ask> {
-        let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn take_query(&self, epoch: Epoch) -> Option<LiveQuery> {
+        let mut asks = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
         asks.retain(|(of, _)| *of >= epoch);
         let first = asks.iter().position(|(of, _)| *of == epoch)?;
         Some(asks.remove(first).1)
@@ -179,37 +179,37 @@ mod tests {
 
     #[test]
     fn whoever_waits_hears_of_the_end_of_its_group() {
-        let control = Arc::new(Control::default());
+        let mailbox = Arc::new(Mailbox::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let other = control.clone();
+        let other = mailbox.clone();
         let aborts = std::thread::spawn(move || {
             other.abort(Epoch(1), "n1 is lost");
             other.abort(Epoch(3), "n2 is lost");
         });
-        assert_eq!(runtime.block_on(control.over(Epoch(2))), "n2 is lost");
+        assert_eq!(runtime.block_on(mailbox.over(Epoch(2))), "n2 is lost");
         aborts.join().unwrap();
-        assert_eq!(control.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
-        assert_eq!(control.why_over(Epoch(4)), None);
+        assert_eq!(mailbox.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
+        assert_eq!(mailbox.why_over(Epoch(4)), None);
     }
 
     #[test]
     fn a_checkpoint_waits_until_it_is_taken_or_its_group_is_over() {
-        let control = Control::default();
-        control.on_snapshot(Epoch(1));
-        control.on_snapshot(Epoch(1));
-        control.on_taken(Epoch(1));
-        assert!(control.is_saving(Epoch(1)) && !control.is_saving(Epoch(2)));
-        control.on_snapshot(Epoch(2));
-        control.on_taken(Epoch(1));
-        assert!(control.is_saving(Epoch(2)));
-        control.on_taken(Epoch(2));
-        assert!(!control.is_saving(Epoch(2)));
+        let mailbox = Mailbox::default();
+        mailbox.on_snapshot(Epoch(1));
+        mailbox.on_snapshot(Epoch(1));
+        mailbox.on_taken(Epoch(1));
+        assert!(mailbox.is_saving(Epoch(1)) && !mailbox.is_saving(Epoch(2)));
+        mailbox.on_snapshot(Epoch(2));
+        mailbox.on_taken(Epoch(1));
+        assert!(mailbox.is_saving(Epoch(2)));
+        mailbox.on_taken(Epoch(2));
+        assert!(!mailbox.is_saving(Epoch(2)));
     }
 
     #[test]
     fn whoever_makes_checkpoints_faster_than_they_are_taken_waits() {
-        let control = Arc::new(Control::default());
-        let (other, (said, heard)) = (control.clone(), std::sync::mpsc::channel());
+        let mailbox = Arc::new(Mailbox::default());
+        let (other, (said, heard)) = (mailbox.clone(), std::sync::mpsc::channel());
         let makes = std::thread::spawn(move || {
             (0..5).for_each(|number| {
                 other.on_snapshot(Epoch(1));
@@ -219,10 +219,10 @@ mod tests {
         let pause = std::time::Duration::from_millis(50);
         assert_eq!((heard.recv(), heard.recv()), (Ok(0), Ok(1)));
         assert!(heard.recv_timeout(pause).is_err(), "two wait already");
-        control.on_taken(Epoch(1));
+        mailbox.on_taken(Epoch(1));
         assert_eq!(heard.recv(), Ok(2));
         assert!(heard.recv_timeout(pause).is_err(), "two wait again");
-        control.abort(Epoch(1), "n1 is lost");
+        mailbox.abort(Epoch(1), "n1 is lost");
         makes.join().unwrap();
     }
 }

@@ -1,5 +1,7 @@
 //! A stage of a model with its optimizer: the part of the run that this node holds.
 
+use super::connector::broken;
+use super::session::{add_outer, outer_of};
 use crate::error::DistributedError;
 use bytes::Bytes;
 use phalanx_collective::Compression;
@@ -24,6 +26,8 @@ pub(super) struct Part {
     pub(super) outputs: Vec<Carried>,
     /// Steps that it has behind it.
     pub(super) step: u64,
+    /// It holds the state of the run after those steps. A rank that is new to a group does not, until it has caught up.
+    pub(super) is_level: bool,
     /// The norm of the gradients of the last of them, as bits.
     pub(super) norm: Option<u64>,
     /// It has the gradients of the next step, which all others may have, too; with the learning rate of that step.
@@ -77,30 +81,16 @@ pub(super) fn stage_of(graph: &Graph, ops: Ops) -> Result<Graph, DistributedErro
 }
 
 impl Part {
-    /// Compiles a stage and lets it take over a state.
+    /// Compiles a part of the model, still without weights.
     ///
     /// # Errors
-    /// There is no such stage, it cannot be computed, or the state lacks something.
-    pub(super) fn new(
-        task: &Task,
-        compute: &Compute,
-        ops: Ops,
-        state: &ModelState,
-    ) -> Result<Self, DistributedError> {
+    /// There is no such part, or it cannot be computed.
+    pub(super) fn compile(task: &Task, compute: &Compute, ops: Ops) -> Result<Self, DistributedError> {
         let graph = stage_of(&task.graph, ops)?;
         let mut stepper = task.stepper_of(layout::range(ops), compute)?;
-        // An optimizer that has done nothing is a new one. Whoever holds some of it does so for the operators that it
-        // had before, perhaps, and nobody for the others.
-        if state.steps() == 0 {
-            stepper.load(&state.weights)?;
-        } else {
-            stepper.set_state(state)?;
-        }
         let model = stepper.model();
         let inputs = Carried::of(&graph, &graph.inputs, |i| model.gives_gradient(i));
         let outputs = Carried::of(&graph, &graph.outputs, |i| model.takes_gradient(i));
-        let step = state.steps();
-        let outer = crate::rank::round::outer_of(&state.optimizer);
         let has_buffers = graph.buffers().next().is_some();
         Ok(Self {
             ops,
@@ -108,10 +98,11 @@ impl Part {
             stepper,
             inputs,
             outputs,
-            step,
+            step: 0,
+            is_level: false,
             norm: None,
             pending: None,
-            outer,
+            outer: phalanx_graph::Weights::new(),
             before: None,
             has_buffers,
             received: Vec::new(),
@@ -119,17 +110,51 @@ impl Part {
         })
     }
 
+    /// Compiles a part of the model and lets it take over a state.
+    ///
+    /// # Errors
+    /// There is no such part, it cannot be computed, or the state lacks something.
+    pub(super) fn new(
+        task: &Task,
+        compute: &Compute,
+        ops: Ops,
+        state: &ModelState,
+    ) -> Result<Self, DistributedError> {
+        let mut part = Self::compile(task, compute, ops)?;
+        // An optimizer that has done nothing is a new one. Some node may hold a part of it for the operators that it
+        // had before, and no node for the others.
+        if state.steps() == 0 {
+            part.stepper.load(&state.weights)?;
+            part.is_level = true;
+        } else {
+            part.take_over(state)?;
+        }
+        Ok(part)
+    }
+
+    /// Becomes what another rank was.
+    ///
+    /// # Errors
+    /// The state lacks something.
+    pub(super) fn take_over(&mut self, state: &ModelState) -> Result<(), DistributedError> {
+        self.stepper.set_state(state)?;
+        self.outer = outer_of(&state.optimizer);
+        (self.step, self.is_level) = (state.steps(), true);
+        (self.norm, self.pending, self.before) = (None, None, None);
+        Ok(())
+    }
+
     /// All that it is.
     pub(super) fn state(&self) -> Result<ModelState, DistributedError> {
         let mut state = self.stepper.state(&self.graph)?;
-        crate::rank::round::add_outer(&self.outer, &mut state.optimizer);
+        add_outer(&self.outer, &mut state.optimizer);
         Ok(state)
     }
 
     /// The same in bytes.
     pub(super) fn packed(&self) -> Result<Bytes, DistributedError> {
         let mut outer = phalanx_graph::Weights::new();
-        crate::rank::round::add_outer(&self.outer, &mut outer);
+        add_outer(&self.outer, &mut outer);
         Ok(self.stepper.packed(&self.graph, &outer)?)
     }
 
@@ -194,9 +219,9 @@ pub(super) fn unpack<'b>(
     into: &mut [f32],
 ) -> Result<&'b [u8], DistributedError> {
     let how = if floats { compression } else { Compression::None };
-    let short = || super::super::lanes::broken("a frame of another stage is too short".to_owned());
+    let short = || broken("a frame of another stage is too short".to_owned());
     let (own, rest) =
         bytes.split_at_checked(packed_len(compression, floats, into.len())).ok_or_else(short)?;
-    how.decode(own, into).map_err(|error| super::super::lanes::broken(error.to_string()))?;
+    how.decode(own, into).map_err(|error| broken(error.to_string()))?;
     Ok(rest)
 }

@@ -2,17 +2,16 @@
 
 use super::worker::Report;
 use bytes::Bytes;
-use phalanx_engine::{Model, Pass, RunError};
+use phalanx_engine::Pass;
 use phalanx_wire::train::AskRef;
 use std::ops::Range;
 
-const SLOT: usize = 0;
 /// Nothing is learned from these samples, and nothing is random.
 pub(super) const PASS: Pass = Pass { training: false, seed: 0 };
 
 /// A question: what does the model make of these samples?
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct LiveQuery {
     pub(super) number: u64,
     pub(super) samples: usize,
     /// How many are computed at once.
@@ -20,7 +19,7 @@ pub(super) struct Ask {
     x: Bytes,
 }
 
-impl Ask {
+impl LiveQuery {
     pub(super) fn new(ask: &AskRef, x: Bytes) -> Self {
         Self { number: ask.number, samples: ask.samples as usize, batch: ask.batch as usize, x }
     }
@@ -35,16 +34,6 @@ impl Ask {
         let size = self.x.len() / self.samples.max(1);
         let (values, _rest) = self.x[of.start * size..of.end * size].as_chunks::<4>();
         values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-    }
-
-    /// Has a whole model compute it.
-    pub(super) fn compute(&self, model: &mut dyn Model, most: usize) -> Result<Answer, RunError> {
-        let mut answer = Answer::default();
-        for batch in batches(self.samples, self.batch.min(most)) {
-            model.forward(SLOT, batch.len(), &[&self.values(batch)], PASS)?;
-            answer.add(model.output(SLOT, 0), &model.output_shape(SLOT, 0));
-        }
-        Ok(answer)
     }
 
     pub(super) fn refuse(&self, reason: String) -> Report {
@@ -95,7 +84,7 @@ mod tests {
         assert_eq!(batches(3, 0).count(), 3);
         let values: Vec<u8> = (0..10).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let ask = AskRef { number: 1, samples: 5, batch: 2, bytes: 40, blob: BlobId(1) };
-        let ask = Ask::new(&ask, values.into());
+        let ask = LiveQuery::new(&ask, values.into());
         assert!(ask.has(2) && !ask.has(3));
         assert_eq!(ask.values(2..4), [4.0, 5.0, 6.0, 7.0]);
         let mut answer = Answer::default();

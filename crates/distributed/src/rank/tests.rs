@@ -2,13 +2,12 @@
 
 mod orders;
 
-use super::super::control::Control;
-use super::super::lanes::Connector;
-use super::super::worker::{Report, Reports};
+use super::connector::Connector;
 use super::copies::{Copies, Guard, Keeping};
-use super::prepare;
+use super::group_setup;
+use super::mailbox::Mailbox;
 use super::session::{Entering, Session};
-use super::worker::StageWorker;
+use super::worker::{Report, Reports, Worker};
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_data::Loader;
@@ -224,8 +223,9 @@ impl Example {
                 let task = Task::of_stages(config, &compute.threads).unwrap();
                 let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
                 let mut worker =
-                    StageWorker::new(task, compute, Arc::new(Control::default()), Reports { number: 0, to });
-                let (own, end) = prepare::prepare(&worker.task, Epoch(1), rank, layout.clone()).unwrap();
+                    Worker::new(task, compute, Arc::new(Mailbox::default()), Reports { number: 0, to });
+                let (own, end) =
+                    group_setup::prepare(&worker.task, None, Epoch(1), rank, layout.clone()).unwrap();
                 ends_in.send((rank, end)).unwrap();
                 let ends = begun.recv().unwrap();
                 let joined = own.connect(&worker.task, &ends, &pairs, |_, _| ()).unwrap();
@@ -234,8 +234,8 @@ impl Example {
                 let keeping = Keeping { every, most: 1 << 30 };
                 let guard = Guard::new(keeping, post, rank, &copies, Epoch(1), &pairs).unwrap();
                 let start = Start { step: 0, norm: None, gets: Vec::new() };
-                let part = worker.settle(Epoch(1), post.ops, &start, &pairs).unwrap();
-                let entering = Entering { epoch: Epoch(1), rank, layout, joined, guard };
+                let part = worker.acquire_state(Epoch(1), post.ops, &start, &pairs).unwrap();
+                let entering = Entering { epoch: Epoch(1), rank, layout, joined, guard, is_planned: true };
                 let session = Session::new(&mut worker, part, entering).unwrap();
                 let listener = std::thread::spawn(move || {
                     let began = Instant::now();

@@ -1,9 +1,10 @@
 //! The same parameters in other replicas: one ring for each range between all cuts of all replicas.
 
-use super::super::exchange::Exchange;
+use super::exchange::Exchange;
 use crate::error::DistributedError;
 use phalanx_collective::{CollectiveError, GroupAborter};
 use phalanx_train::Stepper;
+use std::time::Instant;
 
 /// One ring, as this stage sees it.
 #[derive(Debug)]
@@ -96,6 +97,11 @@ impl Rings {
             }
         }
         Ok(all)
+    }
+
+    /// When the buckets that were waited for were exchanged, those of all rings.
+    pub(super) fn times(&self) -> impl Iterator<Item = (Instant, Instant)> + '_ {
+        self.lanes.iter().flat_map(|lane| lane.exchange.times()).copied()
     }
 
     /// Bytes given to other replicas.

@@ -10,8 +10,9 @@
 mod sending;
 
 use self::sending::{Sent, receive, send};
-use super::super::lanes::{Connector, broken};
-use super::super::worker::with_causes;
+use super::connector::{Connector, broken};
+use super::part::Part;
+use super::worker::with_causes;
 use crate::error::DistributedError;
 use bytes::Bytes;
 use phalanx_collective::Socket;
@@ -206,30 +207,23 @@ impl Drop for Guard {
     }
 }
 
-impl super::session::Session<'_> {
-    /// Keeps a copy when one is due and everybody has sent the one before: all stages decide alike.
-    pub(super) fn copy_if_due(&mut self, words: &super::word::Words) {
-        if !words.words.iter().any(|word| word.copying) {
-            self.copy_now(words.words.iter().any(|word| word.missed));
-        }
-    }
-
-    /// Without a copy the run goes on: all that is lost is what a loss would cost.
-    pub(super) fn copy_now(&mut self, missed: bool) {
-        let (step, ops) = (self.part.step, self.part.ops);
-        let next = if self.flows() { self.length() } else { 1 };
-        if !self.guard.is_due(step, next) {
+impl Guard {
+    /// Copies a part of the model, unless none is due; `next` is after how many more steps the next copy can be made. A
+    /// run goes on without a copy: all that is lost is what a loss would cost.
+    pub(super) fn copy_if_due(&mut self, copies: &Copies, part: &Part, next: u64, missed: bool) {
+        let (step, ops) = (part.step, part.ops);
+        if !self.is_due(step, next) {
             return;
         }
-        let (copies, told) = (&self.worker.copies, self.guard.has_missed());
-        self.guard.begin(copies, step, missed);
-        match self.part.packed() {
-            Ok(packed) => self.guard.copy(copies, step, ops, packed),
+        let told = self.has_missed();
+        self.begin(copies, step, missed);
+        match part.packed() {
+            Ok(packed) => self.copy(copies, step, ops, packed),
             Err(error) => {
                 if !told {
                     tracing::warn!(error = with_causes(&error), step, "could not make a copy of this stage");
                 }
-                self.guard.sent.end(false);
+                self.sent.end(false);
             }
         }
     }

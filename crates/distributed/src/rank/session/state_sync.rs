@@ -1,12 +1,13 @@
-//! Who holds the state of the run, and how those who do not come to it.
+//! How replicas agree on the state that a group begins with, and how ranks that lack it come to it.
 
+use super::Session;
 use super::catch_up::{CatchUp, MOST_HOLDERS, SMALL};
-use super::session::Session;
-use super::worker::Report;
 use crate::error::DistributedError;
+use crate::rank::connector::broken;
+use crate::rank::worker::Report;
 use phalanx_graph::weights;
-use phalanx_protocol::{Standing, Vote};
-use phalanx_records::StateError;
+use phalanx_protocol::{Balance, Shares, Standing, Vote, better};
+use phalanx_records::{ModelState, StateError};
 use phalanx_train::config::ExchangeOf;
 
 /// What a replica tells the others when a group begins.
@@ -28,19 +29,27 @@ impl Greeting {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+    fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
         let number = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        Self { step: (bytes[0] == 1).then(|| number(1)), cost: f64::from_bits(number(9)) }
+        let step = match bytes[0] {
+            0 => None,
+            1 => Some(number(1)),
+            _ => return None,
+        };
+        Some(Self { step, cost: f64::from_bits(number(9)) })
     }
 }
 
 impl Session<'_> {
     /// Brings all replicas to the state of the one that is farthest: at once, or, when others would have to wait
     /// long for it, while they go on.
-    pub(super) fn bring_level(&mut self) -> Result<(), DistributedError> {
-        let own = Greeting { step: self.worker.step, cost: self.worker.cost.unwrap_or(0.0) };
-        let all = self.together.gather_alike(&own.to_bytes(), "where everybody stands")?;
-        let all: Vec<Greeting> = all.as_chunks().0.iter().map(Greeting::from_bytes).collect();
+    pub(super) fn level_state(&mut self) -> Result<(), DistributedError> {
+        let step = self.part.is_level.then_some(self.part.step);
+        let own = Greeting { step, cost: self.worker.cost.unwrap_or(0.0) };
+        let gathered = self.lane.all_gather(&own.to_bytes(), "where all ranks stand")?;
+        let read = |rank: usize| Greeting::from_bytes(gathered.part(rank)?.try_into().ok()?);
+        let all: Option<Vec<Greeting>> = (0..self.lane.ranks()).map(read).collect();
+        let all = all.ok_or_else(|| broken("a rank greets in another way".to_owned()))?;
         let ahead = all.iter().filter_map(|greeting| greeting.step).max();
         let Some((ahead, root)) = ahead.zip(all.iter().position(|greeting| greeting.step == ahead)) else {
             return Err(DistributedError::Replica {
@@ -83,11 +92,11 @@ impl Session<'_> {
 
     /// Those behind take over the state of the root, while all wait.
     fn take_over(&mut self, root: usize, behind: &[bool]) -> Result<(), DistributedError> {
-        let rank = self.together.rank();
-        let bytes = if rank == root { self.worker.state()?.to_bytes()? } else { Vec::new() };
+        let rank = self.rank;
+        let bytes = if rank == root { self.part.state()?.to_bytes()? } else { Vec::new() };
         let bytes = self.tell_all(root, bytes, "the state")?;
         if behind[rank] {
-            self.worker.take_over(bytes.into())?;
+            self.part.take_over(&ModelState::from_bytes(bytes.into())?)?;
         }
         Ok(())
     }
@@ -95,27 +104,28 @@ impl Session<'_> {
     /// Everybody gets the bytes that the root has.
     fn tell_all(&mut self, root: usize, mut bytes: Vec<u8>, what: &str) -> Result<Vec<u8>, DistributedError> {
         let mut len = (bytes.len() as u64).to_le_bytes();
-        self.together.broadcast(root, &mut len, &format!("the size of {what}"))?;
+        self.lane.broadcast(root, &mut len, &format!("the size of {what}"))?;
         let wrong = || StateError { what: format!("{what} would be larger than this model's can be") };
         let len = usize::try_from(u64::from_le_bytes(len)).ok().filter(|len| *len <= self.most_bytes());
         bytes.resize(len.ok_or_else(wrong)?, 0);
-        self.together.broadcast(root, &mut bytes, what)?;
+        self.lane.broadcast(root, &mut bytes, what)?;
         Ok(bytes)
     }
 
     /// Those who hold the state copy a part each, for those who do not.
     fn begin_to_catch_up(&mut self, step: u64) -> Result<(), DistributedError> {
-        let (rank, epoch) = (self.together.rank(), self.epoch);
+        let (rank, epoch) = (self.rank, self.epoch);
         let holders: Vec<usize> = (0..self.level.len()).filter(|rank| self.level[*rank]).collect();
         let parts = holders.len().min(MOST_HOLDERS);
         if !self.level[rank] {
-            let sums = self.worker.stepper.model().parameters().iter().map(|p| p.elements()).sum();
+            let sums = self.part.stepper.model().parameters().iter().map(|p| p.elements()).sum();
             self.catch_up = Some(CatchUp::new(parts, sums));
             // What it computes until then does not count, but must be possible.
-            return Ok(self.worker.stepper.load(&self.worker.task.weights)?);
+            self.part.is_level = false;
+            return Ok(self.part.stepper.load(&self.worker.task.weights)?);
         }
         if let Some(part) = holders.iter().position(|holder| *holder == rank).filter(|part| *part < parts) {
-            let state = self.worker.stepper.state_part(part, parts)?;
+            let state = self.part.stepper.state_part(part, parts)?;
             let reports = self.worker.reports.clone();
             let send = move || match state.to_bytes() {
                 Ok(bytes) => reports.say(Report::Part { epoch, step, part, parts, bytes: bytes.into() }),
@@ -131,6 +141,23 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Shares out batches among the ranks that hold the state; `costs` are microseconds for a sample, where known.
+    fn share_out(&mut self, costs: &[f64]) {
+        let batch = self.shares.batch();
+        let levels = self.level.iter().filter(|level| **level).count();
+        let equal = Shares::equal(batch, levels.max(1));
+        let of_levels: Vec<f64> =
+            costs.iter().zip(&self.level).filter(|(_, level)| **level).map(|(cost, _)| *cost).collect();
+        let known =
+            self.balance.is_some() && of_levels.len() == levels && of_levels.iter().all(|cost| *cost > 0.0);
+        let fast = known.then(|| better(batch, &of_levels, &equal)).flatten();
+        self.set_shares(Some(fast.unwrap_or(equal).among(&self.level)));
+        let ranks = self.level.len();
+        if let Some(balance) = &mut self.balance {
+            *balance = Balance::new(batch, ranks);
+        }
+    }
+
     /// Whether this replica holds the state before a step.
     pub(super) fn standing(&self) -> Standing {
         match &self.catch_up {
@@ -143,20 +170,20 @@ impl Session<'_> {
     /// Comes nearer, when this replica is not level.
     pub(super) fn catch_up(&mut self) -> Result<(), DistributedError> {
         let Some(catch_up) = &mut self.catch_up else { return Ok(()) };
-        for (part, bytes) in self.worker.control.take_parts(self.epoch) {
+        for (part, bytes) in self.worker.mailbox.take_parts(self.epoch) {
             if let Some(mut state) = catch_up.on_part(part, bytes)? {
                 for (name, tensor) in &self.worker.task.weights {
                     // Buffers come last.
                     state.weights.entry(name.clone()).or_insert_with(|| tensor.clone());
                 }
-                self.worker.become_state(&state)?;
+                self.part.take_over(&state)?;
                 // It is not the group's yet.
-                self.worker.step = None;
+                self.part.is_level = false;
             }
         }
         for step in catch_up.due() {
-            self.worker.stepper.set_gradients(&step.sums);
-            self.worker.stepper.apply(step.norm, step.lr);
+            self.part.stepper.set_gradients(&step.sums);
+            self.part.apply(step.norm, step.lr);
         }
         Ok(())
     }
@@ -170,24 +197,24 @@ impl Session<'_> {
         if !landing.contains(&true) {
             return Ok(());
         }
-        let (root, rank) = (self.speaker(), self.together.rank());
+        let (root, rank) = (self.speaker(), self.rank);
         if late.contains(&true) {
             self.take_over(root, &landing)?;
         } else {
             let graph = &self.worker.task.graph;
             let bytes = match rank == root {
-                true => weights::to_bytes(&self.worker.stepper.buffers(graph)),
+                true => weights::to_bytes(&self.part.stepper.buffers(graph)),
                 false => Ok(Vec::new()),
             };
             let wrong = |source: weights::WeightsError| StateError { what: source.to_string() };
             let bytes = self.tell_all(root, bytes.map_err(wrong)?, "the buffers")?;
             if landing[rank] {
-                self.worker.stepper.set_buffers(weights::from_bytes(bytes.into()).map_err(wrong)?)?;
+                self.part.stepper.set_buffers(weights::from_bytes(bytes.into()).map_err(wrong)?)?;
             }
         }
         if landing[rank] {
             self.catch_up = None;
-            self.worker.step = Some(self.at);
+            (self.part.step, self.part.is_level) = (self.at, true);
         }
         self.level.iter_mut().zip(landing).for_each(|(level, lands)| *level |= lands);
         self.share_out(&[]);

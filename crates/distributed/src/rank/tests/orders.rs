@@ -1,12 +1,11 @@
 //! What stages do that are given the orders of a driver.
 
-use super::super::super::control::Control;
-use super::super::super::worker::{Opening, Order, Report, Reports};
-use super::super::serve::Asking;
-use super::super::worker::StageWorker;
-use super::super::{names_of, run};
 use super::{Example, Pairs, legal};
-use crate::rank::lanes::Connector;
+use crate::rank::connector::Connector;
+use crate::rank::mailbox::Mailbox;
+use crate::rank::names_of;
+use crate::rank::session::Asking;
+use crate::rank::worker::{Opening, Order, Report, Reports, Worker, carry_out_all};
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_protocol::{Wish, layout};
@@ -31,7 +30,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(example: &Example, control: Arc<Control>) -> Self {
+    fn new(example: &Example, mailbox: Arc<Mailbox>) -> Self {
         let (to, heard) = tokio::sync::mpsc::unbounded_channel();
         let compute = Example::compute();
         let task = Task::new(example.file.config.clone(), &compute.threads).unwrap();
@@ -40,12 +39,12 @@ impl Stage {
             enlist: Enlist { config: String::new(), files: Vec::new(), trace: false, data },
             fetch: Box::new(|_| Err("there are no files".to_owned())),
             compute: Arc::new(|_| Example::compute()),
-            control,
+            mailbox,
             reports: Reports { number: 0, to },
         };
         let (orders, waiting) = std::sync::mpsc::channel();
         let file = example.file.clone();
-        let thread = std::thread::spawn(move || run(file, opening, &waiting));
+        let thread = std::thread::spawn(move || carry_out_all(file, opening, &waiting));
         Self { orders, heard, thread }
     }
 
@@ -106,11 +105,11 @@ fn example(steps: u64) -> Example {
 
 #[test]
 fn a_stage_whose_group_is_over_before_it_began_says_so() {
-    let (example, control) = (example(3), Arc::new(Control::default()));
+    let (example, mailbox) = (example(3), Arc::new(Mailbox::default()));
     let layout = example.cut(&[legal(&example.graph)[0]], 8, 8);
-    let mut stage = Stage::new(&example, control.clone());
+    let mut stage = Stage::new(&example, mailbox.clone());
     stage.prepare(0, &layout);
-    control.abort(EPOCH, "n2 is lost: killed");
+    mailbox.abort(EPOCH, "n2 is lost: killed");
     stage.order(Order::Cancel { epoch: EPOCH });
     let start = Start { step: 0, norm: None, gets: Vec::new() };
     stage.connect(&[], start, Box::new(Pairs::default()));
@@ -157,7 +156,7 @@ fn from_disk(example: &Example, state: &ModelState) -> Vec<Stage> {
     from_disk_with(example, state, &Arc::default())
 }
 
-fn from_disk_with(example: &Example, state: &ModelState, control: &Arc<Control>) -> Vec<Stage> {
+fn from_disk_with(example: &Example, state: &ModelState, mailbox: &Arc<Mailbox>) -> Vec<Stage> {
     let layout = example.cut(&[legal(&example.graph)[2]], 8, 8);
     let (posts, step) = (layout::posts(&layout), state.steps());
     let part = |ops: Ops| -> Bytes {
@@ -165,7 +164,7 @@ fn from_disk_with(example: &Example, state: &ModelState, control: &Arc<Control>)
     };
     let parts: Vec<Bytes> = posts.iter().map(|post| part(post.ops)).collect();
     let disk = Disk { pairs: Pairs::default(), parts, connected: Arc::default() };
-    let mut stages: Vec<Stage> = posts.iter().map(|_| Stage::new(example, control.clone())).collect();
+    let mut stages: Vec<Stage> = posts.iter().map(|_| Stage::new(example, mailbox.clone())).collect();
     let ends: Vec<Bytes> =
         stages.iter_mut().enumerate().map(|(rank, stage)| stage.prepare(rank, &layout)).collect();
     for (rank, (stage, post)) in stages.iter().zip(&posts).enumerate() {
@@ -189,9 +188,9 @@ fn stages_that_begin_from_disk_are_connected_before_anybody_has_its_part() {
 
 #[test]
 fn whoever_leaves_by_agreement_says_what_the_one_that_speaks_may_not_have() {
-    let (example, control) = (example(6), Arc::new(Control::default()));
-    control.set_wish(EPOCH, Wish::Reform);
-    for stage in from_disk_with(&example, &example.whole(3, 8).0, &control) {
+    let (example, mailbox) = (example(6), Arc::new(Mailbox::default()));
+    mailbox.set_wish(EPOCH, Wish::Reform);
+    for stage in from_disk_with(&example, &example.whole(3, 8).0, &mailbox) {
         let (why, step, mut told) = stage.last_words();
         told.dedup();
         assert_eq!((why, step, told), (LeftWhy::Reformed, Some(4), vec![4]));
@@ -215,11 +214,11 @@ fn before_the_first_step_a_part_of_what_is_held_is_enough() {
     let compute = Example::compute();
     let task = Task::of_stages(example.file.config.clone(), &compute.threads).unwrap();
     let (to, _heard) = tokio::sync::mpsc::unbounded_channel();
-    let mut worker = StageWorker::new(task, compute, Arc::default(), Reports { number: 0, to });
+    let mut worker = Worker::new(task, compute, Arc::default(), Reports { number: 0, to });
     let start = Start { step: 0, norm: None, gets: Vec::new() };
     let mut settle = |end: usize| {
         let ops = Ops { start: 0, end: end as u32 };
-        let part = worker.settle(EPOCH, ops, &start, &Pairs::default()).unwrap();
+        let part = worker.acquire_state(EPOCH, ops, &start, &Pairs::default()).unwrap();
         let state = part.state().unwrap();
         worker.part = Some(part);
         state
