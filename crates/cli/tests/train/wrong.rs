@@ -56,13 +56,42 @@ fn mistakes_in_a_run_file_are_named_with_their_place() {
 
 /// A dataset of 64 samples with these labels.
 fn dataset(sandbox: &Sandbox, labels: &[f32], shape: &[u64]) {
-    let samples: Vec<f32> = (0..64 * 64).map(|i| (i % 17) as f32 / 17.0).collect();
+    save_samples(sandbox, "data.safetensors", labels, shape);
+}
+
+/// A file of samples with these labels.
+fn save_samples(sandbox: &Sandbox, file: &str, labels: &[f32], shape: &[u64]) {
+    let len = shape[0];
+    let samples: Vec<f32> = (0..64 * len).map(|i| (i % 17) as f32 / 17.0).collect();
     let tensors = Weights::from([
-        ("x".to_owned(), Tensor::from_f32(vec![64, 1, 8, 8], &samples).unwrap()),
+        ("x".to_owned(), Tensor::from_f32(vec![len, 1, 8, 8], &samples).unwrap()),
         ("y".to_owned(), Tensor::from_f32(shape.to_vec(), labels).unwrap()),
     ]);
-    weights::save(&sandbox.path().join("data.safetensors"), &tensors).unwrap();
+    weights::save(&sandbox.path().join(file), &tensors).unwrap();
 }
+
+/// Of 600 labels, 301 is none of those that are looked at before a run begins.
+fn one_wrong_label_of_many(sandbox: &Sandbox, file: &str, wrong: f32) {
+    let mut labels: Vec<f32> = (0..600).map(|i| (i % 10) as f32).collect();
+    labels[301] = wrong;
+    save_samples(sandbox, file, &labels, &[600]);
+}
+
+/// Trains on samples and validates on others, in batches of 50 in the order of the file.
+const IN_ORDER: [&str; 12] = [
+    "train",
+    "run.toml",
+    "--batch",
+    "50",
+    "--set",
+    "data.shuffle=false",
+    "--set",
+    "data.train={ file = \"data.safetensors\", x = \"x\", y = \"y\" }",
+    "--set",
+    "data.valid={ file = \"valid.safetensors\", x = \"x\", y = \"y\" }",
+    "--run-dir",
+    "run",
+];
 
 #[test]
 fn labels_of_a_binary_loss_are_from_0_to_1() {
@@ -125,6 +154,77 @@ fn labels_that_are_no_classes_are_refused_with_their_row() {
         said.contains("labels of shape [2] with outputs of shape [10]") && said.contains("hint: "),
         "{said}"
     );
+}
+
+#[test]
+fn a_wrong_label_is_told_when_it_is_read() {
+    let sandbox = sandbox();
+    run_file(&sandbox, MLP, "epochs = 1\ncheckpoint_every = 5");
+    one_wrong_label_of_many(&sandbox, "data.safetensors", 12.0);
+    one_wrong_label_of_many(&sandbox, "valid.safetensors", 1.0);
+    let said = sandbox.fails(2, &IN_ORDER);
+    let words = "the label of row 301 is 12, but there are 10 classes, from 0 on: \"y\" of ";
+    assert!(said.contains(words) && said.contains("data.safetensors"), "{said}");
+    assert!(said.contains("hint: number classes from 0 to 9"), "{said}");
+    let run = sandbox.path().join("run");
+    assert_eq!(metrics(&run).len(), 6, "the steps before are done");
+    let shown = sandbox.json(&["run", "show", "run", "--output", "json"]);
+    assert_eq!((&shown["state"], shown["checkpoint"].as_u64()), (&"failed".into(), Some(5)), "{shown}");
+    assert!(said.contains(shown["reason"].as_str().unwrap()), "{shown} {said}");
+    // With a better label the run goes on.
+    one_wrong_label_of_many(&sandbox, "data.safetensors", 2.0);
+    sandbox.json(&["run", "resume", "run", "--output", "json"]);
+    assert_eq!(super::losses(&run).len(), 12);
+}
+
+#[test]
+fn a_wrong_label_of_the_first_batch_is_told_before_the_first_step() {
+    let sandbox = sandbox();
+    run_file(&sandbox, MLP, "epochs = 1");
+    let mut labels = vec![3.0; 600];
+    labels[1] = 12.0;
+    save_samples(&sandbox, "data.safetensors", &labels, &[600]);
+    one_wrong_label_of_many(&sandbox, "valid.safetensors", 1.0);
+    let said = sandbox.fails(2, &IN_ORDER);
+    assert!(said.contains("the label of row 1 is 12"), "{said}");
+    assert_eq!(metrics(&sandbox.path().join("run")).len(), 0);
+}
+
+#[test]
+fn wrong_labels_are_told_in_validation_and_evaluation() {
+    let sandbox = sandbox();
+    run_file(&sandbox, MLP, "epochs = 1");
+    one_wrong_label_of_many(&sandbox, "data.safetensors", 1.0);
+    one_wrong_label_of_many(&sandbox, "valid.safetensors", 0.5);
+    let words = "the label of row 301 is 0.5, but there are 10 classes";
+    let said = sandbox.fails(2, &IN_ORDER);
+    assert!(said.contains(words) && said.contains("valid.safetensors"), "{said}");
+    train(&sandbox, &["--run-dir", "other", "--steps", "1"]);
+    let said = sandbox.fails(2, &["eval", "other", "valid.safetensors", "--x", "x", "--y", "y"]);
+    assert!(said.contains(words) && said.contains("valid.safetensors"), "{said}");
+}
+
+#[test]
+fn nodes_tell_of_wrong_labels_as_one_process_does() {
+    for formation in [&["--local", "2"][..], &["--local", "2", "--set", "formation.stages=2"]] {
+        let sandbox = sandbox();
+        run_file(&sandbox, MLP, "epochs = 1");
+        let words = |row: usize| format!("the label of row {row} is 12, but there are 10 classes, from 0 on");
+        let fails = |file: &str, words: &str| {
+            let said = sandbox.fails(2, &[&IN_ORDER, formation].concat());
+            assert!(said.contains(words) && said.contains(file), "{formation:?}: {said}");
+            assert!(said.contains("hint: number classes from 0 to 9"), "{formation:?}: {said}");
+            let shown = sandbox.json(&["run", "show", "run", "--output", "json"]);
+            assert_eq!(shown["state"], "failed", "{shown}");
+            std::fs::remove_dir_all(sandbox.path().join("run")).unwrap();
+        };
+        one_wrong_label_of_many(&sandbox, "data.safetensors", 12.0);
+        one_wrong_label_of_many(&sandbox, "valid.safetensors", 1.0);
+        fails("data.safetensors", &words(301));
+        one_wrong_label_of_many(&sandbox, "data.safetensors", 1.0);
+        one_wrong_label_of_many(&sandbox, "valid.safetensors", 12.0);
+        fails("valid.safetensors", &words(301));
+    }
 }
 
 #[test]

@@ -456,7 +456,7 @@ impl<'w> Session<'w> {
         let evaluator = self.worker.task.evaluator(&self.worker.compute.threads);
         let own = if self.is_level() {
             let before = self.level[..rank].iter().filter(|level| **level).count();
-            let shard = Shard::new(valid.len(), before, levels)?;
+            let shard = Shard::new(valid.fixed_len()?, before, levels)?;
             evaluator.sums(self.worker.stepper.model(), &valid, Some(shard))?
         } else {
             let metrics = vec![(0.0, 0); self.worker.task.metrics.len()];

@@ -16,8 +16,8 @@ use super::together::Together;
 use crate::error::DistributedError;
 use bytes::Bytes;
 use phalanx_protocol::progress::Place;
-use phalanx_records::ModelState;
 pub(super) use phalanx_records::with_causes;
+use phalanx_records::{Blame, ModelState};
 use phalanx_train::Stepper;
 use phalanx_train::config::RunFile;
 use phalanx_train::{Compute, MakeCompute, Task, TrainError};
@@ -360,6 +360,11 @@ pub(super) fn left_by(error: &DistributedError) -> LeftWhy {
     match error {
         error if is_broken(error) => LeftWhy::Broken { reason },
         DistributedError::Replica { .. } => LeftWhy::Failed { reason, cause: false },
+        DistributedError::Train(train)
+            if matches!(**train, TrainError::Data(_)) && train.blame() == Blame::Input =>
+        {
+            LeftWhy::WrongInput { reason, hint: train.hint() }
+        }
         _ => LeftWhy::Failed { reason, cause: true },
     }
 }

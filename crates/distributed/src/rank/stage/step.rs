@@ -72,7 +72,7 @@ impl Session<'_> {
         let task = &self.worker.task;
         let batch = task.config.train.batch * task.config.train.accumulate;
         let index = self.worker.place(step).batch as usize;
-        let whole = batch.min(task.train.len() - index * batch);
+        let whole = batch.min(task.samples - index * batch);
         let own = self.shares.range(self.post.replica, whole);
         Sheaf { step, whole, first: own.start, len: own.len(), micro: self.micro }
     }

@@ -19,7 +19,7 @@ impl Session<'_> {
     pub(super) fn validate(&mut self, step: u64) -> Result<(), DistributedError> {
         let Some(valid) = self.worker.task.valid.clone() else { return Ok(()) };
         let began = Instant::now();
-        let shard = Shard::new(valid.len(), self.post.replica, self.layout.replicas.len())?;
+        let shard = Shard::new(valid.fixed_len()?, self.post.replica, self.layout.replicas.len())?;
         let batch = self.worker.task.config.train.batch;
         let batches = shard.len().div_ceil(batch);
         let ends = self.post.is_first() || self.post.is_last();
