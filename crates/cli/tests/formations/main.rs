@@ -1,0 +1,13 @@
+//! Training on many nodes that come, go, freeze and are killed: replicas of a model, and models cut into stages.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod replicas;
+mod run;
+mod stages;
+
+use phalanx_testkit::Sandbox;
+
+fn sandbox() -> Sandbox {
+    Sandbox::new(env!("CARGO_BIN_EXE_phalanx"))
+}
