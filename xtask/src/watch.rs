@@ -102,9 +102,8 @@ fn follow(events: &Receiver<Event>, mut watch: Watch) -> anyhow::Result<ExitCode
             Ok(Event::Closed) => {}
             Ok(Event::Ended(status)) => {
                 drain(events)?;
-                let outlived = tree::kill_descendants();
-                if outlived > 0 {
-                    say(&format!("killed {outlived} processes that outlived the tests"));
+                for command in tree::kill_descendants() {
+                    say(&format!("killed a process that outlived the tests: {command}"));
                 }
                 return Ok(exit_code(status));
             }

@@ -9,19 +9,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at the processes of the machine.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Kills all processes below this one, and those that they start meanwhile; gives how many there were.
-pub(crate) fn kill_descendants() -> usize {
+/// Kills all processes below this one, and those that they start meanwhile; gives their command lines.
+pub(crate) fn kill_descendants() -> Vec<String> {
     let until = Instant::now() + PATIENCE;
-    let mut killed = std::collections::BTreeSet::new();
+    let mut killed = BTreeMap::new();
     loop {
         let alive = descendants();
         if alive.is_empty() || Instant::now() > until {
-            return killed.len();
+            return killed.into_values().collect();
         }
         for pid in alive {
+            killed.entry(pid.as_raw_nonzero()).or_insert_with(|| command_line(pid));
             // One that has ended meanwhile is as good.
             let _gone = rustix::process::kill_process(pid, Signal::KILL);
-            killed.insert(pid.as_raw_nonzero());
         }
         std::thread::park_timeout(LOOK);
     }
@@ -45,6 +45,11 @@ fn descendants() -> Vec<Pid> {
         }
     }
     found
+}
+
+fn command_line(pid: Pid) -> String {
+    let words = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ")
 }
 
 /// The parent of a process; nothing for one that has ended.

@@ -2,7 +2,7 @@
 
 use phalanx_testkit::{DEADLINE, Process, Sandbox, is_alive};
 use phalanx_train::core::mark;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,8 +40,7 @@ pub(crate) struct LocalNode {
 
 impl LocalNode {
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).unwrap();
-        kill_process(pid, signal).unwrap_or_else(|error| panic!("could not signal {self:?}: {error}"));
+        phalanx_testkit::signal(self.pid, signal);
     }
 
     pub(crate) fn is_alive(&self) -> bool {

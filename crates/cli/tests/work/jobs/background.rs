@@ -63,7 +63,7 @@ fn a_solution_is_shown_while_other_jobs_of_its_main_node_run() {
     let sandbox = sandbox();
     let _cancel = CancelAll(&sandbox);
     let _node = sandbox.node(&["--allow-exec", "--cores", "2"]);
-    let line = "test $PHALANX_JOB = 1 && echo one || sleep 300";
+    let line = "test $PHALANX_JOB = 1 && echo one || exec sleep 300";
     sandbox.stdout(&["job", "submit", "--kind", "exec", "--arg", line, "--count", "2"]);
     let solution = eventually("the first job is solved", || {
         sandbox.json(&["job", "show", "1", "--output", "json"]).get("solution").cloned()

@@ -25,11 +25,13 @@ fn a_node_told_to_stop_finishes_what_runs_and_hands_back_the_rest() {
 #[test]
 fn a_node_told_twice_stops_at_once_and_its_job_runs_elsewhere() {
     let sandbox = sandbox();
-    let (mut leaver, id) = sandbox.node(&["--cores", "1"]);
+    let (mut leaver, id) = sandbox.node(&["--cores", "1", "--allow-exec"]);
     let mut watch = sandbox.watch(&[]);
-    let mut main = submit(&sandbox, &["--kind", "sleep", "--arg", "3s"]);
+    // The first node to run it never ends it; the second one ends it at once.
+    let line = "if mkdir begun; then exec sleep 300; fi";
+    let mut main = submit(&sandbox, &["--kind", "exec", "--arg", line]);
     watch.until_is(&id, "jobs_running", 1);
-    let _stayer = sandbox.node(&["--cores", "1"]);
+    let _stayer = sandbox.node(&["--cores", "1", "--allow-exec"]);
     leaver.signal(Signal::INT);
     leaver.says("draining");
     watch.until_state(&id, "draining");

@@ -127,10 +127,12 @@ fn commands_end_with_a_node_that_stops_at_once() {
 fn a_command_ends_with_its_killed_node() {
     let sandbox = sandbox();
     let (mut node, _) = sandbox.node(&["--allow-exec"]);
-    let (_main, [command, _child]) = stubborn_command(&sandbox);
+    let (_main, [command, child]) = stubborn_command(&sandbox);
     node.signal(Signal::KILL);
     node.finish_within(SOON);
     eventually("the command is gone", || (!is_alive(command)).then_some(()));
+    // The kernel ends the command, but not what the command has started.
+    phalanx_testkit::signal(child, Signal::KILL);
 }
 
 #[test]

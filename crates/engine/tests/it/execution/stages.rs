@@ -1,7 +1,7 @@
 //! A model cut into stages computes what the whole computes.
 
-use crate::zoo::{Case, PASS, noise};
-use crate::{Step, bits, gradients};
+use super::zoo::{Case, PASS, noise};
+use super::{Step, bits, gradients};
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Model};
 use phalanx_graph::Graph;
 use std::collections::BTreeMap;

@@ -1,10 +1,8 @@
 //! Planners against trying every formation.
 
-mod brute;
-mod random;
-
+use crate::brute;
+use crate::random::{Case, Random};
 use phalanx_formation::{Effort, Method, Work, exact, genetic, greedy};
-use random::{Case, Random};
 
 /// How large cases are: nodes, cuts, and how many.
 const SIZES: [(usize, usize, usize); 8] =

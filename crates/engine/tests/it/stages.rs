@@ -1,8 +1,5 @@
 //! A model cut into stages learns what the whole model learns, bit for bit, wherever it is cut.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
-#[path = "stages/pipeline.rs"]
 mod pipeline;
 
 use phalanx_engine::Loss;

@@ -1,17 +1,14 @@
 //! What plans do with unequal nodes.
 
-mod large;
-mod layers;
-mod random;
-mod valid;
-
-use layers::{MIB, model, options, pool};
+use crate::large;
+use crate::layers;
+use crate::layers::{MIB, model, options, pool};
+use crate::random::{Case, Random};
+use crate::valid::check;
 use phalanx_formation::{
     Effort, Exchange, Held, Link, Method, Mode, Options, Pool, Shape, ShapeStage, WhyLeftOut, exact, genetic,
     greedy, plan, predict,
 };
-use random::{Case, Random};
-use valid::check;
 
 #[test]
 fn a_model_that_fits_nowhere_whole_is_cut_where_machines_are_faster() {

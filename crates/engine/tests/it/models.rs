@@ -1,13 +1,9 @@
 //! Whole models against PyTorch: loss, outputs, gradients, and the first losses of training.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
-#[path = "reference/files.rs"]
-mod files;
-#[path = "../../graph/tests/generator/mod.rs"]
+#[path = "../../../graph/tests/generator/mod.rs"]
 mod generator;
 
-use files::{Reference, batch_of, distance, folder, gradients};
+use crate::files::{Reference, batch_of, distance, folder, gradients};
 use phalanx_engine::{
     CompileOptions, CpuEngine, Engine, Loss, Model, Optimizer, OptimizerSpec, Pass, Sgd, Target,
 };

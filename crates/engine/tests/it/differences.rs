@@ -1,15 +1,11 @@
 //! Gradients of every operator against differences of its results, over random shapes and ways to lie in memory.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
-#[path = "differences/operators.rs"]
 mod operators;
-mod random;
 
+use crate::random::{Dice, Net};
 use operators::OPERATORS;
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Model, Pass};
 use phalanx_graph::{Graph, ValueId};
-use random::{Dice, Net};
 
 /// Inputs and parameters are moved by this much.
 const STEP: f32 = 1e-2;

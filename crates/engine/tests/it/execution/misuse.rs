@@ -1,7 +1,7 @@
 //! What cannot be run is refused by name; nothing panics, and the model can be used afterwards.
 
-use crate::zoo::{Case, PASS, noise};
-use crate::{gradients, step};
+use super::zoo::{Case, PASS, noise};
+use super::{gradients, step};
 use phalanx_engine::{CompileOptions, CpuEngine, Model, Pass, RunError, WeightsError};
 use phalanx_graph::{Builder, zoo::ZooOptions};
 use phalanx_types::{Seed, Tensor};

@@ -1,15 +1,11 @@
 //! Random graphs of operators that are merged, viewed and broadcast, against their definition.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
-#[path = "fusion/naive.rs"]
 mod naive;
-mod random;
 
+use crate::random::{Dice, Net, broadcastable};
 use naive::{Array, evaluate};
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Pass};
 use phalanx_graph::{Binary, Compare, Graph, Op, Range, Reduce, Shape, Unary, ValueId, ValueKind, Weights};
-use random::{Dice, Net, broadcastable};
 use std::collections::BTreeMap;
 
 const GRAPHS: u64 = 800;

@@ -1,13 +1,10 @@
 //! Why plans are as they are, and nodes left out.
 
-mod layers;
-mod random;
-
-use layers::{model, options, pool};
+use crate::layers::{model, options, pool};
+use crate::random::{Case, Random};
 use phalanx_formation::{
     Because, Choice, Effort, Exchange, Options, Plan, WhyLeftOut, exact, genetic, greedy, plan,
 };
-use random::{Case, Random};
 
 #[test]
 fn replicas_that_there_are_no_nodes_for_are_not_called_slower() {

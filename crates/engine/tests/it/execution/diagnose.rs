@@ -1,7 +1,7 @@
 //! The first operator that makes something that is not a number is named.
 
-use crate::zoo::{Case, PASS, noise};
-use crate::{gradients, step};
+use super::zoo::{Case, PASS, noise};
+use super::{gradients, step};
 use phalanx_engine::{CompileOptions, CpuEngine, DiagnoseReport, Pass, RunError};
 use phalanx_graph::{Binary, Builder, Graph, Init, Op, Unary, ValueId};
 use phalanx_types::{Seed, Tensor};
@@ -98,7 +98,7 @@ fn a_healthy_model_is_healthy_and_its_batch_in_flight_stays() {
         let other = Pass { seed: 77, ..PASS };
         let found = model.diagnose(4, &[&case.x], other, &|y| vec![vec![0.1; y.len()]]).unwrap();
         assert_eq!(found, None);
-        let given = crate::given(&*model);
+        let given = super::given(&*model);
         model.backward(0, &[&given], &mut |_, _| ()).unwrap();
         assert!(gradients(&mut *model) == wanted.gradients, "{name}: diagnosis disturbs the batch in flight");
         assert!(model.weights() == wanted.weights, "{name}: diagnosis changes running statistics");

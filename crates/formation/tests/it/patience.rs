@@ -1,10 +1,8 @@
 //! Plans for those who do not wait.
 
-mod random;
-mod valid;
-
+use crate::random::{Case, Random};
+use crate::valid;
 use phalanx_formation::{Method, PoolNode, exact, plan};
-use random::{Case, Random};
 use std::time::{Duration, Instant};
 
 /// A pool of a few nodes with so many formations that nobody looks at all of them.

@@ -1,7 +1,5 @@
 //! Replicas that share the statistics of batch norm compute what one model computes of the whole batch.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Model, Pass, RunError};
 use phalanx_graph::zoo::{self, ZooOptions};
 use phalanx_types::Seed;

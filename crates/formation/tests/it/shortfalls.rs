@@ -1,8 +1,6 @@
 //! What is said when no formation is possible.
 
-mod layers;
-
-use layers::{MIB, model, options, pool};
+use crate::layers::{MIB, model, options, pool};
 use phalanx_formation::{LeftOut, ModelCost, Options, Pool, Shortfall, exact, genetic, greedy, plan};
 
 fn message(model: &ModelCost, pool: &Pool, options: &Options) -> String {

@@ -1,14 +1,8 @@
 //! How a model runs does not show in what it computes: threads, recomputation, batches in flight, stages.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
-#[path = "execution/diagnose.rs"]
 mod diagnose;
-#[path = "execution/misuse.rs"]
 mod misuse;
-#[path = "execution/stages.rs"]
 mod stages;
-#[path = "execution/zoo.rs"]
 mod zoo;
 
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Model, Pass};

@@ -1,7 +1,5 @@
 //! What pipelines need of a model: parameters of earlier steps, memory known beforehand, the time of every node.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Measurement, Model, ParameterSet, Pass, measure};
 use phalanx_graph::Graph;
 use phalanx_graph::zoo::{self, ZooOptions};

@@ -1,11 +1,6 @@
 //! Every operator against PyTorch: outputs, gradients of inputs and of parameters, running statistics.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
-#[path = "reference/files.rs"]
-mod files;
-
-use files::{Array, Reference, batch_of, distance, folder, gradients};
+use crate::files::{Array, Reference, batch_of, distance, folder, gradients};
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Pass};
 use phalanx_graph::onnx;
 use std::path::Path;
