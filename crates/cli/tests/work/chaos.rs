@@ -1,7 +1,5 @@
 //! Nodes that are killed and frozen at random moments while thousands of jobs run.
 
-#![expect(clippy::print_stdout, reason = "libtest shows it when the test fails")]
-
 use crate::BINARY;
 use phalanx_testkit::{NodeWatch, Process, Sandbox, chaos_seed};
 use phalanx_types::Seed;
