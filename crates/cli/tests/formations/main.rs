@@ -8,6 +8,9 @@ mod stages;
 
 use phalanx_testkit::Sandbox;
 
+/// The program under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_phalanx");
+
 fn sandbox() -> Sandbox {
-    Sandbox::new(env!("CARGO_BIN_EXE_phalanx"))
+    Sandbox::new(BINARY)
 }

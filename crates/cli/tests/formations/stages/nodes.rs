@@ -92,7 +92,8 @@ fn a_checkpoint_that_is_newer_than_all_copies_is_what_a_run_goes_on_from() {
     assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &["--local", "3"]).hash);
 }
 
-/// A run that would be faster with another node, and the one that it has.
+/// A run that would be faster with another node, and the one that it has. Whether it would is measured: another test
+/// that computes could take the cores which make it faster.
 fn run_on_one_node(sandbox: &Sandbox) -> (Run, Process) {
     run_file(sandbox, ENDLESS, "stages = \"auto\"");
     let (first, _) = sandbox.node(&["--name", "a", "--cores", "1"]);
@@ -104,7 +105,7 @@ fn run_on_one_node(sandbox: &Sandbox) -> (Run, Process) {
 
 #[test]
 fn a_node_that_makes_the_run_faster_is_let_in() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::alone(crate::BINARY);
     let (mut run, _first) = run_on_one_node(&sandbox);
     let _second = sandbox.node(&["--name", "b", "--cores", "1"]);
     run.until_replicas("two nodes", |nodes| nodes.len() == 2);
@@ -145,7 +146,7 @@ impl Drop for Slowed {
 
 #[test]
 fn a_node_that_was_too_slow_is_let_in_when_it_is_not_any_more() {
-    let sandbox = sandbox();
+    let sandbox = Sandbox::alone(crate::BINARY);
     let (mut run, _first) = run_on_one_node(&sandbox);
     let (second, id) = sandbox.node(&["--name", "b", "--cores", "1"]);
     let slowed = Slowed::new(&second);
