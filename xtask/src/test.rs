@@ -3,6 +3,7 @@
 use crate::purity;
 use crate::python::{Environment, Installing};
 use crate::tool::{cargo, present, tool};
+use crate::watch::{self, LIMIT_S};
 use anyhow::{Context, ensure};
 use clap::Args;
 use std::process::Command;
@@ -15,6 +16,9 @@ pub(crate) struct TestArgs {
     /// Leave out what needs PyTorch: that it sees in a trained model what was seen here.
     #[arg(long)]
     no_python: bool,
+    /// Seconds that one test may take before it and all its processes are killed.
+    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT_S, value_parser = clap::value_parser!(u64).range(61..))]
+    limit: u64,
 }
 
 const NO_TORCH: &str = "could not install PyTorch; --no-python leaves out the tests that need it";
@@ -23,6 +27,8 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     if !args.no_install {
         install(args)?;
     }
+    // Before cargo may replace this program by a newer one.
+    let runner = watch::runner(args.limit)?;
     cargo(&["fmt", "--all", "--check"]).run()?;
     purity::check()?;
     // It takes about as long as what follows, and another part of the machine.
@@ -31,7 +37,7 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
-    let mut tests = cargo(&["test", "--workspace"]);
+    let mut tests = cargo(&["test", "--workspace", "--config", &runner]);
     if let Some(torch) = torch {
         let python = torch.wait().context(NO_TORCH)?;
         tests = tests.env("PHALANX_TORCH_PYTHON", python).env("PHALANX_REQUIRE_TORCH", "1");
@@ -47,6 +53,8 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         "seeded_bugs",
         "--target-dir",
         "target/seeded-bugs",
+        "--config",
+        &runner,
     ])
     .env("RUSTFLAGS", "--cfg seeded_bugs")
     .run()

@@ -82,11 +82,6 @@ impl Array {
         Ok(Self { origin, dtype, rows, shape: sample.to_vec(), big_endian, fortran, size, data })
     }
 
-    /// The elements of one sample.
-    pub(crate) fn size(&self) -> usize {
-        self.size
-    }
-
     /// Copies one sample into `out`, which has its size.
     pub(crate) fn read(&self, row: usize, out: &mut [f32]) -> Result<(), DataError> {
         if row >= self.rows {
@@ -94,6 +89,11 @@ impl Array {
         }
         let read = if self.fortran { self.gather(row, out) } else { self.copy(row, out) };
         read.map_err(|value| DataError::TooLarge { value, row: row as u64, origin: self.origin.clone() })
+    }
+
+    /// Copies the samples of all `rows` into `out`, one after the other.
+    pub(crate) fn read_all(&self, rows: &[usize], out: &mut [f32]) -> Result<(), DataError> {
+        rows.iter().zip(out.chunks_exact_mut(self.size)).try_for_each(|(row, out)| self.read(*row, out))
     }
 
     fn copy(&self, row: usize, out: &mut [f32]) -> Result<(), i128> {

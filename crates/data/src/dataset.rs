@@ -1,59 +1,90 @@
-//! A source of samples, whatever it is made of.
+//! The handle on a source through which everything else reads samples.
 
 use crate::array::{Array, Layout};
+use crate::arrays::Arrays;
 use crate::batch::Batch;
 use crate::error::{DataError, Fault, Origin};
-use crate::formats::{self, Opened, Samples};
+use crate::formats;
+use crate::labels::{LabelCheck, class};
 use crate::names::nearest_first;
+use crate::source::{Extent, LabelSchema, Meaning, Rows, Schema, Source};
 use crate::spec::{Format, SourceSpec};
+use crate::vectors::{Labels, Vectors};
 use phalanx_types::{DType, Tensor};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What labels are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// One class index for each sample.
+    /// Class indices.
     Classes,
     /// Numbers to come near to.
     Values,
+    /// There are no labels.
     None,
 }
 
 /// Samples that can be read in any order, from many threads; cheap to clone.
+///
+/// A [`Source`] together with how its classes are numbered, whether its labels are read, and what
+/// the labels have to be.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    inner: Arc<Inner>,
-    /// How classes are numbered, where that is not as in the file.
+    source: Arc<dyn Source>,
+    schema: Arc<Schema>,
+    /// The elements of one sample.
+    x_size: usize,
+    /// The elements of one label.
+    y_size: usize,
+    /// How classes are numbered, where that is not as in the source.
     numbered: Option<Arc<Numbered>>,
     /// Whether labels are left out.
     unlabelled: bool,
+    check: LabelCheck,
 }
 
-/// Classes in another order than that of the file.
+/// Classes in another order than that of the source.
 #[derive(Debug)]
 struct Numbered {
     classes: Vec<String>,
-    /// The number of each class of the file.
+    /// The number of each class of the source.
     numbers: Vec<f32>,
 }
 
-#[derive(Debug)]
-struct Inner {
-    opened: Opened,
-    x_shape: Vec<usize>,
-    len: usize,
-    origin: Origin,
-}
+/// How many labels are read at once when they are looked through.
+const LABELS_AT_ONCE: usize = 1024;
 
 impl Dataset {
-    /// Opens a source; its relative paths begin at `base`.
+    /// The samples of a source.
     ///
     /// # Errors
-    /// The source is not there, is not what it should be, or lacks what is asked for.
+    /// A sample or a label has no elements, or the source is fixed and has no samples.
+    pub fn new(source: impl Source + 'static) -> Result<Self, DataError> {
+        Self::from_source(Arc::new(source))
+    }
+
+    /// The samples of a source that others may hold, too.
+    ///
+    /// # Errors
+    /// A sample or a label has no elements, or the source is fixed and has no samples.
+    pub fn from_source(source: Arc<dyn Source>) -> Result<Self, DataError> {
+        let schema = Arc::new(source.schema());
+        let (x_size, y_size) = schema.sizes()?;
+        if source.extent() == Extent::Fixed(0) {
+            return Err(DataError::Empty { origin: schema.origin.clone() });
+        }
+        let check = LabelCheck::default();
+        Ok(Self { source, schema, x_size, y_size, numbered: None, unlabelled: false, check })
+    }
+
+    /// Opens a file or a folder of images; relative paths begin at `base`.
+    ///
+    /// # Errors
+    /// The file is not there, is not what it should be, or lacks what is asked for.
     pub fn open(spec: &SourceSpec, base: &Path) -> Result<Self, DataError> {
-        Ok(Self::new(formats::open(spec, base)?))
+        Self::from_source(formats::open(spec, base)?)
     }
 
     /// Samples and labels that are in memory, the first axis of each counting samples.
@@ -76,16 +107,25 @@ impl Dataset {
             }
         };
         let y = y.map(|y| array(y, "y")).transpose()?;
-        Ok(Self::new(Opened::arrays(array(x, "x")?, y)?))
+        Self::new(Arrays::new(array(x, "x")?, y)?)
     }
 
-    fn new(opened: Opened) -> Self {
-        let (len, x_shape, origin) = match &opened.x {
-            Samples::Array(x) => (x.rows, x.shape.clone(), x.origin.clone()),
-            Samples::Images(images) => (images.len(), images.shape.to_vec(), images.origin()),
-        };
-        let inner = Arc::new(Inner { opened, x_shape, len, origin });
-        Self { inner, numbered: None, unlabelled: false }
+    /// Samples of shape `x_shape` that lie in `x` one after the other, with a label for each: classes
+    /// as `usize` or `u32`, values as `f32`, or [`Labels::None`].
+    ///
+    /// ```
+    /// use phalanx_data::{Dataset, Target};
+    ///
+    /// let x = vec![0.0, 0.1, 0.9, 1.0, 0.2, 0.1];
+    /// let data = Dataset::from_f32(x, &[2], vec![0usize, 1, 0])?;
+    /// assert_eq!((data.fixed_len()?, data.target()), (3, Target::Classes));
+    /// # Ok::<(), phalanx_data::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The numbers do not make whole samples, there are none, or there are not as many labels.
+    pub fn from_f32(x: Vec<f32>, x_shape: &[usize], y: impl Into<Labels>) -> Result<Self, DataError> {
+        Self::new(Vectors::new(x, x_shape, y.into())?)
     }
 
     /// The same samples with classes numbered as they stand in `classes`; labels without names stay as they are.
@@ -93,7 +133,9 @@ impl Dataset {
     /// # Errors
     /// The source has a class that is not among them.
     pub fn with_classes(&self, classes: &[String]) -> Result<Self, DataError> {
-        let Some(own) = self.inner.opened.classes.as_deref() else { return Ok(self.clone()) };
+        let Some(own) = self.schema.labels.as_ref().and_then(LabelSchema::names) else {
+            return Ok(self.clone());
+        };
         let number = |name: &String| {
             let place = classes.iter().position(|class| class == name);
             place.map(|place| place as f32).ok_or_else(|| DataError::UnknownClass {
@@ -108,67 +150,92 @@ impl Dataset {
     }
 
     /// The same samples without labels.
+    #[must_use]
     pub fn without_labels(&self) -> Self {
         Self { unlabelled: true, ..self.clone() }
     }
 
-    /// The number of samples; never 0.
-    pub fn len(&self) -> usize {
-        self.inner.len
+    /// The same samples whose labels have to be as `check` says: whatever reads a label that is not
+    /// gets an error that names the sample, the label and where it comes from.
+    #[must_use]
+    pub fn with_label_check(&self, check: LabelCheck) -> Self {
+        Self { check, ..self.clone() }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// What the samples are read from, with its own numbering of classes and all its labels.
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.source
+    }
+
+    /// How many samples there are, as far as that is known.
+    pub fn extent(&self) -> Extent {
+        self.source.extent()
+    }
+
+    /// The number of samples, which is never 0. What makes passes, shards or orders takes it from here.
+    ///
+    /// # Errors
+    /// The source still grows: [`DataError::LengthUnknown`].
+    pub fn fixed_len(&self) -> Result<usize, DataError> {
+        match self.extent() {
+            Extent::Fixed(len) => Ok(len),
+            Extent::Growing { now } => Err(DataError::LengthUnknown { now, origin: self.origin().clone() }),
+        }
     }
 
     /// The shape of one sample.
     pub fn x_shape(&self) -> &[usize] {
-        &self.inner.x_shape
+        &self.schema.x_shape
     }
 
     /// The type of samples as it is in the file.
     pub fn x_dtype(&self) -> DType {
-        self.inner.opened.x_dtype
+        self.schema.x_dtype
     }
 
     /// The shape of one label: `[]` for a class index or a single value.
     pub fn y_shape(&self) -> Option<&[usize]> {
-        self.labels().map(|y| &y.shape[..])
+        self.labels().map(|labels| &labels.shape[..])
     }
 
     /// The type of labels as it is in the file; that of names of classes is `I64`.
     pub fn y_dtype(&self) -> Option<DType> {
-        self.inner.opened.y_dtype.filter(|_| !self.unlabelled)
+        self.labels().map(|labels| labels.dtype)
     }
 
     /// The names of classes, where the source has them.
     pub fn classes(&self) -> Option<&[String]> {
         match &self.numbered {
             Some(numbered) => Some(&numbered.classes),
-            None => self.inner.opened.classes.as_deref(),
+            None => self.schema.labels.as_ref().and_then(LabelSchema::names),
         }
     }
 
-    /// What the labels are: integers, one for each sample, are classes.
+    /// What the labels are; of files, integers that are one for each sample are classes.
     pub fn target(&self) -> Target {
-        match (self.y_shape(), self.y_dtype()) {
-            (Some([]), Some(DType::F32 | DType::F64 | DType::F16 | DType::Bf16)) => Target::Values,
-            (Some([]), Some(_)) => Target::Classes,
-            (Some(_), Some(_)) => Target::Values,
-            _ => Target::None,
+        match self.labels().map(|labels| &labels.meaning) {
+            Some(Meaning::Classes { .. }) => Target::Classes,
+            Some(Meaning::Values) => Target::Values,
+            None => Target::None,
         }
     }
 
     /// Where the samples come from.
     pub fn origin(&self) -> &Origin {
-        &self.inner.origin
+        &self.schema.origin
+    }
+
+    /// Where the labels come from.
+    pub(crate) fn label_origin(&self) -> &Origin {
+        self.schema.label_origin()
     }
 
     /// Copies the samples at these indices into `batch` as they are: floats rounded to `f32`,
     /// integers converted, pixels from 0 to 255.
     ///
     /// # Errors
-    /// An index is too large, a file cannot be read, an integer would change or a label is not finite.
+    /// An index is too large, a file cannot be read, an integer would change or a label is not what
+    /// it has to be.
     pub fn read(&self, indices: &[usize], batch: &mut Batch) -> Result<(), DataError> {
         self.read_until(indices, batch, &AtomicBool::new(false))
     }
@@ -180,45 +247,80 @@ impl Dataset {
         batch: &mut Batch,
         stop: &AtomicBool,
     ) -> Result<(), DataError> {
-        let x_size: usize = self.x_shape().iter().product();
-        let y_size = self.labels().map_or(0, Array::size);
-        batch.resize(indices.len(), x_size, y_size);
+        let labelled = self.labels().is_some();
+        batch.resize(indices.len(), self.x_size, if labelled { self.y_size } else { 0 });
         batch.indices.extend(indices.iter().map(|index| *index as u64));
-        match &self.inner.opened.x {
-            Samples::Array(x) => {
-                for (index, out) in indices.iter().zip(batch.x.chunks_exact_mut(x_size)) {
-                    x.read(*index, out)?;
-                }
-            }
-            Samples::Images(images) => images.read(indices, &mut batch.x, stop)?,
+        let rows = Rows { x: Some(&mut batch.x), y: labelled.then_some(&mut batch.y[..]) };
+        self.source.read(indices, rows, stop)?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
         }
-        if self.labels().is_some() {
-            for (index, out) in indices.iter().zip(batch.y.chunks_exact_mut(y_size)) {
-                self.read_label(*index, out)?;
-            }
+        self.finish_labels(indices, &mut batch.y)
+    }
+
+    /// Checks labels without reading the samples: those of at most `most` samples, spread evenly over
+    /// the source from the first to the last.
+    ///
+    /// # Errors
+    /// Names the first label that is not as `check` says, with its row; or says that there are no
+    /// labels, or that the source still grows.
+    pub fn check_labels(&self, check: LabelCheck, most: usize) -> Result<(), DataError> {
+        if self.labels().is_none() {
+            return Err(DataError::NoLabels { origin: self.origin().clone() });
+        }
+        let dataset = self.with_label_check(check);
+        let mut y = Vec::new();
+        for block in spread(self.fixed_len()?, most) {
+            y.resize(block.len() * self.y_size, 0.0);
+            let rows = Rows { x: None, y: Some(&mut y) };
+            self.source.read(&block, rows, &AtomicBool::new(false))?;
+            dataset.finish_labels(&block, &mut y)?;
         }
         Ok(())
     }
 
-    pub(crate) fn labels(&self) -> Option<&Array> {
-        self.inner.opened.y.as_ref().filter(|_| !self.unlabelled)
+    fn labels(&self) -> Option<&LabelSchema> {
+        self.schema.labels.as_ref().filter(|_| !self.unlabelled)
     }
 
-    /// Copies one label, which has to be finite.
-    pub(crate) fn read_label(&self, row: usize, out: &mut [f32]) -> Result<(), DataError> {
-        let Some(y) = self.labels() else { return Ok(()) };
-        y.read(row, out)?;
+    /// Numbers classes as they are wanted, and checks labels as they were read.
+    fn finish_labels(&self, indices: &[usize], y: &mut [f32]) -> Result<(), DataError> {
         if let Some(numbered) = &self.numbered {
-            for label in out.iter_mut() {
-                // Every name of the source has a number.
-                *label = numbered.numbers.get(*label as usize).copied().unwrap_or(*label);
+            LabelCheck::Classes(numbered.numbers.len()).check(y, indices, self.label_origin())?;
+            for label in y.iter_mut() {
+                let number = class(*label, numbered.numbers.len()).and_then(|at| numbered.numbers.get(at));
+                *label = number.copied().unwrap_or(*label);
             }
         }
-        match out.iter().find(|value| !value.is_finite()) {
-            Some(value) => {
-                Err(DataError::LabelNotFinite { value: *value, row: row as u64, origin: y.origin.clone() })
-            }
-            None => Ok(()),
-        }
+        self.check.check(y, indices, self.label_origin())
+    }
+}
+
+/// At most `most` of `len` indices, as far from each other as possible, in blocks.
+fn spread(len: usize, most: usize) -> impl Iterator<Item = Vec<usize>> {
+    let count = len.min(most);
+    let steps = count.saturating_sub(1).max(1) as u128;
+    let at = move |k: usize| (k as u128 * (len.saturating_sub(1)) as u128 / steps) as usize;
+    (0..count)
+        .step_by(LABELS_AT_ONCE)
+        .map(move |first| (first..count.min(first + LABELS_AT_ONCE)).map(at).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_looked_at_from_the_first_to_the_last() {
+        let indices = |len, most| spread(len, most).flatten().collect::<Vec<_>>();
+        assert_eq!(indices(5, usize::MAX), [0, 1, 2, 3, 4]);
+        assert_eq!(indices(9, 3), [0, 4, 8]);
+        assert_eq!(indices(10, 1), [0]);
+        assert_eq!((indices(0, 4), indices(4, 0)), (vec![], vec![]));
+        let all = indices(3000, usize::MAX);
+        assert_eq!(all, (0..3000).collect::<Vec<_>>());
+        let some = indices(usize::MAX, 2000);
+        assert_eq!((some.len(), some[0], some[1999]), (2000, 0, usize::MAX - 1));
+        assert!(some.windows(2).all(|pair| pair[0] < pair[1]));
     }
 }

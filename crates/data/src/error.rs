@@ -5,19 +5,28 @@ use phalanx_types::{ByteSize, Class};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A file, and the array or column in it where there are several.
+/// A file, and the array or column in it where there are several; memory by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Origin {
+    /// The file, or whatever else the place is called; empty for memory.
     pub file: PathBuf,
+    /// The array or column.
     pub array: Option<String>,
 }
 
 impl Origin {
-    pub(crate) fn file(file: &Path) -> Self {
-        Self { file: file.to_owned(), array: None }
+    /// A place that is called so, such as a table of a database or a stream.
+    pub fn named(name: impl Into<PathBuf>) -> Self {
+        Self { file: name.into(), array: None }
     }
 
-    pub(crate) fn array(file: &Path, array: &str) -> Self {
+    /// A file with nothing else in it.
+    pub fn file(file: &Path) -> Self {
+        Self::named(file)
+    }
+
+    /// An array or a column of a file.
+    pub fn array(file: &Path, array: &str) -> Self {
         Self { file: file.to_owned(), array: Some(array.to_owned()) }
     }
 }
@@ -88,6 +97,14 @@ pub enum DataError {
     UnknownClass { name: String, have: Vec<String>, origin: Origin },
     #[error("there are no labels to check: {origin}")]
     NoLabels { origin: Origin },
+    #[error("a sample or label of shape {shape:?} has no elements, or too many: {origin}")]
+    SampleShape { shape: Vec<usize>, origin: Origin },
+    #[error("{values} numbers do not make whole samples of shape {shape:?}: {origin}")]
+    Uneven { values: usize, shape: Vec<usize>, origin: Origin },
+    #[error("this source does not know its length yet, it has {now} samples so far: {origin}")]
+    LengthUnknown { now: usize, origin: Origin },
+    #[error("could not read samples from {origin}")]
+    Source { source: Box<dyn std::error::Error + Send + Sync>, origin: Origin },
     #[error("no folders of PNG or JPEG images in {}", dir.display())]
     NoImages { dir: PathBuf },
     #[error("not a good image: {what}: {}", file.display())]
@@ -172,6 +189,11 @@ fn list(names: &[String]) -> String {
 }
 
 impl DataError {
+    /// What a source of one's own says when it cannot be read.
+    pub fn source(source: impl Into<Box<dyn std::error::Error + Send + Sync>>, origin: Origin) -> Self {
+        Self::Source { source: source.into(), origin }
+    }
+
     /// What the caller should do about it.
     pub fn class(&self) -> Class {
         match self {
@@ -203,6 +225,10 @@ impl DataError {
                     classes.saturating_sub(1)
                 )
             }
+            Self::LengthUnknown { .. } => {
+                "passes, shuffling and shards need all samples: use a source that is complete".to_owned()
+            }
+            Self::Uneven { .. } => "say the shape of one sample, without the axis of samples".to_owned(),
             Self::LabelNotShare { .. } => "give labels as 0 and 1, or as probabilities".to_owned(),
             Self::UnsupportedType { .. } => {
                 "store it as one of f16, f32, f64, i8 to i64 or u8 to u64".to_owned()

@@ -5,15 +5,21 @@
 //! the index of the sample alone, so a pass is the same whatever the batch, the threads or the shard.
 //!
 //! ```text
-//! SourceSpec -> Dataset --read--> Batch --Transform--> Batch
-//!                  \------- Loader: a thread that does both, a few batches ahead
+//! SourceSpec -> dyn Source -> Dataset --read--> Batch --Transform--> Batch
+//!                                \------- Loader: a thread that does both, a few batches ahead
 //! ```
+//!
+//! [`Source`] is the trait behind all samples: arrays in memory, files, image folders, and types of
+//! your own. [`Dataset`] is the handle through which they are read; it numbers classes and checks
+//! every label that is read against a [`LabelCheck`].
 //!
 //! Files are not trusted: sizes they declare are checked against the bytes they have before
 //! anything is allocated, and a bad file is an error that names the place.
 
 mod array;
+mod arrays;
 mod batch;
+pub mod conformance;
 mod crop;
 mod dataset;
 mod draw;
@@ -27,18 +33,22 @@ mod map;
 mod names;
 mod order;
 mod shard;
+mod source;
 mod spec;
 mod transform;
+mod vectors;
 
 pub use batch::Batch;
 pub use crop::{Crop, Sides};
 pub use dataset::{Dataset, Target};
 pub use error::{DataError, Fault, Origin, TransformError};
-pub use labels::{check_labels, check_shares};
+pub use labels::LabelCheck;
 pub use loader::{Loaded, Loader, LoaderOptions, Position};
 pub use map::{map as map_file, map_open};
 pub use order::Order;
 pub use phalanx_types::BatchPart;
 pub use shard::Shard;
+pub use source::{Extent, LabelSchema, Meaning, Rows, Schema, Source};
 pub use spec::{Columns, Format, SourceSpec};
 pub use transform::{Prepared, Transform};
+pub use vectors::Labels;

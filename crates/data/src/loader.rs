@@ -107,24 +107,26 @@ impl Loader {
     ///
     /// # Errors
     /// The transformation does not fit the samples, a batch has no samples, the shard is not one of
-    /// this dataset, or there is no thread to be had.
+    /// this dataset, the source does not know its length yet, or there is no thread to be had.
     pub fn new(dataset: Dataset, transform: &Transform, options: LoaderOptions) -> Result<Self, DataError> {
         if options.batch == 0 {
             return Err(DataError::EmptyBatch);
         }
-        let shard = options.shard.unwrap_or_else(|| Shard::whole(dataset.len()));
-        if shard.end() > dataset.len() {
-            let (index, len) = (shard.end() - 1, dataset.len());
+        let len = dataset.fixed_len()?;
+        let shard = options.shard.unwrap_or_else(|| Shard::whole(len));
+        if shard.end() > len {
+            let index = shard.end() - 1;
             return Err(DataError::Index { index, len, origin: dataset.origin().clone() });
         }
         let prepared = transform.prepare(&dataset)?;
         let (x_shape, y_shape) = (prepared.x_shape().to_vec(), prepared.y_shape().map(<[usize]>::to_vec));
-        let batches = options.batches(dataset.len());
+        let batches = options.batches(len);
         let (full_in, full) = sync_channel(options.prefetch.max(1) - 1);
         let (empty, empty_out) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let reader = Reader {
             dataset,
+            len,
             prepared,
             options,
             shard,
@@ -194,6 +196,7 @@ impl Drop for Loader {
 /// What the thread has.
 struct Reader {
     dataset: Dataset,
+    len: usize,
     prepared: Prepared,
     options: LoaderOptions,
     shard: Shard,
@@ -216,7 +219,7 @@ impl Reader {
                 continue;
             }
             let shuffle = self.options.shuffle.then_some(self.options.seed);
-            let order = Order::new(self.dataset.len(), shuffle, pass);
+            let order = Order::new(self.len, shuffle, pass);
             for index in first..self.batches {
                 let loaded = self.load(&order, pass, index, &mut indices);
                 let failed = loaded.is_err();

@@ -98,7 +98,7 @@ impl Transform {
             Some(n) if n == 0 || n > MOST_CLASSES => {
                 return Err(TransformError::Value { option: "one_hot", value: n as f32 });
             }
-            Some(n) if dataset.target() == Target::Classes => Some(vec![n]),
+            Some(n) if dataset.target() == Target::Classes && dataset.y_shape() == Some(&[]) => Some(vec![n]),
             Some(_) => return Err(TransformError::NotClasses),
         };
         Ok(Prepared {
@@ -107,7 +107,7 @@ impl Transform {
             cut,
             linear,
             one_hot: self.one_hot,
-            origin: dataset.labels().map_or_else(Origin::default, |y| y.origin.clone()),
+            origin: dataset.label_origin().clone(),
             scratch: Vec::new(),
         })
     }

@@ -38,6 +38,9 @@ pub enum DistributedError {
     Differs { rank: usize, step: u64 },
     #[error("{reason}")]
     Replica { reason: String },
+    /// A node found that the data of the run are wrong.
+    #[error("{reason}")]
+    Input { reason: String, hint: Option<String> },
     #[error("could not {what} the node that drives the run")]
     Fabric { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -82,7 +85,7 @@ impl DistributedError {
             Self::Cost(error) => error.blame(),
             Self::Replica { .. } | Self::Differs { .. } | Self::NoFormation(_) => Blame::Work,
             Self::Fabric { .. } | Self::Together(_) => Blame::Machine,
-            Self::Vote(_) | Self::Cut(_) | Self::OneSample { .. } => Blame::Input,
+            Self::Vote(_) | Self::Cut(_) | Self::OneSample { .. } | Self::Input { .. } => Blame::Input,
         }
     }
 
@@ -91,6 +94,7 @@ impl DistributedError {
         match self {
             Self::Train(error) => error.hint(),
             Self::Cost(error) => error.hint(),
+            Self::Input { hint, .. } => hint.clone(),
             Self::NoFormation(shortfall) => shortfall_hint(shortfall).map(str::to_owned),
             Self::OneSample { .. } => Some(
                 "say fewer `formation.micro_batches`, a larger `train.batch`, or `data.drop_last = true`"

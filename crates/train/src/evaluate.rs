@@ -80,7 +80,7 @@ impl Evaluator<'_> {
         let mut loader = self.loader(data, None)?;
         let y_shape = loader.y_shape().unwrap_or_default().to_vec();
         let mut adding = self.begin();
-        let samples = data.len().max(1);
+        let samples = data.fixed_len()?;
         let (size, first) = (outputs.len() / samples, shape.first().map_or(1, |first| first / samples));
         let mut rest = outputs;
         while let Some(loaded) = loader.next() {

@@ -294,11 +294,17 @@ pub enum LeftWhy {
     },
     Reformed,
     Ended,
-    /// The run cannot go on: something is not finite, or a file cannot be read. `cause` when it is this node that
+    /// The run cannot go on: something is not finite, or the model cannot be run. `cause` when it is this node that
     /// found out why.
     Failed {
         reason: String,
         cause: bool,
+    },
+    /// The run cannot go on: this node found its data to be wrong, a label for example.
+    WrongInput {
+        reason: String,
+        /// What the user can do about it.
+        hint: Option<String>,
     },
 }
 

@@ -83,6 +83,7 @@ async fn evaluate(
     let compute = compute(args.data.threads());
     let transform = learned.transform();
     let fit = Fit::new(&learned.graph, &data, &transform, loss, &compute.threads).map_err(train_failure)?;
+    let data = data.with_label_check(fit.labels);
     let metrics = fit.metrics(loss, &learned.metrics());
     let (batch, threads) = (args.data.batch(), &*compute.threads);
     let fixed = fixed_batch(&learned.graph);

@@ -1,7 +1,8 @@
 //! Text tables: numbers in columns, and a label that may be the name of a class.
 
-use super::table::{self, Choice, Labels, Numbers, choose, number};
-use super::{Opened, malformed};
+use super::malformed;
+use super::table::{Choice, Labels, Numbers, choose, number};
+use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
 use crate::spec::{Format, SourceSpec};
 use ::csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
@@ -9,7 +10,7 @@ use phalanx_types::DType;
 use std::fs::File;
 use std::path::Path;
 
-pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Opened, DataError> {
+pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
     let source = File::open(file).map_err(|source| DataError::Open { file: file.to_owned(), source })?;
     let tabs = file.extension().is_some_and(|e| e.eq_ignore_ascii_case("tsv"));
     let mut reader = ReaderBuilder::new()
@@ -94,12 +95,12 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Opened, DataError> {
+    fn finish(self) -> Result<Arrays, DataError> {
         let shape = vec![self.count, self.choice.x.len()];
         let y_origin = self.choice.y.map(|column| self.origin(column)).unwrap_or_default();
         let y = self.y.map(|labels| labels.finish(y_origin, Format::Csv)).transpose()?;
         let x = self.x.into_array(Origin::file(self.file), Format::Csv, shape)?;
-        table::opened(x, DType::F32, y)
+        Arrays::of_table(x, DType::F32, y)
     }
 
     fn origin(&self, column: usize) -> Origin {

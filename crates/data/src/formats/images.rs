@@ -2,9 +2,8 @@
 
 use super::image::{self, Header};
 use super::resize::cover;
-use super::table::Numbers;
-use super::{Opened, Samples};
 use crate::error::{DataError, Origin};
+use crate::source::{Extent, LabelSchema, Rows, Schema, Source};
 use crate::spec::Format;
 use phalanx_types::DType;
 use std::ffi::OsString;
@@ -14,13 +13,13 @@ use std::thread;
 
 /// Images that are opened when they are wanted.
 #[derive(Debug)]
-pub(crate) struct Images {
+pub(super) struct Images {
     root: PathBuf,
     /// The folder of each class.
     folders: Vec<OsString>,
     files: Vec<Place>,
     /// Channels, height, width.
-    pub(crate) shape: [usize; 3],
+    shape: [usize; 3],
     /// Whether images have to be scaled to that.
     scaled: bool,
 }
@@ -31,7 +30,7 @@ type Place = (u32, Box<Path>);
 /// The longest side to which an image can be scaled.
 const LONGEST_SIDE: usize = 1 << 14;
 
-pub(super) fn open(root: &Path, size: Option<[usize; 2]>) -> Result<Opened, DataError> {
+pub(super) fn open(root: &Path, size: Option<[usize; 2]>) -> Result<Images, DataError> {
     let (folders, files) = list(root)?;
     if files.is_empty() {
         return Err(DataError::NoImages { dir: root.to_owned() });
@@ -56,17 +55,7 @@ pub(super) fn open(root: &Path, size: Option<[usize; 2]>) -> Result<Opened, Data
     }
     let channels = if headers.iter().any(|header| header.colour) { 3 } else { 1 };
     images.shape = [channels, expected[0], expected[1]];
-    let mut labels = Numbers::default();
-    images.files.iter().for_each(|(class, _)| labels.push(*class as f32));
-    let y = labels.into_array(Origin::file(root), Format::Images, vec![images.files.len()])?;
-    let classes = images.folders.iter().map(|name| name.to_string_lossy().into_owned()).collect();
-    Ok(Opened {
-        x: Samples::Images(images),
-        x_dtype: DType::U8,
-        y: Some(y),
-        y_dtype: Some(DType::I64),
-        classes: Some(classes),
-    })
+    Ok(images)
 }
 
 /// The folders, and the images in each, by name.
@@ -104,11 +93,11 @@ fn is_image(name: &Path) -> bool {
 }
 
 impl Images {
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.files.len()
     }
 
-    pub(crate) fn origin(&self) -> Origin {
+    fn origin(&self) -> Origin {
         Origin::file(&self.root)
     }
 
@@ -129,19 +118,13 @@ impl Images {
         Ok(headers)
     }
 
-    /// Decodes the samples into `out`, unless `stop` is set meanwhile.
-    pub(crate) fn read(
-        &self,
-        indices: &[usize],
-        out: &mut [f32],
-        stop: &AtomicBool,
-    ) -> Result<(), DataError> {
-        in_parallel(indices, out, self.shape.iter().product(), stop, |index, out| self.read_one(index, out))
+    fn no_such(&self, index: usize) -> DataError {
+        DataError::Index { index, len: self.len(), origin: self.origin() }
     }
 
     fn read_one(&self, index: usize, out: &mut [f32]) -> Result<(), DataError> {
         if index >= self.len() {
-            return Err(DataError::Index { index, len: self.len(), origin: self.origin() });
+            return Err(self.no_such(index));
         }
         let [channels, height, width] = self.shape;
         let mut pixels = image::decode(&self.path(index), channels)?;
@@ -156,6 +139,33 @@ impl Images {
             for (out, value) in plane.iter_mut().zip(values) {
                 *out = f32::from(*value);
             }
+        }
+        Ok(())
+    }
+}
+
+impl Source for Images {
+    fn schema(&self) -> Schema {
+        let classes: Vec<String> =
+            self.folders.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        Schema::new(self.shape, self.origin())
+            .with_dtype(DType::U8)
+            .with_labels(LabelSchema::named_classes(classes))
+    }
+
+    fn extent(&self) -> Extent {
+        Extent::Fixed(self.len())
+    }
+
+    /// Decodes the images on several threads, until `stop` is set.
+    fn read(&self, indices: &[usize], rows: Rows<'_>, stop: &AtomicBool) -> Result<(), DataError> {
+        if let Some(x) = rows.x {
+            let size = self.shape.iter().product();
+            in_parallel(indices, x, size, stop, |index, out| self.read_one(index, out))?;
+        }
+        for (index, label) in indices.iter().zip(rows.y.unwrap_or_default()) {
+            let (class, _) = self.files.get(*index).ok_or_else(|| self.no_such(*index))?;
+            *label = *class as f32;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! One file for each format: all of them end in an [`Opened`].
+//! One file for each format: all of them end in a [`Source`].
 
 mod csv;
 mod idx;
 mod image;
-pub(crate) mod images;
+mod images;
 mod literal;
 mod npy;
 mod npz;
@@ -14,44 +14,16 @@ mod safetensors;
 mod table;
 
 use crate::array::Array;
+use crate::arrays::Arrays;
 use crate::error::{DataError, Origin};
 use crate::names::nearest_first;
+use crate::source::Source;
 use crate::spec::{Format, SourceSpec};
-use images::Images;
-use phalanx_types::DType;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// What became of a source.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) x: Samples,
-    /// As it is in the file.
-    pub(crate) x_dtype: DType,
-    pub(crate) y: Option<Array>,
-    pub(crate) y_dtype: Option<DType>,
-    /// The names of classes, where the file has them.
-    pub(crate) classes: Option<Vec<String>>,
-}
-
-/// Where samples are read from.
-#[derive(Debug)]
-pub(crate) enum Samples {
-    Array(Array),
-    Images(Images),
-}
-
-impl Opened {
-    pub(crate) fn arrays(x: Array, y: Option<Array>) -> Result<Self, DataError> {
-        if let Some(y) = y.as_ref().filter(|y| y.rows != x.rows) {
-            return Err(DataError::Lengths { x: x.rows, y: y.rows, labels: y.origin.clone() });
-        }
-        let (x_dtype, y_dtype) = (x.dtype, y.as_ref().map(|y| y.dtype));
-        Ok(Self { x: Samples::Array(x), x_dtype, y, y_dtype, classes: None })
-    }
-}
-
-/// Opens a source; its relative paths begin at `base`.
-pub(crate) fn open(spec: &SourceSpec, base: &Path) -> Result<Opened, DataError> {
+/// Opens a file or a folder; relative paths begin at `base`.
+pub(crate) fn open(spec: &SourceSpec, base: &Path) -> Result<Arc<dyn Source>, DataError> {
     let file = base.join(&spec.file);
     let format = match spec.format {
         Some(format) => format,
@@ -59,18 +31,19 @@ pub(crate) fn open(spec: &SourceSpec, base: &Path) -> Result<Opened, DataError> 
     };
     check_options(spec, format, &file)?;
     let labels = spec.labels_file.as_ref().map(|labels| base.join(labels));
-    match format {
+    let arrays = match format {
         Format::Npy => pair(&file, labels, npy::open),
         Format::Idx => pair(&file, labels, idx::open),
         Format::Npz => npz::open(&file, spec),
         Format::Safetensors => safetensors::open(&file, spec),
         Format::Csv => csv::open(&file, spec),
-        Format::Images => images::open(&file, spec.size),
+        Format::Images => return Ok(Arc::new(images::open(&file, spec.size)?)),
         #[cfg(feature = "parquet")]
         Format::Parquet => parquet::open(&file, spec),
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(DataError::FormatLeftOut { format, file }),
-    }
+    };
+    Ok(Arc::new(arrays?))
 }
 
 /// Refuses what would be ignored: the user meant something by it.
@@ -94,9 +67,9 @@ fn pair(
     file: &Path,
     labels: Option<PathBuf>,
     open: fn(&Path) -> Result<Array, DataError>,
-) -> Result<Opened, DataError> {
+) -> Result<Arrays, DataError> {
     let y = labels.map(|labels| open(&labels)).transpose()?;
-    Opened::arrays(open(file)?, y)
+    Arrays::new(open(file)?, y)
 }
 
 /// Samples and labels from a file of named arrays.
@@ -106,7 +79,7 @@ fn named(
     spec: &SourceSpec,
     names: &[String],
     mut read: impl FnMut(&str) -> Result<Array, DataError>,
-) -> Result<Opened, DataError> {
+) -> Result<Arrays, DataError> {
     let known = |name: &str| {
         let found = names.iter().any(|have| have == name);
         found.then_some(()).ok_or_else(|| unknown(name, names, file))
@@ -125,7 +98,7 @@ fn named(
     known(&x)?;
     spec.y.as_deref().map(known).transpose()?;
     let y = spec.y.as_deref().map(&mut read).transpose()?;
-    Opened::arrays(read(&x)?, y)
+    Arrays::new(read(&x)?, y)
 }
 
 fn unknown(name: &str, names: &[String], file: &Path) -> DataError {

@@ -1,7 +1,8 @@
 //! Arrays in a zip archive, as `numpy.savez` and `numpy.savez_compressed` write them.
 
-use super::{Opened, malformed, named, npy};
+use super::{malformed, named, npy};
 use crate::array::Array;
+use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
 use crate::inflate;
 use crate::map::map;
@@ -11,7 +12,7 @@ use std::io::Cursor;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
-pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Opened, DataError> {
+pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
     let bytes = map(file)?;
     let mut archive = ZipArchive::new(Cursor::new(bytes.clone()))
         .map_err(|e| malformed(Format::Npz, file, Fault::Archive { what: e.to_string() }))?;

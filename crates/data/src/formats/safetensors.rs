@@ -1,7 +1,8 @@
 //! Named tensors as Hugging Face stores them.
 
-use super::{Opened, malformed, named};
+use super::{malformed, named};
 use crate::array::{Array, Layout};
+use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
 use crate::map::map;
 use crate::spec::{Format, SourceSpec};
@@ -9,7 +10,7 @@ use ::safetensors::{Dtype, SafeTensors};
 use phalanx_types::DType;
 use std::path::Path;
 
-pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Opened, DataError> {
+pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
     let bytes = map(file)?;
     let decoder = |what: String| malformed(Format::Safetensors, file, Fault::Decoder { what });
     let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|e| decoder(e.to_string()))?;

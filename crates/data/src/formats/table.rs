@@ -1,7 +1,8 @@
 //! What tables have in common: the choice of columns, and what they are gathered into.
 
-use super::{Opened, Samples, unknown};
+use super::unknown;
 use crate::array::{Array, Layout};
+use crate::arrays::LabelArray;
 use crate::element::integer;
 use crate::error::{DataError, Origin};
 use crate::spec::{Format, SourceSpec};
@@ -144,25 +145,6 @@ impl Labels {
             }
         }
     }
-}
-
-/// Labels, ready to be read.
-#[derive(Debug)]
-pub(super) struct LabelArray {
-    pub(super) array: Array,
-    pub(super) dtype: DType,
-    pub(super) classes: Option<Vec<String>>,
-}
-
-/// A table, ready to be read.
-pub(super) fn opened(x: Array, x_dtype: DType, y: Option<LabelArray>) -> Result<Opened, DataError> {
-    let (y, y_dtype, classes) = match y {
-        Some(LabelArray { array, dtype, classes }) => (Some(array), Some(dtype), classes),
-        None => (None, None, None),
-    };
-    let arrays = Opened::arrays(x, y)?;
-    debug_assert!(matches!(arrays.x, Samples::Array(_)));
-    Ok(Opened { x_dtype, y_dtype, classes, ..arrays })
 }
 
 /// A number as people write it, unless it is too large for `f32`.

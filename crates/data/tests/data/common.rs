@@ -1,6 +1,6 @@
 //! What the tests of this crate share.
 
-use phalanx_data::{Batch, DataError, Dataset, SourceSpec};
+use phalanx_data::{Batch, DataError, Dataset, LabelCheck, SourceSpec};
 use std::path::{Path, PathBuf};
 
 /// The folder with files made by other programs.
@@ -28,8 +28,13 @@ pub(crate) fn open_bytes(name: &str, bytes: &[u8], x: &str, y: &str) -> Result<D
 /// All samples in the order of the file.
 pub(crate) fn read_all(dataset: &Dataset) -> Result<Batch, DataError> {
     let mut batch = Batch::new();
-    dataset.read(&(0..dataset.len()).collect::<Vec<_>>(), &mut batch)?;
+    dataset.read(&(0..dataset.fixed_len()?).collect::<Vec<_>>(), &mut batch)?;
     Ok(batch)
+}
+
+/// Looks through all labels, which have to be classes.
+pub(crate) fn check_labels(dataset: &Dataset, classes: usize) -> Result<(), DataError> {
+    dataset.check_labels(LabelCheck::Classes(classes), usize::MAX)
 }
 
 /// The numbers from 0 up to `end`.

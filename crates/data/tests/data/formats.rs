@@ -1,12 +1,12 @@
 //! Files of every format, written by numpy, pandas, Arrow and Hugging Face.
 
-use crate::common::{corpus, error, open, open_bytes, range, read_all, spec};
-use phalanx_data::{Columns, DataError, Dataset, SourceSpec, Target, check_labels};
+use crate::common::{check_labels, corpus, error, open, open_bytes, range, read_all, spec};
+use phalanx_data::{Columns, DataError, Dataset, SourceSpec, Target};
 use phalanx_types::{DType, Tensor};
 
 /// Every file of numbers holds the same samples; this is what they are.
 fn check_x(dataset: &Dataset, shape: &[usize], dtype: DType) {
-    assert_eq!(dataset.len(), 4);
+    assert_eq!(dataset.fixed_len().unwrap(), 4);
     assert_eq!(dataset.x_shape(), shape);
     assert_eq!(dataset.x_dtype(), dtype);
     let batch = read_all(dataset).unwrap();
@@ -162,7 +162,7 @@ fn csv_takes_all_columns_but_the_label() {
     let batch = read_all(&dataset).unwrap();
     assert_eq!((batch.x, batch.y), (vec![1.0, 2.0, 3.0, 4.0], vec![0.5, 1.0]));
     let dataset = open_bytes("a.csv", b"1,2\n3,4\n", "", "").unwrap();
-    assert_eq!((dataset.len(), dataset.target()), (2, Target::None));
+    assert_eq!((dataset.fixed_len().unwrap(), dataset.target()), (2, Target::None));
 }
 
 #[test]
@@ -255,7 +255,7 @@ mod parquet {
     fn parquet_of_many_pages_and_groups() {
         let dataset = open("parquet/many.parquet", "", "a").unwrap();
         let batch = read_all(&dataset).unwrap();
-        assert_eq!((dataset.len(), dataset.x_shape()), (5000, &[2][..]));
+        assert_eq!((dataset.fixed_len().unwrap(), dataset.x_shape()), (5000, &[2][..]));
         for (row, (x, y)) in batch.x.chunks_exact(2).zip(&batch.y).enumerate() {
             assert_eq!((x, *y), (&[row as f32, -(row as f32)][..], (row % 256) as f32));
         }

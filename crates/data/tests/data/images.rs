@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// A folder with images of the corpus: class, name there, name in the corpus.
-fn folder(images: &[(&str, &str, &str)]) -> TempDir {
+pub(crate) fn folder(images: &[(&str, &str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (class, name, image) in images {
         std::fs::create_dir_all(dir.path().join(class)).unwrap();
@@ -45,7 +45,10 @@ fn folders_are_classes_by_name() {
     std::fs::write(dir.path().join("b/notes.txt"), "not an image").unwrap();
     std::fs::write(dir.path().join("readme"), "not a folder").unwrap();
     let dataset = open(dir.path(), None).unwrap();
-    assert_eq!((dataset.len(), dataset.x_shape(), dataset.x_dtype()), (3, &[1, 6, 8][..], DType::U8));
+    assert_eq!(
+        (dataset.fixed_len().unwrap(), dataset.x_shape(), dataset.x_dtype()),
+        (3, &[1, 6, 8][..], DType::U8)
+    );
     assert_eq!(dataset.classes().unwrap(), ["a", "b"]);
     assert_eq!((dataset.target(), dataset.y_dtype()), (Target::Classes, Some(DType::I64)));
     let batch = read_all(&dataset).unwrap();

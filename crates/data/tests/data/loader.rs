@@ -1,6 +1,6 @@
 //! Passes, resuming, shards, reuse, errors and the end of the reading thread.
 
-use crate::common::{open, range};
+use crate::common::{check_labels, open, range};
 use phalanx_data::{
     Batch, Crop, DataError, Dataset, Loaded, Loader, LoaderOptions, Position, Shard, SourceSpec, Transform,
 };
@@ -158,10 +158,10 @@ fn the_digits_of_the_example_open() {
         ..SourceSpec::file("digits.npz")
     };
     let digits = Dataset::open(&spec, &base).unwrap();
-    assert_eq!((digits.len(), digits.x_shape()), (1078, &[1, 8, 8][..]));
-    phalanx_data::check_labels(&digits, 10).unwrap();
+    assert_eq!((digits.fixed_len().unwrap(), digits.x_shape()), (1078, &[1, 8, 8][..]));
+    check_labels(&digits, 10).unwrap();
     let test = open("../../../../examples/digits/digits.npz", "x_test", "y_test").unwrap();
     let mut batch = Batch::new();
     test.read(&[718], &mut batch).unwrap();
-    assert_eq!((test.len(), batch.x.len()), (719, 64));
+    assert_eq!((test.fixed_len().unwrap(), batch.x.len()), (719, 64));
 }

@@ -1,4 +1,4 @@
-//! The crate as others use it: formats, orders, transformations and the loader.
+//! The crate as others use it: formats, sources, orders, transformations and the loader.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod common;
@@ -6,4 +6,5 @@ mod formats;
 mod images;
 mod loader;
 mod order;
+mod sources;
 mod transform;

@@ -200,20 +200,35 @@ impl Driver<'_> {
             (LeftWhy::Reformed | LeftWhy::Ended, None) => Left::Empty { reason: None },
             (LeftWhy::Ended, Some(step)) => Left::Ended { step },
             (LeftWhy::Failed { reason, cause }, _) => {
-                let reason = format!("{node}: {reason}");
-                // All had done that step when they tried the next.
-                self.commit(step.unwrap_or(0), events)?;
-                let until = Instant::now() + if cause { Duration::ZERO } else { LAST_WORDS };
-                match &mut self.failing {
-                    Some(failing) if failing.cause || !cause => {}
-                    failing => *failing = Some(Failing { reason: reason.clone(), cause, until }),
-                }
-                tracing::debug!(%reason, "a node gives up");
-                return Ok(());
+                let error = DistributedError::Replica { reason: format!("{node}: {reason}") };
+                return self.on_failed(step, error, cause, events);
+            }
+            (LeftWhy::WrongInput { reason, hint }, _) => {
+                let error = DistributedError::Input { reason: format!("{node}: {reason}"), hint };
+                return self.on_failed(step, error, true, events);
             }
         };
         if self.failing.is_none() {
             self.core.on_left(self.now(), node, epoch, left, &mut self.out);
+        }
+        Ok(())
+    }
+
+    /// The run cannot go on after `step`; `cause` when the error says why.
+    fn on_failed(
+        &mut self,
+        step: Option<u64>,
+        error: DistributedError,
+        cause: bool,
+        events: &mut Events<'_>,
+    ) -> Result<(), DistributedError> {
+        // All had done that step when they tried the next.
+        self.commit(step.unwrap_or(0), events)?;
+        tracing::debug!(%error, "a node gives up");
+        let until = Instant::now() + if cause { Duration::ZERO } else { LAST_WORDS };
+        match &mut self.failing {
+            Some(failing) if failing.cause || !cause => {}
+            failing => *failing = Some(Failing { error, cause, until }),
         }
         Ok(())
     }

@@ -168,7 +168,8 @@ struct Driver<'a> {
 
 /// A run that fails, as soon as all have said why.
 struct Failing {
-    reason: String,
+    error: DistributedError,
+    /// Whether that is why, and not what came of it.
     cause: bool,
     until: Instant,
 }
@@ -257,7 +258,7 @@ impl<'a> Driver<'a> {
             run_dir: Some(self.book.dir().path().to_owned()),
             model: self.task.graph.name.clone(),
             parameters: self.task.graph.cost().parameters as usize,
-            samples: self.task.train.len(),
+            samples: self.task.samples,
             batches_per_pass: self.plan.batches_per_pass,
             total_steps: self.plan.steps(),
             done: self.journal.step(),
@@ -335,7 +336,7 @@ impl<'a> Driver<'a> {
             }
         }
         if let Some(failing) = self.failing.take_if(|failing| failing.until <= Instant::now()) {
-            return Err(DistributedError::Replica { reason: failing.reason });
+            return Err(failing.error);
         }
         self.offer_again();
         self.look_again();

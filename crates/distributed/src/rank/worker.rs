@@ -23,7 +23,7 @@ use phalanx_protocol::layout;
 use phalanx_protocol::pipeline::ahead_in_flow;
 use phalanx_protocol::progress::Place;
 pub(super) use phalanx_records::with_causes;
-use phalanx_records::{ModelState, state_bytes_limit};
+use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::RunFile;
 use phalanx_train::{Compute, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
@@ -465,6 +465,11 @@ pub(super) fn left_by(error: &DistributedError) -> LeftWhy {
     match error {
         error if is_broken(error) => LeftWhy::Broken { reason },
         DistributedError::Replica { .. } => LeftWhy::Failed { reason, cause: false },
+        DistributedError::Train(train)
+            if matches!(**train, TrainError::Data(_)) && train.blame() == Blame::Input =>
+        {
+            LeftWhy::WrongInput { reason, hint: train.hint() }
+        }
         _ => LeftWhy::Failed { reason, cause: true },
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{check_input, fixed_batch};
 use crate::error::{Dims, TrainError};
-use phalanx_data::{Dataset, Transform, check_labels, check_shares};
+use phalanx_data::{Dataset, LabelCheck, Transform};
 use phalanx_engine::{Loss, Metric, Target, Threads};
 use phalanx_graph::Graph;
 
@@ -15,10 +15,18 @@ pub struct Fit {
     pub output: Vec<usize>,
     /// How many there are, if a label names one of some classes.
     pub classes: Option<usize>,
+    /// What labels have to be, for [`Dataset::with_label_check`].
+    pub labels: LabelCheck,
 }
+
+/// How many labels are looked at before a run begins; the rest are checked as they are read.
+const LABELS_AT_FIRST: usize = 256;
 
 impl Fit {
     /// Checks samples and labels against a model and a loss.
+    ///
+    /// Some labels, from the first to the last, are looked at here, so that most mistakes are told before anything
+    /// is written. All others are checked as they are read, by a dataset that has [`Fit::labels`] as its check.
     ///
     /// # Errors
     /// They do not fit, or a label is not one of the classes.
@@ -53,12 +61,13 @@ impl Fit {
             Some(classes) => Some(classes),
             None => classes(&output, &y_shape, loss),
         };
-        if let Some(classes) = classes {
-            check_labels(data, classes)?;
-        } else if matches!(loss, Loss::Bce | Loss::BceWithLogits) {
-            check_shares(data)?;
-        }
-        Ok(Self { y_shape, output, classes })
+        let labels = match classes {
+            Some(classes) => LabelCheck::Classes(classes),
+            None if matches!(loss, Loss::Bce | Loss::BceWithLogits) => LabelCheck::Shares,
+            None => LabelCheck::Finite,
+        };
+        data.check_labels(labels, LABELS_AT_FIRST)?;
+        Ok(Self { y_shape, output, classes, labels })
     }
 
     /// What to measure: what the user asked for, and accuracy wherever it means something.

@@ -40,6 +40,10 @@ pub struct Task {
     pub weights: Weights,
     pub train: Dataset,
     pub valid: Option<Dataset>,
+    /// The number of training samples.
+    pub samples: usize,
+    /// The number of validation samples.
+    validation: usize,
     /// Of one label, transformed.
     pub y_shape: Vec<usize>,
     /// What validation measures; the first is shown as accuracy where it is one.
@@ -84,7 +88,8 @@ impl Task {
             (Some(valid), Some(classes)) => Some(valid.with_classes(classes)?),
             (valid, _) => valid,
         };
-        let samples = train.len();
+        let samples = train.fixed_len()?;
+        let validation = valid.as_ref().map_or(Ok(0), Dataset::fixed_len)?;
         let batch = config.train.batch * config.train.accumulate;
         let options = LoaderOptions { batch, drop_last: data.drop_last, ..LoaderOptions::default() };
         if options.batches(samples) == 0 {
@@ -95,18 +100,24 @@ impl Task {
             return Err(TrainError::FixedReplicas { model });
         }
         let fit = Fit::new(&graph, &train, &data.transform, config.train.loss, threads)?;
-        if let Some(valid) = &valid {
-            Fit::new(&graph, valid, &data.transform, config.train.loss, threads)?;
-        }
+        let train = train.with_label_check(fit.labels);
+        let valid = match valid {
+            Some(valid) => {
+                let fit = Fit::new(&graph, &valid, &data.transform, config.train.loss, threads)?;
+                Some(valid.with_label_check(fit.labels))
+            }
+            None => None,
+        };
         let metrics = fit.metrics(config.train.loss, &config.train.metrics);
-        Ok(Self { config, graph, weights, train, valid, y_shape: fit.y_shape, metrics, notes })
+        let y_shape = fit.y_shape;
+        Ok(Self { config, graph, weights, train, valid, samples, validation, y_shape, metrics, notes })
     }
 
     /// What other nodes must have, too.
     pub fn data(&self) -> DataRef {
         DataRef {
-            samples: self.train.len() as u64,
-            validation: self.valid.as_ref().map_or(0, |valid| valid.len() as u64),
+            samples: self.samples as u64,
+            validation: self.validation as u64,
             classes: self.train.classes().map(<[String]>::to_vec),
         }
     }
@@ -193,7 +204,7 @@ impl Task {
     pub fn plan(&self) -> Plan {
         let train = &self.config.train;
         Plan {
-            batches_per_pass: loader_options(self, Place::default()).batches(self.train.len()),
+            batches_per_pass: loader_options(self, Place::default()).batches(self.samples),
             length: train.length,
             validate: train.validate_every,
             checkpoint: train.checkpoint_every,

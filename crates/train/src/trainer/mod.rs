@@ -64,7 +64,7 @@ impl Trainer {
             run_dir: Some(self.book.dir().path().to_owned()),
             model: self.task.graph.name.clone(),
             parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
-            samples: self.task.train.len(),
+            samples: self.task.samples,
             batches_per_pass: self.plan.batches_per_pass,
             total_steps: self.plan.steps(),
             done: self.progress.place().step,

@@ -76,19 +76,7 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::NotComputed { run, number: 3, reason: "there is no class 11".into() },
     ];
     samples.each("from-replica", answers, |answer| answer);
-    let reasons = [
-        LeftWhy::Broken { reason: "n3 is lost".into() },
-        LeftWhy::Reformed,
-        LeftWhy::Ended,
-        LeftWhy::Failed { reason: "the loss is NaN".into(), cause: true },
-    ];
-    samples.each("left-why", reasons, |why| FromReplica::Left {
-        run,
-        epoch,
-        step: None,
-        why,
-        holds: Vec::new(),
-    });
+    reasons_to_leave(samples);
     let activities = [
         Activity::Data,
         Activity::Compute,
@@ -102,6 +90,27 @@ pub(super) fn add(samples: &mut Samples) {
     ];
     let spans = |what| FromReplica::Spans { run, epoch, rank: 0, spans: vec![span(what)] };
     samples.each("activity", activities, spans);
+}
+
+fn reasons_to_leave(samples: &mut Samples) {
+    let (run, epoch) = (RUN, EPOCH);
+    let reasons = [
+        LeftWhy::Broken { reason: "n3 is lost".into() },
+        LeftWhy::Reformed,
+        LeftWhy::Ended,
+        LeftWhy::Failed { reason: "the loss is NaN".into(), cause: true },
+        LeftWhy::WrongInput {
+            reason: "the label of row 9 is 12".into(),
+            hint: Some("number classes".into()),
+        },
+    ];
+    samples.each("left-why", reasons, |why| FromReplica::Left {
+        run,
+        epoch,
+        step: None,
+        why,
+        holds: Vec::new(),
+    });
 }
 
 /// What is said only when nodes hold parts of a model.

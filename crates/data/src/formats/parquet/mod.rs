@@ -5,8 +5,9 @@
 
 mod column;
 
-use super::table::{self, Choice, Labels, Numbers, choose};
-use super::{Opened, malformed};
+use super::malformed;
+use super::table::{Choice, Labels, Numbers, choose};
+use crate::arrays::{Arrays, LabelArray};
 use crate::error::{DataError, Fault, Origin};
 use crate::inflate;
 use crate::map::map;
@@ -26,7 +27,7 @@ const BLOCK: usize = 1024;
 /// What any file may become in memory, however small it is.
 const ALWAYS_ALLOWED: u64 = 64 << 20;
 
-pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Opened, DataError> {
+pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
     let bytes = map(file)?;
     // The decoder is of others. Should it panic on a file that nobody tried yet, the file is at fault.
     match catch_unwind(AssertUnwindSafe(|| read(file, spec, &bytes))) {
@@ -37,7 +38,7 @@ pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Opened, DataError> 
     }
 }
 
-fn read(file: &Path, spec: &SourceSpec, bytes: &Bytes) -> Result<Opened, DataError> {
+fn read(file: &Path, spec: &SourceSpec, bytes: &Bytes) -> Result<Arrays, DataError> {
     let decoder = |e: ParquetError| malformed(Format::Parquet, file, Fault::Decoder { what: e.to_string() });
     let reader = SerializedFileReader::new(bytes.clone()).map_err(decoder)?;
     let metadata = reader.metadata();
@@ -145,7 +146,7 @@ impl Table<'_> {
         Ok(rows)
     }
 
-    fn finish(self) -> Result<Opened, DataError> {
+    fn finish(self) -> Result<Arrays, DataError> {
         let origin = Origin::file(self.file);
         if self.rows == 0 {
             return Err(DataError::Empty { origin });
@@ -161,9 +162,9 @@ impl Table<'_> {
             (Some(label), None) => {
                 let shape = if label.is_list() { vec![self.rows, label.width()] } else { vec![self.rows] };
                 let array = self.y.into_array(label.origin().clone(), Format::Parquet, shape)?;
-                Some(table::LabelArray { array, dtype: label.dtype, classes: None })
+                Some(LabelArray { array, dtype: label.dtype, classes: None })
             }
         };
-        table::opened(x, dtype, y)
+        Arrays::of_table(x, dtype, y)
     }
 }

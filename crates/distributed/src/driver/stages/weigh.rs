@@ -124,7 +124,7 @@ fn layout_of(plan: &Plan) -> Layout {
 fn check_parts(task: &Task, layout: &Layout) -> Result<(), DistributedError> {
     let Some(node) = needs_several(&task.graph) else { return Ok(()) };
     let batch = task.config.train.batch * task.config.train.accumulate;
-    let rest = if task.config.data.drop_last { 0 } else { task.train.len() % batch };
+    let rest = if task.config.data.drop_last { 0 } else { task.samples % batch };
     let shares = layout::shares(layout);
     for (number, replica) in layout.replicas.iter().enumerate() {
         for whole in [batch, rest] {

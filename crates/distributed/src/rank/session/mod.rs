@@ -304,7 +304,7 @@ impl<'w> Session<'w> {
         let task = &self.worker.task;
         let batch = task.config.train.batch * task.config.train.accumulate;
         let index = self.worker.place(step).batch as usize;
-        let whole = batch.min(task.train.len() - index * batch);
+        let whole = batch.min(task.samples - index * batch);
         let own = self.shares.range(self.post.replica, whole);
         let counts = (0..self.shares.ranks()).map(|replica| self.shares.range(replica, whole).len());
         MicroBatches::new(step, whole, own, self.cutting.among(counts))

@@ -48,7 +48,7 @@ impl Session<'_> {
         let firsts = self.posts.iter().zip(&self.level).filter(|(post, level)| post.is_first() && **level);
         let replicas: Vec<usize> = firsts.map(|(post, _)| post.replica).collect();
         let own = replicas.iter().position(|replica| *replica == self.post.replica).unwrap_or(0);
-        Ok(Some(Shard::new(valid.len(), own, replicas.len())?))
+        Ok(Some(Shard::new(valid.fixed_len()?, own, replicas.len())?))
     }
 
     /// Runs validation samples through the stages; the last one knows what they come to.
