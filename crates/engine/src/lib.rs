@@ -32,7 +32,7 @@ pub use clip::{Clip, GradNorm, accumulate, clip_factor, clip_value, grad_norm, s
 pub use cpu::CpuEngine;
 pub use engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, SumOver, Visit};
 pub use error::{CompileError, DiagnoseReport, RunError, StageError, WeightsError};
-pub use loss::{Loss, LossError, Target};
+pub use loss::{Loss, LossBatch, LossError, LossFunction, Objective, OwnLoss, Target};
 pub use measure::{MeasureError, Measurement, NodeTime, measure};
 pub use metric::{Metric, MetricSum};
 pub use optimizer::{Adagrad, Adam, AdamW, Optimizer, OptimizerSpec, RmsProp, Sgd, StateError};

@@ -2,9 +2,12 @@
 
 mod classes;
 pub(crate) mod layout;
+mod objective;
 mod pointwise;
 #[cfg(test)]
 mod tests;
+
+pub use objective::{LossBatch, LossFunction, Objective, OwnLoss};
 
 use crate::named::{from_word, named};
 use crate::threads::{Threads, scratch};

@@ -24,11 +24,12 @@ use std::time::{Duration, Instant};
 
 const FORMATION: &str = "formation.json";
 
-/// The directory of a run and what is known of it so far, beyond its place.
+/// What is known of a run so far, beyond its place, and the directory in which it is written down.
 #[derive(Debug)]
 pub struct Book {
-    dir: RunDir,
-    records: Records,
+    name: String,
+    /// None for a run in memory, of which nothing is written.
+    disk: Option<Disk>,
     about: About,
     /// What each stage of a replica holds, by name; checkpoints have a file for each.
     stages: Vec<BTreeSet<String>>,
@@ -50,6 +51,13 @@ pub struct Book {
     steps: u64,
 }
 
+/// The directory of a run and the records in it.
+#[derive(Debug)]
+struct Disk {
+    dir: RunDir,
+    records: Records,
+}
+
 /// What a book has to know of its run.
 #[derive(Debug, Clone)]
 pub struct About {
@@ -64,7 +72,9 @@ pub struct About {
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    pub run_dir: PathBuf,
+    /// Where it is recorded; nowhere for a run in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_dir: Option<PathBuf>,
     pub steps: u64,
     pub loss: Option<f32>,
     pub val_loss: Option<f64>,
@@ -87,7 +97,7 @@ impl Summary {
             && dir.file(MODEL).is_file()
             && (!validates || validated());
         done.then(|| Self {
-            run_dir: dir.path().to_owned(),
+            run_dir: Some(dir.path().to_owned()),
             steps: state.steps,
             loss: state.loss,
             val_loss: state.val_loss,
@@ -112,6 +122,7 @@ pub struct Opened {
 impl Book {
     /// Takes up a run: a new one, or one that goes on from its newest checkpoint.
     pub fn open(dir: RunDir, about: About, events: &mut Events<'_>) -> Result<Opened, RecordError> {
+        let name = dir.name();
         let checkpoint = newest(&dir, events)?;
         if checkpoint.is_none() {
             tell_what_is_lost(recorded_steps(dir.path()), events);
@@ -119,31 +130,51 @@ impl Book {
         let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
         let sizes: Option<RecordSizes> = manifest.map(|manifest| manifest.records);
         let book = Self {
-            records: Records::open(dir.path(), sizes)?,
-            about,
-            stages: Vec::new(),
-            began: Instant::now(),
             started: RunState::read(dir.path()).map_or_else(|_new| stamp(), |state| state.started),
             loss: manifest.and_then(|manifest| manifest.loss),
             valid: manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc))),
             validated: manifest.map_or(0, validated),
             best: manifest.and_then(|manifest| manifest.best),
-            measured: Measured::default(),
             before_s: manifest.map_or(0.0, |manifest| manifest.elapsed_s),
-            step_time: Duration::ZERO,
-            samples: 0,
-            steps: 0,
-            dir,
+            disk: Some(Disk { records: Records::open(dir.path(), sizes)?, dir }),
+            ..Self::in_memory(name, about)
         };
         let place = manifest.map_or_else(Place::default, Manifest::place);
         Ok(Opened { book, place, state: checkpoint.map(Checkpoint::into_state) })
     }
 
-    /// Goes back to the newest checkpoint, or to the beginning: what was done since is lost.
+    /// The book of a run without a directory: it counts and remembers the last values, and writes nothing.
+    pub fn in_memory(name: impl Into<String>, about: About) -> Self {
+        Self {
+            name: name.into(),
+            disk: None,
+            about,
+            stages: Vec::new(),
+            began: Instant::now(),
+            started: stamp(),
+            loss: None,
+            valid: None,
+            validated: 0,
+            best: None,
+            measured: Measured::default(),
+            before_s: 0.0,
+            step_time: Duration::ZERO,
+            samples: 0,
+            steps: 0,
+        }
+    }
+
+    /// Goes back to the newest checkpoint, or to the beginning: what was done since is lost. A run in memory has no
+    /// checkpoints.
     pub fn rewind(&mut self, events: &mut Events<'_>) -> Result<(Place, Option<ModelState>), RecordError> {
-        let checkpoint = newest(&self.dir, events)?;
+        let checkpoint = match &self.disk {
+            Some(disk) => newest(&disk.dir, events)?,
+            None => None,
+        };
         let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
-        self.records = Records::open(self.dir.path(), manifest.map(|manifest| manifest.records))?;
+        if let Some(disk) = &mut self.disk {
+            disk.records = Records::open(disk.dir.path(), manifest.map(|manifest| manifest.records))?;
+        }
         self.loss = manifest.and_then(|manifest| manifest.loss);
         self.valid = manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc)));
         self.validated = manifest.map_or(0, validated);
@@ -154,15 +185,19 @@ impl Book {
 
     /// Takes back what was recorded after a step.
     pub fn cut_after(&mut self, step: u64) -> Result<(), RecordError> {
-        let sizes = self.records.sizes_after(step)?;
-        self.records = Records::open(self.dir.path(), Some(sizes))?;
+        if let Some(disk) = &mut self.disk {
+            let sizes = disk.records.sizes_after(step)?;
+            disk.records = Records::open(disk.dir.path(), Some(sizes))?;
+        }
         self.recall(step)
     }
 
-    /// Recalls from the records what was known of the run after a step.
+    /// Recalls from the records what was known of the run after a step; in memory the last values stay.
     fn recall(&mut self, upto: u64) -> Result<(), RecordError> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let lines = read_lines(disk.dir.path())?;
         (self.loss, self.valid, self.best, self.validated) = (None, None, None, 0);
-        for line in read_lines(self.dir.path())? {
+        for line in lines {
             match line {
                 Line::Step { step, loss } if step <= upto => self.loss = Some(loss),
                 Line::Valid(now) if now.step <= upto => self.note_valid(now),
@@ -177,8 +212,14 @@ impl Book {
         self.stages = stages;
     }
 
-    pub fn dir(&self) -> &RunDir {
-        &self.dir
+    /// Where the run is written down; nowhere for a run in memory.
+    pub fn dir(&self) -> Option<&RunDir> {
+        self.disk.as_ref().map(|disk| &disk.dir)
+    }
+
+    /// What the run is called.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The last step after which the model was validated.
@@ -192,7 +233,9 @@ impl Book {
     }
 
     pub fn on_step(&mut self, record: &StepRecord, samples: u64, took: Duration) -> Result<(), RecordError> {
-        self.records.step(record)?;
+        if let Some(disk) = &mut self.disk {
+            disk.records.step(record)?;
+        }
         self.measured.on_step(record);
         self.loss = Some(record.loss);
         self.samples += samples;
@@ -206,7 +249,9 @@ impl Book {
             let ValidRecord { val_loss: value, step, pass, .. } = *record;
             return Err(RecordError::ValidationNotFinite { value, step, pass });
         }
-        self.records.valid(record)?;
+        if let Some(disk) = &mut self.disk {
+            disk.records.valid(record)?;
+        }
         self.note_valid(Best { step: record.step, val_loss: record.val_loss, val_acc: record.val_acc });
         Ok(())
     }
@@ -236,7 +281,7 @@ impl Book {
             val_acc: self.valid.and_then(|(_, accuracy)| accuracy),
             validated: Some(self.validated),
             best: self.best,
-            records: self.records.sync()?,
+            records: self.disk.as_mut().map(|disk| disk.records.sync()).transpose()?.unwrap_or_default(),
             ..Manifest::at(place)
         })
     }
@@ -247,33 +292,36 @@ impl Book {
         self.recall(place.step)?;
         let draft = self.draft(place);
         (self.loss, self.valid, self.best, self.validated) = now;
-        Ok(Manifest { records: self.records.sizes_after(place.step)?, ..draft? })
+        let sizes = self.disk.as_ref().map(|disk| disk.records.sizes_after(place.step)).transpose()?;
+        Ok(Manifest { records: sizes.unwrap_or_default(), ..draft? })
     }
 
-    /// Writes a checkpoint of a state, drafted when the run stood there.
+    /// Writes a checkpoint of a state, drafted when the run stood there. A run in memory writes none.
     pub fn save(
         &mut self,
         draft: Manifest,
         state: ModelState,
         events: &mut Events<'_>,
     ) -> Result<(), RecordError> {
+        let Some(disk) = &self.disk else { return Ok(()) };
         let (optimizer_steps, params_hash) = (state.optimizer_steps, params_hash(&state.weights));
         let manifest = Manifest { optimizer_steps, params_hash, ..draft };
         let checkpoint = Checkpoint { manifest, weights: state.weights, optimizer: state.optimizer };
-        let path = self.dir.save(&checkpoint, &self.stages, self.about.keep)?;
+        let path = disk.dir.save(&checkpoint, &self.stages, self.about.keep)?;
         events.on(Event::Saved { step: checkpoint.manifest.step, path });
         Ok(())
     }
 
     /// Says that the run goes on.
     pub fn begin(&mut self, place: Place) -> Result<(), RecordError> {
+        let Some(disk) = &self.disk else { return Ok(()) };
         if let Some(classes) = &self.about.classes {
-            self.dir.write_classes(classes)?;
+            disk.dir.write_classes(classes)?;
         }
         if place.step < self.about.plan.steps() {
-            self.dir.remove_model()?;
+            disk.dir.remove_model()?;
         }
-        Ok(self.state(place, State::Running).write(self.dir.path())?)
+        Ok(self.state(place, State::Running).write(disk.dir.path())?)
     }
 
     /// Writes the result, or how far it got.
@@ -284,11 +332,11 @@ impl Book {
         weights: &phalanx_graph::Weights,
         events: &mut Events<'_>,
     ) -> Result<Summary, RecordError> {
-        if end == End::Finished {
-            let path = self.dir.file(MODEL);
+        if let (End::Finished, Some(disk)) = (end, &self.disk) {
+            let path = disk.dir.file(MODEL);
             let named = self.about.graph.with_aliases(weights.clone());
             weights::save(&path, &named).map_err(|source| RunDirError::Weights { path, source })?;
-            let exported = onnx::export(&self.about.graph, weights, &self.dir.file(MODEL_ONNX));
+            let exported = onnx::export(&self.about.graph, weights, &disk.dir.file(MODEL_ONNX));
             if let Err(error) = exported {
                 events.on(Event::Warning(format!("no model.onnx was written: {error}")));
             }
@@ -302,9 +350,11 @@ impl Book {
             },
         );
         state.params_hash = Some(hash.clone());
-        state.write(self.dir.path())?;
+        if let Some(disk) = &self.disk {
+            state.write(disk.dir.path())?;
+        }
         Ok(Summary {
-            run_dir: self.dir.path().to_owned(),
+            run_dir: self.dir().map(|dir| dir.path().to_owned()),
             steps: state.steps,
             loss: state.loss,
             val_loss: state.val_loss,
@@ -318,10 +368,11 @@ impl Book {
 
     /// Says why the run failed, as well as that is possible.
     pub fn fail(&mut self, place: Place, error: &dyn std::error::Error) {
+        let Some(disk) = &self.disk else { return };
         let mut state = self.state(place, State::Failed);
         state.reason = Some(with_causes(error));
         // The error itself says more than that it could not be written down.
-        let _written = state.write(self.dir.path());
+        let _written = state.write(disk.dir.path());
     }
 
     /// Milliseconds of a step, on average.
@@ -353,7 +404,8 @@ impl Book {
 
     /// Who held what before this process.
     pub fn read_formation(&self) -> Vec<serde_json::Value> {
-        let text = std::fs::read_to_string(self.dir.file(FORMATION)).unwrap_or_default();
+        let Some(dir) = self.dir() else { return Vec::new() };
+        let text = std::fs::read_to_string(dir.file(FORMATION)).unwrap_or_default();
         let mut formation: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         formation["epochs"].as_array_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -364,10 +416,11 @@ impl Book {
         before: &[serde_json::Value],
         epochs: &[FormationEpoch],
     ) -> Result<(), RecordError> {
+        let Some(dir) = self.dir() else { return Ok(()) };
         let own = epochs.iter().map(|epoch| epoch.to_json(&self.measured));
         let epochs: Vec<_> = before.iter().cloned().chain(own).collect();
         let formation = json!({ "epochs": epochs });
-        Ok(self.dir.write(FORMATION, format!("{formation:#}\n").as_bytes())?)
+        Ok(dir.write(FORMATION, format!("{formation:#}\n").as_bytes())?)
     }
 }
 

@@ -12,6 +12,7 @@ mod evaluation;
 mod events;
 mod model_state;
 mod params_hash;
+mod predictions;
 pub mod run_dir;
 
 pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary, samples_per_second};
@@ -23,3 +24,4 @@ pub use model_state::{
     tensor_bytes,
 };
 pub use params_hash::{params_hash, sha256};
+pub use predictions::{PredictionFormat, Predictions, WritePredictionsError};

@@ -2,7 +2,7 @@
 
 use crate::error::TrainError;
 use phalanx_data::{Batch, Dataset, Loader, LoaderOptions, Shard, Transform};
-use phalanx_engine::{Loss, Metric, MetricSum, Model, Pass, Target, Threads};
+use phalanx_engine::{Metric, MetricSum, Model, Objective, Pass, Target, Threads};
 use phalanx_records::{Evaluation, Sums};
 
 const SLOT: usize = 0;
@@ -25,7 +25,7 @@ impl Adding {
 /// How to evaluate.
 #[derive(Debug, Clone)]
 pub struct Evaluator<'a> {
-    pub loss: Loss,
+    pub loss: Objective,
     pub metrics: &'a [Metric],
     pub transform: &'a Transform,
     /// Samples that are computed at once.
@@ -196,7 +196,7 @@ fn name_of(metric: Metric) -> String {
 mod tests {
     use super::*;
     use crate::task::fixed_batch;
-    use phalanx_engine::{CompileOptions, CpuEngine, Engine};
+    use phalanx_engine::{CompileOptions, CpuEngine, Engine, Loss};
     use phalanx_graph::{Builder, LinearLayer, Shape};
     use phalanx_types::{DType, Seed, Tensor};
 
@@ -215,8 +215,14 @@ mod tests {
             let mut model = engine.compile(&graph, &CompileOptions::default()).unwrap();
             model.load(&graph.initialise(Seed(1))).unwrap();
             let (transform, threads, fixed) = (Transform::default(), engine.threads(), fixed_batch(&graph));
-            let evaluator =
-                Evaluator { loss: Loss::Mse, metrics: &[], transform: &transform, batch: 6, fixed, threads };
+            let evaluator = Evaluator {
+                loss: Loss::Mse.into(),
+                metrics: &[],
+                transform: &transform,
+                batch: 6,
+                fixed,
+                threads,
+            };
             evaluator.run(model.as_mut(), &data).unwrap()
         };
         let (fixed, open) = (evaluate(Shape::fixed(&[4, 3])), evaluate(Shape::batch_of(&[3])));

@@ -1,12 +1,13 @@
 //! `phalanx eval`: what a trained model is worth on some data.
 
-use crate::commands::learned::{DataArgs, Learned, LearnedArgs};
-use crate::commands::live::{Formation, LiveArgs, step_text};
+use crate::commands::live::{LiveArgs, live_failure, step_text};
 use crate::commands::train::{compute, train_failure};
+use crate::commands::trained::{DataArgs, TrainedArgs, objective};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use clap::Args;
-use phalanx_train::{Evaluator, Fit, fixed_batch};
+use phalanx_distributed::live::LiveModel;
+use phalanx_train::{Evaluator, Fit, TrainedModel, fixed_batch};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -20,7 +21,7 @@ use std::time::Instant;
   phalanx eval --live - digits.npz --x x_test --y y_test --domain lab")]
 pub(crate) struct EvalArgs {
     #[command(flatten)]
-    learned: LearnedArgs,
+    learned: TrainedArgs,
     #[command(flatten)]
     data: DataArgs,
     /// The loss: mse, l1, huber, cross_entropy, bce, bce_with_logits or nll; the run's when not given.
@@ -75,28 +76,28 @@ pub(crate) async fn run(args: EvalArgs, output: Output) -> Result<(), Failure> {
 /// Evaluates a model here, or where it is being trained.
 async fn evaluate(
     args: &EvalArgs,
-    learned: &Learned,
-    formation: Option<&Formation>,
+    learned: &TrainedModel,
+    formation: Option<&LiveModel>,
 ) -> Result<Evaluated, Failure> {
-    let loss = learned.loss(args.loss.as_deref())?;
+    let loss = objective(learned, args.loss.as_deref())?;
     let data = args.data.open(learned)?;
     let compute = compute(args.data.threads());
     let transform = learned.transform();
-    let fit = Fit::new(&learned.graph, &data, &transform, loss, &compute.threads).map_err(train_failure)?;
+    let fit = Fit::new(&learned.graph, &data, &transform, &loss, &compute.threads).map_err(train_failure)?;
     let data = data.with_label_check(fit.labels);
-    let metrics = fit.metrics(loss, &learned.metrics());
+    let metrics = fit.metrics(&loss, &learned.metrics());
     let (batch, threads) = (args.data.batch(), &*compute.threads);
     let fixed = fixed_batch(&learned.graph);
     let evaluator = Evaluator { loss, metrics: &metrics, transform: &transform, batch, fixed, threads };
     let started = Instant::now();
     let (found, steps) = match formation {
         Some(formation) => {
-            let outputs = formation.outputs(learned, &data, &transform, batch).await?;
+            let outputs = formation.outputs(learned, &data, &transform, batch).await.map_err(live_failure)?;
             let sums = evaluator.sums_of(&data, &outputs.values, &outputs.shape).map_err(train_failure)?;
             (evaluator.value(&sums), Some(outputs.steps))
         }
         None => {
-            let mut model = learned.compile(&compute)?;
+            let mut model = learned.compile(&compute).map_err(train_failure)?;
             (evaluator.run(model.as_mut(), &data).map_err(train_failure)?, None)
         }
     };

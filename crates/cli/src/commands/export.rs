@@ -1,12 +1,11 @@
 //! `phalanx export`: a trained model as files that others read.
 
 use crate::commands::fuse::place;
-use crate::commands::learned::LearnedArgs;
+use crate::commands::trained::{self, TrainedArgs};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_records::params_hash;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -16,7 +15,7 @@ use std::path::PathBuf;
   phalanx export runs/first/checkpoints/step-000200 --safetensors model.safetensors")]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
-    learned: LearnedArgs,
+    learned: TrainedArgs,
     /// Write an ONNX model here.
     #[arg(long, value_name = "FILE")]
     onnx: Option<PathBuf>,
@@ -56,10 +55,10 @@ pub(crate) fn run(args: ExportArgs, output: Output) -> Result<(), Failure> {
         return Err(Failure::usage(error).hint("give --safetensors and --onnx different names"));
     }
     let learned = args.learned.load()?;
-    learned.write(args.safetensors.as_deref(), args.onnx.as_deref())?;
+    trained::write(&learned, args.safetensors.as_deref(), args.onnx.as_deref())?;
     output.print(&Exported {
         model: learned.graph.name.clone(),
         files: args.onnx.into_iter().chain(args.safetensors).collect(),
-        params_hash: params_hash(&learned.weights),
+        params_hash: learned.params_hash(),
     })
 }

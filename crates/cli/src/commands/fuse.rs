@@ -1,20 +1,15 @@
 //! `phalanx fuse`: the stages of a run's checkpoint as one model.
 
-use crate::commands::learned::{Learned, run_path};
 use crate::commands::train::train_failure;
+use crate::commands::trained::{self, model_failure, run_path};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
-use phalanx_graph::weights;
-use phalanx_records::params_hash;
-use phalanx_records::run_dir::{Checkpoint, RunDirError, Status, Trained, checkpoints, is_run, read_run};
-use phalanx_types::Class;
+use phalanx_records::run_dir::{RunDirError, Status, Trained, is_run, read_run};
+use phalanx_train::{FuseError, Fused, fuse};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-
-/// How often a checkpoint is looked for that its run removes in the same moment.
-const TRIES: usize = 3;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -43,7 +38,7 @@ pub(crate) struct FuseArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Fused {
+struct Report {
     model: String,
     run: PathBuf,
     /// How the run stands.
@@ -57,7 +52,7 @@ struct Fused {
     files: Vec<PathBuf>,
 }
 
-impl Render for Fused {
+impl Render for Report {
     fn table(&self) -> String {
         let state = self.state.map(|state| format!(" ({state})")).unwrap_or_default();
         let mut rows = vec![
@@ -84,23 +79,18 @@ pub(crate) fn run(args: FuseArgs, output: Output) -> Result<(), Failure> {
         return Err(train_failure(RunDirError::NotARun { path: run }));
     }
     check_places(&args)?;
-    let checkpoint = load(&run, args.step)?;
-    let (step, stages) = (checkpoint.manifest.step, checkpoint.manifest.stages());
-    let recorded = checkpoint.manifest.params_hash.clone();
-    let learned = Learned::of_checkpoint(&run, checkpoint, None)?;
-    check(&learned, &recorded, step)?;
-    learned.write(Some(&args.out), args.onnx.as_deref())?;
-    let hash = params_hash(&learned.weights);
-    output.print(&Fused {
+    let Fused { model, step, stages } = fuse(&run, args.step).map_err(fuse_failure)?;
+    trained::write(&model, Some(&args.out), args.onnx.as_deref())?;
+    output.print(&Report {
         state: read_run(&run).ok().map(|run| run.state.state),
         run,
         step,
         stages,
-        tensors: learned.graph.with_aliases(learned.weights.clone()).len(),
-        parameters: learned.graph.cost().parameters,
-        params_hash: hash,
+        tensors: model.state_dict().len(),
+        parameters: model.graph.cost().parameters,
+        params_hash: model.params_hash(),
         files: args.onnx.into_iter().chain([args.out]).collect(),
-        model: learned.graph.name,
+        model: model.graph.name,
     })
 }
 
@@ -131,72 +121,34 @@ pub(crate) fn place(file: &Path) -> PathBuf {
     folder.join(file.file_name().unwrap_or_default())
 }
 
-/// The checkpoint of this step, or the newest. A run that goes on removes old ones, so that one may be gone again.
-fn load(run: &Path, step: Option<u64>) -> Result<Checkpoint, Failure> {
-    let mut tried = 1;
-    loop {
-        let (step, path) = chosen(run, step)?;
-        match Checkpoint::load(&path) {
-            Ok(checkpoint) => return Ok(checkpoint),
-            Err(error) if error.class() == Class::Retry && tried < TRIES => tried += 1,
-            Err(error) => return Err(unreadable(run, step, error)),
+/// An error of fusing, with its exit code and what to do about it.
+fn fuse_failure(error: FuseError) -> Failure {
+    let hint = match &error {
+        FuseError::Model(_) => None,
+        FuseError::NoCheckpoint { run, trained: Trained::Nowhere } => {
+            Some(format!("`phalanx run resume {}` trains it", run.display()))
         }
-    }
-}
-
-/// The step and the place of the checkpoint that is asked for.
-fn chosen(run: &Path, step: Option<u64>) -> Result<(u64, PathBuf), Failure> {
-    let mut all = checkpoints(run);
-    let steps = named(all.iter().map(|(step, _)| *step));
-    let Some(newest) = all.pop() else {
-        let hint = match Trained::now(run) {
-            Trained::Nowhere => format!("`phalanx run resume {}` trains it", run.display()),
-            Trained::InProcess | Trained::OnNodes => {
-                "it is being trained: wait for its first checkpoint, of which `train.checkpoint_every` says when; one \
-                 that is asked to stop saves one, too"
-                    .to_owned()
-            }
-        };
-        let error = anyhow!("the run in {} has no checkpoint yet", run.display());
-        return Err(Failure::usage(error).hint(hint));
+        FuseError::NoCheckpoint { .. } => Some(
+            "it is being trained: wait for its first checkpoint, of which `train.checkpoint_every` says when; one \
+             that is asked to stop saves one, too"
+                .to_owned(),
+        ),
+        FuseError::NoStep { have, .. } => Some(format!("there are those of {}", named(have))),
+        FuseError::Unreadable { whole, .. } => Some(match whole.as_slice() {
+            [] => "no other checkpoint of this run is whole".to_owned(),
+            [.., last] => format!("--step {last} takes one that is whole; there are {}", named(whole)),
+        }),
+        _ => None,
     };
-    let Some(wanted) = step.filter(|step| *step != newest.0) else { return Ok(newest) };
-    let missing = || {
-        Failure::usage(anyhow!("the run in {} has no checkpoint of step {wanted}", run.display()))
-            .hint(format!("there are those of {steps}"))
+    let failure = match error {
+        FuseError::Model(error) => return model_failure(error),
+        error @ (FuseError::NoCheckpoint { .. } | FuseError::NoStep { .. }) => Failure::usage(error),
+        error => Failure::work(error),
     };
-    all.into_iter().find(|(step, _)| *step == wanted).ok_or_else(missing)
+    failure.hint_if(hint)
 }
 
-fn named(steps: impl Iterator<Item = u64>) -> String {
-    let steps: Vec<String> = steps.map(|step| step.to_string()).collect();
-    format!("{} {}", if steps.len() == 1 { "step" } else { "steps" }, steps.join(", "))
-}
-
-/// An older checkpoint is another model, so it is not taken without asking.
-fn unreadable(run: &Path, step: u64, error: RunDirError) -> Failure {
-    let others = checkpoints(run).into_iter().filter(|(other, _)| *other != step);
-    let whole: Vec<u64> = others.filter(|(_, path)| Checkpoint::load(path).is_ok()).map(|(s, _)| s).collect();
-    let hint = match whole.as_slice() {
-        [] => "no other checkpoint of this run is whole".to_owned(),
-        [.., last] => {
-            format!("--step {last} takes one that is whole; there are {}", named(whole.iter().copied()))
-        }
-    };
-    Failure::work(anyhow::Error::new(error).context(format!("could not fuse the checkpoint of step {step}")))
-        .hint(hint)
-}
-
-/// All parameters of the model are there, nothing else is, and they are those that the run had.
-fn check(learned: &Learned, recorded: &str, step: u64) -> Result<(), Failure> {
-    weights::check(&learned.graph, &learned.weights)
-        .with_context(|| format!("the stages of step {step} are not the whole model"))
-        .map_err(Failure::work)?;
-    let found = params_hash(&learned.weights);
-    if found != recorded {
-        return Err(Failure::work(anyhow!(
-            "the stages of step {step} have the hash {found}, but the run had {recorded}"
-        )));
-    }
-    Ok(())
+fn named(steps: &[u64]) -> String {
+    let all: Vec<String> = steps.iter().map(u64::to_string).collect();
+    format!("{} {}", if all.len() == 1 { "step" } else { "steps" }, all.join(", "))
 }

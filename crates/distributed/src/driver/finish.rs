@@ -140,8 +140,8 @@ impl Driver<'_> {
         if !self.epochs.is_empty() {
             self.book.write_formation(&self.before, &self.epochs)?;
         }
-        if let Some(trace) = &self.trace {
-            self.book.dir().write("trace.json", &trace.to_json())?;
+        if let (Some(trace), Some(dir)) = (&self.trace, self.book.dir()) {
+            dir.write("trace.json", &trace.to_json())?;
         }
         let Some(state) = last else {
             if self.over && self.journal.has_begun() {

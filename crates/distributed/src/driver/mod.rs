@@ -197,7 +197,7 @@ impl<'a> Driver<'a> {
         let about = LiveRun {
             config: options.config.clone(),
             classes: task.train.classes().map(<[String]>::to_vec),
-            dir: book.dir().path().display().to_string(),
+            dir: book.dir().map(|dir| dir.path().display().to_string()).unwrap_or_default(),
         };
         Self {
             live: Live::serve(&fabric, task, about),
@@ -255,7 +255,7 @@ impl<'a> Driver<'a> {
 
     fn tell_start(&self, events: &mut Events<'_>) {
         events.on(Event::Started {
-            run_dir: Some(self.book.dir().path().to_owned()),
+            run_dir: self.book.dir().map(|dir| dir.path().to_owned()),
             model: self.task.graph.name.clone(),
             parameters: self.task.graph.cost().parameters as usize,
             samples: self.task.samples,

@@ -1,7 +1,9 @@
+use phalanx_data::DataError;
 use phalanx_fabric::{FetchError, RequestError};
 use phalanx_types::{Class, NodeId};
 use phalanx_wire::codec::CodecError;
 use phalanx_wire::live::LiveRefusal;
+use std::path::PathBuf;
 
 /// Why the model of a run did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,16 @@ pub enum LiveError {
     NoLink { driver: NodeId },
     #[error("could not fetch the outputs")]
     Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error("a task of this program ended early")]
+    Task(#[from] tokio::task::JoinError),
+    #[error("could not write {}", path.display())]
+    WriteNote { path: PathBuf, source: std::io::Error },
+    #[error("could not read {}", path.display())]
+    ReadNote { path: PathBuf, source: std::io::Error },
+    #[error("could not understand {}", path.display())]
+    MalformedNote { path: PathBuf, source: serde_json::Error },
 }
 
 impl LiveError {
@@ -35,7 +47,11 @@ impl LiveError {
             | LiveError::NoLink { .. }
             | LiveError::Fetch(_) => Class::Retry,
             LiveError::Refused { .. } => Class::Fatal,
-            LiveError::Encode(_) => Class::Bug,
+            LiveError::Data(error) => error.class(),
+            LiveError::WriteNote { .. } | LiveError::ReadNote { .. } | LiveError::MalformedNote { .. } => {
+                Class::Fatal
+            }
+            LiveError::Encode(_) | LiveError::Task(_) => Class::Bug,
             LiveError::Malformed { .. } | LiveError::Senseless { .. } => Class::Peer,
         }
     }

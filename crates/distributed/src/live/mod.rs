@@ -9,7 +9,11 @@
 
 mod ask;
 mod error;
+mod model;
+mod note;
 
 pub use ask::{Outputs, Samples, about, predict};
 pub use error::LiveError;
+pub use model::{LiveModel, LiveOutputs, runs};
+pub use note::{LiveNote, LiveNoteFile};
 pub use phalanx_wire::live::{LiveRefusal, LiveRun, MAX_LIVE_BYTES};

@@ -474,6 +474,11 @@ pub(super) fn left_by(error: &DistributedError) -> LeftWhy {
     }
 }
 
+/// Whether samples of the run's data are to blame.
+fn is_wrong_data(error: &TrainError) -> bool {
+    matches!(error, TrainError::Data(_)) && error.blame() == Blame::Input
+}
+
 /// Whether an error says only that the group is over.
 fn is_broken(error: &DistributedError) -> bool {
     use phalanx_engine::RunError;

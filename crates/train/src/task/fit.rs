@@ -2,8 +2,8 @@
 
 use super::{check_input, fixed_batch};
 use crate::error::{Dims, TrainError};
-use phalanx_data::{Dataset, LabelCheck, Transform};
-use phalanx_engine::{Loss, Metric, Target, Threads};
+use phalanx_data::{Dataset, LabelCheck, Target as LabelsAre, Transform};
+use phalanx_engine::{Loss, Metric, Objective, Target, Threads};
 use phalanx_graph::Graph;
 
 /// How the labels of a dataset fit the outputs of a model.
@@ -34,7 +34,7 @@ impl Fit {
         graph: &Graph,
         data: &Dataset,
         transform: &Transform,
-        loss: Loss,
+        objective: &Objective,
         threads: &Threads,
     ) -> Result<Self, TrainError> {
         check_input(graph, data, transform)?;
@@ -48,35 +48,40 @@ impl Fit {
         let batch = fixed_batch(graph).unwrap_or(2);
         let output = graph.shape(*output).at(batch);
         let target: Vec<usize> = std::iter::once(batch).chain(y_shape.iter().copied()).collect();
-        let zeros = |shape: &[usize]| vec![0.0; shape.iter().product()];
-        let (y, data_y) = (zeros(&target), zeros(&output));
-        let compared =
-            loss.evaluate(threads, &data_y, &output, Target { data: &y, shape: &target }, 1.0, None);
+        let fits = match objective {
+            Objective::Named(loss) => accepts(*loss, &output, &target, threads),
+            // What an own loss takes is for itself to say.
+            Objective::Own(_) => true,
+        };
         let output = output.get(1..).unwrap_or_default().to_vec();
-        if compared.is_err() {
-            let (loss, target) = (name_of(loss), Dims(y_shape));
+        if !fits {
+            let (loss, target) = (name_of(objective), Dims(y_shape));
             return Err(TrainError::TargetShape { loss, output: Dims(output), target });
         }
-        let classes = match transform.one_hot {
-            Some(classes) => Some(classes),
-            None => classes(&output, &y_shape, loss),
+        let classes = match (transform.one_hot, objective) {
+            (Some(classes), _) => Some(classes),
+            (None, Objective::Named(loss)) => classes(&output, &y_shape, *loss),
+            (None, Objective::Own(_)) if data.target() == LabelsAre::Classes => {
+                classes(&output, &y_shape, Loss::Mse)
+            }
+            (None, Objective::Own(_)) => None,
         };
-        let labels = match classes {
-            Some(classes) => LabelCheck::Classes(classes),
-            None if matches!(loss, Loss::Bce | Loss::BceWithLogits) => LabelCheck::Shares,
-            None => LabelCheck::Finite,
+        let labels = match (classes, objective.named()) {
+            (Some(classes), _) => LabelCheck::Classes(classes),
+            (None, Some(Loss::Bce | Loss::BceWithLogits)) => LabelCheck::Shares,
+            (None, _) => LabelCheck::Finite,
         };
         data.check_labels(labels, LABELS_AT_FIRST)?;
         Ok(Self { y_shape, output, classes, labels })
     }
 
     /// What to measure: what the user asked for, and accuracy wherever it means something.
-    pub fn metrics(&self, loss: Loss, asked: &[Metric]) -> Vec<Metric> {
+    pub fn metrics(&self, objective: &Objective, asked: &[Metric]) -> Vec<Metric> {
         let single = self.output.iter().product::<usize>() == 1;
-        let usual = match loss {
-            Loss::Bce if single => Some(Metric::BinaryAccuracy { threshold: 0.5 }),
-            Loss::BceWithLogits if single => Some(Metric::BinaryAccuracy { threshold: 0.0 }),
-            Loss::CrossEntropy { .. } | Loss::Nll => Some(Metric::Accuracy),
+        let usual = match objective.named() {
+            Some(Loss::Bce) if single => Some(Metric::BinaryAccuracy { threshold: 0.5 }),
+            Some(Loss::BceWithLogits) if single => Some(Metric::BinaryAccuracy { threshold: 0.0 }),
+            Some(Loss::CrossEntropy { .. } | Loss::Nll) => Some(Metric::Accuracy),
             _ => self.classes.map(|_| Metric::Accuracy),
         };
         let more = asked.iter().copied().filter(|metric| Some(*metric) != usual);
@@ -84,8 +89,19 @@ impl Fit {
     }
 }
 
-/// How a loss is written in a run file.
-pub(crate) fn name_of(loss: Loss) -> String {
+/// Whether a loss compares such outputs with such labels.
+fn accepts(loss: Loss, output: &[usize], target: &[usize], threads: &Threads) -> bool {
+    let zeros = |shape: &[usize]| vec![0.0; shape.iter().product()];
+    let (y, outputs) = (zeros(target), zeros(output));
+    loss.evaluate(threads, &outputs, output, Target { data: &y, shape: target }, 1.0, None).is_ok()
+}
+
+/// How a loss is written in a run file; an own loss is called as its user calls it.
+pub(crate) fn name_of(objective: &Objective) -> String {
+    let loss = match objective {
+        Objective::Named(loss) => loss,
+        Objective::Own(own) => return own.name().to_owned(),
+    };
     let json = serde_json::to_value(loss).unwrap_or_default();
     json["name"].as_str().or(json.as_str()).unwrap_or_default().to_owned()
 }
@@ -130,7 +146,7 @@ mod tests {
 
     #[test]
     fn losses_are_called_as_they_are_written() {
-        assert_eq!(name_of(Loss::Mse), "mse");
-        assert_eq!(name_of(Loss::CrossEntropy { smoothing: 0.1 }), "cross_entropy");
+        assert_eq!(name_of(&Loss::Mse.into()), "mse");
+        assert_eq!(name_of(&Loss::CrossEntropy { smoothing: 0.1 }.into()), "cross_entropy");
     }
 }

@@ -13,7 +13,7 @@ use crate::evaluate::Evaluator;
 use crate::source::{Found, find_model, first_weights};
 use crate::trainer::{Stepper, StepperOptions, loader_options};
 use phalanx_data::{Dataset, LoaderOptions, Transform};
-use phalanx_engine::{CompileOptions, Engine, Metric, Optimizer, Threads};
+use phalanx_engine::{CompileOptions, Engine, Metric, Objective, Optimizer, OwnLoss, Threads};
 use phalanx_graph::{Graph, Weights};
 use phalanx_protocol::progress::{Place, Plan};
 use phalanx_records::About;
@@ -43,13 +43,27 @@ pub struct Task {
     /// The number of training samples.
     pub samples: usize,
     /// The number of validation samples.
-    validation: usize,
+    pub validation: usize,
     /// Of one label, transformed.
     pub y_shape: Vec<usize>,
     /// What validation measures; the first is shown as accuracy where it is one.
     pub metrics: Vec<Metric>,
     /// What the user should know about the model.
     pub notes: Vec<String>,
+    /// What is minimised: the loss that the run file names, or one of the program's own.
+    pub objective: Objective,
+}
+
+/// A model, data and a loss that a program has in memory.
+#[derive(Debug)]
+pub struct InMemory {
+    pub graph: Graph,
+    /// What parameters begin with; those that are not here are made from the seed.
+    pub weights: Weights,
+    pub train: Dataset,
+    pub valid: Option<Dataset>,
+    /// In the place of the loss that the configuration names.
+    pub loss: Option<OwnLoss>,
 }
 
 impl Task {
@@ -66,6 +80,22 @@ impl Task {
         Self::open(config, found, threads)
     }
 
+    /// A task of what a program has in memory. What the configuration says of the model's and the data's files is not
+    /// looked at.
+    ///
+    /// # Errors
+    /// The configuration is wrong, or the parts do not fit each other.
+    pub fn in_memory(config: RunConfig, given: InMemory, threads: &Threads) -> Result<Self, TrainError> {
+        let InMemory { graph, weights, train, valid, loss } = given;
+        if !config.formation.is_staged() {
+            memory::check(&graph, &config.train)?;
+        }
+        let found = Found { graph, weights, notes: Vec::new() };
+        let found = first_weights(found, &config.model, config.train.seed)?;
+        let objective = loss.map_or(Objective::Named(config.train.loss), Objective::Own);
+        Self::assemble(config, found, (train, valid), objective, threads)
+    }
+
     /// The same for a node that will hold a part of the model only: weights that the seed makes are not made yet.
     ///
     /// # Errors
@@ -79,11 +109,24 @@ impl Task {
     }
 
     fn open(config: RunConfig, found: Found, threads: &Threads) -> Result<Self, TrainError> {
-        let Found { graph, weights, notes } = found;
         let data = &config.data;
         // Paths are absolute by now.
         let train = Dataset::open(&data.train, Path::new(""))?;
         let valid = data.valid.as_ref().map(|spec| Dataset::open(spec, Path::new(""))).transpose()?;
+        let objective = Objective::Named(config.train.loss);
+        Self::assemble(config, found, (train, valid), objective, threads)
+    }
+
+    /// Checks model, data and loss against each other.
+    fn assemble(
+        config: RunConfig,
+        found: Found,
+        (train, valid): (Dataset, Option<Dataset>),
+        objective: Objective,
+        threads: &Threads,
+    ) -> Result<Self, TrainError> {
+        let Found { graph, weights, notes } = found;
+        let data = &config.data;
         let valid = match (valid, train.classes()) {
             (Some(valid), Some(classes)) => Some(valid.with_classes(classes)?),
             (valid, _) => valid,
@@ -99,18 +142,30 @@ impl Task {
         if let Some(model) = fixed_batch(&graph).filter(|_| config.formation.is_distributed()) {
             return Err(TrainError::FixedReplicas { model });
         }
-        let fit = Fit::new(&graph, &train, &data.transform, config.train.loss, threads)?;
+        let fit = Fit::new(&graph, &train, &data.transform, &objective, threads)?;
         let train = train.with_label_check(fit.labels);
         let valid = match valid {
             Some(valid) => {
-                let fit = Fit::new(&graph, &valid, &data.transform, config.train.loss, threads)?;
+                let fit = Fit::new(&graph, &valid, &data.transform, &objective, threads)?;
                 Some(valid.with_label_check(fit.labels))
             }
             None => None,
         };
-        let metrics = fit.metrics(config.train.loss, &config.train.metrics);
+        let metrics = fit.metrics(&objective, &config.train.metrics);
         let y_shape = fit.y_shape;
-        Ok(Self { config, graph, weights, train, valid, samples, validation, y_shape, metrics, notes })
+        Ok(Self {
+            config,
+            graph,
+            weights,
+            train,
+            valid,
+            samples,
+            validation,
+            y_shape,
+            metrics,
+            notes,
+            objective,
+        })
     }
 
     /// What other nodes must have, too.
@@ -181,7 +236,7 @@ impl Task {
         let sizes: Vec<usize> = model.parameters().iter().map(|p| p.elements()).collect();
         let optimizer = Optimizer::new(train.optimizer, &sizes);
         let options = StepperOptions {
-            loss: train.loss,
+            loss: self.objective.clone(),
             clip_norm: train.clip_norm,
             clip_value: train.clip_value,
             seed: train.seed.derive("dropout"),
@@ -192,7 +247,7 @@ impl Task {
     /// How its model is validated.
     pub fn evaluator<'a>(&'a self, threads: &'a Threads) -> Evaluator<'a> {
         Evaluator {
-            loss: self.config.train.loss,
+            loss: self.objective.clone(),
             metrics: &self.metrics,
             transform: &self.config.data.transform,
             batch: self.config.train.batch,

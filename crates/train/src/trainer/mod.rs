@@ -6,7 +6,9 @@ pub use stepper::{Cut, OutputGradients, Ready, StepInput, Stepped, Stepper, Step
 
 use crate::error::{NotFinite, TrainError};
 use crate::task::{Compute, Task};
+use crate::trained_model::TrainedModel;
 use phalanx_data::{Loaded, Loader, LoaderOptions, Position};
+use phalanx_graph::Weights;
 use phalanx_protocol::progress::{End, Place, Plan, Progress};
 use phalanx_records::run_dir::{RunDir, StepRecord, ValidRecord, read_classes};
 use phalanx_records::{
@@ -42,9 +44,24 @@ impl Trainer {
             // As they were when the run began, whatever has been added to the files since.
             task.number_classes(&classes)?;
         }
-        let mut stepper = task.stepper(&compute)?;
         let name = dir.name();
-        let Opened { book, place, state } = Book::open(dir, task.about(), &mut Events::new(name, observer))?;
+        let opened = Book::open(dir, task.about(), &mut Events::new(name, observer))?;
+        Self::begin(task, compute, opened)
+    }
+
+    /// Gets a run ready of which nothing is written: no directory, no checkpoints.
+    ///
+    /// # Errors
+    /// The model cannot be computed.
+    pub fn in_memory(task: Task, compute: Compute) -> Result<Self, TrainError> {
+        let name = task.config.name.clone().unwrap_or_else(|| task.graph.name.clone());
+        let book = Book::in_memory(name, task.about());
+        Self::begin(task, compute, Opened { book, place: Place::default(), state: None })
+    }
+
+    fn begin(task: Task, compute: Compute, opened: Opened) -> Result<Self, TrainError> {
+        let Opened { book, place, state } = opened;
+        let mut stepper = task.stepper(&compute)?;
         match &state {
             Some(state) => stepper.set_state(state)?,
             None => stepper.load(&task.weights)?,
@@ -58,10 +75,22 @@ impl Trainer {
     ///
     /// # Errors
     /// Something failed; the run directory says so, and its last checkpoint is still there.
-    pub fn run(mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
-        let events = &mut Events::new(self.book.dir().name(), observer);
+    pub fn run(self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Summary, TrainError> {
+        Ok(self.run_for_model(stop, observer)?.0)
+    }
+
+    /// The same, and gives the model as it is then.
+    ///
+    /// # Errors
+    /// Something failed, as in [`Trainer::run`].
+    pub fn run_for_model(
+        mut self,
+        stop: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<(Summary, TrainedModel), TrainError> {
+        let events = &mut Events::new(self.book.name(), observer);
         events.on(Event::Started {
-            run_dir: Some(self.book.dir().path().to_owned()),
+            run_dir: self.book.dir().map(|dir| dir.path().to_owned()),
             model: self.task.graph.name.clone(),
             parameters: self.stepper.model.parameters().iter().map(|p| p.elements()).sum(),
             samples: self.task.samples,
@@ -76,17 +105,23 @@ impl Trainer {
         if let Err(error) = &result {
             self.book.fail(self.progress.place(), error);
         }
-        result
+        let (summary, weights) = result?;
+        Ok((summary, TrainedModel::of_task(self.task, weights)))
     }
 
-    fn train(&mut self, stop: &AtomicBool, events: &mut Events<'_>) -> Result<Summary, TrainError> {
+    fn train(
+        &mut self,
+        stop: &AtomicBool,
+        events: &mut Events<'_>,
+    ) -> Result<(Summary, Weights), TrainError> {
         self.write_formation()?;
         self.book.begin(self.progress.place())?;
         self.make_up(events)?;
         let end = if self.progress.is_done() { End::Finished } else { self.steps(stop, events)? };
         self.write_formation()?;
         let weights = self.stepper.weights(&self.task.graph);
-        Ok(self.book.finish(self.progress.place(), end, &weights, events)?)
+        let summary = self.book.finish(self.progress.place(), end, &weights, events)?;
+        Ok((summary, weights))
     }
 
     /// One replica of one stage, here.
@@ -127,7 +162,7 @@ impl Trainer {
             if due.validate {
                 self.validate((step, pass), events)?;
             }
-            if due.checkpoint {
+            if due.checkpoint && self.book.dir().is_some() {
                 let state = self.stepper.state(&self.task.graph)?;
                 let draft = self.book.draft(self.progress.place())?;
                 self.book.save(draft, state, events)?;

@@ -3,7 +3,7 @@
 use crate::error::TrainError;
 use bytes::Bytes;
 use phalanx_engine::{
-    DiagnoseReport, GradNorm, Loss, LossError, Model, Optimizer, Pass, RunError, Slot, Target, Threads,
+    DiagnoseReport, GradNorm, LossError, Model, Objective, Optimizer, Pass, RunError, Slot, Target, Threads,
     clip_factor, clip_value, scale,
 };
 use phalanx_graph::weights::Later;
@@ -20,9 +20,9 @@ const SLOT: usize = 0;
 const LARGE: usize = 1 << 20;
 
 /// How gradients are made and used.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct StepperOptions {
-    pub loss: Loss,
+    pub loss: Objective,
     pub clip_norm: Option<f32>,
     pub clip_value: Option<f32>,
     /// Where dropout comes from.
@@ -309,7 +309,7 @@ impl Stepper {
         let shape = self.model.output_shape(SLOT, 0);
         let rest = shape.get(1..).unwrap_or_default();
         let output_shape: Vec<usize> = std::iter::once(len).chain(rest.iter().copied()).collect();
-        let (loss, threads) = (self.options.loss, &self.threads);
+        let (loss, threads) = (&self.options.loss, &self.threads);
         let gradients_of = |output: &[f32]| match gradients {
             OutputGradients::Given(given) => given.to_vec(),
             OutputGradients::OfLoss(part) => {

@@ -226,7 +226,7 @@ impl Bench {
         let sizes: Vec<usize> = model.parameters().iter().map(|p| p.elements()).collect();
         let adam = OptimizerSpec::Adam(Adam::default());
         let options = StepperOptions {
-            loss: case.loss,
+            loss: case.loss.into(),
             clip_norm: None,
             clip_value: None,
             seed: Seed(42).derive("dropout"),

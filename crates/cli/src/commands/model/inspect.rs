@@ -1,7 +1,7 @@
 //! `phalanx model inspect`.
 
-use crate::commands::learned::model_from;
 use crate::commands::train::train_failure;
+use crate::commands::trained::model_from;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing, summary};
 use anyhow::Context;

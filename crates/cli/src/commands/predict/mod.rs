@@ -1,19 +1,18 @@
 //! `phalanx predict`: what a trained model says about samples.
 
-mod write;
-
-use crate::commands::learned::{DataArgs, Learned, LearnedArgs};
-use crate::commands::live::{Formation, LiveArgs, step_text};
+use crate::commands::live::{LiveArgs, live_failure, step_text};
 use crate::commands::train::{compute, train_failure};
+use crate::commands::trained::{DataArgs, TrainedArgs};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use phalanx_engine::Loss;
-use phalanx_train::{Evaluator, TrainError, check_input, fixed_batch};
+use phalanx_data::Transform;
+use phalanx_distributed::live::LiveModel;
+use phalanx_records::{PredictionFormat, Predictions};
+use phalanx_train::{TrainedModel, check_input};
 use serde::Serialize;
 use std::path::PathBuf;
-use write::{Form, Predictions};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -23,7 +22,7 @@ use write::{Form, Predictions};
   phalanx predict --live - samples.csv -o now.csv --domain lab")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
-    learned: LearnedArgs,
+    learned: TrainedArgs,
     #[command(flatten)]
     data: DataArgs,
     /// Where to write; the name ends in .npz, .csv or .safetensors.
@@ -62,7 +61,7 @@ impl Render for Predicted {
 }
 
 pub(crate) async fn run(args: PredictArgs, output: Output) -> Result<(), Failure> {
-    let form = Form::of(&args.out).ok_or_else(|| {
+    let form = PredictionFormat::of(&args.out).ok_or_else(|| {
         Failure::usage(anyhow!("cannot tell how to write {}", args.out.display()))
             .hint("give a name that ends in .npz, .csv or .safetensors")
     })?;
@@ -83,34 +82,20 @@ pub(crate) async fn run(args: PredictArgs, output: Output) -> Result<(), Failure
 /// What a model here says, or one where it is being trained; then also after which steps.
 async fn predict(
     args: &PredictArgs,
-    learned: &Learned,
-    formation: Option<&Formation>,
+    learned: &TrainedModel,
+    formation: Option<&LiveModel>,
 ) -> Result<(Predictions, Option<[u64; 2]>), Failure> {
     let data = args.data.open_samples(learned)?;
-    let compute = compute(args.data.threads());
-    // Labels are not looked at.
-    let transform = phalanx_data::Transform { one_hot: None, ..learned.transform() };
-    check_input(&learned.graph, &data, &transform).map_err(train_failure)?;
-    let mut all = Predictions::default();
+    let batch = args.data.batch();
     if let Some(formation) = formation {
-        let outputs = formation.outputs(learned, &data, &transform, args.data.batch()).await?;
+        // Labels are not looked at.
+        let transform = Transform { one_hot: None, ..learned.transform() };
+        check_input(&learned.graph, &data, &transform).map_err(train_failure)?;
+        let outputs = formation.outputs(learned, &data, &transform, batch).await.map_err(live_failure)?;
+        let mut all = Predictions::default();
         all.add(&outputs.values, &outputs.shape);
         return Ok((all, Some(outputs.steps)));
     }
-    let mut model = learned.compile(&compute)?;
-    let evaluator = Evaluator {
-        loss: Loss::Mse,
-        metrics: &[],
-        transform: &transform,
-        batch: args.data.batch(),
-        fixed: fixed_batch(&learned.graph),
-        threads: &compute.threads,
-    };
-    evaluator
-        .outputs(model.as_mut(), &data, |output, shape| {
-            all.add(output, shape);
-            Ok::<(), TrainError>(())
-        })
-        .map_err(train_failure)?;
-    Ok((all, None))
+    let all = learned.predict_in_batches(&data, batch, &compute(args.data.threads()));
+    Ok((all.map_err(train_failure)?, None))
 }

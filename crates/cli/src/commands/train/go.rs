@@ -41,7 +41,7 @@ impl Render for Summary {
     fn table(&self) -> String {
         let number = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.4}"));
         summary([
-            ("run", self.run_dir.display().to_string()),
+            ("run", place(self)),
             ("steps", self.steps.to_string()),
             ("loss", number(self.loss.map(f64::from))),
             ("validation loss", number(self.val_loss)),
@@ -53,8 +53,13 @@ impl Render for Summary {
     }
 
     fn quiet(&self) -> String {
-        self.run_dir.display().to_string()
+        place(self)
     }
+}
+
+/// Where a run is recorded.
+fn place(summary: &Summary) -> String {
+    summary.run_dir.as_ref().map_or_else(|| "-".to_owned(), |dir| dir.display().to_string())
 }
 
 /// Trains to the end, or until somebody asks to stop: once to save and go, twice to go at once.
@@ -106,7 +111,7 @@ pub(super) fn finished(summary: Summary, path: &Path, output: Output) -> Result<
 /// Says that a run was finished before, and what it came to.
 pub(super) fn nothing_left(summary: Summary, output: Output) -> Result<(), Failure> {
     if output != Output::Quiet {
-        let path = summary.run_dir.display();
+        let path = place(&summary);
         let told = format!(
             "the run in {path} is finished, all {} steps are done; `phalanx run resume {path}` goes further with --epochs \
              or --steps",

@@ -1,20 +1,15 @@
 //! `--live`: the model of a run that is being trained, where it is being trained.
 
-mod note;
-
-pub(crate) use note::Noted;
-
 use crate::args::{DomainArgs, start_failure};
-use crate::commands::learned::{Learned, LearnedArgs};
 use crate::commands::train::train_failure;
+use crate::commands::trained::TrainedArgs;
 use crate::failure::Failure;
 use anyhow::anyhow;
 use clap::Args;
-use note::Note;
-use phalanx_data::{DataError, Dataset, Loader, LoaderOptions, Transform};
-use phalanx_distributed::live::{self, LiveError, LiveRefusal, LiveRun, MAX_LIVE_BYTES, Samples};
-use phalanx_fabric::{Fabric, NodeKind, NodeState, NodeStatus, RequestError};
+use phalanx_distributed::live::{self, LiveError, LiveModel, LiveNote, LiveRefusal, LiveRun};
+use phalanx_fabric::{Fabric, NodeKind, RequestError};
 use phalanx_records::run_dir::is_run;
+use phalanx_train::TrainedModel;
 use phalanx_types::{Class, NodeId};
 use std::path::Path;
 use std::time::Duration;
@@ -40,40 +35,24 @@ pub(crate) struct LiveArgs {
     domain: DomainArgs,
 }
 
-/// Nodes that train a model, and how to ask them.
-#[derive(Debug)]
-pub(crate) struct Formation {
-    fabric: Fabric,
-    driver: NodeId,
-    wait: Duration,
-}
-
-/// What the model makes of all samples.
-#[derive(Debug, Default)]
-pub(crate) struct Outputs {
-    pub(crate) values: Vec<f32>,
-    /// Of all of them.
-    pub(crate) shape: Vec<usize>,
-    /// Steps that the model had behind it, for the first samples and for the last.
-    pub(crate) steps: [u64; 2],
-}
-
 impl LiveArgs {
     pub(crate) fn is_asked(&self) -> bool {
         self.live
     }
 
     /// Finds the run, and learns from its driver what its model is and how it takes samples.
-    pub(crate) async fn find(&self, learned: &LearnedArgs) -> Result<(Formation, Learned), Failure> {
+    pub(crate) async fn find(&self, learned: &TrainedArgs) -> Result<(LiveModel, TrainedModel), Failure> {
         let (domain, driver) = self.target(learned)?;
         let fabric =
             Fabric::start(domain.fabric("look", NodeKind::Observer)?).await.map_err(start_failure)?;
         fabric.settled(LOOK).await;
         let found = match driver {
-            Some(driver) => live::about(&fabric, &driver).await.map(|run| (driver, run)).map_err(failure),
+            Some(driver) => {
+                live::about(&fabric, &driver).await.map(|run| (driver, run)).map_err(live_failure)
+            }
             None => only_driver(&fabric, &domain).await,
         };
-        let formation = |driver| Formation { fabric: fabric.clone(), driver, wait: self.wait };
+        let formation = |driver| LiveModel { fabric: fabric.clone(), driver, wait: self.wait };
         match found.and_then(|(driver, run)| Ok((formation(driver), learned.of_live(run)?))) {
             Ok(found) => Ok(found),
             Err(error) => {
@@ -84,10 +63,10 @@ impl LiveArgs {
     }
 
     /// Which driver in which domain.
-    fn target(&self, learned: &LearnedArgs) -> Result<(DomainArgs, Option<NodeId>), Failure> {
+    fn target(&self, learned: &TrainedArgs) -> Result<(DomainArgs, Option<NodeId>), Failure> {
         let mut domain = self.domain.clone();
         let path = learned.path();
-        if let Some(note) = Note::read(&path)? {
+        if let Some(note) = LiveNote::read(&path).map_err(live_failure)? {
             if domain.is_default() {
                 (domain.domain, domain.key) = (note.domain, note.key);
             }
@@ -117,15 +96,7 @@ pub(crate) fn step_text([first, last]: [u64; 2]) -> String {
 
 /// The driver of the only run that is trained in a domain.
 async fn only_driver(fabric: &Fabric, domain: &DomainArgs) -> Result<(NodeId, LiveRun), Failure> {
-    let drives = |s: &NodeStatus| s.kind == NodeKind::Main && s.state == NodeState::Running;
-    let mut found = Vec::new();
-    for status in fabric.nodes().into_iter().filter(drives) {
-        match live::about(fabric, &status.id).await {
-            Ok(run) => found.push((status.id, run)),
-            // A main node of jobs, most likely.
-            Err(error) => tracing::debug!(node = %status.id, %error, "drives no run"),
-        }
-    }
+    let mut found = live::runs(fabric).await;
     match (found.len(), found.pop()) {
         (1, Some(only)) => Ok(only),
         (0, _) | (_, None) => {
@@ -141,7 +112,7 @@ async fn only_driver(fabric: &Fabric, domain: &DomainArgs) -> Result<(NodeId, Li
 }
 
 /// An error of asking, with its exit code and what to do about it.
-fn failure(error: LiveError) -> Failure {
+pub(crate) fn live_failure(error: LiveError) -> Failure {
     let hint = match &error {
         LiveError::Request(RequestError::NotConnected { .. }) => {
             Some("the run is not being trained any more, or --domain, --key or --connect miss its domain")
@@ -156,74 +127,14 @@ fn failure(error: LiveError) -> Failure {
         &error,
         LiveError::Refused { reason: LiveRefusal::Size { .. } | LiveRefusal::Failed { .. }, .. }
     );
+    let error = match error {
+        LiveError::Data(error) => return train_failure(error),
+        error @ LiveError::MalformedNote { .. } => return Failure::usage(error),
+        error => error,
+    };
     let failed = match error.class() {
         Class::Fatal if wrong_input => Failure::work(error),
         _ => Failure::infrastructure(error),
     };
     failed.hint_if(hint)
-}
-
-impl Formation {
-    /// What the model makes of all samples, in the order of the file.
-    pub(crate) async fn outputs(
-        &self,
-        learned: &Learned,
-        data: &Dataset,
-        transform: &Transform,
-        batch: usize,
-    ) -> Result<Outputs, Failure> {
-        let graph = &learned.graph;
-        let values = |of: &[phalanx_graph::ValueId]| {
-            of.first().map_or(1, |value| graph.shape(*value).at(1).iter().product::<usize>())
-        };
-        let largest = 4 * values(&graph.inputs).max(values(&graph.outputs)).max(1);
-        let most = (MAX_LIVE_BYTES as usize / largest).max(1);
-        // As many batches at once as fit: all of them are answered after the same step.
-        let batch = batch.min(learned.batch().unwrap_or(batch)).min(most);
-        let options = LoaderOptions { batch: most / batch * batch, ..LoaderOptions::default() };
-        let mut loader = Loader::new(data.clone(), transform, options).map_err(train_failure)?;
-        let mut all = Outputs::default();
-        loop {
-            // Not on the thread that says that this node is alive.
-            let loading = tokio::task::spawn_blocking(move || (next_samples(&mut loader, batch), loader));
-            let samples;
-            (samples, loader) = loading.await.map_err(Failure::infrastructure)?;
-            let Some(samples) = samples.map_err(train_failure)? else {
-                return Ok(all);
-            };
-            let answer = live::predict(&self.fabric, &self.driver, &samples, self.wait).await;
-            let answer = answer.map_err(failure)?;
-            let adding = tokio::task::spawn_blocking(move || all.and(&answer));
-            all = adding.await.map_err(Failure::infrastructure)?;
-        }
-    }
-
-    pub(crate) async fn leave(self) {
-        self.fabric.shutdown().await;
-    }
-}
-
-fn next_samples(loader: &mut Loader, batch: usize) -> Result<Option<Samples>, DataError> {
-    let Some(loaded) = loader.next() else { return Ok(None) };
-    let loaded = loaded?.batch;
-    let samples = Samples::new(&loaded.x, loaded.len, batch);
-    loader.recycle(loaded);
-    Ok(Some(samples))
-}
-
-impl Outputs {
-    /// With those of the next samples.
-    fn and(mut self, next: &live::Outputs) -> Self {
-        let before = self.shape.first().copied().unwrap_or(0);
-        if self.values.is_empty() {
-            self.steps[0] = next.step;
-        }
-        self.steps[1] = next.step;
-        self.shape.clone_from(&next.shape);
-        if let Some(first) = self.shape.first_mut() {
-            *first += before;
-        }
-        self.values.extend(next.values());
-        self
-    }
 }

@@ -1,7 +1,7 @@
-//! Predictions as files that others read.
+//! The outputs of a model for many samples, and files of them that others read.
 
 use phalanx_graph::{Weights, weights};
-use phalanx_types::{DType, Tensor};
+use phalanx_types::{DType, Tensor, TensorError};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -9,15 +9,15 @@ use zip::write::SimpleFileOptions;
 
 /// How predictions are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub enum PredictionFormat {
     Npz,
     Csv,
     Safetensors,
 }
 
-impl Form {
+impl PredictionFormat {
     /// What the name of a file says.
-    pub(super) fn of(path: &Path) -> Option<Self> {
+    pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "npz" => Some(Self::Npz),
             "csv" => Some(Self::Csv),
@@ -27,9 +27,23 @@ impl Form {
     }
 }
 
+/// Why predictions could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WritePredictionsError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Zip(#[from] zip::result::ZipError),
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    #[error(transparent)]
+    Weights(#[from] weights::WeightsError),
+}
+
 /// The outputs of all samples.
-#[derive(Debug, Default)]
-pub(super) struct Predictions {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Predictions {
     values: Vec<f32>,
     /// Of one sample.
     sample: Vec<usize>,
@@ -37,23 +51,42 @@ pub(super) struct Predictions {
 }
 
 impl Predictions {
-    pub(super) fn add(&mut self, output: &[f32], shape: &[usize]) {
+    /// Adds the outputs of a batch; `shape` has the batch as its first axis.
+    pub fn add(&mut self, output: &[f32], shape: &[usize]) {
         let (batch, sample) = shape.split_first().map_or((0, &[][..]), |(batch, sample)| (*batch, sample));
         self.values.extend_from_slice(output);
         self.sample = sample.to_vec();
         self.samples += batch;
     }
 
-    pub(super) fn samples(&self) -> usize {
+    /// How many samples there are.
+    pub fn samples(&self) -> usize {
         self.samples
     }
 
-    /// With the axis of samples.
-    pub(super) fn shape(&self) -> Vec<usize> {
+    /// All outputs, one sample after the other.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The output of one sample.
+    pub fn sample(&self, index: usize) -> Option<&[f32]> {
+        self.values.chunks_exact(self.sample.iter().product::<usize>().max(1)).nth(index)
+    }
+
+    /// The shape of all outputs; the first axis is that of samples.
+    pub fn shape(&self) -> Vec<usize> {
         std::iter::once(self.samples).chain(self.sample.iter().copied()).collect()
     }
 
-    /// The place of the largest number of each position, along the last axis; of equals the first.
+    /// The most likely class of every position: the index of the largest output along the last axis, of equal ones the
+    /// first. Empty when there is a single output.
+    pub fn classes(&self) -> Vec<usize> {
+        let argmax = self.argmax().map(|(_, argmax)| argmax).unwrap_or_default();
+        argmax.into_iter().map(|class| usize::try_from(class).unwrap_or_default()).collect()
+    }
+
+    /// The same with its shape.
     fn argmax(&self) -> Option<(Vec<usize>, Vec<i64>)> {
         let classes = *self.sample.last().filter(|classes| **classes > 1)?;
         let largest = |row: &[f32]| {
@@ -65,15 +98,19 @@ impl Predictions {
         Some((shape, self.values.chunks_exact(classes).map(largest).collect()))
     }
 
-    pub(super) fn write(&self, path: &Path, form: Form) -> anyhow::Result<()> {
-        match form {
-            Form::Npz => self.npz(path),
-            Form::Csv => self.csv(path),
-            Form::Safetensors => self.safetensors(path),
+    /// Writes `outputs` and, where outputs stand for classes, `argmax`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path, format: PredictionFormat) -> Result<(), WritePredictionsError> {
+        match format {
+            PredictionFormat::Npz => self.npz(path),
+            PredictionFormat::Csv => self.csv(path),
+            PredictionFormat::Safetensors => self.safetensors(path),
         }
     }
 
-    fn npz(&self, path: &Path) -> anyhow::Result<()> {
+    fn npz(&self, path: &Path) -> Result<(), WritePredictionsError> {
         let mut archive = zip::ZipWriter::new(BufWriter::new(File::create(path)?));
         let options = SimpleFileOptions::default()
             .compression_method(zip::CompressionMethod::Stored)
@@ -95,7 +132,7 @@ impl Predictions {
     }
 
     /// A line for each sample: the class, where there is one, and all outputs.
-    fn csv(&self, path: &Path) -> anyhow::Result<()> {
+    fn csv(&self, path: &Path) -> Result<(), WritePredictionsError> {
         let mut out = BufWriter::new(File::create(path)?);
         let size: usize = self.sample.iter().product();
         let argmax = self.argmax().map(|(_, argmax)| argmax).filter(|argmax| argmax.len() == self.samples);
@@ -113,7 +150,7 @@ impl Predictions {
         Ok(())
     }
 
-    fn safetensors(&self, path: &Path) -> anyhow::Result<()> {
+    fn safetensors(&self, path: &Path) -> Result<(), WritePredictionsError> {
         let dims = |shape: &[usize]| shape.iter().map(|d| *d as u64).collect::<Vec<u64>>();
         let mut tensors = Weights::new();
         tensors.insert("outputs".to_owned(), Tensor::from_f32(dims(&self.shape()), &self.values)?);

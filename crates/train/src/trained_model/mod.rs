@@ -1,0 +1,289 @@
+//! A trained model: from a run, a checkpoint or files; predicts, is evaluated and is saved.
+
+mod error;
+mod fuse;
+
+pub use error::TrainedModelError;
+pub use fuse::{FuseError, Fused, fuse};
+
+use crate::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
+use crate::error::TrainError;
+use crate::evaluate::Evaluator;
+use crate::source::{Found, find_model};
+use crate::task::{Compute, Fit, Task, check_input, fixed_batch, sample_shape};
+use phalanx_data::{Dataset, Labels, Transform};
+use phalanx_engine::{CompileOptions, Loss, Metric, Model, Objective};
+use phalanx_graph::{Graph, Weights, onnx, weights};
+use phalanx_records::run_dir::{
+    Checkpoint, MODEL, RUN_FILE, Status, is_run, newest_checkpoint, read_classes, read_run,
+};
+use phalanx_records::{Evaluation, Predictions, params_hash};
+use std::path::{Path, PathBuf};
+
+/// Samples that are computed at once where no run says how many.
+const BATCH: usize = 64;
+
+/// A model that has learned something.
+#[derive(Debug, Clone)]
+pub struct TrainedModel {
+    /// The graph of the model.
+    pub graph: Graph,
+    /// Its parameters and buffers, named as in the graph.
+    pub weights: Weights,
+    /// What its run was told, if that is known.
+    pub config: Option<RunConfig>,
+    /// What its outputs stand for, if its run had names for that.
+    pub classes: Option<Vec<String>>,
+    /// What its run minimised, if that was a loss of the program's own.
+    own: Option<Objective>,
+}
+
+/// How to understand a file that says less than a run directory.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// The model that weights alone are of.
+    pub model: Option<ModelConfig>,
+    /// In the place of what the run was told.
+    pub config: Option<RunConfig>,
+}
+
+impl TrainedModel {
+    /// A graph with its weights, and nothing known of how it was trained.
+    pub fn new(graph: Graph, weights: Weights) -> Self {
+        Self { graph, weights, config: None, classes: None, own: None }
+    }
+
+    /// What a task has learned.
+    pub fn of_task(task: Task, weights: Weights) -> Self {
+        let own = Some(task.objective).filter(|objective| objective.named().is_none());
+        let classes = task.train.classes().map(<[String]>::to_vec);
+        Self { graph: task.graph, weights, config: Some(task.config), classes, own }
+    }
+
+    /// Loads a run directory, a checkpoint in one, an `.onnx` file, or a `.safetensors` file of a model that is named.
+    ///
+    /// # Errors
+    /// There is nothing of the kind, or it cannot be read.
+    pub fn load(path: &Path, options: LoadOptions) -> Result<Self, TrainedModelError> {
+        let LoadOptions { model, config } = options;
+        if is_run(path) {
+            return Self::of_run(path, config);
+        }
+        if path.join("manifest.json").is_file() {
+            let checkpoint = Checkpoint::load(path).map_err(TrainError::from)?;
+            let run = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+            return Self::of_checkpoint(run, checkpoint, config);
+        }
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("onnx") => {
+                let model = ModelConfig::new(ModelFrom::Onnx(path.to_owned()));
+                let Found { graph, weights, .. } = find_model(&model).map_err(TrainError::from)?;
+                Ok(Self { config, ..Self::new(graph, weights) })
+            }
+            Some("safetensors") => {
+                let model = model.or_else(|| config.as_ref().map(|config| config.model.clone()));
+                let unknown = || TrainedModelError::WhichModel { path: path.to_owned() };
+                let graph = find_model(&model.ok_or_else(unknown)?).map_err(TrainError::from)?.graph;
+                let weights = load_weights(path, &graph)?;
+                Ok(Self { config, ..Self::new(graph, weights) })
+            }
+            _ if !path.exists() => Err(TrainedModelError::Missing { path: path.to_owned() }),
+            _ => Err(TrainedModelError::Unknown { path: path.to_owned() }),
+        }
+    }
+
+    /// What a run has learned: its result, or what its newest checkpoint holds.
+    fn of_run(path: &Path, config: Option<RunConfig>) -> Result<Self, TrainedModelError> {
+        let config = config_of(path, config)?;
+        let graph = find_model(&config.model).map_err(TrainError::from)?.graph;
+        let weights = match finished(path, &graph)? {
+            Some(weights) => weights,
+            None => newest_checkpoint(path).map_err(TrainError::from)?.0.weights,
+        };
+        let classes = read_classes(path).map_err(TrainError::from)?;
+        Ok(Self { config: Some(config), classes, ..Self::new(graph, weights) })
+    }
+
+    /// What a run had learned at one step; as the run was told, unless something else is said.
+    ///
+    /// # Errors
+    /// The run's own files cannot be read.
+    pub fn of_checkpoint(
+        run: &Path,
+        checkpoint: Checkpoint,
+        config: Option<RunConfig>,
+    ) -> Result<Self, TrainedModelError> {
+        let config = config_of(run, config)?;
+        let graph = find_model(&config.model).map_err(TrainError::from)?.graph;
+        let classes = read_classes(run).map_err(TrainError::from)?;
+        Ok(Self { config: Some(config), classes, ..Self::new(graph, checkpoint.weights) })
+    }
+
+    /// The model of a run that is being trained elsewhere, without what it has learned.
+    ///
+    /// # Errors
+    /// The model cannot be built here.
+    pub fn of_live(
+        config: RunConfig,
+        model: Option<ModelConfig>,
+        classes: Option<Vec<String>>,
+    ) -> Result<Self, TrainedModelError> {
+        let graph = find_model(model.as_ref().unwrap_or(&config.model)).map_err(TrainError::from)?.graph;
+        Ok(Self { config: Some(config), classes, ..Self::new(graph, Weights::new()) })
+    }
+
+    /// Its parameters and buffers under all names of the `state_dict`.
+    pub fn state_dict(&self) -> Weights {
+        self.graph.with_aliases(self.weights.clone())
+    }
+
+    /// A hash of its weights: equal hashes mean equal bits.
+    pub fn params_hash(&self) -> String {
+        params_hash(&self.weights)
+    }
+
+    /// Writes the weights under all names of the `state_dict`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_safetensors(&self, path: &Path) -> Result<(), TrainedModelError> {
+        let failed = |source| TrainedModelError::WriteWeights { path: path.to_owned(), source };
+        weights::save(path, &self.state_dict()).map_err(failed)
+    }
+
+    /// Writes an ONNX model.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_onnx(&self, path: &Path) -> Result<(), TrainedModelError> {
+        let failed = |source| TrainedModelError::WriteOnnx { path: path.to_owned(), source };
+        onnx::export(&self.graph, &self.weights, path).map_err(failed)
+    }
+
+    /// Ready to compute, but not to learn.
+    ///
+    /// # Errors
+    /// The engine cannot compute it.
+    pub fn compile(&self, compute: &Compute) -> Result<Box<dyn Model>, TrainError> {
+        let options = CompileOptions { forward_only: true, ..CompileOptions::default() };
+        let mut model = compute.engine.compile(&self.graph, &options)?;
+        model.load(&self.weights)?;
+        Ok(model)
+    }
+
+    /// The outputs for samples that lie in `x` one after the other, each of the shape that the run's data have.
+    ///
+    /// # Errors
+    /// The numbers do not make whole samples.
+    pub fn predict(&self, x: &[f32], compute: &Compute) -> Result<Predictions, TrainError> {
+        let transform = self.transform();
+        // Transformations begin with what the data have; without any, that is what the model takes.
+        let shape = match &transform.reshape {
+            Some(reshape) => reshape.clone(),
+            None => sample_shape(&self.graph)?,
+        };
+        self.predict_all(&Dataset::from_f32(x.to_vec(), &shape, Labels::None)?, compute)
+    }
+
+    /// The outputs for all samples of a dataset, in its order.
+    ///
+    /// # Errors
+    /// The samples are not what the model takes, or cannot be read.
+    pub fn predict_all(&self, data: &Dataset, compute: &Compute) -> Result<Predictions, TrainError> {
+        self.predict_in_batches(data, self.batch().unwrap_or(BATCH), compute)
+    }
+
+    /// The same with so many samples at once.
+    ///
+    /// # Errors
+    /// The samples are not what the model takes, or cannot be read.
+    pub fn predict_in_batches(
+        &self,
+        data: &Dataset,
+        batch: usize,
+        compute: &Compute,
+    ) -> Result<Predictions, TrainError> {
+        // Labels are not looked at.
+        let transform = Transform { one_hot: None, ..self.transform() };
+        check_input(&self.graph, data, &transform)?;
+        let mut model = self.compile(compute)?;
+        let evaluator = Evaluator {
+            loss: Loss::Mse.into(),
+            metrics: &[],
+            transform: &transform,
+            batch,
+            fixed: fixed_batch(&self.graph),
+            threads: &compute.threads,
+        };
+        let mut all = Predictions::default();
+        evaluator.outputs(model.as_mut(), data, |output, shape| {
+            all.add(output, shape);
+            Ok::<(), TrainError>(())
+        })?;
+        Ok(all)
+    }
+
+    /// Loss and metrics over a dataset.
+    ///
+    /// # Errors
+    /// Samples or labels are not what the model and the loss take, or cannot be read.
+    pub fn evaluate(&self, data: &Dataset, compute: &Compute) -> Result<Evaluation, TrainError> {
+        let (transform, objective) = (self.transform(), self.objective());
+        let fit = Fit::new(&self.graph, data, &transform, &objective, &compute.threads)?;
+        let data = data.with_label_check(fit.labels);
+        let metrics = fit.metrics(&objective, &self.metrics());
+        let evaluator = Evaluator {
+            loss: objective,
+            metrics: &metrics,
+            transform: &transform,
+            batch: self.batch().unwrap_or(BATCH),
+            fixed: fixed_batch(&self.graph),
+            threads: &compute.threads,
+        };
+        evaluator.run(self.compile(compute)?.as_mut(), &data)
+    }
+
+    /// Samples that its run computes at once, if it is known.
+    pub fn batch(&self) -> Option<usize> {
+        self.config.as_ref().map(|config| config.train.batch)
+    }
+
+    /// What its run does to samples.
+    pub fn transform(&self) -> Transform {
+        self.config.as_ref().map(|config| config.data.transform.clone()).unwrap_or_default()
+    }
+
+    /// What its run measures beside the loss.
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.config.as_ref().map(|config| config.train.metrics.clone()).unwrap_or_default()
+    }
+
+    /// What its run minimised; cross-entropy if that is not known.
+    pub fn objective(&self) -> Objective {
+        let named = self.config.as_ref().map(|config| config.train.loss);
+        let named = named.unwrap_or(Loss::CrossEntropy { smoothing: 0.0 });
+        self.own.clone().unwrap_or(Objective::Named(named))
+    }
+}
+
+fn config_of(run: &Path, config: Option<RunConfig>) -> Result<RunConfig, TrainedModelError> {
+    match config {
+        Some(config) => Ok(config),
+        None => Ok(RunFile::load(&run.join(RUN_FILE), &[]).map_err(TrainError::from)?.config),
+    }
+}
+
+/// The weights of a run that has come to its end, and that went no further since they were written.
+fn finished(path: &Path, graph: &Graph) -> Result<Option<Weights>, TrainedModelError> {
+    let file: PathBuf = path.join(MODEL);
+    let state = read_run(path).map_err(TrainError::from)?.state;
+    if state.state != Status::Finished || !file.is_file() {
+        return Ok(None);
+    }
+    let weights = load_weights(&file, graph)?;
+    Ok((state.params_hash == Some(params_hash(&weights))).then_some(weights))
+}
+
+fn load_weights(path: &Path, graph: &Graph) -> Result<Weights, TrainedModelError> {
+    weights::load(path, graph).map_err(|source| TrainedModelError::Weights { path: path.to_owned(), source })
+}
