@@ -34,7 +34,7 @@ fn get_all(
     })
 }
 
-impl Worker {
+impl Worker<'_> {
     /// What it holds of the model.
     pub(super) fn holds(&self) -> Vec<HoldRef> {
         let own = self.part.as_ref().map(|part| HoldRef {

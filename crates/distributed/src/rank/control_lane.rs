@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct ControlLane {
     ranks: usize,
-    shared: Arc<Shared>,
+    /// None for a group of one rank.
+    shared: Option<Arc<Shared>>,
 }
 
 #[derive(Debug)]
@@ -29,17 +30,22 @@ impl ControlLane {
     pub(super) fn new(group: Group) -> Self {
         let ranks = group.ranks();
         let (absent, waited) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { ranks, shared: Arc::new(Shared { group: Mutex::new(group), absent, waited }) }
+        Self { ranks, shared: Some(Arc::new(Shared { group: Mutex::new(group), absent, waited })) }
     }
 
     pub(super) fn ranks(&self) -> usize {
         self.ranks
     }
 
+    /// The lane of a rank that is alone.
+    pub(super) fn alone() -> Self {
+        Self { ranks: 1, shared: None }
+    }
+
     /// Sums numbers over all ranks, for a model that normalises batches over all replicas.
-    pub(super) fn sum_over(&self) -> Box<SumOver> {
-        let shared = Arc::clone(&self.shared);
-        Box::new(move |values| {
+    pub(super) fn sum_over(&self) -> Option<Box<SumOver>> {
+        let shared = self.shared.clone()?;
+        Some(Box::new(move |values| {
             if shared.absent.load(Ordering::Relaxed) {
                 values.fill(0.0);
             }
@@ -49,41 +55,54 @@ impl ControlLane {
             let waited = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             shared.waited.fetch_add(waited, Ordering::Relaxed);
             result.map_err(|error| error.to_string())
-        })
+        }))
     }
 
     /// A step begins; `absent` when this rank has no samples in it.
     pub(super) fn begin_step(&self, absent: bool) {
-        self.shared.absent.store(absent, Ordering::Relaxed);
-        self.shared.waited.store(0, Ordering::Relaxed);
+        if let Some(shared) = &self.shared {
+            shared.absent.store(absent, Ordering::Relaxed);
+            shared.waited.store(0, Ordering::Relaxed);
+        }
     }
 
     /// How long the model waited for others since the step began.
     pub(super) fn waited(&self) -> Duration {
-        Duration::from_micros(self.shared.waited.load(Ordering::Relaxed))
+        let waited = self.shared.as_ref().map_or(0, |shared| shared.waited.load(Ordering::Relaxed));
+        Duration::from_micros(waited)
     }
 
     /// The bytes of every rank, which may be of different lengths.
     pub(super) fn all_gather(&self, own: &[u8], name: &str) -> Result<Gathered, CollectiveError> {
-        self.shared.lock().all_gather(own, DType::U8, name)
+        match &self.shared {
+            Some(shared) => shared.lock().all_gather(own, DType::U8, name),
+            None => Ok(Gathered { bytes: own.to_vec(), ends: vec![own.len()] }),
+        }
     }
 
     pub(super) fn all_reduce(&self, values: &mut [f64], name: &str) -> Result<(), CollectiveError> {
         let bytes = bytemuck::cast_slice_mut(values);
-        self.shared.lock().all_reduce(bytes, DType::F64, Reduction::Sum, name)
+        self.call(|group| group.all_reduce(bytes, DType::F64, Reduction::Sum, name))
     }
 
     /// Brings every rank to the bytes that the root has.
     pub(super) fn broadcast(&self, root: usize, bytes: &mut [u8], name: &str) -> Result<(), CollectiveError> {
-        self.shared.lock().broadcast(root, bytes, DType::U8, name)
+        self.call(|group| group.broadcast(root, bytes, DType::U8, name))
     }
 
     pub(super) fn barrier(&self, name: &str) -> Result<(), CollectiveError> {
-        self.shared.lock().barrier(name)
+        self.call(|group| group.barrier(name))
     }
 
-    pub(super) fn aborter(&self) -> GroupAborter {
-        self.shared.lock().aborter()
+    fn call(
+        &self,
+        call: impl FnOnce(&mut Group) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        self.shared.as_ref().map_or(Ok(()), |shared| call(&mut shared.lock()))
+    }
+
+    pub(super) fn aborter(&self) -> Option<GroupAborter> {
+        self.shared.as_ref().map(|shared| shared.lock().aborter())
     }
 }
 

@@ -65,6 +65,11 @@ pub(super) struct Joined {
 }
 
 impl Joined {
+    /// A rank that is alone.
+    pub(super) fn alone() -> Self {
+        Self { lane: ControlLane::alone(), rings: Rings::new(Vec::new()), prev: None, next: None }
+    }
+
     /// Pipes of the sockets, with room for so many frames of so many bytes.
     pub(super) fn pipes(&mut self, queue: usize, most: usize) -> Result<[Option<Pipe>; 2], DistributedError> {
         let pipe = |socket: Option<Socket>| socket.map(|socket| Pipe::new(socket, queue, most)).transpose();

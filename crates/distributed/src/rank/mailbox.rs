@@ -14,7 +14,7 @@ const MOST_UNTAKEN: usize = 2;
 
 /// Shared between a replica and the shell that speaks for it.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     /// What the group of an epoch was asked for.
     wish: Mutex<Option<(Epoch, Wish)>>,
     group: Mutex<Ends>,

@@ -18,14 +18,14 @@ use std::ops::Range;
 
 /// One part of the model.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     pub(super) ops: Ops,
     pub(super) graph: Graph,
     pub(super) stepper: Stepper,
     pub(super) inputs: Vec<Carried>,
     pub(super) outputs: Vec<Carried>,
     /// Steps that it has behind it.
-    pub(super) step: u64,
+    pub(crate) step: u64,
     /// It holds the state of the run after those steps. A rank that is new to a group does not, until it has caught up.
     pub(super) is_level: bool,
     /// The norm of the gradients of the last of them, as bits.
@@ -114,7 +114,7 @@ impl Part {
     ///
     /// # Errors
     /// There is no such part, it cannot be computed, or the state lacks something.
-    pub(super) fn new(
+    pub(crate) fn new(
         task: &Task,
         compute: &Compute,
         ops: Ops,
@@ -132,6 +132,18 @@ impl Part {
         Ok(part)
     }
 
+    /// All of a model, with a state.
+    ///
+    /// # Errors
+    /// It cannot be computed, or the state lacks something.
+    pub(crate) fn whole(
+        task: &Task,
+        compute: &Compute,
+        state: &ModelState,
+    ) -> Result<Self, DistributedError> {
+        Self::new(task, compute, Ops { start: 0, end: task.graph.nodes.len() as u32 }, state)
+    }
+
     /// Becomes what another rank was.
     ///
     /// # Errors
@@ -145,7 +157,7 @@ impl Part {
     }
 
     /// All that it is.
-    pub(super) fn state(&self) -> Result<ModelState, DistributedError> {
+    pub(crate) fn state(&self) -> Result<ModelState, DistributedError> {
         let mut state = self.stepper.state(&self.graph)?;
         add_outer(&self.outer, &mut state.optimizer);
         Ok(state)

@@ -3,6 +3,7 @@
 use super::files::FetchFile;
 use super::live_query::LiveQuery;
 use super::mailbox::Mailbox;
+use super::outlet::Reports;
 use super::streams::FabricConnector;
 use super::worker::{self, Opening, Order, Report};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
@@ -152,7 +153,7 @@ impl Service {
         self.next += 1;
         let (number, mailbox) = (self.next, Arc::new(Mailbox::default()));
         let (orders, waiting) = std::sync::mpsc::channel();
-        let reports = worker::Reports { number, to: self.reports.clone() };
+        let reports = Reports { number, to: self.reports.clone() };
         let fetch = self.fetch_file(from.clone());
         let opening =
             Opening { enlist, fetch, compute: self.compute.clone(), mailbox: mailbox.clone(), reports };
@@ -196,7 +197,7 @@ impl Service {
         let Some(open) = &self.open else { return };
         let Some(StateRef { bytes, blob, .. }) = state else { return open.order(Order::Restore(None)) };
         let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
-        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
+        let reports = Reports { number: open.number, to: self.reports.clone() };
         tokio::spawn(async move {
             match fabric.fetch(&from, blob, bytes).await {
                 // A replica that was closed meanwhile needs it no more.
@@ -228,7 +229,7 @@ impl Service {
     fn fetch_ask(&self, from: &Peer, epoch: Epoch, ask: AskRef) {
         let Some(open) = &self.open else { return };
         let (fabric, from, mailbox) = (self.fabric.clone(), from.clone(), open.mailbox.clone());
-        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
+        let reports = Reports { number: open.number, to: self.reports.clone() };
         tokio::spawn(async move {
             match fabric.fetch(&from, ask.blob, ask.bytes).await {
                 Ok(bytes) => mailbox.add_query(epoch, LiveQuery::new(&ask, bytes)),

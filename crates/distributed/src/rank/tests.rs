@@ -6,8 +6,9 @@ use super::connector::Connector;
 use super::copies::{Copies, Guard, Keeping};
 use super::group_setup;
 use super::mailbox::Mailbox;
+use super::outlet::{Outlet, Reports};
 use super::session::{Entering, Session};
-use super::worker::{Report, Reports, Worker};
+use super::worker::{Report, Worker};
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_data::Loader;
@@ -222,8 +223,12 @@ impl Example {
                 let compute = Self::compute();
                 let task = Task::of_stages(config, &compute.threads).unwrap();
                 let (to, mut heard) = tokio::sync::mpsc::unbounded_channel();
-                let mut worker =
-                    Worker::new(task, compute, Arc::new(Mailbox::default()), Reports { number: 0, to });
+                let mut worker = Worker::new(
+                    task,
+                    compute,
+                    Arc::new(Mailbox::default()),
+                    Outlet::Driver(Reports { number: 0, to }),
+                );
                 let (own, end) =
                     group_setup::prepare(&worker.task, None, Epoch(1), rank, layout.clone()).unwrap();
                 ends_in.send((rank, end)).unwrap();

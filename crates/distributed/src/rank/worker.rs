@@ -13,6 +13,7 @@ use super::copies::{Copies, Guard, Keeping};
 use super::files::{self, FetchFile};
 use super::group_setup::{self, Ends};
 use super::mailbox::{Ender, Mailbox};
+use super::outlet::{Outlet, Reports};
 use super::part::Part;
 use super::report_log::ReportLog;
 use super::session::{Ended, Entering, Session};
@@ -69,7 +70,7 @@ pub(super) enum Order {
 
 /// What a rank has to say.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(crate) enum Report {
     Enlisted,
     Refused {
         reason: String,
@@ -138,20 +139,6 @@ pub(super) enum Report {
     },
 }
 
-/// Where reports go, with the number of the rank they come from.
-#[derive(Debug, Clone)]
-pub(super) struct Reports {
-    pub(super) number: u64,
-    pub(super) to: tokio::sync::mpsc::UnboundedSender<(u64, Report)>,
-}
-
-impl Reports {
-    pub(super) fn say(&self, report: Report) {
-        // A shell that has ended wants to hear nothing.
-        drop(self.to.send((self.number, report)));
-    }
-}
-
 /// What a rank is told when it is opened.
 pub(super) struct Opening {
     pub(super) enlist: Enlist,
@@ -166,11 +153,11 @@ const SPARE_FRAMES: usize = 2;
 
 /// A rank and all that it holds.
 #[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) task: Task,
+pub(crate) struct Worker<'a> {
+    pub(crate) task: Task,
     pub(super) compute: Compute,
     /// What it holds of the model; a rank without stages always has all of it, perhaps still without a state.
-    pub(super) part: Option<Part>,
+    pub(crate) part: Option<Part>,
     /// What it keeps of its neighbours.
     pub(super) copies: Copies,
     /// Of activations and their gradients.
@@ -180,7 +167,7 @@ pub(super) struct Worker {
     pub(super) cost: Option<f64>,
     pub(super) trace: bool,
     pub(super) mailbox: Arc<Mailbox>,
-    pub(super) reports: Reports,
+    pub(super) outlet: Outlet<'a>,
 }
 
 /// With whom and with what a group begins.
@@ -222,7 +209,7 @@ fn read_run_file(opening: &Opening) -> Result<RunFile, DistributedError> {
     Ok(RunFile::parse(Path::new("run.toml"), &opening.enlist.config, &said)?)
 }
 
-impl Worker {
+impl Worker<'static> {
     fn open(file: RunFile, opening: Opening) -> Result<Self, DistributedError> {
         let Opening { enlist, compute, mailbox, reports, .. } = opening;
         let compute = compute(file.config.train.threads);
@@ -230,14 +217,17 @@ impl Worker {
         let open = if staged { Task::of_stages } else { Task::new };
         let mut task = open(file.config, &compute.threads)?;
         task.agree_on(&enlist.data)?;
-        let mut worker = Self { trace: enlist.trace, ..Self::new(task, compute, mailbox, reports) };
+        let mut worker =
+            Self { trace: enlist.trace, ..Self::new(task, compute, mailbox, Outlet::Driver(reports)) };
         if !staged {
             worker.part = Some(Part::compile(&worker.task, &worker.compute, worker.whole_model())?);
         }
         Ok(worker)
     }
+}
 
-    pub(super) fn new(task: Task, compute: Compute, mailbox: Arc<Mailbox>, reports: Reports) -> Self {
+impl<'a> Worker<'a> {
+    pub(crate) fn new(task: Task, compute: Compute, mailbox: Arc<Mailbox>, outlet: Outlet<'a>) -> Self {
         Self {
             part: None,
             copies: Copies::default(),
@@ -248,7 +238,7 @@ impl Worker {
             task,
             compute,
             mailbox,
-            reports,
+            outlet,
         }
     }
 
@@ -287,7 +277,7 @@ impl Worker {
     }
 
     pub(super) fn say(&self, report: Report) {
-        self.reports.say(report);
+        self.outlet.say(report);
     }
 
     fn is_staged(&self) -> bool {
@@ -295,7 +285,7 @@ impl Worker {
     }
 
     /// All operators.
-    pub(super) fn whole_model(&self) -> Ops {
+    pub(crate) fn whole_model(&self) -> Ops {
         Ops { start: 0, end: self.task.graph.nodes.len() as u32 }
     }
 
@@ -377,7 +367,9 @@ impl Worker {
 
     /// Tells the driver a part of the model.
     pub(super) fn tell_part(&self, epoch: Epoch, part: &Part) -> Result<(), DistributedError> {
-        self.mailbox.on_snapshot(epoch);
+        if self.outlet.is_driver() {
+            self.mailbox.on_snapshot(epoch);
+        }
         let ops = (part.ops != self.whole_model() || self.is_staged()).then_some(part.ops);
         self.say(Report::Snapshot { epoch, step: part.step, ops, bytes: part.packed()? });
         Ok(())
@@ -417,13 +409,13 @@ impl Worker {
     }
 
     /// Joins the others, and acquires its part of the state where the driver has said from whom.
-    fn enter(&mut self, own: Ends, beginning: Beginning) -> Result<Session<'_>, DistributedError> {
+    fn enter(&mut self, own: Ends, beginning: Beginning) -> Result<Session<'_, 'a>, DistributedError> {
         let Beginning { epoch, ends, connector, start, .. } = beginning;
         let (post, rank, layout) = (own.post(), own.rank, own.layout.clone());
-        let stalls = self.reports.clone();
+        let stalls = self.outlet.driver();
         let on_wait = move |on: usize, waited: Duration| {
             let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-            stalls.say(Report::Waits { epoch, on, millis });
+            stalls.iter().for_each(|stalls| stalls.say(Report::Waits { epoch, on, millis }));
         };
         let joined = own.connect(&self.task, &ends, &*connector, on_wait)?;
         let every = match layout.replicas.len() {
@@ -446,11 +438,11 @@ impl Worker {
     }
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// All that has to end so that nothing is waited for here any more.
     fn enders(&self) -> Result<Vec<Ender>, DistributedError> {
         let mut enders: Vec<Ender> =
-            self.rings.aborters().chain([self.lane.aborter()]).map(Ender::Group).collect();
+            self.rings.aborters().chain(self.lane.aborter()).map(Ender::Group).collect();
         for pipe in self.prev.iter().chain(&self.next) {
             enders.push(Ender::Socket(pipe.socket()?));
         }
@@ -472,11 +464,6 @@ pub(super) fn left_by(error: &DistributedError) -> LeftWhy {
         }
         _ => LeftWhy::Failed { reason, cause: true },
     }
-}
-
-/// Whether samples of the run's data are to blame.
-fn is_wrong_data(error: &TrainError) -> bool {
-    matches!(error, TrainError::Data(_)) && error.blame() == Blame::Input
 }
 
 /// Whether an error says only that the group is over.

@@ -72,7 +72,7 @@ fn insert(into: &mut Weights, name: &str, shaped: &Weights, values: &[f32]) -> R
     Ok(())
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// Replaces what this replica learned by the average of what all did, weighted by their samples.
     pub(super) fn average(
         &mut self,

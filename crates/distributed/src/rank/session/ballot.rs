@@ -31,6 +31,15 @@ pub(super) struct Ballot {
 }
 
 impl Ballot {
+    /// Of a group of one rank.
+    fn alone(&self) -> Result<Ballots, DistributedError> {
+        let read = |bytes: &Vec<u8>| bytes.as_slice().try_into().ok().and_then(Vote::from_bytes);
+        let votes: Option<Vec<Vec<Vote>>> = self.votes.iter().map(|bytes| Some(vec![read(bytes)?])).collect();
+        let votes = votes.ok_or(VoteError::Bytes { rank: 0 })?;
+        let outcomes = votes.iter().map(|votes| count(votes)).collect::<Result<Vec<_>, VoteError>>()?;
+        Ok(Ballots { all: vec![self.clone()], votes, outcomes })
+    }
+
     pub(super) fn new(votes: &[Vote], report: StageReport, squares: Vec<f64>) -> Self {
         let votes = votes.iter().map(|vote| vote.to_bytes().to_vec()).collect();
         let (copying, missed, late, saving) = (false, false, false, false);
@@ -57,7 +66,7 @@ impl Ballots {
     }
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// Tells all ranks what is to be said of these steps, and hears their ballots.
     pub(super) fn agree(&mut self, ballot: Ballot) -> Result<Ballots, DistributedError> {
         let now = self.spans.now();
@@ -71,6 +80,9 @@ impl Session<'_> {
 
 /// Tells all ranks a ballot, and hears theirs.
 pub(super) fn exchange(lane: &ControlLane, own: &Ballot) -> Result<Ballots, DistributedError> {
+    if lane.ranks() == 1 {
+        return own.alone();
+    }
     let mut bytes = bytes::BytesMut::new();
     codec::encode_into(own, &mut bytes).map_err(|error| broken(error.to_string()))?;
     let gathered = lane.all_gather(&bytes, "vote")?;

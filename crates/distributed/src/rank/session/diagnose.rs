@@ -19,11 +19,12 @@ struct Found {
     elsewhere: bool,
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// Why a step cannot be applied. Of all stages one says what is to be told: the one that made it so.
     pub(super) fn not_finite(
         &mut self,
         ballots: &Ballots,
+        norm: f64,
         micro: &MicroBatches,
         loaded: Option<&Loaded>,
     ) -> DistributedError {
@@ -47,14 +48,14 @@ impl Session<'_> {
             return DistributedError::Replica { reason: format!("what rank {rank} computed is not finite") };
         }
         let samples = loaded.map_or_else(Vec::new, |loaded| loaded.batch.indices.clone());
-        self.no_number(ballots, 0, micro.step, samples, found.report.into())
+        self.no_number(ballots, (0, norm), micro.step, samples, found.report.into())
     }
 
     /// The error of a step, one of those that were voted on together.
     pub(super) fn no_number(
         &self,
         ballots: &Ballots,
-        index: usize,
+        (index, norm): (usize, f64),
         step: u64,
         samples: Vec<u64>,
         found: Culprit,
@@ -62,7 +63,7 @@ impl Session<'_> {
         let losses = ballots.votes[index].iter().map(|vote| vote.loss);
         let (what, value) = match losses.into_iter().find(|loss| !loss.is_finite()) {
             Some(loss) => ("loss", loss),
-            None => ("norm of the gradients", f64::NAN),
+            None => ("norm of the gradients", norm),
         };
         let place = self.worker.place(step);
         let (step, pass, batch) = (step + 1, place.pass + 1, place.batch);

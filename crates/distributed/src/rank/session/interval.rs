@@ -60,7 +60,7 @@ impl Versions {
     }
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// Does some steps as one.
     pub(super) fn interval(&mut self) -> Result<Wish, DistributedError> {
         let anchor = self.part.state()?;
@@ -109,7 +109,7 @@ impl Session<'_> {
         let (began, idle) = (Instant::now(), self.idle());
         let learned = match self.is_planned && self.worker.task.config.formation.is_asynchronous() {
             true => self.stream(&batches)?,
-            false => self.alone(&batches)?,
+            false => self.steps_alone(&batches)?,
         };
         let idled = self.idle().saturating_sub(idle);
         self.spans.add(Activity::Compute, first, began);
@@ -135,7 +135,7 @@ impl Session<'_> {
             let (step, samples) = (batches[index].step, of.samples.clone());
             return Err(match rank == self.rank {
                 // Parameters have changed since it was computed.
-                true => self.no_number(&ballots, index, step, samples, Culprit::Unknown),
+                true => self.no_number(&ballots, (index, of.norm), step, samples, Culprit::Unknown),
                 false => DistributedError::Replica { reason },
             });
         }
@@ -166,7 +166,7 @@ impl Session<'_> {
     }
 
     /// Steps of this replica alone, one after the other.
-    fn alone(&mut self, batches: &[MicroBatches]) -> Result<Vec<Learned>, DistributedError> {
+    fn steps_alone(&mut self, batches: &[MicroBatches]) -> Result<Vec<Learned>, DistributedError> {
         let mut all = Vec::new();
         for micro in batches {
             let (began, idle) = (Instant::now(), self.idle());

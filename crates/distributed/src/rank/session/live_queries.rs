@@ -44,7 +44,7 @@ impl Asking {
     }
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// What this rank has to say of live queries: the speaker hears them.
     pub(super) fn asking(&mut self) -> Option<Asking> {
         if !self.speaks() {

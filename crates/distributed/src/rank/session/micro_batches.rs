@@ -8,6 +8,8 @@ use std::ops::Range;
 pub(super) enum Cutting {
     /// Into micro-batches of this size, for a pipeline.
     Size(usize),
+    /// Into batches of this size, the rest last.
+    Batches(usize),
     /// Into this many parts of nearly the same size, as many on every replica.
     Parts(usize),
 }
@@ -16,7 +18,7 @@ impl Cutting {
     /// The same for replicas that have these numbers of samples: no replica with samples has an empty part.
     pub(super) fn among(self, counts: impl Iterator<Item = usize>) -> Self {
         match self {
-            Self::Size(_) => self,
+            Self::Size(_) | Self::Batches(_) => self,
             Self::Parts(parts) => {
                 let least = counts.filter(|count| *count > 0).min().unwrap_or(1);
                 Self::Parts(parts.min(least).max(1))
@@ -45,7 +47,7 @@ impl MicroBatches {
     /// Samples of zeros in the place of a replica's own: one for every part that other replicas have.
     pub(super) fn of_nothing(&self) -> Self {
         let parts = match self.cutting {
-            Cutting::Size(_) => 0,
+            Cutting::Size(_) | Cutting::Batches(_) => 0,
             Cutting::Parts(parts) => parts,
         };
         Self { len: parts, ..*self }
@@ -55,6 +57,7 @@ impl MicroBatches {
     pub(super) fn parts(&self) -> usize {
         match self.cutting {
             Cutting::Parts(parts) => parts.min(self.len),
+            Cutting::Batches(size) => self.len.div_ceil(size.max(1)),
             Cutting::Size(micro) => {
                 let parts = self.len.div_ceil(micro);
                 if parts > 1 && micro > 1 && self.len % micro == 1 { parts - 1 } else { parts }
@@ -68,6 +71,7 @@ impl MicroBatches {
                 let parts = self.parts().max(1);
                 part * self.len / parts..(part + 1) * self.len / parts
             }
+            Cutting::Batches(size) => part * size..((part + 1) * size).min(self.len),
             Cutting::Size(micro) => {
                 let (start, parts) = (part * micro, self.parts());
                 let end = if part + 1 == parts { self.len } else { (start + micro).min(self.len) };

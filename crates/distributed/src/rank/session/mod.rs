@@ -50,15 +50,15 @@ use std::time::{Duration, Instant};
 
 /// How a group ends that nothing has broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// A node wants to come in.
     Reformed,
     /// The last step is done, or all agreed to stop.
     Done,
 }
 
-pub(super) struct Session<'w> {
-    pub(super) worker: &'w mut Worker,
+pub(crate) struct Session<'w, 'a> {
+    pub(super) worker: &'w mut Worker<'a>,
     pub(super) part: Part,
     epoch: Epoch,
     rank: usize,
@@ -110,9 +110,9 @@ pub(super) struct Entering {
     pub(super) is_planned: bool,
 }
 
-impl<'w> Session<'w> {
+impl<'w, 'a> Session<'w, 'a> {
     pub(super) fn new(
-        worker: &'w mut Worker,
+        worker: &'w mut Worker<'a>,
         mut part: Part,
         entering: Entering,
     ) -> Result<Self, DistributedError> {
@@ -138,9 +138,10 @@ impl<'w> Session<'w> {
         let by_speed = !is_planned && config.formation.shares == SharesBy::Speed;
         Ok(Self {
             spans: Spans::new(worker.trace),
-            cutting: match is_planned {
-                true => Cutting::Size(micro),
-                false => Cutting::Parts(config.train.accumulate),
+            cutting: match (is_planned, worker.outlet.is_driver()) {
+                (true, _) => Cutting::Size(micro),
+                (false, true) => Cutting::Parts(config.train.accumulate),
+                (false, false) => Cutting::Batches(config.train.batch),
             },
             balance: by_speed.then(|| Balance::new(shares.batch(), posts.len())),
             level: vec![true; posts.len()],
@@ -172,8 +173,18 @@ impl<'w> Session<'w> {
         })
     }
 
+    /// A run in this process: a formation of one rank that holds the whole model.
+    pub(crate) fn alone(worker: &'w mut Worker<'a>, part: Part) -> Result<Self, DistributedError> {
+        let batch = worker.task.config.train.batch * worker.task.config.train.accumulate;
+        let layout = layout::replicas(worker.whole_model(), batch, 1);
+        let (epoch, rank, is_planned) = (Epoch(0), 0, false);
+        let entering =
+            Entering { epoch, rank, layout, joined: Joined::alone(), guard: Guard::default(), is_planned };
+        Self::new(worker, part, entering)
+    }
+
     /// Trains until the group is over; the part of the model goes back to the worker.
-    pub(super) fn run(mut self, recorded: Recorded) -> Result<Ended, DistributedError> {
+    pub(crate) fn run(mut self, recorded: Recorded) -> Result<Ended, DistributedError> {
         let result = self.go(recorded);
         self.part.stepper.model().share_statistics(None);
         self.tell_spans(true);
@@ -187,7 +198,7 @@ impl<'w> Session<'w> {
     }
 
     fn aborters(&self) -> impl Iterator<Item = GroupAborter> {
-        std::iter::once(self.lane.aborter()).chain(self.rings.aborters())
+        self.lane.aborter().into_iter().chain(self.rings.aborters())
     }
 
     fn go(&mut self, recorded: Recorded) -> Result<Ended, DistributedError> {
@@ -204,13 +215,14 @@ impl<'w> Session<'w> {
             self.level_state()?;
         }
         self.report_again(recorded);
-        let sum = self.shares_statistics().then(|| self.lane.sum_over());
+        let sum = if self.shares_statistics() { self.lane.sum_over() } else { None };
         self.part.stepper.model().share_statistics(sum);
         let plan = self.worker.task.plan();
         let progress = Progress::new(plan, self.worker.place(self.at), Time::ZERO);
         let (due, done) = (progress.due_here(), progress.is_done());
         self.progress = Some(progress);
         self.make_up(due, recorded)?;
+        self.worker.outlet.check()?;
         if done {
             return Ok(Ended::Done);
         }
@@ -251,7 +263,8 @@ impl<'w> Session<'w> {
     /// Whether replicas learn alone and average what they learned.
     fn averages(&self) -> bool {
         let exchange = self.worker.task.config.sync.exchange;
-        exchange != ExchangeOf::Gradients && (self.rings.any() || !self.is_planned)
+        let among_replicas = self.rings.any() || (!self.is_planned && self.worker.outlet.is_driver());
+        exchange != ExchangeOf::Gradients && among_replicas
     }
 
     /// Whether every replica is on one rank.
@@ -430,6 +443,7 @@ impl<'w> Session<'w> {
         }
         self.answer(shared)?;
         self.tell_spans(false);
+        self.worker.outlet.check()?;
         Ok(due)
     }
 

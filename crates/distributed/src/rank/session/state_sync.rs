@@ -40,7 +40,7 @@ impl Greeting {
     }
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// Brings all replicas to the state of the one that is farthest: at once, or, when others would have to wait
     /// long for it, while they go on.
     pub(super) fn level_state(&mut self) -> Result<(), DistributedError> {
@@ -126,7 +126,7 @@ impl Session<'_> {
         }
         if let Some(part) = holders.iter().position(|holder| *holder == rank).filter(|part| *part < parts) {
             let state = self.part.stepper.state_part(part, parts)?;
-            let reports = self.worker.reports.clone();
+            let Some(reports) = self.worker.outlet.driver() else { return Ok(()) };
             let send = move || match state.to_bytes() {
                 Ok(bytes) => reports.say(Report::Part { epoch, step, part, parts, bytes: bytes.into() }),
                 Err(error) => tracing::warn!(%error, "could not pack a part of the state"),

@@ -36,12 +36,14 @@ pub(super) struct Held {
     pub(super) staleness: u32,
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     pub(super) fn step(&mut self) -> Result<Wish, DistributedError> {
         let step = self.at;
         let micro = self.micro_batches(step);
         let lr = self.lr(step);
-        self.part.keep_buffers();
+        if self.is_planned || self.lane.ranks() > 1 {
+            self.part.keep_buffers();
+        }
         let loaded = self.load(step)?;
         let (standing, hash) = (self.standing(), self.hash_if_due(step));
         let began = Instant::now();
@@ -75,7 +77,7 @@ impl Session<'_> {
         }
         let norm = self.norm(&ballots, &squares);
         if outcome.not_finite.is_some() || !norm.is_finite() {
-            return Err(self.not_finite(&ballots, &micro, loaded.as_ref()));
+            return Err(self.not_finite(&ballots, norm, &micro, loaded.as_ref()));
         }
         let began = Instant::now();
         match &mut self.catch_up {
@@ -152,7 +154,8 @@ impl Session<'_> {
     /// A number for all parameters, when ranks are to compare theirs before a step.
     fn hash_if_due(&mut self, step: u64) -> u64 {
         let every = self.worker.task.config.sync.verify;
-        let due = every > 0 && step.is_multiple_of(every) && !self.is_planned && self.lane.ranks() > 1;
+        let due =
+            every > 0 && step.is_multiple_of(every) && !self.is_planned && self.worker.outlet.is_driver();
         if due && self.standing() == Standing::Level { self.part.stepper.parameters_hash() } else { 0 }
     }
 
@@ -171,7 +174,7 @@ impl Session<'_> {
             loss,
             samples: if self.post.is_last() { u32::try_from(micro.len).unwrap_or(u32::MAX) } else { 0 },
             finite,
-            wish: self.worker.mailbox.wish(self.epoch),
+            wish: self.worker.mailbox.wish(self.epoch).max(self.worker.outlet.wish()),
             compute_us: micros(compute),
             exchange_us: micros(exchange),
             wait_us: micros(self.waited),

@@ -13,7 +13,7 @@ use std::time::Instant;
 const SLOT: usize = 0;
 const PASS: Pass = Pass { training: false, seed: 0 };
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// Validates the model as it is after a step.
     pub(super) fn validate(&mut self, step: u64) -> Result<(), DistributedError> {
         let Some(valid) = self.worker.task.valid.clone() else { return Ok(()) };

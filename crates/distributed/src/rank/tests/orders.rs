@@ -4,8 +4,9 @@ use super::{Example, Pairs, legal};
 use crate::rank::connector::Connector;
 use crate::rank::mailbox::Mailbox;
 use crate::rank::names_of;
+use crate::rank::outlet::{Outlet, Reports};
 use crate::rank::session::Asking;
-use crate::rank::worker::{Opening, Order, Report, Reports, Worker, carry_out_all};
+use crate::rank::worker::{Opening, Order, Report, Worker, carry_out_all};
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_protocol::{Wish, layout};
@@ -214,7 +215,7 @@ fn before_the_first_step_a_part_of_what_is_held_is_enough() {
     let compute = Example::compute();
     let task = Task::of_stages(example.file.config.clone(), &compute.threads).unwrap();
     let (to, _heard) = tokio::sync::mpsc::unbounded_channel();
-    let mut worker = Worker::new(task, compute, Arc::default(), Reports { number: 0, to });
+    let mut worker = Worker::new(task, compute, Arc::default(), Outlet::Driver(Reports { number: 0, to }));
     let start = Start { step: 0, norm: None, gets: Vec::new() };
     let mut settle = |end: usize| {
         let ops = Ops { start: 0, end: end as u32 };

@@ -1,13 +1,16 @@
 //! Runs of a model and arrays in memory: without a directory, with one, and with a loss of the program's own.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use phalanx_data::Dataset;
+use phalanx_distributed::Trainer;
 use phalanx_engine::{CpuEngine, Loss, LossBatch, OwnLoss, Target, Threads};
 use phalanx_graph::{Builder, Graph, LinearLayer, Shape, Weights};
 use phalanx_protocol::Length;
 use phalanx_records::run_dir::RunDir;
 use phalanx_records::{Event, RunEvent, Summary};
 use phalanx_train::config::RunFile;
-use phalanx_train::{Compute, InMemory, Task, TrainedModel, Trainer};
+use phalanx_train::{Compute, InMemory, Task, TrainedModel};
 use phalanx_types::DType;
 use std::path::Path;
 use std::sync::Arc;
