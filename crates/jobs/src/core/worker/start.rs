@@ -37,8 +37,9 @@ impl WorkerCore {
 
     fn has_room(&self, needs: Needs) -> bool {
         let used = self.in_use();
-        let free_cores = self.share.cores.saturating_sub(used.cores);
-        let free_memory = self.share.memory.0.saturating_sub(used.memory.0);
+        let share = if planted(Bug::IgnoresTraining) { self.config.capacity } else { self.share };
+        let free_cores = share.cores.saturating_sub(used.cores);
+        let free_memory = share.memory.0.saturating_sub(used.memory.0);
         needs.cores <= free_cores && (needs.memory.0 <= free_memory || planted(Bug::IgnoresMemory))
     }
 
