@@ -427,8 +427,10 @@ impl ComputingNode {
     fn publish_now(&mut self, now: Time) {
         let (running, done) = (self.core.running(), self.core.done());
         self.published = (running, done, now);
-        let uses = self.account.uses();
-        self.fabric.update_status(|s| (s.jobs_running, s.jobs_done, s.uses) = (running, done, uses));
+        // Read in here, so that of two who publish the later one has the newer uses.
+        self.fabric.update_status(|s| {
+            (s.jobs_running, s.jobs_done, s.uses) = (running, done, self.account.uses());
+        });
     }
 }
 
