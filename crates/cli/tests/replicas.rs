@@ -20,6 +20,8 @@ mod nodes;
 mod policies;
 #[path = "replicas/run.rs"]
 mod run;
+#[path = "replicas/shared_nodes.rs"]
+mod shared_nodes;
 
 use phalanx_testkit::Sandbox;
 use serde_json::Value;
