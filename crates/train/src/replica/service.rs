@@ -26,6 +26,8 @@ use tokio::time::Instant;
 
 /// Reports that are put into one message, at most.
 const BURST: usize = 64;
+/// Runs that wait at once; more are refused without waiting.
+const MAX_WAITING: usize = 64;
 
 /// Makes what a replica on this node computes with, of so many threads if the run says how many.
 pub type MakeCompute = Arc<dyn Fn(Option<usize>) -> Compute + Send + Sync>;
@@ -196,6 +198,9 @@ impl Service {
             }
             Err(shortage) if shortage.is_permanent() => {
                 send(from, &FromReplica::Refused { run, reason: shortage.to_string(), busy: false });
+            }
+            Err(shortage) if self.waiting.len() >= MAX_WAITING && !self.waiting.contains_key(&run) => {
+                send(from, &FromReplica::Refused { run, reason: shortage.to_string(), busy: true });
             }
             Err(shortage) => {
                 let known = self.waiting.remove(&run);
@@ -419,7 +424,8 @@ impl Open {
 /// What a run claims on a node that has this much.
 fn needs_of(share: ShareAsk, capacity: Needs) -> Needs {
     Needs {
-        cores: share.cores.unwrap_or(capacity.cores),
+        // A run without cores would be one of any number.
+        cores: share.cores.map_or(capacity.cores, |cores| cores.max(1)),
         // An estimate may be too high: it is no reason never to train here.
         memory: share.memory.unwrap_or(share.estimate.min(capacity.memory)),
     }
