@@ -127,14 +127,16 @@ fn jobs_wait_for_cores_that_runs_use_and_say_so() {
 fn a_run_that_wants_all_of_a_node_waits_for_the_jobs_on_it() {
     let sandbox = sandbox();
     endless(&sandbox);
-    let (_node, id) = sandbox.node(&["--name", "a", "--cores", "2"]);
-    let mut main = jobs(&sandbox, &["--kind", "sleep", "--arg", "4s", "--count", "4"]);
+    let (_node, id) = sandbox.node(&["--name", "a", "--cores", "2", "--allow-exec"]);
+    let until_told = "until [ -e go ]; do sleep 0.02; done";
+    let mut main = jobs(&sandbox, &["--kind", "exec", "--arg", until_told, "--count", "4"]);
     eventually("two jobs run", || {
         sample(&sandbox).iter().any(|uses| cores(uses, "jobs") == [2]).then_some(())
     });
     let mut run = Run::start_in(&sandbox, "one", &["--replicas", "1"]);
     run.process.says(&format!("{id} does not take part: needs 2 cores, 0 of 2 are free (2 jobs use 2)"));
     assert_eq!(run.lines().len(), 0);
+    std::fs::write(sandbox.path().join("go"), "").unwrap();
     // The other two jobs let it go first, or it would wait for as long as there are jobs.
     run.goes_on(1);
     let uses = sample(&sandbox);
