@@ -22,6 +22,7 @@ mod spans;
 mod stage;
 mod streams;
 mod together;
+mod waiting;
 mod worker;
 
 pub use service::serve;

@@ -19,7 +19,7 @@ use phalanx_protocol::progress::Place;
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState};
 use phalanx_train::Stepper;
-use phalanx_train::config::RunFile;
+use phalanx_train::config::{RunConfig, RunFile};
 use phalanx_train::{Compute, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
 use phalanx_wire::train::{
@@ -152,8 +152,15 @@ pub(super) struct Opening {
     pub(super) enlist: Enlist,
     pub(super) fetch: FetchFile,
     pub(super) compute: MakeCompute,
+    /// What the run may use of this node.
+    pub(super) cores: usize,
     pub(super) control: Arc<Control>,
     pub(super) reports: Reports,
+}
+
+/// What a run computes with on a node where it has this many cores.
+pub(super) fn compute_on(make: &MakeCompute, cores: usize, config: &RunConfig) -> Compute {
+    make(Some(config.threads().map_or(cores, |threads| threads.min(cores)).max(1)))
 }
 
 /// A replica and all that it holds.
@@ -240,9 +247,9 @@ fn open(opening: &Opening) -> Result<RunFile, DistributedError> {
 
 impl Worker {
     fn open(file: RunFile, opening: Opening) -> Result<Self, DistributedError> {
-        let Opening { enlist, compute, control, reports, .. } = opening;
+        let Opening { enlist, compute, cores, control, reports, .. } = opening;
         let trace = enlist.trace;
-        let compute = compute(file.config.train.threads);
+        let compute = compute_on(&compute, cores, &file.config);
         let mut task = Task::new(file.config, &compute.threads)?;
         task.agree_on(&enlist.data)?;
         let stepper = task.stepper(&compute)?;

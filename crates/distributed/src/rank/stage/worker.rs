@@ -4,7 +4,7 @@ use super::super::control::{Control, Ender};
 use super::super::lanes::Connector;
 use super::super::report_log::ReportLog;
 use super::super::session::Ended;
-use super::super::worker::{Opening, Order, Report, Reports, left_by, with_causes};
+use super::super::worker::{Opening, Order, Report, Reports, compute_on, left_by, with_causes};
 use super::copies::{Copies, Guard, Keeping};
 use super::part::Part;
 use super::prepare::{self, Ends};
@@ -102,8 +102,8 @@ pub(in super::super) fn run(file: RunFile, opening: Opening, orders: &Receiver<O
 
 impl StageWorker {
     fn open(file: RunFile, opening: Opening) -> Result<Self, DistributedError> {
-        let Opening { enlist, compute, control, reports, .. } = opening;
-        let compute = compute(file.config.train.threads);
+        let Opening { enlist, compute, cores, control, reports, .. } = opening;
+        let compute = compute_on(&compute, cores, &file.config);
         let mut task = Task::of_stages(file.config, &compute.threads)?;
         task.agree_on(&enlist.data)?;
         Ok(Self { trace: enlist.trace, ..Self::new(task, compute, control, reports) })
