@@ -24,10 +24,10 @@ pub(crate) struct NodeArgs {
     /// A name to know it by; random digits are added.
     #[arg(long, default_value = "node", value_parser = node_name)]
     name: String,
-    /// How many cores jobs may use together; all when not given.
+    /// How many cores jobs and training runs may use together; all when not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     cores: Option<u32>,
-    /// How much memory jobs may reserve together; four fifths of the machine's when not given.
+    /// How much memory jobs and training runs may reserve together; four fifths of the machine's when not given.
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
     /// Let jobs of kind "exec" run commands on this machine.
@@ -112,7 +112,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let cores = resources.cores as usize;
     let make: MakeCompute = Arc::new(move |threads| compute(Some(threads.unwrap_or(cores))));
     phalanx_measure::serve(node.fabric(), make.clone());
-    tokio::spawn(serve(node.fabric().clone(), make));
+    tokio::spawn(serve(node.fabric().clone(), make, node.account().clone()));
     output.print(&Started {
         id: node.id().to_string(),
         domain: args.domain.domain.to_string(),

@@ -9,6 +9,7 @@ mod frozen;
 mod killed;
 mod nodes;
 mod policies;
+mod shared_nodes;
 
 use crate::run::BATCHES;
 use crate::sandbox;

@@ -63,6 +63,13 @@ impl Run {
         Self::of(sandbox, sandbox.start(&[&train, args].concat()))
     }
 
+    /// The same in a directory of this name.
+    pub(crate) fn start_in(sandbox: &Sandbox, dir: &str, args: &[&str]) -> Self {
+        let train = ["train", "run.toml", "--run-dir", dir, "--output", "json"];
+        let run = Self::of(sandbox, sandbox.start(&[&train, args].concat()));
+        Self { dir: sandbox.path().join(dir), ..run }
+    }
+
     /// Starts `phalanx run resume` with these arguments.
     pub(crate) fn resume(sandbox: &Sandbox, args: &[&str]) -> Self {
         Self::of(sandbox, sandbox.start(&[&["run", "resume", RUN, "--output", "json"], args].concat()))

@@ -25,6 +25,7 @@ impl Driver<'_> {
                         files: self.files.clone(),
                         trace: self.options.trace,
                         data: self.task.data(),
+                        share: self.task.share(),
                     };
                     self.send(&node, &ToReplica::Enlist { run: self.run, enlist });
                 }

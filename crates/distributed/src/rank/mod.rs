@@ -29,6 +29,7 @@ mod spans;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod worker;
 
 pub(crate) use mailbox::Mailbox;

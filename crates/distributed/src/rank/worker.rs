@@ -25,7 +25,7 @@ use phalanx_protocol::pipeline::ahead_in_flow;
 use phalanx_protocol::progress::Place;
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState, state_bytes_limit};
-use phalanx_train::config::RunFile;
+use phalanx_train::config::{RunConfig, RunFile};
 use phalanx_train::{Compute, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
 use phalanx_wire::train::{
@@ -144,8 +144,15 @@ pub(super) struct Opening {
     pub(super) enlist: Enlist,
     pub(super) fetch: FetchFile,
     pub(super) compute: MakeCompute,
+    /// What the run may use of this node.
+    pub(super) cores: usize,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) reports: Reports,
+}
+
+/// What a run computes with on a node where it has this many cores.
+fn compute_on(make: &MakeCompute, cores: usize, config: &RunConfig) -> Compute {
+    make(Some(config.threads().map_or(cores, |threads| threads.min(cores)).max(1)))
 }
 
 /// Frames that may wait beyond those that the order of moves needs.
@@ -211,8 +218,8 @@ fn read_run_file(opening: &Opening) -> Result<RunFile, DistributedError> {
 
 impl Worker<'static> {
     fn open(file: RunFile, opening: Opening) -> Result<Self, DistributedError> {
-        let Opening { enlist, compute, mailbox, reports, .. } = opening;
-        let compute = compute(file.config.train.threads);
+        let Opening { enlist, compute, cores, mailbox, reports, .. } = opening;
+        let compute = compute_on(&compute, cores, &file.config);
         let staged = file.config.formation.is_staged();
         let open = if staged { Task::of_stages } else { Task::new };
         let mut task = open(file.config, &compute.threads)?;

@@ -5,6 +5,7 @@ use super::section::Section;
 use super::source::Source;
 use super::tree::Value;
 use phalanx_collective::Compression;
+use phalanx_types::ByteSize;
 use std::time::Duration;
 
 pub(crate) const KEYS: &[&str] = &[
@@ -24,6 +25,8 @@ pub(crate) const KEYS: &[&str] = &[
     "copies",
     "cuts",
     "measure",
+    "cores",
+    "memory",
 ];
 
 /// The most replicas of one run.
@@ -32,6 +35,8 @@ const MOST: i64 = 1024;
 const MOST_STAGES: i64 = 1024;
 /// Micro-batches that an exact stage lets in to bridge pauses of others.
 const AHEAD: usize = 2;
+/// The most cores that a run may ask of a node.
+const MOST_CORES: i64 = 4096;
 /// Asynchronous stages come to a stop after so many steps, at most: whoever wants something of the run waits for that.
 /// Filling the stages and emptying them takes about as long as one or two steps.
 const LONGEST_UNIT: u64 = 32;
@@ -72,6 +77,10 @@ pub struct FormationConfig {
     pub cuts: Vec<CutBefore>,
     /// Whether nodes are measured before a model is cut; else all count as equally fast.
     pub measure: bool,
+    /// Cores that the run uses of every node; all of them when not said, so that it is alone there.
+    pub cores: Option<u32>,
+    /// Memory that the run claims on every node; what training is estimated to need when not said.
+    pub memory: Option<ByteSize>,
 }
 
 /// An operator before which the model may be cut.
@@ -171,7 +180,29 @@ impl FormationConfig {
             copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
             cuts: cuts(section)?,
             measure: section.bool_or("measure", true)?,
+            cores: section.int("cores", 1..=MOST_CORES)?.and_then(|said| u32::try_from(said.value).ok()),
+            memory: section.parsed("memory", "a size such as \"2GiB\"")?,
         })
+    }
+
+    /// Refuses a share of a node that the run could not keep to.
+    pub(crate) fn check_share(
+        &self,
+        section: &mut Section<'_>,
+        threads: Option<usize>,
+    ) -> Result<(), ConfigError> {
+        if self.memory.is_some() && self.pipelines.is_none() && self.local == 0 && !self.is_staged() {
+            let why = "it is claimed on the nodes of a run, and this one is in one process";
+            return Err(section.useless("memory", why));
+        }
+        match (self.cores, threads) {
+            (Some(cores), Some(threads)) if threads > cores as usize => {
+                let wanted = format!("at least `train.threads`, which is {threads}");
+                let said = section.int("cores", 1..=MOST_CORES)?;
+                Err(said.map_or_else(|| section.missing("cores", ""), |said| said.should_be(wanted)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether nodes hold parts of the model, instead of all of it.

@@ -59,6 +59,11 @@ impl RunConfig {
         factor * self.train.schedule.lr(self.train.optimizer.lr(), step, steps)
     }
 
+    /// Compute threads of every process, if the run file says how many.
+    pub fn threads(&self) -> Option<usize> {
+        self.train.threads.or(self.formation.cores.map(|cores| cores as usize))
+    }
+
     /// What the result of a run follows from: not who computes it.
     pub fn told(&self) -> Self {
         let mut told = self.clone();
@@ -83,6 +88,8 @@ impl RunConfig {
             copies: 0,
             cuts: Vec::new(),
             measure: true,
+            cores: None,
+            memory: None,
             ..told.formation
         };
         told
@@ -214,6 +221,7 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
         TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
     let mut section = Section::open(root, "formation", formation::KEYS, origin, &mut resolved)?;
     let formation = FormationConfig::read(&mut section, train.batch.saturating_mul(train.accumulate))?;
+    formation.check_share(&mut section, train.threads)?;
     let mut section = Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?;
     let sync = SyncConfig::read(&mut section, &formation)?;
     if formation.batch == BatchOf::PerReplica {

@@ -45,6 +45,36 @@ fn with_line(section: &str, line: &str) -> String {
 }
 
 #[test]
+fn a_share_of_a_node_is_said_in_the_formation() {
+    let said = [("formation.replicas", "2"), ("formation.cores", "2"), ("formation.memory", "3GiB")];
+    let file = with_overrides(&said).unwrap();
+    let formation = &file.config.formation;
+    assert_eq!((formation.cores, formation.memory), (Some(2), Some(phalanx_types::ByteSize::gib(3))));
+    assert_eq!(file.config.threads(), Some(2));
+    let text = file.resolved.to_toml();
+    assert!(text.contains("cores = 2") && text.contains("memory = \"3GiB\""), "{text}");
+    assert_eq!(parse(&text, &[]).unwrap().config, file.config, "a node reads the same");
+    let alone = with_overrides(&[("formation.cores", "2"), ("train.threads", "1")]).unwrap().config;
+    assert_eq!(alone.threads(), Some(1), "fewer threads than cores");
+    assert_eq!(alone.told(), parse(RUN, &[]).unwrap().config.told(), "results do not depend on it");
+    for (said, why) in [
+        (
+            [("formation.cores", "0"), ("formation.replicas", "2")],
+            "`formation.cores` must be a whole number from 1",
+        ),
+        (
+            [("formation.cores", "1"), ("train.threads", "2")],
+            "`formation.cores` must be at least `train.threads`",
+        ),
+        ([("formation.memory", "much"), ("formation.replicas", "2")], "must be a size such as \"2GiB\""),
+        ([("formation.memory", "1GiB"), ("train.seed", "1")], "this one is in one process"),
+    ] {
+        let error = with_overrides(&said).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
 fn a_run_file_says_what_it_says() {
     let config = parse(RUN, &[]).unwrap().config;
     assert_eq!(config.model.from, ModelFrom::Zoo("digits-cnn".to_owned()));

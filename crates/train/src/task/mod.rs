@@ -17,7 +17,8 @@ use phalanx_engine::{CompileOptions, Engine, Metric, Objective, Optimizer, OwnLo
 use phalanx_graph::{Graph, Weights};
 use phalanx_protocol::progress::{Place, Plan};
 use phalanx_records::About;
-use phalanx_wire::train::DataRef;
+use phalanx_types::ByteSize;
+use phalanx_wire::train::{DataRef, ShareAsk};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -166,6 +167,19 @@ impl Task {
             notes,
             objective,
         })
+    }
+
+    /// How much of every node it asks for. What a stage needs is known only when the model is cut.
+    pub fn share(&self) -> ShareAsk {
+        let formation = &self.config.formation;
+        let estimate = match formation.is_staged() {
+            true => 0,
+            false => {
+                let batch = self.config.train.batch.div_ceil(formation.replicas.max(1));
+                memory::of_batch(&self.graph, &self.config.train, batch)
+            }
+        };
+        ShareAsk { cores: formation.cores, memory: formation.memory, estimate: ByteSize(estimate) }
     }
 
     /// What other nodes must have, too.

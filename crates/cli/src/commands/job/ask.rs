@@ -10,6 +10,7 @@ use phalanx_fabric::{Fabric, NodeKind, RequestError};
 use phalanx_jobs::{JournalHistory, Outcome, read_journal};
 use phalanx_types::{JobId, NodeId};
 use phalanx_wire::codec;
+use phalanx_wire::fabric::ReplyError;
 use phalanx_wire::jobs::{JobAnswer, JobQuery, QUERY_SERVICE};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ impl Asker {
     }
 
     /// Asks a main node; `None` when it leaves before it answers, and is not among the live ones
-    /// from then on: its journal knows as much.
+    /// from then on: its journal knows as much. Drivers of training runs have no jobs to be asked about.
     pub(super) async fn ask(
         &mut self,
         main: &NodeId,
@@ -54,7 +55,10 @@ impl Asker {
         match self.fabric.request(main, QUERY_SERVICE, body.freeze(), ANSWER).await {
             Ok(answer) => codec::decode(&answer).map(Some).map_err(Failure::infrastructure),
             Err(
-                RequestError::NotConnected { .. } | RequestError::Lost { .. } | RequestError::Stopped { .. },
+                RequestError::NotConnected { .. }
+                | RequestError::Lost { .. }
+                | RequestError::Stopped { .. }
+                | RequestError::Reply { source: ReplyError::NoService { .. }, .. },
             ) => {
                 self.mains.retain(|known| known != main);
                 Ok(None)

@@ -32,6 +32,7 @@ pub(super) async fn drive(
     // A timeline of one replica needs a node that makes it.
     let alone = formation.replicas == 1 && who.replicas.is_none() && !formation.is_staged();
     let local = if alone { 1 } else { formation.local };
+    let cores = formation.cores;
     let domain = private_domain()?;
     let config = if local > 0 {
         let mut config = FabricConfig::new(domain.clone(), "driver", NodeKind::Main);
@@ -48,7 +49,7 @@ pub(super) async fn drive(
     let noted = note.write(&path).map_err(live_failure)?;
     let count = u32::try_from(local).unwrap_or(u32::MAX);
     let heartbeat = Some(who.domain.heartbeat);
-    let nodes = Supervised::start(&LocalSpec { heartbeat, ..LocalSpec::new(&domain, count) })?;
+    let nodes = Supervised::start(&LocalSpec { heartbeat, cores, ..LocalSpec::new(&domain, count) })?;
     // Nodes that this process starts see the same files.
     let options = DriverOptions {
         config: resolved.to_toml(),

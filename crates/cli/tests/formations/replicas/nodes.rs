@@ -129,7 +129,8 @@ fn a_second_run_begins_when_the_first_lets_go_of_the_nodes() {
     run.until_replicas("two replicas", |replicas| replicas == [a.as_str(), &b]);
     let other = ["train", "run.toml", "--run-dir", "other", "--output", "json", "--epochs", "2"];
     let mut other = sandbox.start(&[&other[..], &["--replicas", "2"]].concat());
-    other.says_where("why both do not take part", |said| said.matches("it trains another run").count() >= 2);
+    let why = "does not take part: needs 1 core, 0 of 1 are free (run of driver-";
+    other.says_where("why both do not take part", |said| said.matches(why).count() >= 2);
     run.goes_on(10);
     run.interrupt();
     let (code, summary) = other.summary();

@@ -3,12 +3,13 @@
 use super::super::Fetched;
 use super::Driver;
 use crate::error::DistributedError;
-use phalanx_fabric::Fabric;
+use phalanx_fabric::{Fabric, NodeStatus};
 use phalanx_formation::{Link, ModelCost, Pool};
 use phalanx_measure as measure;
 use phalanx_measure::costs;
 use phalanx_records::Events;
-use phalanx_types::NodeId;
+use phalanx_types::{ByteSize, Needs, NodeId, RunId};
+use phalanx_wire::usage::{self, Holder, NodeUse};
 
 /// What nodes were found to be able to do.
 #[derive(Debug, Default)]
@@ -97,18 +98,28 @@ impl Driver<'_> {
     /// The nodes as the planner sees them.
     pub(super) fn pool(&self, nodes: &[NodeId]) -> Pool {
         let status = self.fabric.nodes();
-        let known = |id: &NodeId| measure::KnownNode {
-            id: id.clone(),
-            resources: status
-                .iter()
-                .find(|of| of.id == *id)
-                .map(|of| of.resources.clone())
-                .unwrap_or_default(),
-            gflops: self.staging.speeds.get(id).copied(),
+        let formation = &self.task.config.formation;
+        let known = |id: &NodeId| {
+            let status = status.iter().find(|of| of.id == *id);
+            let node = measure::KnownNode {
+                id: id.clone(),
+                resources: status.map(|of| of.resources.clone()).unwrap_or_default(),
+                gflops: self.staging.speeds.get(id).copied(),
+            };
+            let free = status.map(|of| memory_for(of, self.run)).unwrap_or_default();
+            node.limited_to(formation.cores, formation.memory.unwrap_or(free))
         };
         let nodes: Vec<_> = nodes.iter().map(known).collect();
         measure::pool_of(&nodes, &self.staging.links, &self.staging.here)
     }
+}
+
+/// The memory of a node that nobody but this run uses.
+fn memory_for(node: &NodeStatus, run: RunId) -> ByteSize {
+    let own = |holder: &Holder| matches!(holder, Holder::Run { run: of, .. } if *of == run);
+    let others: Vec<NodeUse> = node.uses.iter().filter(|part| !own(&part.holder)).cloned().collect();
+    let all = Needs { cores: node.resources.cores, memory: node.resources.memory };
+    usage::free(all, &others).memory
 }
 
 /// One after the other, since they may share a machine; those whose speed is known are asked for their links only.

@@ -14,7 +14,9 @@ use phalanx_records::ModelState;
 use phalanx_train::Task;
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::bulk::BlobId;
-use phalanx_wire::train::{DataRef, Enlist, Get, Layout, LeftWhy, Ops, Recorded, Source, Start, StateRef};
+use phalanx_wire::train::{
+    DataRef, Enlist, Get, Layout, LeftWhy, Ops, Recorded, ShareAsk, Source, Start, StateRef,
+};
 use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
@@ -37,7 +39,14 @@ impl Stage {
         let task = Task::new(example.file.config.clone(), &compute.threads).unwrap();
         let data: DataRef = task.data();
         let opening = Opening {
-            enlist: Enlist { config: String::new(), files: Vec::new(), trace: false, data },
+            enlist: Enlist {
+                config: String::new(),
+                files: Vec::new(),
+                trace: false,
+                data,
+                share: ShareAsk::default(),
+            },
+            cores: 1,
             fetch: Box::new(|_| Err("there are no files".to_owned())),
             compute: Arc::new(|_| Example::compute()),
             mailbox,
