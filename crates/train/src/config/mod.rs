@@ -112,6 +112,11 @@ impl Override {
         Self { key: key.to_owned(), value: value.to_string(), source: Source::Flag(flag.to_owned()) }
     }
 
+    /// A value for a key of which neither the file nor an earlier override says anything.
+    pub fn unless_said(key: &str, value: impl ToString) -> Self {
+        Self { key: key.to_owned(), value: value.to_string(), source: Source::Default }
+    }
+
     /// Reads `key=value`, as `--set` has it.
     ///
     /// # Errors
@@ -154,6 +159,9 @@ impl RunFile {
     pub fn parse(path: &Path, text: &str, overrides: &[Override]) -> Result<Self, ConfigError> {
         let mut root = tree::parse(&Arc::from(path), text)?;
         for said in overrides {
+            if said.source == Source::Default && tree::has(&root, &said.key) {
+                continue;
+            }
             tree::put(&mut root, &said.key, tree::parse_value(&said.value, &said.source)?)?;
         }
         move_lr(&mut root)?;
@@ -214,8 +222,9 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
         TrainConfig::read(&mut Section::open(root, "train", train::KEYS, origin, &mut resolved)?)?;
     let mut section = Section::open(root, "formation", formation::KEYS, origin, &mut resolved)?;
     let formation = FormationConfig::read(&mut section, train.batch.saturating_mul(train.accumulate))?;
+    let says_stages = formation::says_stages(&section);
     let mut section = Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?;
-    let sync = SyncConfig::read(&mut section, &formation)?;
+    let sync = SyncConfig::read(&mut section, &formation, says_stages)?;
     if formation.batch == BatchOf::PerReplica {
         train.batch *= formation.replicas;
     }

@@ -1,3 +1,6 @@
+mod keys;
+mod page;
+
 use super::*;
 use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule};
 
@@ -224,13 +227,32 @@ fn formations_and_exchanges_are_read_and_checked() {
         ("[formation]\nstages = 2\n[sync]\nbatch_norm = \"sync\"", "\"local\": stages"),
         ("[sync]\ncompress = \"zip\"", "one of none, f16"),
         ("[sync]\nouter_momentum = 1.0", "from 0 to below 1"),
+        ("[sync]\nexchange = \"parameters\"\nouter_lr = 0.5", "only `sync.exchange = \"outer\"` has"),
+        (
+            "[sync]\nexchange = \"outer\"\nverify = 5",
+            "`sync.verify` means nothing here: replicas that learn alone",
+        ),
+        (
+            "[formation]\nstages = 2\n[sync]\naverage_optimizer = true",
+            "with `sync.exchange = \"gradients\"` the optimizers of all replicas keep the same",
+        ),
+        (
+            "[formation]\nstages = 1\nreplicas = 2\n[sync]\naverage_optimizer = true",
+            "only runs in stages average what optimizers keep",
+        ),
+        (
+            "[formation]\nlocal = 4\nreplicas = 2",
+            "`formation.replicas` must be 4, as `formation.local`: without stages each node holds a replica, not 2",
+        ),
     ] {
         let error = parse(&format!("{RUN}{text}"), &[]).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
     for text in [
-        "accumulate = 2\n[formation]\nmicro_batches = 64",
-        "[formation]\nlocal = 2\nbatch = \"per_replica\"\nmicro_batches = 64",
+        "accumulate = 2\n[formation]\nstages = 2\nmicro_batches = 64",
+        "[formation]\nstages = 2\nreplicas = 2\nbatch = \"per_replica\"\nmicro_batches = 64",
+        "[formation]\nstages = 1\nmode = \"asynchronous\"\nin_flight = 3\n[sync]\naverage_optimizer = true",
+        "[formation]\nstages = 2\nmin_replicas = 1\nshares = \"speed\"\n[sync]\nverify = 0",
         "[formation]\nstages = 2\nmode = \"asynchronous\"\nin_flight = 3\n[sync]\naverage_optimizer = true",
         "[sync]\naverage_optimizer = false",
         "[formation]\nstages = 2\nreplicas = 1\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
@@ -244,6 +266,36 @@ fn formations_and_exchanges_are_read_and_checked() {
     assert_eq!(config.train.batch, 4 * alone.train.batch);
     assert_eq!(config.lr(3, 10), 4.0 * alone.lr(3, 10));
     assert!(!config.sync.shared_statistics && alone.sync.shared_statistics);
+}
+
+#[test]
+fn nodes_that_a_flag_starts_go_before_the_replicas_of_the_file() {
+    let text = format!("{RUN}[formation]\nreplicas = 2");
+    let file = parse(&text, &[Override::flag("--local", "formation.local", 4)]).unwrap();
+    assert_eq!(file.config.formation.replicas, 4);
+    // The file that the run directory keeps says the same, and nothing that contradicts itself.
+    let again = parse(&file.resolved.to_toml(), &[]).unwrap().config.formation;
+    assert_eq!((again.replicas, again.local), (4, 4));
+}
+
+#[test]
+fn an_override_for_what_is_not_said_gives_way_to_everything_else() {
+    let auto = [Override::unless_said("formation.stages", "auto")];
+    let file = parse(&format!("{RUN}[formation]\ncopies = 3"), &auto).unwrap();
+    assert!(file.config.formation.stages.is_none() && !file.resolved.is_said("formation", "stages"));
+    let file = parse(&format!("{RUN}[formation]\nstages = 2"), &auto).unwrap();
+    assert_eq!(file.config.formation.stages, Some(2));
+    assert!(file.resolved.is_said("formation", "stages"));
+}
+
+#[test]
+fn what_a_run_in_stages_was_told_can_be_read_again() {
+    for text in ["[formation]\nstages = 3\nlocal = 3", "[formation]\nstages = \"auto\""] {
+        let file = parse(&format!("{RUN}{text}"), &[]).unwrap();
+        let resolved = file.resolved.to_toml();
+        let again = parse(&resolved, &[]).unwrap_or_else(|error| panic!("{error}\n{resolved}"));
+        assert_eq!(again.config.formation, file.config.formation);
+    }
 }
 
 #[test]
