@@ -1,6 +1,7 @@
 //! A model and its data, opened and checked against each other before anything is written.
 
 mod batches;
+mod ending;
 mod fit;
 mod memory;
 
@@ -75,7 +76,7 @@ impl Task {
     }
 
     fn open(config: RunConfig, found: Found, threads: &Threads) -> Result<Self, TrainError> {
-        let Found { graph, weights, notes } = found;
+        let Found { graph, weights, mut notes } = found;
         let data = &config.data;
         // Paths are absolute by now.
         let train = Dataset::open(&data.train, Path::new(""))?;
@@ -98,6 +99,7 @@ impl Task {
         if let Some(valid) = &valid {
             Fit::new(&graph, valid, &data.transform, config.train.loss, threads)?;
         }
+        notes.extend(ending::note(&graph, config.train.loss));
         let metrics = fit.metrics(config.train.loss, &config.train.metrics);
         Ok(Self { config, graph, weights, train, valid, y_shape: fit.y_shape, metrics, notes })
     }
