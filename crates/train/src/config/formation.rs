@@ -205,6 +205,15 @@ impl FormationConfig {
         }
     }
 
+    /// What the user should know of a run whose numbers depend on how fast its nodes happen to be.
+    pub fn timing_note(&self) -> Option<&'static str> {
+        let by_speed = self.shares == SharesBy::Speed && !self.is_staged();
+        (by_speed && self.is_distributed()).then_some(
+            "faster replicas get more samples of a batch, so the numbers of this run depend on timing; \
+             `formation.shares = \"equal\"` makes them repeat",
+        )
+    }
+
     /// Whether more than one process takes part.
     pub fn is_distributed(&self) -> bool {
         self.replicas > 1 || self.local > 1 || self.is_staged()

@@ -269,6 +269,16 @@ fn formations_and_exchanges_are_read_and_checked() {
 }
 
 #[test]
+fn runs_that_depend_on_timing_say_how_to_make_them_repeat() {
+    let note = |text: &str| parse(&format!("{RUN}{text}"), &[]).unwrap().config.formation.timing_note();
+    assert!(note("[formation]\nreplicas = 2").unwrap().contains("`formation.shares = \"equal\"`"));
+    for text in ["", "[formation]\nreplicas = 2\nshares = \"equal\"", "[formation]\nstages = 2\nreplicas = 2"]
+    {
+        assert_eq!(note(text), None, "{text}");
+    }
+}
+
+#[test]
 fn nodes_that_a_flag_starts_go_before_the_replicas_of_the_file() {
     let text = format!("{RUN}[formation]\nreplicas = 2");
     let file = parse(&text, &[Override::flag("--local", "formation.local", 4)]).unwrap();
