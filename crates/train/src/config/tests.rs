@@ -180,6 +180,60 @@ fn what_is_not_there_is_named() {
     );
 }
 
+/// What [formation] and [sync] cannot say together, and what the error says.
+const WRONG_FORMATIONS: &[(&str, &str)] = &[
+    ("[formation]\nreplicas = 0", "`formation.replicas`"),
+    ("[formation]\nreplicas = 2\nmin_replicas = 3", "at most `formation.replicas`, which is 2"),
+    ("[formation]\nreplicas = 4\nmax_replicas = 3", "`formation.max_replicas`"),
+    ("[formation]\npatience = \"soon\"", "a duration such as"),
+    ("[formation]\nstages = 0", "`formation.stages`"),
+    ("[formation]\nstages = \"many\"", "`formation.stages` must be a whole number or \"auto\", not a text"),
+    (
+        "accumulate = 2\n[formation]\nmicro_batches = 65",
+        "`formation.micro_batches` must be at most the batch, 64, not 65, at conf/run.toml:15:17",
+    ),
+    (
+        "[formation]\nstages = 2\nin_flight = 3",
+        "`formation.in_flight` means nothing here: only asynchronous stages have batches in flight, at conf/run.toml:15:1",
+    ),
+    (
+        "[formation]\nstages = 2\nmode = \"asynchronous\"\nahead = 1",
+        "`formation.ahead` means nothing here: `formation.in_flight` says",
+    ),
+    (
+        "[sync]\naverage_optimizer = true",
+        "`sync.average_optimizer` means nothing here: only runs in stages average what optimizers keep, at conf",
+    ),
+    ("[formation]\ncompress = \"topk\"", "there are none, f16"),
+    ("[sync]\nexchange = \"gradient\"", "`gradients`"),
+    ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
+    (
+        "[formation]\nstages = 2\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
+        "\"outer\" with asynchronous stages, unless there is one replica",
+    ),
+    ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),
+    ("[formation]\nstages = 2\n[sync]\nbatch_norm = \"sync\"", "\"local\": stages"),
+    ("[sync]\ncompress = \"zip\"", "one of none, f16"),
+    ("[sync]\nouter_momentum = 1.0", "from 0 to below 1"),
+    ("[sync]\nexchange = \"parameters\"\nouter_lr = 0.5", "only `sync.exchange = \"outer\"` has"),
+    (
+        "[sync]\nexchange = \"outer\"\nverify = 5",
+        "`sync.verify` means nothing here: replicas that learn alone",
+    ),
+    (
+        "[formation]\nstages = 2\n[sync]\naverage_optimizer = true",
+        "with `sync.exchange = \"gradients\"` the optimizers of all replicas keep the same",
+    ),
+    (
+        "[formation]\nstages = 1\nreplicas = 2\n[sync]\naverage_optimizer = true",
+        "only runs in stages average what optimizers keep",
+    ),
+    (
+        "[formation]\nlocal = 4\nreplicas = 2",
+        "`formation.replicas` must be 4, as `formation.local`: without stages each node holds a replica, not 2",
+    ),
+];
+
 #[test]
 fn formations_and_exchanges_are_read_and_checked() {
     let text = "[formation]\nlocal = 3\nstages = 3\nmode = \"asynchronous\"\ncompress = \"f16\"";
@@ -190,61 +244,7 @@ fn formations_and_exchanges_are_read_and_checked() {
     assert_eq!((flowing.exchange, flowing.every), (super::ExchangeOf::Parameters, 20));
     let auto = parse(&format!("{RUN}[formation]\nstages = \"auto\""), &[]).unwrap().config.formation;
     assert_eq!((auto.stages, auto.is_staged()), (None, true));
-    for (text, words) in [
-        ("[formation]\nreplicas = 0", "`formation.replicas`"),
-        ("[formation]\nreplicas = 2\nmin_replicas = 3", "at most `formation.replicas`, which is 2"),
-        ("[formation]\nreplicas = 4\nmax_replicas = 3", "`formation.max_replicas`"),
-        ("[formation]\npatience = \"soon\"", "a duration such as"),
-        ("[formation]\nstages = 0", "`formation.stages`"),
-        (
-            "[formation]\nstages = \"many\"",
-            "`formation.stages` must be a whole number or \"auto\", not a text",
-        ),
-        (
-            "accumulate = 2\n[formation]\nmicro_batches = 65",
-            "`formation.micro_batches` must be at most the batch, 64, not 65, at conf/run.toml:15:17",
-        ),
-        (
-            "[formation]\nstages = 2\nin_flight = 3",
-            "`formation.in_flight` means nothing here: only asynchronous stages have batches in flight, at conf/run.toml:15:1",
-        ),
-        (
-            "[formation]\nstages = 2\nmode = \"asynchronous\"\nahead = 1",
-            "`formation.ahead` means nothing here: `formation.in_flight` says",
-        ),
-        (
-            "[sync]\naverage_optimizer = true",
-            "`sync.average_optimizer` means nothing here: only runs in stages average what optimizers keep, at conf",
-        ),
-        ("[formation]\ncompress = \"topk\"", "there are none, f16"),
-        ("[sync]\nexchange = \"gradient\"", "`gradients`"),
-        ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
-        (
-            "[formation]\nstages = 2\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
-            "\"outer\" with asynchronous stages, unless there is one replica",
-        ),
-        ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),
-        ("[formation]\nstages = 2\n[sync]\nbatch_norm = \"sync\"", "\"local\": stages"),
-        ("[sync]\ncompress = \"zip\"", "one of none, f16"),
-        ("[sync]\nouter_momentum = 1.0", "from 0 to below 1"),
-        ("[sync]\nexchange = \"parameters\"\nouter_lr = 0.5", "only `sync.exchange = \"outer\"` has"),
-        (
-            "[sync]\nexchange = \"outer\"\nverify = 5",
-            "`sync.verify` means nothing here: replicas that learn alone",
-        ),
-        (
-            "[formation]\nstages = 2\n[sync]\naverage_optimizer = true",
-            "with `sync.exchange = \"gradients\"` the optimizers of all replicas keep the same",
-        ),
-        (
-            "[formation]\nstages = 1\nreplicas = 2\n[sync]\naverage_optimizer = true",
-            "only runs in stages average what optimizers keep",
-        ),
-        (
-            "[formation]\nlocal = 4\nreplicas = 2",
-            "`formation.replicas` must be 4, as `formation.local`: without stages each node holds a replica, not 2",
-        ),
-    ] {
+    for (text, words) in WRONG_FORMATIONS {
         let error = parse(&format!("{RUN}{text}"), &[]).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
