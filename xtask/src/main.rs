@@ -4,6 +4,7 @@
 mod background;
 mod bench;
 mod data;
+mod links;
 mod purity;
 mod python;
 mod test;
@@ -22,7 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Install what tests need, then check format, lints, docs, units, simulation, black box.
+    /// Install what tests need, then check format, links, lints, docs, units, simulation, black box.
     Test(test::TestArgs),
     /// Rewrite the golden bytes of the wire format after a wanted change.
     Golden,

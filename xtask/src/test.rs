@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything, the cheapest first.
 
+use crate::links;
 use crate::purity;
 use crate::python::{Environment, Installing};
 use crate::tool::{cargo, present, tool};
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     let runner = watch::runner(args.limit)?;
     cargo(&["fmt", "--all", "--check"]).run()?;
     purity::check()?;
+    links::check()?;
     // It takes about as long as what follows, and another part of the machine.
     let torch = if args.no_python { None } else { Some(torch(args).context(NO_TORCH)?) };
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()?;

@@ -266,6 +266,9 @@ impl<'a> Driver<'a> {
         for note in &self.task.notes {
             events.on(Event::Warning(note.clone()));
         }
+        if let Some(note) = self.task.config.formation.timing_note() {
+            events.on(Event::Note(note.to_owned()));
+        }
     }
 
     async fn run(

@@ -119,6 +119,11 @@ impl Override {
         Self { key: key.to_owned(), value: value.to_string(), source: Source::Flag(flag.to_owned()) }
     }
 
+    /// A value for a key of which neither the file nor an earlier override says anything.
+    pub fn unless_said(key: &str, value: impl ToString) -> Self {
+        Self { key: key.to_owned(), value: value.to_string(), source: Source::Default }
+    }
+
     /// Reads `key=value`, as `--set` has it.
     ///
     /// # Errors
@@ -161,6 +166,9 @@ impl RunFile {
     pub fn parse(path: &Path, text: &str, overrides: &[Override]) -> Result<Self, ConfigError> {
         let mut root = tree::parse(&Arc::from(path), text)?;
         for said in overrides {
+            if said.source == Source::Default && tree::has(&root, &said.key) {
+                continue;
+            }
             tree::put(&mut root, &said.key, tree::parse_value(&said.value, &said.source)?)?;
         }
         move_lr(&mut root)?;

@@ -1,7 +1,10 @@
 //! `[sync]`: what replicas exchange, and when.
+//!
+//! A run with one replica has nothing to exchange: these keys are then idle, so that one file can be run in one process
+//! and on many nodes. What contradicts the formation or another key is refused with its place.
 
 use super::error::ConfigError;
-use super::formation::FormationConfig;
+use super::formation::{FormationConfig, NO_REPLICAS};
 use super::section::Section;
 use phalanx_collective::Compression;
 
@@ -20,6 +23,9 @@ pub(crate) const KEYS: &[&str] = &[
 /// Steps between two looks at whether all replicas hold the same parameters.
 const VERIFY: u64 = 100;
 
+/// Why settings of the outer optimizer do nothing.
+const ONLY_OUTER: &str = "only `sync.exchange = \"outer\"` has an outer optimizer";
+
 /// What replicas exchange, and when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SyncConfig {
@@ -35,7 +41,7 @@ pub struct SyncConfig {
     pub outer_momentum: f32,
     /// Steps between two looks at whether all replicas hold the same parameters; never when 0.
     pub verify: u64,
-    /// Whether what optimizers keep is averaged with the parameters of stages.
+    /// Whether what optimizers keep is averaged with the parameters.
     pub average_optimizer: bool,
 }
 
@@ -103,18 +109,11 @@ impl SyncConfig {
             compress: compress.unwrap_or_default(),
             shared_statistics: exchange == ExchangeOf::Gradients
                 && norm.is_none_or(|said| said.value == "sync"),
-            scale_lr: match section
-                .word("scale_lr", "learning rate", &["none", "linear", "sqrt"])?
-                .map(|said| said.value)
-            {
-                Some("linear") => ScaleLr::Linear,
-                Some("sqrt") => ScaleLr::Sqrt,
-                _ => ScaleLr::None,
-            },
-            outer_lr: above_zero(section, "outer_lr", 0.7)?,
-            outer_momentum: momentum(section)?,
-            verify: section.int("verify", 0..=i64::MAX)?.map_or(VERIFY, |said| said.value),
-            average_optimizer: average_optimizer(section, staged)?,
+            scale_lr: scale_lr(section, formation)?,
+            outer_lr: outer_lr(section, exchange)?,
+            outer_momentum: outer_momentum(section, exchange)?,
+            verify: verify(section, exchange, staged)?,
+            average_optimizer: average_optimizer(section, exchange)?,
         })
     }
 }
@@ -136,25 +135,55 @@ fn exchange(section: &mut Section<'_>, formation: &FormationConfig) -> Result<Ex
     }
 }
 
-fn average_optimizer(section: &mut Section<'_>, staged: bool) -> Result<bool, ConfigError> {
-    match section.bool_or("average_optimizer", false)? {
-        true if !staged => {
-            Err(section.useless("average_optimizer", "only runs in stages average what optimizers keep"))
+fn scale_lr(section: &mut Section<'_>, formation: &FormationConfig) -> Result<ScaleLr, ConfigError> {
+    let scale = match section.word("scale_lr", "learning rate", &["none", "linear", "sqrt"])? {
+        Some(said) if said.value == "linear" => ScaleLr::Linear,
+        Some(said) if said.value == "sqrt" => ScaleLr::Sqrt,
+        _ => ScaleLr::None,
+    };
+    let unknown = formation.is_staged() && formation.pipelines.is_none();
+    if scale != ScaleLr::None && unknown { Err(section.useless("scale_lr", NO_REPLICAS)) } else { Ok(scale) }
+}
+
+fn verify(section: &mut Section<'_>, exchange: ExchangeOf, staged: bool) -> Result<u64, ConfigError> {
+    let said = section.int("verify", 0..=i64::MAX)?;
+    match said.map(|said| said.value) {
+        None => Ok(VERIFY),
+        Some(1..) if staged => {
+            let why = "only replicas that hold the whole model compare their parameters";
+            Err(section.useless("verify", why))
         }
+        Some(1..) if exchange != ExchangeOf::Gradients => {
+            let why = "replicas that learn alone differ between two exchanges";
+            Err(section.useless("verify", why))
+        }
+        Some(every) => Ok(every),
+    }
+}
+
+/// Optimizers of replicas that exchange gradients keep the same; there is nothing to average.
+fn average_optimizer(section: &mut Section<'_>, exchange: ExchangeOf) -> Result<bool, ConfigError> {
+    match section.bool_or("average_optimizer", false)? {
+        true if exchange == ExchangeOf::Gradients => Err(section.useless(
+            "average_optimizer",
+            "with `sync.exchange = \"gradients\"` the optimizers of all replicas keep the same",
+        )),
         said => Ok(said),
     }
 }
 
-fn above_zero(section: &mut Section<'_>, key: &str, default: f32) -> Result<f32, ConfigError> {
-    match section.number(key)? {
+fn outer_lr(section: &mut Section<'_>, exchange: ExchangeOf) -> Result<f32, ConfigError> {
+    match section.number("outer_lr")? {
         Some(said) if said.value <= 0.0 => Err(said.should_be("above 0")),
-        said => Ok(said.map_or(default, |said| said.value as f32)),
+        Some(_) if exchange != ExchangeOf::Outer => Err(section.useless("outer_lr", ONLY_OUTER)),
+        said => Ok(said.map_or(0.7, |said| said.value as f32)),
     }
 }
 
-fn momentum(section: &mut Section<'_>) -> Result<f32, ConfigError> {
+fn outer_momentum(section: &mut Section<'_>, exchange: ExchangeOf) -> Result<f32, ConfigError> {
     match section.number("outer_momentum")? {
         Some(said) if !(0.0..1.0).contains(&said.value) => Err(said.should_be("from 0 to below 1")),
+        Some(_) if exchange != ExchangeOf::Outer => Err(section.useless("outer_momentum", ONLY_OUTER)),
         said => Ok(said.map_or(0.9, |said| said.value as f32)),
     }
 }

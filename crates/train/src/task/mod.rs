@@ -1,6 +1,7 @@
 //! A model and its data, opened and checked against each other before anything is written.
 
 mod batches;
+mod ending;
 mod fit;
 mod memory;
 
@@ -126,7 +127,7 @@ impl Task {
         objective: Objective,
         threads: &Threads,
     ) -> Result<Self, TrainError> {
-        let Found { graph, weights, notes } = found;
+        let Found { graph, weights, mut notes } = found;
         let data = &config.data;
         let valid = match (valid, train.classes()) {
             (Some(valid), Some(classes)) => Some(valid.with_classes(classes)?),
@@ -152,6 +153,9 @@ impl Task {
             }
             None => None,
         };
+        if let Objective::Named(loss) = &objective {
+            notes.extend(ending::note(&graph, *loss));
+        }
         let metrics = fit.metrics(&objective, &config.train.metrics);
         let y_shape = fit.y_shape;
         Ok(Self {

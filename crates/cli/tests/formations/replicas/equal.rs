@@ -15,6 +15,7 @@ const EQUAL: &str = "[formation]\nshares = \"equal\"";
 fn assert_equal(sandbox: &Sandbox, steps: usize) -> Vec<Value> {
     let mut run = Run::start(sandbox, &["--local", "4"]);
     run.ends();
+    assert!(!run.process.stderr().contains("depend on timing"), "{}", run.process.stderr());
     sandbox.json(&["train", "run.toml", "--run-dir", "one", "--output", "json"]);
     let [one, four] = ["one", RUN].map(|run| losses(&sandbox.path().join(run)));
     assert_eq!((one.len(), four.len()), (steps, steps));

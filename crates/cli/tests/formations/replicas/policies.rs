@@ -14,6 +14,8 @@ fn trained(sync: &str) -> (f64, u64) {
     run_file(&sandbox, CNN, ADAM, &format!("[sync]\n{sync}"));
     let mut run = Run::start(&sandbox, &["--local", "2"]);
     let accuracy = run.ends()["val_acc"].as_f64().unwrap();
+    let said = run.process.stderr();
+    assert_eq!(said.matches("`formation.shares = \"equal\"` makes them repeat").count(), 1, "{said}");
     assert_whole(run.lines(), 20 * BATCHES);
     let sent = run.lines().iter().filter_map(|line| line["sent_bytes"].as_u64()).sum();
     (accuracy, sent)

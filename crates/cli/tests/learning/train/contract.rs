@@ -5,6 +5,22 @@ use phalanx_testkit::{keys, read_json};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+#[test]
+fn a_model_that_ends_in_what_its_loss_applies_itself_is_warned_of() {
+    let sandbox = sandbox();
+    run_file(&sandbox, CNN, "steps = 2");
+    let said = |loss: &str| {
+        let ran = sandbox.run(&["train", "run.toml", "--set", &format!("train.loss={loss}")]);
+        assert!(ran.status.success(), "{loss}");
+        String::from_utf8(ran.stderr).unwrap()
+    };
+    let warned = said("cross_entropy");
+    let words = "warning: the model ends in Softmax `softmax_1`, and `cross_entropy` applies softmax itself";
+    assert!(warned.contains(words) && warned.contains("cannot fall below 1.46"), "{warned}");
+    let silent = said("mse");
+    assert!(!silent.contains("warning"), "{silent}");
+}
+
 const SUMMARY: [&str; 8] =
     ["run_dir", "steps", "loss", "val_loss", "val_acc", "samples_per_s", "wall_s", "params_hash"];
 
