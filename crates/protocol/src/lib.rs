@@ -8,17 +8,20 @@
 //! Ranks agree by exchanging votes: each computes the same decision from the same list, so nobody has to be asked.
 
 mod balance;
+pub mod bugs;
 mod every;
 mod formation;
 pub mod holdings;
 pub mod layout;
 pub mod pipeline;
 pub mod progress;
+mod report_log;
 mod shares;
 mod vote;
 
 pub use balance::{Balance, better};
 pub use every::{Every, Length, ParseEveryError};
 pub use formation::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
+pub use report_log::{ReportLog, Unheard};
 pub use shares::Shares;
 pub use vote::{Outcome, Standing, Vote, VoteError, Wish, count, mark};
