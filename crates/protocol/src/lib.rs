@@ -1,7 +1,8 @@
 //! What the driver of a run and its ranks decide, without clock, thread or socket.
 //!
 //! ```text
-//!   driver:  FormationCore   who is in the group, when it is formed anew, why it waits
+//!   driver:  DriverCore      a whole run: groups, plans, records, checkpoints, the end
+//!            FormationCore   in it: who is in the group, when it is formed anew, why it waits
 //!   ranks:   votes           after every step: did all succeed, what does anybody wish, how long did it take
 //!            Shares, Balance who takes which samples of the global batch
 //! ```
@@ -9,6 +10,7 @@
 
 mod balance;
 pub mod bugs;
+pub mod driver;
 mod every;
 mod formation;
 pub mod holdings;
@@ -21,7 +23,7 @@ mod vote;
 
 pub use balance::{Balance, better};
 pub use every::{Every, Length, ParseEveryError};
-pub use formation::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
+pub use formation::{FormationCommand, FormationCore, FormationStage, Left, Limits, Pause, Seat};
 pub use report_log::{ReportLog, Unheard};
 pub use shares::Shares;
 pub use vote::{Outcome, Standing, Vote, VoteError, Wish, count, mark};
