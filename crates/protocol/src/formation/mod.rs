@@ -89,6 +89,23 @@ enum Phase {
     Ended,
 }
 
+/// What the formation core does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormationStage {
+    /// There is no group: nodes are missing, or a new one is about to form.
+    Gathering,
+    /// A plan of the next group is being made.
+    Mustering,
+    /// The members of a group get ready.
+    Preparing,
+    /// A group trains.
+    Running,
+    /// A group is over, and its members have not all said where they stand.
+    Leaving,
+    /// The run is over.
+    Ended,
+}
+
 /// Who trains together.
 #[derive(Debug)]
 pub struct FormationCore {
@@ -159,6 +176,31 @@ impl FormationCore {
     /// The nodes that are in the group, in no order.
     pub fn active(&self) -> impl Iterator<Item = &NodeId> {
         self.members.iter().filter(|(_, member)| member.is_in_group()).map(|(node, _)| node)
+    }
+
+    /// What the core does now.
+    pub fn stage(&self) -> FormationStage {
+        match self.phase {
+            Phase::Gathering { .. } => FormationStage::Gathering,
+            Phase::Mustering => FormationStage::Mustering,
+            Phase::Preparing => FormationStage::Preparing,
+            Phase::Running { .. } => FormationStage::Running,
+            Phase::Leaving => FormationStage::Leaving,
+            Phase::Ended => FormationStage::Ended,
+        }
+    }
+
+    /// Why no group forms, as it was said last.
+    pub fn pause(&self) -> Option<&Pause> {
+        self.paused.as_ref()
+    }
+
+    /// A group that gets ready cannot begin: another one has to be formed.
+    pub fn abandon(&mut self, now: Time, reason: String, out: &mut Outbox<FormationCommand>) {
+        if self.phase == Phase::Preparing {
+            self.break_up(reason, out);
+            self.consider(now, out);
+        }
     }
 
     /// A node that could take part has come.
