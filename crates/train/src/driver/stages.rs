@@ -18,7 +18,7 @@ use super::incoming::Parts;
 use super::{Driver, gone};
 use crate::book::{FormationEpoch, StageEntry};
 use crate::core::holdings::{self, Inventory, Resume, newest, transfers};
-use crate::core::{FormationCommand, Seat, layout};
+use crate::core::{FormationCommand, FormationEvent, Seat, layout};
 use crate::costs;
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
@@ -109,7 +109,8 @@ impl Driver<'_> {
         let planned = match self.plan_group(ready) {
             // The run could go on when it began, and can again with other nodes.
             Err(alone @ TrainError::OneSample { .. }) if self.staging.group.is_some() => {
-                self.core.on_mustered(self.now(), Err(alone.to_string()), &mut self.out);
+                let plan = Err(alone.to_string());
+                self.core.feed(self.now(), FormationEvent::Mustered { plan }, &mut self.out);
                 return Ok(());
             }
             planned => planned?,
@@ -141,7 +142,7 @@ impl Driver<'_> {
                 Err(shortfall.to_string())
             }
         };
-        self.core.on_mustered(self.now(), plan, &mut self.out);
+        self.core.feed(self.now(), FormationEvent::Mustered { plan }, &mut self.out);
         Ok(())
     }
 

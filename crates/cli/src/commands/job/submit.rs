@@ -118,7 +118,7 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
     }
     let mut stops = StopSignals::new()?;
     let config = args.domain.fabric(&args.name, NodeKind::Main)?;
-    let options = MainOptions { journal: args.journal.clone() };
+    let options = MainOptions { journal: args.journal.clone(), ..MainOptions::default() };
     let main = MainNode::start(config, options).await.map_err(main_failure)?;
     let local = args.local.map(|count| LocalSpec {
         key: args.domain.key_file(),

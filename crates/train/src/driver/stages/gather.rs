@@ -3,6 +3,7 @@
 
 use super::super::incoming::Parts;
 use super::super::{Driver, Fetched};
+use crate::core::FormationEvent;
 use crate::core::holdings::{self, Resume, Transfer, newest, transfers};
 use crate::error::TrainError;
 use crate::observer::Observer;
@@ -21,7 +22,7 @@ impl Driver<'_> {
         let resume = self.held_by_nodes();
         if !self.core.is_stopping() && resume.is_none_or(|resume| resume.step < self.plan.steps()) {
             self.over = false;
-            self.core.on_unfinished(self.now(), &mut self.out);
+            self.core.feed(self.now(), FormationEvent::Unfinished, &mut self.out);
             self.offer_again();
             return true;
         }

@@ -2,6 +2,7 @@
 
 use super::super::Fetched;
 use super::Driver;
+use crate::core::FormationEvent;
 use crate::costs;
 use crate::error::TrainError;
 use crate::measure;
@@ -72,7 +73,7 @@ impl Driver<'_> {
         }
         self.staging.speeds.extend(measured.speeds);
         self.staging.links.extend(measured.links);
-        self.core.muster_again(&mut self.out);
+        self.core.feed(self.now(), FormationEvent::MusterRepeated, &mut self.out);
         match self.staging.weighing.take() {
             Some(waiting) => {
                 let here = waiting.into_iter().filter(|node| self.peers.contains_key(node));

@@ -1,7 +1,7 @@
 //! Whether a formation can be, and whether another would be better than the present one.
 
 use super::{Driver, HORIZON, ops};
-use crate::core::layout;
+use crate::core::{FormationEvent, layout};
 use crate::error::TrainError;
 use crate::observer::{Event, Observer};
 use crate::task::{Task, needs_several};
@@ -87,7 +87,7 @@ impl Driver<'_> {
         let worth = if again { WORTH_AGAIN } else { WORTH };
         if then.predicted.score < worth * now.predicted.score {
             self.staging.wished_micro_batches = Some(then.micro_batches);
-            self.core.on_worth(&mut self.out);
+            self.core.feed(self.now(), FormationEvent::FoundWorth, &mut self.out);
         } else if !waiting.is_empty() {
             self.staging.unused.extend(waiting.iter().cloned());
             if !self.staging.again.on_unused(Instant::now(), waiting) {
