@@ -1,6 +1,7 @@
 //! What the blocks of a recording hold.
 
-use crate::encode::append;
+use crate::digest::Digest;
+use crate::replay::Replay;
 use serde::{Deserialize, Serialize};
 
 /// What a section begins with; the core's configuration follows it.
@@ -34,21 +35,18 @@ pub(crate) enum Entry<E> {
 pub struct CommandDigest {
     /// How many commands there were.
     pub commands: u32,
-    /// The CRC-32 of their encodings.
-    pub crc: u32,
+    /// The [`Digest`](crate::Digest) over all of them.
+    pub digest: u64,
 }
 
 impl CommandDigest {
-    /// The digest of these commands; `scratch` is used for their encodings.
-    pub(crate) fn of<C: Serialize>(commands: &[C], scratch: &mut Vec<u8>) -> Self {
-        scratch.clear();
+    /// The digest of these commands; `scratch` is for encodings.
+    pub(crate) fn of<R: Replay>(commands: &[R::Command], scratch: &mut Vec<u8>) -> Self {
+        let mut digest = Digest::new(scratch);
         for command in commands {
-            if append(command, scratch).is_err() {
-                // Plain data always encodes. If that ever changes, the replay fails the same way.
-                scratch.push(u8::MAX);
-            }
+            R::digest(command, &mut digest);
         }
         let count = u32::try_from(commands.len()).unwrap_or(u32::MAX);
-        Self { commands: count, crc: crc32fast::hash(scratch) }
+        Self { commands: count, digest: digest.end() }
     }
 }

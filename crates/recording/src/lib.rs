@@ -20,6 +20,7 @@
 //! goes on unrecorded.
 
 mod block;
+mod digest;
 mod encode;
 mod entry;
 mod error;
@@ -31,6 +32,7 @@ mod replay;
 mod tests;
 mod write;
 
+pub use digest::Digest;
 pub use entry::{CommandDigest, Header};
 pub use error::RecordingError;
 pub use player::{Comparison, Pending, Player, Step};

@@ -132,12 +132,13 @@ impl<'a, R: Replay> Player<'a, R> {
         let Pending { entry, at, event } = pending;
         self.core.feed(at, event, &mut self.out);
         let commands: Vec<R::Command> = self.out.drain().collect();
-        let replayed = CommandDigest::of(&commands, &mut self.scratch);
+        let replayed = CommandDigest::of::<R>(&commands, &mut self.scratch);
         self.ahead = self.take_entry()?;
+        let nothing = CommandDigest { commands: 0, digest: 0 };
         let (recorded, ended) = match &self.ahead {
             Some(Entry::Decided(digest)) => (*digest, false),
-            Some(_) => (CommandDigest { commands: 0, crc: 0 }, false),
-            None => (CommandDigest { commands: 0, crc: 0 }, true),
+            Some(_) => (nothing, false),
+            None => (nothing, true),
         };
         let comparison = match recorded == replayed {
             true => Comparison::Same,

@@ -76,7 +76,7 @@ impl<R: Replay> Recorded<R> {
         let recorded = tape.event(now, &event);
         self.core.feed(now, event, out);
         let decided = out.commands().get(before..).unwrap_or_default();
-        let space = recorded.and_then(|()| tape.decided(decided));
+        let space = recorded.and_then(|()| tape.decided::<R>(decided));
         let space = match space {
             Ok(Space::Used) => self.go_on_in_next_segment(),
             other => other.map(|_| ()),

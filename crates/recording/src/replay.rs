@@ -1,3 +1,4 @@
+use crate::digest::Digest;
 use phalanx_types::{Outbox, Time};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +21,12 @@ pub trait Replay: Sized {
 
     /// Tells the core what happened.
     fn feed(&mut self, now: Time, event: Self::Event, out: &mut Outbox<Self::Command>);
+
+    /// Takes a command into the digest by which a replay is compared with its recording. A core
+    /// that decides millions of things a second does so by numbers, others by the encoding.
+    fn digest(command: &Self::Command, digest: &mut Digest<'_>) {
+        digest.value(command);
+    }
 
     /// A value that is encoded like a [`Replay::Config`] from which a core goes on just as this
     /// one does; `None` when the core cannot be captured.

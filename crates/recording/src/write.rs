@@ -5,6 +5,7 @@ use crate::encode::append;
 use crate::entry::{CommandDigest, Entry, Header};
 use crate::error::RecordingError;
 use crate::read::Recording;
+use crate::replay::Replay;
 use phalanx_types::Time;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -143,9 +144,9 @@ impl Tape {
     }
 
     /// Adds what the core decided on the last event, and writes when much has gathered.
-    pub(crate) fn decided<C: Serialize>(&mut self, commands: &[C]) -> io::Result<Space> {
+    pub(crate) fn decided<R: Replay>(&mut self, commands: &[R::Command]) -> io::Result<Space> {
         if !commands.is_empty() {
-            let digest = CommandDigest::of(commands, &mut self.scratch);
+            let digest = CommandDigest::of::<R>(commands, &mut self.scratch);
             append(&Entry::<()>::Decided(digest), &mut self.block).map_err(io::Error::other)?;
         }
         if self.block.len() >= GATHER {

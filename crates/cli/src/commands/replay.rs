@@ -127,11 +127,11 @@ fn replay<R: Replay>(
             printer.finish()?;
             let (entry, at) = (step.entry, step.at);
             return Err(Failure::work(anyhow!(
-                "decisions differ at entry {entry} ({at}): recorded were {} (digest {:08x}), replayed {} ({:08x})",
+                "decisions differ at entry {entry} ({at}): recorded were {} (digest {:016x}), replayed {} ({:016x})",
                 recorded.commands,
-                recorded.crc,
+                recorded.digest,
                 replayed.commands,
-                replayed.crc
+                replayed.digest
             )));
         }
     }

@@ -8,6 +8,8 @@ mod dispatch;
 mod event;
 mod explain;
 mod recall;
+#[cfg(test)]
+mod replay_tests;
 mod report;
 #[cfg(test)]
 mod tests;
