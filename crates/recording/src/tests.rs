@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use crate::block::{PREAMBLE_LEN, PREFIX_LEN};
 use crate::{Comparison, Limits, Player, Recorded, RecordingError, Replay, old_segment, read};
 use phalanx_types::{Outbox, Time};

@@ -7,6 +7,7 @@ mod ended;
 mod netns;
 mod process;
 mod raw;
+mod replay;
 mod sandbox;
 mod watch;
 
@@ -14,5 +15,6 @@ pub use ended::is_alive;
 pub use netns::{Bridge, Cable, Namespace};
 pub use process::{DEADLINE, Process, eventually};
 pub use raw::{Credentials, Raw, TlsRaw, Wire, hello, prove, tls};
+pub use replay::Replayed;
 pub use sandbox::{Host, Node, Sandbox};
 pub use watch::NodeWatch;

@@ -274,7 +274,6 @@ impl Drop for Printer {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
     use super::*;
 
     #[test]

@@ -21,7 +21,6 @@ pub(super) mod short_never {
     use phalanx_types::Time;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub(crate) fn serialize<S: Serializer>(time: &Time, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(time.0.wrapping_add(1))
     }
