@@ -531,4 +531,6 @@ impl FormationCore {
 }
 
 #[cfg(test)]
+mod replay_tests;
+#[cfg(test)]
 mod tests;
