@@ -203,30 +203,3 @@ fn a_replay_from_a_snapshot_decides_the_same() {
     }
     assert!(rotated > 10, "{rotated} recordings began with a snapshot of a core that had lived");
 }
-
-#[test]
-fn recordings_hold_no_bytes_of_users() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("main.recording");
-    let mut core = Recorded::resume(MainCore::new(SESSION, EPOCH), &path, Limits::default()).unwrap();
-    let (worker, mut out) = (WorkerKey(1), Outbox::default());
-    let secret = || Parcel::from_bytes("a secret of users");
-    let lease = LeaseId { job: JobId(1), number: 1 };
-    let result = DoneResult::Solved(ParcelRef::inline(&secret()));
-    let report =
-        Report { done: vec![Done { lease, result, run_micros: 1 }], epoch: EPOCH, ..Report::default() };
-    let taken = LeaseId { job: JobId(2), number: 1 };
-    for event in [
-        MainEvent::Submitted { specs: vec![JobSpec::new("echo", secret()); 2] },
-        MainEvent::WorkerUp { worker, node: NodeId::new("node").unwrap() },
-        MainEvent::Reported { worker, report },
-        MainEvent::Taken { worker, lease: taken, result: Ok(secret()) },
-    ] {
-        core.feed(Time(1), event, &mut out);
-    }
-    assert_eq!(core.counts().solved, 2);
-    drop(core);
-    let bytes = std::fs::read(&path).unwrap();
-    assert!(!bytes.windows(6).any(|window| window == b"secret"));
-    assert_eq!(replay(&path).1.solved, 2);
-}
