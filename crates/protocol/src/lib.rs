@@ -19,6 +19,8 @@ mod vote;
 
 pub use balance::{Balance, better};
 pub use every::{Every, Length, ParseEveryError};
-pub use formation::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
+pub use formation::{
+    FormationCommand, FormationCore, FormationEvent, FormationSetup, Left, Limits, Pause, Seat,
+};
 pub use shares::Shares;
 pub use vote::{Outcome, Standing, Vote, VoteError, Wish, count, mark};

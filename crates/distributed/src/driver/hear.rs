@@ -3,7 +3,7 @@
 use super::{Driver, Failing, LAST_WORDS, RETRY};
 use crate::error::DistributedError;
 use phalanx_fabric::{LinkEvent, NodeKind};
-use phalanx_protocol::Left;
+use phalanx_protocol::{FormationEvent, Left};
 use phalanx_records::{Event, Events};
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::codec;
@@ -22,7 +22,7 @@ impl Driver<'_> {
                 self.nodes.insert(peer.key(), node.clone());
                 self.peers.insert(node.clone(), peer);
                 self.refused.remove(&node);
-                self.core.on_node(self.now(), node, &mut self.out);
+                self.core.feed(self.now(), FormationEvent::NodeFound { node }, &mut self.out);
             }
             LinkEvent::Up(_) => {}
             LinkEvent::Down { link, node, reason, .. } => {
@@ -49,7 +49,8 @@ impl Driver<'_> {
         }
         self.forget(node);
         self.refused.remove(node);
-        self.core.on_lost(self.now(), node, reason, &mut self.out);
+        let event = FormationEvent::NodeLost { node: node.clone(), reason: reason.to_owned() };
+        self.core.feed(self.now(), event, &mut self.out);
         self.offer_again();
     }
 
@@ -66,7 +67,7 @@ impl Driver<'_> {
         for node in self.peers.keys() {
             let refuses = self.refused.get(node).is_some_and(|retry| retry.is_none_or(|at| at > now));
             if !refuses {
-                self.core.on_node(time, node.clone(), &mut self.out);
+                self.core.feed(time, FormationEvent::NodeFound { node: node.clone() }, &mut self.out);
             }
         }
     }
@@ -81,16 +82,17 @@ impl Driver<'_> {
         match message {
             FromReplica::Enlisted { run, step } if run == self.run => {
                 self.refused.remove(node);
-                self.core.on_enlisted(now, node, step, &mut self.out);
+                self.core.feed(now, FormationEvent::Enlisted { node: node.clone(), step }, &mut self.out);
             }
             FromReplica::Refused { run, reason, busy } if run == self.run => {
                 self.on_refused(node, reason, busy, events)?
             }
             FromReplica::Restored { run, step } if run == self.run => {
-                self.core.on_restored(now, node, step, &mut self.out);
+                self.core.feed(now, FormationEvent::Restored { node: node.clone(), step }, &mut self.out);
             }
             FromReplica::Prepared { run, epoch, end } if run == self.run => {
-                self.core.on_prepared(node, epoch, end.to_vec(), &mut self.out);
+                let event = FormationEvent::Prepared { node: node.clone(), epoch, end: end.to_vec() };
+                self.core.feed(now, event, &mut self.out);
             }
             FromReplica::Left { run, epoch, step, why, holds } if run == self.run => {
                 self.staging.on_left(node, holds);
@@ -164,7 +166,8 @@ impl Driver<'_> {
             events.on(Event::Warning(format!("{node} does not take part: {reason}")));
         }
         self.forget(node);
-        self.core.on_lost(self.now(), node, &reason, &mut self.out);
+        let event = FormationEvent::NodeLost { node: node.clone(), reason: reason.clone() };
+        self.core.feed(self.now(), event, &mut self.out);
         self.offer_again();
         let local = self.task.config.formation.local;
         if local > 0 && self.refused.len() >= local {
@@ -209,7 +212,8 @@ impl Driver<'_> {
             }
         };
         if self.failing.is_none() {
-            self.core.on_left(self.now(), node, epoch, left, &mut self.out);
+            let event = FormationEvent::Left { node: node.clone(), epoch, left };
+            self.core.feed(self.now(), event, &mut self.out);
         }
         Ok(())
     }

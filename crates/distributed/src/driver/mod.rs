@@ -23,7 +23,8 @@ use journal::Journal;
 use live::Live;
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkKey, Peer};
 use phalanx_protocol::progress::{Place, Plan, Progress};
-use phalanx_protocol::{FormationCommand, FormationCore, Limits, Pause};
+use phalanx_protocol::{FormationCommand, FormationCore, FormationEvent, FormationSetup, Limits, Pause};
+use phalanx_recording::{Limits as RecordingLimits, Recorded, Replay};
 use phalanx_records::ModelState;
 use phalanx_records::run_dir::{RunDir, read_classes};
 use phalanx_records::{Book, FormationEpoch, Opened};
@@ -45,6 +46,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(2);
 /// A wait that is over sooner is not worth a word.
 const HUSH: Duration = Duration::from_secs(2);
+
+/// The recording of what the driver's core is told, in the run directory.
+const RECORDING_FILE: &str = "driver.recording";
 
 /// What a driver is told besides the run.
 #[derive(Debug, Clone)]
@@ -125,7 +129,7 @@ struct Driver<'a> {
     book: Book,
     journal: Journal,
     trace: Option<Trace>,
-    core: FormationCore,
+    core: Recorded<FormationCore>,
     out: Outbox<FormationCommand>,
     peers: BTreeMap<NodeId, Peer>,
     nodes: BTreeMap<LinkKey, NodeId>,
@@ -199,6 +203,7 @@ impl<'a> Driver<'a> {
             classes: task.train.classes().map(<[String]>::to_vec),
             dir: book.dir().path().display().to_string(),
         };
+        let core = record(FormationSetup { limits, planned: formation.is_staged() }, &book);
         Self {
             live: Live::serve(&fabric, task, about),
             run: RunId(number),
@@ -208,11 +213,7 @@ impl<'a> Driver<'a> {
             trace: options.trace.then(Trace::default),
             options,
             book,
-            core: if formation.is_staged() {
-                FormationCore::planned(limits)
-            } else {
-                FormationCore::new(limits)
-            },
+            core,
             staging: Staging::after(&before),
             out: Outbox::default(),
             peers: BTreeMap::new(),
@@ -281,6 +282,7 @@ impl<'a> Driver<'a> {
         let mut stopping = false;
         loop {
             self.act(events)?;
+            self.core.flush();
             self.pass_on_asks();
             // Checkpoints that were made before the end are written before it.
             let ended = self.over && self.ending.is_none() && self.incoming.is_quiet();
@@ -300,7 +302,7 @@ impl<'a> Driver<'a> {
                 Some(ask) = self.live.hear() => self.live.add(ask),
                 () = asked(&mut stop), if !stopping => {
                     stopping = true;
-                    self.core.on_stop(self.now(), &mut self.out);
+                    self.core.feed(self.now(), FormationEvent::StopAsked, &mut self.out);
                 }
                 () = tokio::time::sleep(tick) => self.on_tick(events)?,
             }
@@ -340,7 +342,7 @@ impl<'a> Driver<'a> {
         }
         self.offer_again();
         self.look_again();
-        self.core.on_tick(self.now(), &mut self.out);
+        self.core.feed(self.now(), FormationEvent::Ticked, &mut self.out);
         Ok(())
     }
 
@@ -383,6 +385,15 @@ impl<'a> Driver<'a> {
         self.release_parts();
         self.files.drain(..).for_each(|file| self.fabric.release(file.blob));
     }
+}
+
+/// Makes the core, recorded in the run directory. A recording that cannot be made stops nobody.
+fn record(setup: FormationSetup, book: &Book) -> Recorded<FormationCore> {
+    let path = book.dir().path().join(RECORDING_FILE);
+    Recorded::begin(setup, &path, RecordingLimits::default()).unwrap_or_else(|error| {
+        tracing::warn!(%error, "this driver is not recorded");
+        Recorded::off(<FormationCore as Replay>::new(setup))
+    })
 }
 
 /// Returns when the run is to stop; never, when nobody is left who could say so.

@@ -23,7 +23,7 @@ use phalanx_fabric::BlobId;
 use phalanx_formation::{Held, Link, ModelCost, Options, Plan, Shortfall};
 use phalanx_measure::costs;
 use phalanx_protocol::holdings::{self, Inventory, Resume, newest, transfers};
-use phalanx_protocol::{FormationCommand, Seat, layout};
+use phalanx_protocol::{FormationCommand, FormationEvent, Seat, layout};
 use phalanx_records::{Event, Events};
 use phalanx_records::{FormationEpoch, StageEntry};
 use phalanx_types::{Epoch, NodeId, Parcel};
@@ -113,7 +113,8 @@ impl Driver<'_> {
         let planned = match self.plan_group(ready) {
             // The run could go on when it began, and can again with other nodes.
             Err(alone @ DistributedError::OneSample { .. }) if self.staging.group.is_some() => {
-                self.core.on_mustered(self.now(), Err(alone.to_string()), &mut self.out);
+                let plan = Err(alone.to_string());
+                self.core.feed(self.now(), FormationEvent::Mustered { plan }, &mut self.out);
                 return Ok(());
             }
             planned => planned?,
@@ -145,7 +146,7 @@ impl Driver<'_> {
                 Err(shortfall.to_string())
             }
         };
-        self.core.on_mustered(self.now(), plan, &mut self.out);
+        self.core.feed(self.now(), FormationEvent::Mustered { plan }, &mut self.out);
         Ok(())
     }
 

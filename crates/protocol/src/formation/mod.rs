@@ -17,19 +17,22 @@
 //! A step has happened when a survivor has applied it. Ranks may be one step apart when a group breaks: those behind
 //! are brought level by the group itself, from a rank that is ahead, before it goes on.
 
+mod event;
 mod member;
 mod pause;
 
+pub use event::{FormationEvent, FormationSetup};
 pub use member::{Left, Seat};
 pub use pause::Pause;
 
 use member::Member;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many replicas a run may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// With fewer the run pauses.
     pub min: usize,
@@ -41,7 +44,8 @@ pub struct Limits {
 }
 
 /// What the driver's shell has to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FormationCommand {
     /// Open the run on a node.
     Enlist { node: NodeId },
@@ -526,5 +530,7 @@ impl FormationCore {
     }
 }
 
+#[cfg(test)]
+mod replay_tests;
 #[cfg(test)]
 mod tests;

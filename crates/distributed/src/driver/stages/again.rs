@@ -1,6 +1,7 @@
 //! Nodes that are not used are measured and weighed again from time to time: what slowed them down may be over.
 
 use super::Driver;
+use phalanx_protocol::FormationEvent;
 use phalanx_types::NodeId;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -68,7 +69,7 @@ impl Driver<'_> {
             self.staging.asked.remove(&node);
             self.staging.stale.insert(node);
         }
-        self.core.weigh_again(self.now(), &mut self.out);
+        self.core.feed(self.now(), FormationEvent::WeighRepeated, &mut self.out);
     }
 }
 

@@ -6,6 +6,7 @@ use super::super::{Driver, Fetched};
 use crate::error::DistributedError;
 use crate::rank::take_part;
 use bytes::Bytes;
+use phalanx_protocol::FormationEvent;
 use phalanx_protocol::holdings::{self, Resume, Transfer, newest, transfers};
 use phalanx_records::Events;
 use phalanx_records::ModelState;
@@ -21,7 +22,7 @@ impl Driver<'_> {
         let resume = self.held_by_nodes();
         if !self.core.is_stopping() && resume.is_none_or(|resume| resume.step < self.plan.steps()) {
             self.over = false;
-            self.core.on_unfinished(self.now(), &mut self.out);
+            self.core.feed(self.now(), FormationEvent::Unfinished, &mut self.out);
             self.offer_again();
             return true;
         }

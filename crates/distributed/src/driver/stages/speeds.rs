@@ -7,6 +7,7 @@ use phalanx_fabric::{Fabric, NodeStatus};
 use phalanx_formation::{Link, ModelCost, Pool};
 use phalanx_measure as measure;
 use phalanx_measure::costs;
+use phalanx_protocol::FormationEvent;
 use phalanx_records::Events;
 use phalanx_types::{ByteSize, Needs, NodeId, RunId};
 use phalanx_wire::usage::{self, Holder, NodeUse};
@@ -73,7 +74,7 @@ impl Driver<'_> {
         }
         self.staging.speeds.extend(measured.speeds);
         self.staging.links.extend(measured.links);
-        self.core.muster_again(&mut self.out);
+        self.core.feed(self.now(), FormationEvent::MusterRepeated, &mut self.out);
         match self.staging.weighing.take() {
             Some(waiting) => {
                 let here = waiting.into_iter().filter(|node| self.peers.contains_key(node));

@@ -3,7 +3,7 @@
 use super::{Driver, HORIZON, ops};
 use crate::error::DistributedError;
 use phalanx_formation::{Held, ModelCost, Options, Plan, Pool, Shape, Shortfall};
-use phalanx_protocol::layout;
+use phalanx_protocol::{FormationEvent, layout};
 use phalanx_records::{Event, Events};
 use phalanx_train::{Task, needs_several};
 use phalanx_types::NodeId;
@@ -87,7 +87,7 @@ impl Driver<'_> {
         let worth = if again { WORTH_AGAIN } else { WORTH };
         if then.predicted.score < worth * now.predicted.score {
             self.staging.wished_micro_batches = Some(then.micro_batches);
-            self.core.on_worth(&mut self.out);
+            self.core.feed(self.now(), FormationEvent::FoundWorth, &mut self.out);
         } else if !waiting.is_empty() {
             self.staging.unused.extend(waiting.iter().cloned());
             if !self.staging.again.on_unused(Instant::now(), waiting) {
