@@ -214,6 +214,7 @@ pub(crate) fn resume_to_the_end(sandbox: &Sandbox, done: u64, args: &[&str]) -> 
     let mut run = Run::resume(sandbox, &[&["--steps", &steps.to_string()], args].concat());
     let summary = run.ends();
     assert_whole(run.lines(), steps);
+    sandbox.replay(run.dir.join("driver.recording"));
     summary
 }
 

@@ -12,6 +12,7 @@ const JOB: Duration = Duration::from_millis(5);
 const CORES: u32 = 2;
 /// Three nodes are killed, one is frozen, one is left.
 const NODES: usize = 5;
+const RECORDING: &str = "chaos.recording";
 
 /// What happens to a node once this share of the jobs has ended.
 struct Misfortune {
@@ -65,7 +66,10 @@ fn ideal(losses: &[Duration]) -> Duration {
 fn submit(sandbox: &Sandbox, count: u64) -> Process {
     let (job, count) = (format!("{}ms", JOB.as_millis()), count.to_string());
     let job = ["job", "submit", "--kind", "sleep", "--arg", &job, "--count", &count];
-    sandbox.start(&[&job[..], &["--wait", "--output", "json", "--heartbeat", "500ms"]].concat())
+    sandbox.start(
+        &[&job[..], &["--wait", "--output", "json", "--heartbeat", "500ms", "--recording", RECORDING]]
+            .concat(),
+    )
 }
 
 #[test]
@@ -104,4 +108,5 @@ fn no_job_is_lost_when_three_nodes_of_five_are_killed_and_one_is_frozen() {
     assert_eq!((code, &summary["solved"]), (Some(0), &400.into()), "{summary}");
     // What it had in hand when it froze counts once more; a fair share is far above that.
     watch.until(|nodes| (jobs_done(&nodes[&frozen.1]) > before + 50).then_some(()));
+    assert_eq!(sandbox.replay(RECORDING).sections, 2);
 }

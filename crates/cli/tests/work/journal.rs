@@ -73,6 +73,7 @@ impl Scene {
         assert!(jobs.values().all(|job| matches!(job.outcome, Some(Outcome::Solved(_)))));
         assert!(outcomes_recorded(&self.journal).values().all(|n| *n == 1));
         assert_eq!(self.runs().len() as u64, JOBS, "every job ran");
+        self.sandbox.replay("jobs.journal.recording");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Jobs and commands: the command line, work distribution, journals, plans, nodes that are killed meanwhile.
+//! Jobs and commands: the command line, work distribution, journals, replays, plans, nodes that are killed meanwhile.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -7,6 +7,7 @@ mod cli;
 mod jobs;
 mod journal;
 mod plan;
+mod replay;
 
 use phalanx_testkit::Sandbox;
 

@@ -26,6 +26,7 @@ use phalanx_fabric::{Fabric, FrameKind, LinkKey, Peer};
 use phalanx_protocol::Limits;
 use phalanx_protocol::driver::{DriverCommand, DriverConfig, DriverCore, DriverEvent, StagedConfig, Ticket};
 use phalanx_protocol::progress::{Place, Plan};
+use phalanx_recording::{Limits as RecordingLimits, Recorded};
 use phalanx_records::ModelState;
 use phalanx_records::run_dir::read_classes;
 use phalanx_records::run_dir::{Manifest, RunDir};
@@ -42,6 +43,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use trace::Trace;
+
+/// The recording of what the driver's core is told, in the run directory.
+const RECORDING_FILE: &str = "driver.recording";
 
 /// What a driver is told besides the run.
 #[derive(Debug, Clone)]
@@ -101,7 +105,7 @@ struct Driver<'a> {
     plan: Plan,
     options: DriverOptions,
     book: Book,
-    core: DriverCore,
+    core: Recorded<DriverCore>,
     trace: Option<Trace>,
     peers: BTreeMap<NodeId, Peer>,
     nodes: BTreeMap<LinkKey, NodeId>,
@@ -141,7 +145,7 @@ impl<'a> Driver<'a> {
             run,
             task,
             plan: task.plan(),
-            core: DriverCore::new(config),
+            core: record(config, &book),
             trace: options.trace.then(Trace::default),
             planner: Planner::start(task, &options.compute, replies.0.clone()),
             options,
@@ -203,6 +207,7 @@ impl<'a> Driver<'a> {
             if let Some(summary) = self.summary.take() {
                 return Ok(summary);
             }
+            self.core.flush();
             let tick = self.core.next_tick().map(|due| due.since(self.now()));
             tokio::select! {
                 event = links.recv() => match event {
@@ -224,11 +229,11 @@ impl<'a> Driver<'a> {
     /// after it are carried out.
     fn feed(&mut self, event: DriverEvent, events: &mut Events<'_>) -> Result<(), DistributedError> {
         let mut out = Outbox::default();
-        self.core.on(self.now(), event, &mut out);
+        self.core.feed(self.now(), event, &mut out);
         let mut commands: VecDeque<DriverCommand> = out.drain().collect();
         while let Some(command) = commands.pop_front() {
             if let Some(reply) = self.execute(command, events)? {
-                self.core.on(self.now(), reply, &mut out);
+                self.core.feed(self.now(), reply, &mut out);
                 out.drain().rev().for_each(|command| commands.push_front(command));
             }
         }
@@ -288,6 +293,16 @@ fn core_config(
         step,
         validated,
     }
+}
+
+/// Makes the core, recorded in the run directory. A recording that cannot be made does not stop the run.
+fn record(config: DriverConfig, book: &Book) -> Recorded<DriverCore> {
+    let Some(dir) = book.dir() else { return Recorded::off(DriverCore::new(config)) };
+    let path = dir.file(RECORDING_FILE);
+    Recorded::begin(config.clone(), &path, RecordingLimits::default()).unwrap_or_else(|error| {
+        tracing::warn!(%error, "this driver is not recorded");
+        Recorded::off(DriverCore::new(config))
+    })
 }
 
 /// Returns when the run is to stop; never, when nobody is left who could say so.

@@ -5,9 +5,10 @@ use crate::Seat;
 use crate::progress::End;
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::train::{Layout, Ops, Recorded, Start, StateRef, StepReport, ToReplica, ValidSums};
+use serde::Serialize;
 
 /// Something that the driver's shell has to do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum DriverCommand {
     /// Tell a node what the run is, and to open it.
     Enlist {
@@ -176,7 +177,7 @@ pub enum DriverCommand {
 }
 
 /// A group that begins.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupStart {
     /// Of the group.
     pub epoch: Epoch,
@@ -191,7 +192,7 @@ pub struct GroupStart {
 }
 
 /// A group of stages that begins.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageStart {
     /// Of its plan.
     pub plan: Ticket,
@@ -202,7 +203,7 @@ pub struct StageStart {
 }
 
 /// A node whose speed and links the planner needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeToMeasure {
     /// The node.
     pub node: NodeId,
@@ -211,7 +212,7 @@ pub struct NodeToMeasure {
 }
 
 /// What a planner has to know besides the model and the machines.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanRequest {
     /// Of this request.
     pub ticket: Ticket,
@@ -226,7 +227,7 @@ pub struct PlanRequest {
 }
 
 /// Two formations that are compared.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareRequest {
     /// Of this request.
     pub ticket: Ticket,

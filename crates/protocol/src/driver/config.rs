@@ -3,9 +3,10 @@
 use crate::Limits;
 use crate::progress::Plan;
 use phalanx_types::{NodeId, RunId};
+use serde::{Deserialize, Serialize};
 
 /// A run and how it is to be driven.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DriverConfig {
     /// The driver's own name in the domain.
     pub driver: NodeId,
@@ -30,7 +31,7 @@ pub struct DriverConfig {
 }
 
 /// How a run with stages is driven.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct StagedConfig {
     /// Whether nodes are measured; those that this process started are all alike.
     pub measures: bool,

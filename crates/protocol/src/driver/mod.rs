@@ -22,6 +22,7 @@ mod planning;
 mod queries;
 mod records;
 mod remeasure;
+mod replay;
 #[cfg(test)]
 mod tests;
 

@@ -3,6 +3,7 @@
 use super::Ticket;
 use crate::Pause;
 use phalanx_types::NodeId;
+use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub enum NoticeLevel {
 }
 
 /// Something that a user should know.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Notice {
     /// A member of the group is lost.
     NodeLost {
@@ -183,7 +184,7 @@ impl fmt::Display for Notice {
 }
 
 /// Why a run fails.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum DriverFailure {
     /// A rank cannot go on, and no other group could.
     Rank {

@@ -25,11 +25,12 @@ pub use pause::Pause;
 
 use member::Member;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many replicas a run may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// With fewer the run pauses.
     pub min: usize,
@@ -41,7 +42,8 @@ pub struct Limits {
 }
 
 /// What the driver's shell has to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FormationCommand {
     /// Open the run on a node.
     Enlist { node: NodeId },

@@ -69,6 +69,7 @@ impl PlanTask {
 }
 
 /// What the planner found.
+#[expect(clippy::large_enum_variant, reason = "one reply is on its way at a time")]
 #[derive(Debug)]
 pub(super) enum PlanReply {
     Planned { ticket: Ticket, result: Result<(PlannedGroup, PlanDetail), (NoPlan, DistributedError)> },

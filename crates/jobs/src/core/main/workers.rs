@@ -7,11 +7,12 @@ use phalanx_types::{ByteSize, JobId, LeaseId, Needs, NodeId, Outbox, Time};
 use phalanx_wire::jobs::{Held, Join};
 use phalanx_wire::reason::FailReason;
 use phalanx_wire::usage::{self, NodeUse};
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 
 /// What is known of a worker.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Worker {
     pub(super) node: NodeId,
     /// Whether it answered the invitation; before that it gets nothing.
