@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What a section begins with; the core's configuration follows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Which core was recorded: [`Replay::CORE`](crate::Replay::CORE).
+    /// Which core was recorded: [`Replay::CORE`].
     pub core: String,
     /// The version of the program that recorded it.
     pub program: String,
@@ -35,7 +35,7 @@ pub(crate) enum Entry<E> {
 pub struct CommandDigest {
     /// How many commands there were.
     pub commands: u32,
-    /// The [`Digest`](crate::Digest) over all of them.
+    /// The [`Digest`] over all of them.
     pub digest: u64,
 }
 
