@@ -4,12 +4,15 @@
 mod background;
 mod bench;
 mod data;
+mod links;
 mod purity;
 mod python;
 mod test;
 mod tool;
+mod watch;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 #[derive(Debug, Parser)]
 #[command(name = "xtask", about = "Chores of the Phalanx project")]
@@ -20,7 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Install what tests need, then check format, lints, docs, units, simulation, black box.
+    /// Install what tests need, then check format, links, lints, docs, units, simulation, black box.
     Test(test::TestArgs),
     /// Rewrite the golden bytes of the wire format after a wanted change.
     Golden,
@@ -28,15 +31,20 @@ enum Chore {
     Bench(bench::BenchArgs),
     /// Fetch data sets for examples and benchmarks into `datasets/`.
     Data(data::DataArgs),
+    /// Run a test binary, and kill it when a test takes too long.
+    #[command(hide = true)]
+    Watch(watch::WatchArgs),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().chore {
+fn main() -> anyhow::Result<ExitCode> {
+    let done = match Cli::parse().chore {
         Chore::Test(args) => test::run(&args),
         Chore::Golden => tool::cargo(&["test", "--package", "phalanx-wire", "--test", "golden"])
             .env("UPDATE_GOLDEN", "1")
             .run(),
         Chore::Bench(args) => bench::run(&args),
         Chore::Data(args) => data::run(&args),
-    }
+        Chore::Watch(args) => return watch::run(&args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

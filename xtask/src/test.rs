@@ -1,8 +1,10 @@
 //! `cargo xtask test`: everything, the cheapest first.
 
+use crate::links;
 use crate::purity;
 use crate::python::{Environment, Installing};
 use crate::tool::{cargo, present, tool};
+use crate::watch::{self, LIMIT_S};
 use anyhow::{Context, ensure};
 use clap::Args;
 use std::process::Command;
@@ -15,6 +17,9 @@ pub(crate) struct TestArgs {
     /// Leave out what needs PyTorch: that it sees in a trained model what was seen here.
     #[arg(long)]
     no_python: bool,
+    /// Seconds that one test may take before it and all its processes are killed.
+    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT_S, value_parser = clap::value_parser!(u64).range(61..))]
+    limit: u64,
 }
 
 const NO_TORCH: &str = "could not install PyTorch; --no-python leaves out the tests that need it";
@@ -23,15 +28,18 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     if !args.no_install {
         install(args)?;
     }
+    // Before cargo may replace this program by a newer one.
+    let runner = watch::runner(args.limit)?;
     cargo(&["fmt", "--all", "--check"]).run()?;
     purity::check()?;
+    links::check()?;
     // It takes about as long as what follows, and another part of the machine.
     let torch = if args.no_python { None } else { Some(torch(args).context(NO_TORCH)?) };
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()?;
     cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
-    let mut tests = cargo(&["test", "--workspace"]);
+    let mut tests = cargo(&["test", "--workspace", "--config", &runner]);
     if let Some(torch) = torch {
         let python = torch.wait().context(NO_TORCH)?;
         tests = tests.env("PHALANX_TORCH_PYTHON", python).env("PHALANX_REQUIRE_TORCH", "1");
@@ -47,6 +55,8 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         "seeded_bugs",
         "--target-dir",
         "target/seeded-bugs",
+        "--config",
+        &runner,
     ])
     .env("RUSTFLAGS", "--cfg seeded_bugs")
     .run()

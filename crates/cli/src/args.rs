@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Model(commands::model::ModelCommand),
     /// Measure this machine.
     Bench(commands::bench::BenchCommand),
+    /// Repeat what a recorded main node or driver decided, and why.
+    Replay(commands::replay::ReplayArgs),
     /// Run the real protocols on simulated nodes.
     Simulate(commands::simulate::SimulateCommand),
 }

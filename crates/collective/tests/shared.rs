@@ -642,8 +642,10 @@ fn a_killed_process_does_not_hang_the_others() {
         addresses.push(address(&output.find(|line| line.starts_with("address")).unwrap()));
         let (ended, ends) = mpsc::channel();
         let (aborters, aborter) = mpsc::channel();
+        let (wait, waits) = mpsc::channel();
         for one in prepared {
             let (addresses, ended, aborters) = (addresses.clone(), ended.clone(), aborters.clone());
+            let wait = wait.clone();
             std::thread::spawn(move || {
                 let mut group = one.connect(&addresses).unwrap();
                 let mut buffer = group.buffer(1 << 20).unwrap();
@@ -654,19 +656,26 @@ fn a_killed_process_does_not_hang_the_others() {
                     .unwrap();
                 assert!(buffer.slice::<f32>().unwrap().iter().all(|value| *value == 4.0));
                 aborters.send(group.aborter()).unwrap();
+                // Nobody listens any more once all have ended.
+                group.set_on_wait(Duration::from_millis(5), move |_, _| _ = wait.send(rank));
                 let error = group.barrier("never complete").unwrap_err();
                 ended.send((error, Instant::now())).unwrap();
             });
         }
         output.find(|line| line == "ready").unwrap();
-        let aborter = aborter.recv_timeout(Duration::from_secs(20)).unwrap();
+        let aborter = aborter.recv_timeout(DEADLINE).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(ends.recv_timeout(Duration::from_millis(50)).is_err(), "the others wait");
+        // What they said before it was killed does not count.
+        while waits.try_recv().is_ok() {}
+        for rank in 0..2 {
+            while waits.recv_timeout(DEADLINE).unwrap() != rank {}
+        }
+        assert!(ends.try_recv().is_err(), "the others wait");
         let start = Instant::now();
         aborter.abort("rank 2 is lost".to_owned());
         for _ in 0..2 {
-            let (error, end) = ends.recv_timeout(Duration::from_secs(20)).unwrap();
+            let (error, end) = ends.recv_timeout(DEADLINE).unwrap();
             assert_eq!(error, CollectiveError::Aborted { epoch: 7, reason: "rank 2 is lost".to_owned() });
             assert!(end.saturating_duration_since(start) < Duration::from_secs(1));
         }

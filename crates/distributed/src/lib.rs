@@ -1,4 +1,4 @@
-//! Runs a formation on nodes: the driver, and the ranks that nodes hold.
+//! Runs a formation: one rank in this process, or on nodes, a driver and the ranks that nodes hold.
 //!
 //! ```text
 //!   drive ──► driver ◄── messages ──► rank::serve (every node) ──► worker: replicas and stages
@@ -8,8 +8,10 @@
 
 mod driver;
 mod error;
+mod in_process;
 pub mod live;
 pub mod rank;
 
 pub use driver::{DriverOptions, drive};
 pub use error::{DistributedError, shortfall_hint};
+pub use in_process::Trainer;

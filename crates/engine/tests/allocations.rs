@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "an allocator that counts")]
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-#[path = "execution/zoo.rs"]
+#[path = "it/execution/zoo.rs"]
 mod zoo;
 
 use phalanx_engine::{AdamW, CompileOptions, CpuEngine, Loss, Optimizer, OptimizerSpec, Sgd, Target};

@@ -2,11 +2,11 @@
 //!
 //! `cargo run --release --package phalanx-formation --example quality [POOLS [NODES]]`
 
-#[path = "../tests/brute/mod.rs"]
+#[path = "../tests/it/brute/mod.rs"]
 mod brute;
-#[path = "../tests/large/mod.rs"]
+#[path = "../tests/it/large/mod.rs"]
 mod large;
-#[path = "../tests/random/mod.rs"]
+#[path = "../tests/it/random/mod.rs"]
 mod random;
 
 use phalanx_formation::{Exchange, Options, Plan, Shortfall, exact, genetic, greedy};

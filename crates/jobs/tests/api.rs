@@ -189,7 +189,7 @@ async fn an_error_worth_retrying_is_retried_as_often_as_the_job_allows() {
 async fn a_journal_brings_back_what_was_and_what_is_left() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
-    let options = MainOptions { journal: Some(journal) };
+    let options = MainOptions { journal: Some(journal), ..MainOptions::default() };
     let start = || MainNode::start(config(dir.path(), "main", NodeKind::Main), options.clone());
     let main = start().await.unwrap();
     let (stopper, node) = running(&dir, builtin::handlers()).await;

@@ -3,7 +3,7 @@
 use super::host::{host_names, this_host};
 use crate::costs::Here;
 use phalanx_formation::{Link, Pool, PoolNode};
-use phalanx_types::{NodeId, Resources};
+use phalanx_types::{ByteSize, NodeId, Resources};
 use std::collections::BTreeMap;
 
 /// Of a node that does not say how much memory it has: as good as all there is.
@@ -15,6 +15,24 @@ pub struct KnownNode {
     pub id: NodeId,
     pub resources: Resources,
     pub gflops: Option<f64>,
+}
+
+impl KnownNode {
+    /// Leaves of the node what a run uses there: so many cores, all when not said, and this memory. Speed is taken to
+    /// grow with the cores.
+    #[must_use]
+    pub fn limited_to(mut self, cores: Option<u32>, memory: ByteSize) -> Self {
+        let all = self.resources.cores;
+        if let Some(cores) = cores.filter(|cores| *cores < all) {
+            self.resources.cores = cores;
+            self.gflops = self.gflops.map(|gflops| gflops * f64::from(cores) / f64::from(all));
+        }
+        // A node that does not say how much it has is taken to have enough.
+        if self.resources.memory.0 > 0 {
+            self.resources.memory = ByteSize(memory.0.clamp(1, self.resources.memory.0));
+        }
+        self
+    }
 }
 
 /// A pool of nodes; speeds are in billions of operations per second, as costs are. Those of which no speed is known
@@ -89,7 +107,7 @@ fn note_parts_of_cores(pool: &mut Pool, own: Option<(String, f64)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use phalanx_types::{ByteSize, Host};
+    use phalanx_types::Host;
 
     #[test]
     fn nodes_of_one_machine_share_it_and_a_slowed_one_takes_a_part_of_a_core() {
@@ -122,6 +140,21 @@ mod tests {
         nodes[1].gflops = Some(30.123);
         assert_eq!(pool_of(&nodes, &links, &Here::default()).nodes[1].threads, 0.75);
     }
+    #[test]
+    fn half_a_node_is_half_as_fast_and_has_the_memory_that_is_left() {
+        let resources = Resources { cores: 4, memory: ByteSize(100), ..Resources::default() };
+        let node = KnownNode { id: "a-0000".parse().unwrap(), resources, gflops: Some(40.0) };
+        let seen = |node: &KnownNode| {
+            let pool = pool_of(std::slice::from_ref(node), &BTreeMap::new(), &Here::default());
+            (pool.nodes[0].threads, pool.nodes[0].speed, pool.nodes[0].memory)
+        };
+        assert_eq!(seen(&node.clone().limited_to(Some(2), ByteSize(30))), (2.0, 20.0, 30));
+        assert_eq!(seen(&node.clone().limited_to(None, ByteSize(500))), (4.0, 40.0, 100));
+        assert_eq!(seen(&node.clone().limited_to(Some(9), ByteSize(0))), (4.0, 40.0, 1), "none is left");
+        let unsaid = KnownNode { resources: Resources { memory: ByteSize(0), ..node.resources }, ..node };
+        assert_eq!(seen(&unsaid.limited_to(Some(1), ByteSize(0))), (1.0, 10.0, BOUNDLESS));
+    }
+
     #[test]
     fn links_that_nobody_measured_are_like_those_that_were() {
         let node = |name: &str, boot: u64| KnownNode {

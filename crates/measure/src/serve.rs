@@ -187,10 +187,11 @@ impl Service {
 /// Whether a measurement would disturb nobody, and nobody would disturb it. A driver knows when its node has time.
 fn idle(fabric: &Fabric, from: &NodeId) -> Result<(), MeasureRefusal> {
     let own = fabric.nodes().into_iter().find(|status| status.id == *fabric.id());
-    match own.map(|status| (status.trains_for, status.jobs_running)) {
-        Some((Some(driver), _)) if driver != *from => Err(MeasureRefusal::Trains { driver }),
-        Some((_, jobs @ 1..)) => Err(MeasureRefusal::RunsJobs { jobs }),
-        _ => Ok(()),
+    let Some(own) = own else { return Ok(()) };
+    match (own.drivers().find(|driver| *driver != from), own.jobs_running) {
+        (Some(driver), _) => Err(MeasureRefusal::Trains { driver: driver.clone() }),
+        (None, jobs @ 1..) => Err(MeasureRefusal::RunsJobs { jobs }),
+        (None, 0) => Ok(()),
     }
 }
 

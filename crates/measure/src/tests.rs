@@ -2,7 +2,8 @@ use super::*;
 use phalanx_engine::CpuEngine;
 use phalanx_fabric::{Fabric, FabricConfig, NodeEvent, NodeKind};
 use phalanx_train::{Compute, MakeCompute};
-use phalanx_types::DomainName;
+use phalanx_types::{ByteSize, DomainName, NodeId, RunId};
+use phalanx_wire::usage::{Holder, NodeUse};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,8 +75,12 @@ async fn a_node_that_trains_is_left_alone() {
     let (a, b) = (node(dir.path(), "a").await, node(dir.path(), "b").await);
     meet(&a, &b).await;
     meet(&b, &a).await;
-    let driver: phalanx_types::NodeId = "driver-0000".parse().unwrap();
-    b.update_status(|status| status.trains_for = Some(driver.clone()));
+    let driver: NodeId = "driver-0000".parse().unwrap();
+    let trains_for = |driver: &NodeId| {
+        let holder = Holder::Run { run: RunId(1), driver: driver.clone() };
+        vec![NodeUse { holder, cores: 1, memory: ByteSize(0) }]
+    };
+    b.update_status(|status| status.uses = trains_for(&driver));
     let reason = MeasureRefusal::Trains { driver };
     let refused = MeasureError::Refused { node: b.id().clone(), reason: reason.clone() };
     assert_eq!(ask_speed(&a, b.id()).await, Err(refused.clone()));
@@ -85,7 +90,7 @@ async fn a_node_that_trains_is_left_alone() {
     let refused = MeasureError::Refused { node: a.id().clone(), reason };
     assert_eq!(ask_link(&b, a.id(), b.id()).await, Err(refused));
     // Its own driver knows when it has time.
-    b.update_status(|status| status.trains_for = Some(a.id().clone()));
+    b.update_status(|status| status.uses = trains_for(a.id()));
     assert!(ask_speed(&a, b.id()).await.is_ok());
 }
 

@@ -28,7 +28,7 @@ impl Node {
         let jobs = ComputingNode::start(config, handlers).await?;
         let make: MakeCompute = Arc::new(move |threads| Compute::cpu(Some(threads.unwrap_or(cores))));
         phalanx_measure::serve(jobs.fabric(), make.clone());
-        tokio::spawn(rank::serve(jobs.fabric().clone(), make));
+        tokio::spawn(rank::serve(jobs.fabric().clone(), make, jobs.account().clone()));
         Ok(Self { jobs })
     }
 

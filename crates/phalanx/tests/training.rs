@@ -74,7 +74,9 @@ fn a_run_that_is_asked_to_stop_gives_what_it_has() {
         }
     };
     let trained = train(training().stop(&stop).observe(watch)).unwrap();
-    assert_eq!((trained.summary().end, trained.summary().steps), (End::Interrupted, 5));
+    assert_eq!(trained.summary().end, End::Interrupted);
+    // A step that has begun is done.
+    assert!((5..=6).contains(&trained.summary().steps), "{}", trained.summary().steps);
 }
 
 #[test]

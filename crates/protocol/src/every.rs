@@ -1,11 +1,12 @@
 //! How often something happens, and how long a run is.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 /// How often something happens: `"2 epochs"`, `"500 steps"`, `"30s"`, `"never"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Every {
     Passes(u64),
     Steps(u64),
@@ -14,7 +15,7 @@ pub enum Every {
 }
 
 /// How long a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Length {
     Passes(u64),
     Steps(u64),

@@ -7,6 +7,7 @@
 //!   ──► step 10 is the last of which all operators are there; it goes on from there and comes to the same numbers
 //! ```
 
+use crate::bugs::{RunBug, planted};
 use phalanx_types::NodeId;
 use phalanx_wire::train::{HoldRef, Ops};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,12 +41,20 @@ pub fn reaches(hold: &HoldRef, resume: Resume) -> bool {
 pub fn newest(inventory: &Inventory, operators: usize) -> Option<Resume> {
     let all = || inventory.values().flatten();
     let steps: BTreeSet<u64> = all().map(|hold| hold.step).collect();
-    steps.into_iter().rev().map(|step| resume_at(inventory, step)).find(|resume| {
-        let mut ranges: Vec<Ops> = all().filter(|hold| reaches(hold, *resume)).map(|hold| hold.ops).collect();
-        ranges.sort_unstable();
-        let covered = ranges.iter().fold(0, |to, ops| if ops.start <= to { to.max(ops.end) } else { to });
-        covered as usize >= operators
-    })
+    steps
+        .into_iter()
+        .rev()
+        .map(|step| resume_at(inventory, step))
+        .find(|resume| planted(RunBug::ResumesWithHoles) || is_covered(inventory, *resume, operators))
+}
+
+/// Whether all of so many operators are held after a step.
+pub fn is_covered(inventory: &Inventory, resume: Resume, operators: usize) -> bool {
+    let holds = inventory.values().flatten().filter(|hold| reaches(hold, resume));
+    let mut ranges: Vec<Ops> = holds.map(|hold| hold.ops).collect();
+    ranges.sort_unstable();
+    let covered = ranges.iter().fold(0, |to, ops| if ops.start <= to { to.max(ops.end) } else { to });
+    covered as usize >= operators
 }
 
 fn resume_at(inventory: &Inventory, step: u64) -> Resume {

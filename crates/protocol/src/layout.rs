@@ -71,6 +71,16 @@ pub fn shares(layout: &Layout) -> Shares {
     Shares::from_counts(layout.replicas.iter().map(|replica| replica.samples as usize))
 }
 
+/// Replicas that each hold all of a model on one rank, with shares of a batch that are as equal as possible.
+pub fn replicas(whole: Ops, batch: usize, count: usize) -> Layout {
+    let shares = Shares::equal(batch, count.max(1));
+    let replica = |number: usize| {
+        let samples = shares.count(number) as u32;
+        ReplicaLayout { samples, micro: samples.max(1), stages: vec![whole] }
+    };
+    Layout { replicas: (0..count).map(replica).collect() }
+}
+
 /// Whether every replica is the whole model of so many operators, in order, and has samples.
 pub fn is_sound(layout: &Layout, operators: usize) -> bool {
     let whole = |replica: &ReplicaLayout| {

@@ -1,24 +1,29 @@
 //! What the driver of a run and its ranks decide, without clock, thread or socket.
 //!
 //! ```text
-//!   driver:  FormationCore   who is in the group, when it is formed anew, why it waits
+//!   driver:  DriverCore      a whole run: groups, plans, records, checkpoints, the end
+//!            FormationCore   in it: who is in the group, when it is formed anew, why it waits
 //!   ranks:   votes           after every step: did all succeed, what does anybody wish, how long did it take
 //!            Shares, Balance who takes which samples of the global batch
 //! ```
 //! Ranks agree by exchanging votes: each computes the same decision from the same list, so nobody has to be asked.
 
 mod balance;
+pub mod bugs;
+pub mod driver;
 mod every;
 mod formation;
 pub mod holdings;
 pub mod layout;
 pub mod pipeline;
 pub mod progress;
+mod report_log;
 mod shares;
 mod vote;
 
 pub use balance::{Balance, better};
 pub use every::{Every, Length, ParseEveryError};
-pub use formation::{FormationCommand, FormationCore, Left, Limits, Pause, Seat};
+pub use formation::{FormationCommand, FormationCore, FormationStage, Left, Limits, Pause, Seat};
+pub use report_log::{ReportLog, Unheard};
 pub use shares::Shares;
 pub use vote::{Outcome, Standing, Vote, VoteError, Wish, count, mark};

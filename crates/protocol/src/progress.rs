@@ -2,6 +2,7 @@
 
 use crate::{Every, Length};
 use phalanx_types::Time;
+use serde::{Deserialize, Serialize};
 
 /// Where a run stands: what has been done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Place {
 }
 
 /// What was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// At least one.
     pub batches_per_pass: u64,
@@ -49,7 +50,7 @@ pub struct Due {
 }
 
 /// How the loop ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// All steps were done.
     Finished,

@@ -151,8 +151,8 @@ impl Process {
     /// # Panics
     /// The process has ended.
     pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
-        kill_process(pid, signal).unwrap_or_else(|error| panic!("could not signal {}: {error}", self.name));
+        send(self.child.id(), signal)
+            .unwrap_or_else(|error| panic!("could not signal {}: {error}", self.name));
     }
 
     /// Waits for its end; gives how it ended and the rest of what it printed.
@@ -206,6 +206,19 @@ impl Drop for Process {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// Sends a signal to any process.
+///
+/// # Panics
+/// There is no such process.
+pub fn signal(pid: u32, signal: Signal) {
+    send(pid, signal).unwrap_or_else(|error| panic!("could not signal process {pid}: {error}"));
+}
+
+fn send(pid: u32, signal: Signal) -> rustix::io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, signal)
 }
 
 /// Looks again and again until there is something to see.

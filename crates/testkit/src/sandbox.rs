@@ -1,5 +1,6 @@
 //! A place for one test: its own directories, its own domain, the binary under test.
 
+use crate::turn::Turn;
 use crate::{Namespace, Process};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -13,13 +14,28 @@ use tempfile::TempDir;
 pub struct Sandbox {
     binary: PathBuf,
     dir: TempDir,
+    _turn: Turn,
 }
 
 impl Sandbox {
+    /// For a test that runs beside others.
+    ///
     /// # Panics
     /// There is no room for temporary files.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
-        Self { binary: binary.into(), dir: tempfile::tempdir().expect("a temporary directory") }
+        Self::with_turn(binary.into(), Turn::shared())
+    }
+
+    /// For a test that measures time or memory: no other test of this binary runs while the sandbox exists.
+    ///
+    /// # Panics
+    /// There is no room for temporary files, or the test has a sandbox that it shares the machine with.
+    pub fn alone(binary: impl Into<PathBuf>) -> Self {
+        Self::with_turn(binary.into(), Turn::alone())
+    }
+
+    fn with_turn(binary: PathBuf, turn: Turn) -> Self {
+        Self { binary, dir: tempfile::tempdir().expect("a temporary directory"), _turn: turn }
     }
 
     pub fn path(&self) -> &Path {

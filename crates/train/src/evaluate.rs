@@ -124,16 +124,7 @@ impl Evaluator<'_> {
 
     /// What sums over all samples come to.
     pub fn value(&self, sums: &Sums) -> Evaluation {
-        let Sums { samples, loss, metrics } = sums;
-        let parts = self.metrics.iter().zip(metrics);
-        let sums: Vec<MetricSum> =
-            parts.map(|(metric, parts)| MetricSum::from_parts(*metric, *parts)).collect();
-        let first = sums.first().filter(|sum| is_accuracy(sum.metric()));
-        let accuracy = first.and_then(MetricSum::value);
-        let accuracy_name = first.map(|sum| name_of(sum.metric()));
-        let metrics = sums.iter().filter_map(|sum| Some((name_of(sum.metric()), sum.value()?))).collect();
-        let loss = loss / (*samples).max(1) as f64;
-        Evaluation { samples: *samples, loss, accuracy, accuracy_name, metrics }
+        evaluation(self.metrics, sums)
     }
 
     /// Runs all samples, and hands over the output of each batch with its shape.
@@ -173,6 +164,20 @@ impl Evaluator<'_> {
             *first = batch.len;
         }
         Ok((output, shape))
+    }
+}
+
+/// What sums over all samples come to; those of the metrics stand in the order of `metrics`.
+pub fn evaluation(metrics: &[Metric], sums: &Sums) -> Evaluation {
+    let parts = metrics.iter().zip(&sums.metrics);
+    let all: Vec<MetricSum> = parts.map(|(metric, parts)| MetricSum::from_parts(*metric, *parts)).collect();
+    let first = all.first().filter(|sum| is_accuracy(sum.metric()));
+    Evaluation {
+        samples: sums.samples,
+        loss: sums.loss / sums.samples.max(1) as f64,
+        accuracy: first.and_then(MetricSum::value),
+        accuracy_name: first.map(|sum| name_of(sum.metric())),
+        metrics: all.iter().filter_map(|sum| Some((name_of(sum.metric()), sum.value()?))).collect(),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Training without a network: run files, the task, the trainer, evaluation.
+//! What is trained: run files, the task, the model that takes steps, evaluation, trained models.
 //!
 //! ```text
-//! run.toml ─► RunFile ─► Task (model and data, checked against each other) ─► Trainer ─► Book, Events
+//! run.toml ─► RunFile ─► Task (model and data, checked against each other) ─► Stepper: one step of a model or a part
 //! ```
 //! [`phalanx_protocol::progress`] decides what is due, a [`Stepper`] computes, here as on nodes.
 //! Nothing here prints, and nothing assumes which engine computes.
@@ -15,12 +15,10 @@ mod trained_model;
 mod trainer;
 
 pub use error::{Culprit, Dims, NotFinite, TrainError};
-pub use evaluate::{Adding, Evaluator};
+pub use evaluate::{Adding, Evaluator, evaluation};
 pub use source::{Found, ModelError, find_model, load_model};
 pub use task::{
     Compute, Fit, InMemory, MakeCompute, Task, check_input, fixed_batch, needs_several, sample_shape,
 };
 pub use trained_model::{FuseError, Fused, LoadOptions, TrainedModel, TrainedModelError, fuse};
-pub use trainer::{
-    Cut, OutputGradients, Ready, StepInput, Stepped, Stepper, StepperOptions, Trainer, loader_options,
-};
+pub use trainer::{Cut, OutputGradients, Ready, StepInput, Stepped, Stepper, StepperOptions, loader_options};

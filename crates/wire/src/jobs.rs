@@ -5,6 +5,7 @@
 
 use crate::bulk::BlobId;
 use crate::reason::FailReason;
+use crate::usage::NodeUse;
 use bytes::Bytes;
 use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Parcel, ParcelHead, SessionId};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ pub struct Join {
     pub capacity: Needs,
     /// How many leases of this session the node wants to hold at once.
     pub window: u32,
+    /// What jobs cannot have of the capacity, because training uses it or is about to.
+    pub taken: Vec<NodeUse>,
     /// Leases it holds unfinished from before, by whether they run.
     pub held: Vec<Held>,
     /// Solutions that were never acknowledged.
@@ -96,6 +99,8 @@ pub struct Report {
     pub window: u32,
     /// No new leases are taken; what is held will be finished or handed back.
     pub draining: bool,
+    /// What jobs cannot have of the capacity, because training uses it or is about to.
+    pub taken: Vec<NodeUse>,
     /// Careful leases that could start now and wait for `go`.
     pub asks: Vec<LeaseId>,
     pub started: Vec<LeaseId>,

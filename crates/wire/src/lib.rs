@@ -16,6 +16,7 @@ pub mod node;
 pub mod reason;
 pub mod relay;
 pub mod train;
+pub mod usage;
 
 /// The version both ends of a connection must share.
 pub const VERSION: u16 = 1;

@@ -1,5 +1,6 @@
 //! What a node says about itself.
 
+use crate::usage::{Holder, NodeUse};
 use phalanx_types::{Incarnation, NodeId, Resources};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -120,10 +121,20 @@ pub struct NodeStatus {
     pub addresses: Vec<PeerAddr>,
     pub jobs_running: u32,
     pub jobs_done: u64,
-    /// The driver of the run that it trains, if it does.
-    pub trains_for: Option<NodeId>,
+    /// Who uses how much of its resources; [`MAX_USES`](crate::usage::MAX_USES) entries at most.
+    pub uses: Vec<NodeUse>,
     /// When the process started, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// Grows with every change within an incarnation; the higher one is the newer.
     pub version: u64,
+}
+
+impl NodeStatus {
+    /// The drivers of the runs that it trains.
+    pub fn drivers(&self) -> impl Iterator<Item = &NodeId> {
+        self.uses.iter().filter_map(|part| match &part.holder {
+            Holder::Run { driver, .. } => Some(driver),
+            Holder::Jobs { .. } | Holder::WaitingRun { .. } | Holder::Others { .. } => None,
+        })
+    }
 }

@@ -1,5 +1,6 @@
 //! Why something waits or failed, as data; every front prints the same words for it.
 
+use crate::usage::Shortage;
 use phalanx_types::{ByteSize, NodeId};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -9,11 +10,33 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum WaitReason {
     NoNodes,
-    NoHandler { kind: SmolStr },
-    NeedsMemory { needed: ByteSize, largest: ByteSize, node: NodeId },
-    NeedsCores { needed: u32, largest: u32, node: NodeId },
-    NodesDraining { nodes: u32 },
-    AllBusy { nodes: u32, ahead: u64 },
+    NoHandler {
+        kind: SmolStr,
+    },
+    NeedsMemory {
+        needed: ByteSize,
+        largest: ByteSize,
+        node: NodeId,
+    },
+    NeedsCores {
+        needed: u32,
+        largest: u32,
+        node: NodeId,
+    },
+    NodesDraining {
+        nodes: u32,
+    },
+    AllBusy {
+        nodes: u32,
+        ahead: u64,
+    },
+    /// Training uses so much of every suitable node that the job does not fit beside it; of the nodes, the one with
+    /// the most free cores is named.
+    InUse {
+        nodes: u32,
+        node: NodeId,
+        shortage: Shortage,
+    },
 }
 
 impl fmt::Display for WaitReason {
@@ -33,6 +56,14 @@ impl fmt::Display for WaitReason {
             WaitReason::AllBusy { nodes, ahead } => {
                 let s = if *nodes == 1 { "" } else { "s" };
                 write!(f, "{nodes} suitable node{s} busy, {ahead} jobs ahead")
+            }
+            WaitReason::InUse { nodes, node, shortage } => {
+                write!(f, "{shortage} on {node}")?;
+                match nodes.saturating_sub(1) {
+                    0 => Ok(()),
+                    1 => f.write_str(" and too few on 1 other node"),
+                    others => write!(f, " and too few on {others} other nodes"),
+                }
             }
         }
     }

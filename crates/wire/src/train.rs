@@ -4,7 +4,7 @@
 
 use crate::bulk::BlobId;
 use bytes::Bytes;
-use phalanx_types::{Epoch, NodeId, RunId};
+use phalanx_types::{ByteSize, Epoch, NodeId, RunId};
 use serde::{Deserialize, Serialize};
 
 /// Driver → node.
@@ -34,6 +34,26 @@ pub enum ToReplica {
     Dismiss { run: RunId },
     /// Say at the next boundary between steps what the model makes of samples that the driver holds.
     Compute { run: RunId, epoch: Epoch, ask: AskRef },
+}
+
+impl ToReplica {
+    /// The run that it is about.
+    pub fn run(&self) -> RunId {
+        match self {
+            ToReplica::Enlist { run, .. }
+            | ToReplica::Restore { run, .. }
+            | ToReplica::Prepare { run, .. }
+            | ToReplica::Connect { run, .. }
+            | ToReplica::Give { run, .. }
+            | ToReplica::Abort { run, .. }
+            | ToReplica::Ask { run, .. }
+            | ToReplica::Snapshot { run }
+            | ToReplica::Part { run, .. }
+            | ToReplica::Taken { run, .. }
+            | ToReplica::Dismiss { run }
+            | ToReplica::Compute { run, .. } => *run,
+        }
+    }
 }
 
 /// Samples of somebody who asks what the model makes of them: 32-bit floats, little-endian.
@@ -130,6 +150,19 @@ pub struct Enlist {
     pub trace: bool,
     /// What the data are that all nodes are to have.
     pub data: DataRef,
+    /// How much of the node it asks for.
+    pub share: ShareAsk,
+}
+
+/// How much of a node a run asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareAsk {
+    /// All cores of the node when not given.
+    pub cores: Option<u32>,
+    /// The memory that the run file asks for.
+    pub memory: Option<ByteSize>,
+    /// What training is estimated to need, for runs that do not ask. The node claims no more of it than it has.
+    pub estimate: ByteSize,
 }
 
 /// What nodes must agree on of data that each opens by itself.

@@ -192,7 +192,7 @@ fn greedy(len: usize) -> Vec<Vec<u8>> {
     // Jobs: a job that failed on that many nodes.
     let jobs: [&[u8]; 5] = [&[0], &many, &[0, 0, 0, 0, 0, 4, 2, 0], &many, &zeros];
     // Join: that many kinds without a name.
-    let kinds: [&[u8]; 4] = [&[0, 0, 0], &many, &vec![0; len], &[0; 5]];
+    let kinds: [&[u8]; 4] = [&[0, 0, 0], &many, &vec![0; len], &[0; 6]];
     // Present: that many nodes with the shortest name there is.
     let names: [&[u8]; 3] = [&[0], &varint(len / 2), &b"\x01n".repeat(len / 2)];
     // Hello: that many relays without a name.

@@ -13,6 +13,7 @@ pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod predict;
 pub(crate) mod relay;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod simulate;
 pub(crate) mod train;

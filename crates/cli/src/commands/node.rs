@@ -20,10 +20,10 @@ pub(crate) struct NodeArgs {
     /// A name to know it by; random digits are added.
     #[arg(long, default_value = "node", value_parser = node_name)]
     name: String,
-    /// How many cores jobs may use together; all when not given.
+    /// How many cores jobs and training runs may use together; all when not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     cores: Option<u32>,
-    /// How much memory jobs may reserve together; four fifths of the machine's when not given.
+    /// How much memory jobs and training runs may reserve together; four fifths of the machine's when not given.
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
     /// Let jobs of kind "exec" run commands on this machine.

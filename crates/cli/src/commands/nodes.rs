@@ -1,6 +1,7 @@
 //! `phalanx nodes`: who is in the domain.
 
 mod measure;
+mod uses;
 
 use crate::args::{DomainArgs, start_failure};
 use crate::failure::Failure;
@@ -12,12 +13,17 @@ use phalanx_types::{ByteSize, NodeId};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
+use uses::{UseRow, in_words};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "\"in use\" says who has which part of a node: jobs, and training runs by their drivers.
+
+Examples:
   phalanx nodes --output json
   phalanx nodes --watch
-  phalanx nodes --measure --write pool.toml    measure nodes and links, for the planner")]
+  phalanx nodes --measure --write pool.toml    measure nodes and links, for the planner"
+)]
 pub(crate) struct NodesArgs {
     /// Go on until Ctrl-C, and print every change as it comes.
     #[arg(long, conflicts_with = "patience")]
@@ -59,9 +65,9 @@ struct NodeRow {
     address: String,
     jobs_running: u32,
     jobs_done: u64,
-    /// The driver of the run that it trains.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trains_for: Option<String>,
+    /// Who uses how much of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    uses: Vec<UseRow>,
     since: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     handles: Vec<String>,
@@ -85,7 +91,7 @@ impl NodeRow {
             address: status.addresses.first().map(ToString::to_string).unwrap_or_default(),
             jobs_running: status.jobs_running,
             jobs_done: status.jobs_done,
-            trains_for: status.trains_for.as_ref().map(ToString::to_string),
+            uses: status.uses.iter().map(UseRow::new).collect(),
             since: humantime::format_rfc3339_seconds(since).to_string(),
             handles: status.handles.iter().map(ToString::to_string).collect(),
             why: match &status.state {
@@ -95,11 +101,10 @@ impl NodeRow {
         }
     }
 
-    fn cells(&self) -> [String; 9] {
-        let state = match (&self.why, &self.trains_for) {
-            (Some(why), _) => format!("{}: {why}", self.state),
-            (None, Some(driver)) => format!("{}, trains for {driver}", self.state),
-            (None, None) => self.state.to_owned(),
+    fn cells(&self) -> [String; 10] {
+        let state = match &self.why {
+            Some(why) => format!("{}: {why}", self.state),
+            None => self.state.to_owned(),
         };
         let resources =
             (self.cores > 0).then(|| format!("{} cores, {}", self.cores, ByteSize(self.memory_bytes)));
@@ -109,6 +114,7 @@ impl NodeRow {
             self.kind.clone(),
             state,
             resources.unwrap_or_default(),
+            in_words(&self.uses),
             speed.unwrap_or_default(),
             self.jobs_running.to_string(),
             self.jobs_done.to_string(),
@@ -118,11 +124,11 @@ impl NodeRow {
     }
 }
 
-const HEADER: [&str; 9] =
-    ["id", "kind", "state", "resources", "speed", "running", "done", "address", "since"];
+const HEADER: [&str; 10] =
+    ["id", "kind", "state", "resources", "in use", "speed", "running", "done", "address", "since"];
 
-fn without_speed<T>([id, kind, state, resources, _, running, done, address, since]: [T; 9]) -> [T; 8] {
-    [id, kind, state, resources, running, done, address, since]
+fn without_speed<T>([id, kind, state, resources, uses, _, running, done, address, since]: [T; 10]) -> [T; 9] {
+    [id, kind, state, resources, uses, running, done, address, since]
 }
 
 #[derive(Debug, Serialize)]
@@ -180,9 +186,9 @@ struct Change {
 
 impl Render for Change {
     fn table(&self) -> String {
-        let NodeRow { id, kind, state, jobs_running, jobs_done, trains_for, address, why, .. } = &self.node;
+        let NodeRow { id, kind, state, jobs_running, jobs_done, uses, address, why, .. } = &self.node;
         let why = why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
-        let why = trains_for.as_ref().map_or(why, |driver| format!(", trains for {driver}"));
+        let why = if uses.is_empty() { why } else { format!(", in use: {}", in_words(uses)) };
         let Change { event, .. } = self;
         format!(
             "{event:<9} {id:<20} {kind:<10} {state}{why}  running {jobs_running}, done {jobs_done}  {address}"

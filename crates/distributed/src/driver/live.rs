@@ -10,6 +10,7 @@
 use super::Driver;
 use bytes::{Bytes, BytesMut};
 use phalanx_fabric::{BlobId, Fabric, FrameKind};
+use phalanx_protocol::driver::DriverEvent;
 use phalanx_train::{Task, fixed_batch, sample_shape};
 use phalanx_types::{Epoch, NodeId, Parcel};
 use phalanx_wire::codec;
@@ -40,15 +41,13 @@ pub(super) struct Live {
 }
 
 /// One question.
-pub(super) struct Ask {
+struct Ask {
     samples: LiveSamples,
     /// The samples, held for the node that computes them.
     x: BlobId,
     /// Bytes of what the model makes of them.
     outputs: u64,
     answer: oneshot::Sender<Result<Outputs, LiveRefusal>>,
-    /// The group that was asked last.
-    asked: Option<Epoch>,
 }
 
 struct Outputs {
@@ -88,14 +87,21 @@ impl Live {
         Self { heard, waiting: BTreeMap::new(), next: 0 }
     }
 
-    /// The next question.
-    pub(super) async fn hear(&mut self) -> Option<Ask> {
-        self.heard.1.recv().await
-    }
-
-    pub(super) fn add(&mut self, ask: Ask) {
+    /// The number of the next query.
+    pub(super) async fn hear(&mut self) -> Option<u64> {
+        let ask = self.heard.1.recv().await?;
+        self.waiting.retain(|_, ask| !ask.answer.is_closed());
         self.next += 1;
         self.waiting.insert(self.next, ask);
+        Some(self.next)
+    }
+
+    /// A query cannot be answered.
+    pub(super) fn refuse(&mut self, query: u64, detail: String) {
+        if let Some(ask) = self.waiting.remove(&query) {
+            // Nobody waits for it any more, perhaps.
+            drop(ask.answer.send(Err(LiveRefusal::Failed { detail })));
+        }
     }
 
     /// The run is over: whoever still asks is told so.
@@ -195,7 +201,7 @@ impl Service {
         let x = x.map_err(|error| failed(format!("could not fetch the samples: {error}")))?;
         let held = Held::new(fabric, x, None);
         let (answer, answered) = oneshot::channel();
-        let ask = Ask { samples, x: held.blob, outputs, answer, asked: None };
+        let ask = Ask { samples, x: held.blob, outputs, answer };
         self.asks.send(ask).map_err(|_over| LiveRefusal::Over)?;
         Ok((answered.await.unwrap_or(Err(LiveRefusal::Over))?, room))
     }
@@ -222,31 +228,24 @@ impl Drop for Held {
 }
 
 impl Driver<'_> {
-    /// Hands questions to the present group that it has not heard yet.
-    pub(super) fn pass_on_asks(&mut self) {
-        self.live.waiting.retain(|_, ask| !ask.answer.is_closed());
-        let Some(group) = self.epochs.last().filter(|group| group.ended.is_none()) else { return };
-        let (run, epoch) = (self.run, Epoch(group.epoch));
-        let Some(peer) = self.seats.first().and_then(|node| self.peers.get(node)) else { return };
-        for (number, ask) in &mut self.live.waiting {
-            if ask.asked == Some(epoch) {
-                continue;
-            }
-            let LiveSamples { count, batch, bytes, .. } = ask.samples;
-            let ask_ref = AskRef { number: *number, samples: count, batch, bytes, blob: ask.x };
-            match peer.send(FrameKind::Train, &ToReplica::Compute { run, epoch, ask: ask_ref }) {
-                Ok(()) => ask.asked = Some(epoch),
-                Err(error) => tracing::debug!(to = %peer.id(), %error, "could not pass a question on"),
-            }
-        }
+    /// Hands a query to a node of the present group; says when its client waits no longer.
+    pub(super) fn forward_query(&mut self, query: u64, node: &NodeId, epoch: Epoch) -> Option<DriverEvent> {
+        let Some(ask) = self.live.waiting.get(&query).filter(|ask| !ask.answer.is_closed()) else {
+            self.live.waiting.remove(&query);
+            return Some(DriverEvent::QueryDropped { query });
+        };
+        let LiveSamples { count, batch, bytes, .. } = ask.samples;
+        let ask = AskRef { number: query, samples: count, batch, bytes, blob: ask.x };
+        self.send(node, &ToReplica::Compute { run: self.run, epoch, ask });
+        None
     }
 
-    /// A node has computed what somebody asked; perhaps somebody else did before.
-    pub(super) fn on_computed(&mut self, node: &NodeId, number: u64, shape: Vec<u64>, outputs: StateRef) {
+    /// Fetches the answer to a query and hands it to the client. A query whose answer cannot be fetched is asked again.
+    pub(super) fn fetch_answer(&mut self, query: u64, node: &NodeId, shape: Vec<u64>, outputs: StateRef) {
         let StateRef { step, bytes, blob } = outputs;
         let taken = ToReplica::Taken { run: self.run, blob };
-        let Some(peer) = self.peers.get(node).cloned() else { return };
-        let Some(mut ask) = self.live.waiting.remove(&number) else { return self.send(node, &taken) };
+        let Some(ask) = self.live.waiting.remove(&query) else { return self.send(node, &taken) };
+        let Some(peer) = self.peers.get(node).cloned() else { return drop(self.live.heard.0.send(ask)) };
         if bytes != ask.outputs {
             let detail = format!("{node} has {bytes} bytes of outputs, not {}", ask.outputs);
             // Nobody waits for it any more, perhaps.
@@ -260,7 +259,6 @@ impl Driver<'_> {
                 Ok(bytes) => drop(ask.answer.send(Ok(Outputs { step, shape, bytes }))),
                 Err(error) => {
                     tracing::debug!(from = %peer.id(), %error, "could not fetch outputs");
-                    ask.asked = None;
                     // A run that has ended says so itself.
                     drop(again.send(ask));
                 }
@@ -269,12 +267,5 @@ impl Driver<'_> {
                 tracing::debug!(to = %peer.id(), %error, "could not tell a replica");
             }
         });
-    }
-
-    pub(super) fn on_not_computed(&mut self, number: u64, detail: String) {
-        if let Some(ask) = self.live.waiting.remove(&number) {
-            // Nobody waits for it any more, perhaps.
-            drop(ask.answer.send(Err(LiveRefusal::Failed { detail })));
-        }
     }
 }

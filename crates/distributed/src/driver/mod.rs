@@ -1,50 +1,51 @@
-//! The driver of a run: finds nodes, forms groups of replicas, writes down what they report.
+//! The driver of a run: the shell around [`DriverCore`].
 //!
 //! ```text
-//!   links ──► hear ──► FormationCore decides ──► act: Enlist, Restore, Prepare, Connect, Abort …
-//!                └──► Journal: what is reported, until it is sure to have happened ──► Book (the run directory)
+//!   links, replies, stop, time ──► inbound ──► DriverCore decides ──► execute: messages, records, files
+//!                                                                 └─► planner thread, fetches ──► replies
 //! ```
-//! It computes nothing. Replicas go on by themselves between two changes of the group.
+//! It decides nothing: it stamps events with the time, carries commands out in their order, and keeps the bytes that
+//! the core knows by their tickets. Planning and measuring run elsewhere, so that the event loop never blocks on them.
 
-mod act;
+mod execute;
 mod files;
-mod finish;
-mod hear;
-mod incoming;
-mod journal;
+mod groups;
+mod inbound;
 mod live;
-mod stages;
+mod machines;
+mod planner;
+mod record;
+mod states;
 mod trace;
 
 use crate::error::DistributedError;
-use bytes::Bytes;
-use incoming::Incoming;
-use journal::Journal;
+use groups::Groups;
 use live::Live;
-use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkKey, Peer};
-use phalanx_protocol::progress::{Place, Plan, Progress};
-use phalanx_protocol::{FormationCommand, FormationCore, Limits, Pause};
+use machines::Machines;
+use phalanx_fabric::{Fabric, FrameKind, LinkKey, Peer};
+use phalanx_protocol::Limits;
+use phalanx_protocol::driver::{DriverCommand, DriverConfig, DriverCore, DriverEvent, StagedConfig, Ticket};
+use phalanx_protocol::progress::{Place, Plan};
+use phalanx_recording::{Limits as RecordingLimits, Recorded};
 use phalanx_records::ModelState;
-use phalanx_records::run_dir::{RunDir, read_classes};
-use phalanx_records::{Book, FormationEpoch, Opened};
+use phalanx_records::run_dir::read_classes;
+use phalanx_records::run_dir::{Manifest, RunDir};
+use phalanx_records::{Book, Opened};
 use phalanx_records::{Event, Events, Observer, Summary};
 use phalanx_train::{Compute, Task};
-use phalanx_types::{Epoch, NodeId, Outbox, RunId, Time};
+use phalanx_types::{NodeId, Outbox, RunId, Time};
 use phalanx_wire::live::LiveRun;
-use phalanx_wire::train::{FileRef, Ops, StateRef, ToReplica};
-use stages::Staging;
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use phalanx_wire::train::{FileRef, ToReplica};
+use planner::{PlanDetail, Planner};
+use states::Reply;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use trace::Trace;
 
-/// How long other replicas may take to say more about why a step failed.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
-/// How long until a node that is busy with another run is asked again.
-const RETRY: Duration = Duration::from_secs(2);
-/// A wait that is over sooner is not worth a word.
-const HUSH: Duration = Duration::from_secs(2);
+/// The recording of what the driver's core is told, in the run directory.
+const RECORDING_FILE: &str = "driver.recording";
 
 /// What a driver is told besides the run.
 #[derive(Debug, Clone)]
@@ -88,34 +89,15 @@ pub fn drive(
     driver.tell_start(events);
     let result = runtime.block_on(driver.run(stop, events));
     driver.dismiss_all();
+    // A state that is being read is of no use any more.
+    runtime.shutdown_background();
     if let Err(error) = &result {
         driver.book.fail(driver.place(), error);
     }
     result
 }
 
-/// What comes back from a task of its own.
-enum Fetched {
-    State {
-        node: NodeId,
-        epoch: Epoch,
-        ops: Option<Ops>,
-        step: u64,
-        last: bool,
-        blob: BlobId,
-        result: Result<Bytes, String>,
-    },
-    /// A part of the model, when all of it was asked for.
-    AskedPart {
-        node: NodeId,
-        ops: Ops,
-        step: u64,
-        asked: u64,
-        result: Result<Bytes, String>,
-    },
-    Measured(stages::Measured),
-}
-
+/// The shell of a run's driver.
 struct Driver<'a> {
     fabric: Fabric,
     run: RunId,
@@ -123,130 +105,69 @@ struct Driver<'a> {
     plan: Plan,
     options: DriverOptions,
     book: Book,
-    journal: Journal,
+    core: Recorded<DriverCore>,
     trace: Option<Trace>,
-    core: FormationCore,
-    out: Outbox<FormationCommand>,
     peers: BTreeMap<NodeId, Peer>,
     nodes: BTreeMap<LinkKey, NodeId>,
-    /// Nodes that do not take part, and when to ask them again.
-    refused: BTreeMap<NodeId, Option<Instant>>,
-    /// By rank, those of the present group.
-    seats: Vec<NodeId>,
-    /// Those that get ready for the next.
-    preparing: Vec<NodeId>,
-    /// Those of them that came to it without the state of the run.
-    joiners: Vec<NodeId>,
-    /// Steps that nodes have behind them that left the group at its end.
-    holders: BTreeMap<NodeId, u64>,
-    epochs: Vec<FormationEpoch>,
-    /// Those of drivers before this one.
-    before: Vec<serde_json::Value>,
-    /// What the run begins with, held for nodes to fetch.
-    first: Option<StateRef>,
+    groups: Groups,
+    /// Of the newest checkpoint, when the run was taken up or has gone back to it.
     state: Option<ModelState>,
-    /// Checkpoints that nodes have made.
-    incoming: Incoming,
-    fetched: (mpsc::UnboundedSender<Fetched>, mpsc::UnboundedReceiver<Fetched>),
-    /// The run is over, but for the model, which this node was asked for.
-    ending: Option<NodeId>,
-    over: bool,
-    failing: Option<Failing>,
-    /// The newest group of which it was said why it broke.
-    warned: Epoch,
+    /// States that were fetched.
+    fetched: BTreeMap<Ticket, ModelState>,
+    /// What checkpoints say of the run as it stood after their step.
+    drafts: BTreeMap<u64, Manifest>,
+    planner: Planner,
+    plans: BTreeMap<Ticket, Arc<PlanDetail>>,
+    plan_errors: BTreeMap<Ticket, DistributedError>,
+    machines: Machines,
+    replies: (mpsc::UnboundedSender<Reply>, mpsc::UnboundedReceiver<Reply>),
     /// Held for nodes to fetch.
     files: Vec<FileRef>,
-    /// Why nothing moves, and when to say so.
-    paused: Option<(Pause, Instant)>,
-    /// What was said of it last.
-    told: String,
-    /// For runs in which nodes hold parts of the model.
-    staging: Staging,
-    /// What others ask the model meanwhile.
     live: Live,
-}
-
-/// A run that fails, as soon as all have said why.
-struct Failing {
-    error: DistributedError,
-    /// Whether that is why, and not what came of it.
-    cause: bool,
-    until: Instant,
+    summary: Option<Summary>,
 }
 
 impl<'a> Driver<'a> {
     fn new(fabric: Fabric, task: &'a Task, opened: Opened, options: DriverOptions) -> Self {
         let Opened { book, place, state } = opened;
         let before = book.read_formation();
-        let formation = &task.config.formation;
-        let limits = match formation.is_staged() {
-            true => Limits {
-                min: 1,
-                wanted: formation.nodes_wanted(),
-                max: usize::MAX,
-                patience: formation.patience,
-            },
-            false => Limits {
-                min: formation.min_replicas,
-                wanted: formation.replicas,
-                max: formation.max_replicas,
-                patience: formation.patience,
-            },
-        };
         let number = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
+        let run = RunId(number);
         let about = LiveRun {
             config: options.config.clone(),
             classes: task.train.classes().map(<[String]>::to_vec),
             dir: book.dir().map(|dir| dir.path().display().to_string()).unwrap_or_default(),
         };
+        let config = core_config(&fabric, run, task, &options, place.step, book.validated(), &before);
+        let replies = mpsc::unbounded_channel();
         Self {
             live: Live::serve(&fabric, task, about),
-            run: RunId(number),
+            run,
             task,
             plan: task.plan(),
-            journal: Journal::new(place.step, book.validated()),
+            core: record(config, &book),
             trace: options.trace.then(Trace::default),
+            planner: Planner::start(task, &options.compute, replies.0.clone()),
             options,
             book,
-            core: if formation.is_staged() {
-                FormationCore::planned(limits)
-            } else {
-                FormationCore::new(limits)
-            },
-            staging: Staging::after(&before),
-            out: Outbox::default(),
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            seats: Vec::new(),
-            preparing: Vec::new(),
-            joiners: Vec::new(),
-            holders: BTreeMap::new(),
-            epochs: Vec::new(),
-            before,
-            first: None,
+            groups: Groups::after(before),
             state,
-            incoming: Incoming::new(task.graph.nodes.len()),
-            fetched: mpsc::unbounded_channel(),
-            ending: None,
-            over: false,
-            failing: None,
-            warned: Epoch(0),
+            fetched: BTreeMap::new(),
+            drafts: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            plan_errors: BTreeMap::new(),
+            machines: Machines::default(),
+            replies,
             files: Vec::new(),
-            paused: None,
-            told: String::new(),
+            summary: None,
             fabric,
         }
     }
 
     fn place(&self) -> Place {
-        self.plan.place(self.journal.step())
-    }
-
-    /// Whether the model is still to be validated after these steps.
-    fn owes_validation(&self, place: Place) -> bool {
-        let due = Progress::new(self.plan, place, Time::ZERO).due_here();
-        due.validate && self.task.valid.is_some() && self.book.validated() < place.step
+        self.plan.place(self.core.recorded().step)
     }
 
     fn now(&self) -> Time {
@@ -261,10 +182,13 @@ impl<'a> Driver<'a> {
             samples: self.task.samples,
             batches_per_pass: self.plan.batches_per_pass,
             total_steps: self.plan.steps(),
-            done: self.journal.step(),
+            done: self.core.recorded().step,
         });
         for note in &self.task.notes {
             events.on(Event::Warning(note.clone()));
+        }
+        if let Some(note) = self.task.config.formation.timing_note() {
+            events.on(Event::Note(note.to_owned()));
         }
     }
 
@@ -273,102 +197,46 @@ impl<'a> Driver<'a> {
         mut stop: watch::Receiver<bool>,
         events: &mut Events<'_>,
     ) -> Result<Summary, DistributedError> {
-        if self.journal.step() >= self.plan.steps() && !self.owes_validation(self.place()) {
-            // Nothing is left to do, except perhaps to write the model.
-            return self.finish(None, events);
-        }
         let mut links = self.fabric.channel(FrameKind::Train);
         let mut stopping = false;
+        let mut next = Some(DriverEvent::Started);
         loop {
-            self.act(events)?;
-            self.pass_on_asks();
-            // Checkpoints that were made before the end are written before it.
-            let ended = self.over && self.ending.is_none() && self.incoming.is_quiet();
-            if ended && !self.ask_for_the_end() {
-                return self.finish(None, events);
+            if let Some(event) = next.take() {
+                self.feed(event, events)?;
             }
-            // It may turn out not to be over.
-            self.act(events)?;
-            let tick = self.next_tick();
-            let mut state = None;
+            if let Some(summary) = self.summary.take() {
+                return Ok(summary);
+            }
+            self.core.flush();
+            let tick = self.core.next_tick().map(|due| due.since(self.now()));
             tokio::select! {
                 event = links.recv() => match event {
-                    Some(event) => self.on_event(event, events)?,
+                    Some(event) => next = self.on_link(event),
                     None => return Err(gone("the fabric of this node has ended")),
                 },
-                fetched = self.fetched.1.recv() => state = fetched,
-                Some(ask) = self.live.hear() => self.live.add(ask),
+                Some(reply) = self.replies.1.recv() => next = Some(self.on_reply(reply)),
+                Some(query) = self.live.hear() => next = Some(DriverEvent::QueryAsked { query }),
                 () = asked(&mut stop), if !stopping => {
                     stopping = true;
-                    self.core.on_stop(self.now(), &mut self.out);
+                    next = Some(DriverEvent::StopAsked);
                 }
-                () = tokio::time::sleep(tick) => self.on_tick(events)?,
-            }
-            if let Some(fetched) = state
-                && let Some(last) = self.on_fetched(fetched, events)?
-            {
-                return self.finish(Some(last), events);
+                () = tokio::time::sleep(tick.unwrap_or(FOREVER)) => next = Some(DriverEvent::Tick),
             }
         }
     }
 
-    fn next_tick(&self) -> Duration {
-        let core = self.core.next_tick().map(|due| due.since(self.now()));
-        let failing = self.failing.as_ref().map(|f| f.until.saturating_duration_since(Instant::now()));
-        let paused = self.paused.as_ref().map(|(_, at)| at.saturating_duration_since(Instant::now()));
-        let look = self.next_look().map(|at| at.saturating_duration_since(Instant::now()));
-        let busy = self.refused.values().flatten().min();
-        let busy = busy.map(|at| at.saturating_duration_since(Instant::now()).max(RETRY / 10));
-        core.into_iter()
-            .chain(failing)
-            .chain(paused)
-            .chain(look)
-            .chain(busy)
-            .min()
-            .unwrap_or(Duration::from_secs(3600))
-    }
-
-    fn on_tick(&mut self, events: &mut Events<'_>) -> Result<(), DistributedError> {
-        if let Some((pause, _)) = self.paused.take_if(|(_, at)| *at <= Instant::now()) {
-            self.tell_pause(&pause, events);
-            if matches!(pause, Pause::Shortfall { .. }) {
-                self.save_while_waiting();
+    /// Gives an event to the core and carries out what follows. The reply to a command is taken in before the commands
+    /// after it are carried out.
+    fn feed(&mut self, event: DriverEvent, events: &mut Events<'_>) -> Result<(), DistributedError> {
+        let mut out = Outbox::default();
+        self.core.feed(self.now(), event, &mut out);
+        let mut commands: VecDeque<DriverCommand> = out.drain().collect();
+        while let Some(command) = commands.pop_front() {
+            if let Some(reply) = self.execute(command, events)? {
+                self.core.feed(self.now(), reply, &mut out);
+                out.drain().rev().for_each(|command| commands.push_front(command));
             }
         }
-        if let Some(failing) = self.failing.take_if(|failing| failing.until <= Instant::now()) {
-            return Err(failing.error);
-        }
-        self.offer_again();
-        self.look_again();
-        self.core.on_tick(self.now(), &mut self.out);
-        Ok(())
-    }
-
-    /// Says why nothing moves, once.
-    fn tell_pause(&mut self, pause: &Pause, events: &mut Events<'_>) {
-        let busy = self.refused.values().filter(|retry| retry.is_some()).count();
-        let pause = match busy {
-            0 => pause.to_string(),
-            1 => format!("{pause}; 1 node is busy"),
-            _ => format!("{pause}; {busy} nodes are busy"),
-        };
-        if self.told != pause {
-            events.on(Event::Waiting(pause.clone()));
-            self.told = pause;
-        }
-    }
-
-    /// Writes how long steps took beside the epoch that they were done in.
-    fn note_step_time(&mut self) {
-        if let Some(last) = self.epochs.last_mut() {
-            last.step_ms = self.journal.step_ms();
-        }
-    }
-
-    /// Writes down what is sure to have happened: everything up to a step.
-    fn commit(&mut self, step: u64, events: &mut Events<'_>) -> Result<(), DistributedError> {
-        self.journal.commit(step, self.plan, self.task, &mut self.book, events)?;
-        self.let_go_of_start();
         Ok(())
     }
 
@@ -377,12 +245,64 @@ impl<'a> Driver<'a> {
         for node in self.peers.keys() {
             self.send(node, &ToReplica::Dismiss { run: self.run });
         }
-        if let Some(first) = self.first.take() {
-            self.fabric.release(first.blob);
-        }
-        self.release_parts();
+        self.release_start();
         self.files.drain(..).for_each(|file| self.fabric.release(file.blob));
     }
+}
+
+/// Longer than any run sleeps without an event.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+fn core_config(
+    fabric: &Fabric,
+    run: RunId,
+    task: &Task,
+    options: &DriverOptions,
+    step: u64,
+    validated: u64,
+    before: &[serde_json::Value],
+) -> DriverConfig {
+    let formation = &task.config.formation;
+    let limits = match formation.is_staged() {
+        true => {
+            Limits { min: 1, wanted: formation.nodes_wanted(), max: usize::MAX, patience: formation.patience }
+        }
+        false => Limits {
+            min: formation.min_replicas,
+            wanted: formation.replicas,
+            max: formation.max_replicas,
+            patience: formation.patience,
+        },
+    };
+    // Batches are cut as drivers before this one did.
+    let parts = before.last().and_then(|epoch| epoch["micro_batches"].as_u64());
+    let staged = StagedConfig {
+        measures: formation.measure && formation.local == 0,
+        calibrates: !formation.is_asynchronous(),
+        micro_batches: parts.map(|parts| parts as usize),
+    };
+    DriverConfig {
+        driver: fabric.id().clone(),
+        run,
+        plan: task.plan(),
+        validates: task.valid.is_some(),
+        limits,
+        operators: task.graph.nodes.len(),
+        staged: formation.is_staged().then_some(staged),
+        private_nodes: options.private.then_some(formation.local),
+        step,
+        validated,
+    }
+}
+
+/// Makes the core, recorded in the run directory. A recording that cannot be made does not stop the run.
+fn record(config: DriverConfig, book: &Book) -> Recorded<DriverCore> {
+    let Some(dir) = book.dir() else { return Recorded::off(DriverCore::new(config)) };
+    let path = dir.file(RECORDING_FILE);
+    Recorded::begin(config.clone(), &path, RecordingLimits::default()).unwrap_or_else(|error| {
+        tracing::warn!(%error, "this driver is not recorded");
+        Recorded::off(DriverCore::new(config))
+    })
 }
 
 /// Returns when the run is to stop; never, when nobody is left who could say so.

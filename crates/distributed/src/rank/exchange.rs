@@ -164,15 +164,6 @@ impl Exchange {
         Ok(&self.slots[bucket].values()?[range])
     }
 
-    /// Adds up values over all replicas, compressed as gradients are.
-    ///
-    /// # Errors
-    /// The group is over.
-    pub(super) fn all_reduce(&mut self, values: Vec<f32>, name: &str) -> Result<Vec<f32>, CollectiveError> {
-        let sum = self.begin(values, name, false);
-        self.end(sum)
-    }
-
     /// Begins to add up values over all replicas; `exact` ones are never compressed.
     pub(super) fn begin(&mut self, values: Vec<f32>, name: &str, exact: bool) -> Adding {
         let (how, feedback) = match exact {

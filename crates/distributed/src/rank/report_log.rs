@@ -1,137 +1,34 @@
-//! What a rank remembers of steps that are done, for a driver that has not heard of them.
-//!
-//! One rank reports for all. When it is lost before its reports have left it, the others still know them: steps, and
-//! every validation that came after one of them. A driver on a busy machine may be many steps behind.
+//! A rank's [`phalanx_protocol::ReportLog`], whose reports go to the driver as [`Report`]s.
 
 use super::worker::Report;
+use phalanx_protocol::{ReportLog as Log, Unheard};
 use phalanx_types::Epoch;
-use phalanx_wire::train::{Recorded, StepReport, ValidSums};
-use std::collections::{BTreeMap, VecDeque};
-
-/// The least number of steps that are remembered.
-const STEPS: usize = 256;
+use phalanx_wire::train::Recorded;
+use std::ops::{Deref, DerefMut};
 
 #[derive(Debug, Default)]
-pub(super) struct ReportLog {
-    steps: VecDeque<StepReport>,
-    /// Validations by the step they came after: those of remembered steps, and the last.
-    validations: BTreeMap<u64, ValidSums>,
-}
+pub(super) struct ReportLog(Log);
 
 impl ReportLog {
-    /// Remembers a step, and at least as many before it as are reported together.
-    pub(super) fn on_step(&mut self, report: StepReport, together: usize) {
-        if self.steps.len() >= STEPS.max(together) {
-            self.steps.pop_front();
-            self.forget_old_validations();
-        }
-        self.steps.push_back(report);
-    }
-
-    pub(super) fn on_valid(&mut self, step: u64, sums: ValidSums) {
-        self.validations.insert(step, sums);
-        self.forget_old_validations();
-    }
-
-    /// The run has gone back to a step.
-    pub(super) fn forget_after(&mut self, step: u64) {
-        self.steps.retain(|report| report.step <= step);
-        self.validations.retain(|of, _| *of <= step);
-    }
-
-    fn forget_old_validations(&mut self) {
-        let oldest = self.steps.front().map_or(u64::MAX, |report| report.step);
-        while self.validations.len() > 1
-            && let Some(first) = self.validations.first_entry().filter(|entry| *entry.key() < oldest)
-        {
-            first.remove();
-        }
-    }
-
-    /// The reports of the steps after one.
-    pub(super) fn since(&self, step: u64) -> Vec<StepReport> {
-        self.steps.iter().filter(|report| report.step > step).cloned().collect()
-    }
-
-    /// What is not recorded, of the steps up to `done`.
+    /// What is not recorded, of the steps up to `done`, as reports of a group.
     pub(super) fn unheard(&self, epoch: Epoch, recorded: Recorded, done: u64) -> Vec<Report> {
-        let mut steps = self.since(recorded.step);
-        steps.retain(|report| report.step <= done);
+        let Unheard { steps, validations } = self.0.unheard(recorded, done);
         let steps = (!steps.is_empty()).then_some(Report::Steps { epoch, steps });
-        let new = self.validations.iter().filter(|(step, _)| **step > recorded.validated && **step <= done);
-        let valid = new.map(|(step, sums)| Report::Validated { epoch, step: *step, sums: sums.clone() });
-        steps.into_iter().chain(valid).collect()
+        let validated = |(step, sums)| Report::Validated { epoch, step, sums };
+        steps.into_iter().chain(validations.into_iter().map(validated)).collect()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Deref for ReportLog {
+    type Target = Log;
 
-    fn log() -> ReportLog {
-        let mut log = ReportLog::default();
-        let report = |step| StepReport { step, ..StepReport::default() };
-        (1..=20).for_each(|step| log.on_step(report(step), 1));
-        log.on_valid(17, ValidSums::default());
-        log
+    fn deref(&self) -> &Log {
+        &self.0
     }
+}
 
-    fn said(log: &ReportLog, recorded: (u64, u64), done: u64) -> (Vec<u64>, Vec<u64>) {
-        let recorded = Recorded { step: recorded.0, validated: recorded.1, saved: 0 };
-        let (mut steps, mut valid) = (Vec::new(), Vec::new());
-        for report in log.unheard(Epoch(1), recorded, done) {
-            match report {
-                Report::Steps { steps: said, .. } => steps.extend(said.iter().map(|report| report.step)),
-                Report::Validated { step, .. } => valid.push(step),
-                other => panic!("{other:?}"),
-            }
-        }
-        (steps, valid)
-    }
-
-    #[test]
-    fn what_the_driver_has_not_recorded_is_said_again() {
-        let log = log();
-        assert_eq!(said(&log, (18, 0), 20), (vec![19, 20], vec![17]));
-        assert_eq!(said(&log, (18, 17), 19), (vec![19], vec![]));
-        assert_eq!(said(&log, (20, 17), 20), (vec![], vec![]));
-    }
-
-    #[test]
-    fn what_is_undone_is_forgotten() {
-        let mut log = log();
-        log.forget_after(15);
-        assert_eq!(said(&log, (14, 0), 20), (vec![15], vec![]));
-    }
-
-    #[test]
-    fn a_whole_round_is_remembered_however_long_it_is() {
-        let mut log = ReportLog::default();
-        for step in 1..=1000 {
-            log.on_step(StepReport { step, ..StepReport::default() }, 700);
-        }
-        assert_eq!(log.since(0).len(), 700);
-    }
-
-    #[test]
-    fn a_driver_that_is_far_behind_hears_of_every_validation() {
-        let mut log = log();
-        log.on_step(StepReport { step: 34, ..StepReport::default() }, 1);
-        for step in [34, 51] {
-            log.on_valid(step, ValidSums::default());
-        }
-        assert_eq!(said(&log, (16, 0), 60).1, [17, 34, 51]);
-        assert_eq!(said(&log, (16, 17), 50).1, [34]);
-    }
-
-    #[test]
-    fn validations_are_forgotten_with_their_steps_but_for_the_last() {
-        let mut log = log();
-        for step in 21..=(STEPS as u64 + 40) {
-            log.on_step(StepReport { step, ..StepReport::default() }, 1);
-        }
-        assert_eq!(said(&log, (0, 0), 1000).1, [17], "the last is kept");
-        log.on_valid(100, ValidSums::default());
-        assert_eq!(said(&log, (0, 0), 1000).1, [100]);
+impl DerefMut for ReportLog {
+    fn deref_mut(&mut self) -> &mut Log {
+        &mut self.0
     }
 }

@@ -1,51 +1,74 @@
-//! A node's side of training: hears the drivers of runs, keeps one replica at a time, speaks for it.
+//! A node's side of training: hears the drivers of runs, keeps a replica of each run, speaks for it.
+//!
+//! Every run has a claim on the node's account. A run that does not fit is refused after a moment, and jobs make room
+//! for it until its driver has asked again.
 
-use super::asks::Ask;
-use super::control::Control;
 use super::files::FetchFile;
+use super::live_query::LiveQuery;
+use super::mailbox::Mailbox;
+use super::outlet::Reports;
 use super::streams::FabricConnector;
+use super::waiting::Waiting;
 use super::worker::{self, Opening, Order, Report};
+use phalanx_account::{ClaimGuard, Holder, NodeAccount};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_protocol::Wish;
 use phalanx_train::MakeCompute;
-use phalanx_types::{Epoch, NodeId, Parcel, RunId};
+use phalanx_types::{Epoch, Needs, NodeId, Parcel, RunId};
 use phalanx_wire::codec;
-use phalanx_wire::train::{AskRef, Asked, Enlist, FromReplica, PartRef, StateRef, ToReplica};
+use phalanx_wire::train::{AskRef, Asked, Enlist, FromReplica, PartRef, ShareAsk, StateRef, ToReplica};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Reports that are put into one message, at most.
 const BURST: usize = 64;
+/// Runs that wait at once; more are refused without waiting.
+const MAX_WAITING: usize = 64;
 
-/// Trains what drivers ask for, until the fabric ends.
-pub async fn serve(fabric: Fabric, compute: MakeCompute) {
+/// Trains what drivers ask for, as far as the account has room for it, until the fabric ends.
+pub async fn serve(fabric: Fabric, compute: MakeCompute, account: NodeAccount) {
     let events = fabric.channel(FrameKind::Train);
     let (reports, heard) = mpsc::unbounded_channel();
-    let service = Service { fabric, compute, peers: BTreeMap::new(), open: None, reports, next: 0 };
+    let service = Service {
+        fabric,
+        compute,
+        account,
+        peers: BTreeMap::new(),
+        open: BTreeMap::new(),
+        waiting: BTreeMap::new(),
+        reports,
+        next: 0,
+    };
     service.run(events, heard).await;
 }
 
 struct Service {
     fabric: Fabric,
     compute: MakeCompute,
+    account: NodeAccount,
     peers: BTreeMap<LinkKey, Peer>,
-    open: Option<Open>,
+    open: BTreeMap<RunId, Open>,
+    /// Runs that did not fit when they came.
+    waiting: BTreeMap<RunId, Waiting>,
     reports: mpsc::UnboundedSender<(u64, Report)>,
     next: u64,
 }
 
-/// The replica that this node holds.
+/// A replica that this node holds.
 struct Open {
     /// Reports of others are those of replicas that were closed.
     number: u64,
     run: RunId,
     driver: Peer,
+    /// Its thread has it, too: what it uses is free when that has ended.
+    claim: Arc<ClaimGuard>,
     orders: Sender<Order>,
-    control: Arc<Control>,
+    mailbox: Arc<Mailbox>,
     /// What the driver has not taken yet; of states also the group that they are of.
     held: Vec<(BlobId, Option<Epoch>)>,
     /// Parts of the state for replicas that are new to the group.
@@ -59,16 +82,20 @@ impl Service {
         mut heard: mpsc::UnboundedReceiver<(u64, Report)>,
     ) {
         let mut reports = Vec::new();
+        let mut freed = self.account.freed_changes();
         loop {
+            let due = self.waiting.values().map(Waiting::due).min();
             tokio::select! {
                 event = events.recv() => match event {
                     Some(event) => self.on_event(event),
                     None => break,
                 },
                 _ = heard.recv_many(&mut reports, BURST) => self.on_reports(&mut reports),
+                Ok(()) = freed.changed() => self.on_freed(),
+                () = until(due) => self.on_due(),
             }
         }
-        self.close("this node stops");
+        self.close_all(|_| true, "this node stops");
     }
 
     fn on_event(&mut self, event: LinkEvent) {
@@ -76,9 +103,10 @@ impl Service {
             LinkEvent::Up(peer) => drop(self.peers.insert(peer.key(), peer)),
             LinkEvent::Down { link, node, reason, .. } => {
                 self.peers.remove(&link);
-                if self.open.as_ref().is_some_and(|open| open.driver.key() == link) {
+                self.waiting.retain(|_, waiting| waiting.driver.key() != link);
+                if self.open.values().any(|open| open.driver.key() == link) {
                     tracing::warn!(driver = %node, %reason, "leaves the run: no link to its driver any more");
-                    self.close("the driver of the run is gone");
+                    self.close_all(|open| open.driver.key() == link, "the driver of the run is gone");
                 }
             }
             LinkEvent::Frame { link, body } => {
@@ -92,72 +120,131 @@ impl Service {
     }
 
     fn on_order(&mut self, from: &Peer, order: ToReplica) {
-        if let ToReplica::Enlist { run, enlist } = order {
+        let run = order.run();
+        if let ToReplica::Enlist { enlist, .. } = order {
             return self.enlist(from, run, enlist);
         }
-        let Some(open) = self.open.as_mut().filter(|open| open.driver.key() == from.key()) else { return };
+        if matches!(order, ToReplica::Dismiss { .. }) {
+            self.waiting.remove(&run);
+        }
+        let Some(open) = self.open.get_mut(&run).filter(|open| open.driver.key() == from.key()) else {
+            return;
+        };
         match order {
-            ToReplica::Restore { run, state } if run == open.run => self.restore(from, state),
-            ToReplica::Prepare { run, epoch, rank, ranks, layout } if run == open.run => {
+            ToReplica::Enlist { .. } => {}
+            ToReplica::Restore { state, .. } => self.restore(from, run, state),
+            ToReplica::Prepare { epoch, rank, ranks, layout, .. } => {
                 open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize, layout });
             }
-            ToReplica::Connect { run, epoch, seats, recorded, start } if run == open.run => {
+            ToReplica::Connect { epoch, seats, recorded, start, .. } => {
                 let ends = seats.iter().map(|seat| seat.end.clone()).collect();
                 let nodes = seats.into_iter().map(|seat| seat.node).collect();
                 let connector = open.connector(&self.fabric, nodes);
                 open.order(Order::Connect { epoch, ends, recorded, connector, start });
             }
-            ToReplica::Give { run, epoch, give } if run == open.run => {
+            ToReplica::Give { epoch, give, .. } => {
                 let connector = open.connector(&self.fabric, Vec::new());
                 open.order(Order::Give { epoch, give, connector });
             }
-            ToReplica::Abort { run, epoch, reason } if run == open.run => {
-                open.control.abort(epoch, &reason);
+            ToReplica::Abort { epoch, reason, .. } => {
+                open.mailbox.abort(epoch, &reason);
                 open.order(Order::Cancel { epoch });
             }
-            ToReplica::Ask { run, epoch, wish } if run == open.run => {
+            ToReplica::Ask { epoch, wish, .. } => {
                 let wish = match wish {
                     Asked::Reform => Wish::Reform,
                     Asked::Stop => Wish::Stop,
                 };
-                open.control.set_wish(epoch, wish);
+                open.mailbox.set_wish(epoch, wish);
             }
-            ToReplica::Part { run, epoch, holder, part } if run == open.run => {
-                self.fetch_part(epoch, &holder, part);
-            }
-            ToReplica::Compute { run, epoch, ask } if run == open.run => self.fetch_ask(from, epoch, ask),
-            ToReplica::Snapshot { run } if run == open.run => open.order(Order::Snapshot),
-            ToReplica::Taken { run, blob } if run == open.run => {
+            ToReplica::Part { epoch, holder, part, .. } => self.fetch_part(run, epoch, &holder, part),
+            ToReplica::Compute { epoch, ask, .. } => self.fetch_ask(from, run, epoch, ask),
+            ToReplica::Snapshot { .. } => open.order(Order::Snapshot),
+            ToReplica::Taken { blob, .. } => {
                 if let Some(place) = open.held.iter().position(|(held, _)| *held == blob) {
                     let (blob, epoch) = open.held.swap_remove(place);
                     self.fabric.release(blob);
-                    epoch.into_iter().for_each(|epoch| open.control.on_taken(epoch));
+                    epoch.into_iter().for_each(|epoch| open.mailbox.on_taken(epoch));
                 }
             }
-            ToReplica::Dismiss { run } if run == open.run => {
+            ToReplica::Dismiss { .. } => {
                 tracing::info!(driver = %open.driver.id(), "the run is over here");
-                self.close("the run is over here");
+                self.close(run, "the run is over here");
             }
-            _ => {}
         }
     }
 
-    /// Opens a run on a thread of its own.
+    /// Opens a run if the node has room for it. One that does not fit waits a moment before it is refused.
     fn enlist(&mut self, from: &Peer, run: RunId, enlist: Enlist) {
-        if let Some(open) = self.open.as_ref().filter(|open| open.run != run) {
-            let reason = format!("it trains another run, that of {}", open.driver.id());
+        let before = self.open.get(&run);
+        if before.is_some_and(|open| open.driver.id() != from.id()) {
+            let reason = "it trains a run of this number for another driver".to_owned();
             return send(from, &FromReplica::Refused { run, reason, busy: true });
         }
-        self.close("the driver enlists this node anew");
+        let before = before.map(|open| open.claim.clone());
+        self.close(run, "the driver enlists this node anew");
+        let needs = needs_of(enlist.share, self.account.capacity());
+        let holder = Holder::Run { run, driver: from.id().clone() };
+        let claimed = match before {
+            Some(claim) => Ok(claim),
+            None => self.account.try_claim(holder, needs).map(Arc::new),
+        };
+        match claimed {
+            Ok(claim) => {
+                self.waiting.remove(&run);
+                self.open(from, run, enlist, claim);
+            }
+            Err(shortage) if shortage.is_permanent() => {
+                send(from, &FromReplica::Refused { run, reason: shortage.to_string(), busy: false });
+            }
+            Err(shortage) if self.waiting.len() >= MAX_WAITING && !self.waiting.contains_key(&run) => {
+                send(from, &FromReplica::Refused { run, reason: shortage.to_string(), busy: true });
+            }
+            Err(shortage) => {
+                let known = self.waiting.remove(&run);
+                let waiting = Waiting::new(&self.account, from.clone(), run, needs, enlist, shortage, known);
+                self.waiting.insert(run, waiting);
+            }
+        }
+    }
+
+    /// Something was given back: runs that wait may fit now.
+    fn on_freed(&mut self) {
+        self.publish();
+        let runs: Vec<RunId> = self.waiting.keys().copied().collect();
+        for run in runs {
+            let Some((driver, enlist)) = self.waiting.get_mut(&run).and_then(Waiting::take) else { continue };
+            self.enlist(&driver, run, enlist);
+        }
+    }
+
+    /// Refuses runs that have waited long enough, and forgets those whose drivers did not ask again.
+    fn on_due(&mut self) {
+        for (run, waiting) in &mut self.waiting {
+            if let Some(shortage) = waiting.give_up() {
+                let reason = shortage.to_string();
+                send(&waiting.driver, &FromReplica::Refused { run: *run, reason, busy: true });
+            }
+        }
+        self.waiting.retain(|_, waiting| !waiting.is_over());
+    }
+
+    /// Opens a run on a thread of its own.
+    fn open(&mut self, from: &Peer, run: RunId, enlist: Enlist, claim: Arc<ClaimGuard>) {
         self.next += 1;
-        let (number, control) = (self.next, Arc::new(Control::default()));
+        let (number, mailbox) = (self.next, Arc::new(Mailbox::default()));
         let (orders, waiting) = std::sync::mpsc::channel();
-        let reports = worker::Reports { number, to: self.reports.clone() };
-        let fetch = self.fetch_file(from.clone());
-        let opening =
-            Opening { enlist, fetch, compute: self.compute.clone(), control: control.clone(), reports };
+        let reports = Reports { number, to: self.reports.clone() };
+        let opening = Opening {
+            enlist,
+            fetch: self.fetch_file(from.clone()),
+            compute: self.compute.clone(),
+            cores: claim.needs().cores as usize,
+            mailbox: mailbox.clone(),
+            reports,
+        };
         let thread = std::thread::Builder::new().name("replica".to_owned());
-        let ended = opening.reports.clone();
+        let (ended, kept) = (opening.reports.clone(), claim.clone());
         let work = move || {
             let worked = catch_unwind(AssertUnwindSafe(|| worker::run(opening, &waiting)));
             if worked.is_err() {
@@ -165,21 +252,26 @@ impl Service {
                 let reason = "the replica panicked".to_owned();
                 ended.say(Report::Refused { reason, busy: false });
             }
+            drop(kept);
         };
         match thread.spawn(work) {
             Ok(_detached) => {
                 let driver = from.clone();
-                let own = driver.id().clone();
-                tracing::info!(driver = %own, "takes part in a run");
-                self.open =
-                    Some(Open { number, run, driver, orders, control, held: Vec::new(), parts: Vec::new() });
-                self.fabric.update_status(|status| status.trains_for = Some(own));
+                tracing::info!(driver = %driver.id(), cores = claim.needs().cores, "takes part in a run");
+                let (held, parts) = (Vec::new(), Vec::new());
+                self.open.insert(run, Open { number, run, driver, claim, orders, mailbox, held, parts });
+                self.publish();
             }
             Err(error) => {
                 let reason = format!("there is no thread to be had: {error}");
                 send(from, &FromReplica::Refused { run, reason, busy: false });
             }
         }
+    }
+
+    /// Tells other nodes who uses this one.
+    fn publish(&self) {
+        self.fabric.update_status(|status| status.uses = self.account.uses());
     }
 
     /// Brings files of the driver; for threads other than the runtime's.
@@ -192,11 +284,11 @@ impl Service {
     }
 
     /// Fetches a state, then hands it to the replica.
-    fn restore(&self, from: &Peer, state: Option<StateRef>) {
-        let Some(open) = &self.open else { return };
+    fn restore(&self, from: &Peer, run: RunId, state: Option<StateRef>) {
+        let Some(open) = self.open.get(&run) else { return };
         let Some(StateRef { bytes, blob, .. }) = state else { return open.order(Order::Restore(None)) };
         let (fabric, from, orders) = (self.fabric.clone(), from.clone(), open.orders.clone());
-        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
+        let reports = Reports { number: open.number, to: self.reports.clone() };
         tokio::spawn(async move {
             match fabric.fetch(&from, blob, bytes).await {
                 // A replica that was closed meanwhile needs it no more.
@@ -210,14 +302,14 @@ impl Service {
     }
 
     /// Fetches a part of the state from whoever holds it, for a replica that is new to its group.
-    fn fetch_part(&self, epoch: Epoch, holder: &NodeId, part: PartRef) {
-        let Some(open) = &self.open else { return };
+    fn fetch_part(&self, run: RunId, epoch: Epoch, holder: &NodeId, part: PartRef) {
+        let Some(open) = self.open.get(&run) else { return };
         let Some(peer) = self.fabric.peer(holder) else { return };
-        let (fabric, control) = (self.fabric.clone(), open.control.clone());
+        let (fabric, mailbox) = (self.fabric.clone(), open.mailbox.clone());
         tokio::spawn(async move {
             let StateRef { bytes, blob, .. } = part.state;
             match fabric.fetch(&peer, blob, bytes).await {
-                Ok(bytes) => control.add_part(epoch, part.part as usize, bytes),
+                Ok(bytes) => mailbox.add_part(epoch, part.part as usize, bytes),
                 // The group goes on without; this replica gets the whole state when it is late.
                 Err(error) => tracing::debug!(%error, "could not fetch a part of the state"),
             }
@@ -225,13 +317,13 @@ impl Service {
     }
 
     /// Fetches samples that somebody asks about, for the next boundary between steps.
-    fn fetch_ask(&self, from: &Peer, epoch: Epoch, ask: AskRef) {
-        let Some(open) = &self.open else { return };
-        let (fabric, from, control) = (self.fabric.clone(), from.clone(), open.control.clone());
-        let reports = worker::Reports { number: open.number, to: self.reports.clone() };
+    fn fetch_ask(&self, from: &Peer, run: RunId, epoch: Epoch, ask: AskRef) {
+        let Some(open) = self.open.get(&run) else { return };
+        let (fabric, from, mailbox) = (self.fabric.clone(), from.clone(), open.mailbox.clone());
+        let reports = Reports { number: open.number, to: self.reports.clone() };
         tokio::spawn(async move {
             match fabric.fetch(&from, ask.blob, ask.bytes).await {
-                Ok(bytes) => control.add_ask(epoch, Ask::new(&ask, bytes)),
+                Ok(bytes) => mailbox.add_query(epoch, LiveQuery::new(&ask, bytes)),
                 Err(error) => {
                     let reason = format!("could not fetch the samples: {error}");
                     reports.say(Report::NotComputed { number: ask.number, reason });
@@ -240,26 +332,34 @@ impl Service {
         });
     }
 
-    /// Lets go of the replica, whatever it does.
-    fn close(&mut self, reason: &str) {
-        if let Some(open) = self.open.take() {
-            open.control.abort(Epoch(u64::MAX), reason);
+    /// Lets go of the replica of a run, whatever it does.
+    fn close(&mut self, run: RunId, reason: &str) {
+        if let Some(open) = self.open.remove(&run) {
+            open.mailbox.abort(Epoch(u64::MAX), reason);
             let held = open.held.into_iter().map(|(blob, _)| blob);
             held.chain(open.parts).for_each(|blob| self.fabric.release(blob));
-            self.fabric.update_status(|status| status.trains_for = None);
+            drop(open.claim);
+            self.publish();
         }
+    }
+
+    /// Lets go of some replicas.
+    fn close_all(&mut self, which: impl Fn(&Open) -> bool, reason: &str) {
+        let runs: Vec<RunId> =
+            self.open.iter().filter(|(_, open)| which(open)).map(|(run, _)| *run).collect();
+        runs.into_iter().for_each(|run| self.close(run, reason));
     }
 
     /// Tells the driver what its replica has to say.
     fn on_reports(&mut self, reports: &mut Vec<(u64, Report)>) {
         for (number, report) in reports.drain(..) {
-            let Some(open) = self.open.as_mut().filter(|open| open.number == number) else { continue };
+            let Some(open) = self.open.values_mut().find(|open| open.number == number) else { continue };
             let (run, driver) = (open.run, open.driver.clone());
             let message = match report {
                 Report::Enlisted => FromReplica::Enlisted { run, step: None },
                 Report::Refused { reason, busy } => {
                     send(&driver, &FromReplica::Refused { run, reason, busy });
-                    self.close("this node cannot train it");
+                    self.close(run, "this node cannot train it");
                     continue;
                 }
                 Report::Restored { step } => FromReplica::Restored { run, step },
@@ -309,13 +409,31 @@ impl Service {
 impl Open {
     /// How its replica reaches these nodes, in the order of their ranks.
     fn connector(&self, fabric: &Fabric, nodes: Vec<NodeId>) -> Box<FabricConnector> {
-        let (driver, control) = (self.driver.clone(), self.control.clone());
-        Box::new(FabricConnector::new(fabric.clone(), driver, self.run, nodes, control))
+        let (driver, mailbox) = (self.driver.clone(), self.mailbox.clone());
+        Box::new(FabricConnector::new(fabric.clone(), driver, self.run, nodes, mailbox))
     }
 
     fn order(&self, order: Order) {
         // A replica that has ended said why.
         drop(self.orders.send(order));
+    }
+}
+
+/// What a run claims on a node that has this much.
+fn needs_of(share: ShareAsk, capacity: Needs) -> Needs {
+    Needs {
+        // A run without cores would be one of any number.
+        cores: share.cores.map_or(capacity.cores, |cores| cores.max(1)),
+        // An estimate may be too high: it is no reason never to train here.
+        memory: share.memory.unwrap_or(share.estimate.min(capacity.memory)),
+    }
+}
+
+/// Returns at a moment; never, when there is none.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Streams between replicas on different hosts, through the port that every node has.
 
-use super::control::Control;
-use super::lanes::Connector;
+use super::connector::Connector;
+use super::mailbox::Mailbox;
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_fabric::{Fabric, Peer, StreamKey, StreamSocket};
@@ -29,7 +29,7 @@ pub(super) struct FabricConnector {
     run: RunId,
     nodes: Vec<NodeId>,
     /// Says when nobody has to be waited for any more.
-    control: Arc<Control>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl FabricConnector {
@@ -38,9 +38,9 @@ impl FabricConnector {
         driver: Peer,
         run: RunId,
         nodes: Vec<NodeId>,
-        control: Arc<Control>,
+        mailbox: Arc<Mailbox>,
     ) -> Self {
-        Self { fabric, runtime: Handle::current(), driver, run, nodes, control }
+        Self { fabric, runtime: Handle::current(), driver, run, nodes, mailbox }
     }
 
     /// The lower rank dials, the higher one is dialed.
@@ -84,7 +84,7 @@ impl FabricConnector {
     ) -> Result<T, CollectiveError> {
         tokio::select! {
             got = wanted => Ok(got),
-            reason = self.control.over(epoch) => Err(CollectiveError::System { what: "go on", problem: reason }),
+            reason = self.mailbox.over(epoch) => Err(CollectiveError::System { what: "go on", problem: reason }),
         }
     }
 
@@ -92,9 +92,9 @@ impl FabricConnector {
     /// of that.
     fn ends_with(&self, epoch: Epoch, stream: &Socket) -> Result<JoinSet<()>, CollectiveError> {
         let stream = stream.try_clone().map_err(|error| failed(error.to_string()))?;
-        let (control, mut watch) = (self.control.clone(), JoinSet::new());
+        let (mailbox, mut watch) = (self.mailbox.clone(), JoinSet::new());
         let end = async move {
-            control.over(epoch).await;
+            mailbox.over(epoch).await;
             // One that has ended already cannot be ended again.
             drop(stream.shutdown(Shutdown::Both));
         };
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn nobody_waits_for_what_the_driver_holds_when_the_group_is_over() {
         let dir = tempfile::tempdir().unwrap();
-        let control = Arc::new(Control::default());
+        let mailbox = Arc::new(Mailbox::default());
         let (ready, connector) = std::sync::mpsc::channel();
-        let (other, path) = (control.clone(), dir.path().to_owned());
+        let (other, path) = (mailbox.clone(), dir.path().to_owned());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let node = std::thread::spawn(move || {
             let driver_runtime = runtime();
@@ -256,7 +256,7 @@ mod tests {
         let waits = std::thread::spawn(move || connector.fetch(Epoch(2), &state));
         std::thread::sleep(Duration::from_millis(100));
         assert!(!waits.is_finished(), "the driver does not answer");
-        control.abort(Epoch(2), "n2 is lost");
+        mailbox.abort(Epoch(2), "n2 is lost");
         let error = waits.join().unwrap().unwrap_err();
         assert!(error.to_string().contains("n2 is lost"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());

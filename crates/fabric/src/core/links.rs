@@ -256,7 +256,7 @@ fn provisional(offer: LinkOffer) -> NodeStatus {
         topics: Vec::new(),
         addresses: offer.addresses.into_iter().take(MAX_ADDRESSES).collect(),
         jobs_running: 0,
-        trains_for: None,
+        uses: Vec::new(),
         jobs_done: 0,
         since_unix_ms: offer.incarnation.0 / 1_000,
         version: 0,

@@ -239,7 +239,7 @@ fn status(i: usize) -> NodeStatus {
         topics: Vec::new(),
         addresses: vec![PeerAddr::Tcp(([127, 0, 0, 1], 1000 + i as u16).into())],
         jobs_running: 0,
-        trains_for: None,
+        uses: Vec::new(),
         jobs_done: 0,
         since_unix_ms: 0,
         version: 1,

@@ -30,7 +30,7 @@ fn status(id: &str, life: u64, version: u64) -> NodeStatus {
         topics: Vec::new(),
         addresses: vec![addr(id.bytes().map(u16::from).sum())],
         jobs_running: 0,
-        trains_for: None,
+        uses: Vec::new(),
         jobs_done: 0,
         since_unix_ms: 0,
         version,

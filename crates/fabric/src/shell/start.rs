@@ -112,7 +112,7 @@ fn make_inner(
         topics: Vec::new(),
         addresses: addresses.clone(),
         jobs_running: 0,
-        trains_for: None,
+        uses: Vec::new(),
         jobs_done: 0,
         since_unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         version: 1,

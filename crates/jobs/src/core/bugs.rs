@@ -19,10 +19,12 @@ pub enum Bug {
     KeepsHandedBack = 6,
     /// A reconnecting node's lease is adopted although the job is leased elsewhere.
     AdoptsTwice = 7,
+    /// A computing node starts jobs on cores that training uses.
+    IgnoresTraining = 8,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 7] = [
+    pub const ALL: [Bug; 8] = [
         Bug::CountsDuplicates,
         Bug::ForgetsUnstarted,
         Bug::IgnoresMemory,
@@ -30,6 +32,7 @@ impl Bug {
         Bug::NeverSetsAside,
         Bug::KeepsHandedBack,
         Bug::AdoptsTwice,
+        Bug::IgnoresTraining,
     ];
 }
 

@@ -2,6 +2,7 @@ use super::main::WorkerKey;
 use super::queue::ClassId;
 use phalanx_types::{Needs, Parcel, Time};
 use phalanx_wire::reason::FailReason;
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ impl Outcome {
 }
 
 /// How a job ended: what is kept of it, besides its class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Ending {
     NotYet,
     Solved,
@@ -66,12 +67,15 @@ pub(crate) enum Ending {
 }
 
 /// A job that has not ended. A million of these wait in memory, so it is kept small.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
+    /// No decision depends on it, so snapshots leave it out.
+    #[serde(skip)]
     pub(crate) payload: Parcel,
     pub(crate) state: State,
     pub(crate) submitted: Time,
     /// `Time::NEVER` when it has none.
+    #[serde(with = "super::recorded::short_never")]
     pub(crate) deadline: Time,
     pub(crate) class: ClassId,
     pub(crate) priority: i32,
@@ -84,7 +88,7 @@ pub(crate) struct Job {
 }
 
 /// Where an unfinished job is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum State {
     Waiting,
     Leased {
@@ -97,7 +101,7 @@ pub(crate) enum State {
 }
 
 /// How far a lease has come, as far as its main node was told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
     /// Given out, not known to run.
     Given,

@@ -15,9 +15,10 @@ pub mod bugs;
 mod job;
 mod main;
 mod queue;
+mod recorded;
 mod table;
 mod worker;
 
 pub use job::{DEFAULT_ATTEMPTS, JobSpec, Outcome};
-pub use main::{MainCommand, MainCore, MainCounts, OfferView, WorkerKey};
+pub use main::{MainCommand, MainCore, MainCounts, MainEvent, OfferView, WorkerKey};
 pub use worker::{BatchId, HandlerEnd, MainKey, Run, RunKey, WorkerCommand, WorkerConfig, WorkerCore};

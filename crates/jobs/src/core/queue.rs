@@ -5,16 +5,17 @@
 
 use phalanx_types::{JobId, Needs};
 use phalanx_wire::reason::WaitReason;
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 /// An index into the classes of a queue; classes are never removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ClassId(u32);
 
 /// Jobs that any node able to run one of them can run all of.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Class {
     pub(crate) kind: SmolStr,
     pub(crate) needs: Needs,
@@ -26,7 +27,7 @@ pub(crate) struct Class {
 }
 
 /// The classes of one main node.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Queue {
     classes: Vec<Class>,
     by_need: BTreeMap<(SmolStr, Needs), ClassId>,

@@ -3,18 +3,20 @@
 use super::job::{Ending, Job};
 use super::queue::ClassId;
 use phalanx_types::JobId;
+use serde::{Deserialize, Serialize};
 
 const PAGE: usize = 256;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Page {
     jobs: Vec<Option<Job>>,
+    #[serde(with = "super::recorded::runs")]
     endings: Vec<(Ending, ClassId)>,
     live: usize,
 }
 
 /// Jobs by id, ids counted from 1 without gaps.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct JobTable {
     pages: Vec<Page>,
     len: u64,

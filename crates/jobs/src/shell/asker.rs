@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind, NodeStatus, RequestError, StartError};
 use phalanx_types::{Class, JobId, NodeId};
 use phalanx_wire::codec::{self, CodecError};
+use phalanx_wire::fabric::ReplyError;
 use phalanx_wire::jobs::{JobAnswer, JobQuery, QUERY_SERVICE};
 use std::path::Path;
 use std::time::Duration;
@@ -67,7 +68,7 @@ impl Asker {
     }
 
     /// Asks a main node; `None` when it leaves before it answers, and is not among the live ones from then on: its
-    /// journal knows as much.
+    /// journal knows as much. Drivers of training runs have no jobs to be asked about.
     ///
     /// # Errors
     /// It does not answer, or says what cannot be understood.
@@ -77,7 +78,10 @@ impl Asker {
         match self.fabric.request(main, QUERY_SERVICE, body.freeze(), ANSWER).await {
             Ok(answer) => Ok(codec::decode(&answer).map(Some)?),
             Err(
-                RequestError::NotConnected { .. } | RequestError::Lost { .. } | RequestError::Stopped { .. },
+                RequestError::NotConnected { .. }
+                | RequestError::Lost { .. }
+                | RequestError::Stopped { .. }
+                | RequestError::Reply { source: ReplyError::NoService { .. }, .. },
             ) => {
                 self.mains.retain(|known| known != main);
                 Ok(None)

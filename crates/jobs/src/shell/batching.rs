@@ -67,8 +67,13 @@ pub(super) fn split_report(mut report: Report) -> Vec<Report> {
     let mut parts = Vec::new();
     let mut bytes = 0;
     let done = std::mem::take(&mut report.done);
-    let frame =
-        Report { epoch: report.epoch, window: report.window, draining: report.draining, ..Report::default() };
+    let frame = Report {
+        epoch: report.epoch,
+        window: report.window,
+        draining: report.draining,
+        taken: report.taken.clone(),
+        ..Report::default()
+    };
     for result in done {
         bytes += done_len(&result);
         report.done.push(result);

@@ -5,6 +5,7 @@ use super::executor::{Ended, Executor, Happened};
 use super::handler::Handlers;
 use super::wake::Wake;
 use crate::core::{HandlerEnd, MainKey, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
+use phalanx_account::NodeAccount;
 use phalanx_fabric::{Fabric, FabricConfig, FrameKind, LinkEvent, LinkKey, Peer, StartError};
 use phalanx_types::{ByteSize, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
@@ -75,6 +76,11 @@ impl Stopper {
 #[derive(Debug)]
 pub struct ComputingNode {
     fabric: Fabric,
+    account: NodeAccount,
+    /// Says when others than jobs use more or less of the node.
+    taken: watch::Receiver<u64>,
+    /// The version of what others use that the core knows of.
+    known_taken: u64,
     core: WorkerCore,
     executor: Executor,
     events: mpsc::Receiver<LinkEvent>,
@@ -113,7 +119,11 @@ impl ComputingNode {
         let fabric = Fabric::start(config).await?;
         let events = fabric.channel(FrameKind::Jobs);
         let (wish, wishes) = watch::channel(Wish::Run);
+        let account = NodeAccount::new(capacity);
         Ok(Self {
+            taken: account.taken_changes(),
+            known_taken: 0,
+            account,
             events,
             core: WorkerCore::new(worker),
             executor: Executor::new(handlers),
@@ -136,6 +146,11 @@ impl ComputingNode {
 
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
+    }
+
+    /// What its jobs take cores and memory from. Whatever else computes on this node claims its part there.
+    pub fn account(&self) -> &NodeAccount {
+        &self.account
     }
 
     pub fn stopper(&self) -> Stopper {
@@ -203,13 +218,31 @@ impl ComputingNode {
                 }
                 () = self.executor.happened() => {}
                 Some((key, payload)) = self.fetched.1.recv() => {
-                    self.core.on_fetched(self.fabric.now(), key, payload, &mut self.out);
+                    let now = self.fabric.now();
+                    self.decide(|core, out| core.on_fetched(now, key, payload, out));
+                }
+                Ok(()) = self.taken.changed() => {
+                    self.taken.mark_unchanged();
+                    self.decide(|_, _| {});
+                    self.publish_now(self.fabric.now());
                 }
                 () = wake.until(now, at) => {}
                 Ok(()) = self.wish.1.changed() => self.on_wish(),
             }
             self.settle();
         }
+    }
+
+    /// Lets the core decide while nobody can claim anything on this node, then claims what its jobs use.
+    fn decide<T>(&mut self, decide: impl FnOnce(&mut WorkerCore, &mut Outbox<WorkerCommand>) -> T) -> T {
+        let mut account = self.account.jobs();
+        if self.known_taken != account.version() {
+            self.known_taken = account.version();
+            self.core.on_taken(account.taken());
+        }
+        let decided = decide(&mut self.core, &mut self.out);
+        account.set(self.core.running(), self.core.in_use());
+        decided
     }
 
     fn on_wish(&mut self) {
@@ -239,9 +272,11 @@ impl ComputingNode {
             }
         }
         self.happened = happened;
-        self.core.on_tick(now, &mut self.out);
-        self.core.on_room(now, &mut self.out);
-        self.core.flush(&mut self.out);
+        self.decide(|core, out| {
+            core.on_tick(now, out);
+            core.on_room(now, out);
+            core.flush(out);
+        });
         self.publish(now);
     }
 
@@ -279,7 +314,7 @@ impl ComputingNode {
                     } else {
                         tracing::info!(main = %node, %reason, "main node lost; what runs for it is kept a while");
                     }
-                    self.core.on_main_lost(now, MainKey(link.0), goodbye, &mut self.out);
+                    self.decide(|core, out| core.on_main_lost(now, MainKey(link.0), goodbye, out));
                 }
             }
             LinkEvent::Frame { link, body } => self.on_frame(now, link, &body),
@@ -298,7 +333,9 @@ impl ComputingNode {
                     cut_off(peer, "a second session on one link");
                 }
             }
-            Ok(ToWorker::Dispatch(dispatch)) => self.core.on_dispatch(now, main, dispatch, &mut self.out),
+            Ok(ToWorker::Dispatch(dispatch)) => {
+                self.decide(|core, out| core.on_dispatch(now, main, dispatch, out));
+            }
             Err(error) => cut_off(peer, &error.to_string()),
         }
     }
@@ -329,7 +366,8 @@ impl ComputingNode {
             }
             WorkerCommand::TakeBack { batch } => {
                 let runs = self.executor.take_back(batch);
-                self.core.on_taken_back(self.fabric.now(), batch, runs, &mut self.out);
+                let now = self.fabric.now();
+                self.decide(|core, out| core.on_taken_back(now, batch, runs, out));
             }
             WorkerCommand::CancelRun { key } => self.executor.cancel(key),
             WorkerCommand::Forget { blob } => self.fabric.release(blob),
@@ -343,7 +381,8 @@ impl ComputingNode {
         // node might give out again what they end.
         let done = std::mem::take(&mut join.done);
         if !done.is_empty() {
-            let report = Report { epoch: join.epoch, window: join.window, done, ..Report::default() };
+            let taken = join.taken.clone();
+            let report = Report { epoch: join.epoch, window: join.window, taken, done, ..Report::default() };
             for part in split_report(report) {
                 self.send(main, &FromWorker::Report(part));
             }
@@ -388,7 +427,10 @@ impl ComputingNode {
     fn publish_now(&mut self, now: Time) {
         let (running, done) = (self.core.running(), self.core.done());
         self.published = (running, done, now);
-        self.fabric.update_status(|s| (s.jobs_running, s.jobs_done) = (running, done));
+        // Read in here, so that of two who publish the later one has the newer uses.
+        self.fabric.update_status(|s| {
+            (s.jobs_running, s.jobs_done, s.uses) = (running, done, self.account.uses());
+        });
     }
 }
 

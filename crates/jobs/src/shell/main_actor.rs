@@ -7,8 +7,9 @@ use super::batching::{DispatchBuilder, post};
 use super::journal::{Journal, JournalError, Record, RecordedOutcome, RecordedSpec};
 use super::main_node::{MainError, unix_millis};
 use super::wake::Wake;
-use crate::core::{JobSpec, MainCommand, MainCore, MainCounts, Outcome, WorkerKey};
+use crate::core::{JobSpec, MainCommand, MainCore, MainCounts, MainEvent, Outcome, WorkerKey};
 use phalanx_fabric::{BlobId, Fabric, LinkEvent, LinkKey, Peer};
+use phalanx_recording::Recorded;
 use phalanx_types::{JobId, LeaseId, Outbox, Parcel, ParcelHead, Time};
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{
@@ -22,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Events handled before messages go out, so that a burst becomes one message.
 const BURST: usize = 256;
-/// The journal reaches the disk at most this long after it was written.
+/// The journal reaches the disk, and the recording the operating system, at most this long after it was written.
 const SYNC_EVERY: Duration = Duration::from_millis(100);
 /// Solutions that have arrived and wait to be looked at.
 const TAKE_QUEUE: usize = 1024;
@@ -49,7 +50,9 @@ pub(super) enum Ask {
 /// See the module.
 pub(super) struct Actor {
     fabric: Fabric,
-    core: MainCore,
+    core: Recorded<MainCore>,
+    /// The core was fed since its last turn ended.
+    turn_open: bool,
     journal: Option<Journal>,
     asked: mpsc::Receiver<Ask>,
     peers: BTreeMap<WorkerKey, Peer>,
@@ -70,13 +73,14 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(
         fabric: Fabric,
-        core: MainCore,
+        core: Recorded<MainCore>,
         journal: Option<Journal>,
         asked: mpsc::Receiver<Ask>,
     ) -> Self {
         Self {
             fabric,
             core,
+            turn_open: false,
             journal,
             asked,
             peers: BTreeMap::new(),
@@ -119,7 +123,7 @@ impl Actor {
                     }
                 }
                 Some((worker, lease, result)) = self.taken.1.recv() => {
-                    self.core.on_taken(worker, lease, result, &mut self.out);
+                    self.feed(MainEvent::Taken { worker, lease, result });
                 }
                 () = wake.until(now, at) => {}
             }
@@ -129,13 +133,22 @@ impl Actor {
             }
         }
         self.sync_now();
+        self.core.flush();
         self.fabric.shutdown().await;
+    }
+
+    fn feed(&mut self, event: MainEvent) {
+        self.turn_open = true;
+        self.core.feed(self.fabric.now(), event, &mut self.out);
     }
 
     fn settle(&mut self) -> Result<(), JournalError> {
         let now = self.fabric.now();
-        self.core.on_tick(now, &mut self.out);
-        self.core.dispatch(now, &mut self.out);
+        // A turn in which nothing came and nothing was due would change nothing.
+        if self.turn_open || now >= self.core.next_wake() {
+            self.core.feed(now, MainEvent::TurnEnded, &mut self.out);
+            self.turn_open = false;
+        }
         let mut out = std::mem::take(&mut self.out);
         let mut finished = Vec::new();
         for command in out.drain() {
@@ -156,7 +169,8 @@ impl Actor {
         if now >= self.sync_at {
             self.sync_at = Time::NEVER;
             self.sync_now();
-        } else if self.journal.is_some() && self.sync_at == Time::NEVER {
+            self.core.flush();
+        } else if (self.journal.is_some() || self.core.has_unflushed()) && self.sync_at == Time::NEVER {
             self.sync_at = now + SYNC_EVERY;
         }
     }
@@ -172,12 +186,11 @@ impl Actor {
     }
 
     fn on_event(&mut self, event: LinkEvent) {
-        let now = self.fabric.now();
         match event {
             LinkEvent::Up(peer) => {
                 if peer.kind() == NodeKind::Computing {
                     let worker = WorkerKey(peer.key().0);
-                    self.core.on_worker_up(worker, peer.id().clone(), &mut self.out);
+                    self.feed(MainEvent::WorkerUp { worker, node: peer.id().clone() });
                     self.peers.insert(worker, peer);
                 }
             }
@@ -190,18 +203,18 @@ impl Actor {
                         tracing::info!(%node, %reason, "computing node lost; its jobs run again elsewhere");
                     }
                     self.outgoing.remove(&worker);
-                    self.core.on_worker_lost(worker, goodbye, &mut self.out);
+                    self.feed(MainEvent::WorkerLost { worker, goodbye });
                 }
             }
-            LinkEvent::Frame { link, body } => self.on_frame(now, link, &body),
+            LinkEvent::Frame { link, body } => self.on_frame(link, &body),
         }
     }
 
-    fn on_frame(&mut self, now: Time, link: LinkKey, body: &[u8]) {
+    fn on_frame(&mut self, link: LinkKey, body: &[u8]) {
         let worker = WorkerKey(link.0);
         match codec::decode(body) {
-            Ok(FromWorker::Join(join)) => self.core.on_join(now, worker, join, &mut self.out),
-            Ok(FromWorker::Report(report)) => self.core.on_report(now, worker, report, &mut self.out),
+            Ok(FromWorker::Join(join)) => self.feed(MainEvent::Joined { worker, join }),
+            Ok(FromWorker::Report(report)) => self.feed(MainEvent::Reported { worker, report }),
             Err(error) => self.cut_off(worker, error.to_string()),
         }
     }
@@ -216,16 +229,12 @@ impl Actor {
     fn on_ask(&mut self, ask: Ask) {
         match ask {
             Ask::Submit { spec, tell, reply } => {
-                let job = self.submit(spec);
+                let job = JobId(self.submit(vec![spec]).start);
                 self.waiters.insert(job, tell);
                 self.answer_later(reply, job);
             }
             Ask::SubmitMany { specs, reply } => {
-                let first = self.core.next_id().0;
-                for spec in specs {
-                    self.submit(spec);
-                }
-                let jobs = first..self.core.next_id().0;
+                let jobs = self.submit(specs);
                 self.answer_later(reply, jobs);
             }
             Ask::Outcomes { sender, reply } => {
@@ -244,12 +253,16 @@ impl Actor {
         self.answers.push(Box::new(move || answer(reply, value)));
     }
 
-    fn submit(&mut self, spec: JobSpec) -> JobId {
+    fn submit(&mut self, specs: Vec<JobSpec>) -> Range<u64> {
+        let first = self.core.next_id();
         if let Some(journal) = &mut self.journal {
-            let spec = RecordedSpec::new(&spec, unix_millis());
-            journal.add(&Record::Submitted { job: self.core.next_id(), spec });
+            for (job, spec) in (first.0..).map(JobId).zip(&specs) {
+                let spec = RecordedSpec::new(spec, unix_millis());
+                journal.add(&Record::Submitted { job, spec });
+            }
         }
-        self.core.on_submit(self.fabric.now(), spec)
+        self.feed(MainEvent::Submitted { specs });
+        first.0..self.core.next_id().0
     }
 
     fn on_query(&mut self, query: JobQuery) -> JobAnswer {
@@ -274,12 +287,15 @@ impl Actor {
                 Some(info) => JobAnswer::Jobs { jobs: vec![info], more: false },
                 None => JobAnswer::NoSuchJob { job },
             },
-            JobQuery::Cancel { jobs } => {
-                let ended = jobs.into_iter().filter(|job| self.core.on_cancel(*job, &mut self.out)).count();
-                JobAnswer::Cancelled { jobs: ended as u64 }
-            }
-            JobQuery::CancelAll => JobAnswer::Cancelled { jobs: self.core.on_cancel_all(&mut self.out) },
+            JobQuery::Cancel { jobs } => self.cancel(MainEvent::Cancelled { jobs }),
+            JobQuery::CancelAll => self.cancel(MainEvent::AllCancelled),
         }
+    }
+
+    fn cancel(&mut self, event: MainEvent) -> JobAnswer {
+        let before = self.core.counts().cancelled;
+        self.feed(event);
+        JobAnswer::Cancelled { jobs: self.core.counts().cancelled - before }
     }
 
     fn act(&mut self, command: MainCommand, finished: &mut Vec<(JobId, Outcome)>) {

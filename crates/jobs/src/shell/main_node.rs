@@ -4,12 +4,13 @@ use super::journal::{Journal, JournalError};
 use super::main_actor::{Actor, Ask};
 use crate::core::{JobSpec, MainCore, MainCounts, Outcome};
 use phalanx_fabric::{Fabric, FabricConfig, FrameKind, StartError};
+use phalanx_recording::{Limits, Recorded};
 use phalanx_types::{Epoch, JobId, NodeId, SessionId, Time};
 use phalanx_wire::jobs::{JobAnswer, JobQuery, MAX_HEAD_LEN, QUERY_SERVICE};
 use phalanx_wire::node::NodeKind;
 use phalanx_wire::{codec, jobs};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -38,6 +39,21 @@ pub enum MainError {
 pub struct MainOptions {
     /// Records everything here, and goes on from what is recorded.
     pub journal: Option<PathBuf>,
+    /// Records what the core of the main node is told here, for `phalanx replay`. Without it the
+    /// recording stands beside the journal; without a journal there is none.
+    pub recording: Option<PathBuf>,
+}
+
+impl MainOptions {
+    /// Where the core's recording goes: as asked, or to `FILE.recording` beside journal `FILE`.
+    fn recording_path(&self) -> Option<PathBuf> {
+        let beside = |journal: &PathBuf| {
+            let mut name = journal.clone().into_os_string();
+            name.push(".recording");
+            name.into()
+        };
+        self.recording.clone().or_else(|| self.journal.as_ref().map(beside))
+    }
 }
 
 /// The jobs a journal held, in order, with the outcomes of those that had ended.
@@ -120,6 +136,7 @@ impl MainNode {
         };
         let events = fabric.channel(FrameKind::Jobs);
         let (asks, asked) = mpsc::channel(ASK_QUEUE);
+        let core = record(core, options.recording_path().as_deref());
         let actor = Actor::new(fabric.clone(), core, journal, asked);
         tokio::spawn(actor.run(events));
         let node = Self { fabric, asks, recovered: Arc::new(Mutex::new(recovered)) };
@@ -238,6 +255,15 @@ impl MainNode {
             }
         });
     }
+}
+
+/// Records a core, if there is a place for it. A recording that cannot be made stops nobody.
+fn record(core: MainCore, path: Option<&Path>) -> Recorded<MainCore> {
+    let Some(path) = path else { return Recorded::off(core) };
+    Recorded::resume(core, path, Limits::default()).unwrap_or_else(|(core, error)| {
+        tracing::warn!(%error, "this main node is not recorded");
+        Recorded::off(core)
+    })
 }
 
 /// Refuses what could never be sent.

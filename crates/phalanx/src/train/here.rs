@@ -2,15 +2,16 @@
 
 use super::{Given, RunPlan, Trained, files};
 use crate::error::Error;
+use phalanx_distributed::Trainer;
 use phalanx_records::run_dir::RunDir;
 use phalanx_records::{Observer, Summary};
 use phalanx_train::config::RunConfig;
-use phalanx_train::{Compute, InMemory, LoadOptions, Task, TrainedModel, Trainer};
+use phalanx_train::{Compute, InMemory, LoadOptions, Task, TrainedModel};
 
 pub(super) fn train(plan: RunPlan, observer: &mut dyn Observer) -> Result<Trained, Error> {
     let RunPlan { given, mut config, own, run_dir, stop } = plan;
     config.validate()?;
-    let compute = Compute::cpu(config.train.threads);
+    let compute = Compute::cpu(config.threads());
     let mut dir: Option<RunDir> = None;
     if let Some(path) = &run_dir {
         if let Some(own) = &own {

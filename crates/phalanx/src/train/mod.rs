@@ -122,7 +122,7 @@ impl Stop {
         Self::default()
     }
 
-    /// Lets runs end after the step that they are at; a run directory then has everything.
+    /// Lets runs end after the step that they are at, or the one after it; a run directory then has everything.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Relaxed);
         self.watch.send_replace(true);

@@ -32,7 +32,7 @@ pub(super) fn train(plan: RunPlan, nodes: Nodes, observer: &mut dyn Observer) ->
         (None, scratch) => scratch.as_ref().map(|dir| dir.path().join("run")).unwrap_or_default(),
     };
     let (dir, config) = files::open(&path, given.as_ref(), config)?;
-    let compute = Compute::cpu(config.train.threads);
+    let compute = Compute::cpu(config.threads());
     // Nodes compute, not their driver.
     let one = Compute::cpu(Some(1));
     let task = Task::new(config.clone(), &one.threads)?;

@@ -1,6 +1,7 @@
 //! What the driver knows of a node.
 
 use phalanx_types::NodeId;
+use serde::{Deserialize, Serialize};
 
 /// Where a node stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,17 +36,18 @@ impl Member {
 }
 
 /// One rank of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seat {
     pub node: NodeId,
-    /// How the others reach its end of the group.
+    /// How the others reach its end of the group; recordings leave it out.
+    #[serde(skip)]
     pub end: Vec<u8>,
     /// Steps that its state has behind it, if it holds one.
     pub step: Option<u64>,
 }
 
 /// Why a member is not in the group any more, and how many steps it has applied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Left {
     /// The group is broken.
     Broken { step: u64, reason: String },

@@ -25,11 +25,12 @@ pub use pause::Pause;
 
 use member::Member;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many replicas a run may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// With fewer the run pauses.
     pub min: usize,
@@ -41,7 +42,8 @@ pub struct Limits {
 }
 
 /// What the driver's shell has to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FormationCommand {
     /// Open the run on a node.
     Enlist { node: NodeId },
@@ -86,6 +88,23 @@ enum Phase {
     },
     /// A group is over; waiting for its members to say where they stand.
     Leaving,
+    Ended,
+}
+
+/// What the formation core does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormationStage {
+    /// There is no group: nodes are missing, or a new one is about to form.
+    Gathering,
+    /// A plan of the next group is being made.
+    Mustering,
+    /// The members of a group get ready.
+    Preparing,
+    /// A group trains.
+    Running,
+    /// A group is over, and its members have not all said where they stand.
+    Leaving,
+    /// The run is over.
     Ended,
 }
 
@@ -159,6 +178,31 @@ impl FormationCore {
     /// The nodes that are in the group, in no order.
     pub fn active(&self) -> impl Iterator<Item = &NodeId> {
         self.members.iter().filter(|(_, member)| member.is_in_group()).map(|(node, _)| node)
+    }
+
+    /// What the core does now.
+    pub fn stage(&self) -> FormationStage {
+        match self.phase {
+            Phase::Gathering { .. } => FormationStage::Gathering,
+            Phase::Mustering => FormationStage::Mustering,
+            Phase::Preparing => FormationStage::Preparing,
+            Phase::Running { .. } => FormationStage::Running,
+            Phase::Leaving => FormationStage::Leaving,
+            Phase::Ended => FormationStage::Ended,
+        }
+    }
+
+    /// Why no group forms, as it was said last.
+    pub fn pause(&self) -> Option<&Pause> {
+        self.paused.as_ref()
+    }
+
+    /// A group that gets ready cannot begin: another one has to be formed.
+    pub fn abandon(&mut self, now: Time, reason: String, out: &mut Outbox<FormationCommand>) {
+        if self.phase == Phase::Preparing {
+            self.break_up(reason, out);
+            self.consider(now, out);
+        }
     }
 
     /// A node that could take part has come.

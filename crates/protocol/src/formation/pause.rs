@@ -1,8 +1,10 @@
 //! Why a run waits.
 
+use serde::Serialize;
 use std::fmt;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Pause {
     /// There are not enough replicas to go on.
     TooFew { have: usize, need: usize, coming: usize },

@@ -151,8 +151,11 @@ impl World {
         let node = &self.workers[worker];
         let capacity = self.plan.workers[worker].capacity;
         let (cores, memory) = node.threads.in_use();
-        if cores > capacity.cores || memory > capacity.memory.0 {
-            self.violate(format!("w{worker} runs {cores} cores and {memory} B of {capacity:?}"));
+        let trained = node.trained_with();
+        if cores + trained.cores > capacity.cores || memory + trained.memory.0 > capacity.memory.0 {
+            let what =
+                format!("w{worker} runs {cores} cores and {memory} B beside {trained:?} of {capacity:?}");
+            self.violate(what);
         }
     }
 }

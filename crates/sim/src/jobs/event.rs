@@ -1,5 +1,6 @@
 use super::link::{LinkId, Side};
 use bytes::Bytes;
+use phalanx_account::core::ClaimId;
 use phalanx_jobs::core::{BatchId, Run, RunKey};
 use phalanx_types::LeaseId;
 use phalanx_wire::bulk::BlobId;
@@ -61,6 +62,10 @@ pub(super) enum Event {
     StartMain {
         main: usize,
     },
+    /// A run would like to train on a worker.
+    TrainingArrives {
+        index: usize,
+    },
     /// The end of the chaos phase.
     Heal,
 }
@@ -82,4 +87,6 @@ pub(super) enum WorkerEvent {
     RunEnds { batch: BatchId, key: RunKey },
     Progress { key: RunKey },
     TakenBack { batch: BatchId, runs: Vec<Run> },
+    TrainingTries { index: usize, waits: Option<ClaimId> },
+    TrainingEnds { claim: ClaimId },
 }

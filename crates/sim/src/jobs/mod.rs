@@ -16,6 +16,7 @@ mod main_commands;
 mod main_shell;
 mod plan;
 mod threads;
+mod training;
 mod verdict;
 mod worker_runs;
 mod worker_shell;

@@ -20,6 +20,7 @@ pub(super) struct Plan {
     pub(super) workers: Vec<WorkerPlan>,
     pub(super) jobs: Vec<JobPlan>,
     pub(super) faults: Vec<(Time, Fault)>,
+    pub(super) trainings: Vec<Training>,
     /// From here on nothing fails any more.
     pub(super) heal_at: Time,
     /// One message in so many is delivered twice; never when zero.
@@ -33,6 +34,15 @@ pub(super) struct WorkerPlan {
     pub(super) kinds: BTreeSet<SmolStr>,
     pub(super) capacity: Needs,
     pub(super) once: bool,
+}
+
+/// A run that trains on a worker for a while.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Training {
+    pub(super) worker: usize,
+    pub(super) at: Time,
+    pub(super) needs: Needs,
+    pub(super) lasts: Duration,
 }
 
 /// A job and what its handler will do.
@@ -113,7 +123,8 @@ impl Plan {
         faults.sort_by_key(|(at, _)| *at);
         let duplicates = [0, 4, 20][dice.index(3)];
         let orphan_grace = dice.millis(20..1_500);
-        Self { mains, workers, jobs, faults, heal_at, duplicates, orphan_grace }
+        let trainings = plan_trainings(&mut Dice::new(seed, "trainings"), &workers, heal_at);
+        Self { mains, workers, jobs, faults, trainings, heal_at, duplicates, orphan_grace }
     }
 }
 
@@ -131,6 +142,20 @@ fn plan_workers(dice: &mut Dice) -> Vec<WorkerPlan> {
         workers.push(WorkerPlan { kinds, capacity: capacity(dice), once: dice.chance(1, 8) });
     }
     workers
+}
+
+/// Some take a share of a worker, some all of its cores.
+fn plan_trainings(dice: &mut Dice, workers: &[WorkerPlan], heal_at: Time) -> Vec<Training> {
+    let count = if dice.chance(1, 3) { 0 } else { dice.number(1..12) };
+    let training = |_| {
+        let worker = dice.index(workers.len());
+        let capacity = workers[worker].capacity;
+        let cores = if dice.chance(1, 3) { capacity.cores } else { 1 };
+        let memory = if dice.chance(1, 2) { 0 } else { dice.number(0..capacity.memory.0 + 1) };
+        let at = Time(dice.number(0..heal_at.0));
+        Training { worker, at, needs: Needs { cores, memory: ByteSize(memory) }, lasts: dice.millis(1..400) }
+    };
+    (0..count).map(training).collect()
 }
 
 fn plan_job(dice: &mut Dice, number: u64, mains: usize, largest: Needs, heal_at: Time) -> JobPlan {

@@ -4,6 +4,7 @@ use super::event::{Event, WorkerEvent};
 use super::link::LinkId;
 use super::threads::Threads;
 use super::world::World;
+use phalanx_account::core::Account;
 use phalanx_jobs::core::{RunKey, WorkerCommand, WorkerConfig, WorkerCore};
 use phalanx_types::{LeaseId, Needs, NodeId, Outbox, Parcel, Time};
 use phalanx_wire::bulk::BlobId;
@@ -16,6 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct WorkerNode {
     /// `None` while the process is down.
     pub(super) core: Option<WorkerCore>,
+    /// What jobs and training share.
+    pub(super) account: Option<Account>,
     /// Counts the processes.
     pub(super) life: u64,
     pub(super) out: Outbox<WorkerCommand>,
@@ -57,6 +60,7 @@ impl World {
             orphan_grace: self.plan.orphan_grace,
         };
         *node = WorkerNode {
+            account: Some(Account::new(config.capacity)),
             core: Some(WorkerCore::new(config)),
             life: node.life + 1,
             freeze: node.freeze + 1,

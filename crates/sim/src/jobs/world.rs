@@ -90,6 +90,9 @@ impl World {
         for (index, (at, _)) in self.plan.faults.iter().enumerate() {
             self.queue.push(*at, Event::Fault { index });
         }
+        for (index, training) in self.plan.trainings.iter().enumerate() {
+            self.queue.push(training.at, Event::TrainingArrives { index });
+        }
         self.queue.push(self.plan.heal_at, Event::Heal);
     }
 
@@ -144,6 +147,7 @@ impl World {
             Event::Thaw { worker, freeze } => self.on_thaw(worker, freeze),
             Event::StartWorker { worker } => self.on_start_worker(worker),
             Event::StartMain { main } => self.on_start_main(main),
+            Event::TrainingArrives { index } => self.on_training_arrives(index),
             Event::Heal => self.on_heal(),
         }
     }
@@ -194,6 +198,8 @@ impl World {
             WorkerEvent::RunEnds { batch, key } => self.on_run_ends(worker, batch, key),
             WorkerEvent::Progress { key } => self.on_progress(worker, key),
             WorkerEvent::TakenBack { batch, runs } => self.on_taken_back(worker, batch, runs),
+            WorkerEvent::TrainingTries { index, waits } => self.on_training_tries(worker, index, waits),
+            WorkerEvent::TrainingEnds { claim } => self.on_training_ends(worker, claim),
         }
     }
 

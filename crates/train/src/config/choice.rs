@@ -214,7 +214,7 @@ fn from_json_table(json: &Json) -> Option<Value> {
 }
 
 /// A choice written down with all its settings; those without a default are a number or nothing.
-fn defaults<T: Serialize + DeserializeOwned>(name: &str, kind: Kind) -> Option<Map<String, Json>> {
+pub(crate) fn defaults<T: Serialize + DeserializeOwned>(name: &str, kind: Kind) -> Option<Map<String, Json>> {
     let bare = kind.bare.iter().filter(|bare| bare.name == name);
     let mut begin = Map::from_iter([("name".to_owned(), Json::from(name))]);
     begin.extend(bare.clone().filter(|b| b.required).map(|b| (b.setting.to_owned(), Json::from(1))));
@@ -243,7 +243,7 @@ fn to_json(value: &Value) -> Json {
     }
 }
 
-fn from_json(json: &Json) -> Option<Value> {
+pub(crate) fn from_json(json: &Json) -> Option<Value> {
     Some(match json {
         Json::Bool(b) => Value::Bool(*b),
         Json::Number(n) => match n.as_i64() {

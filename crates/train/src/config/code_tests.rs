@@ -4,7 +4,7 @@ use super::*;
 use phalanx_collective::Compression;
 use phalanx_data::{Columns, Crop, Sides, SourceSpec, Transform};
 use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule, Sgd};
-use phalanx_types::Seed;
+use phalanx_types::{ByteSize, Seed};
 
 const FEWEST: &str =
     "[model]\nzoo = \"mlp\"\n[data]\ntrain = { file = \"/a.npz\" }\n[train]\nloss = \"mse\"\nepochs = 1\n";
@@ -78,6 +78,8 @@ fn a_configuration_reads_back_from_the_file_it_is_written_as() {
         min_replicas: 2,
         max_replicas: 9,
         patience: Duration::from_millis(1500),
+        cores: Some(3),
+        memory: Some(ByteSize((1 << 30) + 1)),
         ..FormationConfig::on_local_nodes(4)
     };
     full.sync = SyncConfig { scale_lr: ScaleLr::Sqrt, compress: Compression::F16, ..SyncConfig::outer(5) };

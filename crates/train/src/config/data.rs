@@ -7,7 +7,8 @@ use phalanx_data::{Columns, Crop, Format, Sides, SourceSpec, Transform};
 
 pub(crate) const KEYS: &[&str] =
     &["train", "valid", "shuffle", "drop_last", "reshape", "crop", "flip", "scale", "mean", "std", "one_hot"];
-const SOURCE_KEYS: &[&str] =
+/// Of `data.train` and `data.valid`.
+pub(crate) const SOURCE_KEYS: &[&str] =
     &["file", "x", "y", "labels_file", "format", "header", "size", "stream", "private"];
 const FORMATS: &[&str] = &["npy", "npz", "idx", "csv", "safetensors", "parquet", "images"];
 

@@ -1,10 +1,16 @@
 //! `[formation]`: who trains.
+//!
+//! A value that the run would not follow is refused, with its place: `max_replicas` of a run in stages, say. A key that
+//! only lacks replicas or stages to act on is idle, so that one file can be run in one process and on many nodes:
+//! `shares` of a run in one process, `copies` of a run that was told `stages = 1`. Keys of stages in a file that does
+//! not say `stages` at all are refused: no formation of that file would use them.
 
 use super::error::ConfigError;
 use super::section::Section;
 use super::source::Source;
 use super::tree::Value;
 use phalanx_collective::Compression;
+use phalanx_types::ByteSize;
 use std::time::Duration;
 
 pub(crate) const KEYS: &[&str] = &[
@@ -24,8 +30,13 @@ pub(crate) const KEYS: &[&str] = &[
     "copies",
     "cuts",
     "measure",
+    "cores",
+    "memory",
 ];
 
+/// Keys that act on stages only.
+const OF_STAGES: [&str; 8] =
+    ["mode", "micro_batches", "in_flight", "ahead", "compress", "copies", "cuts", "measure"];
 /// The most replicas of one run.
 pub(super) const MOST: i64 = 1024;
 /// The most stages of one replica, batches in flight, and parts of a batch.
@@ -34,11 +45,20 @@ pub(super) const MOST_STAGES: i64 = 1024;
 pub(super) const AHEAD: usize = 2;
 /// Why it says nothing without exact stages.
 pub(super) const AHEAD_MEANS_NOTHING: &str = "`formation.in_flight` says how many asynchronous stages let in";
+/// The most cores that a run may ask of a node.
+pub(super) const MOST_CORES: i64 = 4096;
 /// Asynchronous stages come to a stop after so many steps, at most: whoever wants something of the run waits for that.
 /// Filling the stages and emptying them takes about as long as one or two steps.
 const LONGEST_UNIT: u64 = 32;
 /// Steps between copies of a stage's state.
 const COPIES: u64 = 10;
+/// Why nothing can follow from the number of replicas.
+pub(crate) const NO_REPLICAS: &str =
+    "with stages the planner decides how many replicas there are; say `formation.replicas`, too";
+
+/// Why a run in stages has no most replicas.
+pub(super) const NO_MAXIMUM: &str =
+    "with stages the planner decides how many replicas there are; `formation.replicas` fixes it";
 
 /// Who trains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +94,10 @@ pub struct FormationConfig {
     pub cuts: Vec<CutBefore>,
     /// Whether nodes are measured before a model is cut; else all count as equally fast.
     pub measure: bool,
+    /// Cores that the run uses of every node; all of them when not said, so that it is alone there.
+    pub cores: Option<u32>,
+    /// Memory that the run claims on every node; what training is estimated to need when not said.
+    pub memory: Option<ByteSize>,
 }
 
 /// An operator before which the model may be cut.
@@ -142,6 +166,8 @@ impl Default for FormationConfig {
             copies: COPIES,
             cuts: Vec::new(),
             measure: true,
+            cores: None,
+            memory: None,
         }
     }
 }
@@ -164,20 +190,18 @@ impl FormationConfig {
 
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
         let stages = stages(section)?;
+        let staged = stages != Some(1);
         let local = section.int("local", 0..=MOST)?.map_or(0, |said| said.value);
         let pipelines = section.int("replicas", 1..=MOST)?.map(|said| said.value);
-        let replicas = match stages {
-            // As many as there are nodes to start.
-            Some(1) if local > 0 => local,
-            Some(1) => section.int_or("replicas", 1..=MOST, 1)?,
-            _ => pipelines.unwrap_or(1),
+        let replicas = match staged {
+            true => pipelines.unwrap_or(1),
+            false => replicas(section, local)?,
         };
-        let min_replicas = section.int_or("min_replicas", 1..=MOST, 1)?;
-        let most = section.int("max_replicas", 1..=MOST)?;
-        let batch = match section.word("batch", "batch", &["global", "per_replica"])?.map(|said| said.value) {
-            Some("per_replica") => BatchOf::PerReplica,
-            _ => BatchOf::Global,
+        let (min_replicas, max_replicas) = match staged {
+            true => (no_limits(section)?, MOST as u64),
+            false => limits(section)?,
         };
+        let batch = batch(section)?;
         let mode = match section.word("mode", "mode", &["exact", "asynchronous"])?.map(|said| said.value) {
             Some("asynchronous") => Mode::Asynchronous,
             _ => Mode::Exact,
@@ -186,13 +210,10 @@ impl FormationConfig {
             replicas: replicas as usize,
             local: local as usize,
             min_replicas: min_replicas as usize,
-            max_replicas: most.map_or(MOST as u64, |said| said.value) as usize,
+            max_replicas: max_replicas as usize,
             patience: patience(section)?,
             batch,
-            shares: match section.word("shares", "shares", &["speed", "equal"])?.map(|said| said.value) {
-                Some("equal") => SharesBy::Equal,
-                _ => SharesBy::Speed,
-            },
+            shares: shares(section)?,
             stages,
             pipelines: pipelines.map(|said| said as usize),
             mode,
@@ -203,6 +224,8 @@ impl FormationConfig {
             copies: section.int("copies", 0..=1 << 40)?.map_or(COPIES, |said| said.value),
             cuts: cuts(section)?,
             measure: section.bool_or("measure", true)?,
+            cores: section.int("cores", 1..=MOST_CORES)?.and_then(|said| u32::try_from(said.value).ok()),
+            memory: section.parsed("memory", "a size such as \"2GiB\"")?,
         })
     }
 
@@ -237,10 +260,81 @@ impl FormationConfig {
         }
     }
 
+    /// What the user should know of a run whose numbers depend on how fast its nodes happen to be.
+    pub fn timing_note(&self) -> Option<&'static str> {
+        let by_speed = self.shares == SharesBy::Speed && !self.is_staged();
+        (by_speed && self.is_distributed()).then_some(
+            "faster replicas get more samples of a batch, so the numbers of this run depend on timing; \
+             `formation.shares = \"equal\"` makes them repeat",
+        )
+    }
+
     /// Whether more than one process takes part.
     pub fn is_distributed(&self) -> bool {
         self.replicas > 1 || self.local > 1 || self.is_staged()
     }
+}
+
+/// Whether a run file, or a flag, says into how many stages the model is cut: also that it is not.
+fn says_stages(section: &Section<'_>) -> bool {
+    section.node("stages").is_some()
+}
+
+/// Refuses keys of stages where nobody said that there may be any.
+pub(super) fn check_stages(section: &Section<'_>) -> Result<(), ConfigError> {
+    let found = OF_STAGES.into_iter().find(|key| section.node(key).is_some());
+    match found.filter(|_| !says_stages(section)) {
+        Some(key) => Err(section.useless(
+            key,
+            "the model is not cut into stages; say `formation.stages` (1 is fine, and leaves the key idle)",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Replicas of a run without stages: one on each node that is started here, or as many as are said.
+fn replicas(section: &mut Section<'_>, local: u64) -> Result<u64, ConfigError> {
+    let node = section.node("local").filter(|_| local > 0);
+    let Some(node) = node else { return section.int_or("replicas", 1..=MOST, 1) };
+    if let Some(said) = section.int("replicas", 1..=MOST)?.filter(|said| said.value != local) {
+        // `--local` goes before the file.
+        let overridden = matches!(said.source, Source::File(_)) && !matches!(node.source, Source::File(_));
+        if !overridden {
+            let wanted = format!("{local}, as `formation.local`: without stages each node holds a replica");
+            return Err(said.should_be(wanted));
+        }
+        section.note_node("replicas", node);
+    }
+    Ok(local)
+}
+
+/// The fewest and the most replicas of a run without stages.
+fn limits(section: &mut Section<'_>) -> Result<(u64, u64), ConfigError> {
+    let least = section.int_or("min_replicas", 1..=MOST, 1)?;
+    let most = section.int("max_replicas", 1..=MOST)?;
+    Ok((least, most.map_or(MOST as u64, |said| said.value)))
+}
+
+/// A run in stages goes on with any number of replicas, and the planner decides how many there are.
+fn no_limits(section: &mut Section<'_>) -> Result<u64, ConfigError> {
+    if section.int("max_replicas", 1..=MOST)?.is_some() {
+        return Err(section.useless("max_replicas", NO_MAXIMUM));
+    }
+    Ok(section.int("min_replicas", 1..=MOST)?.map_or(1, |said| said.value))
+}
+
+fn batch(section: &mut Section<'_>) -> Result<BatchOf, ConfigError> {
+    Ok(match section.word("batch", "batch", &["global", "per_replica"])?.map(|said| said.value) {
+        Some("per_replica") => BatchOf::PerReplica,
+        _ => BatchOf::Global,
+    })
+}
+
+fn shares(section: &mut Section<'_>) -> Result<SharesBy, ConfigError> {
+    Ok(match section.word("shares", "shares", &["speed", "equal"])?.map(|said| said.value) {
+        Some("equal") => SharesBy::Equal,
+        _ => SharesBy::Speed,
+    })
 }
 
 fn stages(section: &mut Section<'_>) -> Result<Option<usize>, ConfigError> {

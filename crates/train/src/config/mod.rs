@@ -76,6 +76,11 @@ impl RunConfig {
         factor * self.train.schedule.lr(self.train.optimizer.lr(), step, steps)
     }
 
+    /// Compute threads of every process, if the run file says how many.
+    pub fn threads(&self) -> Option<usize> {
+        self.train.threads.or(self.formation.cores.map(|cores| cores as usize))
+    }
+
     /// What the result of a run follows from: not who computes it.
     pub fn told(&self) -> Self {
         let mut told = self.clone();
@@ -100,6 +105,8 @@ impl RunConfig {
             copies: 0,
             cuts: Vec::new(),
             measure: true,
+            cores: None,
+            memory: None,
             ..told.formation
         };
         told
@@ -127,6 +134,11 @@ impl Override {
     /// What a flag of its own says: `--epochs 3`.
     pub fn flag(flag: &str, key: &str, value: impl ToString) -> Self {
         Self { key: key.to_owned(), value: value.to_string(), source: Source::Flag(flag.to_owned()) }
+    }
+
+    /// A value for a key of which neither the file nor an earlier override says anything.
+    pub fn unless_said(key: &str, value: impl ToString) -> Self {
+        Self { key: key.to_owned(), value: value.to_string(), source: Source::Default }
     }
 
     /// Reads `key=value`, as `--set` has it.
@@ -171,6 +183,9 @@ impl RunFile {
     pub fn parse(path: &Path, text: &str, overrides: &[Override]) -> Result<Self, ConfigError> {
         let mut root = tree::parse(&Arc::from(path), text)?;
         for said in overrides {
+            if said.source == Source::Default && tree::has(&root, &said.key) {
+                continue;
+            }
             tree::put(&mut root, &said.key, tree::parse_value(&said.value, &said.source)?)?;
         }
         move_lr(&mut root)?;
@@ -238,6 +253,11 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     }
     let config = RunConfig { name, model, data, train, formation, sync };
     config.validate().map_err(|error| error.placed(&resolved))?;
+    formation::check_stages(&Section::open(root, "formation", formation::KEYS, origin, &mut resolved)?)?;
+    sync::check_outer(
+        &Section::open(root, "sync", sync::KEYS, origin, &mut resolved)?,
+        config.sync.exchange,
+    )?;
     Ok(RunFile { config, resolved })
 }
 

@@ -1,4 +1,7 @@
 //! `[sync]`: what replicas exchange, and when.
+//!
+//! A run with one replica has nothing to exchange: these keys are then idle, so that one file can be run in one process
+//! and on many nodes. What contradicts the formation or another key is refused with its place.
 
 use super::error::ConfigError;
 use super::formation::FormationConfig;
@@ -18,7 +21,10 @@ pub(crate) const KEYS: &[&str] = &[
 ];
 
 /// Steps between two looks at whether all replicas hold the same parameters.
-const VERIFY: u64 = 100;
+pub(super) const VERIFY: u64 = 100;
+
+/// Why settings of the outer optimizer do nothing.
+pub(super) const ONLY_OUTER: &str = "only `sync.exchange = \"outer\"` has an outer optimizer";
 
 /// What replicas exchange, and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +41,7 @@ pub struct SyncConfig {
     pub outer_momentum: f32,
     /// Steps between two looks at whether all replicas hold the same parameters; never when 0.
     pub verify: u64,
-    /// Whether what optimizers keep is averaged with the parameters of stages.
+    /// Whether what optimizers keep is averaged with the parameters.
     pub average_optimizer: bool,
 }
 
@@ -115,19 +121,12 @@ impl SyncConfig {
             every,
             compress: compress.unwrap_or_default(),
             shared_statistics: norm.map_or(exchange == ExchangeOf::Gradients, |said| said.value == "sync"),
-            scale_lr: match section
-                .word("scale_lr", "learning rate", &["none", "linear", "sqrt"])?
-                .map(|said| said.value)
-            {
-                Some("linear") => ScaleLr::Linear,
-                Some("sqrt") => ScaleLr::Sqrt,
-                _ => ScaleLr::None,
-            },
+            scale_lr: scale_lr(section)?,
             outer_lr: section.number("outer_lr")?.map_or(usual.outer_lr, |said| said.value as f32),
             outer_momentum: section
                 .number("outer_momentum")?
                 .map_or(usual.outer_momentum, |said| said.value as f32),
-            verify: section.int("verify", 0..=i64::MAX)?.map_or(usual.verify, |said| said.value),
+            verify: verify(section, exchange, staged)?,
             average_optimizer: section.bool_or("average_optimizer", usual.average_optimizer)?,
         })
     }
@@ -144,4 +143,37 @@ fn exchange(section: &mut Section<'_>, formation: &FormationConfig) -> Result<Ex
         None if flows => ExchangeOf::Parameters,
         None => ExchangeOf::Gradients,
     })
+}
+
+fn scale_lr(section: &mut Section<'_>) -> Result<ScaleLr, ConfigError> {
+    Ok(match section.word("scale_lr", "learning rate", &["none", "linear", "sqrt"])?.map(|said| said.value) {
+        Some("linear") => ScaleLr::Linear,
+        Some("sqrt") => ScaleLr::Sqrt,
+        _ => ScaleLr::None,
+    })
+}
+
+fn verify(section: &mut Section<'_>, exchange: ExchangeOf, staged: bool) -> Result<u64, ConfigError> {
+    let said = section.int("verify", 0..=i64::MAX)?;
+    match said.map(|said| said.value) {
+        None => Ok(VERIFY),
+        Some(1..) if staged => {
+            let why = "only replicas that hold the whole model compare their parameters";
+            Err(section.useless("verify", why))
+        }
+        Some(1..) if exchange != ExchangeOf::Gradients => {
+            let why = "replicas that learn alone differ between two exchanges";
+            Err(section.useless("verify", why))
+        }
+        Some(every) => Ok(every),
+    }
+}
+
+/// Settings of the outer optimizer may only be said where there is one, also when they say what is usual.
+pub(super) fn check_outer(section: &Section<'_>, exchange: ExchangeOf) -> Result<(), ConfigError> {
+    let said = ["outer_lr", "outer_momentum"].into_iter().find(|key| section.node(key).is_some());
+    match said.filter(|_| exchange != ExchangeOf::Outer) {
+        Some(key) => Err(section.useless(key, ONLY_OUTER)),
+        None => Ok(()),
+    }
 }

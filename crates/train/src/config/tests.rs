@@ -1,3 +1,6 @@
+mod keys;
+mod page;
+
 use super::*;
 use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule};
 
@@ -42,6 +45,36 @@ fn with_line(section: &str, line: &str) -> String {
         }
     }
     out.join("\n")
+}
+
+#[test]
+fn a_share_of_a_node_is_said_in_the_formation() {
+    let said = [("formation.replicas", "2"), ("formation.cores", "2"), ("formation.memory", "3GiB")];
+    let file = with_overrides(&said).unwrap();
+    let formation = &file.config.formation;
+    assert_eq!((formation.cores, formation.memory), (Some(2), Some(phalanx_types::ByteSize::gib(3))));
+    assert_eq!(file.config.threads(), Some(2));
+    let text = file.resolved.to_toml();
+    assert!(text.contains("cores = 2") && text.contains("memory = \"3GiB\""), "{text}");
+    assert_eq!(parse(&text, &[]).unwrap().config, file.config, "a node reads the same");
+    let alone = with_overrides(&[("formation.cores", "2"), ("train.threads", "1")]).unwrap().config;
+    assert_eq!(alone.threads(), Some(1), "fewer threads than cores");
+    assert_eq!(alone.told(), parse(RUN, &[]).unwrap().config.told(), "results do not depend on it");
+    for (said, why) in [
+        (
+            [("formation.cores", "0"), ("formation.replicas", "2")],
+            "`formation.cores` must be a whole number from 1",
+        ),
+        (
+            [("formation.cores", "1"), ("train.threads", "2")],
+            "`formation.cores` must be at least `train.threads`",
+        ),
+        ([("formation.memory", "much"), ("formation.replicas", "2")], "must be a size such as \"2GiB\""),
+        ([("formation.memory", "1GiB"), ("train.seed", "1")], "this one is in one process"),
+    ] {
+        let error = with_overrides(&said).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
 }
 
 #[test]
@@ -177,6 +210,56 @@ fn what_is_not_there_is_named() {
     );
 }
 
+/// What [formation] and [sync] cannot say together, and what the error says.
+const WRONG_FORMATIONS: &[(&str, &str)] = &[
+    ("[formation]\nreplicas = 0", "`formation.replicas`"),
+    ("[formation]\nreplicas = 2\nmin_replicas = 3", "at most `formation.replicas`, which is 2"),
+    ("[formation]\nreplicas = 4\nmax_replicas = 3", "`formation.max_replicas`"),
+    ("[formation]\npatience = \"soon\"", "a duration such as"),
+    ("[formation]\nstages = 0", "`formation.stages`"),
+    ("[formation]\nstages = \"many\"", "`formation.stages` must be a whole number or \"auto\", not a text"),
+    (
+        "accumulate = 2\n[formation]\nmicro_batches = 65",
+        "`formation.micro_batches` must be at most the batch, 64, not 65, at conf/run.toml:15:17",
+    ),
+    (
+        "[formation]\nstages = 2\nin_flight = 3",
+        "`formation.in_flight` means nothing here: only asynchronous stages have batches in flight, at conf/run.toml:15:1",
+    ),
+    (
+        "[formation]\nstages = 2\nmode = \"asynchronous\"\nahead = 1",
+        "`formation.ahead` means nothing here: `formation.in_flight` says",
+    ),
+    (
+        "[sync]\naverage_optimizer = true",
+        "`sync.average_optimizer` means nothing here: with `sync.exchange = \"gradients\"` the optimizers of all replicas",
+    ),
+    ("[formation]\ncompress = \"topk\"", "there are none, f16"),
+    ("[sync]\nexchange = \"gradient\"", "`gradients`"),
+    ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
+    (
+        "[formation]\nstages = 2\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
+        "\"outer\" with asynchronous stages, unless there is one replica",
+    ),
+    ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),
+    ("[formation]\nstages = 2\n[sync]\nbatch_norm = \"sync\"", "\"local\": stages"),
+    ("[sync]\ncompress = \"zip\"", "one of none, f16"),
+    ("[sync]\nouter_momentum = 1.0", "from 0 to below 1"),
+    ("[sync]\nexchange = \"parameters\"\nouter_lr = 0.5", "only `sync.exchange = \"outer\"` has"),
+    (
+        "[sync]\nexchange = \"outer\"\nverify = 5",
+        "`sync.verify` means nothing here: replicas that learn alone",
+    ),
+    (
+        "[formation]\nstages = 2\n[sync]\naverage_optimizer = true",
+        "with `sync.exchange = \"gradients\"` the optimizers of all replicas keep the same",
+    ),
+    (
+        "[formation]\nlocal = 4\nreplicas = 2",
+        "`formation.replicas` must be 4, as `formation.local`: without stages each node holds a replica, not 2",
+    ),
+];
+
 #[test]
 fn formations_and_exchanges_are_read_and_checked() {
     let text = "[formation]\nlocal = 3\nstages = 3\nmode = \"asynchronous\"\ncompress = \"f16\"";
@@ -187,50 +270,16 @@ fn formations_and_exchanges_are_read_and_checked() {
     assert_eq!((flowing.exchange, flowing.every), (super::ExchangeOf::Parameters, 20));
     let auto = parse(&format!("{RUN}[formation]\nstages = \"auto\""), &[]).unwrap().config.formation;
     assert_eq!((auto.stages, auto.is_staged()), (None, true));
-    for (text, words) in [
-        ("[formation]\nreplicas = 0", "`formation.replicas`"),
-        ("[formation]\nreplicas = 2\nmin_replicas = 3", "at most `formation.replicas`, which is 2"),
-        ("[formation]\nreplicas = 4\nmax_replicas = 3", "`formation.max_replicas`"),
-        ("[formation]\npatience = \"soon\"", "a duration such as"),
-        ("[formation]\nstages = 0", "`formation.stages`"),
-        (
-            "[formation]\nstages = \"many\"",
-            "`formation.stages` must be a whole number or \"auto\", not a text",
-        ),
-        (
-            "accumulate = 2\n[formation]\nmicro_batches = 65",
-            "`formation.micro_batches` must be at most the batch, 64, not 65, at conf/run.toml:15:17",
-        ),
-        (
-            "[formation]\nstages = 2\nin_flight = 3",
-            "`formation.in_flight` means nothing here: only asynchronous stages have batches in flight, at conf/run.toml:15:1",
-        ),
-        (
-            "[formation]\nstages = 2\nmode = \"asynchronous\"\nahead = 1",
-            "`formation.ahead` means nothing here: `formation.in_flight` says",
-        ),
-        (
-            "[sync]\naverage_optimizer = true",
-            "`sync.average_optimizer` means nothing here: only runs in stages average what optimizers keep, at conf",
-        ),
-        ("[formation]\ncompress = \"topk\"", "there are none, f16"),
-        ("[sync]\nexchange = \"gradient\"", "`gradients`"),
-        ("[sync]\nevery = 5", "1 with `sync.exchange = \"gradients\"`"),
-        (
-            "[formation]\nstages = 2\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
-            "\"outer\" with asynchronous stages, unless there is one replica",
-        ),
-        ("[sync]\nexchange = \"outer\"\nbatch_norm = \"sync\"", "\"local\""),
-        ("[formation]\nstages = 2\n[sync]\nbatch_norm = \"sync\"", "\"local\": stages"),
-        ("[sync]\ncompress = \"zip\"", "one of none, f16"),
-        ("[sync]\nouter_momentum = 1.0", "from 0 to below 1"),
-    ] {
+    for (text, words) in WRONG_FORMATIONS {
         let error = parse(&format!("{RUN}{text}"), &[]).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
     for text in [
-        "accumulate = 2\n[formation]\nmicro_batches = 64",
-        "[formation]\nlocal = 2\nbatch = \"per_replica\"\nmicro_batches = 64",
+        "accumulate = 2\n[formation]\nstages = 2\nmicro_batches = 64",
+        "[formation]\nstages = 2\nreplicas = 2\nbatch = \"per_replica\"\nmicro_batches = 64",
+        "[formation]\nstages = 1\nmode = \"asynchronous\"\nin_flight = 3",
+        "[formation]\nreplicas = 2\n[sync]\nexchange = \"outer\"\naverage_optimizer = true",
+        "[formation]\nstages = 2\nmin_replicas = 1\nshares = \"speed\"\n[sync]\nverify = 0",
         "[formation]\nstages = 2\nmode = \"asynchronous\"\nin_flight = 3\n[sync]\naverage_optimizer = true",
         "[sync]\naverage_optimizer = false",
         "[formation]\nstages = 2\nreplicas = 1\nmode = \"asynchronous\"\n[sync]\nexchange = \"gradients\"",
@@ -244,6 +293,46 @@ fn formations_and_exchanges_are_read_and_checked() {
     assert_eq!(config.train.batch, 4 * alone.train.batch);
     assert_eq!(config.lr(3, 10), 4.0 * alone.lr(3, 10));
     assert!(!config.sync.shared_statistics && alone.sync.shared_statistics);
+}
+
+#[test]
+fn runs_that_depend_on_timing_say_how_to_make_them_repeat() {
+    let note = |text: &str| parse(&format!("{RUN}{text}"), &[]).unwrap().config.formation.timing_note();
+    assert!(note("[formation]\nreplicas = 2").unwrap().contains("`formation.shares = \"equal\"`"));
+    for text in ["", "[formation]\nreplicas = 2\nshares = \"equal\"", "[formation]\nstages = 2\nreplicas = 2"]
+    {
+        assert_eq!(note(text), None, "{text}");
+    }
+}
+
+#[test]
+fn nodes_that_a_flag_starts_go_before_the_replicas_of_the_file() {
+    let text = format!("{RUN}[formation]\nreplicas = 2");
+    let file = parse(&text, &[Override::flag("--local", "formation.local", 4)]).unwrap();
+    assert_eq!(file.config.formation.replicas, 4);
+    // The file that the run directory keeps says the same, and nothing that contradicts itself.
+    let again = parse(&file.resolved.to_toml(), &[]).unwrap().config.formation;
+    assert_eq!((again.replicas, again.local), (4, 4));
+}
+
+#[test]
+fn an_override_for_what_is_not_said_gives_way_to_everything_else() {
+    let auto = [Override::unless_said("formation.stages", "auto")];
+    let file = parse(&format!("{RUN}[formation]\ncopies = 3"), &auto).unwrap();
+    assert!(file.config.formation.stages.is_none() && !file.resolved.is_said("formation", "stages"));
+    let file = parse(&format!("{RUN}[formation]\nstages = 2"), &auto).unwrap();
+    assert_eq!(file.config.formation.stages, Some(2));
+    assert!(file.resolved.is_said("formation", "stages"));
+}
+
+#[test]
+fn what_a_run_in_stages_was_told_can_be_read_again() {
+    for text in ["[formation]\nstages = 3\nlocal = 3", "[formation]\nstages = \"auto\""] {
+        let file = parse(&format!("{RUN}{text}"), &[]).unwrap();
+        let resolved = file.resolved.to_toml();
+        let again = parse(&resolved, &[]).unwrap_or_else(|error| panic!("{error}\n{resolved}"));
+        assert_eq!(again.config.formation, file.config.formation);
+    }
 }
 
 #[test]

@@ -28,14 +28,14 @@ pub(crate) const KEYS: &[&str] = &[
     "recompute",
     "metrics",
 ];
-pub(super) const LOSS: Kind = Kind {
+pub(crate) const LOSS: Kind = Kind {
     what: "loss",
     names: &["mse", "l1", "huber", "cross_entropy", "bce", "bce_with_logits", "nll"],
     bare: &[],
 };
-pub(super) const OPTIMIZER: Kind =
+pub(crate) const OPTIMIZER: Kind =
     Kind { what: "optimizer", names: &["sgd", "adam", "adamw", "rmsprop", "adagrad"], bare: &[] };
-pub(super) const SCHEDULE: Kind = Kind {
+pub(crate) const SCHEDULE: Kind = Kind {
     what: "schedule",
     names: &["constant", "step", "cosine", "exponential", "one_cycle"],
     bare: &[
@@ -44,7 +44,7 @@ pub(super) const SCHEDULE: Kind = Kind {
         Bare { name: "one_cycle", setting: "max_lr", required: false },
     ],
 };
-pub(super) const METRIC: Kind = Kind {
+pub(crate) const METRIC: Kind = Kind {
     what: "metric",
     names: &["accuracy", "binary_accuracy", "top_k", "mae", "mse", "perplexity"],
     bare: &[],

@@ -147,6 +147,17 @@ pub(crate) fn parse_value(text: &str, source: &Source) -> Result<Node, ConfigErr
     }
 }
 
+/// Whether there is something at a dotted path.
+pub(crate) fn has(root: &Table, path: &str) -> bool {
+    match path.split_once('.') {
+        None => root.contains_key(path),
+        Some((first, rest)) => match root.get(first).map(|node| &node.value) {
+            Some(Value::Table(table)) => has(table, rest),
+            _ => false,
+        },
+    }
+}
+
 /// Puts a value at a dotted path; tables on the way are made, and a text on the way (`optimizer = "adam"`) becomes
 /// the name in one.
 pub(crate) fn put(root: &mut Table, path: &str, node: Node) -> Result<(), ConfigError> {

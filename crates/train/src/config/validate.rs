@@ -4,9 +4,12 @@
 
 use super::choice;
 use super::error::ConfigError;
-use super::formation::{AHEAD, AHEAD_MEANS_NOTHING, BatchOf, MOST, MOST_STAGES, Mode};
+use super::formation::{
+    AHEAD, AHEAD_MEANS_NOTHING, BatchOf, MOST, MOST_CORES, MOST_STAGES, Mode, NO_MAXIMUM, NO_REPLICAS,
+    SharesBy,
+};
 use super::source::Source;
-use super::sync::ExchangeOf;
+use super::sync::{ExchangeOf, ONLY_OUTER, ScaleLr};
 use super::train::{LOSS, METRIC, OPTIMIZER, SCHEDULE};
 use super::{DataConfig, FormationConfig, ModelConfig, RunConfig, SyncConfig, TrainConfig};
 use phalanx_collective::Compression;
@@ -127,14 +130,16 @@ impl FormationConfig {
             let wanted = format!("{implied}, as `formation.local` or `formation.pipelines` say");
             return Err(should_be("formation.replicas", wanted, replicas));
         }
-        if most < replicas.max(fewest) {
+        if self.is_staged() {
+            self.validate_staged()?;
+        } else if most < replicas.max(fewest) {
             let wanted = "at least `formation.replicas` and `formation.min_replicas`";
             return Err(should_be("formation.max_replicas", wanted, most));
-        }
-        if fewest > replicas {
+        } else if fewest > replicas {
             let wanted = format!("at most `formation.replicas`, which is {replicas}");
             return Err(should_be("formation.min_replicas", wanted, fewest));
         }
+        self.validate_share(train.threads)?;
         if self.batch == BatchOf::PerReplica && !train.batch.is_multiple_of(replicas) {
             let wanted = format!("a multiple of `formation.replicas`, which is {replicas}");
             return Err(should_be("train.batch", wanted, train.batch));
@@ -153,6 +158,47 @@ impl FormationConfig {
         match self.compress {
             Compression::TopK { .. } => {
                 Err(should_be("formation.compress", "one of none, f16, bf16, int8", self.compress))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FormationConfig {
+    /// What only the planner decides cannot be said of a run in stages.
+    fn validate_staged(&self) -> Result<(), ConfigError> {
+        if self.max_replicas < MOST as usize {
+            return Err(useless("formation.max_replicas", NO_MAXIMUM));
+        }
+        if self.min_replicas > 1 {
+            let why =
+                "a run in stages pauses when the nodes cannot hold the model, not at a number of replicas";
+            return Err(useless("formation.min_replicas", why));
+        }
+        if self.batch == BatchOf::PerReplica && self.pipelines.is_none() {
+            return Err(useless("formation.batch", NO_REPLICAS));
+        }
+        match self.shares {
+            SharesBy::Speed => Ok(()),
+            SharesBy::Equal => {
+                let wanted = "\"speed\": with stages the planner decides which replica gets how many samples";
+                Err(should_be("formation.shares", wanted, "equal"))
+            }
+        }
+    }
+
+    /// Refuses a share of a node that the run could not keep to.
+    fn validate_share(&self, threads: Option<usize>) -> Result<(), ConfigError> {
+        if self.memory.is_some() && self.pipelines.is_none() && self.local == 0 && !self.is_staged() {
+            let why = "it is claimed on the nodes of a run, and this one is in one process";
+            return Err(useless("formation.memory", why));
+        }
+        let Some(cores) = self.cores else { return Ok(()) };
+        within("formation.cores", cores, 1..=MOST_CORES)?;
+        match threads {
+            Some(threads) if threads > cores as usize => {
+                let wanted = format!("at least `train.threads`, which is {threads}");
+                Err(should_be("formation.cores", wanted, cores))
             }
             _ => Ok(()),
         }
@@ -182,13 +228,30 @@ impl SyncConfig {
             let wanted = "\"local\": replicas that learn alone do not wait for each other";
             return Err(should_be("sync.batch_norm", wanted, "sync"));
         }
+        if self.scale_lr != ScaleLr::None && formation.is_staged() && formation.pipelines.is_none() {
+            return Err(useless("sync.scale_lr", NO_REPLICAS));
+        }
+        self.validate_outer()?;
+        if self.average_optimizer && self.exchange == ExchangeOf::Gradients {
+            let why = "with `sync.exchange = \"gradients\"` the optimizers of all replicas keep the same";
+            return Err(useless("sync.average_optimizer", why));
+        }
+        Ok(())
+    }
+
+    fn validate_outer(&self) -> Result<(), ConfigError> {
         above_zero("sync.outer_lr", Some(self.outer_lr))?;
         if !(0.0..1.0).contains(&self.outer_momentum) {
             return Err(should_be("sync.outer_momentum", "from 0 to below 1", self.outer_momentum));
         }
-        if self.average_optimizer && !formation.is_staged() {
-            let why = "only runs in stages average what optimizers keep";
-            return Err(useless("sync.average_optimizer", why));
+        let usual = Self::default();
+        for (key, said) in [
+            ("sync.outer_lr", self.outer_lr != usual.outer_lr),
+            ("sync.outer_momentum", self.outer_momentum != usual.outer_momentum),
+        ] {
+            if said && self.exchange != ExchangeOf::Outer {
+                return Err(useless(key, ONLY_OUTER));
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::formation::{AHEAD, BatchOf, Mode, SharesBy};
 use super::model::ModelFrom;
 use super::resolved::Resolved;
 use super::source::Source;
-use super::sync::{ExchangeOf, ScaleLr};
+use super::sync::{ExchangeOf, ScaleLr, VERIFY};
 use super::tree::{Node, Value};
 use super::{DataConfig, FormationConfig, ModelConfig, RunConfig, SyncConfig, TrainConfig};
 use phalanx_data::SourceSpec;
@@ -151,14 +151,17 @@ impl TrainConfig {
 
 impl FormationConfig {
     fn write(&self, out: &mut Writer<'_>) {
-        let implied = if self.local > 0 { self.local } else { 1 };
-        let unstaged = (!self.is_staged() && self.replicas != implied).then_some(self.replicas);
-        let said = self.pipelines.or(unstaged);
+        let unstaged = (self.local == 0 && self.replicas != 1).then_some(self.replicas);
+        let said = match (self.is_staged(), self.local) {
+            (false, 1..) => None,
+            (true, _) => self.pipelines,
+            (false, 0) => self.pipelines.or(unstaged),
+        };
         out.option("replicas", said.map(int));
         out.put("stages", self.stages.map_or_else(|| Value::Text("auto".to_owned()), int));
         out.put("local", int(self.local));
         out.put("min_replicas", int(self.min_replicas));
-        out.put("max_replicas", int(self.max_replicas));
+        out.option("max_replicas", (!self.is_staged()).then(|| int(self.max_replicas)));
         out.word("patience", humantime::format_duration(self.patience));
         out.word("batch", if self.batch == BatchOf::Global { "global" } else { "per_replica" });
         out.word("shares", if self.shares == SharesBy::Equal { "equal" } else { "speed" });
@@ -172,6 +175,8 @@ impl FormationConfig {
             out.put("cuts", list(self.cuts.iter().map(|cut| Value::Text(cut.op.clone()))));
         }
         out.put("measure", Value::Bool(self.measure));
+        out.option("cores", self.cores.map(int));
+        out.option("memory", self.memory.map(|memory| Value::Text(memory.0.to_string())));
     }
 }
 
@@ -198,9 +203,12 @@ impl SyncConfig {
                 ScaleLr::Sqrt => "sqrt",
             },
         );
-        out.put("outer_lr", float(self.outer_lr));
-        out.put("outer_momentum", float(self.outer_momentum));
-        out.put("verify", int(self.verify));
+        if self.exchange == ExchangeOf::Outer {
+            out.put("outer_lr", float(self.outer_lr));
+            out.put("outer_momentum", float(self.outer_momentum));
+        }
+        // Saying the default would be refused where nothing is verified.
+        out.option("verify", Some(self.verify).filter(|every| *every != VERIFY).map(int));
         out.put("average_optimizer", Value::Bool(self.average_optimizer));
     }
 }

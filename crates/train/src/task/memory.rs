@@ -21,8 +21,13 @@ fn compare(needed: u64, have: Option<u64>) -> Result<(), TrainError> {
 
 /// About how much: what is computed again is not kept.
 fn needed(graph: &Graph, train: &TrainConfig) -> u64 {
+    of_batch(graph, train, train.batch)
+}
+
+/// The same with so many samples at once.
+pub(super) fn of_batch(graph: &Graph, train: &TrainConfig, batch: usize) -> u64 {
     let per_parameter = 4 * train.optimizer.state_names().len() as u64;
-    let batch = if train.recompute { 1 } else { train.batch as u64 };
+    let batch = if train.recompute { 1 } else { batch as u64 };
     graph.cost().training_bytes(batch, per_parameter)
 }
 

@@ -1,6 +1,7 @@
 //! A model and its data, opened and checked against each other before anything is written.
 
 mod batches;
+mod ending;
 mod fit;
 mod memory;
 
@@ -17,7 +18,8 @@ use phalanx_engine::{CompileOptions, CpuEngine, Engine, Metric, Objective, Optim
 use phalanx_graph::{Graph, Weights};
 use phalanx_protocol::progress::{Place, Plan};
 use phalanx_records::About;
-use phalanx_wire::train::DataRef;
+use phalanx_types::ByteSize;
+use phalanx_wire::train::{DataRef, ShareAsk};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -136,7 +138,7 @@ impl Task {
         objective: Objective,
         threads: &Threads,
     ) -> Result<Self, TrainError> {
-        let Found { graph, weights, notes } = found;
+        let Found { graph, weights, mut notes } = found;
         let data = &config.data;
         let valid = match (valid, train.classes()) {
             (Some(valid), Some(classes)) => Some(valid.with_classes(classes)?),
@@ -162,6 +164,9 @@ impl Task {
             }
             None => None,
         };
+        if let Objective::Named(loss) = &objective {
+            notes.extend(ending::note(&graph, *loss));
+        }
         let metrics = fit.metrics(&objective, &config.train.metrics);
         let y_shape = fit.y_shape;
         Ok(Self {
@@ -177,6 +182,19 @@ impl Task {
             notes,
             objective,
         })
+    }
+
+    /// How much of every node it asks for. What a stage needs is known only when the model is cut.
+    pub fn share(&self) -> ShareAsk {
+        let formation = &self.config.formation;
+        let estimate = match formation.is_staged() {
+            true => 0,
+            false => {
+                let batch = self.config.train.batch.div_ceil(formation.replicas.max(1));
+                memory::of_batch(&self.graph, &self.config.train, batch)
+            }
+        };
+        ShareAsk { cores: formation.cores, memory: formation.memory, estimate: ByteSize(estimate) }
     }
 
     /// What other nodes must have, too.

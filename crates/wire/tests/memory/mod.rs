@@ -1,20 +1,10 @@
-//! How much memory a piece of work holds at its peak, on its own thread.
+//! How much memory decoding may hold.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use phalanx_testkit::Counting;
+pub(crate) use phalanx_testkit::peak_of;
 
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Runs `work` and returns with its result the most bytes it held beyond those held before.
-pub(crate) fn peak_of<R>(work: impl FnOnce() -> R) -> (R, usize) {
-    let before = LIVE.get();
-    PEAK.set(before);
-    let result = work();
-    (result, usize::try_from(PEAK.get() - before).unwrap_or(0))
-}
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// The most that decoding `len` bytes may hold.
 ///
@@ -24,57 +14,4 @@ pub(crate) fn peak_of<R>(work: impl FnOnce() -> R) -> (R, usize) {
 /// room for them at once, but at most for 1 MiB; lists lie at most four deep in each other.
 pub(crate) fn allowance(len: usize) -> usize {
     80 * len + (256 * len).min(4 << 20) + 1024
-}
-
-/// The system's allocator, counting for [`peak_of`].
-#[derive(Debug)]
-struct Counting;
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn grow(bytes: usize) {
-    // Fails while the thread ends, when nobody measures any more.
-    let live = LIVE.try_with(|live| {
-        live.set(live.get() + bytes as isize);
-        live.get()
-    });
-    if let Ok(live) = live {
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live)));
-    }
-}
-
-fn shrink(bytes: usize) {
-    let _ = LIVE.try_with(|live| live.set(live.get() - bytes as isize));
-}
-
-#[expect(unsafe_code, reason = "only an allocator sees every allocation")]
-// SAFETY: every call goes to the system's allocator with the arguments it came with. Counting
-// neither allocates, which would recurse, nor unwinds: the cells are constants without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        shrink(layout.size());
-        // SAFETY: `ptr` came from `System` with this layout.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // For a moment there may be both.
-        grow(new_size);
-        shrink(layout.size());
-        // SAFETY: `ptr` came from `System` with this layout, and the caller chose `new_size`.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
 }

@@ -96,7 +96,7 @@ fn status(state: NodeState) -> NodeStatus {
         addresses: addresses().into(),
         jobs_running: 3,
         jobs_done: 1_000_000,
-        trains_for: Some(node("driver")),
+        uses: super::uses().into(),
         since_unix_ms: 1_700_000_000_000,
         version: 42,
     }

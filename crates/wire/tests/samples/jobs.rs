@@ -18,6 +18,7 @@ use phalanx_wire::jobs::{
     OfferGroup, ParcelRef, Progress, QUERY_SERVICE, Report, ToWorker,
 };
 use phalanx_wire::reason::{FailReason, WaitReason};
+use phalanx_wire::usage::{Holder, Shortage};
 use serde::Serialize;
 
 impl Message for ToWorker {
@@ -89,6 +90,10 @@ fn add_work(samples: &mut Samples) {
         DoneResult::Failed { reason: FailReason::Handler { message: "no such file".into() }, retry: true },
     ];
     samples.each("done", results, finished);
+    samples.each("holder", super::uses().map(|part| part.holder), |holder: Holder| {
+        let part = super::uses().into_iter().find(|part| part.holder == holder);
+        FromWorker::Report(Report { epoch: Epoch(2), taken: part.into_iter().collect(), ..Report::default() })
+    });
     samples.each("fail", fail_reasons(), |reason| finished(DoneResult::Failed { reason, retry: false }));
 }
 
@@ -167,6 +172,7 @@ fn join() -> Join {
         kinds: vec!["train".into(), "eval".into()],
         capacity: Needs { cores: 16, memory: ByteSize::gib(64) },
         window: 32,
+        taken: super::uses()[1..].to_vec(),
         held: vec![Held { lease: lease(3, 1), running: true }, Held { lease: lease(4, 1), running: false }],
         done: vec![solved()],
     }
@@ -177,6 +183,7 @@ fn report() -> Report {
         epoch: Epoch(2),
         window: 32,
         draining: true,
+        taken: super::uses()[1..2].to_vec(),
         asks: vec![lease(18, 3)],
         started: vec![lease(17, 1)],
         progress: vec![Progress { lease: lease(17, 1), permille: 333, note: "epoch 1 of 3".into() }],
@@ -229,7 +236,7 @@ fn job_states() -> [JobState; 7] {
     ]
 }
 
-fn wait_reasons() -> [WaitReason; 6] {
+fn wait_reasons() -> [WaitReason; 7] {
     let (needed, largest) = (ByteSize::gib(80), ByteSize::gib(64));
     [
         WaitReason::NoNodes,
@@ -238,5 +245,14 @@ fn wait_reasons() -> [WaitReason; 6] {
         WaitReason::NeedsCores { needed: 32, largest: 16, node: node("n2") },
         WaitReason::NodesDraining { nodes: 2 },
         WaitReason::AllBusy { nodes: 4, ahead: 1_000 },
+        WaitReason::InUse {
+            nodes: 2,
+            node: node("n2"),
+            shortage: Shortage {
+                needed: needs(),
+                capacity: Needs { cores: 16, memory: ByteSize::gib(64) },
+                uses: super::uses().into(),
+            },
+        },
     ]
 }

@@ -14,9 +14,10 @@ mod train;
 
 use crate::stable::assert_stable;
 use bytes::{Bytes, BytesMut};
-use phalanx_types::NodeId;
+use phalanx_types::{ByteSize, NodeId, RunId};
 use phalanx_wire::codec::{self, CodecError};
 use phalanx_wire::frame::{self, FrameKind};
+use phalanx_wire::usage::{Holder, NodeUse};
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::{Serialize, forward_to_deserialize_any};
@@ -104,6 +105,18 @@ pub(crate) fn all() -> Samples {
 
 fn node(name: &str) -> NodeId {
     NodeId::with_suffix(name, 0x4f3a).expect("sample names are names")
+}
+
+/// One of each holder.
+fn uses() -> [NodeUse; 4] {
+    let (run, driver) = (RunId(0x0123_4567_89ab_cdef), node("driver"));
+    let part = |holder, cores| NodeUse { holder, cores, memory: ByteSize::gib(2) };
+    [
+        part(Holder::Jobs { running: 3 }, 3),
+        part(Holder::Run { run, driver: driver.clone() }, 8),
+        part(Holder::WaitingRun { run, driver }, 300),
+        part(Holder::Others { holders: 2 }, 2),
+    ]
 }
 
 /// The variant of an enum's value, as its `Debug` tells.

@@ -2,13 +2,13 @@
 
 use super::{Message, Samples, node};
 use bytes::Bytes;
-use phalanx_types::{Epoch, RunId};
+use phalanx_types::{ByteSize, Epoch, RunId};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::train::{
     Activity, AskRef, Asked, DataRef, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops,
-    PartRef, RankReport, Recorded, ReplicaLayout, SeatRef, Source, Span, StageReport, Start, StateRef,
-    StepReport, ToReplica, ValidSums,
+    PartRef, RankReport, Recorded, ReplicaLayout, SeatRef, ShareAsk, Source, Span, StageReport, Start,
+    StateRef, StepReport, ToReplica, ValidSums,
 };
 
 impl Message for ToReplica {
@@ -156,7 +156,8 @@ fn enlist() -> Enlist {
     let file = FileRef { key, path, bytes: 70_000, sha256: [0x33; 32], blob: BlobId(5) };
     let data =
         DataRef { samples: 60_000, validation: 10_000, classes: Some(vec!["cat".into(), "dog".into()]) };
-    Enlist { config: "[model]\n".into(), files: vec![file], trace: true, data }
+    let share = ShareAsk { cores: Some(2), memory: Some(ByteSize::gib(3)), estimate: ByteSize(70_000) };
+    Enlist { config: "[model]\n".into(), files: vec![file], trace: true, data, share }
 }
 
 fn seat(name: &str, step: Option<u64>) -> SeatRef {

@@ -13,6 +13,7 @@ use phalanx_nodes::{LocalNodes, LocalSpec, private_domain};
 use phalanx_types::Parcel;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Measurements of throughput at each length of the queue.
@@ -33,6 +34,9 @@ pub(crate) struct JobsArgs {
     /// Jobs queued to measure memory; throughput is measured with 1000, 10000, … queued, up to this.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     queued: u64,
+    /// Record the main node here while throughput is measured, to see what recording costs.
+    #[arg(long, value_name = "FILE")]
+    recording: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,10 +78,9 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
     // First, while this process has not held and given back memory for anything else.
     let bytes_per_queued_job = memory_per_job(args.queued).await?;
     let domain = private_domain().map_err(Failure::infrastructure)?;
-    let main =
-        MainNode::start(FabricConfig::new(domain.clone(), "bench", NodeKind::Main), MainOptions::default())
-            .await
-            .map_err(main_failure)?;
+    let options = MainOptions { recording: args.recording.clone(), ..MainOptions::default() };
+    let config = FabricConfig::new(domain.clone(), "bench", NodeKind::Main);
+    let main = MainNode::start(config, options).await.map_err(main_failure)?;
     let spec = LocalSpec { cores: Some(1), ..LocalSpec::new(own_binary()?, domain, args.workers) };
     let nodes = LocalNodes::start(&spec).map_err(Failure::infrastructure)?;
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;

@@ -73,6 +73,9 @@ pub(crate) struct SubmitArgs {
     /// Record everything here; the same command goes on where a killed one stopped.
     #[arg(long, value_name = "FILE")]
     pub(super) journal: Option<PathBuf>,
+    /// Record what the main node is told here, for `phalanx replay`; beside the journal if not given.
+    #[arg(long, value_name = "FILE")]
+    recording: Option<PathBuf>,
     /// Write each solution to a file in this directory, named after its job: 1.out, 2.out, …
     #[arg(long, value_name = "DIR")]
     solutions: Option<PathBuf>,
@@ -119,7 +122,7 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
     }
     let mut stops = StopSignals::new()?;
     let config = args.domain.fabric(&args.name, NodeKind::Main)?;
-    let options = MainOptions { journal: args.journal.clone() };
+    let options = MainOptions { journal: args.journal.clone(), recording: args.recording.clone() };
     let main = MainNode::start(config, options).await.map_err(main_failure)?;
     let nodes = match args.local {
         Some(count) => Some(start_nodes(&args, count, runs_commands)?),

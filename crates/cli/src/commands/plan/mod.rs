@@ -116,15 +116,12 @@ fn read(args: &PlanArgs) -> Result<(RunConfig, Vec<String>), Failure> {
     for text in &args.set {
         said.push(Override::set(text).map_err(train_failure)?);
     }
-    let load = |said: &[Override]| {
-        RunFile::load(&args.file, said).map_err(|error: ConfigError| train_failure(error))
-    };
-    let file = load(&said)?;
-    if file.resolved.is_said("formation", "stages") {
-        return Ok((file.config, Vec::new()));
-    }
-    said.push(Override::set("formation.stages=auto").map_err(train_failure)?);
-    Ok((load(&said)?.config, vec![unsaid(&args.file)]))
+    said.push(Override::unless_said("formation.stages", "auto"));
+    let load = RunFile::load(&args.file, &said);
+    let file = load.map_err(|error: ConfigError| train_failure(error))?;
+    let notes =
+        if file.resolved.is_said("formation", "stages") { Vec::new() } else { vec![unsaid(&args.file)] };
+    Ok((file.config, notes))
 }
 
 fn unsaid(file: &Path) -> String {

@@ -59,10 +59,10 @@ pub(super) async fn of_domain(domain: &DomainArgs, own: Here) -> Result<Known, F
 async fn ask_all(fabric: &Fabric, domain: &DomainName, own: Here) -> Result<Known, Failure> {
     let computing = |s: &NodeStatus| s.kind == NodeKind::Computing && s.state == NodeState::Running;
     let (busy, free): (Vec<_>, Vec<_>) =
-        fabric.nodes().into_iter().filter(computing).partition(|status| status.trains_for.is_some());
+        fabric.nodes().into_iter().filter(computing).partition(|status| status.drivers().next().is_some());
     let trains = |status: &NodeStatus| {
-        let driver = status.trains_for.as_ref().map(ToString::to_string).unwrap_or_default();
-        format!("{} is not counted: it trains for {driver}", status.id)
+        let drivers: Vec<String> = status.drivers().map(ToString::to_string).collect();
+        format!("{} is not counted: it trains for {}", status.id, drivers.join(", "))
     };
     let mut notes: Vec<String> = busy.iter().map(trains).collect();
     if free.is_empty() {

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
         numbers.into_iter().filter_map(|(flag, key, n)| Some(Override::flag(flag, key, n?))).collect();
     said.extend(args.who.overrides());
     let file = RunFile::load(&dir.file(RUN_FILE), &said).map_err(train_failure)?;
-    let compute = Compute::cpu(file.config.train.threads);
+    let compute = Compute::cpu(file.config.threads());
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     if args.epochs.is_some() || args.steps.is_some() {
         let (asked, done) = (task.total_steps(), dir.steps());

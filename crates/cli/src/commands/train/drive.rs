@@ -33,6 +33,7 @@ pub(super) async fn drive(
     // A timeline of one replica needs a node that makes it.
     let alone = formation.replicas == 1 && who.replicas.is_none() && !formation.is_staged();
     let local = if alone { 1 } else { formation.local };
+    let cores = formation.cores;
     let domain = private_domain().map_err(Failure::infrastructure)?;
     let config = if local > 0 {
         let mut config = FabricConfig::new(domain.clone(), "driver", NodeKind::Main);
@@ -49,7 +50,7 @@ pub(super) async fn drive(
     let noted = note.write(&path).map_err(live_failure)?;
     let count = u32::try_from(local).unwrap_or(u32::MAX);
     let heartbeat = Some(who.domain.heartbeat);
-    let spec = LocalSpec { heartbeat, restart: true, ..LocalSpec::new(own_binary()?, domain, count) };
+    let spec = LocalSpec { heartbeat, cores, restart: true, ..LocalSpec::new(own_binary()?, domain, count) };
     let nodes = LocalNodes::start(&spec).map_err(Failure::infrastructure)?;
     // Nodes that this process starts see the same files.
     let options = DriverOptions {

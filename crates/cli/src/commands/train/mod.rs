@@ -135,7 +135,7 @@ pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> 
     let mut said = args.said.overrides()?;
     said.extend(args.who.overrides());
     let file = RunFile::load(&args.file, &said).map_err(train_failure)?;
-    let compute = Compute::cpu(file.config.train.threads);
+    let compute = Compute::cpu(file.config.threads());
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     let path = args.run_dir.unwrap_or_else(|| {
         let name = file.config.name.clone();

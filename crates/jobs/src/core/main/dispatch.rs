@@ -48,14 +48,14 @@ impl MainCore {
         let mut later = None;
         for (_, key) in ready {
             let worker = self.workers.get(key)?;
-            if !worker.can_run(&class.kind, class.needs) {
+            if !worker.can_run(&class.kind, class.needs) || !worker.fits_beside(class.needs) {
                 continue;
             }
             if worker.has_memory(class.needs) {
                 return Some(*key);
             }
             // One job more than fits may wait at the node, so that it starts without a round trip.
-            if later.is_none() && worker.leased_memory <= worker.capacity.memory.0 {
+            if later.is_none() && worker.leased_memory <= worker.share.memory.0 {
                 later = Some(*key);
             }
         }

@@ -1,11 +1,13 @@
 //! Why jobs wait, and what people see of each job.
 
+use super::workers::Worker;
 use super::{Ending, MainCommand, MainCore, Phase, State};
 use crate::core::job::Job;
 use crate::core::queue::ClassId;
 use phalanx_types::{JobId, Needs, Outbox, Time};
 use phalanx_wire::jobs::{JobInfo, JobState};
 use phalanx_wire::reason::WaitReason;
+use phalanx_wire::usage::Shortage;
 use smol_str::SmolStr;
 
 impl MainCore {
@@ -40,7 +42,16 @@ impl MainCore {
         if fitting().all(|w| w.draining) {
             return WaitReason::NodesDraining { nodes: count(fitting().count()) };
         }
-        WaitReason::AllBusy { nodes: count(fitting().filter(|w| !w.draining).count()), ahead }
+        let taking = || fitting().filter(|w| !w.draining);
+        let beside = taking().filter(|w| w.fits_beside(needs)).count();
+        match taking().max_by_key(|w| (w.share.cores, &w.node)) {
+            Some(freest) if beside == 0 => WaitReason::InUse {
+                nodes: count(taking().count()),
+                node: freest.node.clone(),
+                shortage: Shortage { needed: needs, capacity: freest.capacity, uses: freest.taken.clone() },
+            },
+            _ => WaitReason::AllBusy { nodes: count(beside), ahead },
+        }
     }
 
     /// Tells why a class waits, when that is more than "all busy" and has changed.
@@ -48,8 +59,10 @@ impl MainCore {
         let classes: Vec<ClassId> = self.queue.ids().collect();
         for id in classes {
             let class = self.queue.class(id);
-            let able =
-                || self.workers.values().any(|w| w.takes_jobs() && w.can_run(&class.kind, class.needs));
+            let takes = |w: &Worker| {
+                w.takes_jobs() && w.can_run(&class.kind, class.needs) && w.fits_beside(class.needs)
+            };
+            let able = || self.workers.values().any(takes);
             let reason = if class.waiting == 0 || able() {
                 None
             } else {

@@ -5,12 +5,17 @@
 //! whichever lease it came from, and every other one is acknowledged and forgotten.
 
 mod dispatch;
+mod event;
 mod explain;
 mod recall;
+#[cfg(test)]
+mod replay_tests;
 mod report;
 #[cfg(test)]
 mod tests;
 mod workers;
+
+pub use event::MainEvent;
 
 use super::job::{Ending, Job, JobSpec, Outcome, Phase, State};
 use super::queue::Queue;
@@ -18,16 +23,18 @@ use super::table::JobTable;
 use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::reason::{FailReason, WaitReason};
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use workers::Worker;
 
 /// One link to a computing node, numbered by the shell and never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkerKey(pub u64);
 
 /// What the shell of a main node does next.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MainCommand {
     Invite {
         worker: WorkerKey,
@@ -56,6 +63,8 @@ pub enum MainCommand {
     Take {
         worker: WorkerKey,
         lease: LeaseId,
+        /// Recordings keep the length alone.
+        #[serde(rename = "len", serialize_with = "super::recorded::head_len")]
         head: ParcelHead,
         blob: BlobId,
     },
@@ -67,6 +76,8 @@ pub enum MainCommand {
     /// The one outcome of a job. Comes before the acknowledgement of the solution.
     Finished {
         job: JobId,
+        /// Recordings leave the solution out.
+        #[serde(serialize_with = "super::recorded::outcome")]
         outcome: Outcome,
     },
     /// A class of jobs waits for a reason worth telling.
@@ -83,7 +94,7 @@ pub enum MainCommand {
 }
 
 /// How many jobs came to which end.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MainCounts {
     pub submitted: u64,
     pub solved: u64,
@@ -103,8 +114,8 @@ impl MainCounts {
     }
 }
 
-/// See the module.
-#[derive(Debug)]
+/// See the module. What is serialised is a snapshot without payloads, for recordings.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct MainCore {
     session: SessionId,
     epoch: Epoch,

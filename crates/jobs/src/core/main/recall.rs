@@ -31,7 +31,7 @@ impl MainCore {
             self.workers.iter().filter(|(_, w)| w.is_idle()).map(|(key, _)| *key).collect();
         for key in idle {
             let Some(worker) = self.workers.get(&key) else { continue };
-            let mut free = u64::from(worker.capacity.cores).saturating_sub(worker.leased_cores);
+            let mut free = u64::from(worker.share.cores).saturating_sub(worker.leased_cores);
             while free > 0
                 && let Some(at) = stuck.iter().rposition(|(holder, job)| self.could_move(key, *holder, *job))
             {
@@ -73,6 +73,6 @@ impl MainCore {
     fn could_move(&self, to: WorkerKey, from: WorkerKey, job: JobId) -> bool {
         let (Some(worker), Some(j)) = (self.workers.get(&to), self.jobs.get(job)) else { return false };
         let class = self.queue.class(j.class);
-        to != from && worker.can_run(&class.kind, class.needs)
+        to != from && worker.can_run(&class.kind, class.needs) && worker.fits_beside(class.needs)
     }
 }

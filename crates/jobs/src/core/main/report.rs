@@ -16,6 +16,7 @@ impl MainCore {
         let Some(w) = self.workers.get_mut(&worker) else { return };
         w.window = report.window;
         w.draining = report.draining;
+        w.set_taken(report.taken);
         for lease in report.asks {
             self.on_ask(now, worker, lease, out);
         }

@@ -1,3 +1,5 @@
+mod share;
+
 use super::*;
 use phalanx_types::ByteSize;
 use phalanx_wire::jobs::{Done, DoneResult, Held, JobState, Join, ParcelRef, Progress, Report};
@@ -33,7 +35,8 @@ fn parcel() -> Parcel {
 fn join(cores: u32, window: u32) -> Join {
     let capacity = Needs { cores, memory: ByteSize::gib(8) };
     let kinds = vec!["square".into()];
-    Join { session: SESSION, epoch: EPOCH, kinds, capacity, window, held: vec![], done: vec![] }
+    let taken = vec![];
+    Join { session: SESSION, epoch: EPOCH, kinds, capacity, window, taken, held: vec![], done: vec![] }
 }
 
 fn report() -> Report {

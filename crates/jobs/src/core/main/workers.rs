@@ -6,11 +6,13 @@ use crate::core::queue::ClassId;
 use phalanx_types::{ByteSize, JobId, LeaseId, Needs, NodeId, Outbox, Time};
 use phalanx_wire::jobs::{Held, Join};
 use phalanx_wire::reason::FailReason;
+use phalanx_wire::usage::{self, NodeUse};
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::collections::BTreeSet;
 
 /// What is known of a worker.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Worker {
     pub(super) node: NodeId,
     /// Whether it answered the invitation; before that it gets nothing.
@@ -18,6 +20,9 @@ pub(super) struct Worker {
     pub(super) draining: bool,
     pub(super) kinds: BTreeSet<SmolStr>,
     pub(super) capacity: Needs,
+    /// What jobs cannot have of the capacity, and what they may use together.
+    pub(super) taken: Vec<NodeUse>,
+    pub(super) share: Needs,
     pub(super) window: u32,
     pub(super) leases: BTreeSet<JobId>,
     pub(super) leased_cores: u64,
@@ -32,6 +37,8 @@ impl Worker {
             draining: false,
             kinds: BTreeSet::new(),
             capacity: Needs { cores: 0, memory: ByteSize(0) },
+            taken: Vec::new(),
+            share: Needs { cores: 0, memory: ByteSize(0) },
             window: 0,
             leases: BTreeSet::new(),
             leased_cores: 0,
@@ -49,12 +56,23 @@ impl Worker {
 
     /// Whether some of its cores have nothing from this main node.
     pub(super) fn is_idle(&self) -> bool {
-        self.has_room() && self.leased_cores < u64::from(self.capacity.cores)
+        self.has_room() && self.leased_cores < u64::from(self.share.cores)
     }
 
-    /// Leased cores in thousandths of what it has: the smaller, the sooner a job starts there.
+    /// Leased cores in thousandths of what jobs may use: the smaller, the sooner a job starts there.
     pub(super) fn load(&self) -> u64 {
-        self.leased_cores * 1000 / u64::from(self.capacity.cores.max(1))
+        self.leased_cores * 1000 / u64::from(self.share.cores.max(1))
+    }
+
+    /// Notes what others than jobs use of it.
+    pub(super) fn set_taken(&mut self, taken: Vec<NodeUse>) {
+        self.share = usage::free(self.capacity, &taken);
+        self.taken = taken;
+    }
+
+    /// Whether such a job fits beside what others use. If not, it would wait there for as long as they use it.
+    pub(super) fn fits_beside(&self, needs: Needs) -> bool {
+        needs.fit(self.share.cores, self.share.memory)
     }
 
     pub(super) fn can_run(&self, kind: &SmolStr, needs: Needs) -> bool {
@@ -63,7 +81,7 @@ impl Worker {
 
     /// Whether the memory it has not leased out already would hold one more.
     pub(super) fn has_memory(&self, needs: Needs) -> bool {
-        self.leased_memory + needs.memory.0 <= self.capacity.memory.0
+        self.leased_memory + needs.memory.0 <= self.share.memory.0
     }
 
     /// Compares the sums with what the leases need.
@@ -100,6 +118,7 @@ impl MainCore {
         w.joined = true;
         w.kinds = join.kinds.into_iter().collect();
         w.capacity = join.capacity;
+        w.set_taken(join.taken);
         w.window = join.window;
         for done in join.done {
             self.on_done(now, worker, done, out);

@@ -73,7 +73,7 @@ impl WorkerCore {
     ) {
         let able = self.config.kinds.contains(&offered.kind)
             && offered.needs.fit(self.config.capacity.cores, self.config.capacity.memory);
-        let draining = self.draining;
+        let (draining, share) = (self.draining, self.share);
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if let Some(known) = session.leases.get(&lease.job) {
             if known.number >= lease.number {
@@ -94,7 +94,9 @@ impl WorkerCore {
         let winding_down = self.batches.contains(RunKey { session: id, lease });
         // Twice what any window asks for, so that only a main node that ignores windows meets it.
         let too_many = session.leases.len() >= 2 * pace::max_window(self.config.capacity.cores);
-        if draining || winding_down || too_many {
+        // The main node had not heard yet what others use of this node.
+        let no_room = able && !offered.needs.fit(share.cores, share.memory);
+        if draining || winding_down || too_many || no_room {
             session.hand_back(lease);
             return;
         }

@@ -36,7 +36,8 @@ impl WorkerCore {
         }
         session.dirty = self.draining;
         let kinds = self.config.kinds.iter().cloned().collect();
-        let join = Join { session: id, epoch, kinds, capacity: self.config.capacity, window, held, done };
+        let (capacity, taken) = (self.config.capacity, self.taken.clone());
+        let join = Join { session: id, epoch, kinds, capacity, window, taken, held, done };
         out.push(WorkerCommand::Join { main, join });
     }
 

@@ -5,6 +5,9 @@
 //! may have a few jobs more here than run, so that the next one starts without a round trip.
 //! Short jobs start in batches that one thread works off; a batch that turns out slow is taken
 //! apart again.
+//!
+//! Training may take a part of the node. Jobs start only on what is left, and a lease that does not fit there goes
+//! back to its main node.
 
 mod batch;
 mod dispatch;
@@ -12,6 +15,7 @@ mod finish;
 mod lease;
 mod links;
 mod pace;
+mod share;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -23,6 +27,7 @@ use phalanx_types::{ByteSize, LeaseId, Needs, Outbox, Parcel, ParcelHead, Sessio
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::jobs::{Join, ParcelRef, Report};
 use phalanx_wire::reason::FailReason;
+use phalanx_wire::usage::NodeUse;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -121,6 +126,10 @@ pub struct WorkerConfig {
 #[derive(Debug)]
 pub struct WorkerCore {
     config: WorkerConfig,
+    /// What jobs cannot have of the capacity.
+    taken: Vec<NodeUse>,
+    /// What jobs may use together: the capacity without what is taken.
+    share: Needs,
     sessions: BTreeMap<SessionId, Session>,
     mains: BTreeMap<MainKey, SessionId>,
     batches: Batches,
@@ -138,6 +147,8 @@ pub struct WorkerCore {
 impl WorkerCore {
     pub fn new(config: WorkerConfig) -> Self {
         Self {
+            share: config.capacity,
+            taken: Vec::new(),
             config,
             sessions: BTreeMap::new(),
             mains: BTreeMap::new(),
@@ -169,10 +180,10 @@ impl WorkerCore {
 
     /// How many leases each main node may have here at once.
     fn window(&self) -> u32 {
-        match (self.draining, self.config.once) {
+        match (self.draining || self.share.cores == 0, self.config.once) {
             (true, _) => 0,
             (false, true) => 1,
-            (false, false) => self.pace.window(self.config.capacity.cores),
+            (false, false) => self.pace.window(self.share.cores),
         }
     }
 
@@ -244,6 +255,7 @@ impl WorkerCore {
             report.epoch = session.epoch;
             report.window = window;
             report.draining = self.draining;
+            report.taken.clone_from(&self.taken);
             out.push(WorkerCommand::Report { main, report });
         }
         self.check_drained(out);

@@ -37,8 +37,9 @@ impl WorkerCore {
 
     fn has_room(&self, needs: Needs) -> bool {
         let used = self.in_use();
-        let free_cores = self.config.capacity.cores.saturating_sub(used.cores);
-        let free_memory = self.config.capacity.memory.0.saturating_sub(used.memory.0);
+        let share = if planted(Bug::IgnoresTraining) { self.config.capacity } else { self.share };
+        let free_cores = share.cores.saturating_sub(used.cores);
+        let free_memory = share.memory.0.saturating_sub(used.memory.0);
         needs.cores <= free_cores && (needs.memory.0 <= free_memory || planted(Bug::IgnoresMemory))
     }
 
@@ -81,7 +82,7 @@ impl WorkerCore {
     /// Starts as many jobs like the first ready one as are worth starting together, leaving
     /// enough for the other free cores.
     fn start_batch(&mut self, now: Time, id: SessionId, needs: Needs, out: &mut Outbox<WorkerCommand>) {
-        let free_cores = self.config.capacity.cores.saturating_sub(self.in_use().cores);
+        let free_cores = self.share.cores.saturating_sub(self.in_use().cores);
         let lanes = (free_cores / needs.cores.max(1)).max(1) as usize;
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(first) = session.ready.values().next().and_then(|job| session.leases.get(job)) else {

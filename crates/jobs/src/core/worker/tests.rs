@@ -1,3 +1,5 @@
+mod share;
+
 use super::*;
 use phalanx_types::{ByteSize, Epoch, JobId};
 use phalanx_wire::jobs::{Dispatch, Done, DoneResult, Held, Offer, OfferGroup, Progress};
@@ -54,7 +56,8 @@ fn report(main: u64, window: u32, report: Report) -> WorkerCommand {
 fn joined(main: u64, window: u32, held: Vec<Held>, done: Vec<Done>) -> WorkerCommand {
     let capacity = Needs { cores: 2, memory: ByteSize::gib(8) };
     let kinds = vec!["square".into()];
-    let join = Join { session: s(main % 10), epoch: EPOCH, kinds, capacity, window, held, done };
+    let session = s(main % 10);
+    let join = Join { session, epoch: EPOCH, kinds, capacity, window, taken: vec![], held, done };
     WorkerCommand::Join { main: MainKey(main), join }
 }
 

@@ -1,0 +1,169 @@
+//! Members gone mad: they join as they should and then say what nobody should.
+
+use super::{Target, refused};
+use bytes::Bytes;
+use phalanx_testkit::{Process, Raw, Wire, hello};
+use phalanx_types::{Epoch, JobId, LeaseId, ParcelHead, SessionId};
+use phalanx_wire::bulk::{BlobId, BulkMessage};
+use phalanx_wire::fabric::FabricMessage;
+use phalanx_wire::frame::{FrameKind, chunk_header};
+use phalanx_wire::handshake::{Channel, Hello, HelloReply, Welcome};
+use phalanx_wire::jobs::{Dispatch, FromWorker, Offer, OfferGroup, ParcelRef, ToWorker};
+use phalanx_wire::node::NodeKind;
+
+/// Joins under an id.
+type Join<'a> = &'a dyn Fn(&str) -> (Raw<Box<dyn Wire>>, Welcome);
+
+/// A frame header that announces the longest body there could be.
+fn huge(kind: FrameKind) -> Vec<u8> {
+    vec![255, 255, 255, 255, kind as u8]
+}
+
+/// Frames no member sends on a control connection, and why they end it.
+fn bad_frames() -> Vec<(&'static str, Vec<u8>)> {
+    let mut frames = vec![
+        ("unknown frame kind 99", vec![1, 0, 0, 0, 99, 0]),
+        ("unknown frame kind 0", vec![0, 0, 0, 0, 0]),
+        ("malformed FabricMessage", vec![3, 0, 0, 0, 2, 255, 255, 255]),
+        ("malformed FabricMessage", vec![0, 0, 0, 0, 2]),
+        ("1 bytes left over after FabricMessage", vec![2, 0, 0, 0, 2, 0, 0]),
+        ("unexpected Handshake frame, expected Fabric", vec![1, 0, 0, 0, 1, 0]),
+        ("unexpected Bulk frame, expected Fabric", vec![1, 0, 0, 0, 4, 0]),
+        ("unexpected Chunk frame, expected Fabric", vec![8, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ("unexpected Relay frame, expected Fabric", vec![1, 0, 0, 0, 6, 0]),
+        ("connection ended 7 bytes into a frame", vec![9, 0, 0, 0, 2, 0, 0]),
+    ];
+    for kind in FrameKind::ALL {
+        let name: &'static str = match kind {
+            FrameKind::Handshake => "Handshake frame of 4294967295 bytes",
+            FrameKind::Fabric => "Fabric frame of 4294967295 bytes",
+            FrameKind::Jobs => "Jobs frame of 4294967295 bytes",
+            FrameKind::Bulk => "Bulk frame of 4294967295 bytes",
+            FrameKind::Chunk => "Chunk frame of 4294967295 bytes",
+            FrameKind::Relay => "Relay frame of 4294967295 bytes",
+            FrameKind::Train => "Train frame of 4294967295 bytes",
+        };
+        frames.push((name, huge(kind)));
+    }
+    frames
+}
+
+pub(crate) fn all(process: &Process, join: Join<'_>) {
+    for (i, (words, bytes)) in bad_frames().into_iter().enumerate() {
+        let id = format!("mad-{i:04}");
+        let (mut raw, _) = join(&id);
+        raw.say_last(&bytes);
+        refused(process, &id, words);
+    }
+    for (i, body) in [&[][..], &[9], &[255; 40], &[1, 0, 255, 255, 255, 255, 15]].into_iter().enumerate() {
+        let id = format!("mad-main-{i:04}");
+        let (mut raw, _) = join(&id);
+        raw.send_raw(FrameKind::Jobs as u8, body);
+        raw.closed();
+        cut_off(process, &id, "malformed ToWorker");
+    }
+    // Nobody serves two masters over one link: the first would never be let go.
+    let (mut raw, _) = join("mad-main-many");
+    for session in 0..2 {
+        raw.send(FrameKind::Jobs, &ToWorker::Invite { session: SessionId(session), epoch: Epoch(1) });
+    }
+    raw.closed();
+    cut_off(process, "mad-main-many", "a second session on one link");
+}
+
+fn cut_off(process: &Process, id: &str, words: &str) {
+    let main = format!("main={id} ");
+    process.says_where(&format!("{main}… {words}"), |said| {
+        said.lines().any(|line| line.contains(&main) && line.contains("cut off") && line.contains(words))
+    });
+}
+
+/// Opens the bulk connection of a member's link.
+fn bulk(target: &Target, id: &str, welcome: &Welcome) -> Raw<Box<dyn Wire>> {
+    let mut raw = target.open().0;
+    let hello =
+        Hello { channel: Channel::Bulk { link: welcome.link }, ..hello("default", id, NodeKind::Main) };
+    let reply = raw.join(Some(&target.token), hello);
+    assert!(matches!(reply, HelloReply::Welcome(_)), "{reply:?}");
+    raw
+}
+
+/// Members whose words are well-formed and useless, many and large.
+pub(crate) fn rude(target: &Target) {
+    let process = &target.node.process;
+    for (i, (words, bytes)) in [
+        ("unknown frame kind 2", vec![1, 0, 0, 0, 2, 0]),
+        ("Bulk frame of 4294967295 bytes", huge(FrameKind::Bulk)),
+        ("Chunk frame of 4294967295 bytes", huge(FrameKind::Chunk)),
+        ("malformed BulkMessage", vec![1, 0, 0, 0, 4, 99]),
+        ("connection ended 3 bytes into a frame", vec![3, 0, 0, 0, 5, 1, 2, 3]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("rude-{i:04}");
+        let (_control, welcome) = target.join(&id, NodeKind::Main);
+        bulk(target, &id, &welcome).say_last(&bytes);
+        let from = format!("bulk of {id}");
+        refused(process, &from, words);
+    }
+    talkers(target);
+    endless_blob(target);
+}
+
+/// Words for nobody: topics, services, answers, blobs and leases that there are not.
+fn talkers(target: &Target) {
+    let (mut raw, welcome) = target.join("rude-talker", NodeKind::Main);
+    let body = Bytes::from(vec![7; 64 << 10]);
+    for i in 0..100 {
+        raw.send(
+            FrameKind::Fabric,
+            &FabricMessage::Publish { topic: format!("t{i}").into(), body: body.clone() },
+        );
+    }
+    for id in 0..20_000 {
+        let request =
+            FabricMessage::Request { id, service: "none".into(), deadline_ms: u64::MAX, body: Bytes::new() };
+        raw.send(FrameKind::Fabric, &request);
+        raw.send(FrameKind::Fabric, &FabricMessage::Reply { id, result: Ok(Bytes::new()) });
+    }
+    let mut bulk = bulk(target, "rude-talker", &welcome);
+    for transfer in 0..20_000 {
+        bulk.send(FrameKind::Bulk, &BulkMessage::Get { transfer, blob: BlobId(transfer) });
+        bulk.send(FrameKind::Bulk, &BulkMessage::Begin { transfer, len: u64::MAX });
+        bulk.send(FrameKind::Bulk, &BulkMessage::Cancel { transfer });
+    }
+    for transfer in 0..50 {
+        bulk.write(&chunk_header(transfer, 1 << 20));
+        bulk.write(&vec![7; 1 << 20]);
+    }
+    let last = 20_000;
+    bulk.send(FrameKind::Bulk, &BulkMessage::Get { transfer: last, blob: BlobId(last) });
+    let missing = BulkMessage::Missing { transfer: last, blob: BlobId(last) };
+    bulk.read_where(FrameKind::Bulk, |message: &BulkMessage| *message == missing);
+}
+
+/// A job whose payload is said to have more bytes than any machine.
+fn endless_blob(target: &Target) {
+    for (i, len) in [1u64 << 40, u64::MAX, 1 << 30].into_iter().enumerate() {
+        let id = format!("rude-blob-{i}");
+        let (mut raw, welcome) = target.join(&id, NodeKind::Main);
+        let (session, epoch) = (SessionId(1_000 + i as u64), Epoch(1));
+        raw.send(FrameKind::Jobs, &ToWorker::Invite { session, epoch });
+        raw.read_where(FrameKind::Jobs, |answer: &FromWorker| matches!(answer, FromWorker::Join(_)));
+        let head = ParcelHead { bytes_len: len, tensors: Vec::new() };
+        let payload = ParcelRef::Blob { head, blob: BlobId(7) };
+        let lease = LeaseId { job: JobId(1), number: 1 };
+        let offers = vec![Offer { lease, priority: 0, careful: false, payload }];
+        let offers = vec![OfferGroup { kind: "echo".into(), needs: Default::default(), offers }];
+        raw.send(FrameKind::Jobs, &ToWorker::Dispatch(Dispatch { epoch, offers, ..Default::default() }));
+        let mut bulk = bulk(target, &id, &welcome);
+        let get = bulk.read_where(FrameKind::Bulk, |m: &BulkMessage| matches!(m, BulkMessage::Get { .. }));
+        let BulkMessage::Get { transfer, blob: BlobId(7) } = get else { panic!("{get:?}") };
+        bulk.send(FrameKind::Bulk, &BulkMessage::Begin { transfer, len });
+        for _ in 0..4 {
+            bulk.write(&chunk_header(transfer, 1 << 20));
+            bulk.write(&vec![7; 1 << 20]);
+        }
+    }
+}

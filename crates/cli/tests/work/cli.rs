@@ -1,0 +1,11 @@
+//! The command line as programs and people rely on it: JSON, exit codes, help, clean ends.
+
+mod contracts;
+mod domains;
+mod help;
+mod local_nodes;
+mod simulate;
+mod usage;
+
+use crate::sandbox;
+use phalanx_testkit::keys;

@@ -1,0 +1,48 @@
+//! Deliberate mistakes, compiled in only with `--cfg seeded_bugs`, that prove the simulator finds
+//! real ones. In every other build `planted` is the constant `false`.
+
+/// A mistake that can be planted in the cores of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RunBug {
+    /// A rank remembers only its last validation.
+    RemembersOneValidation = 1,
+    /// Reports that are not recorded yet are forgotten when a group begins.
+    ForgetsPendingReports = 2,
+    /// A step is recorded although the validation before it is missing.
+    DoesNotWaitForValidations = 3,
+    /// A checkpoint is written as soon as it is complete, whatever is before it.
+    SavesOutOfOrder = 4,
+    /// A group resumes from a step of which not every operator is held.
+    ResumesWithHoles = 5,
+}
+
+impl RunBug {
+    /// Every mistake there is.
+    pub const ALL: [RunBug; 5] = [
+        RunBug::RemembersOneValidation,
+        RunBug::ForgetsPendingReports,
+        RunBug::DoesNotWaitForValidations,
+        RunBug::SavesOutOfOrder,
+        RunBug::ResumesWithHoles,
+    ];
+}
+
+#[cfg(seeded_bugs)]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Plants one mistake for the whole process, or none.
+#[cfg(seeded_bugs)]
+pub fn plant(bug: Option<RunBug>) {
+    PLANTED.store(bug.map_or(0, |b| b as u8), std::sync::atomic::Ordering::Relaxed);
+}
+
+#[cfg(seeded_bugs)]
+pub(crate) fn planted(bug: RunBug) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u8
+}
+
+#[cfg(not(seeded_bugs))]
+pub(crate) const fn planted(_bug: RunBug) -> bool {
+    false
+}

@@ -1,0 +1,283 @@
+//! What nodes say to the driver.
+
+use super::{DriverCommand, DriverCore, DriverFailure, ModelRequest, Notice, Phase, Refusal};
+use crate::Left;
+use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use phalanx_wire::train::{FromReplica, HoldRef, LeftWhy, StepReport, ToReplica};
+use std::time::Duration;
+
+/// How long other ranks may take to say more about why a step failed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long until a node that is busy with another run is asked again.
+const RETRY: Duration = Duration::from_secs(2);
+
+impl DriverCore {
+    pub(super) fn on_node_up(&mut self, now: Time, node: NodeId) {
+        self.nodes.insert(node.clone());
+        self.refused.remove(&node);
+        self.formation.on_node(now, node, &mut self.formation_out);
+    }
+
+    pub(super) fn on_node_down(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        reason: &str,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        if !self.nodes.remove(node) {
+            return;
+        }
+        if self.formation.active().any(|active| active == node) {
+            out.push(DriverCommand::Tell(Notice::NodeLost { node: node.clone(), reason: reason.to_owned() }));
+        }
+        self.forget(node, out);
+        self.refused.remove(node);
+        self.formation.on_lost(now, node, reason, &mut self.formation_out);
+        self.abandon_unreachable(now, node);
+        self.offer_nodes(now);
+    }
+
+    /// A node holds nothing any more.
+    fn forget(&mut self, node: &NodeId, out: &mut Outbox<DriverCommand>) {
+        self.holders.remove(node);
+        let held = self.inventory.remove(node).is_some();
+        if let Phase::Ending(request) = &mut self.phase {
+            request.forget(node, held, out);
+        }
+    }
+
+    /// Names every node that could take part: there may be room for one that there was none for before.
+    pub(super) fn offer_nodes(&mut self, now: Time) {
+        for node in &self.nodes {
+            match self.refused.get_mut(node) {
+                Some(Refusal::Never) => continue,
+                Some(Refusal::At(at)) if *at > now => continue,
+                Some(refusal) => *refusal = Refusal::AskedAgain,
+                None => {}
+            }
+            self.formation.on_node(now, node.clone(), &mut self.formation_out);
+        }
+    }
+
+    pub(super) fn on_message(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        message: FromReplica,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        if !self.nodes.contains(node) || run_of(&message) != self.config.run {
+            return;
+        }
+        match message {
+            FromReplica::Enlisted { step, .. } => {
+                self.refused.remove(node);
+                self.formation.on_enlisted(now, node, step, &mut self.formation_out);
+            }
+            FromReplica::Refused { reason, busy, .. } => self.on_refused(now, node, reason, busy, out),
+            FromReplica::Restored { step, .. } => {
+                self.formation.on_restored(now, node, step, &mut self.formation_out);
+            }
+            FromReplica::Prepared { epoch, end, .. } => {
+                self.formation.on_prepared(node, epoch, end.to_vec(), &mut self.formation_out);
+            }
+            FromReplica::Left { epoch, step, why, holds, .. } => {
+                self.on_left(now, node, epoch, step, (why, holds), out);
+            }
+            FromReplica::Steps { epoch, steps, .. } => self.on_steps(now, epoch, steps, out),
+            FromReplica::Validated { epoch, step, sums, .. } => {
+                if epoch == self.formation.epoch() {
+                    self.records.on_valid(step, sums);
+                    self.records.commit_more(now, out);
+                }
+            }
+            FromReplica::Snapshot { epoch, ops, state, .. } => self.on_snapshot(node, epoch, ops, state, out),
+            FromReplica::Part { epoch, part, .. } => {
+                let Some(group) = self.group.as_ref().filter(|group| group.epoch == epoch) else { return };
+                let run = self.config.run;
+                for joiner in &group.joiners {
+                    let message = ToReplica::Part { run, epoch, holder: node.clone(), part: part.clone() };
+                    out.push(DriverCommand::Send { node: joiner.clone(), message });
+                }
+            }
+            FromReplica::Waits { epoch, on, millis, .. } => {
+                let group = self.group.as_ref().filter(|group| group.epoch == epoch);
+                if let Some(on) = group.and_then(|group| group.seats.get(on as usize)) {
+                    let (node, on, since) = (node.clone(), on.clone(), Duration::from_millis(millis));
+                    out.push(DriverCommand::Tell(Notice::RankWaits { node, on, since }));
+                }
+            }
+            FromReplica::Computed { number, shape, outputs, .. } => {
+                self.on_computed(node, number, shape, outputs, out);
+            }
+            FromReplica::NotComputed { number, reason, .. } => self.on_not_computed(number, reason, out),
+            // The shell keeps timelines.
+            FromReplica::Spans { .. } => {}
+        }
+    }
+
+    fn on_steps(&mut self, now: Time, epoch: Epoch, steps: Vec<StepReport>, out: &mut Outbox<DriverCommand>) {
+        if epoch != self.formation.epoch() {
+            return;
+        }
+        let before = steps.first().map(|first| first.step.saturating_sub(1));
+        self.observe(epoch, &steps, out);
+        steps.into_iter().for_each(|step| self.records.on_step(step));
+        if let Some(before) = before {
+            self.commit(now, before, out);
+        }
+    }
+
+    /// Records everything up to a step: it is sure to have happened.
+    pub(super) fn commit(&mut self, now: Time, step: u64, out: &mut Outbox<DriverCommand>) {
+        self.records.commit(now, step, out);
+        if self.is_staged()
+            && self.records.has_begun()
+            && let Some(group) = &mut self.group
+            && std::mem::replace(&mut group.holds_start, false)
+        {
+            out.push(DriverCommand::ReleaseStart);
+        }
+    }
+
+    /// A node cannot take part; when no node can, neither can the run.
+    fn on_refused(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        reason: String,
+        busy: bool,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        let refusal = if busy { Refusal::At(now + RETRY) } else { Refusal::Never };
+        if self.refused.insert(node.clone(), refusal).is_none() {
+            let (node, reason) = (node.clone(), reason.clone());
+            out.push(DriverCommand::Tell(Notice::NodeRefused { node, reason }));
+        }
+        self.forget(node, out);
+        self.formation.on_lost(now, node, &reason, &mut self.formation_out);
+        self.abandon_unreachable(now, node);
+        self.offer_nodes(now);
+        if self.config.private_nodes.is_some_and(|nodes| nodes > 0 && self.refused.len() >= nodes) {
+            self.fail(DriverFailure::AllRefuse { reason }, out);
+        }
+    }
+
+    fn on_left(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        epoch: Epoch,
+        step: Option<u64>,
+        (why, holds): (LeftWhy, Vec<HoldRef>),
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        self.inventory.insert(node.clone(), holds);
+        if let Some(step) = step {
+            self.holders.insert(node.clone(), step);
+        }
+        let left = match (why, step) {
+            (LeftWhy::Broken { reason }, Some(step)) => {
+                self.tell_break(node, epoch, &reason, out);
+                Left::Broken { step, reason }
+            }
+            (LeftWhy::Broken { reason }, None) => Left::Empty { reason: Some(reason) },
+            (LeftWhy::Reformed, Some(step)) => Left::Reformed { step },
+            (LeftWhy::Reformed | LeftWhy::Ended, None) => Left::Empty { reason: None },
+            (LeftWhy::Ended, Some(step)) => Left::Ended { step },
+            (LeftWhy::Failed { reason, cause }, _) => {
+                let failure = DriverFailure::Rank { reason: format!("{node}: {reason}") };
+                return self.on_rank_failed(now, failure, cause, step, out);
+            }
+            (LeftWhy::WrongInput { reason, hint }, _) => {
+                let failure = DriverFailure::WrongInput { reason: format!("{node}: {reason}"), hint };
+                return self.on_rank_failed(now, failure, true, step, out);
+            }
+        };
+        if !matches!(self.phase, Phase::Failing { .. }) {
+            self.formation.on_left(now, node, epoch, left, &mut self.formation_out);
+        }
+    }
+
+    /// Says why a group broke, once; a loss is told of anyway.
+    fn tell_break(&mut self, node: &NodeId, epoch: Epoch, reason: &str, out: &mut Outbox<DriverCommand>) {
+        let aborted = self.group.as_ref().is_some_and(|group| group.epoch == epoch && group.ended.is_some());
+        if !aborted && !reason.contains("lost") && self.break_told < epoch {
+            self.break_told = epoch;
+            let (node, reason) = (node.clone(), reason.to_owned());
+            out.push(DriverCommand::Tell(Notice::NodeLeft { node, reason }));
+        }
+    }
+
+    fn on_rank_failed(
+        &mut self,
+        now: Time,
+        failure: DriverFailure,
+        cause: bool,
+        step: Option<u64>,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        // All ranks had done that step when they tried the next one.
+        self.commit(now, step.unwrap_or(0), out);
+        let until = now + if cause { Duration::ZERO } else { LAST_WORDS };
+        match &self.phase {
+            Phase::Failing { cause: known, .. } if *known || !cause => {}
+            _ => {
+                if let Phase::Ending(request) = &mut self.phase {
+                    std::mem::take(request).discard(out);
+                }
+                self.phase = Phase::Failing { failure, cause, until };
+            }
+        }
+    }
+
+    fn on_snapshot(
+        &mut self,
+        node: &NodeId,
+        epoch: Epoch,
+        ops: Option<phalanx_wire::train::Ops>,
+        state: phalanx_wire::train::StateRef,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        let ticket = self.ticket();
+        if epoch == Epoch(0)
+            && let Phase::Ending(ModelRequest::Snapshot { node: asked, fetch }) = &mut self.phase
+            && asked == node
+        {
+            *fetch = Some((ticket, state.blob));
+            return out.push(DriverCommand::Fetch { ticket, node: node.clone(), state });
+        }
+        if epoch != self.formation.epoch() {
+            // Of a group that is over: nobody comes for it.
+            return out.push(self.taken(node, state.blob));
+        }
+        // Of parts, the first one announces the checkpoint.
+        if ops.is_none_or(|ops| ops.start == 0) {
+            self.records.on_snapshot(state.step);
+        }
+        let key = (epoch, state.step);
+        self.checkpoints.announce(key, ops);
+        let fetch = super::CheckpointFetch { node: node.clone(), key, ops, blob: state.blob };
+        self.fetches.insert(ticket, fetch);
+        out.push(DriverCommand::Fetch { ticket, node: node.clone(), state });
+    }
+}
+
+fn run_of(message: &FromReplica) -> phalanx_types::RunId {
+    match message {
+        FromReplica::Enlisted { run, .. }
+        | FromReplica::Refused { run, .. }
+        | FromReplica::Restored { run, .. }
+        | FromReplica::Prepared { run, .. }
+        | FromReplica::Left { run, .. }
+        | FromReplica::Steps { run, .. }
+        | FromReplica::Validated { run, .. }
+        | FromReplica::Snapshot { run, .. }
+        | FromReplica::Part { run, .. }
+        | FromReplica::Spans { run, .. }
+        | FromReplica::Waits { run, .. }
+        | FromReplica::Computed { run, .. }
+        | FromReplica::NotComputed { run, .. } => *run,
+    }
+}

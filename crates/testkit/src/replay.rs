@@ -1,0 +1,56 @@
+//! Replaying what a main node or a driver recorded.
+
+use crate::Sandbox;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a recording tells when it is replayed.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// Every decision in the order in which it was made, as `phalanx replay --output json` has it.
+    pub decisions: Vec<Value>,
+    /// How many lives of a main node or driver it holds.
+    pub sections: usize,
+    /// How many events it holds.
+    pub events: usize,
+}
+
+impl Replayed {
+    /// How jobs ended, by their id: `solved`, `failed`, `cancelled` or `expired`.
+    pub fn outcomes(&self) -> BTreeMap<u64, String> {
+        let finished = self.decisions.iter().map(|decision| &decision["command"]["finished"]);
+        let named = |outcome: &Value| match outcome {
+            Value::Object(fields) => fields.keys().next().cloned(),
+            other => other.as_str().map(str::to_owned),
+        };
+        finished.filter_map(|end| Some((end["job"].as_u64()?, named(&end["outcome"])?))).collect()
+    }
+}
+
+impl Sandbox {
+    /// Replays a recording, which may be named relative to the sandbox, and sees that every
+    /// decision is the recorded one.
+    ///
+    /// # Panics
+    /// There is no such recording, it is damaged, or a decision differs.
+    pub fn replay(&self, recording: impl AsRef<Path>) -> Replayed {
+        let file = self.path().join(recording);
+        let mut process = self.start(&[Path::new("replay"), &file, Path::new("--output=json")]);
+        let (status, printed) = process.finish();
+        assert!(status.success(), "{} does not replay: {}", file.display(), process.stderr());
+        let mut replayed = Replayed::default();
+        for line in &printed {
+            let mut line: Value =
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"));
+            if line.get("section").is_some() {
+                replayed.sections += 1;
+            } else if let Some(decisions) = line.get_mut("commands").and_then(Value::as_array_mut) {
+                replayed.events += 1;
+                replayed.decisions.append(decisions);
+            }
+        }
+        assert!(replayed.events > 0, "{} holds nothing", file.display());
+        replayed
+    }
+}

@@ -1,0 +1,199 @@
+//! Which tests of one binary may run beside each other.
+//!
+//! Most tests share the machine; a test that measures time or memory takes it alone. A test that waits to be alone
+//! holds back those that have not begun, so it waits for the tests that run now and for no others.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+/// The turns of this process, which is one test binary.
+static TURNS: Turns = Turns::new();
+
+/// The right of a test to run until this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    turns: &'static Turns,
+    holder: ThreadId,
+}
+
+impl Turn {
+    /// Waits until no test has the machine alone, or waits for that.
+    pub(crate) fn shared() -> Self {
+        TURNS.take(Kind::Shared)
+    }
+
+    /// Waits until no other test runs.
+    pub(crate) fn alone() -> Self {
+        TURNS.take(Kind::Alone)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.turns.give_back(self.holder);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Shared,
+    Alone,
+}
+
+#[derive(Debug)]
+struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Values that each thread holds: a test may have several sandboxes.
+    holders: Vec<(ThreadId, usize)>,
+    alone: bool,
+    /// Tests that wait to be alone.
+    waiting: usize,
+}
+
+impl State {
+    fn is_free(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Shared => !self.alone && self.waiting == 0,
+            Kind::Alone => self.holders.is_empty(),
+        }
+    }
+}
+
+impl Turns {
+    const fn new() -> Self {
+        let state = State { holders: Vec::new(), alone: false, waiting: 0 };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// A test that panics leaves nothing half done here.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&'static self, kind: Kind) -> Turn {
+        let holder = std::thread::current().id();
+        let mut state = self.lock();
+        if let Some((_, held)) = state.holders.iter_mut().find(|(thread, _)| *thread == holder) {
+            *held += 1;
+            assert!(
+                kind == Kind::Shared || state.alone,
+                "a test that shares the machine cannot have it alone"
+            );
+            return Turn { turns: self, holder };
+        }
+        let waits = usize::from(kind == Kind::Alone);
+        state.waiting += waits;
+        self.changed.notify_all();
+        let waited = self.changed.wait_while(state, |state| !state.is_free(kind));
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= waits;
+        state.alone = kind == Kind::Alone;
+        state.holders.push((holder, 1));
+        Turn { turns: self, holder }
+    }
+
+    fn give_back(&self, holder: ThreadId) {
+        let mut state = self.lock();
+        if let Some((_, held)) = state.holders.iter_mut().find(|(thread, _)| *thread == holder) {
+            *held -= 1;
+        }
+        state.holders.retain(|(_, held)| *held > 0);
+        state.alone &= !state.holders.is_empty();
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    fn turns() -> &'static Turns {
+        Box::leak(Box::new(Turns::new()))
+    }
+
+    /// A thread that takes a turn, tells so, and gives it back when it is told to.
+    struct Test {
+        began: Receiver<()>,
+        end: Sender<()>,
+        thread: std::thread::JoinHandle<()>,
+    }
+
+    impl Test {
+        fn start(turns: &'static Turns, kind: Kind) -> Self {
+            let ((begin, began), (end, ended)) = (channel(), channel());
+            let thread = std::thread::spawn(move || {
+                let _turn = turns.take(kind);
+                begin.send(()).unwrap();
+                ended.recv_timeout(DEADLINE).unwrap();
+            });
+            Self { began, end, thread }
+        }
+
+        fn begins(&self) {
+            self.began.recv_timeout(DEADLINE).unwrap();
+        }
+
+        fn waits(&self) -> bool {
+            self.began.try_recv().is_err()
+        }
+
+        fn ends(self) {
+            self.end.send(()).unwrap();
+            self.thread.join().unwrap();
+        }
+    }
+
+    fn until_waiting(turns: &Turns) {
+        let waited = turns.changed.wait_timeout_while(turns.lock(), DEADLINE, |state| state.waiting == 0);
+        assert!(!waited.unwrap().1.timed_out(), "it never waited");
+    }
+
+    #[test]
+    fn tests_share_the_machine() {
+        let turns = turns();
+        let tests = [Kind::Shared, Kind::Shared].map(|kind| Test::start(turns, kind));
+        tests.iter().for_each(Test::begins);
+        tests.into_iter().for_each(Test::ends);
+    }
+
+    #[test]
+    fn a_test_that_is_alone_waits_for_the_running_ones_and_holds_back_the_rest() {
+        let turns = turns();
+        let running = Test::start(turns, Kind::Shared);
+        running.begins();
+        let alone = Test::start(turns, Kind::Alone);
+        until_waiting(turns);
+        let late = Test::start(turns, Kind::Shared);
+        assert!(alone.waits() && late.waits());
+        running.ends();
+        alone.begins();
+        assert!(late.waits(), "it began beside a test that is alone");
+        alone.ends();
+        late.begins();
+        late.ends();
+    }
+
+    #[test]
+    fn a_test_with_two_sandboxes_does_not_wait_for_itself() {
+        let turns = turns();
+        let first = turns.take(Kind::Shared);
+        let alone = Test::start(turns, Kind::Alone);
+        until_waiting(turns);
+        let second = turns.take(Kind::Shared);
+        drop(first);
+        assert!(alone.waits(), "the test still has a sandbox");
+        drop(second);
+        alone.begins();
+        alone.ends();
+        let _twice = [Kind::Alone, Kind::Shared, Kind::Alone].map(|kind| turns.take(kind));
+    }
+}
