@@ -7,6 +7,7 @@ use super::{
     Notice, PlanRequest, PlannedGroup, Ticket,
 };
 use crate::FormationCore;
+use crate::bugs::{RunBug, planted};
 use crate::formation::FormationStage;
 use crate::holdings::{Inventory, Resume, newest, reaches};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
@@ -168,7 +169,7 @@ impl DriverCore {
         if self.formation.stage() != FormationStage::Mustering {
             return;
         }
-        if self.held_by_nodes() != request.resume {
+        if self.held_by_nodes() != request.resume && !planted(RunBug::IgnoresLostGivers) {
             // A node was lost meanwhile that held what the plan begins with.
             return self.formation.muster_again(&mut self.formation_out);
         }
@@ -222,7 +223,7 @@ impl DriverCore {
     pub(super) fn abandon_unreachable(&mut self, now: Time, lost: &NodeId) {
         let Some(planned) = &self.staging.planned else { return };
         if self.formation.stage() == FormationStage::Preparing
-            && planned.resume.is_some()
+            && !planted(RunBug::IgnoresLostGivers)
             && !is_reachable(&self.inventory, planned.resume, self.config.operators)
         {
             let reason = format!("{lost} is lost with a part of the state that the group begins with");
