@@ -313,8 +313,14 @@ mod tests {
 
     #[test]
     fn what_is_done_again_is_not_recorded_again() {
-        let (mut pending, mut out) = (pending(20, 17), Outbox::default());
-        // The run has gone back to step 10.
+        let (mut pending, mut out) = (pending(10, 0), Outbox::default());
+        on_steps(&mut pending, 11..=20);
+        pending.on_valid(17, sums());
+        pending.commit(Time::ZERO, 20, &mut out);
+        let expected: Vec<i64> = (11..=17).chain([-17, 18, 19, 20]).collect();
+        assert_eq!(recorded(&mut out), expected);
+        // A group goes on from step 10 once more.
+        pending.forget_after(10, &mut out);
         pending.on_valid(17, sums());
         pending.on_snapshot(15);
         on_steps(&mut pending, 11..=20);

@@ -176,7 +176,7 @@ impl World<'_> {
         };
         let result = found.map(|(_, step)| step).ok_or_else(|| "the node is gone".to_owned());
         self.book.fetched.extend(found.map(|found| (ticket, found)));
-        self.to_driver(DriverEvent::Fetched { ticket, result });
+        self.drive(DriverEvent::Fetched { ticket, result });
     }
 
     fn begin(&mut self, start: GroupStart) {

@@ -193,7 +193,7 @@ impl<'o> World<'o> {
             let at = self.now + self.dice.faults.millis(1000..20_000);
             self.queue.push(at, Event::Slow);
         }
-        self.to_driver(DriverEvent::Started);
+        self.drive(DriverEvent::Started);
         while !self.finished && self.violation.is_none() {
             let Some((at, event)) = self.queue.pop() else {
                 let phase = self.core.phase();
@@ -223,7 +223,7 @@ impl<'o> World<'o> {
             Event::ToDriver(event) if self.now < self.slow_until => {
                 self.queue.push(self.slow_until, Event::ToDriver(event));
             }
-            Event::ToDriver(event) => self.to_driver(*event),
+            Event::ToDriver(event) => self.drive(*event),
             Event::FetchEnds { process, fetch } => self.on_fetch_ends(process, fetch),
             Event::Acquired { process, epoch } => self.on_acquired(process, epoch),
             Event::WorkEnds { epoch, serial } => self.on_work_ends(epoch, serial),
@@ -235,14 +235,14 @@ impl<'o> World<'o> {
                 if self.now < self.slow_until {
                     self.queue.push(self.slow_until, Event::ToDriver(Box::new(DriverEvent::Tick)));
                 } else {
-                    self.to_driver(DriverEvent::Tick);
+                    self.drive(DriverEvent::Tick);
                 }
             }
         }
     }
 
     /// Gives the driver an event and does what it wants.
-    pub(super) fn to_driver(&mut self, event: DriverEvent) {
+    pub(super) fn drive(&mut self, event: DriverEvent) {
         self.trace.line(self.now, format_args!("driver <- {event:?}"));
         let mut out = Outbox::default();
         self.core.on(self.now, event, &mut out);
@@ -313,16 +313,16 @@ impl<'o> World<'o> {
         match upward {
             Upward::Up => {
                 self.linked.insert(node.clone(), process);
-                self.to_driver(DriverEvent::NodeUp { node });
+                self.drive(DriverEvent::NodeUp { node });
             }
             Upward::Says(message) => {
                 self.excuse_redone(&message);
-                self.to_driver(DriverEvent::Message { node, message });
+                self.drive(DriverEvent::Message { node, message });
             }
             Upward::Down { reason } => {
                 self.uplinks.remove(&process);
                 self.linked.remove(&node);
-                self.to_driver(DriverEvent::NodeDown { node, reason: reason.to_owned() });
+                self.drive(DriverEvent::NodeDown { node, reason: reason.to_owned() });
             }
         }
     }
