@@ -20,8 +20,8 @@ fn whatever_dies_the_run_ends_and_its_records_are_complete() {
         staged += u32::from(options.stages > 0);
     }
     // The faults were there: groups formed anew, steps were done again, and some runs lost everything.
-    assert!(deaths > 5000 && groups > 3000 && redone > 1000, "{deaths} {groups} {redone}");
-    assert!(rewinds > 100 && staged > 500, "{rewinds} {staged}");
+    assert!(deaths > 1500 && groups > 2500 && redone > 1500, "{deaths} {groups} {redone}");
+    assert!(rewinds > 200 && staged > 500, "{rewinds} {staged}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) struct Staging {
     /// Nodes that were measured, or are being measured.
     asked: BTreeSet<NodeId>,
     /// Nodes that a plan waits for.
-    awaited: BTreeSet<NodeId>,
+    needed: BTreeSet<NodeId>,
     /// Unused nodes that are to be measured again, and those that are being measured again: only their evaluation
     /// waits for that.
     stale: BTreeSet<NodeId>,
@@ -101,7 +101,7 @@ impl DriverCore {
         let mut request = Vec::new();
         for node in nodes.iter().filter(|node| !staging.asked.contains(*node)) {
             let again = staging.stale.remove(node);
-            let waits = if again { &mut staging.measured_again } else { &mut staging.awaited };
+            let waits = if again { &mut staging.measured_again } else { &mut staging.needed };
             waits.insert(node.clone());
             request.push(NodeToMeasure { node: node.clone(), again });
         }
@@ -109,12 +109,12 @@ impl DriverCore {
             staging.asked.extend(request.iter().map(|asked| asked.node.clone()));
             out.push(DriverCommand::Measure { nodes: request });
         }
-        nodes.iter().any(|node| staging.awaited.contains(node))
+        nodes.iter().any(|node| staging.needed.contains(node))
     }
 
     pub(super) fn on_measured(&mut self, nodes: &[NodeId], out: &mut Outbox<DriverCommand>) {
         for node in nodes {
-            self.staging.awaited.remove(node);
+            self.staging.needed.remove(node);
             self.staging.measured_again.remove(node);
         }
         if self.staging.request.is_none() {
