@@ -297,6 +297,10 @@ impl DriverCore {
         let done = step >= self.config.plan.steps() && !self.records.owes_validation(step);
         let end = if done { End::Finished } else { End::Interrupted };
         self.phase = Phase::Over;
+        self.checkpoints.end();
+        for ticket in self.checkpoints.take_dropped() {
+            out.push(DriverCommand::Discard { ticket });
+        }
         out.push(DriverCommand::Finish { step, end, states });
     }
 }
