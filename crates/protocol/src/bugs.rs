@@ -9,8 +9,8 @@ pub enum RunBug {
     RemembersOneValidation = 1,
     /// Reports that are not recorded yet are forgotten when a group begins.
     ForgetsPendingReports = 2,
-    /// A step is recorded although the validation before it is missing.
-    DoesNotWaitForValidations = 3,
+    /// A group begins although a node is lost that held what nobody else does.
+    IgnoresLostGivers = 3,
     /// A checkpoint is written as soon as it is complete, whatever is before it.
     SavesOutOfOrder = 4,
     /// A group resumes from a step of which not every operator is held.
@@ -22,7 +22,7 @@ impl RunBug {
     pub const ALL: [RunBug; 5] = [
         RunBug::RemembersOneValidation,
         RunBug::ForgetsPendingReports,
-        RunBug::DoesNotWaitForValidations,
+        RunBug::IgnoresLostGivers,
         RunBug::SavesOutOfOrder,
         RunBug::ResumesWithHoles,
     ];

@@ -8,6 +8,7 @@
 mod dice;
 mod event_queue;
 pub mod jobs;
+pub mod runs;
 mod trace;
 #[cfg(feature = "train")]
 pub mod train;

@@ -4,7 +4,9 @@
 #![cfg(seeded_bugs)]
 
 use phalanx_jobs::core::bugs::{Bug, plant};
+use phalanx_protocol::bugs::{self, RunBug};
 use phalanx_sim::jobs::{Options, Report, run};
+use phalanx_sim::runs;
 
 /// A mistake must show within this many seeds.
 const SEEDS: u64 = 60;
@@ -34,4 +36,27 @@ fn every_planted_mistake_is_found() {
     drop(std::panic::take_hook());
     assert_eq!(clean, None, "without a mistake nothing is violated");
     assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
+}
+
+/// A mistake in a run shows within this many seeds.
+const RUN_SEEDS: u64 = 1000;
+
+/// The same for the cores of training runs.
+#[test]
+fn every_planted_mistake_in_a_run_is_found() {
+    let first_violated = || {
+        let all = (0..RUN_SEEDS).map(|seed| runs::run(seed, &runs::Options::random(seed)));
+        all.filter_map(|report| Some((report.seed, report.violation?.what))).next()
+    };
+    let mut missed = Vec::new();
+    for bug in RunBug::ALL {
+        bugs::plant(Some(bug));
+        match first_violated() {
+            Some((seed, what)) => println!("{bug:?}: seed {seed}: {what}"),
+            None => missed.push(bug),
+        }
+    }
+    bugs::plant(None);
+    assert_eq!(first_violated(), None, "without a mistake nothing is violated");
+    assert!(missed.is_empty(), "not found within {RUN_SEEDS} seeds: {missed:?}");
 }

@@ -8,7 +8,6 @@ use phalanx_protocol::driver::DriverEvent;
 use phalanx_records::ModelState;
 use phalanx_wire::codec;
 use phalanx_wire::train::FromReplica;
-use std::sync::Arc;
 
 impl Driver<'_> {
     pub(super) fn on_link(&mut self, event: LinkEvent) -> Option<DriverEvent> {
@@ -65,12 +64,12 @@ impl Driver<'_> {
                     Ok((group, detail)) => {
                         // Those of groups that are over are not asked about any more.
                         self.plans.clear();
-                        self.plans.insert(ticket, Arc::new(detail));
+                        self.plans.insert(ticket, detail);
                         Ok(group)
                     }
                     Err((no_plan, error)) => {
                         self.plan_errors.clear();
-                        self.plan_errors.insert(ticket, error);
+                        self.plan_errors.insert(ticket, *error);
                         Err(no_plan)
                     }
                 };

@@ -137,6 +137,12 @@ impl CheckpointOrder {
         self.fetching == 0
     }
 
+    /// The run is over: checkpoints that lack a part are not written.
+    pub(super) fn end(&mut self) {
+        let incomplete = std::mem::take(&mut self.checkpoints);
+        self.dropped.extend(incomplete.into_values().flat_map(|mut parts| parts.take()));
+    }
+
     /// Parts that nobody needs any more.
     pub(super) fn take_dropped(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.dropped)

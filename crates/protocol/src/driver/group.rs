@@ -4,6 +4,7 @@ use super::{
     DriverCommand, DriverCore, GroupStart, ModelRequest, Notice, Phase, SHORT_PAUSE, StageStart,
     planning::PlannedStages,
 };
+use crate::bugs::{RunBug, planted};
 use crate::holdings::{self, newest, transfers};
 use crate::{FormationCommand, Seat, layout};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
@@ -131,7 +132,10 @@ impl DriverCore {
     /// Lets a group of stages begin: from what nodes hold, or from the newest checkpoint.
     fn connect_stages(&mut self, now: Time, epoch: Epoch, seats: Vec<Seat>, out: &mut Outbox<DriverCommand>) {
         let Some(planned) = self.staging.planned().cloned() else { return };
-        let Some(resume) = planned.resume else {
+        // A checkpoint may have been written since the plan was made that is newer than what nodes hold.
+        let saved = self.records.recorded().saved;
+        let Some(resume) = planned.resume.filter(|resume| resume.step >= saved) else {
+            let planned = PlannedStages { resume: None, ..planned };
             let then = AfterRewind::Begin { epoch, seats, planned: Box::new(planned) };
             return self.rewind_then(now, then, out);
         };
@@ -179,6 +183,9 @@ impl DriverCore {
         out: &mut Outbox<DriverCommand>,
     ) {
         self.drop_saving(out);
+        if planted(RunBug::ForgetsPendingReports) {
+            self.records.forget_after(0, out);
+        }
         self.commit(now, from_step, out);
         self.records.forget_after(from_step, out);
         self.checkpoints.begin_epoch();

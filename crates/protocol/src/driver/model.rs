@@ -157,10 +157,16 @@ impl DriverCore {
         if self.is_staged() { self.ask_for_last_parts(now, out) } else { self.ask_for_model(now, out) }
     }
 
-    /// Asks a node that has done the last step for the model.
+    /// Asks a node that has done the last step for the model; where that is lost with its holders, the run goes on.
     fn ask_for_model(&mut self, now: Time, out: &mut Outbox<DriverCommand>) -> bool {
-        let most = self.holders.iter().max_by_key(|(_, step)| **step).map(|(node, _)| node.clone());
-        let Some(node) = most else {
+        let most = self.holders.iter().max_by_key(|(_, step)| **step);
+        let most = most.map(|(node, step)| (node.clone(), *step));
+        let held = most.as_ref().map_or(self.records.recorded().saved, |(_, step)| *step);
+        if !self.formation.is_stopping() && held < self.config.plan.steps() {
+            self.go_on(now);
+            return true;
+        }
+        let Some((node, _)) = most else {
             self.finish_from_disk(now, out);
             return false;
         };
@@ -175,9 +181,7 @@ impl DriverCore {
         let resume = self.held_by_nodes();
         let stopping = self.formation.is_stopping();
         if !stopping && resume.is_none_or(|resume| resume.step < self.config.plan.steps()) {
-            self.phase = Phase::Working;
-            self.formation.on_unfinished(now, &mut self.formation_out);
-            self.offer_nodes(now);
+            self.go_on(now);
             return true;
         }
         match resume.map(|resume| self.gather(resume, out)) {
@@ -187,6 +191,13 @@ impl DriverCore {
             _ => self.finish_from_disk(now, out),
         }
         false
+    }
+
+    /// What the last steps came to is lost: they are done again.
+    fn go_on(&mut self, now: Time) {
+        self.phase = Phase::Working;
+        self.formation.on_unfinished(now, &mut self.formation_out);
+        self.offer_nodes(now);
     }
 
     /// Nodes cannot go on, but may hold together what is not on disk yet: it is saved before more of them are lost.
@@ -227,6 +238,10 @@ impl DriverCore {
             return states.into_iter().for_each(|ticket| out.push(DriverCommand::Discard { ticket }));
         }
         self.records.commit_all(now, step, out);
+        if self.records.recorded().saved >= step {
+            // A checkpoint of it was on its way.
+            return states.into_iter().for_each(|ticket| out.push(DriverCommand::Discard { ticket }));
+        }
         self.records.on_saved(step);
         out.push(DriverCommand::SaveEarlier { step, states });
     }
@@ -282,6 +297,10 @@ impl DriverCore {
         let done = step >= self.config.plan.steps() && !self.records.owes_validation(step);
         let end = if done { End::Finished } else { End::Interrupted };
         self.phase = Phase::Over;
+        self.checkpoints.end();
+        for ticket in self.checkpoints.take_dropped() {
+            out.push(DriverCommand::Discard { ticket });
+        }
         out.push(DriverCommand::Finish { step, end, states });
     }
 }

@@ -7,6 +7,7 @@ use super::{
     Notice, PlanRequest, PlannedGroup, Ticket,
 };
 use crate::FormationCore;
+use crate::bugs::{RunBug, planted};
 use crate::formation::FormationStage;
 use crate::holdings::{Inventory, Resume, newest, reaches};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
@@ -24,7 +25,7 @@ pub(super) struct Staging {
     /// Nodes that were measured, or are being measured.
     asked: BTreeSet<NodeId>,
     /// Nodes that a plan waits for.
-    awaited: BTreeSet<NodeId>,
+    needed: BTreeSet<NodeId>,
     /// Unused nodes that are to be measured again, and those that are being measured again: only their evaluation
     /// waits for that.
     stale: BTreeSet<NodeId>,
@@ -100,7 +101,7 @@ impl DriverCore {
         let mut request = Vec::new();
         for node in nodes.iter().filter(|node| !staging.asked.contains(*node)) {
             let again = staging.stale.remove(node);
-            let waits = if again { &mut staging.measured_again } else { &mut staging.awaited };
+            let waits = if again { &mut staging.measured_again } else { &mut staging.needed };
             waits.insert(node.clone());
             request.push(NodeToMeasure { node: node.clone(), again });
         }
@@ -108,12 +109,12 @@ impl DriverCore {
             staging.asked.extend(request.iter().map(|asked| asked.node.clone()));
             out.push(DriverCommand::Measure { nodes: request });
         }
-        nodes.iter().any(|node| staging.awaited.contains(node))
+        nodes.iter().any(|node| staging.needed.contains(node))
     }
 
     pub(super) fn on_measured(&mut self, nodes: &[NodeId], out: &mut Outbox<DriverCommand>) {
         for node in nodes {
-            self.staging.awaited.remove(node);
+            self.staging.needed.remove(node);
             self.staging.measured_again.remove(node);
         }
         if self.staging.request.is_none() {
@@ -168,7 +169,7 @@ impl DriverCore {
         if self.formation.stage() != FormationStage::Mustering {
             return;
         }
-        if self.held_by_nodes() != request.resume {
+        if self.held_by_nodes() != request.resume && !planted(RunBug::IgnoresLostGivers) {
             // A node was lost meanwhile that held what the plan begins with.
             return self.formation.muster_again(&mut self.formation_out);
         }
@@ -222,7 +223,7 @@ impl DriverCore {
     pub(super) fn abandon_unreachable(&mut self, now: Time, lost: &NodeId) {
         let Some(planned) = &self.staging.planned else { return };
         if self.formation.stage() == FormationStage::Preparing
-            && planned.resume.is_some()
+            && !planted(RunBug::IgnoresLostGivers)
             && !is_reachable(&self.inventory, planned.resume, self.config.operators)
         {
             let reason = format!("{lost} is lost with a part of the state that the group begins with");

@@ -6,7 +6,6 @@
 //! own link, so a step waits for the validation that is due before it.
 
 use super::{DriverCommand, Notice, Ticket};
-use crate::bugs::{RunBug, planted};
 use crate::progress::{Plan, Progress};
 use phalanx_types::{Outbox, Time};
 use phalanx_wire::train::{Recorded, StepReport, ValidSums};
@@ -156,11 +155,10 @@ impl PendingRecords {
 
     /// A group begins after a step: what was reported of later ones has not happened.
     pub(super) fn forget_after(&mut self, step: u64, out: &mut Outbox<DriverCommand>) {
-        let keep = if planted(RunBug::ForgetsPendingReports) { 0 } else { step };
-        self.steps.split_off(&(keep + 1));
-        self.validations.split_off(&(keep + 1));
-        self.snapshots.split_off(&(keep + 1));
-        let states = self.states.split_off(&(keep + 1));
+        self.steps.split_off(&(step + 1));
+        self.validations.split_off(&(step + 1));
+        self.snapshots.split_off(&(step + 1));
+        let states = self.states.split_off(&(step + 1));
         states.into_values().for_each(|states| discard(states, out));
         (self.sure, self.blocked) = (self.sure.min(step), None);
     }
@@ -204,7 +202,7 @@ impl PendingRecords {
 
     fn waits_for_validation(&self) -> bool {
         let step = self.recorded.step;
-        !planted(RunBug::DoesNotWaitForValidations) && self.given_up < step && self.owes_validation(step)
+        self.given_up < step && self.owes_validation(step)
     }
 
     /// Records everything up to a step of which no rank will say more.
@@ -315,8 +313,14 @@ mod tests {
 
     #[test]
     fn what_is_done_again_is_not_recorded_again() {
-        let (mut pending, mut out) = (pending(20, 17), Outbox::default());
-        // The run has gone back to step 10.
+        let (mut pending, mut out) = (pending(10, 0), Outbox::default());
+        on_steps(&mut pending, 11..=20);
+        pending.on_valid(17, sums());
+        pending.commit(Time::ZERO, 20, &mut out);
+        let expected: Vec<i64> = (11..=17).chain([-17, 18, 19, 20]).collect();
+        assert_eq!(recorded(&mut out), expected);
+        // A group goes on from step 10 once more.
+        pending.forget_after(10, &mut out);
         pending.on_valid(17, sums());
         pending.on_snapshot(15);
         on_steps(&mut pending, 11..=20);

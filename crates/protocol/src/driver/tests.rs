@@ -1,1 +1,201 @@
+use super::*;
+use crate::progress::{End, Plan};
+use crate::{Every, Length, Limits};
+use phalanx_types::RunId;
+use phalanx_wire::train::{FromReplica, HoldRef, Layout, LeftWhy, ReplicaLayout, StateRef, StepReport};
 
+const RUN: RunId = RunId(1);
+
+fn node(name: &str) -> NodeId {
+    format!("{name}-0000").parse().unwrap()
+}
+
+fn config(staged: Option<StagedConfig>) -> DriverConfig {
+    let plan = Plan {
+        batches_per_pass: 100,
+        length: Length::Steps(10),
+        validate: Every::Never,
+        checkpoint: Every::Steps(4),
+    };
+    let limits = Limits { min: 1, wanted: 1, max: 4, patience: Duration::from_secs(10) };
+    DriverConfig {
+        driver: node("driver"),
+        run: RUN,
+        plan,
+        validates: false,
+        limits,
+        operators: 6,
+        staged,
+        private_nodes: None,
+        step: 0,
+        validated: 0,
+    }
+}
+
+struct Run {
+    core: DriverCore,
+    now: Time,
+}
+
+impl Run {
+    fn new(staged: Option<StagedConfig>) -> Self {
+        Self { core: DriverCore::new(config(staged)), now: Time::ZERO }
+    }
+
+    fn on(&mut self, event: DriverEvent) -> Vec<DriverCommand> {
+        let mut out = Outbox::default();
+        self.core.on(self.now, event, &mut out);
+        out.drain().collect()
+    }
+
+    fn says(&mut self, name: &str, message: FromReplica) -> Vec<DriverCommand> {
+        self.on(DriverEvent::Message { node: node(name), message })
+    }
+
+    /// One replica trains.
+    fn running() -> Self {
+        let mut run = Self::new(None);
+        run.on(DriverEvent::NodeUp { node: node("a") });
+        let restore = run.says("a", FromReplica::Enlisted { run: RUN, step: None });
+        assert_eq!(restore, [DriverCommand::Restore { node: node("a") }]);
+        run.says("a", FromReplica::Restored { run: RUN, step: 0 });
+        let begun = run.says("a", FromReplica::Prepared { run: RUN, epoch: Epoch(1), end: vec![1].into() });
+        assert!(matches!(&begun[..], [DriverCommand::Begin(start)] if start.from_step == 0), "{begun:?}");
+        run
+    }
+
+    fn steps(&mut self, name: &str, steps: std::ops::RangeInclusive<u64>) -> Vec<DriverCommand> {
+        let epoch = self.core.epoch();
+        let report = |step| StepReport { step, epoch, ..StepReport::default() };
+        self.says(name, FromReplica::Steps { run: RUN, epoch, steps: steps.map(report).collect() })
+    }
+
+    fn left(&mut self, name: &str, step: u64, why: LeftWhy, holds: Vec<HoldRef>) -> Vec<DriverCommand> {
+        let epoch = self.core.epoch();
+        self.says(name, FromReplica::Left { run: RUN, epoch, step: Some(step), why, holds })
+    }
+}
+
+fn steps_in(commands: &[DriverCommand]) -> Vec<u64> {
+    let step = |command: &DriverCommand| match command {
+        DriverCommand::RecordStep(report) => Some(report.step),
+        _ => None,
+    };
+    commands.iter().filter_map(step).collect()
+}
+
+#[test]
+fn the_last_step_is_recorded_when_another_follows_and_the_run_ends_with_the_model() {
+    let mut run = Run::running();
+    assert_eq!(run.core.phase(), DriverPhase::Running);
+    assert_eq!(steps_in(&run.steps("a", 1..=9)), []);
+    assert_eq!(steps_in(&run.steps("a", 10..=10)), (1..=9).collect::<Vec<u64>>());
+    let asked = run.left("a", 10, LeftWhy::Ended, Vec::new());
+    let message = ToReplica::Snapshot { run: RUN };
+    assert_eq!(asked, [DriverCommand::Send { node: node("a"), message }]);
+    let state = StateRef { step: 10, bytes: 1, blob: BlobId(4) };
+    let fetch = run.says("a", FromReplica::Snapshot { run: RUN, epoch: Epoch(0), ops: None, state });
+    let [DriverCommand::Fetch { ticket, .. }] = fetch[..] else { panic!("{fetch:?}") };
+    let end = run.on(DriverEvent::Fetched { ticket, result: Ok(10) });
+    assert_eq!(steps_in(&end), [10]);
+    let finish = DriverCommand::Finish { step: 10, end: End::Finished, states: vec![ticket] };
+    assert_eq!(end.last(), Some(&finish));
+    assert_eq!(run.core.phase(), DriverPhase::Over);
+}
+
+#[test]
+fn a_model_that_is_lost_at_the_end_is_trained_again() {
+    let mut run = Run::running();
+    run.steps("a", 1..=9);
+    run.steps("a", 10..=10);
+    run.left("a", 10, LeftWhy::Ended, Vec::new());
+    run.on(DriverEvent::NodeDown { node: node("a"), reason: "gone".to_owned() });
+    assert!(matches!(run.core.phase(), DriverPhase::Paused(_) | DriverPhase::Gathering));
+    run.on(DriverEvent::NodeUp { node: node("b") });
+    let rewind = run.says("b", FromReplica::Enlisted { run: RUN, step: None });
+    assert_eq!(rewind, [DriverCommand::Rewind]);
+    let restore = run.on(DriverEvent::Rewound { step: 0, validated: 0 });
+    let told = DriverCommand::Tell(Notice::WentBack { from: 9, to: 0, held: false });
+    assert_eq!(restore, [told, DriverCommand::Restore { node: node("b") }]);
+}
+
+#[test]
+fn a_rank_that_fails_ends_the_run_when_others_had_time_to_say_why() {
+    let mut run = Run::running();
+    let why = |cause| LeftWhy::Failed { reason: "not finite".to_owned(), cause };
+    assert_eq!(run.left("a", 0, why(false), Vec::new()), []);
+    assert_eq!(run.core.phase(), DriverPhase::Failing);
+    assert_eq!(run.on(DriverEvent::Tick), [], "others may say more");
+    run.left("a", 0, why(true), Vec::new());
+    let failure = DriverFailure::Rank { reason: "a-0000: not finite".to_owned() };
+    assert_eq!(run.on(DriverEvent::Tick), [DriverCommand::Fail(failure)]);
+    assert_eq!(run.on(DriverEvent::Tick), []);
+}
+
+fn planned(members: &[&str]) -> PlannedGroup {
+    let stages = vec![Ops { start: 0, end: 3 }, Ops { start: 3, end: 6 }];
+    PlannedGroup {
+        members: members.iter().map(|name| node(name)).collect(),
+        layout: Layout { replicas: vec![ReplicaLayout { samples: 8, micro: 4, stages }] },
+        micro_batches: 2,
+        left_out: Vec::new(),
+    }
+}
+
+/// Two nodes are ready, and their plan is being made.
+fn planning() -> (Run, Ticket) {
+    let mut run = Run::new(Some(StagedConfig::default()));
+    let mut asked = Vec::new();
+    for name in ["a", "b"] {
+        run.on(DriverEvent::NodeUp { node: node(name) });
+    }
+    for name in ["a", "b"] {
+        asked.extend(run.says(name, FromReplica::Enlisted { run: RUN, step: None }));
+    }
+    let Some(DriverCommand::Plan(request)) = asked.pop() else { panic!("{asked:?}") };
+    (run, request.ticket)
+}
+
+#[test]
+fn a_plan_is_asked_for_and_a_late_one_changes_nothing() {
+    let (mut run, ticket) = planning();
+    assert_eq!(run.core.phase(), DriverPhase::Planning);
+    assert_eq!(run.on(DriverEvent::Planned { ticket: Ticket(99), plan: Ok(planned(&["a", "b"])) }), []);
+    // The plan was asked for when the first of the two was ready.
+    let no_plan = NoPlan { reason: "2 stages".to_owned(), kind: NoPlanKind::NeedsNodes };
+    let again = run.on(DriverEvent::Planned { ticket, plan: Err(no_plan) });
+    let [DriverCommand::Plan(request)] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(request.nodes, [node("a"), node("b")]);
+    let prepare = run.on(DriverEvent::Planned { ticket: request.ticket, plan: Ok(planned(&["b", "a"])) });
+    let [DriverCommand::Prepare { members, layout, .. }] = &prepare[..] else { panic!("{prepare:?}") };
+    assert_eq!((&members[..], layout), (&[node("b"), node("a")][..], &Some(planned(&[]).layout)));
+    assert_eq!(run.core.phase(), DriverPhase::Forming);
+}
+
+#[test]
+fn a_busy_node_is_asked_again_after_a_while() {
+    let mut run = Run::new(None);
+    run.on(DriverEvent::NodeUp { node: node("a") });
+    let refused = FromReplica::Refused { run: RUN, reason: "busy".to_owned(), busy: true };
+    let told = Notice::NodeRefused { node: node("a"), reason: "busy".to_owned() };
+    assert_eq!(run.says("a", refused), [DriverCommand::Tell(told)]);
+    let due = run.core.next_tick().unwrap();
+    run.now = due;
+    let enlist = run.on(DriverEvent::Tick);
+    assert!(enlist.contains(&DriverCommand::Enlist { node: node("a") }), "{enlist:?}");
+    assert!(run.core.next_tick().is_none_or(|next| next > due), "it is asked once");
+}
+
+#[test]
+fn queries_wait_for_a_group_and_are_asked_again_by_the_next() {
+    let mut run = Run::running();
+    let forward = |epoch| DriverCommand::ForwardQuery { query: 5, node: node("a"), epoch: Epoch(epoch) };
+    assert_eq!(run.on(DriverEvent::QueryAsked { query: 5 }), [forward(1)]);
+    assert_eq!(run.on(DriverEvent::Tick), []);
+    let refused = run.says("a", FromReplica::NotComputed { run: RUN, number: 5, reason: "no".to_owned() });
+    assert_eq!(refused, [DriverCommand::RefuseQuery { query: 5, reason: "no".to_owned() }]);
+    let late = StateRef { step: 1, bytes: 1, blob: BlobId(3) };
+    let taken = run.says("a", FromReplica::Computed { run: RUN, number: 5, shape: vec![1], outputs: late });
+    let message = ToReplica::Taken { run: RUN, blob: BlobId(3) };
+    assert_eq!(taken, [DriverCommand::Send { node: node("a"), message }]);
+}

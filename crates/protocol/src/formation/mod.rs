@@ -116,6 +116,8 @@ pub struct FormationCore {
     planned: bool,
     /// Those of whom the last plan was made, when there was none: others must come first.
     unplannable: Option<Vec<NodeId>>,
+    /// The nodes that the plan is made of that was asked for last.
+    mustered: Vec<NodeId>,
     /// Those of whom it was asked last whether they are worth it.
     weighed: Vec<NodeId>,
     /// The nodes of the group by rank.
@@ -151,6 +153,7 @@ impl FormationCore {
             limits,
             planned: false,
             unplannable: None,
+            mustered: Vec::new(),
             weighed: Vec::new(),
             order: Vec::new(),
             epoch,
@@ -256,7 +259,11 @@ impl FormationCore {
             // Somebody was lost meanwhile.
             Ok(_) => self.consider(now, out),
             Err(shortfall) => {
-                self.unplannable = Some(self.ready());
+                self.unplannable = Some(std::mem::take(&mut self.mustered));
+                if self.unplannable.as_ref() != Some(&self.ready()) {
+                    // Others have come while the plan was made.
+                    return self.consider(now, out);
+                }
                 let coming = self.members.len() - self.ready().len();
                 self.say(Pause::Shortfall { shortfall, coming }, out);
             }
@@ -264,10 +271,15 @@ impl FormationCore {
     }
 
     /// More is known than when a plan was asked for, which was not made.
-    pub fn muster_again(&self, out: &mut Outbox<FormationCommand>) {
+    pub fn muster_again(&mut self, out: &mut Outbox<FormationCommand>) {
         if self.phase == Phase::Mustering {
-            out.push(FormationCommand::Muster { ready: self.ready() });
+            self.muster(out);
         }
+    }
+
+    fn muster(&mut self, out: &mut Outbox<FormationCommand>) {
+        self.mustered = self.ready();
+        out.push(FormationCommand::Muster { ready: self.mustered.clone() });
     }
 
     /// Those who wait may have become faster.
@@ -495,7 +507,7 @@ impl FormationCore {
         if self.planned {
             self.phase = Phase::Mustering;
             self.unplannable = None;
-            out.push(FormationCommand::Muster { ready: self.ready() });
+            self.muster(out);
         } else {
             self.form(out);
         }

@@ -75,7 +75,7 @@ impl Work {
     }
 
     /// Seconds that a node that is not slow computes for one sample.
-    pub(super) fn seconds_per_sample(&self, options: &Options) -> f64 {
+    pub fn seconds_per_sample(&self, options: &Options) -> f64 {
         match options.speed {
             Speed::Flops(speed) => self.flops as f64 * PASSES / speed,
             Speed::Step(time) => time.as_secs_f64() / options.share(),
@@ -88,7 +88,7 @@ impl Work {
     }
 
     /// Bytes that a replica must hold to go on.
-    pub(super) fn state_bytes(&self) -> u64 {
+    pub fn state_bytes(&self) -> u64 {
         self.parameters * STATE_BYTES
     }
 }

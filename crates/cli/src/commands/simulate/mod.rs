@@ -2,6 +2,7 @@
 
 mod jobs;
 mod local;
+mod stages;
 mod train;
 mod units;
 

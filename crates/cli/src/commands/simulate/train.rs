@@ -1,6 +1,6 @@
 //! `phalanx simulate train`: elastic data-parallel training on simulated nodes and links.
 
-use super::{local, units};
+use super::{local, stages, units};
 use crate::args::duration;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
@@ -37,6 +37,10 @@ pub(super) struct TrainArgs {
     /// How many replicas there are.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     replicas: u32,
+    /// Cut every replica into stages on a node each, and simulate the whole protocol: losses, records, checkpoints.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=64),
+          conflicts_with_all = ["local", "host_ranks", "slow", "min", "exchange", "compress", "algorithm"])]
+    stages: Option<u32>,
     /// A model of the zoo.
     #[arg(long, default_value = "resnet-18")]
     pub(super) model: String,
@@ -162,7 +166,15 @@ impl TrainArgs {
         self.batch as usize
     }
 
-    fn options(&self) -> Options {
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(super) fn trace(&self) -> Option<&std::path::Path> {
+        self.trace.as_deref()
+    }
+
+    pub(super) fn options(&self) -> Options {
         let every = self.every;
         Options {
             replicas: self.replicas(),
@@ -291,6 +303,9 @@ pub(super) fn run(args: &TrainArgs, output: Output) -> Result<(), Failure> {
     }
     let zoo_options = ZooOptions { input: args.input.clone(), classes: None };
     let graph = zoo::build(&args.model, &zoo_options).map_err(Failure::usage)?;
+    if let Some(stages) = args.stages {
+        return stages::run(args, stages as usize, &graph, output);
+    }
     let report = run_seed(&Work::new(&args.model, &graph), &args.options(), args.seed);
     if let (Some(path), Some(trace)) = (&args.trace, &report.trace) {
         std::fs::write(path, trace)

@@ -61,6 +61,18 @@ fn simulated_training_gives_the_documented_numbers_and_repeats_itself() {
 }
 
 #[test]
+fn a_run_with_stages_is_simulated_under_losses() {
+    let args = ["--stages", "3", "--replicas", "2", "--model", "mlp", "--steps", "60", "--mtbf", "2m"];
+    let more = ["--checkpoint-every", "10", "--step-time", "2s", "--mttr", "5s", "--output", "json"];
+    let run = |seed| sandbox().json(&[&["simulate", "train"], &args[..], &more, &["--seed", seed]].concat());
+    let first = run("3");
+    assert_eq!((&first["steps"], &first["violation"]), (&60.into(), &serde_json::Value::Null), "{first}");
+    assert!(first["deaths"].as_u64() > Some(0) && first["groups"].as_u64() > Some(1), "{first}");
+    assert_eq!(first, run("3"));
+    assert_ne!(first["events"], run("4")["events"]);
+}
+
+#[test]
 fn wrong_links_speeds_and_batches_are_named() {
     let sandbox = sandbox();
     let wrong: &[(&[&str], &str)] = &[
@@ -70,6 +82,8 @@ fn wrong_links_speeds_and_batches_are_named() {
         (&["--replicas", "9", "--batch", "8"], "--batch"),
         (&["--model", "resnet-19"], "resnet-18"),
         (&["--local", "--mtbf", "1h"], "--mtbf"),
+        (&["--stages", "63", "--model", "mlp"], "63 stages"),
+        (&["--stages", "2", "--local"], "--local"),
     ];
     for (args, names) in wrong {
         let said = sandbox.fails(2, &[&["simulate", "train"], *args].concat());

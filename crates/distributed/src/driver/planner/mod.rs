@@ -60,7 +60,7 @@ impl PlanTask {
         match self {
             Self::Plan { request, .. } => {
                 let error = DistributedError::Replica { reason: reason.to_owned() };
-                PlanReply::Planned { ticket: request.ticket, result: Err((no_plan(&error), error)) }
+                PlanReply::Planned { ticket: request.ticket, result: Err((no_plan(&error), Box::new(error))) }
             }
             Self::Compare { request, .. } => PlanReply::Compared { ticket: request.ticket, comparison: None },
             Self::Calibrate { ticket, .. } => PlanReply::Calibrated { ticket: *ticket, changed: false },
@@ -68,11 +68,14 @@ impl PlanTask {
     }
 }
 
+/// A plan and its predictions, or why there is none.
+type PlanResult = Result<(PlannedGroup, Arc<PlanDetail>), (NoPlan, Box<DistributedError>)>;
+
 /// What the planner found.
 #[expect(clippy::large_enum_variant, reason = "one reply is on its way at a time")]
 #[derive(Debug)]
 pub(super) enum PlanReply {
-    Planned { ticket: Ticket, result: Result<(PlannedGroup, PlanDetail), (NoPlan, DistributedError)> },
+    Planned { ticket: Ticket, result: PlanResult },
     Compared { ticket: Ticket, comparison: Option<Comparison> },
     Calibrated { ticket: Ticket, changed: bool },
 }
@@ -167,8 +170,9 @@ impl Model {
         match task {
             PlanTask::Plan { request, nodes, links } => {
                 let ticket = request.ticket;
-                let result =
-                    self.plan_group(&request, &nodes, &links).map_err(|error| (no_plan(&error), error));
+                let result = self
+                    .plan_group(&request, &nodes, &links)
+                    .map_err(|error| (no_plan(&error), Box::new(error)));
                 PlanReply::Planned { ticket, result }
             }
             PlanTask::Compare { request, present, nodes, links } => {
@@ -200,7 +204,7 @@ impl Model {
         request: &PlanRequest,
         nodes: &[KnownNode],
         links: &Links,
-    ) -> Result<(PlannedGroup, PlanDetail), DistributedError> {
+    ) -> Result<(PlannedGroup, Arc<PlanDetail>), DistributedError> {
         let (cost, here) = self.cost()?;
         let pool = pool_of(nodes, links, &here);
         let mut options = costs::options(&self.config, &self.graph, &here);
@@ -223,7 +227,7 @@ impl Model {
             left_out: left_out.collect(),
         };
         let parameter_bytes = cost.ops.iter().map(|op| op.parameter_bytes).collect();
-        Ok((group, PlanDetail { plan, options, layout, parameter_bytes }))
+        Ok((group, Arc::new(PlanDetail { plan, options, layout, parameter_bytes })))
     }
 }
 

@@ -1,0 +1,207 @@
+//! The records of a simulated run, and whether they may be written as the driver wants.
+
+use phalanx_protocol::driver::Ticket;
+use phalanx_protocol::progress::{Plan, Progress};
+use phalanx_types::Time;
+use phalanx_wire::train::{Ops, StepReport};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One line of the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    Step(u64),
+    Valid(u64),
+}
+
+/// What a checkpoint says of the records.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    step: u64,
+    lines: usize,
+    validated: u64,
+}
+
+/// The run directory.
+#[derive(Debug)]
+pub(super) struct Book {
+    plan: Plan,
+    pub(super) lines: Vec<Line>,
+    step: u64,
+    validated: u64,
+    drafts: BTreeMap<u64, Mark>,
+    checkpoints: Vec<Mark>,
+    /// Steps of checkpoints that were ever written.
+    pub(super) saved: BTreeSet<u64>,
+    /// States that were fetched: operators and step.
+    pub(super) fetched: BTreeMap<Ticket, (Ops, u64)>,
+    /// Steps and validations that every rank that knew them is lost with.
+    pub(super) unknown_steps: BTreeSet<u64>,
+    pub(super) unknown_validations: BTreeSet<u64>,
+}
+
+impl Book {
+    pub(super) fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            lines: Vec::new(),
+            step: 0,
+            validated: 0,
+            drafts: BTreeMap::new(),
+            checkpoints: Vec::new(),
+            saved: BTreeSet::new(),
+            fetched: BTreeMap::new(),
+            unknown_steps: BTreeSet::new(),
+            unknown_validations: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn is_validation_due(&self, step: u64) -> bool {
+        Progress::new(self.plan, self.plan.place(step), Time::ZERO).due_here().validate
+    }
+
+    fn lacks_validation(&self, step: u64) -> bool {
+        self.is_validation_due(step) && self.validated < step && !self.unknown_validations.contains(&step)
+    }
+
+    /// Appends a step; `seen` is what its batch must add up to.
+    pub(super) fn on_step(&mut self, report: &StepReport, seen: u64, batch: usize) -> Result<(), String> {
+        let step = report.step;
+        let missing = (self.step + 1..step).find(|step| !self.unknown_steps.contains(step));
+        if step <= self.step || missing.is_some() {
+            return Err(format!("step {step} is recorded after step {}", self.step));
+        }
+        if self.lacks_validation(self.step) {
+            let last = self.step;
+            return Err(format!("step {step} is recorded before the validation of step {last}"));
+        }
+        let samples: u64 = report.ranks.iter().map(|rank| u64::from(rank.samples)).sum();
+        if (report.seen, samples) != (seen, batch as u64) {
+            return Err(format!("step {step} has {samples} samples, not every one of {batch} once"));
+        }
+        self.step = step;
+        self.lines.push(Line::Step(step));
+        Ok(())
+    }
+
+    pub(super) fn on_valid(&mut self, step: u64) -> Result<(), String> {
+        // One that was given up may come after all.
+        let late = self.unknown_validations.contains(&step);
+        if step <= self.validated || step > self.step || (step < self.step && !late) {
+            let (last, validated) = (self.step, self.validated);
+            return Err(format!(
+                "the validation of step {step} comes after step {last} and that of {validated}"
+            ));
+        }
+        if !self.is_validation_due(step) {
+            return Err(format!("nobody asked for a validation of step {step}"));
+        }
+        self.validated = step;
+        self.lines.push(Line::Valid(step));
+        Ok(())
+    }
+
+    pub(super) fn on_draft(&mut self, step: u64) -> Result<(), String> {
+        if step != self.step {
+            return Err(format!("a checkpoint of step {step} is drafted after step {}", self.step));
+        }
+        let (lines, validated) = (self.lines.len(), self.validated);
+        match self.drafts.insert(step, Mark { step, lines, validated }) {
+            Some(_) => Err(format!("step {step} is drafted twice")),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn drop_draft(&mut self, step: u64) -> Result<(), String> {
+        self.drafts.remove(&step).map(drop).ok_or_else(|| format!("there is no draft of step {step}"))
+    }
+
+    pub(super) fn on_save(&mut self, step: u64, states: &[Ticket], operators: u32) -> Result<(), String> {
+        let mark =
+            self.drafts.remove(&step).ok_or_else(|| format!("step {step} is saved without a draft"))?;
+        self.write(mark, states, operators)
+    }
+
+    pub(super) fn on_save_earlier(
+        &mut self,
+        step: u64,
+        states: &[Ticket],
+        operators: u32,
+    ) -> Result<(), String> {
+        let mark = self.mark_after(step);
+        self.write(mark, states, operators)
+    }
+
+    fn mark_after(&self, step: u64) -> Mark {
+        let of = |line: &Line| match line {
+            Line::Step(of) | Line::Valid(of) => *of,
+        };
+        let lines = self.lines.iter().take_while(|line| of(line) <= step).count();
+        let validated = |line: &Line| matches!(line, Line::Valid(_)).then(|| of(line));
+        Mark { step, lines, validated: self.lines[..lines].iter().filter_map(validated).max().unwrap_or(0) }
+    }
+
+    fn write(&mut self, mark: Mark, states: &[Ticket], operators: u32) -> Result<(), String> {
+        let step = mark.step;
+        self.take_state(step, states, operators)?;
+        if let Some(newer) = self.checkpoints.last().filter(|last| last.step >= step) {
+            return Err(format!("a checkpoint of step {step} is written after that of step {}", newer.step));
+        }
+        self.checkpoints.push(mark);
+        self.saved.insert(step);
+        Ok(())
+    }
+
+    /// Parts of a state are all of it, after one step.
+    pub(super) fn take_state(&mut self, step: u64, states: &[Ticket], operators: u32) -> Result<(), String> {
+        let mut end = 0;
+        for ticket in states {
+            let Some((ops, of)) = self.fetched.remove(ticket) else {
+                return Err(format!("{ticket:?} of step {step} was not fetched"));
+            };
+            if of != step || ops.start > end {
+                return Err(format!("{ops:?} of step {of} is no part of a state of step {step} after {end}"));
+            }
+            end = end.max(ops.end);
+        }
+        if end < operators { Err(format!("a state of step {step} ends with operator {end}")) } else { Ok(()) }
+    }
+
+    /// Goes back to the newest checkpoint; its step and the last validation before it.
+    pub(super) fn rewind(&mut self) -> (u64, u64) {
+        let mark = self.checkpoints.last().copied().unwrap_or(Mark { step: 0, lines: 0, validated: 0 });
+        self.lines.truncate(mark.lines);
+        (self.step, self.validated) = (mark.step, mark.validated);
+        (mark.step, mark.validated)
+    }
+
+    pub(super) fn cut_after(&mut self, step: u64) {
+        let mark = self.mark_after(step);
+        self.lines.truncate(mark.lines);
+        (self.step, self.validated) = (step, mark.validated);
+    }
+
+    /// The step of the newest checkpoint.
+    pub(super) fn newest(&self) -> u64 {
+        self.checkpoints.last().map_or(0, |mark| mark.step)
+    }
+
+    /// What is missing in the records of a run that ends after a step.
+    pub(super) fn missing(&self, end: u64) -> Option<String> {
+        let steps: BTreeSet<u64> = self
+            .lines
+            .iter()
+            .filter_map(|line| if let Line::Step(step) = line { Some(*step) } else { None })
+            .collect();
+        let valid: BTreeSet<u64> = self
+            .lines
+            .iter()
+            .filter_map(|line| if let Line::Valid(step) = line { Some(*step) } else { None })
+            .collect();
+        let lost = (1..=end).find(|step| !steps.contains(step) && !self.unknown_steps.contains(step));
+        let owed = (1..=end).find(|step| {
+            self.is_validation_due(*step) && !valid.contains(step) && !self.unknown_validations.contains(step)
+        });
+        lost.map(|step| format!("step {step} is not in the records"))
+            .or_else(|| owed.map(|step| format!("the validation of step {step} is not in the records")))
+    }
+}
