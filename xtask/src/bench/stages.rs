@@ -50,7 +50,8 @@ pub(super) fn run(args: &StagesArgs) -> anyhow::Result<()> {
     }
     if wanted(Which::Slow) {
         let test = "asynchronous_stages_learn_faster_over_slow_links";
-        let args = ["test", "--package", "phalanx-train", "--lib", test, "--", "--ignored", "--nocapture"];
+        let args =
+            ["test", "--package", "phalanx-distributed", "--lib", test, "--", "--ignored", "--nocapture"];
         cargo(&args).run()?;
     }
     Ok(())
