@@ -14,7 +14,6 @@ use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::train::{Ops, StateRef};
 
 /// What comes back from a task of its own.
-#[expect(clippy::large_enum_variant, reason = "few replies are on their way at a time")]
 #[derive(Debug)]
 pub(super) enum Reply {
     State { ticket: Ticket, result: Result<Bytes, String> },

@@ -72,7 +72,6 @@ impl PlanTask {
 type PlanResult = Result<(PlannedGroup, Arc<PlanDetail>), (NoPlan, Box<DistributedError>)>;
 
 /// What the planner found.
-#[expect(clippy::large_enum_variant, reason = "one reply is on its way at a time")]
 #[derive(Debug)]
 pub(super) enum PlanReply {
     Planned { ticket: Ticket, result: PlanResult },
