@@ -46,6 +46,8 @@ use trace::Trace;
 
 /// The recording of what the driver's core is told, in the run directory.
 const RECORDING_FILE: &str = "driver.recording";
+/// How often the recording is handed to the operating system: a step of a small model takes less than a write.
+const FLUSH: Duration = Duration::from_millis(100);
 
 /// What a driver is told besides the run.
 #[derive(Debug, Clone)]
@@ -200,6 +202,7 @@ impl<'a> Driver<'a> {
         let mut links = self.fabric.channel(FrameKind::Train);
         let mut stopping = false;
         let mut next = Some(DriverEvent::Started);
+        let mut flush_at = tokio::time::Instant::now();
         loop {
             if let Some(event) = next.take() {
                 self.feed(event, events)?;
@@ -207,7 +210,12 @@ impl<'a> Driver<'a> {
             if let Some(summary) = self.summary.take() {
                 return Ok(summary);
             }
-            self.core.flush();
+            let now = tokio::time::Instant::now();
+            if now >= flush_at {
+                self.core.flush();
+                flush_at = now + FLUSH;
+            }
+            let unflushed = self.core.has_unflushed();
             let tick = self.core.next_tick().map(|due| due.since(self.now()));
             tokio::select! {
                 event = links.recv() => match event {
@@ -221,6 +229,8 @@ impl<'a> Driver<'a> {
                     next = Some(DriverEvent::StopAsked);
                 }
                 () = tokio::time::sleep(tick.unwrap_or(FOREVER)) => next = Some(DriverEvent::Tick),
+                // The next turn flushes.
+                () = tokio::time::sleep_until(flush_at), if unflushed => {}
             }
         }
     }

@@ -22,7 +22,6 @@ use bytes::Bytes;
 use phalanx_collective::Compression;
 use phalanx_protocol::layout;
 use phalanx_protocol::pipeline::ahead_in_flow;
-use phalanx_protocol::progress::Place;
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::{RunConfig, RunFile};
@@ -337,11 +336,6 @@ impl<'a> Worker<'a> {
             part => *part = Some(Part::new(&self.task, &self.compute, ops, &state)?),
         }
         Ok(state.steps())
-    }
-
-    /// Where the run stands after a step.
-    pub(super) fn place(&self, step: u64) -> Place {
-        self.task.plan().place(step)
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {

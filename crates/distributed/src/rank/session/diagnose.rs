@@ -65,7 +65,7 @@ impl Session<'_, '_> {
             Some(loss) => ("loss", loss),
             None => ("norm of the gradients", norm),
         };
-        let place = self.worker.place(step);
+        let place = self.plan.place(step);
         let (step, pass, batch) = (step + 1, place.pass + 1, place.batch);
         TrainError::NotFinite(Box::new(NotFinite { what, value, step, pass, batch, samples, found })).into()
     }

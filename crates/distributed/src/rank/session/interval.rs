@@ -91,7 +91,7 @@ impl Session<'_, '_> {
     /// done again.
     pub(super) fn interval_length(&self) -> u64 {
         let task = &self.worker.task;
-        let progress = Progress::new(task.plan(), self.worker.place(self.at), Time::ZERO);
+        let progress = Progress::new(self.plan, self.plan.place(self.at), Time::ZERO);
         match (self.rings.any() || !self.is_planned, task.config.sync.exchange) {
             (false, _) => progress.until_saved(task.config.formation.unit()),
             // Run files do not ask for that: gradients of every step cannot be exchanged while steps overlap.

@@ -40,7 +40,7 @@ use phalanx_collective::GroupAborter;
 use phalanx_data::{Loaded, Loader};
 use phalanx_graph::Graph;
 use phalanx_protocol::layout::{self, Post};
-use phalanx_protocol::progress::{Due, Progress};
+use phalanx_protocol::progress::{Due, Plan, Progress};
 use phalanx_protocol::{Balance, Shares, Vote, Wish};
 use phalanx_train::config::{ExchangeOf, SharesBy};
 use phalanx_train::loader_options;
@@ -78,6 +78,7 @@ pub(crate) struct Session<'w, 'a> {
     spans: Spans,
     /// Where the squares of the gradients of all parameters of this replica are: rank and place, by name.
     norm_order: Vec<(usize, usize)>,
+    plan: Plan,
     /// Steps that the group has done.
     at: u64,
     /// By rank: whether it holds the state of the run, and so takes samples.
@@ -146,6 +147,7 @@ impl<'w, 'a> Session<'w, 'a> {
             balance: by_speed.then(|| Balance::new(shares.batch(), posts.len())),
             level: vec![true; posts.len()],
             at: part.step,
+            plan: worker.task.plan(),
             worker,
             part,
             epoch,
@@ -217,8 +219,7 @@ impl<'w, 'a> Session<'w, 'a> {
         self.report_again(recorded);
         let sum = if self.shares_statistics() { self.lane.sum_over() } else { None };
         self.part.stepper.model().share_statistics(sum);
-        let plan = self.worker.task.plan();
-        let progress = Progress::new(plan, self.worker.place(self.at), Time::ZERO);
+        let progress = Progress::new(self.plan, self.plan.place(self.at), Time::ZERO);
         let (due, done) = (progress.due_here(), progress.is_done());
         self.progress = Some(progress);
         self.make_up(due, recorded)?;
@@ -316,7 +317,7 @@ impl<'w, 'a> Session<'w, 'a> {
     fn micro_batches(&self, step: u64) -> MicroBatches {
         let task = &self.worker.task;
         let batch = task.config.train.batch * task.config.train.accumulate;
-        let index = self.worker.place(step).batch as usize;
+        let index = self.plan.place(step).batch as usize;
         let whole = batch.min(task.samples - index * batch);
         let own = self.shares.range(self.post.replica, whole);
         let counts = (0..self.shares.ranks()).map(|replica| self.shares.range(replica, whole).len());
@@ -331,8 +332,8 @@ impl<'w, 'a> Session<'w, 'a> {
         let began = Instant::now();
         if self.loader.is_none() {
             let task = &self.worker.task;
-            let mut options = loader_options(task, self.worker.place(step));
-            options.part = Some(self.shares.part(self.post.replica));
+            let mut options = loader_options(task, self.plan.place(step));
+            options.part = (self.shares.ranks() > 1).then(|| self.shares.part(self.post.replica));
             self.loader = Some(Loader::new(task.train.clone(), &task.config.data.transform, options)?);
         }
         let next = self.loader.as_mut().and_then(Iterator::next);
@@ -348,7 +349,7 @@ impl<'w, 'a> Session<'w, 'a> {
     }
 
     fn lr(&self, step: u64) -> f32 {
-        self.worker.task.config.lr(step, self.worker.task.plan().steps())
+        self.worker.task.config.lr(step, self.plan.steps())
     }
 
     /// The norm of all gradients of this replica, from what its stages said; `own` are those of this rank.
@@ -378,7 +379,7 @@ impl<'w, 'a> Session<'w, 'a> {
         let report = StepReport {
             step: step + 1,
             epoch: self.epoch,
-            pass: self.worker.place(step).pass + 1,
+            pass: self.plan.place(step).pass + 1,
             loss: outcome.loss as f32,
             lr,
             grad_norm: norm as f32,

@@ -41,7 +41,7 @@ impl Session<'_, '_> {
         let step = self.at;
         let micro = self.micro_batches(step);
         let lr = self.lr(step);
-        if self.is_planned || self.lane.ranks() > 1 {
+        if self.is_planned {
             self.part.keep_buffers();
         }
         let loaded = self.load(step)?;
