@@ -1,6 +1,5 @@
 //! A node of this process: solves jobs, trains and is measured.
 
-use phalanx_distributed::rank;
 use phalanx_fabric::{Fabric, FabricConfig};
 use phalanx_jobs::{ComputingNode, Handlers, NodeError, Stopper};
 use phalanx_measure::this_host;
@@ -28,7 +27,7 @@ impl Node {
         let jobs = ComputingNode::start(config, handlers).await?;
         let make: MakeCompute = Arc::new(move |threads| Compute::cpu(Some(threads.unwrap_or(cores))));
         phalanx_measure::serve(jobs.fabric(), make.clone());
-        tokio::spawn(rank::serve(jobs.fabric().clone(), make, jobs.account().clone()));
+        tokio::spawn(phalanx_rank::serve(jobs.fabric().clone(), make, jobs.account().clone()));
         Ok(Self { jobs })
     }
 

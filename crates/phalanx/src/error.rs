@@ -1,10 +1,11 @@
 //! Why something did not work.
 
 use phalanx_data::DataError;
-use phalanx_distributed::DistributedError;
-use phalanx_distributed::live::LiveError;
+use phalanx_driver::DriverError;
+use phalanx_driver::live::LiveError;
 use phalanx_fabric::{KeyError, StartError};
 use phalanx_nodes::NodesError;
+use phalanx_rank::RankError;
 use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError};
 use phalanx_train::config::ConfigError;
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// Of a run: its configuration, model, data, directory, nodes or training itself.
     #[error(transparent)]
-    Run(Box<DistributedError>),
+    Run(Box<DriverError>),
     /// Of a trained model.
     #[error(transparent)]
     Model(#[from] Box<TrainedModelError>),
@@ -84,7 +85,7 @@ macro_rules! of_runs {
     };
 }
 
-of_runs!(DistributedError, TrainError, ConfigError, DataError, ModelError, RecordError, RunDirError);
+of_runs!(DriverError, RankError, TrainError, ConfigError, DataError, ModelError, RecordError, RunDirError);
 
 impl From<TrainedModelError> for Error {
     fn from(error: TrainedModelError) -> Self {

@@ -50,8 +50,7 @@ pub(super) fn run(args: &StagesArgs) -> anyhow::Result<()> {
     }
     if wanted(Which::Slow) {
         let test = "asynchronous_stages_learn_faster_over_slow_links";
-        let args =
-            ["test", "--package", "phalanx-distributed", "--lib", test, "--", "--ignored", "--nocapture"];
+        let args = ["test", "--package", "phalanx-driver", "--lib", test, "--", "--ignored", "--nocapture"];
         cargo(&args).run()?;
     }
     Ok(())

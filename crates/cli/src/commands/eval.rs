@@ -6,7 +6,7 @@ use crate::commands::trained::{DataArgs, TrainedArgs, objective};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use clap::Args;
-use phalanx_distributed::live::LiveModel;
+use phalanx_driver::live::LiveModel;
 use phalanx_train::{Compute, Evaluator, Fit, TrainedModel, fixed_batch};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use crate::commands::trained::TrainedArgs;
 use crate::failure::Failure;
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_distributed::live::{self, LiveError, LiveModel, LiveNote, LiveRefusal, LiveRun};
+use phalanx_driver::live::{self, LiveError, LiveModel, LiveNote, LiveRefusal, LiveRun};
 use phalanx_fabric::{Fabric, NodeKind, RequestError};
 use phalanx_records::run_dir::is_run;
 use phalanx_train::TrainedModel;

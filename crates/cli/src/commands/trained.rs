@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_data::{Columns, DataError, Dataset, SourceSpec};
-use phalanx_distributed::live::LiveRun;
+use phalanx_driver::live::LiveRun;
 use phalanx_engine::{Loss, Objective};
 use phalanx_records::Blame;
 use phalanx_records::run_dir::{RUN_FILE, is_run};

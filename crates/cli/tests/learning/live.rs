@@ -1,6 +1,6 @@
 //! `eval --live` and `predict --live`: what a model says while it is being trained, asked where it is.
 
-use phalanx_distributed::live::{self, LiveError, LiveRefusal, Samples};
+use phalanx_driver::live::{self, LiveError, LiveRefusal, Samples};
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
 use phalanx_testkit::{Process, Sandbox, digits, digits_data, eventually, read_json};
 use rustix::process::Signal;

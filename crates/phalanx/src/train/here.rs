@@ -2,7 +2,7 @@
 
 use super::{Given, RunPlan, Trained, files};
 use crate::error::Error;
-use phalanx_distributed::Trainer;
+use phalanx_rank::Trainer;
 use phalanx_records::run_dir::RunDir;
 use phalanx_records::{Observer, Summary};
 use phalanx_train::config::RunConfig;

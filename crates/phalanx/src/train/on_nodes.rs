@@ -3,8 +3,8 @@
 use super::{Nodes, RunPlan, Trained, files};
 use crate::error::Error;
 use crate::nodes::Domain;
-use phalanx_distributed::live::{LiveNote, LiveNoteFile};
-use phalanx_distributed::{DriverOptions, drive};
+use phalanx_driver::live::{LiveNote, LiveNoteFile};
+use phalanx_driver::{DriverOptions, drive};
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
 use phalanx_jobs::builtin;
 use phalanx_nodes::{Background, LocalNodes, LocalSpec, ThreadNodes, ThreadSpec, private_domain};

@@ -8,7 +8,7 @@ use crate::commands::train::train_failure;
 use crate::failure::Failure;
 use crate::output::Output;
 use clap::{Args, ValueEnum};
-use phalanx_distributed::shortfall_hint;
+use phalanx_driver::shortfall_hint;
 use phalanx_formation::{Effort, LeftOut, ModelCost, Options, Plan, Shortfall};
 use phalanx_graph::Graph;
 use phalanx_measure::costs;

@@ -8,7 +8,7 @@ use crate::output::{Output, Render, summary};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_data::Transform;
-use phalanx_distributed::live::LiveModel;
+use phalanx_driver::live::LiveModel;
 use phalanx_records::{PredictionFormat, Predictions};
 use phalanx_train::{Compute, TrainedModel, check_input};
 use serde::Serialize;

@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::own_binary::own_binary;
 use crate::stop::StopSignals;
-use phalanx_distributed::DriverOptions;
-use phalanx_distributed::live::LiveNote;
+use phalanx_driver::DriverOptions;
+use phalanx_driver::live::LiveNote;
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
 use phalanx_nodes::{LocalNodes, LocalSpec, private_domain};
 use phalanx_records::run_dir::RunDir;
@@ -63,7 +63,7 @@ pub(super) async fn drive(
     let handle = fabric.clone();
     let training = tokio::task::spawn_blocking(move || {
         let mut watch = Watch::new(output);
-        let result = phalanx_distributed::drive(&handle, task, dir, options, asked, &mut watch);
+        let result = phalanx_driver::drive(&handle, task, dir, options, asked, &mut watch);
         watch.finish();
         result
     });

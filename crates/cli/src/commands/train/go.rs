@@ -5,8 +5,9 @@ use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use crate::stop::StopSignals;
 use anyhow::anyhow;
-use phalanx_distributed::{DistributedError, Trainer};
+use phalanx_driver::DriverError;
 use phalanx_protocol::progress::End;
+use phalanx_rank::Trainer;
 use phalanx_records::run_dir::{RunDir, checkpoints};
 use phalanx_records::{Blame, Summary};
 use phalanx_train::{Compute, Task};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
 
 /// An error of the trainer with its exit code and what to do about it.
-pub(crate) fn train_failure(error: impl Into<DistributedError>) -> Failure {
+pub(crate) fn train_failure(error: impl Into<DriverError>) -> Failure {
     let error = error.into();
     let hint = error.hint();
     let failure = match error.blame() {
@@ -72,7 +73,7 @@ pub(crate) async fn go(task: Task, compute: Compute, dir: RunDir, output: Output
 
 /// Waits for the end of a training. `ask_to_stop` says whether it was asked before.
 pub(super) async fn until_ended(
-    mut training: JoinHandle<Result<Summary, impl Into<DistributedError>>>,
+    mut training: JoinHandle<Result<Summary, impl Into<DriverError>>>,
     stops: &mut StopSignals,
     path: &Path,
     ask_to_stop: impl Fn() -> bool,

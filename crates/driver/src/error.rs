@@ -1,0 +1,126 @@
+//! Why a run on nodes cannot start or go on.
+
+use phalanx_data::DataError;
+use phalanx_engine::{CompileError, LossError, RunError, WeightsError};
+use phalanx_formation::Shortfall;
+use phalanx_measure::CostError;
+use phalanx_rank::RankError;
+use phalanx_records::run_dir::RunDirError;
+use phalanx_records::{Blame, RecordError, StateError};
+use phalanx_train::config::ConfigError;
+use phalanx_train::{ModelError, TrainError};
+use phalanx_types::Class;
+
+/// Why a run on nodes cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    #[error(transparent)]
+    Train(Box<TrainError>),
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    #[error(transparent)]
+    Rank(Box<RankError>),
+    #[error("the model cannot be trained in these stages: {0}")]
+    NoFormation(#[source] Shortfall),
+    #[error(
+        "BatchNorm `{node}` needs more than one sample at a time, but of a batch of {whole} a replica computes its {own} \
+         one by one"
+    )]
+    OneSample { node: String, whole: usize, own: usize },
+    #[error("{reason}")]
+    Replica { reason: String },
+    /// A node found that the data of the run are wrong.
+    #[error("{reason}")]
+    Input { reason: String, hint: Option<String> },
+    #[error("could not {what} the node that drives the run")]
+    Fabric { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// Errors of training that happen on a node.
+macro_rules! from_training {
+    ($($error:ty),*) => {
+        $(impl From<$error> for DriverError {
+            fn from(error: $error) -> Self {
+                Self::Train(Box::new(error.into()))
+            }
+        })*
+    };
+}
+
+from_training!(
+    TrainError,
+    CompileError,
+    ConfigError,
+    DataError,
+    LossError,
+    ModelError,
+    RecordError,
+    RunDirError,
+    RunError,
+    StateError,
+    WeightsError
+);
+
+impl From<RankError> for DriverError {
+    fn from(error: RankError) -> Self {
+        Self::Rank(Box::new(error))
+    }
+}
+
+impl DriverError {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Train(error) => error.class(),
+            Self::Cost(error) => error.class(),
+            Self::Rank(error) => error.class(),
+            _ => Class::Fatal,
+        }
+    }
+
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Train(error) => error.blame(),
+            Self::Cost(error) => error.blame(),
+            Self::Rank(error) => error.blame(),
+            Self::Replica { .. } | Self::NoFormation(_) => Blame::Work,
+            Self::Fabric { .. } => Blame::Machine,
+            Self::OneSample { .. } | Self::Input { .. } => Blame::Input,
+        }
+    }
+
+    /// What the user can do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Train(error) => error.hint(),
+            Self::Cost(error) => error.hint(),
+            Self::Rank(error) => error.hint(),
+            Self::Input { hint, .. } => hint.clone(),
+            Self::NoFormation(shortfall) => shortfall_hint(shortfall).map(str::to_owned),
+            Self::OneSample { .. } => Some(
+                "say fewer `formation.micro_batches`, a larger `train.batch`, or `data.drop_last = true`"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// What to do when no formation fits.
+pub fn shortfall_hint(shortfall: &Shortfall) -> Option<&'static str> {
+    match shortfall {
+        Shortfall::Memory { .. } | Shortfall::NoFit { .. } => Some(
+            "add nodes or memory; a smaller `train.batch`, more `formation.micro_batches`, or an optimizer that keeps \
+             less need less of it",
+        ),
+        Shortfall::Part { .. } => {
+            Some("a node of the pool must hold at least that; a smaller `train.batch` needs less")
+        }
+        Shortfall::Nodes { .. } => Some("add nodes, or say fewer `formation.stages` or `formation.replicas`"),
+        Shortfall::Cuts { .. } => {
+            Some("say fewer `formation.stages`, or let it be cut at more `formation.cuts`")
+        }
+        Shortfall::Batch { .. } => Some("say a larger `train.batch`, or fewer `formation.replicas`"),
+        _ => None,
+    }
+}

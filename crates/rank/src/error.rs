@@ -1,0 +1,81 @@
+//! Why a rank cannot begin or go on.
+
+use phalanx_collective::CollectiveError;
+use phalanx_data::DataError;
+use phalanx_engine::{CompileError, LossError, RunError, WeightsError};
+use phalanx_graph::CutError;
+use phalanx_protocol::VoteError;
+use phalanx_records::run_dir::RunDirError;
+use phalanx_records::{Blame, RecordError, StateError};
+use phalanx_train::config::ConfigError;
+use phalanx_train::{ModelError, TrainError};
+use phalanx_types::Class;
+
+/// Why a rank cannot begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RankError {
+    #[error(transparent)]
+    Train(Box<TrainError>),
+    #[error("could not go on together with the other replicas")]
+    Together(#[from] CollectiveError),
+    #[error("the replicas do not agree")]
+    Vote(#[from] VoteError),
+    #[error("the model cannot be cut there")]
+    Cut(#[from] CutError),
+    #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
+    Differs { rank: usize, step: u64 },
+    #[error("{reason}")]
+    Replica { reason: String },
+}
+
+/// Errors of training that happen on a node.
+macro_rules! from_training {
+    ($($error:ty),*) => {
+        $(impl From<$error> for RankError {
+            fn from(error: $error) -> Self {
+                Self::Train(Box::new(error.into()))
+            }
+        })*
+    };
+}
+
+from_training!(
+    TrainError,
+    CompileError,
+    ConfigError,
+    DataError,
+    LossError,
+    ModelError,
+    RecordError,
+    RunDirError,
+    RunError,
+    StateError,
+    WeightsError
+);
+
+impl RankError {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Train(error) => error.class(),
+            _ => Class::Fatal,
+        }
+    }
+
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Train(error) => error.blame(),
+            Self::Replica { .. } | Self::Differs { .. } => Blame::Work,
+            Self::Together(_) => Blame::Machine,
+            Self::Vote(_) | Self::Cut(_) => Blame::Input,
+        }
+    }
+
+    /// What the user can do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Train(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
