@@ -93,13 +93,23 @@ impl Mailbox {
         Some(asks.remove(first).1)
     }
 
-    /// The driver is told of a checkpoint. Whoever makes them faster than they are taken waits here, until the group is
-    /// over.
+    /// Counts a checkpoint that the driver is told of. Blocks while the driver has not taken the last
+    /// [`MOST_UNTAKEN`] and the group goes on.
     pub(super) fn on_snapshot(&self, epoch: Epoch) {
+        self.count_snapshot(epoch, || {});
+    }
+
+    /// Calls `blocks` once before it blocks, while it holds the lock that [`Mailbox::on_taken`] and
+    /// [`Mailbox::abort`] need.
+    fn count_snapshot(&self, epoch: Epoch, blocks: impl FnOnce()) {
+        let is_full = |untaken: &mut (Epoch, usize)| {
+            untaken.0 == epoch && untaken.1 >= MOST_UNTAKEN && self.why_over(epoch).is_none()
+        };
         let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
-        while untaken.0 == epoch && untaken.1 >= MOST_UNTAKEN && self.why_over(epoch).is_none() {
-            untaken = self.taken.wait(untaken).unwrap_or_else(PoisonError::into_inner);
+        if is_full(&mut untaken) {
+            blocks();
         }
+        untaken = self.taken.wait_while(untaken, is_full).unwrap_or_else(PoisonError::into_inner);
         *untaken = if untaken.0 == epoch { (epoch, untaken.1 + 1) } else { (epoch, 1) };
     }
 
@@ -175,19 +185,37 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
+    use std::time::Duration;
+
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    #[derive(Debug, Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     #[test]
-    fn whoever_waits_hears_of_the_end_of_its_group() {
-        let mailbox = Arc::new(Mailbox::default());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let other = mailbox.clone();
-        let aborts = std::thread::spawn(move || {
-            other.abort(Epoch(1), "n1 is lost");
-            other.abort(Epoch(3), "n2 is lost");
-        });
-        assert_eq!(runtime.block_on(mailbox.over(Epoch(2))), "n2 is lost");
-        aborts.join().unwrap();
+    fn a_wait_for_the_end_of_a_group_is_woken_by_it() {
+        let mailbox = Mailbox::default();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut over = pin!(mailbox.over(Epoch(2)));
+        let mut poll = || over.as_mut().poll(&mut Context::from_waker(&waker));
+        assert_eq!(poll(), Poll::Pending);
+        mailbox.abort(Epoch(1), "n1 is lost");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(poll(), Poll::Pending, "another group is over");
+        mailbox.abort(Epoch(3), "n2 is lost");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
+        assert_eq!(poll(), Poll::Ready("n2 is lost".to_owned()));
         assert_eq!(mailbox.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
         assert_eq!(mailbox.why_over(Epoch(4)), None);
     }
@@ -207,22 +235,27 @@ mod tests {
     }
 
     #[test]
-    fn whoever_makes_checkpoints_faster_than_they_are_taken_waits() {
+    fn checkpoints_that_the_driver_does_not_take_block_the_next() {
+        #[derive(Debug, PartialEq)]
+        enum Event {
+            Blocks,
+            Counted(usize),
+        }
         let mailbox = Arc::new(Mailbox::default());
-        let (other, (said, heard)) = (mailbox.clone(), std::sync::mpsc::channel());
-        let makes = std::thread::spawn(move || {
+        let (other, (tell, told)) = (mailbox.clone(), std::sync::mpsc::channel());
+        let rank = std::thread::spawn(move || {
             (0..5).for_each(|number| {
-                other.on_snapshot(Epoch(1));
-                said.send(number).unwrap();
+                // `on_taken` and `abort` need the lock under which this is sent: they come when the thread waits.
+                other.count_snapshot(Epoch(1), || tell.send(Event::Blocks).unwrap());
+                tell.send(Event::Counted(number)).unwrap();
             });
         });
-        let pause = std::time::Duration::from_millis(50);
-        assert_eq!((heard.recv(), heard.recv()), (Ok(0), Ok(1)));
-        assert!(heard.recv_timeout(pause).is_err(), "two wait already");
+        let next = |count| -> Vec<_> { (0..count).map(|_| told.recv_timeout(DEADLINE).unwrap()).collect() };
+        assert_eq!(next(3), [Event::Counted(0), Event::Counted(1), Event::Blocks]);
         mailbox.on_taken(Epoch(1));
-        assert_eq!(heard.recv(), Ok(2));
-        assert!(heard.recv_timeout(pause).is_err(), "two wait again");
+        assert_eq!(next(2), [Event::Counted(2), Event::Blocks]);
         mailbox.abort(Epoch(1), "n1 is lost");
-        makes.join().unwrap();
+        assert_eq!(next(2), [Event::Counted(3), Event::Counted(4)]);
+        rank.join().unwrap();
     }
 }

@@ -88,6 +88,12 @@ impl FabricConnector {
         }
     }
 
+    async fn fetch_state(&self, epoch: Epoch, state: &StateRef) -> Result<Bytes, CollectiveError> {
+        let fetch = self.fabric.fetch(&self.driver, state.blob, state.bytes);
+        let failed = |problem| CollectiveError::System { what: "fetch the state of the run", problem };
+        self.unless_over(epoch, fetch).await?.map_err(|error| failed(error.to_string()))
+    }
+
     /// For as long as what it gives lives, a stream ends with the group of an epoch: reading from it is no way to hear
     /// of that.
     fn ends_with(&self, epoch: Epoch, stream: &Socket) -> Result<JoinSet<()>, CollectiveError> {
@@ -177,10 +183,7 @@ impl Connector for FabricConnector {
     }
 
     fn fetch(&self, epoch: Epoch, state: &StateRef) -> Result<Bytes, CollectiveError> {
-        let fetch = self.fabric.fetch(&self.driver, state.blob, state.bytes);
-        let fetched = self.runtime.block_on(self.unless_over(epoch, fetch))?;
-        let failed = |problem| CollectiveError::System { what: "fetch the state of the run", problem };
-        fetched.map_err(|error| failed(error.to_string()))
+        self.runtime.block_on(self.fetch_state(epoch, state))
     }
 }
 
@@ -209,58 +212,68 @@ mod tests {
     use super::*;
     use phalanx_fabric::{FabricConfig, NodeKind};
     use phalanx_types::{DomainName, Parcel};
-    use std::time::Instant;
+    use std::future::poll_fn;
+    use std::path::Path;
+    use std::pin::pin;
+    use std::task::Poll;
+    use tokio::runtime::Runtime;
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
 
-    async fn fabric(dir: &std::path::Path, name: &str) -> Fabric {
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    async fn fabric(dir: &Path, name: &str) -> Fabric {
         let config = FabricConfig::new(DomainName::new("lab").unwrap(), name, NodeKind::Computing);
         let runtime_dir = dir.to_owned();
         Fabric::start(FabricConfig { runtime_dir, mdns: false, ..config }).await.unwrap()
     }
 
-    fn runtime() -> tokio::runtime::Runtime {
+    fn runtime() -> Runtime {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
-    #[test]
-    fn nobody_waits_for_what_the_driver_holds_when_the_group_is_over() {
-        let dir = tempfile::tempdir().unwrap();
-        let mailbox = Arc::new(Mailbox::default());
-        let (ready, connector) = std::sync::mpsc::channel();
-        let (other, path) = (mailbox.clone(), dir.path().to_owned());
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let node = std::thread::spawn(move || {
-            let driver_runtime = runtime();
-            let driver = driver_runtime.block_on(fabric(&path, "driver"));
-            runtime().block_on(async {
-                let own = fabric(&path, "node").await;
-                let peer = loop {
-                    // The driver goes on for as long as they do not know each other, and never again.
-                    let turn = std::thread::scope(|scope| {
-                        let turn = async { tokio::time::sleep(Duration::from_millis(5)).await };
-                        scope.spawn(|| driver_runtime.block_on(turn)).join()
-                    });
-                    turn.unwrap();
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                    if let Some(peer) = own.peer(driver.id()) {
-                        break peer;
-                    }
-                };
-                let blob = driver.hold(Parcel::from_bytes(Bytes::from_static(b"state")));
-                let connector = FabricConnector::new(own, peer, RunId(1), Vec::new(), other);
-                ready.send((connector, StateRef { step: 1, bytes: 5, blob })).unwrap();
-                drop(stopped.await);
+    /// Starts a node and the driver that it is linked to. The driver's runtime stands still afterwards, so the driver
+    /// answers nothing.
+    fn node_of_a_silent_driver(
+        dir: &Path,
+        runtime: &Runtime,
+        driver_runtime: &Runtime,
+    ) -> (Fabric, Peer, Fabric) {
+        let driver = driver_runtime.block_on(fabric(dir, "driver"));
+        let (met, until_met) = oneshot::channel();
+        std::thread::scope(|scope| {
+            let answers = scope.spawn(|| driver_runtime.block_on(timeout(DEADLINE, until_met)));
+            let node = runtime.block_on(async {
+                let node = fabric(dir, "node").await;
+                let mut watch = node.watch();
+                while node.peer(driver.id()).is_none() {
+                    timeout(DEADLINE, watch.next()).await.unwrap().unwrap();
+                }
+                node
             });
+            met.send(()).unwrap();
+            answers.join().unwrap().unwrap().unwrap();
+            let peer = node.peer(driver.id()).unwrap();
+            (node, peer, driver)
+        })
+    }
+
+    #[test]
+    fn a_fetch_from_the_driver_ends_with_the_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let (node_runtime, driver_runtime) = (runtime(), runtime());
+        let (node, peer, driver) = node_of_a_silent_driver(dir.path(), &node_runtime, &driver_runtime);
+        let blob = driver.hold(Parcel::from_bytes(Bytes::from_static(b"state")));
+        let state = StateRef { step: 1, bytes: 5, blob };
+        let mailbox = Arc::new(Mailbox::default());
+        let error = node_runtime.block_on(async {
+            let connector = FabricConnector::new(node, peer, RunId(1), Vec::new(), mailbox.clone());
+            let mut fetch = pin!(connector.fetch_state(Epoch(2), &state));
+            let first = poll_fn(|context| Poll::Ready(fetch.as_mut().poll(context))).await;
+            assert!(first.is_pending(), "the driver does not answer");
+            mailbox.abort(Epoch(2), "n2 is lost");
+            timeout(DEADLINE, fetch).await.unwrap().unwrap_err()
         });
-        let (connector, state) = connector.recv().unwrap();
-        let began = Instant::now();
-        let waits = std::thread::spawn(move || connector.fetch(Epoch(2), &state));
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!waits.is_finished(), "the driver does not answer");
-        mailbox.abort(Epoch(2), "n2 is lost");
-        let error = waits.join().unwrap().unwrap_err();
         assert!(error.to_string().contains("n2 is lost"), "{error}");
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-        stop.send(()).unwrap();
-        node.join().unwrap();
     }
 }
