@@ -60,8 +60,14 @@ impl Driver<'_> {
                 self.state = None;
                 self.release_start();
             }
-            DriverCommand::RecordStep(report) => self.record_step(&report, events)?,
-            DriverCommand::RecordValidation { step, sums } => self.record_validation(step, sums, events)?,
+            DriverCommand::RecordStep(report) => {
+                self.book.record_step(&report, Some(self.groups.nodes(report.epoch)), events)?;
+                self.groups.on_step(report.took());
+            }
+            DriverCommand::RecordValidation { step, sums } => {
+                let evaluation = phalanx_train::evaluation(&self.task.metrics, &sums.into());
+                self.book.record_validation(step, evaluation, events)?;
+            }
             DriverCommand::Draft { step } => {
                 let draft = self.book.draft(self.plan.place(step))?;
                 self.drafts.insert(step, draft);

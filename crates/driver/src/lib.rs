@@ -16,7 +16,6 @@ pub mod live;
 mod live_queries;
 mod machines;
 mod planner;
-mod record;
 mod states;
 mod trace;
 

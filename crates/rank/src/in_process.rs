@@ -10,16 +10,14 @@ use phalanx_engine::Metric;
 use phalanx_graph::Weights;
 use phalanx_protocol::Wish;
 use phalanx_protocol::progress::{End, Place, Plan};
-use phalanx_records::run_dir::{RunDir, StepRecord, ValidRecord, read_classes};
+use phalanx_records::run_dir::{RunDir, read_classes};
 use phalanx_records::{
-    Book, Event, Events, FormationEpoch, ModelState, Observer, Opened, StageEntry, Summary, Sums,
-    samples_per_second,
+    Book, Event, Events, FormationEpoch, ModelState, Observer, Opened, StageEntry, Summary,
 };
 use phalanx_train::{Compute, Task, TrainedModel, evaluation};
 use phalanx_wire::train::{Recorded, StepReport, ValidSums};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// A run that is ready to begin or to go on.
 #[derive(Debug)]
@@ -168,31 +166,14 @@ impl LocalRecords<'_, '_> {
     }
 
     fn on_step(&mut self, report: &StepReport) -> Result<(), RankError> {
-        let samples: u64 = report.ranks.iter().map(|rank| u64::from(rank.samples)).sum();
-        let took = Duration::from_micros(u64::from(report.took_us));
-        let record = StepRecord {
-            step: report.step,
-            pass: report.pass,
-            loss: report.loss,
-            lr: report.lr,
-            grad_norm: report.grad_norm,
-            samples_per_s: samples_per_second(samples, took),
-            replicas: None,
-        };
-        self.book.on_step(&record, samples, took)?;
+        self.book.record_step(report, None, self.events)?;
         self.place = self.plan.place(report.step);
-        self.events.on(Event::Step(record));
         Ok(())
     }
 
     fn on_validation(&mut self, step: u64, sums: ValidSums) -> Result<(), RankError> {
-        let ValidSums { samples, loss, metrics } = sums;
-        let evaluation = evaluation(&self.metrics, &Sums { samples, loss, metrics });
-        let pass = step.saturating_sub(1) / self.plan.batches_per_pass.max(1) + 1;
-        let record = ValidRecord::new(step, pass, evaluation);
-        self.book.on_valid(&record)?;
-        self.events.on(Event::Validated(record));
-        Ok(())
+        let evaluation = evaluation(&self.metrics, &sums.into());
+        Ok(self.book.record_validation(step, evaluation, self.events)?)
     }
 
     fn save(&mut self, state: ModelState) -> Result<(), RankError> {

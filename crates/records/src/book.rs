@@ -6,6 +6,7 @@ mod formation;
 pub use formation::{FormationEpoch, StageEntry};
 
 use crate::error::{RecordError, with_causes};
+use crate::evaluation::Evaluation;
 use crate::events::{Event, Events};
 use crate::model_state::ModelState;
 use crate::params_hash::params_hash;
@@ -16,6 +17,7 @@ use crate::run_dir::{
 use formation::Measured;
 use phalanx_graph::{Graph, onnx, weights};
 use phalanx_protocol::progress::{End, Place, Plan};
+use phalanx_wire::train::StepReport;
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -232,19 +234,47 @@ impl Book {
         self.began.elapsed()
     }
 
-    pub fn on_step(&mut self, record: &StepRecord, samples: u64, took: Duration) -> Result<(), RecordError> {
+    /// Records a step and tells the observer. `nodes` names the node of each rank, where the run has several.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn record_step(
+        &mut self,
+        report: &StepReport,
+        nodes: Option<&[String]>,
+        events: &mut Events<'_>,
+    ) -> Result<(), RecordError> {
+        let record = StepRecord::new(report, nodes);
         if let Some(disk) = &mut self.disk {
-            disk.records.step(record)?;
+            disk.records.step(&record)?;
         }
-        self.measured.on_step(record);
+        self.measured.on_step(&record);
         self.loss = Some(record.loss);
-        self.samples += samples;
+        self.samples += report.samples();
         self.steps += 1;
-        self.step_time += took;
+        self.step_time += report.took();
+        events.on(Event::Step(record));
         Ok(())
     }
 
-    pub fn on_valid(&mut self, record: &ValidRecord) -> Result<(), RecordError> {
+    /// Records the validation after a step and tells the observer.
+    ///
+    /// # Errors
+    /// The loss is not finite, or the disk does not take it.
+    pub fn record_validation(
+        &mut self,
+        step: u64,
+        evaluation: Evaluation,
+        events: &mut Events<'_>,
+    ) -> Result<(), RecordError> {
+        let pass = self.about.plan.place(step.saturating_sub(1)).pass + 1;
+        let record = ValidRecord::new(step, pass, evaluation);
+        self.on_valid(&record)?;
+        events.on(Event::Validated(record));
+        Ok(())
+    }
+
+    fn on_valid(&mut self, record: &ValidRecord) -> Result<(), RecordError> {
         if !record.val_loss.is_finite() {
             let ValidRecord { val_loss: value, step, pass, .. } = *record;
             return Err(RecordError::ValidationNotFinite { value, step, pass });
@@ -459,7 +489,7 @@ impl Checkpoint {
     }
 }
 
-pub fn samples_per_second(samples: u64, time: Duration) -> f64 {
+pub(crate) fn samples_per_second(samples: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 { samples as f64 / seconds } else { 0.0 }
 }

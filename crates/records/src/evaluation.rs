@@ -45,3 +45,9 @@ impl From<Sums> for ValidSums {
         Self { samples, loss, metrics }
     }
 }
+
+impl From<ValidSums> for Sums {
+    fn from(ValidSums { samples, loss, metrics }: ValidSums) -> Self {
+        Self { samples, loss, metrics }
+    }
+}

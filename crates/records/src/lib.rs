@@ -15,7 +15,7 @@ mod params_hash;
 mod predictions;
 pub mod run_dir;
 
-pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary, samples_per_second};
+pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary};
 pub use error::{Blame, RecordError, with_causes};
 pub use evaluation::{Evaluation, Sums};
 pub use events::{Event, Events, Observer, RunEvent};

@@ -6,6 +6,7 @@ use crate::bulk::BlobId;
 use bytes::Bytes;
 use phalanx_types::{ByteSize, Epoch, NodeId, RunId};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Driver → node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -361,6 +362,18 @@ pub struct StepReport {
     /// From the end of the step before to the end of this one.
     pub took_us: u32,
     pub ranks: Vec<RankReport>,
+}
+
+impl StepReport {
+    /// Samples that all ranks computed.
+    pub fn samples(&self) -> u64 {
+        self.ranks.iter().map(|rank| u64::from(rank.samples)).sum()
+    }
+
+    /// From the end of the step before to the end of this one.
+    pub fn took(&self) -> Duration {
+        Duration::from_micros(u64::from(self.took_us))
+    }
 }
 
 /// What one rank did in a step.

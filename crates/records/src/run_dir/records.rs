@@ -2,7 +2,9 @@
 
 use super::error::{RunDirError, io};
 use super::state::Best;
+use crate::book::samples_per_second;
 use crate::evaluation::Evaluation;
+use phalanx_wire::train::{RankReport, StepReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,6 +30,21 @@ pub struct StepRecord {
     pub replicas: Option<ReplicasRecord>,
 }
 
+impl StepRecord {
+    /// A step as the group reported it. `nodes` names the node of each rank; without it what the ranks did is left out.
+    pub fn new(report: &StepReport, nodes: Option<&[String]>) -> Self {
+        Self {
+            step: report.step,
+            pass: report.pass,
+            loss: report.loss,
+            lr: report.lr,
+            grad_norm: report.grad_norm,
+            samples_per_s: samples_per_second(report.samples(), report.took()),
+            replicas: nodes.map(|nodes| ReplicasRecord::new(report, nodes)),
+        }
+    }
+}
+
 /// What replicas did in a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReplicasRecord {
@@ -43,6 +60,20 @@ pub struct ReplicasRecord {
     pub replicas: Vec<ReplicaRecord>,
 }
 
+impl ReplicasRecord {
+    fn new(report: &StepReport, nodes: &[String]) -> Self {
+        let node = |rank: usize| nodes.get(rank).cloned().unwrap_or_else(|| format!("rank {rank}"));
+        let ranks = report.ranks.iter().enumerate();
+        Self {
+            epoch: report.epoch.0,
+            seen: format!("{:016x}", report.seen),
+            hash: (report.hash != 0).then(|| format!("{:016x}", report.hash)),
+            sent_bytes: report.sent,
+            replicas: ranks.map(|(rank, of)| ReplicaRecord::new(node(rank), of)).collect(),
+        }
+    }
+}
+
 /// What one replica did in a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReplicaRecord {
@@ -56,6 +87,27 @@ pub struct ReplicaRecord {
     /// What a stage of a pipeline has to say besides.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageRecord>,
+}
+
+impl ReplicaRecord {
+    fn new(node: String, report: &RankReport) -> Self {
+        let ms = |us: u32| f64::from(us) / 1e3;
+        Self {
+            node,
+            samples: report.samples,
+            compute_ms: ms(report.compute_us),
+            exchange_ms: ms(report.exchange_us),
+            wait_ms: ms(report.wait_us),
+            stage: report.stage.map(|stage| StageRecord {
+                replica: stage.replica,
+                stage: stage.stage,
+                memory_bytes: stage.memory,
+                link_bytes: stage.sent,
+                idle_ms: ms(stage.idle_us),
+                staleness: stage.staleness,
+            }),
+        }
+    }
 }
 
 /// What a stage of a pipeline did in a step.
@@ -89,7 +141,7 @@ pub struct ValidRecord {
 }
 
 impl ValidRecord {
-    pub fn new(step: u64, pass: u64, evaluation: Evaluation) -> Self {
+    pub(crate) fn new(step: u64, pass: u64, evaluation: Evaluation) -> Self {
         let shown = evaluation.accuracy_name;
         let others = evaluation.metrics.into_iter().filter(|(name, _)| Some(name) != shown.as_ref());
         let metrics = others.map(|(name, value)| (format!("val_{name}"), value)).collect();
