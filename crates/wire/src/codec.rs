@@ -1,6 +1,6 @@
 //! Encoding of one message: postcard, with nothing left over.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -24,17 +24,9 @@ pub enum CodecError {
     },
 }
 
-struct Tail<'a>(&'a mut BytesMut);
+struct Tail<'a, B>(&'a mut B);
 
-impl Extend<u8> for Tail<'_> {
-    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
-        for byte in bytes {
-            self.0.put_u8(byte);
-        }
-    }
-}
-
-impl postcard::ser_flavors::Flavor for Tail<'_> {
+impl<B: BufMut> postcard::ser_flavors::Flavor for Tail<'_, B> {
     type Output = ();
 
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
@@ -43,7 +35,7 @@ impl postcard::ser_flavors::Flavor for Tail<'_> {
     }
 
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(bytes);
+        self.0.put_slice(bytes);
         Ok(())
     }
 
@@ -56,7 +48,7 @@ impl postcard::ser_flavors::Flavor for Tail<'_> {
 ///
 /// # Errors
 /// Only when a `Serialize` implementation fails; the messages of this crate do not.
-pub fn encode_into<T: Serialize>(message: &T, out: &mut BytesMut) -> Result<(), CodecError> {
+pub fn encode_into<T: Serialize + ?Sized>(message: &T, out: &mut impl BufMut) -> Result<(), CodecError> {
     postcard::serialize_with_flavor(message, Tail(out))
         .map_err(|source| CodecError::Encode { what: short_name::<T>(), source })
 }
@@ -72,7 +64,7 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CodecError> {
     if rest.is_empty() { Ok(message) } else { Err(CodecError::Trailing { what, extra: rest.len() }) }
 }
 
-fn short_name<T>() -> &'static str {
+fn short_name<T: ?Sized>() -> &'static str {
     let full = std::any::type_name::<T>();
     full.rsplit("::").next().unwrap_or(full)
 }

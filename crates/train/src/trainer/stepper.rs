@@ -288,16 +288,6 @@ impl Stepper {
         Pass { training: true, seed: self.options.seed.derive(&name).0 }
     }
 
-    /// Looks for the operator that made a step not finite.
-    pub fn diagnose(&mut self, input: &StepInput<'_>) -> Option<(usize, DiagnoseReport)> {
-        (0..input.batches()).find_map(|index| {
-            let part = input.part(index);
-            let pass = self.pass(input.step, index, input.first);
-            let report = self.look_at(part.len, &[part.x], pass, OutputGradients::OfLoss(&part)).ok()??;
-            Some((input.range(index).start, report))
-        })
-    }
-
     /// Looks at every operator, with inputs that were computed a moment ago.
     pub fn look_at(
         &mut self,
