@@ -12,14 +12,15 @@ use std::process::Command;
 const NAME: &str = "exec-shim";
 
 /// What a node puts before each command.
-pub(crate) fn wrapper() -> Result<Vec<String>, Failure> {
-    let me = crate::own_binary::own_binary()?;
-    Ok(vec![me.to_string_lossy().into_owned(), NAME.to_owned(), std::process::id().to_string()])
+pub(crate) fn wrapper() -> Vec<String> {
+    let me = crate::own_program::own_program();
+    let words = me.words().map(|word| word.to_string_lossy().into_owned());
+    words.chain([NAME.to_owned(), std::process::id().to_string()]).collect()
 }
 
 /// Becomes the command if this process was started by [`wrapper`]; comes back only if it cannot.
-pub(crate) fn run_if_asked() -> Option<Failure> {
-    let mut words = std::env::args_os().skip(1);
+pub(crate) fn run_if_asked(arguments: &[OsString]) -> Option<Failure> {
+    let mut words = arguments.iter().cloned();
     (words.next()? == NAME).then(|| become_command(words))
 }
 

@@ -1,5 +1,3 @@
-use std::process::ExitCode;
-
 /// Why a command ends without success, and the exit code that says so.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -46,7 +44,7 @@ impl Failure {
     }
 
     #[expect(clippy::print_stderr, reason = "the one place that reports errors to the user")]
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> u8 {
         eprintln!("error: {}", self.error);
         for cause in self.error.chain().skip(1) {
             eprintln!("  caused by: {cause}");
@@ -54,6 +52,6 @@ impl Failure {
         if let Some(hint) = &self.hint {
             eprintln!("hint: {hint}");
         }
-        ExitCode::from(self.kind as u8)
+        self.kind as u8
     }
 }

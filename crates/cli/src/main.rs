@@ -1,81 +1,12 @@
-//! The `phalanx` command: parses, runs one command, says how it went.
+//! The `phalanx` binary.
 
-mod args;
-mod commands;
-mod exec_shim;
-mod failure;
-mod output;
-mod own_binary;
-mod paths;
-mod stop;
-
-use args::{Cli, Command};
-use clap::Parser;
-use failure::Failure;
+use phalanx_nodes::Program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Before anything else: this process becomes a job's command, and there may be many.
-    if let Some(failure) = exec_shim::run_if_asked() {
-        return failure.report();
-    }
-    let cli = Cli::parse();
-    start_logging(&cli);
-    match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn run(cli: Cli) -> Result<(), Failure> {
-    // One thread for all IO: a round trip takes a fifth of what it takes on the multi-thread
-    // runtime. Computing has threads of its own.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::infrastructure(anyhow::Error::new(error).context("could not start")))?;
-    let output = cli.output;
-    let result = runtime.block_on(async {
-        match cli.command {
-            Command::Node(args) => commands::node::run(args, output).await,
-            Command::Nodes(args) => commands::nodes::run(args, output).await,
-            Command::Relay(args) => commands::relay::run(args, output).await,
-            Command::Domain(args) => commands::domain::run(args, output),
-            Command::Job(args) => commands::job::run(args, output).await,
-            Command::Train(args) => commands::train::run(*args, output).await,
-            Command::Plan(args) => commands::plan::run(*args, output).await,
-            Command::Run(args) => commands::run::run(args, output).await,
-            Command::Eval(args) => commands::eval::run(*args, output).await,
-            Command::Predict(args) => commands::predict::run(*args, output).await,
-            Command::Export(args) => commands::export::run(args, output),
-            Command::Fuse(args) => commands::fuse::run(args, output),
-            Command::Model(args) => commands::model::run(args, output),
-            Command::Bench(args) => commands::bench::run(args, output).await,
-            Command::Replay(args) => commands::replay::run(&args, output),
-            Command::Simulate(args) => commands::simulate::run(args, output),
-        }
-    });
-    // A handler that ignores its cancellation must not keep the process.
-    runtime.shutdown_background();
-    result
-}
-
-fn start_logging(cli: &Cli) {
-    let usual = match cli.command {
-        Command::Node(_) | Command::Relay(_) => tracing::Level::INFO,
-        _ => tracing::Level::WARN,
-    };
-    let level = match cli.verbose {
-        0 if cli.output == output::Output::Quiet => tracing::Level::WARN,
-        0 => usual,
-        1 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(terminal)
-        .with_target(false)
-        .init();
+    let mut arguments = std::env::args_os();
+    let called = arguments.next().unwrap_or_default();
+    // The name by which it was called is found on PATH where the file itself is not known.
+    let program = std::env::current_exe().map_or_else(|_unknown| Program::new(called), Program::new);
+    ExitCode::from(phalanx_cli::run_command(program, arguments.collect()))
 }

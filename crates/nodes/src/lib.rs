@@ -18,7 +18,7 @@ pub use background::Background;
 pub use error::NodesError;
 pub use local::{LocalNodes, LocalSpec};
 pub use node::{Node, machine};
-pub use program::{NODE_PROGRAM, node_program};
+pub use program::{NODE_PROGRAM, Program, node_program};
 pub use threads::{ThreadNodes, ThreadSpec};
 
 use phalanx_types::{DomainName, IdError};

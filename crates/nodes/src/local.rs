@@ -1,6 +1,7 @@
 //! Node processes on this machine.
 
 use crate::error::NodesError;
+use crate::program::Program;
 use phalanx_types::DomainName;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -20,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct LocalSpec {
     /// The program, which has `node` as a command.
-    pub program: PathBuf,
+    pub program: Program,
     /// The domain that they join.
     pub domain: DomainName,
     /// The file with the key of the domain, if it has one.
@@ -40,7 +41,7 @@ pub struct LocalSpec {
 
 impl LocalSpec {
     /// Nodes that share the machine's cores and are not started again.
-    pub fn new(program: impl Into<PathBuf>, domain: DomainName, count: u32) -> Self {
+    pub fn new(program: impl Into<Program>, domain: DomainName, count: u32) -> Self {
         Self {
             program: program.into(),
             domain,
@@ -58,7 +59,7 @@ impl LocalSpec {
     fn command(&self, number: u32) -> Command {
         let machine = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
         let cores = self.cores.unwrap_or_else(|| (machine / self.count.max(1)).max(1));
-        let mut command = Command::new(&self.program);
+        let mut command = self.program.command();
         command
             .args(["node", "--domain", self.domain.as_str(), "--name", &format!("n{number}")])
             .args(["--bind", "127.0.0.1:0", "--cores", &cores.to_string(), "--output", "quiet"])

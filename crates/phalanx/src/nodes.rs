@@ -22,8 +22,8 @@ pub use phalanx_fabric::{
 };
 pub use phalanx_jobs::{NodeError, Stopper};
 pub use phalanx_nodes::{
-    Background, LocalNodes, LocalSpec, NODE_PROGRAM, Node, NodesError, ThreadNodes, ThreadSpec, machine,
-    node_program, private_domain,
+    Background, LocalNodes, LocalSpec, NODE_PROGRAM, Node, NodesError, Program, ThreadNodes, ThreadSpec,
+    machine, node_program, private_domain,
 };
 pub use phalanx_types::{ByteSize, DomainName, NodeId, Resources};
 

@@ -78,7 +78,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     }
     let mut handlers = builtin::handlers();
     if args.allow_exec {
-        let wrapper = exec_shim::wrapper()?;
+        let wrapper = exec_shim::wrapper();
         handlers = handlers.with("exec", builtin::Exec { wrapper });
     }
     let mut config = args.domain.fabric(&args.name, NodeKind::Computing)?;

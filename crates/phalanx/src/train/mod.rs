@@ -33,7 +33,7 @@ pub use phalanx_types::Seed;
 pub use trained::Trained;
 
 use crate::error::Error;
-use crate::nodes::Domain;
+use crate::nodes::{Domain, Program};
 use config::{ConfigError, Length, RunConfig, RunFile};
 use phalanx_data::Dataset;
 use phalanx_graph::{Graph, Weights};
@@ -97,7 +97,7 @@ pub enum Nodes {
         /// How many.
         count: usize,
         /// A program that has `node` as a command; [`node_program`](crate::nodes::node_program) finds one.
-        program: PathBuf,
+        program: Program,
     },
     /// Nodes of a domain; `config.formation` says how many.
     Domain(Domain),

@@ -4,7 +4,7 @@ use super::stats::{median, percentile, resident_bytes};
 use crate::commands::job::main_failure;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
-use crate::own_binary::own_binary;
+use crate::own_program::own_program;
 use anyhow::anyhow;
 use clap::Args;
 use phalanx_fabric::{FabricConfig, NodeKind};
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: JobsArgs, output: Output) -> Result<(), Failure> {
     let options = MainOptions { recording: args.recording.clone(), ..MainOptions::default() };
     let config = FabricConfig::new(domain.clone(), "bench", NodeKind::Main);
     let main = MainNode::start(config, options).await.map_err(main_failure)?;
-    let spec = LocalSpec { cores: Some(1), ..LocalSpec::new(own_binary()?, domain, args.workers) };
+    let spec = LocalSpec { cores: Some(1), ..LocalSpec::new(own_program(), domain, args.workers) };
     let nodes = LocalNodes::start(&spec).map_err(Failure::infrastructure)?;
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;
     // Nodes learn how short these jobs are before anything is measured.

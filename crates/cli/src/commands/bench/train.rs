@@ -4,7 +4,7 @@ use super::stats::{median, peak_bytes, percentile};
 use crate::commands::train::train_failure;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing};
-use crate::own_binary::own_binary;
+use crate::own_program::own_program;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use phalanx_engine::{Adam, CompileOptions, Loss, Optimizer, OptimizerSpec};
@@ -13,7 +13,7 @@ use phalanx_train::{Compute, Cut, StepInput, Stepper, StepperOptions, TrainError
 use phalanx_types::Seed;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Steps before anything is measured: they make buffers and warm caches.
@@ -167,7 +167,7 @@ pub(crate) fn case(model: &str) -> Result<Case, Failure> {
 fn all(args: &TrainArgs, output: Output) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for model in CASES.iter().map(|case| case.model).chain([GEMM_NAME]) {
-        let mut command = Command::new(own_binary()?);
+        let mut command = own_program().command();
         command.args(["bench", "train", "--output", "json", "--model", model]);
         command.args(["--steps", &args.steps.to_string()]);
         command.args(args.threads.iter().flat_map(|n| ["--threads".to_owned(), n.to_string()]));

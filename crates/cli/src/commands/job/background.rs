@@ -3,7 +3,7 @@
 use super::submit::SubmitArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render, print_line};
-use crate::own_binary::own_binary;
+use crate::own_program::{own_arguments, own_program};
 use crate::paths;
 use anyhow::{Context, anyhow};
 use phalanx_nodes::random;
@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Seek};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Longer names are cut.
 const MAX_NAME: usize = 48;
@@ -61,10 +61,10 @@ pub(super) fn submit(args: &SubmitArgs, output: Output) -> Result<(), Failure> {
         .with_context(|| format!("could not make {}", log.display()))
         .map_err(Failure::infrastructure)?;
     // The later option wins, so what the user gave stays as it is. A command after -- stays last.
-    let given: Vec<_> = std::env::args_os().skip(1).collect();
+    let given = own_arguments();
     let cut = given.iter().position(|a| a == "--").unwrap_or(given.len());
     let (options, rest) = given.split_at(cut);
-    let mut command = Command::new(own_binary()?);
+    let mut command = own_program().command();
     command.args(options).args(["--wait", "--announce", "--output", "json", "--name", &name]);
     if args.journal.is_none() {
         command.arg("--journal").arg(dir.join(format!("{name}.journal")));

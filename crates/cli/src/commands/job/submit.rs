@@ -7,7 +7,7 @@ use super::summary::{Sink, Summary};
 use crate::args::{DomainArgs, duration, node_name, start_failure};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::own_binary::own_binary;
+use crate::own_program::own_program;
 use crate::stop::StopSignals;
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -177,7 +177,7 @@ fn start_nodes(args: &SubmitArgs, count: u32, allow_exec: bool) -> Result<LocalN
         key: args.domain.key_file(),
         heartbeat: Some(args.domain.heartbeat),
         allow_exec,
-        ..LocalSpec::new(own_binary()?, args.domain.domain.clone(), count)
+        ..LocalSpec::new(own_program(), args.domain.domain.clone(), count)
     };
     LocalNodes::start(&spec).map_err(Failure::infrastructure)
 }

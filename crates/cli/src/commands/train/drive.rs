@@ -7,7 +7,7 @@ use crate::args::start_failure;
 use crate::commands::live::live_failure;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::own_binary::own_binary;
+use crate::own_program::own_program;
 use crate::stop::StopSignals;
 use phalanx_driver::DriverOptions;
 use phalanx_driver::live::LiveNote;
@@ -50,7 +50,7 @@ pub(super) async fn drive(
     let noted = note.write(&path).map_err(live_failure)?;
     let count = u32::try_from(local).unwrap_or(u32::MAX);
     let heartbeat = Some(who.domain.heartbeat);
-    let spec = LocalSpec { heartbeat, cores, restart: true, ..LocalSpec::new(own_binary()?, domain, count) };
+    let spec = LocalSpec { heartbeat, cores, restart: true, ..LocalSpec::new(own_program(), domain, count) };
     let nodes = LocalNodes::start(&spec).map_err(Failure::infrastructure)?;
     // Nodes that this process starts see the same files.
     let options = DriverOptions {

@@ -3,7 +3,7 @@
 use super::rank::Times;
 use super::{AllreduceArgs, Transport};
 use crate::failure::Failure;
-use crate::own_binary::own_binary;
+use crate::own_program::own_program;
 use anyhow::{Context, anyhow};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -100,7 +100,7 @@ fn forward(rank: usize, lines: impl BufRead, tell: &Sender<Said>) {
 }
 
 fn command(args: &AllreduceArgs, rank: u32) -> Result<Command, Failure> {
-    let mut command = Command::new(own_binary()?);
+    let mut command = own_program().command();
     command
         .args(["bench", "allreduce", "--ranks", &args.ranks.to_string(), "--rank", &rank.to_string()])
         .args(["--die-with", &std::process::id().to_string()])

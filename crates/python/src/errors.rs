@@ -1,0 +1,89 @@
+//! The one place that turns errors into exceptions of `phalanx.errors`.
+
+use phalanx::Error;
+use phalanx::records::Blame;
+use phalanx_types::Class;
+use pyo3::prelude::*;
+
+/// An error on its way to Python: which exception it becomes, why, and what to do about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exception: &'static str,
+    reason: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// Something that was given cannot be used.
+    pub(crate) fn input(reason: impl Into<String>) -> Self {
+        Self { exception: "InputError", reason: reason.into(), hint: None }
+    }
+
+    /// A setting cannot be used.
+    pub(crate) fn config(error: &phalanx::train::config::ConfigError) -> Self {
+        Self { exception: "ConfigError", reason: with_causes(error), hint: error.hint() }
+    }
+
+    /// No nodes hold the run.
+    pub(crate) fn training(error: &dyn std::error::Error) -> Self {
+        Self { exception: "TrainingError", reason: with_causes(error), hint: None }
+    }
+
+    /// The process was forked after the library was used in its parent.
+    pub(crate) fn forked() -> Self {
+        Self {
+            exception: "ForkError",
+            reason: "this process was forked from one that had used Phalanx, whose threads it does not have"
+                .to_owned(),
+            hint: Some("start processes with `multiprocessing.get_context(\"spawn\")`".to_owned()),
+        }
+    }
+
+    /// A mistake of the library itself.
+    pub(crate) fn bug(what: String) -> Self {
+        Self {
+            exception: "InternalError",
+            reason: format!("a mistake in Phalanx: {what}"),
+            hint: Some("please report it with what led to it".to_owned()),
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// An error and its causes in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exception = match (error.class(), error.blame()) {
+            (Class::Bug, _) => "InternalError",
+            (_, Blame::Input) => "InputError",
+            (_, Blame::Work) => "TrainingError",
+            (_, Blame::Machine) => "MachineError",
+        };
+        let hint = match &error {
+            Error::NoNodes { nodes } => Some(format!("say `local={nodes}` or `nodes=\"a domain\"`")),
+            other => other.hint(),
+        };
+        Self { exception, reason: with_causes(&error), hint }
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        Python::attach(|py| {
+            let exception = py
+                .import("phalanx.errors")
+                .and_then(|module| module.getattr(failure.exception)?.call1((failure.reason, failure.hint)));
+            exception.map_or_else(|error| error, PyErr::from_value)
+        })
+    }
+}

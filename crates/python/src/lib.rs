@@ -1,0 +1,58 @@
+//! The private extension module `phalanx._phalanx`: converts, releases the interpreter's lock, calls the library, maps
+//! errors.
+//!
+//! The public interface is in `python/phalanx`. Every call that takes time works on a thread of its own, while the
+//! calling thread waits in [`wait`]: it delivers logs, runs callbacks and looks for Ctrl-C. No other thread ever
+//! calls into Python, so that the interpreter can end at any time.
+//!
+//! ```text
+//!   caller (Python)  ──► wait ──► worker thread: phalanx::train, predict, …
+//!                         ▲  calls: a loss in Python        │
+//!                         └─ events, logs, the result ◄─────┘
+//! ```
+
+mod arrays;
+mod errors;
+mod history;
+mod inputs;
+mod logs;
+mod model;
+mod nodes;
+mod own_loss;
+mod plan;
+mod train;
+mod wait;
+
+use pyo3::prelude::*;
+
+/// The extension module.
+#[pymodule]
+mod _phalanx {
+    #[pymodule_export]
+    use crate::model::{Model, fuse, load_model};
+    #[pymodule_export]
+    use crate::nodes::nodes;
+    #[pymodule_export]
+    use crate::plan::plan;
+    #[pymodule_export]
+    use crate::train::{read_run, resume, train};
+    #[pymodule_export]
+    use crate::wait::finish;
+    #[pymodule_export]
+    use crate::{command, version};
+}
+
+/// Runs the command line to its end and gives its exit code. `program` are the words that start it again.
+#[pyfunction]
+fn command(py: Python<'_>, program: Vec<String>, arguments: Vec<std::ffi::OsString>) -> u8 {
+    let mut words = program.into_iter();
+    let file = words.next().unwrap_or_default();
+    let program = words.fold(phalanx::nodes::Program::new(file), phalanx::nodes::Program::argument);
+    py.detach(|| phalanx_cli::run_command(program, arguments))
+}
+
+/// The version of the library.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

@@ -1,0 +1,114 @@
+"""Torch modules: out as ONNX, back with their weights trained."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import warnings
+from typing import Any, Callable, Iterator, Tuple
+
+import numpy as np
+import torch
+
+from ._arrays import Array, from_memory
+from .errors import InputError, ModelError
+
+_log = logging.getLogger("phalanx.torch")
+
+
+def export(module: torch.nn.Module, example: Array) -> bytes:
+    """The module as an ONNX model that can be trained, with its weights. The module stays as it is."""
+    # A copy on the CPU: tracing in training mode counts batches and moves running means.
+    own = copy.deepcopy(module).cpu().float().train()
+    # Two samples, where that is possible: BatchNorm has no statistics of one.
+    given = torch.from_numpy(np.resize(example, (2, *example.shape[1:])))
+    given = given.float() if given.dtype.is_floating_point else given.long()
+    try:
+        return _export(own, given)
+    except ModelError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ModelError(
+            f"{type(module).__name__} could not be exported: {reason}",
+            "`torch.onnx.export` must be able to trace it with one tensor as its input",
+        ) from error
+
+
+def _export(module: torch.nn.Module, example: torch.Tensor) -> bytes:
+    out = io.BytesIO()
+    options: dict[str, Any] = {
+        "training": torch.onnx.TrainingMode.TRAINING,
+        "do_constant_folding": False,
+        "input_names": ["x"],
+        "dynamic_axes": {"x": {0: "batch"}},
+        "opset_version": 17,
+    }
+    if "dynamo" in _parameters(torch.onnx.export):
+        options["dynamo"] = False
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.onnx.export(module, (example,), out, **options)
+    return out.getvalue()
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    import inspect
+
+    return set(inspect.signature(function).parameters)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter warns about itself and about every module that is in training mode, which is what is wanted."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def load(module: torch.nn.Module, state: list[Tuple[str, str, list[int], bytearray]], steps: int) -> None:
+    """Puts trained weights into the module, on the device and with the type that each has there."""
+    mine = module.state_dict()
+    trained = {name: from_memory(memory, shape, dtype) for name, dtype, shape, memory in state}
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    lost = [name for name, value in parameters.items() if value.requires_grad and name not in trained]
+    if lost:
+        raise ModelError(
+            f"the exported model has no parameter `{lost[0]}`",
+            "parameters that the outputs do not depend on must have `requires_grad=False`",
+        )
+    with torch.no_grad():
+        for name, value in mine.items():
+            if name in trained:
+                found = torch.from_numpy(trained[name].copy())
+                if found.shape != value.shape:
+                    shape = tuple(found.shape)
+                    raise ModelError(f"`{name}` has the shape {tuple(value.shape)}, and was trained as {shape}")
+                value.copy_(found)
+            elif name.endswith("num_batches_tracked"):
+                value.add_(steps)
+    unused = sorted(set(trained) - set(mine))
+    if unused:
+        _log.debug("not in the module: %s", ", ".join(unused))
+
+
+def loss_function(function: Callable[..., Any], label_dtype: Any) -> Callable[..., Tuple[float, Array]]:
+    """A loss over torch tensors, whose gradient autograd gives."""
+
+    def evaluate(
+        output: bytearray, output_shape: list[int], target: bytearray, target_shape: list[int]
+    ) -> Tuple[float, Array]:
+        outputs = torch.from_numpy(from_memory(output, output_shape)).requires_grad_()
+        labels = torch.from_numpy(from_memory(target, target_shape).astype(label_dtype))
+        with torch.enable_grad():
+            loss = function(outputs, labels)
+            if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+                raise InputError("a loss over torch tensors must give a tensor with one element")
+            if not loss.requires_grad:
+                raise InputError("the loss does not depend on the outputs in a way that autograd can follow")
+            (gradient,) = torch.autograd.grad(loss.reshape(()), outputs)
+        found = gradient.detach().cpu().float().contiguous().numpy()
+        return float(loss.detach()), np.ascontiguousarray(found)
+
+    return evaluate

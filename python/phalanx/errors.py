@@ -1,0 +1,72 @@
+"""The exceptions of Phalanx.
+
+Every exception has the ``reason`` and, where there is one, a ``hint``: what to do about it.
+
+>>> from phalanx.errors import ConfigError, InputError, PhalanxError
+>>> error = ConfigError("`train.batch` must be at least 1", "say `batch=32`")
+>>> error.reason, error.hint
+('`train.batch` must be at least 1', 'say `batch=32`')
+>>> isinstance(error, InputError) and isinstance(error, PhalanxError)
+True
+>>> print(error)
+`train.batch` must be at least 1
+hint: say `batch=32`
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+__all__ = [
+    "ConfigError",
+    "ForkError",
+    "InputError",
+    "InternalError",
+    "MachineError",
+    "ModelError",
+    "PhalanxError",
+    "TrainingError",
+]
+
+
+class PhalanxError(Exception):
+    """Something did not work."""
+
+    reason: str
+    hint: Optional[str]
+
+    def __init__(self, reason: str, hint: Optional[str] = None) -> None:
+        super().__init__(reason, hint)
+        self.reason = reason
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.reason if self.hint is None else f"{self.reason}\nhint: {self.hint}"
+
+
+class InputError(PhalanxError, ValueError):
+    """A model, data or a directory cannot be used."""
+
+
+class ConfigError(InputError):
+    """A setting cannot be used."""
+
+
+class ModelError(InputError):
+    """A model cannot be exported, or its weights do not fit."""
+
+
+class TrainingError(PhalanxError, RuntimeError):
+    """The training itself failed: a loss that is not finite, say."""
+
+
+class MachineError(PhalanxError, RuntimeError):
+    """A disk, memory, a process or the network failed."""
+
+
+class ForkError(PhalanxError, RuntimeError):
+    """The process was forked from one that had used Phalanx."""
+
+
+class InternalError(PhalanxError, RuntimeError):
+    """A mistake in Phalanx itself."""
