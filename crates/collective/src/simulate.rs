@@ -8,7 +8,7 @@
 use crate::Compression;
 use crate::core::compress;
 use crate::core::schedule::{self, Area, Program, Progress, Seat, Step};
-use crate::core::select::{self, Place, Table};
+use crate::core::select::{self, AlgorithmTable, GroupShape};
 use crate::core::words::{Algorithm, Kind};
 
 /// The most bytes of one frame between hosts, as links send them.
@@ -17,7 +17,7 @@ pub const BLOCK: usize = 256 << 10;
 /// The algorithm that a group would choose whose ranks share memory where they share a host; `bytes` is what all ranks
 /// get together of one result.
 pub fn choose(kind: Kind, bytes: u64, ranks: usize, hosts: usize) -> Algorithm {
-    select::choose(kind, bytes, Place { ranks, hosts, shared: true }, &Table::default())
+    select::choose(kind, bytes, GroupShape { ranks, hosts, shared: true }, &AlgorithmTable::default())
 }
 
 /// The bytes that so many values of `f32` take on the wire.
@@ -27,9 +27,9 @@ pub fn encoded_len(compression: Compression, elements: usize) -> usize {
 
 /// What one rank does in one collective.
 #[derive(Debug)]
-pub struct Plan(Program);
+pub struct RankProgram(Program);
 
-impl Plan {
+impl RankProgram {
     /// Everybody gets the combination of everybody's elements.
     pub fn all_reduce(algorithm: Algorithm, rank: usize, ranks: usize, elements: usize) -> Self {
         Self(schedule::all_reduce(algorithm, Seat { rank, ranks }, elements, Area::Output))

@@ -6,10 +6,10 @@ use crate::error::{CompileError, DiagnoseReport, RunError, StageError, WeightsEr
 use crate::lower::Holdings;
 use crate::parameters::ParameterSet;
 use crate::permute::permuted;
-use crate::program::{Program, Purpose, Source};
-use crate::run::{CallError, Runner, State, Workspace};
+use crate::program::{Program, ProgramKey, ProgramSource};
+use crate::run::{CallError, ModelTensors, Runner, Workspace};
 use crate::stage::{Surroundings, held_order};
-use crate::tape::{Kernel, Norm, Place};
+use crate::tape::{Kernel, Norm, Storage};
 use crate::threads::Threads;
 use phalanx_graph::{Graph, ValueId, ValueKind, Weights};
 use phalanx_types::{DType, Tensor};
@@ -57,7 +57,7 @@ impl Engine for CpuEngine {
 
 /// A parameter or buffer as it is held.
 #[derive(Debug)]
-struct Held {
+struct HeldTensor {
     name: String,
     shape: Vec<usize>,
     /// The order of axes in which it is held, where it is not the user's.
@@ -72,12 +72,12 @@ struct CpuModel {
     options: CompileOptions,
     holdings: Holdings,
     parameters: Vec<Parameter>,
-    held: Vec<Held>,
-    buffers: Vec<Held>,
+    held: Vec<HeldTensor>,
+    buffers: Vec<HeldTensor>,
     /// Values of the state_dict that nothing computes with: counters of batches.
     idle: Weights,
-    state: State,
-    programs: BTreeMap<Purpose, Arc<Program>>,
+    state: ModelTensors,
+    programs: BTreeMap<ProgramKey, Arc<Program>>,
     slots: Vec<InFlight>,
     /// Seconds and calls, by node, kernel and whether it was in backward.
     times: BTreeMap<(usize, &'static str, bool), (f64, u64)>,
@@ -113,7 +113,7 @@ impl CpuModel {
         surroundings: Surroundings,
         options: CompileOptions,
     ) -> Result<Self, CompileError> {
-        let mut holdings = Holdings { places: vec![None; graph.values.len()], ..Holdings::default() };
+        let mut holdings = Holdings { storage: vec![None; graph.values.len()], ..Holdings::default() };
         holdings.orders = (0..graph.values.len()).map(|i| held_order(&graph, ValueId(i as u32))).collect();
         let mut model = Self {
             threads,
@@ -125,7 +125,7 @@ impl CpuModel {
             held: Vec::new(),
             buffers: Vec::new(),
             idle: Weights::new(),
-            state: State::default(),
+            state: ModelTensors::default(),
             programs: BTreeMap::new(),
             slots: Vec::new(),
             times: BTreeMap::new(),
@@ -147,33 +147,33 @@ impl CpuModel {
         for i in 0..self.graph.values.len() {
             let (id, value) = (ValueId(i as u32), &self.graph.values[i]);
             let shape = value.shape.at(1);
-            let held = Held {
+            let held = HeldTensor {
                 name: value.name.clone(),
                 shape: shape.clone(),
                 order: self.holdings.orders[i].clone(),
             };
             let len = shape.iter().product();
-            let place = match &value.kind {
+            let storage = match &value.kind {
                 ValueKind::Parameter(_) => {
                     self.held.push(held);
                     self.parameters.push(Parameter { name: value.name.clone(), shape });
                     self.state.parameters.push(Buffer::new(len));
                     self.state.gradients.push(Buffer::new(if self.options.forward_only { 0 } else { len }));
                     order.push(id);
-                    Place::Parameter(self.held.len() - 1)
+                    Storage::Parameter(self.held.len() - 1)
                 }
                 ValueKind::Buffer(_) if value.dtype == DType::F32 => {
                     self.buffers.push(held);
                     self.state.buffers.push(Buffer::new(len));
-                    Place::Buffer(self.buffers.len() - 1)
+                    Storage::Buffer(self.buffers.len() - 1)
                 }
                 ValueKind::Constant(tensor) => {
                     self.state.constants.push(as_floats(tensor));
-                    Place::Constant(self.state.constants.len() - 1)
+                    Storage::Constant(self.state.constants.len() - 1)
                 }
                 ValueKind::Buffer(_) | ValueKind::Input | ValueKind::Computed => continue,
             };
-            self.holdings.places[id.index()] = Some(place);
+            self.holdings.storage[id.index()] = Some(storage);
         }
         self.holdings.constants = self.state.constants.clone();
         order
@@ -181,14 +181,14 @@ impl CpuModel {
 
     /// Numbers the parameters in the order in which backward makes their gradients final.
     fn order_by_finality(&mut self, ids: Vec<ValueId>) -> Result<(), CompileError> {
-        let purpose = Purpose { batch: 2, ..self.purpose(2, true) };
+        let purpose = ProgramKey { batch: 2, ..self.purpose(2, true) };
         let program = Program::compile(self.source(), purpose)?;
         self.gives = program.input_gradients.iter().map(Option::is_some).collect();
         self.takes.clone_from(&program.takes);
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|p| (program.final_after[*p], *p));
         for (new, old) in order.iter().enumerate() {
-            self.holdings.places[ids[*old].index()] = Some(Place::Parameter(new));
+            self.holdings.storage[ids[*old].index()] = Some(Storage::Parameter(new));
         }
         fn permuted<T>(items: &mut Vec<T>, order: &[usize]) {
             let mut taken: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
@@ -201,8 +201,8 @@ impl CpuModel {
         Ok(())
     }
 
-    fn source(&self) -> Source<'_> {
-        Source {
+    fn source(&self) -> ProgramSource<'_> {
+        ProgramSource {
             graph: &self.graph,
             holdings: &self.holdings,
             surroundings: &self.surroundings,
@@ -210,9 +210,9 @@ impl CpuModel {
         }
     }
 
-    fn purpose(&self, batch: usize, training: bool) -> Purpose {
+    fn purpose(&self, batch: usize, training: bool) -> ProgramKey {
         let training = training && !self.options.forward_only;
-        Purpose {
+        ProgramKey {
             batch,
             training,
             input_gradients: self.options.input_gradients,
@@ -220,7 +220,7 @@ impl CpuModel {
         }
     }
 
-    fn program(&mut self, purpose: Purpose) -> Result<Arc<Program>, CompileError> {
+    fn program(&mut self, purpose: ProgramKey) -> Result<Arc<Program>, CompileError> {
         if let Some(program) = self.programs.get(&purpose) {
             return Ok(program.clone());
         }
@@ -613,14 +613,14 @@ impl Suspects {
     }
 }
 
-fn into_order(values: &[f32], held: &Held) -> Vec<f32> {
+fn into_order(values: &[f32], held: &HeldTensor) -> Vec<f32> {
     match &held.order {
         None => values.to_vec(),
         Some(order) => permuted(values, &held.shape, order),
     }
 }
 
-fn from_order(values: &[f32], held: &Held) -> Vec<f32> {
+fn from_order(values: &[f32], held: &HeldTensor) -> Vec<f32> {
     let n = held.shape.iter().product();
     match &held.order {
         None => values[..n].to_vec(),

@@ -4,7 +4,7 @@
 //! convolution or product whose result it reads, block by block, while the block is in cache.
 
 use crate::kernels::map::{Code, Map, Src, common_dims};
-use crate::tape::{Instr, Kernel, Norm, Place, Tape, V};
+use crate::tape::{Instr, Kernel, Norm, Storage, Tape, V};
 use crate::view::dense_strides;
 use phalanx_graph::Unary;
 
@@ -74,7 +74,7 @@ fn drop_unused(tape: &mut Tape, kept: &[V]) {
     kept.iter().for_each(|v| needed[v.index()] = true);
     let keep: Vec<bool> = (tape.instrs.iter().rev())
         .map(|i| {
-            let gradient = |v: &V| matches!(tape.slabs[v.index()].place, Place::Gradient(_));
+            let gradient = |v: &V| matches!(tape.slabs[v.index()].storage, Storage::Gradient(_));
             let effect = matches!(i.kernel, Kernel::Norm(Norm { track: true, .. }));
             let keep = effect || i.outs.iter().any(|v| needed[v.index()] || gradient(v));
             if keep {
@@ -110,7 +110,7 @@ impl Fusing {
         for (i, instr) in tape.instrs.iter().enumerate() {
             instr.outs.iter().for_each(|v| maker[v.index()] = Some(i));
         }
-        let temporary = tape.slabs.iter().map(|s| s.place == Place::Temporary).collect();
+        let temporary = tape.slabs.iter().map(|s| s.storage == Storage::Temporary).collect();
         let instrs = std::mem::take(&mut tape.instrs).into_iter().map(Some).collect();
         Self { instrs, forward: tape.forward, uses, maker, temporary }
     }

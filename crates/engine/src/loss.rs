@@ -108,7 +108,7 @@ impl Loss {
         if output.is_empty() {
             return Err(LossError::Empty);
         }
-        let batch = Batch { t, output, target: target.data, weight };
+        let batch = CheckedBatch { t, output, target: target.data, weight };
         match *self {
             Loss::CrossEntropy { smoothing } => {
                 let matching = Matching::of_classes(shape, target)?;
@@ -132,7 +132,7 @@ impl Loss {
 
 /// The arguments every loss takes, checked.
 #[derive(Debug, Clone, Copy)]
-struct Batch<'a> {
+struct CheckedBatch<'a> {
     t: &'a Threads,
     output: &'a [f32],
     target: &'a [f32],
@@ -141,7 +141,7 @@ struct Batch<'a> {
 
 fn pointwise(
     rule: impl Pointwise,
-    batch: Batch<'_>,
+    batch: CheckedBatch<'_>,
     matching: Matching,
     gradient: Option<&mut [f32]>,
 ) -> f64 {

@@ -1,6 +1,6 @@
 //! What is reported of a run besides its loss: sums over batches.
 
-use crate::loss::layout::{Axis, Matching, check_size};
+use crate::loss::layout::{ClassAxis, Matching, check_size};
 use crate::loss::{Loss, LossError, Target};
 use crate::named::named;
 use crate::threads::Threads;
@@ -130,7 +130,7 @@ impl MetricSum {
 fn in_top(k: usize, output: &[f32], shape: &[usize], target: Target<'_>) -> Result<(f64, usize), LossError> {
     let matching = Matching::of_classes(shape, target)?;
     let (Matching::Same(axis) | Matching::Labels(axis)) = matching;
-    let Axis { classes, inner, .. } = axis;
+    let ClassAxis { classes, inner, .. } = axis;
     let right = (0..axis.positions()).filter(|position| {
         let first = position / inner * axis.row() + position % inner;
         let wanted = match matching {

@@ -8,7 +8,7 @@ mod tests;
 pub use spec::{Adagrad, Adam, AdamW, OptimizerSpec, RmsProp, Sgd};
 
 use crate::threads::Threads;
-use rules::{Part, Rule};
+use rules::{ParameterChunk, Rule};
 use std::sync::{Mutex, PoisonError};
 
 /// Elements to a task. A tensor up to this size is updated by the calling thread.
@@ -61,7 +61,7 @@ impl Optimizer {
         assert!(fits, "the state was made for a parameter of another size");
         let rule = Rule::new(&self.spec, self.steps, lr);
         let state = state.each_mut().map(Vec::as_mut_slice);
-        let whole = Part { parameter, gradient, state };
+        let whole = ParameterChunk { parameter, gradient, state };
         if gradient.len() <= BLOCK {
             rule.apply(whole);
             return;
@@ -137,10 +137,10 @@ impl StateError {
 }
 
 /// Cuts a parameter and what belongs to it into blocks.
-fn cut(whole: Part<'_>) -> impl Iterator<Item = Part<'_>> {
+fn cut(whole: ParameterChunk<'_>) -> impl Iterator<Item = ParameterChunk<'_>> {
     let [mut a, mut b, mut c] = whole.state.map(|state| state.chunks_mut(BLOCK));
     whole.parameter.chunks_mut(BLOCK).zip(whole.gradient.chunks(BLOCK)).map(move |(parameter, gradient)| {
         let state = [a.next(), b.next(), c.next()].map(Option::unwrap_or_default);
-        Part { parameter, gradient, state }
+        ParameterChunk { parameter, gradient, state }
     })
 }

@@ -5,7 +5,7 @@ const TILE: usize = 16;
 
 /// An axis of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Axis {
+struct PermutedAxis {
     len: usize,
     /// From one element to the next, in what is read and in what is written.
     from: usize,
@@ -27,7 +27,7 @@ pub(crate) fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<
         return result;
     }
     // Something lies next to each other in what is read, too.
-    let (near, rest): (Vec<Axis>, Vec<Axis>) = outer.iter().partition(|axis| axis.from == 1);
+    let (near, rest): (Vec<PermutedAxis>, Vec<PermutedAxis>) = outer.iter().partition(|axis| axis.from == 1);
     for near in near {
         each(&rest, &mut |from, to| turn(&values[from..], &mut result[to..], near, *last));
     }
@@ -35,18 +35,18 @@ pub(crate) fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<
 }
 
 /// The axes of the result, outermost first. Those that stay beside each other are one.
-fn merged(shape: &[usize], order: &[usize]) -> Vec<Axis> {
+fn merged(shape: &[usize], order: &[usize]) -> Vec<PermutedAxis> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
-    let mut axes: Vec<Axis> = Vec::new();
+    let mut axes: Vec<PermutedAxis> = Vec::new();
     let mut to = 1;
     for axis in order.iter().rev().filter(|axis| shape[**axis] != 1) {
         let (len, from) = (shape[*axis], strides[*axis]);
         match axes.last_mut() {
             Some(inner) if from == inner.from * inner.len => inner.len *= len,
-            _ => axes.push(Axis { len, from, to }),
+            _ => axes.push(PermutedAxis { len, from, to }),
         }
         to *= len;
     }
@@ -55,7 +55,7 @@ fn merged(shape: &[usize], order: &[usize]) -> Vec<Axis> {
 }
 
 /// Every place of these axes, in what is read and in what is written.
-fn each(axes: &[Axis], then: &mut dyn FnMut(usize, usize)) {
+fn each(axes: &[PermutedAxis], then: &mut dyn FnMut(usize, usize)) {
     let Some((first, rest)) = axes.split_first() else { return then(0, 0) };
     for i in 0..first.len {
         each(rest, &mut |from, to| then(from + i * first.from, to + i * first.to));
@@ -63,7 +63,7 @@ fn each(axes: &[Axis], then: &mut dyn FnMut(usize, usize)) {
 }
 
 /// Turns two axes, of which one is dense in what is read and the other in what is written.
-fn turn(values: &[f32], result: &mut [f32], near: Axis, last: Axis) {
+fn turn(values: &[f32], result: &mut [f32], near: PermutedAxis, last: PermutedAxis) {
     for row in (0..near.len).step_by(TILE) {
         for column in (0..last.len).step_by(TILE) {
             let columns = TILE.min(last.len - column);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn axes_that_stay_together_are_one() {
-        let axis = |len, from, to| Axis { len, from, to };
+        let axis = |len, from, to| PermutedAxis { len, from, to };
         // Of a convolution: output, input, height, width, to output, height, width, input.
         assert_eq!(merged(&[8, 4, 3, 3], &[0, 2, 3, 1]), [axis(8, 36, 36), axis(9, 1, 4), axis(4, 9, 1)]);
         assert_eq!(merged(&[8, 4, 1, 1], &[0, 2, 3, 1]), [axis(32, 1, 1)]);

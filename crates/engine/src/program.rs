@@ -2,16 +2,16 @@
 
 use crate::error::CompileError;
 use crate::fuse::{fuse, fuse_norms};
-use crate::grad::{Wish, derive};
+use crate::grad::{GradientRequest, derive};
 use crate::lower::{Holdings, lower};
-use crate::plan::{Plan, plan};
+use crate::memory_plan::{MemoryPlan, plan};
 use crate::stage::Surroundings;
-use crate::tape::{Place, Tape, V};
+use crate::tape::{Storage, Tape, V};
 use phalanx_graph::Graph;
 
 /// What a program is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Purpose {
+pub(crate) struct ProgramKey {
     pub(crate) batch: usize,
     pub(crate) training: bool,
     pub(crate) input_gradients: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Purpose {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) tape: Tape,
-    pub(crate) plan: Plan,
+    pub(crate) plan: MemoryPlan,
     pub(crate) outputs: Vec<V>,
     pub(crate) output_shapes: Vec<Vec<usize>>,
     pub(crate) input_gradients: Vec<Option<V>>,
@@ -33,7 +33,7 @@ pub(crate) struct Program {
 
 /// What a program is compiled from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct ProgramSource<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) holdings: &'a Holdings,
     pub(crate) surroundings: &'a Surroundings,
@@ -41,17 +41,17 @@ pub(crate) struct Source<'a> {
 }
 
 impl Program {
-    pub(crate) fn compile(source: Source<'_>, purpose: Purpose) -> Result<Self, CompileError> {
+    pub(crate) fn compile(source: ProgramSource<'_>, purpose: ProgramKey) -> Result<Self, CompileError> {
         Self::compile_with(source, purpose, true)
     }
 
     /// As [`Program::compile`], with calls merged or each by itself.
     pub(crate) fn compile_with(
-        source: Source<'_>,
-        purpose: Purpose,
+        source: ProgramSource<'_>,
+        purpose: ProgramKey,
         merged: bool,
     ) -> Result<Self, CompileError> {
-        let Source { graph, holdings, surroundings, parameters } = source;
+        let ProgramSource { graph, holdings, surroundings, parameters } = source;
         let entries = surroundings.entries(graph, purpose)?;
         let lowered = lower(graph, holdings, purpose, &entries)?;
         let takes = surroundings.takes(graph, &lowered);
@@ -61,7 +61,7 @@ impl Program {
         if purpose.training {
             fuse_norms(&mut tape, &outputs);
             let varies: Vec<bool> = entries.iter().map(|e| e.varies).collect();
-            let wish = Wish { inputs: &varies, outputs: &takes, recompute: purpose.recompute };
+            let wish = GradientRequest { inputs: &varies, outputs: &takes, recompute: purpose.recompute };
             input_gradients = derive(&mut tape, &lowered.inputs, &outputs, parameters, wish).inputs;
         }
         let kept: Vec<V> = outputs.iter().copied().chain(input_gradients.iter().flatten().copied()).collect();
@@ -77,7 +77,7 @@ fn final_after(tape: &Tape, parameters: usize) -> Vec<usize> {
     for (i, instr) in tape.instrs.iter().enumerate() {
         // Reading counts: whoever is told may change the gradient (add others' to it), and it may be another's too.
         for v in instr.ins.iter().chain(&instr.outs) {
-            if let Place::Gradient(p) = tape.place(*v) {
+            if let Storage::Gradient(p) = tape.storage(*v) {
                 after[p] = i;
             }
         }

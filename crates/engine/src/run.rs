@@ -7,14 +7,14 @@ use crate::kernels::map::Map;
 use crate::kernels::{
     attention, conv, copy, linear, map, matmul, norm, pool, recurrent, reduce, resize, softmax,
 };
-use crate::plan::NONE;
+use crate::memory_plan::NONE;
 use crate::program::Program;
-use crate::tape::{AttentionCall, Instr, Kernel, Norm, Place, V};
+use crate::tape::{AttentionCall, Instr, Kernel, Norm, Storage, V};
 use crate::threads::Threads;
 
 /// What lives longer than a batch.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ModelTensors {
     pub(crate) parameters: Vec<Buffer>,
     pub(crate) gradients: Vec<Buffer>,
     pub(crate) buffers: Vec<Buffer>,
@@ -34,7 +34,7 @@ pub(crate) struct Workspace {
 pub(crate) struct Runner<'a> {
     pub(crate) threads: &'a Threads,
     pub(crate) program: &'a Program,
-    pub(crate) state: &'a mut State,
+    pub(crate) state: &'a mut ModelTensors,
     pub(crate) workspace: &'a mut Workspace,
     pub(crate) output_gradients: &'a [&'a [f32]],
     pub(crate) seed: u64,
@@ -61,13 +61,13 @@ impl Runner<'_> {
         let instr = &program.tape.instrs[i];
         let mut gradients: [Buffer; OUTS] = Default::default();
         for (gradient, v) in gradients.iter_mut().zip(&instr.outs) {
-            if let Place::Gradient(p) = program.tape.place(*v) {
+            if let Storage::Gradient(p) = program.tape.storage(*v) {
                 *gradient = std::mem::take(&mut self.state.gradients[p]);
             }
         }
         let (mut writes, gaps) = cut(self.workspace.arena.as_mut(), program, instr);
         for ((write, gradient), v) in writes.iter_mut().zip(&mut gradients).zip(&instr.outs) {
-            if let Place::Gradient(_) = program.tape.place(*v) {
+            if let Storage::Gradient(_) = program.tape.storage(*v) {
                 *write = &mut gradient.as_mut()[..program.tape.len(*v)];
             }
         }
@@ -90,11 +90,11 @@ impl Runner<'_> {
         let share = self.together.as_deref_mut();
         let result = run(self.threads, instr, (self.seed, share), ins, &mut writes[..instr.outs.len()]);
         if let Kernel::Norm(Norm { momentum: Some(momentum), track: true, .. }) = instr.kernel {
-            track(self.state, program.tape.place(instr.ins[3]), momentum, writes[1]);
-            track(self.state, program.tape.place(instr.ins[4]), momentum, writes[3]);
+            track(self.state, program.tape.storage(instr.ins[3]), momentum, writes[1]);
+            track(self.state, program.tape.storage(instr.ins[4]), momentum, writes[3]);
         }
         for (gradient, v) in gradients.into_iter().zip(&instr.outs) {
-            if let Place::Gradient(p) = program.tape.place(*v) {
+            if let Storage::Gradient(p) = program.tape.storage(*v) {
                 self.state.gradients[p] = gradient;
             }
         }
@@ -114,7 +114,7 @@ type Gaps<'a> = [(usize, &'a [f32]); OUTS + 1];
 
 /// Cuts the workspace into what a call writes, in the order of its outputs, and what it may read.
 fn cut<'a>(arena: &'a mut [f32], program: &Program, instr: &Instr) -> ([&'a mut [f32]; OUTS], Gaps<'a>) {
-    let temporary = |v: &V| program.tape.place(*v) == Place::Temporary;
+    let temporary = |v: &V| program.tape.storage(*v) == Storage::Temporary;
     let mut order: [(usize, usize); OUTS] = [(NONE, 0); OUTS];
     for (i, v) in instr.outs.iter().enumerate().filter(|(_, v)| temporary(v)) {
         order[i] = (program.plan.offsets[v.index()], i);
@@ -137,7 +137,7 @@ fn cut<'a>(arena: &'a mut [f32], program: &Program, instr: &Instr) -> ([&'a mut 
 /// Everything a call may read.
 struct Sources<'a> {
     program: &'a Program,
-    state: &'a State,
+    state: &'a ModelTensors,
     inputs: &'a [Buffer],
     output_gradients: &'a [&'a [f32]],
     gaps: Gaps<'a>,
@@ -146,14 +146,14 @@ struct Sources<'a> {
 impl<'a> Sources<'a> {
     fn read(&self, v: V) -> &'a [f32] {
         let slab = &self.program.tape.slabs[v.index()];
-        let data = match slab.place {
-            Place::Temporary => self.temporary(self.program.plan.offsets[v.index()]),
-            Place::Parameter(p) => self.state.parameters[p].as_slice(),
-            Place::Buffer(b) => self.state.buffers[b].as_slice(),
-            Place::Constant(c) => &self.state.constants[c],
-            Place::Input(i) => self.inputs[i].as_slice(),
-            Place::OutputGradient(o) => self.output_gradients[o],
-            Place::Gradient(p) => self.state.gradients[p].as_slice(),
+        let data = match slab.storage {
+            Storage::Temporary => self.temporary(self.program.plan.offsets[v.index()]),
+            Storage::Parameter(p) => self.state.parameters[p].as_slice(),
+            Storage::Buffer(b) => self.state.buffers[b].as_slice(),
+            Storage::Constant(c) => &self.state.constants[c],
+            Storage::Input(i) => self.inputs[i].as_slice(),
+            Storage::OutputGradient(o) => self.output_gradients[o],
+            Storage::Gradient(p) => self.state.gradients[p].as_slice(),
         };
         &data[..slab.len]
     }
@@ -167,8 +167,8 @@ impl<'a> Sources<'a> {
 }
 
 /// Moves a running statistic towards the batch's.
-fn track(state: &mut State, place: Place, momentum: f32, batch: &[f32]) {
-    if let Place::Buffer(b) = place {
+fn track(state: &mut ModelTensors, storage: Storage, momentum: f32, batch: &[f32]) {
+    if let Storage::Buffer(b) = storage {
         for (r, x) in state.buffers[b].as_mut().iter_mut().zip(batch) {
             *r = (1.0 - momentum) * *r + momentum * x;
         }
@@ -365,7 +365,7 @@ fn operands<'a>(
     ins: &[&'a [f32]],
     mask: Option<&&'a [f32]>,
 ) -> attention::Operands<'a> {
-    let view = |i: usize, place| attention::View { data: ins[i], place };
+    let view = |i: usize, layout| attention::HeadView { data: ins[i], layout };
     let mask = mask.zip(call.mask).map(|(data, [batch, head, row, col])| attention::Mask {
         data,
         batch,
@@ -378,23 +378,23 @@ fn operands<'a>(
 
 fn attend(threads: &Threads, call: &AttentionCall, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
     let [o, lse] = outs else { unreachable!("attention has two results") };
-    let o = attention::Out { data: attention::Shared::new(o), place: call.o };
+    let o = attention::Out { data: attention::SharedOutput::new(o), layout: call.o };
     call.spec.forward(threads, operands(call, ins, ins.get(3)), o, lse);
 }
 
 fn attend_back(threads: &Threads, call: &AttentionCall, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
-    let places = [call.q, call.k, call.v];
+    let layouts = [call.q, call.k, call.v];
     let operands = operands(call, ins, ins.get(6));
-    let results = attention::Results { o: attention::View { data: ins[3], place: call.o }, lse: ins[5] };
-    let d_o = attention::View { data: ins[4], place: call.o };
+    let results = attention::Results { o: attention::HeadView { data: ins[3], layout: call.o }, lse: ins[5] };
+    let d_o = attention::HeadView { data: ins[4], layout: call.o };
     let gradients = match outs {
         [joined] => {
-            let data = attention::Shared::new(joined);
-            places.map(|place| attention::Out { data, place })
+            let data = attention::SharedOutput::new(joined);
+            layouts.map(|layout| attention::Out { data, layout })
         }
         [dq, dk, dv] => {
-            let data = [dq, dk, dv].map(|d| attention::Shared::new(d));
-            [0, 1, 2].map(|i| attention::Out { data: data[i], place: places[i] })
+            let data = [dq, dk, dv].map(|d| attention::SharedOutput::new(d));
+            [0, 1, 2].map(|i| attention::Out { data: data[i], layout: layouts[i] })
         }
         _ => unreachable!("attention has one or three gradients"),
     };

@@ -6,15 +6,15 @@
 
 use crate::error::CompileError;
 use crate::lower::{Holdings, Lowered, lower};
-use crate::program::Purpose;
-use crate::tape::Place;
+use crate::program::ProgramKey;
+use crate::tape::Storage;
 use crate::view::View;
 use phalanx_graph::{Graph, Op, ValueId, ValueKind};
 use phalanx_types::DType;
 
 /// How an input comes into a program.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct StageInput {
     /// How it lay where it was made, if it was all of its buffer; else it lies as the graph says.
     pub(crate) like: Option<View>,
     /// An earlier input that shows the same buffer.
@@ -55,7 +55,11 @@ impl Surroundings {
     }
 
     /// How the inputs of this stage come into its program.
-    pub(crate) fn entries(&self, graph: &Graph, purpose: Purpose) -> Result<Vec<Entry>, CompileError> {
+    pub(crate) fn entries(
+        &self,
+        graph: &Graph,
+        purpose: ProgramKey,
+    ) -> Result<Vec<StageInput>, CompileError> {
         let Some(Before { graph: before, holdings }) = &self.before else {
             return Ok(plain(graph, purpose));
         };
@@ -65,7 +69,7 @@ impl Surroundings {
         let floats = graph.inputs.iter().map(|id| graph.value(*id).dtype == DType::F32);
         let entries = floats.enumerate().map(|(i, float)| {
             let view = lowered.output_views.get(i);
-            Entry {
+            StageInput {
                 like: view.filter(|v| covers(v)).cloned(),
                 twin: twins.get(i).copied().flatten(),
                 varies: float && lowered.output_learned.get(i).is_some_and(|l| *l),
@@ -87,9 +91,9 @@ impl Surroundings {
 }
 
 /// The inputs of a whole model.
-fn plain(graph: &Graph, purpose: Purpose) -> Vec<Entry> {
+fn plain(graph: &Graph, purpose: ProgramKey) -> Vec<StageInput> {
     let varies = |id: &ValueId| purpose.input_gradients && graph.value(*id).dtype == DType::F32;
-    graph.inputs.iter().map(|id| Entry { like: None, twin: None, varies: varies(id) }).collect()
+    graph.inputs.iter().map(|id| StageInput { like: None, twin: None, varies: varies(id) }).collect()
 }
 
 /// By output: the first one that shows all of the same buffer.
@@ -108,13 +112,13 @@ fn shapes_only(graph: &Graph) -> Holdings {
     let mut holdings = Holdings::default();
     for (i, value) in graph.values.iter().enumerate() {
         holdings.orders.push(held_order(graph, ValueId(i as u32)));
-        holdings.places.push(match &value.kind {
-            ValueKind::Parameter(_) => Some(Place::Parameter(i)),
-            ValueKind::Buffer(_) => Some(Place::Buffer(i)),
+        holdings.storage.push(match &value.kind {
+            ValueKind::Parameter(_) => Some(Storage::Parameter(i)),
+            ValueKind::Buffer(_) => Some(Storage::Buffer(i)),
             ValueKind::Constant(tensor) => {
                 let single = tensor.shape().iter().product::<u64>() == 1;
                 holdings.constants.push(if single { tensor.to_floats() } else { Vec::new() });
-                Some(Place::Constant(holdings.constants.len() - 1))
+                Some(Storage::Constant(holdings.constants.len() - 1))
             }
             ValueKind::Input | ValueKind::Computed => None,
         });

@@ -23,7 +23,7 @@ impl V {
 
 /// Where a buffer lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Storage {
     /// In the workspace, while it is needed.
     Temporary,
     Parameter(usize),
@@ -39,7 +39,7 @@ pub(crate) enum Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Slab {
     pub(crate) len: usize,
-    pub(crate) place: Place,
+    pub(crate) storage: Storage,
 }
 
 /// One kernel call.
@@ -185,10 +185,10 @@ pub(crate) struct Cell {
 #[derive(Debug, Clone)]
 pub(crate) struct AttentionCall {
     pub(crate) spec: Attention,
-    pub(crate) q: attention::Place,
-    pub(crate) k: attention::Place,
-    pub(crate) v: attention::Place,
-    pub(crate) o: attention::Place,
+    pub(crate) q: attention::HeadLayout,
+    pub(crate) k: attention::HeadLayout,
+    pub(crate) v: attention::HeadLayout,
+    pub(crate) o: attention::HeadLayout,
     /// Strides of the mask over batch, head, row and column.
     pub(crate) mask: Option<[usize; 4]>,
     /// The gradients of q, k and v go into one buffer at the places q, k and v have in theirs.
@@ -205,8 +205,8 @@ pub(crate) struct Tape {
 }
 
 impl Tape {
-    pub(crate) fn slab(&mut self, len: usize, place: Place) -> V {
-        self.slabs.push(Slab { len, place });
+    pub(crate) fn slab(&mut self, len: usize, storage: Storage) -> V {
+        self.slabs.push(Slab { len, storage });
         V((self.slabs.len() - 1) as u32)
     }
 
@@ -214,13 +214,13 @@ impl Tape {
         self.slabs[v.index()].len
     }
 
-    pub(crate) fn place(&self, v: V) -> Place {
-        self.slabs[v.index()].place
+    pub(crate) fn storage(&self, v: V) -> Storage {
+        self.slabs[v.index()].storage
     }
 
     /// Adds a call with new temporary buffers of these sizes as its outputs.
     pub(crate) fn call(&mut self, node: usize, kernel: Kernel, ins: Vec<V>, outs: &[usize]) -> Vec<V> {
-        let outs: Vec<V> = outs.iter().map(|n| self.slab(*n, Place::Temporary)).collect();
+        let outs: Vec<V> = outs.iter().map(|n| self.slab(*n, Storage::Temporary)).collect();
         self.instrs.push(Instr { kernel, ins, outs: outs.clone(), node });
         outs
     }

@@ -21,7 +21,7 @@ const LOOK_OUT: Duration = Duration::from_micros(200);
 /// A team of compute threads. Cheap to share by reference; the calling thread is one of them.
 #[derive(Debug)]
 pub struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBatch>,
     workers: Vec<Worker>,
     /// One batch at a time; whoever finds it taken works alone.
     turn: Mutex<()>,
@@ -36,7 +36,7 @@ struct Worker {
 
 type Task = *const (dyn Fn(usize) + Sync);
 
-struct Shared {
+struct SharedBatch {
     /// Generation of the batch (upper half), whether it is open (bit 31), how many workers are in it (the rest).
     gate: AtomicU64,
     next: AtomicUsize,
@@ -50,11 +50,11 @@ const INSIDE: u64 = OPEN - 1;
 const GENERATION: u64 = 1 << 32;
 
 // SAFETY: `batch` is written only while the gate is closed and nobody is inside, and read only by those inside.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedBatch {}
 // SAFETY: the pointer in `batch` is to a `Sync` closure.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedBatch {}
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("gate", &self.gate).finish_non_exhaustive()
     }
@@ -68,7 +68,7 @@ thread_local! {
 impl Threads {
     /// A team of so many threads, the caller's included; at least one.
     pub fn new(count: usize) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedBatch {
             gate: AtomicU64::new(0),
             next: AtomicUsize::new(0),
             batch: UnsafeCell::new(None),
@@ -129,7 +129,7 @@ impl Threads {
 
     /// Cuts `out` into chunks of `chunk` elements (the last may be shorter) and runs `task(i, chunk i)` on each.
     pub fn chunks<T: Send>(&self, out: &mut [T], chunk: usize, task: impl Fn(usize, &mut [T]) + Sync) {
-        let parts = Parts::new(out, chunk);
+        let parts = Chunks::new(out, chunk);
         // SAFETY: `each` gives every index to one task only.
         self.each(parts.count(), |i| task(i, unsafe { parts.get(i) }));
     }
@@ -141,7 +141,7 @@ impl Threads {
         (b, chunk_b): (&mut [U], usize),
         task: impl Fn(usize, &mut [T], &mut [U]) + Sync,
     ) {
-        let (a, b) = (Parts::new(a, chunk_a), Parts::new(b, chunk_b));
+        let (a, b) = (Chunks::new(a, chunk_a), Chunks::new(b, chunk_b));
         assert_eq!(a.count(), b.count(), "outputs of different numbers of chunks");
         // SAFETY: `each` gives every index to one task only.
         self.each(a.count(), |i| task(i, unsafe { a.get(i) }, unsafe { b.get(i) }));
@@ -155,7 +155,7 @@ impl Threads {
         (c, chunk_c): (&mut [T], usize),
         task: impl Fn(usize, &mut [T], &mut [T], &mut [T]) + Sync,
     ) {
-        let (a, b, c) = (Parts::new(a, chunk_a), Parts::new(b, chunk_b), Parts::new(c, chunk_c));
+        let (a, b, c) = (Chunks::new(a, chunk_a), Chunks::new(b, chunk_b), Chunks::new(c, chunk_c));
         assert!(a.count() == b.count() && b.count() == c.count(), "outputs of different numbers of chunks");
         // SAFETY: `each` gives every index to one task only.
         self.each(a.count(), |i| task(i, unsafe { a.get(i) }, unsafe { b.get(i) }, unsafe { c.get(i) }));
@@ -182,7 +182,7 @@ pub(crate) fn scratch<R>(len: usize, use_it: impl FnOnce(&mut [f32]) -> R) -> R 
 }
 
 /// Closes the batch and waits for the workers inside it, also when the caller's own task panics.
-struct Closing<'a>(&'a Shared);
+struct Closing<'a>(&'a SharedBatch);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
@@ -198,7 +198,7 @@ impl Drop for Closing<'_> {
     }
 }
 
-fn work_off(shared: &Shared, task: &(dyn Fn(usize) + Sync), n: usize) {
+fn work_off(shared: &SharedBatch, task: &(dyn Fn(usize) + Sync), n: usize) {
     loop {
         let i = shared.next.fetch_add(1, Ordering::Relaxed);
         if i >= n {
@@ -208,7 +208,7 @@ fn work_off(shared: &Shared, task: &(dyn Fn(usize) + Sync), n: usize) {
     }
 }
 
-fn spawn(index: usize, shared: &Arc<Shared>) -> Option<Worker> {
+fn spawn(index: usize, shared: &Arc<SharedBatch>) -> Option<Worker> {
     let asleep = Arc::new(AtomicBool::new(false));
     let (shared, flag) = (shared.clone(), asleep.clone());
     let run = move || work(&shared, &flag);
@@ -218,7 +218,7 @@ fn spawn(index: usize, shared: &Arc<Shared>) -> Option<Worker> {
     Some(Worker { handle: Some(handle), thread, asleep })
 }
 
-fn work(shared: &Shared, asleep: &AtomicBool) {
+fn work(shared: &SharedBatch, asleep: &AtomicBool) {
     INSIDE_TASK.set(true);
     let mut seen = 0;
     while let Some(generation) = next_batch(shared, asleep, seen) {
@@ -239,7 +239,7 @@ fn work(shared: &Shared, asleep: &AtomicBool) {
 }
 
 /// Waits for a generation other than `seen`; `None` when the team is dissolved.
-fn next_batch(shared: &Shared, asleep: &AtomicBool, seen: u64) -> Option<u64> {
+fn next_batch(shared: &SharedBatch, asleep: &AtomicBool, seen: u64) -> Option<u64> {
     let begun = Instant::now();
     let mut looks = 0u32;
     loop {
@@ -266,7 +266,7 @@ fn next_batch(shared: &Shared, asleep: &AtomicBool, seen: u64) -> Option<u64> {
 }
 
 /// Enters the batch of this generation, if it is still open.
-fn enter(shared: &Shared, generation: u64) -> bool {
+fn enter(shared: &SharedBatch, generation: u64) -> bool {
     let join = |gate: u64| (gate / GENERATION == generation && gate & OPEN != 0).then_some(gate + 1);
     shared.gate.fetch_update(Ordering::SeqCst, Ordering::SeqCst, join).is_ok()
 }
@@ -285,16 +285,16 @@ impl Drop for Threads {
 }
 
 /// A slice cut into chunks that different threads may hold at the same time.
-struct Parts<T> {
+struct Chunks<T> {
     data: *mut T,
     len: usize,
     chunk: usize,
 }
 
 // SAFETY: parts are disjoint, and `T: Send` lets each be used on another thread.
-unsafe impl<T: Send> Sync for Parts<T> {}
+unsafe impl<T: Send> Sync for Chunks<T> {}
 
-impl<T> Parts<T> {
+impl<T> Chunks<T> {
     fn new(slice: &mut [T], chunk: usize) -> Self {
         assert!(chunk > 0, "chunks of nothing");
         Self { data: slice.as_mut_ptr(), len: slice.len(), chunk }

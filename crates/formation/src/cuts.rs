@@ -10,7 +10,7 @@ pub(crate) use label::tell_all;
 pub(crate) use pareto::{best, candidates, nearly_best, within};
 pub(crate) use walk::all;
 
-use crate::evaluate::{Part, Problem};
+use crate::evaluate::{Problem, StageRange};
 
 /// A replica's nodes in order, and what they work on.
 #[derive(Debug, Clone, Copy)]
@@ -27,9 +27,9 @@ const FEW_PLACES: usize = 20;
 const FEW_STAGES: usize = 7;
 
 /// Good cuts: the best ones where that is found quickly, else balanced ones, shifted while that helps.
-pub(crate) fn good(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<Part>> {
+pub(crate) fn good(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<StageRange>> {
     if lane.nodes.len() == 1 {
-        let whole = Part { node: lane.nodes[0], from: 0, to: problem.end() };
+        let whole = StageRange { node: lane.nodes[0], from: 0, to: problem.end() };
         let kept = problem.kept(1, lane.micro_batches);
         return problem.fits(whole.node, 0, whole.to, kept, lane.m).then(|| vec![whole]);
     }

@@ -11,6 +11,6 @@ mod timing;
 
 pub(crate) use exchange::{exchange, lower_bound as exchange_lower_bound};
 pub(crate) use moving::moving;
-pub(crate) use problem::{Part, Problem};
+pub(crate) use problem::{Problem, StageRange};
 pub(crate) use score::{Formation, Score, evaluate, shortest_pause};
 pub(crate) use timing::{Limit, Line, Timed, lines, own, pipeline_seconds, trips, way};

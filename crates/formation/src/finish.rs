@@ -1,6 +1,6 @@
 //! Plans made of formations, and formations of shapes.
 
-use crate::evaluate::{Formation, Limit, Part, Problem, Timed, evaluate, lines};
+use crate::evaluate::{Formation, Limit, Problem, StageRange, Timed, evaluate, lines};
 use crate::search::Found;
 use crate::{
     Bottleneck, Method, Mode, Plan, Prediction, ReplicaPlan, Shape, ShapeStage, Shortfall, StagePlan,
@@ -44,7 +44,7 @@ pub(crate) fn plan(problem: &Problem<'_>, found: &Found, method: Method) -> Plan
 fn replica(problem: &Problem<'_>, timed: &Timed, samples: usize, step_s: f64) -> ReplicaPlan {
     let (micro_batches, m) = timed.split(samples);
     let count = timed.parts.len();
-    let stage = |(s, part): (usize, &Part)| {
+    let stage = |(s, part): (usize, &StageRange)| {
         let (base, slope) = problem.busy(*part, micro_batches);
         let busy_s = (base + slope * m as f64) * micro_batches as f64;
         let kept = problem.kept(count - s, micro_batches);
@@ -121,12 +121,16 @@ pub(crate) fn given(problem: &Problem<'_>, shape: &Shape) -> Result<Found, Short
     }
 }
 
-fn parts(problem: &Problem<'_>, stages: &[ShapeStage], used: &mut [bool]) -> Result<Vec<Part>, &'static str> {
-    let mut parts: Vec<Part> = Vec::with_capacity(stages.len());
+fn parts(
+    problem: &Problem<'_>,
+    stages: &[ShapeStage],
+    used: &mut [bool],
+) -> Result<Vec<StageRange>, &'static str> {
+    let mut parts: Vec<StageRange> = Vec::with_capacity(stages.len());
     for stage in stages {
         let place =
             |op: usize| problem.places.binary_search(&op).map_err(|_none| "it is cut where it cannot be");
-        let part = Part { node: stage.node, from: place(stage.ops.start)?, to: place(stage.ops.end)? };
+        let part = StageRange { node: stage.node, from: place(stage.ops.start)?, to: place(stage.ops.end)? };
         if part.from >= part.to || part.from != parts.last().map_or(0, |p| p.to) {
             return Err("its stages do not follow each other");
         }

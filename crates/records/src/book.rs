@@ -12,7 +12,7 @@ use crate::model_state::ModelState;
 use crate::params_hash::params_hash;
 use crate::run_dir::{
     Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
-    Status as State, StepRecord, ValidRecord, last_valid, read_lines, recorded_steps, stamp,
+    Status, StepRecord, ValidRecord, last_valid, read_lines, recorded_steps, stamp,
 };
 use formation::Measured;
 use phalanx_graph::{Graph, onnx, weights};
@@ -94,7 +94,7 @@ impl Summary {
     pub fn of_finished(dir: &RunDir, plan: Plan, validates: bool) -> Option<Self> {
         let state = RunState::read(dir.path()).ok()?;
         let validated = || last_valid(dir.path()).is_some_and(|last| last.step >= state.steps);
-        let done = state.state == State::Finished
+        let done = state.state == Status::Finished
             && state.steps >= plan.steps()
             && dir.file(MODEL).is_file()
             && (!validates || validated());
@@ -351,7 +351,7 @@ impl Book {
         if place.step < self.about.plan.steps() {
             disk.dir.remove_model()?;
         }
-        Ok(self.state(place, State::Running).write(disk.dir.path())?)
+        Ok(self.state(place, Status::Running).write(disk.dir.path())?)
     }
 
     /// Writes the result, or how far it got.
@@ -375,8 +375,8 @@ impl Book {
         let mut state = self.state(
             place,
             match end {
-                End::Finished => State::Finished,
-                End::Interrupted => State::Interrupted,
+                End::Finished => Status::Finished,
+                End::Interrupted => Status::Interrupted,
             },
         );
         state.params_hash = Some(hash.clone());
@@ -399,7 +399,7 @@ impl Book {
     /// Says why the run failed, as well as that is possible.
     pub fn fail(&mut self, place: Place, error: &dyn std::error::Error) {
         let Some(disk) = &self.disk else { return };
-        let mut state = self.state(place, State::Failed);
+        let mut state = self.state(place, Status::Failed);
         state.reason = Some(with_causes(error));
         // The error itself says more than that it could not be written down.
         let _written = state.write(disk.dir.path());
@@ -414,12 +414,12 @@ impl Book {
         samples_per_second(self.samples, self.step_time)
     }
 
-    fn state(&self, place: Place, state: State) -> RunState {
+    fn state(&self, place: Place, state: Status) -> RunState {
         RunState {
             state,
             reason: None,
             started: self.started.clone(),
-            ended: (state != State::Running).then(stamp),
+            ended: (state != Status::Running).then(stamp),
             model: self.about.graph.name.clone(),
             total_steps: self.about.plan.steps(),
             steps: place.step,

@@ -42,12 +42,12 @@ enum Kind {
 
 #[derive(Debug)]
 struct Turns {
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct TurnState {
     /// Values that each thread holds: a test may have several sandboxes.
     holders: Vec<(ThreadId, usize)>,
     alone: bool,
@@ -55,7 +55,7 @@ struct State {
     waiting: usize,
 }
 
-impl State {
+impl TurnState {
     fn is_free(&self, kind: Kind) -> bool {
         match kind {
             Kind::Shared => !self.alone && self.waiting == 0,
@@ -66,12 +66,12 @@ impl State {
 
 impl Turns {
     const fn new() -> Self {
-        let state = State { holders: Vec::new(), alone: false, waiting: 0 };
+        let state = TurnState { holders: Vec::new(), alone: false, waiting: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// A test that panics leaves nothing half done here.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -26,7 +26,7 @@ impl Default for BucketLimits {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct BucketSlot {
     bucket: usize,
     range: Range<usize>,
 }
@@ -34,7 +34,7 @@ struct Place {
 /// Where each tensor stands. Tensors and buckets are known by their index, elements are `f32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buckets {
-    places: Vec<Place>,
+    places: Vec<BucketSlot>,
     /// The tensors of each bucket.
     tensors: Vec<Range<usize>>,
     /// Elements of each bucket, with the gaps between tensors.
@@ -56,7 +56,7 @@ impl Buckets {
             let bucket = buckets.lengths.len() - 1;
             buckets.tensors[bucket].end = tensor + 1;
             buckets.lengths[bucket] = range.end;
-            buckets.places.push(Place { bucket, range });
+            buckets.places.push(BucketSlot { bucket, range });
         }
         buckets
     }

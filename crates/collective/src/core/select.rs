@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where the ranks of a group are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct GroupShape {
     pub(crate) ranks: usize,
     pub(crate) hosts: usize,
     /// Whether ranks of one host can map each other's memory.
@@ -17,7 +17,7 @@ pub(crate) struct Place {
 /// From which sizes on which algorithm is used between hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Table {
+pub(crate) struct AlgorithmTable {
     /// The most bytes that a rank receives from all others together when everybody sends everything to everybody.
     pub(crate) direct_bytes: u64,
     /// From this many bytes on parts travel around a ring of two hosts. A ring has as many rounds as hosts, halving
@@ -27,7 +27,7 @@ pub(crate) struct Table {
     pub(crate) few_bytes: u64,
 }
 
-impl Table {
+impl AlgorithmTable {
     /// From how many bytes on a ring of so many hosts is used.
     fn ring_from(&self, hosts: usize) -> u64 {
         let rounds = hosts.saturating_sub(1).max(1) as u64;
@@ -36,7 +36,7 @@ impl Table {
     }
 }
 
-impl Default for Table {
+impl Default for AlgorithmTable {
     /// Measured over loopback on 2 cores that others kept busy, so only clear differences count; the median time of an
     /// all-reduce in µs, direct / halving and doubling / ring:
     ///
@@ -52,7 +52,7 @@ impl Default for Table {
 }
 
 /// Chooses the algorithm for one collective; `bytes` is what all ranks get together of one result.
-pub(crate) fn choose(kind: Kind, bytes: u64, place: Place, table: &Table) -> Algorithm {
+pub(crate) fn choose(kind: Kind, bytes: u64, place: GroupShape, table: &AlgorithmTable) -> Algorithm {
     if place.shared && place.hosts == 1 {
         return Algorithm::Shared;
     }
@@ -82,13 +82,13 @@ pub(crate) fn choose(kind: Kind, bytes: u64, place: Place, table: &Table) -> Alg
 mod tests {
     use super::*;
 
-    fn place(ranks: usize, hosts: usize) -> Place {
-        Place { ranks, hosts, shared: true }
+    fn place(ranks: usize, hosts: usize) -> GroupShape {
+        GroupShape { ranks, hosts, shared: true }
     }
 
     #[test]
     fn size_decides_between_hosts() {
-        let all_reduce = |bytes| choose(Kind::AllReduce, bytes, place(2, 2), &Table::default());
+        let all_reduce = |bytes| choose(Kind::AllReduce, bytes, place(2, 2), &AlgorithmTable::default());
         assert_eq!(all_reduce(0), Algorithm::Direct);
         assert_eq!(all_reduce(48 << 10), Algorithm::Direct);
         assert_eq!(all_reduce((48 << 10) + 4), Algorithm::HalvingDoubling);
@@ -99,26 +99,26 @@ mod tests {
     #[test]
     fn a_ring_of_many_hosts_needs_many_bytes() {
         let all_reduce =
-            |bytes, hosts| choose(Kind::AllReduce, bytes, place(hosts, hosts), &Table::default());
+            |bytes, hosts| choose(Kind::AllReduce, bytes, place(hosts, hosts), &AlgorithmTable::default());
         assert_eq!(all_reduce(25 << 20, 64), Algorithm::Ring);
         assert_eq!(all_reduce(25 << 20, 1024), Algorithm::HalvingDoubling);
-        let votes = choose(Kind::AllGather, 4096 * 64, place(4096, 4096), &Table::default());
+        let votes = choose(Kind::AllGather, 4096 * 64, place(4096, 4096), &AlgorithmTable::default());
         assert_eq!(votes, Algorithm::Direct);
     }
 
     #[test]
     fn many_ranks_send_less_directly() {
-        let choice = choose(Kind::AllReduce, 8 << 10, place(16, 16), &Table::default());
+        let choice = choose(Kind::AllReduce, 8 << 10, place(16, 16), &AlgorithmTable::default());
         assert_eq!(choice, Algorithm::HalvingDoubling);
     }
 
     #[test]
     fn place_decides_within_hosts() {
-        let table = Table::default();
+        let table = AlgorithmTable::default();
         assert_eq!(choose(Kind::AllReduce, 1 << 20, place(4, 1), &table), Algorithm::Shared);
         assert_eq!(choose(Kind::AllReduce, 1 << 20, place(4, 2), &table), Algorithm::Hierarchical);
         assert_eq!(choose(Kind::AllToAll, 1 << 20, place(4, 2), &table), Algorithm::Direct);
-        let apart = Place { ranks: 4, hosts: 1, shared: false };
+        let apart = GroupShape { ranks: 4, hosts: 1, shared: false };
         assert_eq!(choose(Kind::AllReduce, 1 << 20, apart, &table), Algorithm::Ring);
     }
 }

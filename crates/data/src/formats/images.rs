@@ -17,7 +17,7 @@ pub(super) struct Images {
     root: PathBuf,
     /// The folder of each class.
     folders: Vec<OsString>,
-    files: Vec<Place>,
+    files: Vec<ImageFile>,
     /// Channels, height, width.
     shape: [usize; 3],
     /// Whether images have to be scaled to that.
@@ -25,7 +25,7 @@ pub(super) struct Images {
 }
 
 /// Where an image is: the number of its folder and its name there.
-type Place = (u32, Box<Path>);
+type ImageFile = (u32, Box<Path>);
 
 /// The longest side to which an image can be scaled.
 const LONGEST_SIDE: usize = 1 << 14;
@@ -59,7 +59,7 @@ pub(super) fn open(root: &Path, size: Option<[usize; 2]>) -> Result<Images, Data
 }
 
 /// The folders, and the images in each, by name.
-fn list(root: &Path) -> Result<(Vec<OsString>, Vec<Place>), DataError> {
+fn list(root: &Path) -> Result<(Vec<OsString>, Vec<ImageFile>), DataError> {
     let mut folders: Vec<OsString> = Vec::new();
     for entry in entries(root)? {
         let hidden = entry.to_string_lossy().starts_with('.');

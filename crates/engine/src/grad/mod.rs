@@ -10,7 +10,7 @@ use crate::kernels::linear::Linear;
 use crate::kernels::map::{Code, Map, Operand, Src};
 use crate::kernels::matmul::{MatMul, Stack};
 use crate::kernels::reduce::{Fold, Reduction};
-use crate::tape::{Instr, Kernel, Place, Tape, V};
+use crate::tape::{Instr, Kernel, Storage, Tape, V};
 use phalanx_graph::{Binary, Compare};
 
 /// Gradients that were derived.
@@ -33,7 +33,7 @@ pub(super) struct Backward<'a> {
 
 /// What is asked of [`derive()`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct GradientRequest<'a> {
     /// By input of the graph: its gradient is wanted.
     pub(crate) inputs: &'a [bool],
     /// By output of the graph: its gradient counts.
@@ -47,7 +47,7 @@ pub(crate) fn derive(
     inputs: &[V],
     outputs: &[V],
     parameters: usize,
-    wish: Wish<'_>,
+    wish: GradientRequest<'_>,
 ) -> Derived {
     let forward = tape.forward;
     let wanted = wanted(tape, wish.inputs);
@@ -55,7 +55,7 @@ pub(crate) fn derive(
     let again = (0..n as u32).map(V).collect();
     let mut b = Backward { gradients: vec![None; n], wanted, again, node: 0, tape };
     for (i, v) in outputs.iter().enumerate() {
-        let given = b.slab(b.tape.len(*v), Place::OutputGradient(i));
+        let given = b.slab(b.tape.len(*v), Storage::OutputGradient(i));
         if b.wanted[v.index()] && wish.outputs[i] {
             b.add(*v, given);
         }
@@ -89,9 +89,9 @@ fn segments(forward: usize, recompute: bool) -> Vec<std::ops::Range<usize>> {
 
 fn wanted(tape: &Tape, inputs: &[bool]) -> Vec<bool> {
     let mut wanted: Vec<bool> = (tape.slabs.iter())
-        .map(|s| match s.place {
-            Place::Parameter(_) => true,
-            Place::Input(i) => inputs[i],
+        .map(|s| match s.storage {
+            Storage::Parameter(_) => true,
+            Storage::Input(i) => inputs[i],
             _ => false,
         })
         .collect();
@@ -103,8 +103,8 @@ fn wanted(tape: &Tape, inputs: &[bool]) -> Vec<bool> {
 }
 
 impl Backward<'_> {
-    fn slab(&mut self, len: usize, place: Place) -> V {
-        let v = self.tape.slab(len, place);
+    fn slab(&mut self, len: usize, storage: Storage) -> V {
+        let v = self.tape.slab(len, storage);
         self.grow();
         v
     }
@@ -169,7 +169,7 @@ impl Backward<'_> {
     fn place_parameters(&mut self, count: usize) {
         let mut of = vec![None; count];
         for (i, slab) in self.tape.slabs.iter().enumerate() {
-            if let Place::Parameter(p) = slab.place {
+            if let Storage::Parameter(p) = slab.storage {
                 of[p] = Some(V(i as u32));
             }
         }
@@ -178,17 +178,17 @@ impl Backward<'_> {
             let n = self.len(v);
             let gradient = match self.gradients[v.index()] {
                 None => self.call1(Kernel::Fill(0.0), vec![], n),
-                Some(g) if self.tape.place(g) == Place::Temporary => g,
+                Some(g) if self.tape.storage(g) == Storage::Temporary => g,
                 Some(g) => self.call1(Kernel::Copy(Strided::new(0, &[n], &[1])), vec![g], n),
             };
-            self.tape.slabs[gradient.index()].place = Place::Gradient(p);
+            self.tape.slabs[gradient.index()].storage = Storage::Gradient(p);
         }
     }
 
     /// The gradient of an input in a buffer of the workspace; not one that was given, nor a parameter's.
     fn input_gradient(&mut self, input: V) -> Option<V> {
         let gradient = self.gradients[input.index()]?;
-        if self.tape.place(gradient) == Place::Temporary {
+        if self.tape.storage(gradient) == Storage::Temporary {
             return Some(gradient);
         }
         let n = self.len(gradient);

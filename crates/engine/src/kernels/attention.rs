@@ -5,19 +5,19 @@
 
 #![expect(unsafe_code, reason = "heads write columns of the same rows; that they are apart is checked first")]
 
-mod places;
+mod layout;
 mod rows;
 mod small;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use places::{Mask, Out, Place, Shared, View};
+pub(crate) use layout::{HeadLayout, HeadView, Mask, Out, SharedOutput};
 
 use crate::kernels::math::wide;
 use crate::threads::{Threads, scratch};
-use places::apart;
-use rows::{Block, Outer};
-use small::{Depth, Left, PAD, PANEL, Product, Right, pack_panels, pack_rows};
+use layout::apart;
+use rows::{Outer, ScoreBlock};
+use small::{Depth, LeftOperand, PAD, PANEL, Product, RightOperand, pack_panels, pack_rows};
 
 /// The sizes of an attention over `n` samples of `heads` heads.
 #[derive(Debug, Clone, Copy)]
@@ -40,16 +40,16 @@ pub(crate) struct Attention {
 /// The operands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operands<'a> {
-    pub(crate) q: View<'a>,
-    pub(crate) k: View<'a>,
-    pub(crate) v: View<'a>,
+    pub(crate) q: HeadView<'a>,
+    pub(crate) k: HeadView<'a>,
+    pub(crate) v: HeadView<'a>,
     pub(crate) mask: Option<Mask<'a>>,
 }
 
 /// What forward computed, for backward.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Results<'a> {
-    pub(crate) o: View<'a>,
+    pub(crate) o: HeadView<'a>,
     /// The logarithm of the sum of exponentials of every row of scores: `[n, heads, t]`.
     pub(crate) lse: &'a [f32],
 }
@@ -64,7 +64,7 @@ impl Attention {
         let w = self.widths();
         threads.chunks(lse, self.t.max(1), |task, lse| {
             let number = (task / self.heads, task % self.heads);
-            let head = Head::new(self, &operands, number);
+            let head = AttentionHead::new(self, &operands, number);
             scratch(w.panels * PANEL * self.d + self.s * w.e + w.rows * (w.scores + w.e), |buffer| {
                 let [keys, values, scores, out] =
                     cut(buffer, [w.panels * PANEL * self.d, self.s * w.e, w.rows * w.scores, w.rows * w.e]);
@@ -89,7 +89,7 @@ impl Attention {
         threads: &Threads,
         operands: Operands<'_>,
         results: Results<'_>,
-        d_o: View<'_>,
+        d_o: HeadView<'_>,
         [dq, dk, dv]: [Out<'_>; 3],
     ) {
         let sizes = [(dq, self.t, self.d), (dk, self.s, self.d), (dv, self.s, self.e)];
@@ -98,9 +98,9 @@ impl Attention {
         let sizes = self.backward_sizes(w);
         threads.each(self.n * self.heads, |task| {
             let number = (task / self.heads, task % self.heads);
-            let head = Head::new(self, &operands, number);
+            let head = AttentionHead::new(self, &operands, number);
             let lse = &results.lse[task * self.t..][..self.t];
-            let strides = [results.o.place.row, d_o.place.row];
+            let strides = [results.o.layout.row, d_o.layout.row];
             let outer = Outer { o: results.o.head(number), d_o: d_o.head(number), strides, e: self.e, lse };
             scratch(sizes.iter().sum(), |buffer| {
                 let [turned_k, turned_v, k, block, dk_sum, dv_sum] = cut(buffer, sizes);
@@ -169,7 +169,7 @@ fn cut<const N: usize>(mut buffer: &mut [f32], sizes: [usize; N]) -> [&mut [f32]
 
 /// One head of one sample.
 #[derive(Clone, Copy)]
-struct Head<'a> {
+struct AttentionHead<'a> {
     sizes: &'a Attention,
     q: &'a [f32],
     k: &'a [f32],
@@ -179,25 +179,25 @@ struct Head<'a> {
     mask: Option<(&'a [f32], usize, usize)>,
 }
 
-impl<'a> Head<'a> {
+impl<'a> AttentionHead<'a> {
     fn new(sizes: &'a Attention, operands: &Operands<'a>, number: (usize, usize)) -> Self {
         let Operands { q, k, v, mask } = operands;
         let mask = mask.map(|m| (&m.data[number.0 * m.batch + number.1 * m.head..], m.row, m.col));
-        let strides = [q.place.row, k.place.row, v.place.row];
+        let strides = [q.layout.row, k.layout.row, v.layout.row];
         Self { sizes, q: q.head(number), k: k.head(number), v: v.head(number), strides, mask }
     }
 
     /// The queries from `first` on and the keys they see: how many of each.
-    fn block(&self, first: usize) -> (usize, Block<'a>) {
+    fn block(&self, first: usize) -> (usize, ScoreBlock<'a>) {
         let Attention { t, s, scale, causal, .. } = *self.sizes;
         let w = self.sizes.widths();
         let count = w.rows.min(t - first);
         let keys = if causal { s.min(first + count) } else { s };
-        (count, Block { first, keys, row: w.scores, scale, causal, mask: self.mask })
+        (count, ScoreBlock { first, keys, row: w.scores, scale, causal, mask: self.mask })
     }
 
     /// What of the keys a query of the block needs.
-    fn depth(&self, block: &Block<'_>) -> Depth {
+    fn depth(&self, block: &ScoreBlock<'_>) -> Depth {
         let (first, k) = (block.first, block.keys);
         if self.sizes.causal { Depth::UpTo { first, k } } else { Depth::All(k) }
     }
@@ -211,12 +211,12 @@ impl<'a> Head<'a> {
     ) {
         let w = self.sizes.widths();
         let (m, block) = self.block(first);
-        let q = Left { data: &self.q[first * self.strides[0]..], row: self.strides[0], col: 1 };
-        let (k, n) = (Right::panels(keys, self.sizes.d), block.keys.next_multiple_of(PANEL));
+        let q = LeftOperand { data: &self.q[first * self.strides[0]..], row: self.strides[0], col: 1 };
+        let (k, n) = (RightOperand::panels(keys, self.sizes.d), block.keys.next_multiple_of(PANEL));
         let depth = Depth::All(self.sizes.d);
         Product { m, n, depth, a: q, b: k, c: &mut *scores, row: w.scores, add: false }.run();
         wide!(rows::probabilities, (block, &mut *scores, lse));
-        let (p, v) = (Left { data: scores, row: w.scores, col: 1 }, Right::rows(values, w.e));
+        let (p, v) = (LeftOperand { data: scores, row: w.scores, col: 1 }, RightOperand::rows(values, w.e));
         Product { m, n: w.e, depth: self.depth(&block), a: p, b: v, c: out, row: w.e, add: false }.run();
     }
 
@@ -236,18 +236,18 @@ impl<'a> Head<'a> {
         pack_rows(&self.q[first * self.strides[0]..], self.strides[0], (m, d), q, w.d);
         pack_rows(&outer.d_o[first * outer.strides[1]..], outer.strides[1], (m, e), d_o, w.e);
         let n = block.keys.next_multiple_of(PANEL);
-        let (a, b) = (Left { data: q, row: w.d, col: 1 }, Right::panels(turned_k, d));
+        let (a, b) = (LeftOperand { data: q, row: w.d, col: 1 }, RightOperand::panels(turned_k, d));
         Product { m, n, depth: Depth::All(d), a, b, c: &mut *p, row: w.scores, add: false }.run();
-        let (a, b) = (Left { data: d_o, row: w.e, col: 1 }, Right::panels(turned_v, e));
+        let (a, b) = (LeftOperand { data: d_o, row: w.e, col: 1 }, RightOperand::panels(turned_v, e));
         Product { m, n, depth: Depth::All(e), a, b, c: &mut *dp, row: w.scores, add: false }.run();
         wide!(rows::score_gradients, (block, outer, &mut *p, &mut *dp, m));
         // Key j is seen by the queries from j on.
         let depth = if causal { Depth::From { first, k: m } } else { Depth::All(m) };
-        let (a, b) = (Left { data: p, row: 1, col: w.scores }, Right::rows(d_o, w.e));
+        let (a, b) = (LeftOperand { data: p, row: 1, col: w.scores }, RightOperand::rows(d_o, w.e));
         Product { m: block.keys, n: w.e, depth, a, b, c: dv, row: w.e, add: true }.run();
-        let (a, b) = (Left { data: dp, row: 1, col: w.scores }, Right::rows(q, w.d));
+        let (a, b) = (LeftOperand { data: dp, row: 1, col: w.scores }, RightOperand::rows(q, w.d));
         Product { m: block.keys, n: w.d, depth, a, b, c: dk, row: w.d, add: true }.run();
-        let (a, b) = (Left { data: dp, row: w.scores, col: 1 }, Right::rows(k, w.d));
+        let (a, b) = (LeftOperand { data: dp, row: w.scores, col: 1 }, RightOperand::rows(k, w.d));
         Product { m, n: w.d, depth: self.depth(&block), a, b, c: &mut *dq, row: w.d, add: false }.run();
         dq
     }

@@ -86,12 +86,12 @@ impl Registers {
 
 /// A source of one instruction.
 #[derive(Clone, Copy)]
-enum Lane<'a> {
+enum EvalInput<'a> {
     Slice(&'a [f32]),
     Splat(f32),
 }
 
-struct Block<'a, 'b> {
+struct ElementBlock<'a, 'b> {
     map: &'a Map,
     seed: u64,
     ins: &'a [&'a [f32]],
@@ -111,11 +111,11 @@ pub(crate) fn evaluate(
     (start, len): (usize, usize),
     registers: &mut Registers,
 ) {
-    let block = Block { map, seed, ins, first, start, len, registers };
+    let block = ElementBlock { map, seed, ins, first, start, len, registers };
     arch().dispatch(block);
 }
 
-impl WithSimd for Block<'_, '_> {
+impl WithSimd for ElementBlock<'_, '_> {
     type Output = ();
 
     #[inline(always)]
@@ -125,8 +125,8 @@ impl WithSimd for Block<'_, '_> {
 }
 
 #[inline(always)]
-fn evaluate_block(block: Block<'_, '_>) {
-    let Block { map, seed, ins, first, start, len, registers } = block;
+fn evaluate_block(block: ElementBlock<'_, '_>) {
+    let ElementBlock { map, seed, ins, first, start, len, registers } = block;
     for (i, operand) in map.operands.iter().enumerate() {
         if first.is_some() && i == 0 {
             continue;
@@ -196,22 +196,22 @@ fn lane<'a>(
     (ins, first): (&[&'a [f32]], Option<&'a [f32]>),
     (start, len): (usize, usize),
     source: Src,
-) -> Lane<'a> {
+) -> EvalInput<'a> {
     match source {
-        Src::Const(c) => Lane::Splat(c),
-        Src::Step(s) => Lane::Slice(&registers.bank[registers.steps[s]][..len]),
-        Src::Operand(0) if first.is_some() => Lane::Slice(first.unwrap_or_default()),
+        Src::Const(c) => EvalInput::Splat(c),
+        Src::Step(s) => EvalInput::Slice(&registers.bank[registers.steps[s]][..len]),
+        Src::Operand(0) if first.is_some() => EvalInput::Slice(first.unwrap_or_default()),
         Src::Operand(i) => {
             let operand = &map.operands[i];
             match input(ins, first, operand) {
                 Some(data) if is_direct(map, operand) => {
                     if operand.strides.iter().zip(&map.dims).all(|(s, n)| *s == 0 || *n == 1) {
-                        Lane::Splat(data[0])
+                        EvalInput::Splat(data[0])
                     } else {
-                        Lane::Slice(&data[start..start + len])
+                        EvalInput::Slice(&data[start..start + len])
                     }
                 }
-                _ => Lane::Slice(&registers.bank[i][..len]),
+                _ => EvalInput::Slice(&registers.bank[i][..len]),
             }
         }
     }
@@ -260,13 +260,13 @@ fn gather(map: &Map, operand: &Operand, data: Option<&[f32]>, start: usize, out:
 macro_rules! one {
     ($out:expr, $a:expr, |$x:pat_param| $f:expr) => {
         match $a {
-            Lane::Slice(a) => {
+            EvalInput::Slice(a) => {
                 for (o, a) in $out.iter_mut().zip(a) {
                     let $x = *a;
                     *o = $f;
                 }
             }
-            Lane::Splat(a) => {
+            EvalInput::Splat(a) => {
                 let $x = a;
                 $out.fill($f);
             }
@@ -278,46 +278,46 @@ macro_rules! one {
 macro_rules! two {
     ($out:expr, $a:expr, $b:expr, |$x:ident, $y:ident| $f:expr) => {
         match ($a, $b) {
-            (Lane::Slice(a), Lane::Slice(b)) => {
+            (EvalInput::Slice(a), EvalInput::Slice(b)) => {
                 for ((o, a), b) in $out.iter_mut().zip(a).zip(b) {
                     let ($x, $y) = (*a, *b);
                     *o = $f;
                 }
             }
-            (Lane::Slice(a), Lane::Splat($y)) => {
+            (EvalInput::Slice(a), EvalInput::Splat($y)) => {
                 for (o, a) in $out.iter_mut().zip(a) {
                     let $x = *a;
                     *o = $f;
                 }
             }
-            (Lane::Splat($x), Lane::Slice(b)) => {
+            (EvalInput::Splat($x), EvalInput::Slice(b)) => {
                 for (o, b) in $out.iter_mut().zip(b) {
                     let $y = *b;
                     *o = $f;
                 }
             }
-            (Lane::Splat($x), Lane::Splat($y)) => $out.fill($f),
+            (EvalInput::Splat($x), EvalInput::Splat($y)) => $out.fill($f),
         }
     };
 }
 
 #[inline(always)]
-fn at(lane: Lane<'_>, i: usize) -> f32 {
+fn at(lane: EvalInput<'_>, i: usize) -> f32 {
     match lane {
-        Lane::Slice(s) => s[i],
-        Lane::Splat(v) => v,
+        EvalInput::Slice(s) => s[i],
+        EvalInput::Splat(v) => v,
     }
 }
 
 #[inline(always)]
-fn select(out: &mut [f32], c: Lane<'_>, a: Lane<'_>, b: Lane<'_>) {
+fn select(out: &mut [f32], c: EvalInput<'_>, a: EvalInput<'_>, b: EvalInput<'_>) {
     match (c, a, b) {
-        (Lane::Slice(c), Lane::Slice(a), Lane::Splat(b)) => {
+        (EvalInput::Slice(c), EvalInput::Slice(a), EvalInput::Splat(b)) => {
             for ((o, c), a) in out.iter_mut().zip(c).zip(a) {
                 *o = if *c != 0.0 { *a } else { b };
             }
         }
-        (Lane::Slice(c), Lane::Slice(a), Lane::Slice(b)) => {
+        (EvalInput::Slice(c), EvalInput::Slice(a), EvalInput::Slice(b)) => {
             for ((o, c), (a, b)) in out.iter_mut().zip(c).zip(a.iter().zip(b)) {
                 *o = if *c != 0.0 { *a } else { *b };
             }
@@ -331,7 +331,7 @@ fn select(out: &mut [f32], c: Lane<'_>, a: Lane<'_>, b: Lane<'_>) {
 }
 
 #[inline(always)]
-fn apply<'a>(code: Code, seed: u64, out: &mut [f32], lane: impl Fn(Src) -> Lane<'a>) {
+fn apply<'a>(code: Code, seed: u64, out: &mut [f32], lane: impl Fn(Src) -> EvalInput<'a>) {
     match code {
         Code::Pass(a) => one!(out, lane(a), |x| x),
         Code::Truncate(a) => one!(out, lane(a), |x| f32::trunc(x)),
@@ -382,18 +382,18 @@ fn hash(index: u32, low: u32, high: u32) -> u32 {
 }
 
 #[inline(always)]
-fn binary(kind: Binary, out: &mut [f32], a: Lane<'_>, b: Lane<'_>) {
+fn binary(kind: Binary, out: &mut [f32], a: EvalInput<'_>, b: EvalInput<'_>) {
     match kind {
         Binary::Add => two!(out, a, b, |a, b| a + b),
         Binary::Sub => two!(out, a, b, |a, b| a - b),
         Binary::Mul => two!(out, a, b, |a, b| a * b),
         Binary::Div => two!(out, a, b, |a, b| a / b),
         Binary::Pow => match b {
-            Lane::Splat(2.0) => one!(out, a, |a| a * a),
-            Lane::Splat(3.0) => one!(out, a, |a| a * a * a),
-            Lane::Splat(1.0) => one!(out, a, |a| a),
-            Lane::Splat(0.5) => one!(out, a, |x| f32::sqrt(x)),
-            Lane::Splat(-1.0) => one!(out, a, |a| 1.0 / a),
+            EvalInput::Splat(2.0) => one!(out, a, |a| a * a),
+            EvalInput::Splat(3.0) => one!(out, a, |a| a * a * a),
+            EvalInput::Splat(1.0) => one!(out, a, |a| a),
+            EvalInput::Splat(0.5) => one!(out, a, |x| f32::sqrt(x)),
+            EvalInput::Splat(-1.0) => one!(out, a, |a| 1.0 / a),
             _ => two!(out, a, b, |x, y| x.powf(y)),
         },
         // NaN wins, as in PyTorch.
@@ -410,7 +410,7 @@ const GELU_A: f32 = 0.797_884_6;
 const GELU_B: f32 = 0.044_715;
 
 #[inline(always)]
-fn unary(kind: Unary, out: &mut [f32], a: Lane<'_>) {
+fn unary(kind: Unary, out: &mut [f32], a: EvalInput<'_>) {
     match kind {
         Unary::Neg => one!(out, a, |x| -x),
         Unary::Sqrt => one!(out, a, |x| f32::sqrt(x)),
@@ -441,7 +441,7 @@ fn unary(kind: Unary, out: &mut [f32], a: Lane<'_>) {
 
 /// The derivative as a factor, from the argument.
 #[inline(always)]
-fn slope(kind: Unary, out: &mut [f32], a: Lane<'_>) {
+fn slope(kind: Unary, out: &mut [f32], a: EvalInput<'_>) {
     match kind {
         Unary::Neg => one!(out, a, |_| -1.0),
         Unary::Sqrt => one!(out, a, |x| 0.5 / x.sqrt()),

@@ -254,18 +254,18 @@ impl GroupNorm<'_> {
 
 /// How the rows of each sample are cut.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct RowBlocks {
     blocks: usize,
     rows: usize,
 }
 
 impl GroupNorm<'_> {
     /// Blocks of at least 32 Ki elements, and no more of them than a large machine can use.
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> RowBlocks {
         let enough = (self.rows * self.c).div_ceil(32 * 1024);
         let blocks = enough.min(64usize.div_ceil(self.n.max(1))).max(1);
         let rows = self.rows.div_ceil(blocks).next_multiple_of(Fold::new(self.rows, self.c).rows).max(1);
-        Plan { blocks: self.rows.div_ceil(rows).max(1), rows }
+        RowBlocks { blocks: self.rows.div_ceil(rows).max(1), rows }
     }
 
     /// The elements of a block.
@@ -309,11 +309,11 @@ impl GroupNorm<'_> {
         self.bias.map_or(0.0, |bias| bias[channel])
     }
 
-    fn total(&self, partials: &[f64], plan: Plan, group: usize) -> [f64; 2] {
+    fn total(&self, partials: &[f64], plan: RowBlocks, group: usize) -> [f64; 2] {
         self.total_of(partials, plan, group, |_| 1.0)
     }
 
-    fn weighted_total(&self, partials: &[f64], plan: Plan, group: usize) -> [f64; 2] {
+    fn weighted_total(&self, partials: &[f64], plan: RowBlocks, group: usize) -> [f64; 2] {
         self.total_of(partials, plan, group, |channel| f64::from(self.weight(channel)))
     }
 
@@ -321,7 +321,7 @@ impl GroupNorm<'_> {
     fn total_of(
         &self,
         partials: &[f64],
-        plan: Plan,
+        plan: RowBlocks,
         group: usize,
         weight: impl Fn(usize) -> f64,
     ) -> [f64; 2] {

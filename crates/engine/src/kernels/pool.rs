@@ -11,7 +11,7 @@ mod window;
 
 use crate::simd;
 use crate::threads::{Threads, per_task};
-use axis::Axis;
+use axis::PoolAxis;
 pub(crate) use grad::{average_backward, max_backward, max_backward_from};
 use pulp::{Simd, WithSimd};
 use window::{Window, channel_blocks, windows};
@@ -41,8 +41,8 @@ pub(crate) struct Pool2d {
 }
 
 impl Pool2d {
-    fn axes(&self) -> (Axis, Axis) {
-        let rows = Axis {
+    fn axes(&self) -> (PoolAxis, PoolAxis) {
+        let rows = PoolAxis {
             input: self.h,
             output: self.oh,
             taps: self.kh,
@@ -51,7 +51,7 @@ impl Pool2d {
             pad: self.pad.0,
             pad_after: self.pad_after.0,
         };
-        let cols = Axis {
+        let cols = PoolAxis {
             input: self.w,
             output: self.ow,
             taps: self.kw,
@@ -84,18 +84,18 @@ pub(crate) fn max_forward(threads: &Threads, s: &Pool2d, x: &[f32], y: &mut [f32
     let chunk = (rows * s.ow * s.c).max(1);
     let Some(index) = index else {
         threads.chunks(y, chunk, |i, y| {
-            simd::arch().dispatch(Max { s, x, first: i * rows, y, index: None });
+            simd::arch().dispatch(MaxRows { s, x, first: i * rows, y, index: None });
         });
         return;
     };
     assert!(s.has_index(), "a window too large for its index");
     threads.chunks2((y, chunk), (index, chunk), |i, y, index| {
-        simd::arch().dispatch(Max { s, x, first: i * rows, y, index: Some(index) });
+        simd::arch().dispatch(MaxRows { s, x, first: i * rows, y, index: Some(index) });
     });
 }
 
 /// The maxima of some rows, counted through all images.
-struct Max<'a> {
+struct MaxRows<'a> {
     s: &'a Pool2d,
     x: &'a [f32],
     first: usize,
@@ -103,7 +103,7 @@ struct Max<'a> {
     index: Option<&'a mut [u8]>,
 }
 
-impl WithSimd for Max<'_> {
+impl WithSimd for MaxRows<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -134,15 +134,15 @@ fn max_block<const W: usize>(at: usize, window: &Window<'_>, y: &mut [f32], inde
 
 /// By how much the sums of the outputs are multiplied.
 #[derive(Clone, Copy)]
-struct Shares {
-    rows: Axis,
-    cols: Axis,
+struct AverageScale {
+    rows: PoolAxis,
+    cols: PoolAxis,
     count_padding: bool,
     /// If all windows lie within the input.
     same: Option<f32>,
 }
 
-impl Shares {
+impl AverageScale {
     fn new(s: &Pool2d, count_padding: bool) -> Self {
         let (rows, cols) = s.axes();
         let same = (rows.whole() && cols.whole()).then(|| 1.0 / (s.kh * s.kw) as f32);
@@ -167,22 +167,22 @@ impl Shares {
 /// The average of each window; with `count_padding` the padding counts as zeros, else only what is there counts.
 pub(crate) fn average_forward(threads: &Threads, s: &Pool2d, count_padding: bool, x: &[f32], y: &mut [f32]) {
     let rows = rows_per_task(s.n * s.oh, s.ow, s.c);
-    let shares = Shares::new(s, count_padding);
+    let shares = AverageScale::new(s, count_padding);
     threads.chunks(y, (rows * s.ow * s.c).max(1), |i, y| {
-        simd::arch().dispatch(Average { s, shares, x, first: i * rows, y });
+        simd::arch().dispatch(AverageRows { s, shares, x, first: i * rows, y });
     });
 }
 
 /// The averages of some rows, counted through all images.
-struct Average<'a> {
+struct AverageRows<'a> {
     s: &'a Pool2d,
-    shares: Shares,
+    shares: AverageScale,
     x: &'a [f32],
     first: usize,
     y: &'a mut [f32],
 }
 
-impl WithSimd for Average<'_> {
+impl WithSimd for AverageRows<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -25,7 +25,7 @@ pub(crate) fn saved(cell: &Cell) -> usize {
 /// x, w_ih, w_hh, b_ih?, b_hh?, h0?, c0? → y, h, c (LSTM), what backward needs
 pub(crate) fn forward(threads: &Threads, cell: &Cell, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
     let sizes = Sizes::new(cell);
-    let given = Given::new(cell, ins);
+    let given = RecurrentInputs::new(cell, ins);
     let [y, states @ .., kept] = outs else { unreachable!("a recurrent layer has results") };
     let (gates, extra) = kept.split_at_mut(sizes.rows() * sizes.gates * sizes.h);
     if cell.kind.batch_first {
@@ -53,7 +53,7 @@ pub(crate) fn backward(
     outs: &mut [&mut [f32]],
 ) {
     let sizes = Sizes::new(cell);
-    let given = Given::new(cell, ins);
+    let given = RecurrentInputs::new(cell, ins);
     let inputs = 3 + 2 * usize::from(cell.kind.bias) + usize::from(cell.kind.initial) * given.states();
     let (y, kept) = (ins[inputs], ins[inputs + 1]);
     let mut rest = ins[inputs + 2..].iter().copied();
@@ -105,7 +105,7 @@ struct Sizes {
 
 /// The inputs of forward.
 #[derive(Debug, Clone, Copy)]
-struct Given<'a> {
+struct RecurrentInputs<'a> {
     x: &'a [f32],
     w_ih: &'a [f32],
     w_hh: &'a [f32],
@@ -124,7 +124,7 @@ struct Back<'a> {
     extra: &'a [f32],
 }
 
-impl<'a> Given<'a> {
+impl<'a> RecurrentInputs<'a> {
     fn new(cell: &Cell, ins: &[&'a [f32]]) -> Self {
         let states = 3 + 2 * usize::from(cell.kind.bias);
         let initial = |i: usize| if cell.kind.initial { Some(ins[states + i]) } else { None };
@@ -175,7 +175,7 @@ impl Sizes {
     fn run(
         &self,
         threads: &Threads,
-        given: &Given<'_>,
+        given: &RecurrentInputs<'_>,
         x: &[f32],
         y: &mut [f32],
         (gates, extra): (&mut [f32], &mut [f32]),
@@ -210,7 +210,7 @@ impl Sizes {
     }
 
     /// What is added to the projection: both biases of an LSTM; of a GRU's new gate only the input's.
-    fn projected_bias(&self, given: &Given<'_>, bias: &mut [f32]) {
+    fn projected_bias(&self, given: &RecurrentInputs<'_>, bias: &mut [f32]) {
         bias.fill(0.0);
         if let Some((b_ih, b_hh)) = given.bias {
             bias.copy_from_slice(b_ih);
@@ -235,7 +235,7 @@ impl Sizes {
     fn run_back(
         &self,
         threads: &Threads,
-        given: &Given<'_>,
+        given: &RecurrentInputs<'_>,
         (x, y, dy): (&[f32], &[f32], Option<&[f32]>),
         back: &Back<'_>,
         (dx, learned): (&mut [f32], &mut [&mut [f32]]),
@@ -267,7 +267,7 @@ impl Sizes {
     }
 
     /// The state that every step began with.
-    fn states_before(&self, given: &Given<'_>, y: &[f32], before: &mut [f32]) {
+    fn states_before(&self, given: &RecurrentInputs<'_>, y: &[f32], before: &mut [f32]) {
         let h = self.h;
         for step in 0..self.t {
             for n in 0..self.n {
@@ -286,7 +286,7 @@ impl Sizes {
     fn weight_gradients(
         &self,
         threads: &Threads,
-        given: &Given<'_>,
+        given: &RecurrentInputs<'_>,
         (x, before, slopes): (&[f32], &[f32], &[f32]),
         dx: &mut [f32],
         weights: &mut [&mut [f32]],
@@ -308,7 +308,7 @@ impl Sizes {
         }
     }
 
-    fn bias_gradients(&self, given: &Given<'_>, slopes: &[f32], biases: &mut [&mut [f32]]) {
+    fn bias_gradients(&self, given: &RecurrentInputs<'_>, slopes: &[f32], biases: &mut [&mut [f32]]) {
         let [db_ih, db_hh] = biases else { return };
         let (h, four) = (self.h, 4 * self.h);
         scratch(2 * four, |buffer| {

@@ -164,7 +164,7 @@ pub(crate) fn backward(threads: &Threads, s: &Resize2d, dy: &[f32], dx: &mut [f3
                     let to = image * s.h + to;
                     if share != 0.0 && (first..end).contains(&to) {
                         let dx = &mut dx[(to - first) * line..][..line];
-                        simd::arch().dispatch(Give { c: s.c, dy, share, places, weights, dx });
+                        simd::arch().dispatch(SpreadRow { c: s.c, dy, share, places, weights, dx });
                     }
                 }
             }
@@ -173,7 +173,7 @@ pub(crate) fn backward(threads: &Threads, s: &Resize2d, dy: &[f32], dx: &mut [f3
 }
 
 /// A row of gradients to a row of the input, whose share of it is `share`.
-struct Give<'a> {
+struct SpreadRow<'a> {
     c: usize,
     dy: &'a [f32],
     share: f32,
@@ -182,7 +182,7 @@ struct Give<'a> {
     dx: &'a mut [f32],
 }
 
-impl WithSimd for Give<'_> {
+impl WithSimd for SpreadRow<'_> {
     type Output = ();
 
     #[inline(always)]

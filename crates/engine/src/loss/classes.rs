@@ -1,7 +1,7 @@
 //! Losses over classes: cross-entropy of logits, negative log-likelihood of log-probabilities.
 
-use super::layout::{Axis, Matching};
-use super::{Batch, sum_blocks};
+use super::layout::{ClassAxis, Matching};
+use super::{CheckedBatch, sum_blocks};
 use crate::kernels::math::{exp_row, largest, sum, wide};
 use crate::threads::scratch;
 
@@ -22,7 +22,7 @@ struct Rule {
 }
 
 pub(super) fn cross_entropy(
-    batch: Batch<'_>,
+    batch: CheckedBatch<'_>,
     matching: Matching,
     smoothing: f32,
     gradient: Option<&mut [f32]>,
@@ -50,7 +50,7 @@ pub(super) fn cross_entropy(
     sum / positions
 }
 
-fn axis(matching: Matching) -> Axis {
+fn axis(matching: Matching) -> ClassAxis {
     let (Matching::Same(axis) | Matching::Labels(axis)) = matching;
     axis
 }
@@ -66,13 +66,13 @@ fn contiguous(rule: Rule, x: &[f32], target: &[f32], labels: bool, gradient: Opt
 /// The vectors of one `[classes, inner]`, each brought together first.
 fn strided(
     rule: Rule,
-    axis: Axis,
+    axis: ClassAxis,
     x: &[f32],
     target: &[f32],
     labels: bool,
     mut gradient: Option<&mut [f32]>,
 ) -> f64 {
-    let Axis { classes, inner, .. } = axis;
+    let ClassAxis { classes, inner, .. } = axis;
     let mut sum = 0.0;
     scratch(3 * classes, |buffer| {
         let (logits, rest) = buffer.split_at_mut(classes);
@@ -134,13 +134,13 @@ fn row((rule, x, wanted, gradient): (Rule, &[f32], Wanted<'_>, &mut [f32])) -> f
     }
 }
 
-pub(super) fn nll(batch: Batch<'_>, matching: Matching, mut gradient: Option<&mut [f32]>) -> f64 {
+pub(super) fn nll(batch: CheckedBatch<'_>, matching: Matching, mut gradient: Option<&mut [f32]>) -> f64 {
     let axis = axis(matching);
     let positions = axis.positions() as f64;
     let scale = (f64::from(batch.weight) / positions) as f32;
     let mut sum = 0.0;
     match matching {
-        Matching::Labels(Axis { inner, .. }) => {
+        Matching::Labels(ClassAxis { inner, .. }) => {
             if let Some(gradient) = gradient.as_deref_mut() {
                 gradient.fill(0.0);
             }

@@ -6,20 +6,20 @@ use super::{LossError, Target};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Matching {
     /// One to one. The class axis, where there is one, is the last or the second.
-    Same(Axis),
+    Same(ClassAxis),
     /// The target holds a class for every vector along the axis.
-    Labels(Axis),
+    Labels(ClassAxis),
 }
 
 /// The class axis of an output seen as `[outer, classes, inner]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Axis {
+pub(crate) struct ClassAxis {
     pub(crate) outer: usize,
     pub(crate) classes: usize,
     pub(crate) inner: usize,
 }
 
-impl Axis {
+impl ClassAxis {
     fn new(shape: &[usize], axis: usize) -> Self {
         Self {
             outer: shape[..axis].iter().product(),
@@ -49,17 +49,17 @@ impl Matching {
             } else {
                 usize::from(shape.len() > 1)
             };
-            return Ok(Self::Same(Axis::new(shape, axis)));
+            return Ok(Self::Same(ClassAxis::new(shape, axis)));
         }
         let axis = class_axis(shape, target.shape).ok_or_else(|| misfit(shape, target))?;
-        let axis = Axis::new(shape, axis);
+        let axis = ClassAxis::new(shape, axis);
         check_labels(target, axis, shape)?;
         Ok(Self::Labels(axis))
     }
 
     /// For losses and metrics that compare numbers.
     pub(crate) fn of_values(shape: &[usize], target: Target<'_>) -> Result<Self, LossError> {
-        let flat = Axis { outer: shape.iter().product(), classes: 1, inner: 1 };
+        let flat = ClassAxis { outer: shape.iter().product(), classes: 1, inner: 1 };
         let dense = |shape: &[usize]| shape.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
         if shape == target.shape || dense(shape) == dense(target.shape) {
             return Ok(Self::Same(flat));
@@ -78,7 +78,7 @@ fn class_axis(shape: &[usize], target: &[usize]) -> Option<usize> {
     })
 }
 
-fn check_labels(target: Target<'_>, axis: Axis, shape: &[usize]) -> Result<(), LossError> {
+fn check_labels(target: Target<'_>, axis: ClassAxis, shape: &[usize]) -> Result<(), LossError> {
     let wrong = |label: &f32| !(*label >= 0.0 && *label < axis.classes as f32 && label.fract() == 0.0);
     match target.data.iter().position(wrong) {
         None => Ok(()),

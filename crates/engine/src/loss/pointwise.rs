@@ -1,7 +1,7 @@
 //! Losses that compare number by number.
 
-use super::layout::{Axis, Matching};
-use super::{Batch, sum_blocks};
+use super::layout::{ClassAxis, Matching};
+use super::{CheckedBatch, sum_blocks};
 use crate::kernels::math::{exp, log, sigmoid, wide};
 use crate::threads::scratch;
 
@@ -83,7 +83,7 @@ impl Pointwise for BinaryLogits {
 
 pub(super) fn evaluate(
     rule: impl Pointwise,
-    batch: Batch<'_>,
+    batch: CheckedBatch<'_>,
     matching: Matching,
     gradient: Option<&mut [f32]>,
 ) -> f64 {
@@ -109,7 +109,7 @@ pub(super) fn evaluate(
 }
 
 /// Writes 1 at the class of every position and 0 elsewhere, as many rows as `out` holds.
-fn one_hot(axis: Axis, labels: &[f32], out: &mut [f32]) {
+fn one_hot(axis: ClassAxis, labels: &[f32], out: &mut [f32]) {
     out.fill(0.0);
     for (row, labels) in out.chunks_exact_mut(axis.row()).zip(labels.chunks(axis.inner)) {
         for (i, label) in labels.iter().enumerate() {

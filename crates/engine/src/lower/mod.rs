@@ -6,9 +6,9 @@ mod plain;
 use crate::error::CompileError;
 use crate::kernels::copy::Strided;
 use crate::kernels::map::{Code, Map, Operand, Src};
-use crate::program::Purpose;
-use crate::stage::Entry;
-use crate::tape::{Kernel, Place, Tape, V};
+use crate::program::ProgramKey;
+use crate::stage::StageInput;
+use crate::tape::{Kernel, Storage, Tape, V};
 use crate::view::{View, dense_strides};
 use phalanx_graph::{Graph, Node, Op, ValueId, ValueKind};
 
@@ -16,7 +16,7 @@ use phalanx_graph::{Graph, Node, Op, ValueId, ValueKind};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Holdings {
     /// By value id: which parameter, buffer or constant it is.
-    pub(crate) places: Vec<Option<Place>>,
+    pub(crate) storage: Vec<Option<Storage>>,
     /// By value id: the order of axes in which a parameter is held, where it is not the user's.
     pub(crate) orders: Vec<Option<Vec<usize>>>,
     pub(crate) constants: Vec<Vec<f32>>,
@@ -51,10 +51,10 @@ pub(crate) struct Lowering<'a> {
 pub(crate) fn lower(
     graph: &Graph,
     holdings: &Holdings,
-    purpose: Purpose,
-    entries: &[Entry],
+    purpose: ProgramKey,
+    entries: &[StageInput],
 ) -> Result<Lowered, CompileError> {
-    let Purpose { batch, training, .. } = purpose;
+    let ProgramKey { batch, training, .. } = purpose;
     for value in &graph.values {
         let count = value.shape.count().map_or(usize::MAX, |c| c.at(batch));
         if count > u32::MAX as usize {
@@ -90,7 +90,7 @@ pub(crate) fn lower(
     Ok(Lowered { tape: l.tape, inputs, outputs, output_views, output_learned })
 }
 
-fn learned(graph: &Graph, entries: &[Entry]) -> Vec<bool> {
+fn learned(graph: &Graph, entries: &[StageInput]) -> Vec<bool> {
     let parameter = |kind: &ValueKind| matches!(kind, ValueKind::Parameter(_));
     let mut learned: Vec<bool> = graph.values.iter().map(|v| parameter(&v.kind)).collect();
     for (id, entry) in graph.inputs.iter().zip(entries) {
@@ -104,11 +104,11 @@ fn learned(graph: &Graph, entries: &[Entry]) -> Vec<bool> {
 }
 
 impl Lowering<'_> {
-    fn declare_inputs(&mut self, entries: &[Entry]) -> Vec<V> {
+    fn declare_inputs(&mut self, entries: &[StageInput]) -> Vec<V> {
         let mut inputs = Vec::new();
         for (i, (id, entry)) in self.graph.inputs.iter().zip(entries).enumerate() {
             let shape = self.graph.shape(*id).at(self.batch);
-            let v = self.tape.slab(shape.iter().product(), Place::Input(i));
+            let v = self.tape.slab(shape.iter().product(), Storage::Input(i));
             self.views[id.index()] = Some(self.entered(&View::dense(v, &shape), entry));
             inputs.push(v);
         }
@@ -116,7 +116,7 @@ impl Lowering<'_> {
     }
 
     /// An input as it lay where it was made: sums go through it in the same order as there.
-    fn entered(&mut self, given: &View, entry: &Entry) -> View {
+    fn entered(&mut self, given: &View, entry: &StageInput) -> View {
         let Some(like) = &entry.like else { return given.clone() };
         let twin = entry.twin.and_then(|t| self.views[self.graph.inputs[t].index()].as_ref());
         let base = match twin {
@@ -129,8 +129,8 @@ impl Lowering<'_> {
     /// An output must be a temporary of its own: what the caller reads is never a parameter or an input.
     fn output(&mut self, view: &View) -> V {
         let v = self.dense(view).base;
-        match self.tape.place(v) {
-            Place::Temporary => v,
+        match self.tape.storage(v) {
+            Storage::Temporary => v,
             _ => {
                 let n = self.tape.len(v);
                 let copy = Strided::new(0, &[n], &[1]);
@@ -146,9 +146,9 @@ impl Lowering<'_> {
         }
         let value = self.graph.value(id);
         let shape = value.shape.at(self.batch);
-        let place = self.holdings.places[id.index()].unwrap_or(Place::Temporary);
+        let storage = self.holdings.storage[id.index()].unwrap_or(Storage::Temporary);
         debug_assert!(!matches!(value.kind, ValueKind::Computed), "a node uses a value before it is made");
-        let v = self.tape.slab(shape.iter().product(), place);
+        let v = self.tape.slab(shape.iter().product(), storage);
         let view = match &self.holdings.orders[id.index()] {
             None => View::dense(v, &shape),
             Some(order) => {
@@ -234,8 +234,8 @@ impl Lowering<'_> {
     /// A constant of one element is part of the program.
     fn constant(&self, ins: &[V], source: Src) -> Src {
         let Src::Operand(i) = source else { return source };
-        match ins.get(i).map(|v| self.tape.place(*v)) {
-            Some(Place::Constant(c)) if self.holdings.constants[c].len() == 1 => {
+        match ins.get(i).map(|v| self.tape.storage(*v)) {
+            Some(Storage::Constant(c)) if self.holdings.constants[c].len() == 1 => {
                 Src::Const(self.holdings.constants[c][0])
             }
             _ => source,

@@ -2,7 +2,7 @@
 
 use super::{Lowering, inverse};
 use crate::error::CompileError;
-use crate::kernels::attention::{Attention, Place};
+use crate::kernels::attention::{Attention, HeadLayout};
 use crate::kernels::copy::{NOTHING, Remap};
 use crate::kernels::linear::Linear;
 use crate::kernels::map::{Code, Src};
@@ -264,9 +264,9 @@ impl Lowering<'_> {
         let (s, e) = (k.shape[2], v.shape[3]);
         let mask = ins.get(3).map(|m| self.mask(m, &ins[0].shape, s));
         let spec = Attention { n, heads, t, s, d, e, scale, causal };
-        let o = Place { offset: 0, batch: t * heads * e, head: e, row: heads * e };
+        let o = HeadLayout { offset: 0, batch: t * heads * e, head: e, row: heads * e };
         let strides = mask.as_ref().map(|(_, strides)| *strides);
-        let call = AttentionCall { spec, q: place(q), k: place(k), v: place(v), o, mask: strides, joined };
+        let call = AttentionCall { spec, q: layout(q), k: layout(k), v: layout(v), o, mask: strides, joined };
         let mut args = vec![q.base, k.base, v.base];
         args.extend(mask.map(|(base, _)| base));
         let rows = n * heads * t;
@@ -372,8 +372,8 @@ fn lies_apart(v: &View) -> bool {
     (columns || blocks) && fits(n, batch, sample)
 }
 
-fn place(v: &View) -> Place {
-    Place { offset: v.offset, batch: v.strides[0], head: v.strides[1], row: v.strides[2] }
+fn layout(v: &View) -> HeadLayout {
+    HeadLayout { offset: v.offset, batch: v.strides[0], head: v.strides[1], row: v.strides[2] }
 }
 
 /// Random numbers of a node are drawn by its name (FNV-1a), so a stage cut from the graph draws the same.

@@ -32,7 +32,7 @@ pub(super) struct Moments {
 
 /// A part of a parameter with what belongs to it; states that the rule does not have are empty.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct ParameterChunk<'a> {
     pub(super) parameter: &'a mut [f32],
     pub(super) gradient: &'a [f32],
     pub(super) state: [&'a mut [f32]; 3],
@@ -82,7 +82,7 @@ impl Rule {
     }
 
     /// Makes the step on a part.
-    pub(super) fn apply(self, part: Part<'_>) {
+    pub(super) fn apply(self, part: ParameterChunk<'_>) {
         match self {
             Self::Sgd { decay, lr } => wide!(sgd, (decay, lr, part)),
             Self::Momentum { nesterov: false, .. } => wide!(momentum::<false>, (self, part)),
@@ -146,14 +146,14 @@ fn power(base: f64, mut exponent: u64) -> f64 {
 }
 
 #[inline(always)]
-fn sgd((decay, lr, part): (f32, f32, Part<'_>)) {
+fn sgd((decay, lr, part): (f32, f32, ParameterChunk<'_>)) {
     for (p, g) in part.parameter.iter_mut().zip(part.gradient) {
         *p -= lr * (g + *p * decay);
     }
 }
 
 #[inline(always)]
-fn momentum<const NESTEROV: bool>((rule, part): (Rule, Part<'_>)) {
+fn momentum<const NESTEROV: bool>((rule, part): (Rule, ParameterChunk<'_>)) {
     let Rule::Momentum { decay, lr, momentum, fresh, .. } = rule else { return };
     let [buffer, ..] = part.state;
     for ((p, g), b) in part.parameter.iter_mut().zip(part.gradient).zip(buffer) {
@@ -164,7 +164,7 @@ fn momentum<const NESTEROV: bool>((rule, part): (Rule, Part<'_>)) {
 }
 
 #[inline(always)]
-fn adam((rule, part): (Moments, Part<'_>)) {
+fn adam((rule, part): (Moments, ParameterChunk<'_>)) {
     let [first, second, _] = part.state;
     for (((p, g), m), v) in part.parameter.iter_mut().zip(part.gradient).zip(first).zip(second) {
         let decayed;
@@ -174,7 +174,7 @@ fn adam((rule, part): (Moments, Part<'_>)) {
 }
 
 #[inline(always)]
-fn adam_max((rule, part): (Moments, Part<'_>)) {
+fn adam_max((rule, part): (Moments, ParameterChunk<'_>)) {
     let [first, second, max] = part.state;
     for ((((p, g), m), v), x) in part.parameter.iter_mut().zip(part.gradient).zip(first).zip(second).zip(max)
     {
@@ -186,7 +186,7 @@ fn adam_max((rule, part): (Moments, Part<'_>)) {
 }
 
 #[inline(always)]
-fn rms_prop<const MOMENTUM: bool, const CENTERED: bool>((rule, part): (Rule, Part<'_>)) {
+fn rms_prop<const MOMENTUM: bool, const CENTERED: bool>((rule, part): (Rule, ParameterChunk<'_>)) {
     let Rule::RmsProp { decay, lr, alpha, fresh, eps, momentum, .. } = rule else { return };
     let [square, second, third] = part.state;
     let (buffer, mean) = if MOMENTUM { (second, third) } else { (third, second) };
@@ -214,7 +214,7 @@ fn rms_prop<const MOMENTUM: bool, const CENTERED: bool>((rule, part): (Rule, Par
 }
 
 #[inline(always)]
-fn adagrad((decay, lr, eps, part): (f32, f32, f32, Part<'_>)) {
+fn adagrad((decay, lr, eps, part): (f32, f32, f32, ParameterChunk<'_>)) {
     let [sum, ..] = part.state;
     for ((p, g), s) in part.parameter.iter_mut().zip(part.gradient).zip(sum) {
         let g = g + *p * decay;

@@ -8,7 +8,7 @@ use super::link::{Link, Other};
 use super::link_io;
 use super::refusal::ConnError;
 use super::streams::{self, StreamKey};
-use super::unfinished::{Place, Unfinished};
+use super::unfinished::{HandshakeSlot, Unfinished};
 use crate::core::{LinkKey, LinkOffer};
 use crate::security::random;
 use phalanx_wire::frame::FrameKind;
@@ -45,7 +45,7 @@ pub(crate) async fn receive(
     inner: &Arc<Inner>,
     tcp: TcpStream,
     from: &(dyn Display + Send + Sync),
-    place: Option<Place>,
+    place: Option<HandshakeSlot>,
 ) {
     let greeting = async {
         let greeting = handshake::receive(inner, tcp);

@@ -15,7 +15,7 @@ pub(crate) struct Unfinished {
 
 /// The place of one handshake, until it ends or a newer one takes it.
 #[derive(Debug)]
-pub(crate) struct Place(oneshot::Receiver<()>);
+pub(crate) struct HandshakeSlot(oneshot::Receiver<()>);
 
 impl Unfinished {
     pub(crate) fn new(most: usize) -> Self {
@@ -23,18 +23,18 @@ impl Unfinished {
     }
 
     /// Takes a place, the oldest one's when all are taken.
-    pub(crate) fn enter(&mut self) -> Place {
+    pub(crate) fn enter(&mut self) -> HandshakeSlot {
         self.places.retain(|place| !place.is_closed());
         if self.places.len() >= self.most {
             self.places.pop_front();
         }
         let (place, taken) = oneshot::channel();
         self.places.push_back(place);
-        Place(taken)
+        HandshakeSlot(taken)
     }
 }
 
-impl Place {
+impl HandshakeSlot {
     /// Runs a handshake for as long as it has its place.
     pub(crate) async fn hold<T>(
         self,

@@ -1,11 +1,11 @@
 use crate::cuts::Lane;
-use crate::evaluate::{Part, Problem, pipeline_seconds};
+use crate::evaluate::{Problem, StageRange, pipeline_seconds};
 
 /// Halvings of the time of the slowest stage.
 const HALVINGS: usize = 24;
 
 /// Cuts that make the longest computing stage as short as can be, links aside; nothing if the model does not fit.
-pub(crate) fn balanced(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<Part>> {
+pub(crate) fn balanced(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<StageRange>> {
     if lane.nodes.len() > problem.end() {
         return None;
     }
@@ -28,7 +28,7 @@ pub(crate) fn balanced(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<Part
 }
 
 /// Every node takes as much as it can within `limit` seconds and its memory.
-fn packed(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<Vec<Part>> {
+fn packed(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<Vec<StageRange>> {
     let count = lane.nodes.len();
     let (mut parts, mut from) = (Vec::with_capacity(count), 0);
     for (s, node) in lane.nodes.iter().enumerate() {
@@ -41,7 +41,7 @@ fn packed(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<Vec<Part>
             work <= enough && problem.fits(*node, from, to, kept, lane.m)
         };
         let to = farthest(from, last, takes)?;
-        parts.push(Part { node: *node, from, to });
+        parts.push(StageRange { node: *node, from, to });
         from = to;
     }
     (from == problem.end()).then_some(parts)
@@ -61,7 +61,7 @@ fn farthest(from: usize, last: usize, takes: impl Fn(usize) -> bool) -> Option<u
 }
 
 /// The same cuts, each moved to a neighbouring place while that makes the replica faster.
-pub(crate) fn shifted(problem: &Problem<'_>, lane: Lane<'_>, mut parts: Vec<Part>) -> Vec<Part> {
+pub(crate) fn shifted(problem: &Problem<'_>, lane: Lane<'_>, mut parts: Vec<StageRange>) -> Vec<StageRange> {
     let mut time = pipeline_seconds(problem, &parts, lane.micro_batches, lane.m);
     for _ in 0..2 {
         let mut better = false;
@@ -87,12 +87,12 @@ pub(crate) fn shifted(problem: &Problem<'_>, lane: Lane<'_>, mut parts: Vec<Part
     parts
 }
 
-fn place(parts: &mut [Part], cut: usize, at: usize) {
+fn place(parts: &mut [StageRange], cut: usize, at: usize) {
     (parts[cut - 1].to, parts[cut].from) = (at, at);
 }
 
 /// Moves one cut, if everything still fits then.
-fn shift(problem: &Problem<'_>, lane: Lane<'_>, parts: &mut [Part], cut: usize, by: isize) -> bool {
+fn shift(problem: &Problem<'_>, lane: Lane<'_>, parts: &mut [StageRange], cut: usize, by: isize) -> bool {
     let before = parts[cut].from;
     let to = before.wrapping_add_signed(by);
     if to <= parts[cut - 1].from || to >= parts[cut].to {

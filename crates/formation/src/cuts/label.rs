@@ -1,6 +1,6 @@
 use crate::Mode;
 use crate::cuts::Lane;
-use crate::evaluate::{Line, Part, Problem, own, trips};
+use crate::evaluate::{Line, Problem, StageRange, own, trips};
 
 /// Hosts of which a replica can have several nodes, as far as they are told apart.
 const HOSTS: usize = 3;
@@ -59,7 +59,7 @@ impl<'a> Counter<'a> {
         let busy = self.busy(stage, from, to);
         label.way += both + busy;
         if problem.options.mode == Mode::Exact {
-            let (base, slope) = problem.busy_forward(Part { node, from, to });
+            let (base, slope) = problem.busy_forward(StageRange { node, from, to });
             let forward = base + slope * lane.m as f64;
             let constant = |base: f64| Line { base, slope: 0.0 };
             let passes = (constant(forward), constant(busy - forward));
@@ -83,7 +83,7 @@ impl<'a> Counter<'a> {
 
     pub(crate) fn busy(&self, stage: usize, from: usize, to: usize) -> f64 {
         let (base, slope) =
-            self.problem.busy(Part { node: self.lane.nodes[stage], from, to }, self.lane.micro_batches);
+            self.problem.busy(StageRange { node: self.lane.nodes[stage], from, to }, self.lane.micro_batches);
         base + slope * self.lane.m as f64
     }
 

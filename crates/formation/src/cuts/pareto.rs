@@ -5,7 +5,7 @@
 
 use crate::cuts::Lane;
 use crate::cuts::label::{Counter, Label};
-use crate::evaluate::{Part, Problem};
+use crate::evaluate::{Problem, StageRange};
 use crate::search::Patience;
 
 /// Labels of a place that are kept where being quick is worth more than being sure.
@@ -20,12 +20,16 @@ struct Entry {
 }
 
 /// The fastest cuts of a lane and their time, if they take no longer than `limit`.
-pub(crate) fn best(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<(f64, Vec<Part>)> {
+pub(crate) fn best(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<(f64, Vec<StageRange>)> {
     among(problem, lane, limit, usize::MAX)
 }
 
 /// Like [`best`], but with only so many labels kept for each place: quick also for large models, and nearly as good.
-pub(crate) fn nearly_best(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<(f64, Vec<Part>)> {
+pub(crate) fn nearly_best(
+    problem: &Problem<'_>,
+    lane: Lane<'_>,
+    limit: f64,
+) -> Option<(f64, Vec<StageRange>)> {
     among(problem, lane, limit, FEW_LABELS)
 }
 
@@ -36,7 +40,7 @@ pub(crate) fn within(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, patience
     found.is_some_and(|all| all[0][0].iter().any(|e| counter.seconds(&e.label) <= limit))
 }
 
-fn among(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, most: usize) -> Option<(f64, Vec<Part>)> {
+fn among(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, most: usize) -> Option<(f64, Vec<StageRange>)> {
     let found = fronts(problem, lane, limit, (true, most), &mut Patience::new(&mut || true))?;
     let counter = Counter::new(problem, lane);
     let times = found[0][0].iter().map(|e| counter.seconds(&e.label)).enumerate();
@@ -51,7 +55,7 @@ pub(crate) fn candidates(
     lane: Lane<'_>,
     limit: f64,
     patience: &mut Patience<'_>,
-) -> Vec<Vec<Part>> {
+) -> Vec<Vec<StageRange>> {
     let Some(found) = fronts(problem, lane, limit, (false, usize::MAX), patience) else { return Vec::new() };
     (0..found[0][0].len()).map(|index| walk(&found, lane, index)).collect()
 }
@@ -124,11 +128,11 @@ fn keep(front: &mut Vec<Entry>, entry: Entry) {
     front.push(entry);
 }
 
-fn walk(fronts: &Fronts, lane: Lane<'_>, mut index: usize) -> Vec<Part> {
+fn walk(fronts: &Fronts, lane: Lane<'_>, mut index: usize) -> Vec<StageRange> {
     let (mut parts, mut from) = (Vec::with_capacity(lane.nodes.len()), 0);
     for (stage, node) in lane.nodes.iter().enumerate() {
         let entry = fronts[stage][from][index];
-        parts.push(Part { node: *node, from, to: entry.to });
+        parts.push(StageRange { node: *node, from, to: entry.to });
         (from, index) = (entry.to, entry.next);
     }
     parts

@@ -1,6 +1,6 @@
 use crate::cuts::Lane;
 use crate::cuts::label::{Counter, Label};
-use crate::evaluate::{Part, Problem};
+use crate::evaluate::{Problem, StageRange};
 use crate::search::Patience;
 
 /// Calls `visit` with all cuts of a lane that take no longer than `limit`; ends early, and returns false, when that
@@ -10,7 +10,7 @@ pub(crate) fn all(
     lane: Lane<'_>,
     limit: f64,
     patience: &mut Patience<'_>,
-    visit: &mut dyn FnMut(Vec<Part>) -> bool,
+    visit: &mut dyn FnMut(Vec<StageRange>) -> bool,
 ) -> bool {
     if lane.nodes.len() > problem.end() {
         return true;
@@ -26,9 +26,9 @@ struct Walk<'a, 'k> {
     ways: Vec<Vec<f64>>,
     limit: f64,
     /// From the last to the first.
-    parts: Vec<Part>,
+    parts: Vec<StageRange>,
     patience: &'a mut Patience<'k>,
-    visit: &'a mut dyn FnMut(Vec<Part>) -> bool,
+    visit: &'a mut dyn FnMut(Vec<StageRange>) -> bool,
 }
 
 impl Walk<'_, '_> {
@@ -44,7 +44,7 @@ impl Walk<'_, '_> {
             if self.counter.at_least(&label, self.ways[stage][from]) > self.limit {
                 continue;
             }
-            self.parts.push(Part { node: self.counter.lane.nodes[stage], from, to });
+            self.parts.push(StageRange { node: self.counter.lane.nodes[stage], from, to });
             let on = if stage == 0 {
                 let mut parts = self.parts.clone();
                 parts.reverse();

@@ -4,7 +4,7 @@
 //! turn at the same time, and a node's bytes for all of its rings go over its one link.
 
 use crate::Link;
-use crate::evaluate::{Formation, Part, Problem};
+use crate::evaluate::{Formation, Problem, StageRange};
 
 /// Seconds of one exchange, and the node that takes longest.
 pub(crate) fn exchange(problem: &Problem<'_>, formation: &Formation) -> (f64, usize) {
@@ -12,7 +12,7 @@ pub(crate) fn exchange(problem: &Problem<'_>, formation: &Formation) -> (f64, us
     if count < 2 {
         return (0.0, 0);
     }
-    let mut ring: Vec<&[Part]> = formation.replicas.iter().map(|r| &r.parts[..]).collect();
+    let mut ring: Vec<&[StageRange]> = formation.replicas.iter().map(|r| &r.parts[..]).collect();
     ring.sort_by_key(|parts| parts[0].node);
     let mut load = vec![(0.0f64, 0.0f64); problem.pool.nodes.len()];
     let mut at = vec![0usize; count];
@@ -41,7 +41,7 @@ fn sent(count: usize, bytes: f64) -> f64 {
     2.0 * (count - 1) as f64 / count as f64 * bytes
 }
 
-fn slowest(problem: &Problem<'_>, ring: &[&[Part]], at: &[usize]) -> Link {
+fn slowest(problem: &Problem<'_>, ring: &[&[StageRange]], at: &[usize]) -> Link {
     let node = |r: usize| ring[r][at[r]].node;
     let mut worst = Link::new(f64::INFINITY, 0.0);
     let pairs = if ring.len() == 2 { 1 } else { ring.len() };

@@ -35,7 +35,7 @@ pub(crate) struct Problem<'a> {
 
 /// A node, and the places between which it holds the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct StageRange {
     pub(crate) node: usize,
     pub(crate) from: usize,
     pub(crate) to: usize,
@@ -98,7 +98,7 @@ impl<'a> Problem<'a> {
 
     /// Seconds that a part takes for one of so many micro-batches: without samples, and for each. The update after
     /// the last is dealt out to all of them.
-    pub(crate) fn busy(&self, part: Part, micro_batches: usize) -> (f64, f64) {
+    pub(crate) fn busy(&self, part: StageRange, micro_batches: usize) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
         let update = between(&self.updates) / micro_batches.max(1) as f64;
@@ -108,24 +108,24 @@ impl<'a> Problem<'a> {
     }
 
     /// Work of a pass of a part besides its operators: nobody has to wake one that holds all of the model.
-    fn pass(&self, part: Part) -> f64 {
+    fn pass(&self, part: StageRange) -> f64 {
         let whole = part.from == 0 && part.to == self.end();
         if whole { 0.0 } else { self.options.pass_work }
     }
 
     /// Work of what a part receives and sends for a sample, forward and backward.
-    fn passing(&self, part: Part) -> (f64, f64) {
+    fn passing(&self, part: StageRange) -> (f64, f64) {
         let ((there, back), (on, again)) = (self.crossing[part.from], self.crossing[part.to]);
         (self.options.byte_work * (there + on), self.options.byte_work * (back + again))
     }
 
     /// Seconds of a part's update after a step.
-    pub(crate) fn update(&self, part: Part) -> f64 {
+    pub(crate) fn update(&self, part: StageRange) -> f64 {
         (self.updates[part.to] - self.updates[part.from]) * self.slowness[part.node]
     }
 
     /// The forward part of [`Self::busy`], which has nothing of the update.
-    pub(crate) fn busy_forward(&self, part: Part) -> (f64, f64) {
+    pub(crate) fn busy_forward(&self, part: StageRange) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
         let (pass, (there, _)) = (self.pass(part), self.passing(part));

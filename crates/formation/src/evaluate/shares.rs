@@ -1,6 +1,6 @@
 //! How many samples of a batch each replica takes, so that all end together.
 
-use crate::evaluate::{Formation, Line, Part, Problem};
+use crate::evaluate::{Formation, Line, Problem, StageRange};
 
 /// Halvings of the time between too short and long enough.
 const HALVINGS: usize = 40;
@@ -91,7 +91,7 @@ fn crowds(problem: &Problem<'_>, formation: &Formation) -> Vec<(f64, Line)> {
         .collect()
 }
 
-fn crowd(problem: &Problem<'_>, parts: &[Part], micro_batches: usize, sharing: &[u32]) -> (f64, Line) {
+fn crowd(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize, sharing: &[u32]) -> (f64, Line) {
     let mut longest = (0.0, Line::default());
     for (i, part) in parts.iter().enumerate() {
         let host = problem.host[part.node];
@@ -110,11 +110,11 @@ fn crowd(problem: &Problem<'_>, parts: &[Part], micro_batches: usize, sharing: &
 }
 
 /// Seconds of the host's cores for one of so many micro-batches.
-pub(crate) fn part_of_host(problem: &Problem<'_>, part: Part, micro_batches: usize) -> Line {
+pub(crate) fn part_of_host(problem: &Problem<'_>, part: StageRange, micro_batches: usize) -> Line {
     let (base, slope) = problem.busy(part, micro_batches);
     Line { base, slope }.times(problem.pool.nodes[part.node].threads / problem.cores[problem.host[part.node]])
 }
 
-fn parts(formation: &Formation) -> impl Iterator<Item = (usize, Part)> {
+fn parts(formation: &Formation) -> impl Iterator<Item = (usize, StageRange)> {
     formation.replicas.iter().enumerate().flat_map(|(r, replica)| replica.parts.iter().map(move |p| (r, *p)))
 }

@@ -1,7 +1,7 @@
 //! The closed form of a replica's time against its schedule played through, event by event.
 
 use crate::evaluate::timing::seconds;
-use crate::evaluate::{Part, Problem};
+use crate::evaluate::{Problem, StageRange};
 use crate::{CutCost, Link, ModelCost, OpCost, Options, Pool, PoolNode, Work};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -117,7 +117,8 @@ fn ratios(link: f64, latency: f64) -> (f64, f64, f64) {
         let Drawn { model, pool, mut options, pipe } = drawn(&mut dice, stages, link, latency);
         options.ahead = spare;
         let problem = Problem::new(&model, &pool, &options).unwrap();
-        let parts: Vec<Part> = (0..stages).map(|s| Part { node: s, from: s, to: s + 1 }).collect();
+        let parts: Vec<StageRange> =
+            (0..stages).map(|s| StageRange { node: s, from: s, to: s + 1 }).collect();
         let ratio = seconds(&problem, &parts, micro_batches, 1) / played(&pipe, micro_batches, spare);
         (least, most, sum) = (least.min(ratio), most.max(ratio), sum + ratio);
     }

@@ -16,7 +16,7 @@
 //! really takes.
 
 use crate::Mode;
-use crate::evaluate::{Part, Problem};
+use crate::evaluate::{Problem, StageRange};
 use std::cell::{Cell, OnceCell};
 
 /// Seconds as a function of the samples in a micro-batch.
@@ -75,7 +75,7 @@ pub(crate) fn trips(kept: usize, micro_batches: usize) -> f64 {
 }
 
 /// All lines of a replica that cuts its share into `micro_batches`.
-pub(crate) fn lines(problem: &Problem<'_>, parts: &[Part], micro_batches: usize) -> Vec<(Limit, Line)> {
+pub(crate) fn lines(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize) -> Vec<(Limit, Line)> {
     let exact = problem.options.mode == Mode::Exact;
     let count = micro_batches as f64;
     let mut all = Vec::with_capacity(parts.len() * 6 + 1);
@@ -120,19 +120,24 @@ pub(crate) fn lines(problem: &Problem<'_>, parts: &[Part], micro_batches: usize)
 }
 
 /// Forward and backward of a part, for one of so many micro-batches.
-fn passes(problem: &Problem<'_>, part: Part, micro_batches: usize) -> (Line, Line) {
+fn passes(problem: &Problem<'_>, part: StageRange, micro_batches: usize) -> (Line, Line) {
     let ((base, slope), (there, each)) = (problem.busy(part, micro_batches), problem.busy_forward(part));
     (Line { base: there, slope: each }, Line { base: base - there, slope: slope - each })
 }
 
 /// The highest of all lines, without keeping any.
-pub(crate) fn seconds(problem: &Problem<'_>, parts: &[Part], micro_batches: usize, m: usize) -> f64 {
+pub(crate) fn seconds(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize, m: usize) -> f64 {
     let time = pipeline_seconds(problem, parts, micro_batches, m);
     time.max(host_seconds(problem, parts, (micro_batches, m)) * micro_batches as f64)
 }
 
 /// The same for a replica whose nodes have their hosts for themselves.
-pub(crate) fn pipeline_seconds(problem: &Problem<'_>, parts: &[Part], micro_batches: usize, m: usize) -> f64 {
+pub(crate) fn pipeline_seconds(
+    problem: &Problem<'_>,
+    parts: &[StageRange],
+    micro_batches: usize,
+    m: usize,
+) -> f64 {
     let exact = problem.options.mode == Mode::Exact;
     let (samples, count) = (m as f64, micro_batches as f64);
     let constant = |line: Line| Line { base: line.at(m), slope: 0.0 };
@@ -170,7 +175,7 @@ pub(crate) fn pipeline_seconds(problem: &Problem<'_>, parts: &[Part], micro_batc
 }
 
 /// From the first stage to the last and back: what a pipeline takes to fill and to drain.
-pub(crate) fn way(problem: &Problem<'_>, parts: &[Part], (micro_batches, m): (usize, usize)) -> f64 {
+pub(crate) fn way(problem: &Problem<'_>, parts: &[StageRange], (micro_batches, m): (usize, usize)) -> f64 {
     let mut all = 0.0;
     for (part, next) in parts.iter().zip(parts.iter().skip(1).map(Some).chain([None])) {
         let (base, slope) = problem.busy(*part, micro_batches);
@@ -185,15 +190,15 @@ pub(crate) fn way(problem: &Problem<'_>, parts: &[Part], (micro_batches, m): (us
 }
 
 /// The longest that a host's cores take for a micro-batch.
-fn host_seconds(problem: &Problem<'_>, parts: &[Part], (micro_batches, m): (usize, usize)) -> f64 {
-    let host = |p: &Part| problem.host[p.node];
+fn host_seconds(problem: &Problem<'_>, parts: &[StageRange], (micro_batches, m): (usize, usize)) -> f64 {
+    let host = |p: &StageRange| problem.host[p.node];
     let mut longest = 0.0f64;
     for (i, part) in parts.iter().enumerate() {
         if parts[..i].iter().any(|p| host(p) == host(part)) {
             continue;
         }
         let here = parts[i..].iter().filter(|p| host(p) == host(part));
-        let busy = |p: &Part| {
+        let busy = |p: &StageRange| {
             let (base, slope) = problem.busy(*p, micro_batches);
             (base + slope * m as f64) * problem.pool.nodes[p.node].threads
         };
@@ -204,7 +209,7 @@ fn host_seconds(problem: &Problem<'_>, parts: &[Part], (micro_batches, m): (usiz
 
 /// For each host that nodes of this replica share, or that has fewer cores than a node would use: its seconds for one
 /// micro-batch.
-fn host_work(problem: &Problem<'_>, parts: &[Part], micro_batches: usize) -> Vec<(usize, Line)> {
+fn host_work(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize) -> Vec<(usize, Line)> {
     let mut all: Vec<(usize, Line, usize, bool)> = Vec::new();
     for part in parts {
         let host = problem.host[part.node];
@@ -223,7 +228,7 @@ fn host_work(problem: &Problem<'_>, parts: &[Part], micro_batches: usize) -> Vec
 /// A replica with its times, for a number of micro-batches.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Timed {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<StageRange>,
     pub(crate) micro_batches: usize,
     /// Only those that can be the highest.
     lines: Vec<Line>,
@@ -234,7 +239,7 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    pub(crate) fn new(problem: &Problem<'_>, parts: Vec<Part>, micro_batches: usize) -> Self {
+    pub(crate) fn new(problem: &Problem<'_>, parts: Vec<StageRange>, micro_batches: usize) -> Self {
         let mut all: Vec<Line> =
             lines(problem, &parts, micro_batches).into_iter().map(|(_, line)| line).collect();
         all.sort_by(|a, b| b.slope.total_cmp(&a.slope).then(b.base.total_cmp(&a.base)));
@@ -320,7 +325,7 @@ impl Timed {
 }
 
 /// The most samples whose activations fit beside these parts; 0 if none do.
-pub(crate) fn samples_that_fit(problem: &Problem<'_>, parts: &[Part], micro_batches: usize) -> usize {
+pub(crate) fn samples_that_fit(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize) -> usize {
     let within = |micro: usize| {
         parts.iter().enumerate().fold(usize::MAX, |least, (s, part)| {
             let kept = problem.kept(parts.len() - s, micro);
@@ -335,7 +340,7 @@ pub(crate) fn samples_that_fit(problem: &Problem<'_>, parts: &[Part], micro_batc
     (1..fewest).rev().find(|n| within(*n) >= 1).unwrap_or(0)
 }
 
-fn samples_of_part(problem: &Problem<'_>, part: Part, kept: usize) -> usize {
+fn samples_of_part(problem: &Problem<'_>, part: StageRange, kept: usize) -> usize {
     let left = problem.pool.nodes[part.node].memory as f64 - problem.fixed_memory(part.from, part.to, kept);
     if left < 0.0 {
         return 0;

@@ -1,6 +1,6 @@
 //! Small random changes to formations.
 
-use crate::evaluate::{Formation, Part, Problem, Timed};
+use crate::evaluate::{Formation, Problem, StageRange, Timed};
 use crate::search::build::{Builder, Found};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -180,7 +180,7 @@ pub(crate) fn with_cut(
     problem: &Problem<'_>,
     formation: &Formation,
     replica: usize,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<StageRange>,
     (cut, to): (usize, usize),
 ) -> Option<Formation> {
     if to <= parts[cut - 1].from || to >= parts[cut].to || to == parts[cut].from {

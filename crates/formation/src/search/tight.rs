@@ -3,7 +3,7 @@
 //! From the model's beginning on, each stage takes as much as fits into its node: for the same nodes nothing gets
 //! further. Of the orders of nodes those are followed that leave most room for what remains.
 
-use crate::evaluate::{Formation, Part, Problem, Timed};
+use crate::evaluate::{Formation, Problem, StageRange, Timed};
 use crate::search::Patience;
 use crate::search::build::{Builder, Found};
 use crate::search::genetic::stage_counts;
@@ -61,7 +61,7 @@ fn replicas(
 /// The stages of one replica so far.
 #[derive(Debug, Clone)]
 struct Begun {
-    parts: Vec<Part>,
+    parts: Vec<StageRange>,
     /// Places that are held.
     at: usize,
     /// Bytes of its nodes.
@@ -77,7 +77,7 @@ fn pack(
     stages: usize,
     (micro_batches, m): (usize, usize),
     patience: &mut Patience<'_>,
-) -> Option<Vec<Part>> {
+) -> Option<Vec<StageRange>> {
     let followed = FOLLOWED / free.len().max(1);
     let mut free = free.to_vec();
     free.sort_by_key(|node| (Reverse(problem.pool.nodes[*node].memory), *node));
@@ -104,7 +104,7 @@ fn pack(
                 let done = behind > 1 || to == problem.end();
                 if to > old.at && done {
                     let mut parts = old.parts.clone();
-                    parts.push(Part { node: *node, from: old.at, to });
+                    parts.push(StageRange { node: *node, from: old.at, to });
                     let room = room(problem, &free, &parts, behind - 1) - need(problem, to, m);
                     let memory = old.memory + problem.pool.nodes[*node].memory as f64;
                     next.push(Begun { parts, at: to, memory, room });
@@ -136,7 +136,7 @@ fn furthest(
 }
 
 /// Bytes of the largest nodes that are not used yet.
-fn room(problem: &Problem<'_>, largest: &[usize], parts: &[Part], count: usize) -> f64 {
+fn room(problem: &Problem<'_>, largest: &[usize], parts: &[StageRange], count: usize) -> f64 {
     let base = problem.options.base_bytes;
     let unused = largest.iter().filter(|node| parts.iter().all(|part| part.node != **node));
     unused.take(count).map(|node| problem.pool.nodes[*node].memory.saturating_sub(base) as f64).sum()

@@ -42,11 +42,11 @@ fn to_floats(bytes: &[u8]) -> Vec<f64> {
     bytes.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect()
 }
 
-type State<'a> = BTreeMap<&'a str, (Vec<usize>, Vec<u8>)>;
+type StateDict<'a> = BTreeMap<&'a str, (Vec<usize>, Vec<u8>)>;
 
 /// Writes the file of weights that belongs to an exported model; `weight` makes the bytes of one.
 pub(crate) fn write_weights(recipe: &Value, path: &Path, weight: fn(&str, &[usize]) -> Vec<u8>) {
-    let mut state = State::new();
+    let mut state = StateDict::new();
     for entry in list(&recipe["state_dict"]) {
         let (name, shape) = (text(&entry["name"]), sizes(&entry["shape"]));
         let values = weight(entry["tied"].as_str().unwrap_or(name), &shape);
@@ -76,7 +76,7 @@ pub(crate) fn sizes(value: &Value) -> Vec<usize> {
     list(value).iter().map(number).collect()
 }
 
-fn initializer(entry: &Value, state: &State<'_>) -> Vec<u8> {
+fn initializer(entry: &Value, state: &StateDict<'_>) -> Vec<u8> {
     if let Some(kind) = entry["fold"].as_str() {
         return folded(entry, kind, state);
     }
@@ -93,7 +93,7 @@ fn initializer(entry: &Value, state: &State<'_>) -> Vec<u8> {
     (0..columns).flat_map(|c| (0..rows).map(move |r| r * columns + c)).flat_map(|i| cells[i]).collect()
 }
 
-fn folded(entry: &Value, kind: &str, state: &State<'_>) -> Vec<u8> {
+fn folded(entry: &Value, kind: &str, state: &StateDict<'_>) -> Vec<u8> {
     let (conv, norm) = (text(&entry["conv"]), text(&entry["norm"]));
     let of = |what: &str| to_floats(&state[format!("{norm}.{what}").as_str()].1);
     let epsilon = entry["epsilon"].as_f64().expect("an epsilon");

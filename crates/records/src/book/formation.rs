@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 const STEPS: usize = 512;
 
 /// A group, one of its replicas, and a stage of that.
-type Place = (u64, usize, usize);
+type StageKey = (u64, usize, usize);
 
 /// What stages turned out to need.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    stages: BTreeMap<Place, Needs>,
+    stages: BTreeMap<StageKey, Needs>,
 }
 
 #[derive(Debug, Default)]
@@ -54,12 +54,12 @@ impl Measured {
     }
 
     /// How long a stage computed in a step, in the middle of all.
-    fn busy_ms(&self, place: Place) -> Option<f64> {
+    fn busy_ms(&self, place: StageKey) -> Option<f64> {
         self.stages.get(&place)?.median_ms()
     }
 
     /// What a stage held, at most.
-    fn memory(&self, place: Place) -> Option<u64> {
+    fn memory(&self, place: StageKey) -> Option<u64> {
         self.stages.get(&place)?.memory
     }
 }

@@ -5,7 +5,7 @@
 
 use super::options::{Link, Options};
 use super::walk::walk;
-use phalanx_collective::simulate::{BLOCK, Plan, choose};
+use phalanx_collective::simulate::{BLOCK, RankProgram, choose};
 use phalanx_collective::{Algorithm, Kind};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,13 +120,13 @@ impl Network {
     }
 
     fn walked(&self, call: Call, algorithm: Algorithm, ranks: usize, frames: usize) -> Cost {
-        let plans: Vec<Plan> = (0..ranks).map(|rank| call.plan(algorithm, rank, ranks)).collect();
+        let plans: Vec<RankProgram> = (0..ranks).map(|rank| call.plan(algorithm, rank, ranks)).collect();
         let element = match call {
             Call::AllReduce { element, .. } => element,
             Call::AllGather { .. } | Call::AllToAll { .. } | Call::Broadcast { .. } => 1,
         };
         let block = BLOCK.max(call.bytes(1) / frames).next_multiple_of(element.max(1));
-        let used = plans.first().map_or(algorithm, Plan::algorithm);
+        let used = plans.first().map_or(algorithm, RankProgram::algorithm);
         let walked = walk(&plans, element, self.link, block);
         let (seconds, bytes) = walked.map_or((f64::INFINITY, 0.0), |walked| (walked.seconds, walked.bytes));
         Cost { seconds, bytes, algorithm: used }
@@ -152,12 +152,12 @@ impl Call {
         }
     }
 
-    fn plan(self, algorithm: Algorithm, rank: usize, ranks: usize) -> Plan {
+    fn plan(self, algorithm: Algorithm, rank: usize, ranks: usize) -> RankProgram {
         match self {
-            Call::AllReduce { elements, .. } => Plan::all_reduce(algorithm, rank, ranks, elements),
-            Call::AllGather { bytes } => Plan::all_gather(algorithm, rank, ranks, bytes),
-            Call::AllToAll { bytes } => Plan::all_to_all(rank, ranks, bytes),
-            Call::Broadcast { bytes } => Plan::broadcast(algorithm, rank, ranks, bytes),
+            Call::AllReduce { elements, .. } => RankProgram::all_reduce(algorithm, rank, ranks, elements),
+            Call::AllGather { bytes } => RankProgram::all_gather(algorithm, rank, ranks, bytes),
+            Call::AllToAll { bytes } => RankProgram::all_to_all(rank, ranks, bytes),
+            Call::Broadcast { bytes } => RankProgram::broadcast(algorithm, rank, ranks, bytes),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! summing is far faster than any link.
 
 use super::options::Link;
-use phalanx_collective::simulate::{Plan, Walk};
+use phalanx_collective::simulate::{RankProgram, Walk};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -49,9 +49,9 @@ struct Links<'p> {
 
 /// Walks through a collective with elements of so many bytes and frames of at most `block` bytes; `None` when its
 /// programs wait for each other for ever.
-pub(super) fn walk(plans: &[Plan], element: usize, link: Link, block: usize) -> Option<Walked> {
+pub(super) fn walk(plans: &[RankProgram], element: usize, link: Link, block: usize) -> Option<Walked> {
     let start = |plan| {
-        let walk = Plan::start(plan, element);
+        let walk = RankProgram::start(plan, element);
         Rank { walk, out_free: 0, in_free: 0, sent: 0, arrived: BTreeMap::new() }
     };
     let ranks = plans.iter().map(start).collect();

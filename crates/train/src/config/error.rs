@@ -1,7 +1,7 @@
 //! Every way in which a run file can be wrong, with the place and the right word.
 
 use super::resolved::Resolved;
-use super::source::{Place, Source};
+use super::source::{FileLocation, Source};
 use phalanx_types::Class;
 use phalanx_types::nearest;
 use std::fmt;
@@ -14,7 +14,7 @@ pub enum ConfigError {
     #[error("could not read run file {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("not TOML at {place}: {what}")]
-    Syntax { place: Place, what: String },
+    Syntax { place: FileLocation, what: String },
     #[error("cannot be used at {at}: {what}")]
     Unusable { at: Source, what: &'static str },
     #[error("unknown key `{key}` in {} at {at}{}", in_section(section), words)]

@@ -31,7 +31,7 @@ pub use formation::{BatchOf, CutBefore, FormationConfig, Mode, SharesBy};
 pub use model::{ModelConfig, ModelFrom};
 pub use phalanx_protocol::{Every, Length, ParseEveryError};
 pub use resolved::Resolved;
-pub use source::{Place, Source};
+pub use source::{FileLocation, Source};
 pub use sync::{ExchangeOf, ScaleLr, SyncConfig};
 pub use train::TrainConfig;
 

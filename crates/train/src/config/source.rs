@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Who said a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    File(Place),
+    File(FileLocation),
     /// A flag of the command line, as it is written there: `--epochs`, `--set`.
     Flag(String),
     /// A variable of the environment.
@@ -20,13 +20,13 @@ pub enum Source {
 
 /// A place in a file, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLocation {
     pub file: Arc<Path>,
     pub line: usize,
     pub column: usize,
 }
 
-impl Place {
+impl FileLocation {
     /// The place of a byte of a text.
     pub(crate) fn of(file: &Arc<Path>, text: &str, byte: usize) -> Self {
         let before = text.get(..byte).unwrap_or(text);
@@ -39,7 +39,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
     }
@@ -61,7 +61,7 @@ impl Source {
     /// As it stands behind a value of a resolved run file.
     pub(crate) fn comment(&self) -> String {
         match self {
-            Source::File(Place { file, line, .. }) => {
+            Source::File(FileLocation { file, line, .. }) => {
                 let name = file.file_name().unwrap_or(file.as_os_str());
                 format!("from {}:{line}", name.display())
             }

@@ -1,7 +1,7 @@
 //! A run file as a tree of values that know where they were said, before anything is known of keys.
 
 use super::error::ConfigError;
-use super::source::{Place, Source};
+use super::source::{FileLocation, Source};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -91,9 +91,9 @@ fn quoted(text: &str) -> String {
 pub(crate) fn parse(file: &Arc<Path>, text: &str) -> Result<Table, ConfigError> {
     let parsed = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        ConfigError::Syntax { place: Place::of(file, text, at), what: error.message().to_owned() }
+        ConfigError::Syntax { place: FileLocation::of(file, text, at), what: error.message().to_owned() }
     })?;
-    let place = |byte: usize| Source::File(Place::of(file, text, byte));
+    let place = |byte: usize| Source::File(FileLocation::of(file, text, byte));
     table(parsed.get_ref(), &place, 0)
 }
 

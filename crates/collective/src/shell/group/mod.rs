@@ -33,7 +33,7 @@ pub use end::{GroupEnd, HostId};
 pub use prepare::{GroupOptions, PreparedGroup};
 
 use crate::core::hosts::Hosts;
-use crate::core::select::{self, Place, Table};
+use crate::core::select::{self, AlgorithmTable, GroupShape};
 use crate::core::words::{Algorithm, Kind};
 use crate::error::CollectiveError;
 use crate::shell::shared::SharedGroup;
@@ -97,8 +97,8 @@ impl Group {
         if self.reach == Reach::Hosts && ranks > hosts {
             return Algorithm::Hierarchical;
         }
-        let place = Place { ranks, hosts, shared: self.reach != Reach::Hosts };
-        select::choose(kind, bytes, place, &Table::default())
+        let place = GroupShape { ranks, hosts, shared: self.reach != Reach::Hosts };
+        select::choose(kind, bytes, place, &AlgorithmTable::default())
     }
 
     /// The bytes that this rank has given to others in all calls. For shared memory these are the bytes that a network

@@ -7,7 +7,7 @@ use crate::core::hosts::renumber;
 use crate::core::joined::followed;
 use crate::core::mark;
 use crate::core::schedule::{Arithmetic, Program, Seat};
-use crate::core::select::{self, Place, Table};
+use crate::core::select::{self, AlgorithmTable, GroupShape};
 use crate::core::traffic::{program_bytes, ring_bytes};
 use crate::core::words::{Algorithm, Kind, Reduction, Signature};
 use crate::error::CollectiveError;
@@ -77,8 +77,8 @@ impl Group {
     /// How leaders compute something of so many bytes.
     pub(super) fn algorithm_between(&self, kind: Kind, bytes: usize) -> Algorithm {
         let hosts = self.hosts.count();
-        let place = Place { ranks: hosts, hosts, shared: false };
-        select::choose(kind, bytes as u64, place, &Table::default())
+        let place = GroupShape { ranks: hosts, hosts, shared: false };
+        select::choose(kind, bytes as u64, place, &AlgorithmTable::default())
     }
 
     /// Carries out a program among leaders.

@@ -4,7 +4,7 @@ use crate::kernels::math::{dot, exp, exp_in_place, largest, log};
 
 /// Scores of the queries from `first` with `keys` keys each.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(super) struct ScoreBlock<'a> {
     pub(super) first: usize,
     pub(super) keys: usize,
     /// The distance of rows.
@@ -26,7 +26,7 @@ pub(super) struct Outer<'a> {
     pub(super) lse: &'a [f32],
 }
 
-impl Block<'_> {
+impl ScoreBlock<'_> {
     /// How many keys a query of the block sees.
     #[inline(always)]
     fn seen(&self, r: usize) -> usize {
@@ -53,7 +53,7 @@ impl Block<'_> {
 
 /// Turns products into probabilities.
 #[inline(always)]
-pub(super) fn probabilities((block, scores, lse): (Block<'_>, &mut [f32], &mut [f32])) {
+pub(super) fn probabilities((block, scores, lse): (ScoreBlock<'_>, &mut [f32], &mut [f32])) {
     for (r, (row, lse)) in scores.chunks_exact_mut(block.row).zip(lse).enumerate() {
         let (row, unseen) = row[..block.keys].split_at_mut(block.seen(r));
         unseen.fill(0.0);
@@ -68,7 +68,7 @@ pub(super) fn probabilities((block, scores, lse): (Block<'_>, &mut [f32], &mut [
     }
 }
 
-type ScoreArguments<'a> = (Block<'a>, Outer<'a>, &'a mut [f32], &'a mut [f32], usize);
+type ScoreArguments<'a> = (ScoreBlock<'a>, Outer<'a>, &'a mut [f32], &'a mut [f32], usize);
 
 /// Turns products `p` into probabilities and their gradients `dp` into those of the products.
 #[inline(always)]

@@ -51,7 +51,7 @@ impl Depth {
 
 /// The left operand: element (i, l) at `i · row + l · col`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Left<'a> {
+pub(super) struct LeftOperand<'a> {
     pub(super) data: &'a [f32],
     pub(super) row: usize,
     pub(super) col: usize,
@@ -59,13 +59,13 @@ pub(super) struct Left<'a> {
 
 /// The right operand: element (l, j) at `j / 64 · panel + l · row + j % 64`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Right<'a> {
+pub(super) struct RightOperand<'a> {
     pub(super) data: &'a [f32],
     pub(super) row: usize,
     pub(super) panel: usize,
 }
 
-impl<'a> Right<'a> {
+impl<'a> RightOperand<'a> {
     /// Rows one after another, `row` apart.
     pub(super) fn rows(data: &'a [f32], row: usize) -> Self {
         Self { data, row, panel: PANEL }
@@ -82,8 +82,8 @@ pub(super) struct Product<'a> {
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) depth: Depth,
-    pub(super) a: Left<'a>,
-    pub(super) b: Right<'a>,
+    pub(super) a: LeftOperand<'a>,
+    pub(super) b: RightOperand<'a>,
     pub(super) c: &'a mut [f32],
     pub(super) row: usize,
     pub(super) add: bool,
@@ -260,8 +260,8 @@ mod tests {
             (Depth::From { first: 2, k }, true),
         ] {
             let mut c = start.clone();
-            let left = Left { data: &a, row: k, col: 1 };
-            run(Product { m, n, depth, a: left, b: Right::rows(&b, n), c: &mut c, row: n, add });
+            let left = LeftOperand { data: &a, row: k, col: 1 };
+            run(Product { m, n, depth, a: left, b: RightOperand::rows(&b, n), c: &mut c, row: n, add });
             let wanted = (0..m * n).map(|at| {
                 let (i, j) = (at / n, at % n);
                 // Rows that are computed together see what the last, or the first, of them sees.

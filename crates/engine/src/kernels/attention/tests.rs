@@ -2,8 +2,8 @@ use super::*;
 use crate::kernels::math::testing::{bits, close, double, noise, slopes, slopes_agree};
 
 /// Heads one after another, each of `rows` rows of `width` elements.
-fn packed(heads: usize, rows: usize, width: usize) -> Place {
-    Place { offset: 0, batch: heads * rows * width, head: rows * width, row: width }
+fn packed(heads: usize, rows: usize, width: usize) -> HeadLayout {
+    HeadLayout { offset: 0, batch: heads * rows * width, head: rows * width, row: width }
 }
 
 fn sizes(n: usize, heads: usize, (t, s): (usize, usize), (d, e): (usize, usize), causal: bool) -> Attention {
@@ -41,16 +41,17 @@ struct Run {
 fn run(sizes: &Attention, threads: usize, [q, k, v]: [&[f32]; 3], d_o: &[f32], mask: Option<&[f32]>) -> Run {
     let threads = Threads::new(threads);
     let Attention { n, heads, t, s, d, e, .. } = *sizes;
-    let view = |data, rows, width| View { data, place: packed(heads, rows, width) };
+    let view = |data, rows, width| HeadView { data, layout: packed(heads, rows, width) };
     let mask = mask.map(|data| Mask { data, batch: 0, head: 0, row: s, col: 1 });
     let operands = Operands { q: view(q, t, d), k: view(k, s, d), v: view(v, s, e), mask };
     let (mut o, mut lse) = (vec![f32::NAN; n * heads * t * e], vec![0.0; n * heads * t]);
-    let out = Out { data: Shared::new(&mut o), place: packed(heads, t, e) };
+    let out = Out { data: SharedOutput::new(&mut o), layout: packed(heads, t, e) };
     sizes.forward(&threads, operands, out, &mut lse);
     let mut gradients = [q, k, v].map(|x| vec![f32::NAN; x.len()]);
     let [dq, dk, dv] = &mut gradients;
-    let place = |data, rows, width| Out { data: Shared::new(data), place: packed(heads, rows, width) };
-    let outs = [place(dq, t, d), place(dk, s, d), place(dv, s, e)];
+    let layout =
+        |data, rows, width| Out { data: SharedOutput::new(data), layout: packed(heads, rows, width) };
+    let outs = [layout(dq, t, d), layout(dk, s, d), layout(dv, s, e)];
     let results = Results { o: view(&o, t, e), lse: &lse };
     sizes.backward(&threads, operands, results, view(d_o, t, e), outs);
     Run { o, gradients }
@@ -110,32 +111,33 @@ fn heads_may_be_columns_of_one_matrix() {
     let ([q, k, v], d_o) = operands(&sizes);
     let wanted = run(&sizes, 1, [&q, &k, &v], &d_o, None);
     let width = 3 * heads * d;
-    let place = |which: usize| Place { offset: which * heads * d, batch: t * width, head: d, row: width };
-    let narrow = Place { offset: 0, batch: t * heads * d, head: d, row: heads * d };
+    let layout =
+        |which: usize| HeadLayout { offset: which * heads * d, batch: t * width, head: d, row: width };
+    let narrow = HeadLayout { offset: 0, batch: t * heads * d, head: d, row: heads * d };
     // Where an element of packed heads stands.
-    let index = |place: Place, i: usize| {
+    let index = |layout: HeadLayout, i: usize| {
         let (head, row, column) = (i / (t * d), i / d % t, i % d);
-        place.at((head / heads, head % heads)) + row * place.row + column
+        layout.at((head / heads, head % heads)) + row * layout.row + column
     };
     let mut all = vec![0.0; n * t * width];
     for (which, x) in [&q, &k, &v].into_iter().enumerate() {
-        x.iter().enumerate().for_each(|(i, x)| all[index(place(which), i)] = *x);
+        x.iter().enumerate().for_each(|(i, x)| all[index(layout(which), i)] = *x);
     }
     let mut rows = vec![0.0; d_o.len()];
     d_o.iter().enumerate().for_each(|(i, g)| rows[index(narrow, i)] = *g);
-    let view = |which| View { data: &all, place: place(which) };
+    let view = |which| HeadView { data: &all, layout: layout(which) };
     let operands = Operands { q: view(0), k: view(1), v: view(2), mask: None };
     let threads = Threads::new(2);
     let (mut o, mut lse, mut gradient) =
         (vec![0.0; d_o.len()], vec![0.0; n * heads * t], vec![f32::NAN; all.len()]);
-    sizes.forward(&threads, operands, Out { data: Shared::new(&mut o), place: narrow }, &mut lse);
-    let shared = Shared::new(&mut gradient);
-    let outs = [0, 1, 2].map(|which| Out { data: shared, place: place(which) });
-    let results = Results { o: View { data: &o, place: narrow }, lse: &lse };
-    sizes.backward(&threads, operands, results, View { data: &rows, place: narrow }, outs);
+    sizes.forward(&threads, operands, Out { data: SharedOutput::new(&mut o), layout: narrow }, &mut lse);
+    let shared = SharedOutput::new(&mut gradient);
+    let outs = [0, 1, 2].map(|which| Out { data: shared, layout: layout(which) });
+    let results = Results { o: HeadView { data: &o, layout: narrow }, lse: &lse };
+    sizes.backward(&threads, operands, results, HeadView { data: &rows, layout: narrow }, outs);
     assert!((0..o.len()).all(|i| wanted.o[i] == o[index(narrow, i)]));
     for (which, wanted) in wanted.gradients.iter().enumerate() {
-        assert!((0..wanted.len()).all(|i| wanted[i] == gradient[index(place(which), i)]), "operand {which}");
+        assert!((0..wanted.len()).all(|i| wanted[i] == gradient[index(layout(which), i)]), "operand {which}");
     }
 }
 
@@ -144,12 +146,12 @@ fn heads_may_be_columns_of_one_matrix() {
 fn gradients_that_overlap_are_refused() {
     let sizes = sizes(1, 2, (4, 4), (8, 8), false);
     let ([q, k, v], d_o) = operands(&sizes);
-    let view = |data| View { data, place: packed(2, 4, 8) };
+    let view = |data| HeadView { data, layout: packed(2, 4, 8) };
     let operands = Operands { q: view(&q), k: view(&k), v: view(&v), mask: None };
     let mut buffer = vec![0.0; 1000];
-    let shared = Shared::new(&mut buffer);
-    let outs =
-        [0, 8, 16].map(|offset| Out { data: shared, place: Place { offset, batch: 0, head: 8, row: 24 } });
+    let shared = SharedOutput::new(&mut buffer);
+    let outs = [0, 8, 16]
+        .map(|offset| Out { data: shared, layout: HeadLayout { offset, batch: 0, head: 8, row: 24 } });
     let results = Results { o: view(&d_o), lse: &[0.0; 8] };
     sizes.backward(&Threads::new(1), operands, results, view(&d_o), outs);
 }

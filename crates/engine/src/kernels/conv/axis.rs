@@ -8,7 +8,7 @@ use std::ops::Range;
 /// The output positions `out_first + i × out_step` look at the input positions `i × stride + first + t × step`, with
 /// the weights `kernel_first + t × kernel_step`, for all `t` below `taps`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Axis {
+pub(super) struct ConvAxis {
     pub(super) input: usize,
     pub(super) stride: usize,
     pub(super) first: isize,
@@ -33,8 +33,8 @@ struct Dimension {
 }
 
 impl Dimension {
-    fn forward(self) -> Axis {
-        Axis {
+    fn forward(self) -> ConvAxis {
+        ConvAxis {
             input: self.input,
             stride: self.stride,
             first: -(self.pad as isize),
@@ -50,7 +50,7 @@ impl Dimension {
 
     /// The gradient of the input at the positions `phase`, `phase + stride`, …: those that were touched by the same
     /// weights. The weights that touch them are evenly apart, and so are the outputs they come from.
-    fn backward(self, phase: usize) -> Axis {
+    fn backward(self, phase: usize) -> ConvAxis {
         let Self { stride, dilation, .. } = self;
         let common = gcd(stride, dilation);
         let apart = stride / common;
@@ -59,7 +59,7 @@ impl Dimension {
         let found = (0..apart.min(self.kernel)).find(|k| output_of(*k).rem_euclid(stride as isize) == 0);
         let taps = found.map_or(0, |k| (self.kernel - 1 - k) / apart + 1);
         let last = found.map_or(0, |k| k + (taps - 1) * apart);
-        Axis {
+        ConvAxis {
             input: self.output,
             stride: 1,
             first: output_of(last).div_euclid(stride as isize),
@@ -74,7 +74,7 @@ impl Dimension {
     }
 }
 
-impl Axis {
+impl ConvAxis {
     /// The rows and columns of a convolution.
     pub(super) fn forward(s: &Conv2d) -> (Self, Self) {
         let (rows, cols) = dimensions(s);

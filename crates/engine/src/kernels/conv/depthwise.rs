@@ -10,7 +10,7 @@
 mod weights;
 
 use super::Conv2d;
-use super::axis::Axis;
+use super::axis::ConvAxis;
 use crate::simd;
 use crate::threads::{Threads, scratch};
 use pulp::{MemMask, Simd, WithSimd};
@@ -34,7 +34,7 @@ pub(super) fn convolve(
 ) {
     let c = s.c;
     let phases = if back { s.stride.0 * s.stride.1 } else { 1 };
-    let axes = |phase: usize| if back { Axis::backward(s, phase) } else { Axis::forward(s) };
+    let axes = |phase: usize| if back { ConvAxis::backward(s, phase) } else { ConvAxis::forward(s) };
     let (h, wide) = if back { (s.h, s.w) } else { (s.oh, s.ow) };
     if output.is_empty() {
         return;
@@ -47,8 +47,8 @@ pub(super) fn convolve(
             let first = i * rows;
             for phase in 0..phases {
                 let (rows, cols) = axes(phase);
-                let job = Job { rows, cols, c, kw: s.kw, input, packed };
-                simd::arch().dispatch(Rows { job, first, output, h });
+                let job = DepthwisePhase { rows, cols, c, kw: s.kw, input, packed };
+                simd::arch().dispatch(OutputRows { job, first, output, h });
             }
             finish(first * wide, output);
         });
@@ -65,9 +65,9 @@ fn turn(w: &[f32], taps: usize, packed: &mut [f32]) {
 
 /// One phase of a convolution.
 #[derive(Clone, Copy)]
-struct Job<'a> {
-    rows: Axis,
-    cols: Axis,
+struct DepthwisePhase<'a> {
+    rows: ConvAxis,
+    cols: ConvAxis,
     c: usize,
     /// Taps of a row of the packed weights.
     kw: usize,
@@ -76,34 +76,34 @@ struct Job<'a> {
 }
 
 /// Some rows of the output.
-struct Rows<'a> {
-    job: Job<'a>,
+struct OutputRows<'a> {
+    job: DepthwisePhase<'a>,
     first: usize,
     /// Rows of an output image.
     h: usize,
     output: &'a mut [f32],
 }
 
-impl WithSimd for Rows<'_> {
+impl WithSimd for OutputRows<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { job, first, h, output } = self;
-        let Job { rows, cols, c, .. } = job;
+        let DepthwisePhase { rows, cols, c, .. } = job;
         for (i, line) in output.chunks_exact_mut(cols.output * c).enumerate() {
             let (image, y) = ((first + i) / h, (first + i) % h);
             if y % rows.out_step != rows.out_first {
                 continue;
             }
-            let mut line = Line { job, image, y: y / rows.out_step, line };
+            let mut line = OutputRow { job, image, y: y / rows.out_step, line };
             match (cols.taps, cols.stride, cols.step) {
-                (2, 1, 1) => line.inner(simd, Shape { taps: 2, stride: 1, step: 1 }),
-                (3, 1, 1) => line.inner(simd, Shape { taps: 3, stride: 1, step: 1 }),
-                (3, 2, 1) => line.inner(simd, Shape { taps: 3, stride: 2, step: 1 }),
-                (5, 1, 1) => line.inner(simd, Shape { taps: 5, stride: 1, step: 1 }),
-                (5, 2, 1) => line.inner(simd, Shape { taps: 5, stride: 2, step: 1 }),
-                (taps, stride, step) => line.inner(simd, Shape { taps, stride, step }),
+                (2, 1, 1) => line.inner(simd, ColumnShape { taps: 2, stride: 1, step: 1 }),
+                (3, 1, 1) => line.inner(simd, ColumnShape { taps: 3, stride: 1, step: 1 }),
+                (3, 2, 1) => line.inner(simd, ColumnShape { taps: 3, stride: 2, step: 1 }),
+                (5, 1, 1) => line.inner(simd, ColumnShape { taps: 5, stride: 1, step: 1 }),
+                (5, 2, 1) => line.inner(simd, ColumnShape { taps: 5, stride: 2, step: 1 }),
+                (taps, stride, step) => line.inner(simd, ColumnShape { taps, stride, step }),
             }
             line.rest(simd);
         }
@@ -112,25 +112,25 @@ impl WithSimd for Rows<'_> {
 
 /// The columns' geometry again: constants where the code was made for them.
 #[derive(Clone, Copy)]
-struct Shape {
+struct ColumnShape {
     taps: usize,
     stride: usize,
     step: usize,
 }
 
 /// One row of the output.
-struct Line<'a> {
-    job: Job<'a>,
+struct OutputRow<'a> {
+    job: DepthwisePhase<'a>,
     image: usize,
     /// Which of the axis' positions.
     y: usize,
     line: &'a mut [f32],
 }
 
-impl Line<'_> {
+impl OutputRow<'_> {
     #[inline(always)]
     fn strip(&mut self) -> Strip<'_> {
-        let Job { rows, cols, c, .. } = self.job;
+        let DepthwisePhase { rows, cols, c, .. } = self.job;
         let valid = rows.valid(self.y);
         let pitch = cols.input * c;
         let top = (self.y * rows.stride) as isize + rows.first + (valid.start * rows.step) as isize;
@@ -146,7 +146,7 @@ impl Line<'_> {
     }
 
     #[inline(always)]
-    fn inner<S: Simd>(&mut self, simd: S, shape: Shape) {
+    fn inner<S: Simd>(&mut self, simd: S, shape: ColumnShape) {
         let abreast = self.abreast();
         let mut strip = self.strip();
         for x in abreast.step_by(ABREAST) {
@@ -159,7 +159,7 @@ impl Line<'_> {
     fn rest<S: Simd>(&mut self, simd: S) {
         let abreast = self.abreast();
         let cols = self.job.cols;
-        let shape = Shape { taps: cols.taps, stride: cols.stride, step: cols.step };
+        let shape = ColumnShape { taps: cols.taps, stride: cols.stride, step: cols.step };
         let mut strip = self.strip();
         for x in (0..abreast.start).chain(abreast.end..cols.count()) {
             strip.run::<S, 1>(simd, shape, x, cols.valid(x));
@@ -169,7 +169,7 @@ impl Line<'_> {
 
 /// Some pixels of a row, side by side.
 struct Strip<'a> {
-    job: &'a Job<'a>,
+    job: &'a DepthwisePhase<'a>,
     /// From the first row of the window that is there.
     input: &'a [f32],
     down: usize,
@@ -178,7 +178,7 @@ struct Strip<'a> {
 }
 
 /// Where the strip stands: pointers to its first channel.
-struct Place {
+struct StripPointers {
     x: *const f32,
     w: *const f32,
     y: *mut f32,
@@ -189,8 +189,8 @@ struct Place {
 impl Strip<'_> {
     /// Computes `N` pixels from output `at` on, with the taps `taps` of each row.
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(&mut self, simd: S, shape: Shape, at: usize, taps: Range<usize>) {
-        let Job { rows, cols, c, kw, packed, .. } = *self.job;
+    fn run<S: Simd, const N: usize>(&mut self, simd: S, shape: ColumnShape, at: usize, taps: Range<usize>) {
+        let DepthwisePhase { rows, cols, c, kw, packed, .. } = *self.job;
         let to = (cols.out_first + at * cols.out_step) * c;
         let y_ahead = cols.out_step * c;
         assert!(to + (N - 1) * y_ahead + c <= self.line.len(), "a strip leaves its line");
@@ -206,7 +206,7 @@ impl Strip<'_> {
         let corner = kernel(self.valid.start, taps.start);
         let far = kernel(self.valid.end - 1, taps.end - 1);
         assert!((corner.max(far) + 1) * c <= packed.len(), "a strip leaves the weights");
-        let place = Place {
+        let place = StripPointers {
             x: self.input[left * c..].as_ptr(),
             w: packed[corner * c..].as_ptr(),
             y: self.line[to..].as_mut_ptr(),
@@ -235,9 +235,9 @@ impl Strip<'_> {
     unsafe fn vector<S: Simd, const N: usize, const WHOLE: bool>(
         &self,
         simd: S,
-        shape: Shape,
+        shape: ColumnShape,
         taps: usize,
-        place: &Place,
+        place: &StripPointers,
         lane: usize,
         rest: MemMask<S::m32s>,
     ) {

@@ -4,10 +4,10 @@
 //! convolution: of the outputs' gradients with part of the weights, turned around.
 
 use super::Conv2d;
-use super::axis::Axis;
-use super::micro::{self, Stretch, Target, Walk};
+use super::axis::ConvAxis;
+use super::micro::{self, Stretch, TileTarget, Walk};
 use super::pack::{Matrix, Panel, Vectors};
-use super::window::Block;
+use super::window::ImageBlock;
 use crate::simd;
 use crate::threads::{Threads, per_task, scratch};
 use pulp::{Simd, WithSimd};
@@ -41,7 +41,7 @@ pub(super) fn convolve(
     let vectors = Vectors::here(4);
     let phases = if back { s.stride.0 * s.stride.1 } else { 1 };
     let matrix = |phase: usize| -> Matrix {
-        let (rows, cols) = if back { Axis::backward(s, phase) } else { Axis::forward(s) };
+        let (rows, cols) = if back { ConvAxis::backward(s, phase) } else { ConvAxis::forward(s) };
         let (c, o) = (s.c / s.groups, s.o / s.groups);
         let (from, to) = if back { (o, c) } else { (c, o) };
         Matrix { rows, cols, from, to, back }
@@ -70,14 +70,14 @@ pub(super) fn convolve(
                 let weights = if kept {
                     let (here, next) = packed.split_at(matrix.room(s, vectors));
                     packed = next;
-                    Weights::Packed(here)
+                    WeightData::Packed(here)
                 } else {
-                    Weights::Plain(w)
+                    WeightData::Plain(w)
                 };
                 let from_c = if back { s.o } else { s.c };
                 let end = (first + rows).min(total);
                 let block =
-                    Block { rows: matrix.rows, cols: matrix.cols, c: from_c, out_c: to_c, first, end };
+                    ImageBlock { rows: matrix.rows, cols: matrix.cols, c: from_c, out_c: to_c, first, end };
                 run_block(s, &block, &matrix, vectors, input, weights, output);
             }
             finish(first * wide, output);
@@ -98,18 +98,18 @@ fn rows_per_task(s: &Conv2d, back: bool, weights: usize) -> usize {
 
 /// The weights, packed or still to be.
 #[derive(Clone, Copy)]
-enum Weights<'a> {
+enum WeightData<'a> {
     Packed(&'a [f32]),
     Plain(&'a [f32]),
 }
 
 fn run_block(
     s: &Conv2d,
-    block: &Block,
+    block: &ImageBlock,
     matrix: &Matrix,
     vectors: Vectors,
     input: &[f32],
-    weights: Weights<'_>,
+    weights: WeightData<'_>,
     output: &mut [f32],
 ) {
     let (pixels, room) = (block.pixels(), block.room());
@@ -131,7 +131,7 @@ fn run_block(
             &input[block.base()..]
         };
         let pitch = block.pitch();
-        simd::arch().dispatch(Run {
+        simd::arch().dispatch(BlockRun {
             s,
             block,
             matrix,
@@ -148,22 +148,22 @@ fn run_block(
 }
 
 /// All pixels of a block by all columns of the weights.
-struct Run<'a> {
+struct BlockRun<'a> {
     s: &'a Conv2d,
-    block: &'a Block,
+    block: &'a ImageBlock,
     matrix: &'a Matrix,
     vectors: Vectors,
     pitch: usize,
     input: &'a [f32],
     source: &'a [u32],
     target: &'a [u32],
-    weights: Weights<'a>,
+    weights: WeightData<'a>,
     /// Where weights are packed as they are needed.
     near: &'a mut [f32],
     output: &'a mut [f32],
 }
 
-impl WithSimd for Run<'_> {
+impl WithSimd for BlockRun<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -183,7 +183,7 @@ impl WithSimd for Run<'_> {
     }
 }
 
-impl Run<'_> {
+impl BlockRun<'_> {
     #[inline(always)]
     fn panel<S: Simd, const MR: usize, const NV: usize>(&mut self, simd: S, group: usize, panel: Panel) {
         let wide = NV * S::F32_LANES;
@@ -199,18 +199,18 @@ impl Run<'_> {
             let (count, steps) = self.matrix.stretches(self.block, self.pitch, done, part, &mut stretches);
             let walk = Walk::new(&stretches[..count]);
             let packed = match self.weights {
-                Weights::Packed(all) => {
+                WeightData::Packed(all) => {
                     let columns = self.vectors.panels(self.matrix.to).padded();
                     &all[(group * columns + panel.first) * depth + done * wide..]
                 }
-                Weights::Plain(w) => {
+                WeightData::Plain(w) => {
                     let near = &mut self.near[..steps * wide];
                     self.matrix.pack_part(self.s, group, w, panel, done..done + steps, near);
                     &*near
                 }
             };
             for (rows, to) in self.source.chunks(MR).zip(self.target.chunks(MR)) {
-                let target = Target { c: &mut *output, rows: to, lanes: panel.columns, add: done > 0 };
+                let target = TileTarget { c: &mut *output, rows: to, lanes: panel.columns, add: done > 0 };
                 micro::tile::<S, MR, NV>(simd, &walk, (input, rows), packed, target);
             }
             done += steps;
@@ -224,7 +224,7 @@ impl Matrix {
     #[inline(always)]
     fn stretches(
         &self,
-        block: &Block,
+        block: &ImageBlock,
         pitch: usize,
         done: usize,
         part: usize,

@@ -38,7 +38,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Where a tile of sums goes.
-pub(super) struct Target<'a> {
+pub(super) struct TileTarget<'a> {
     pub(super) c: &'a mut [f32],
     /// Where each row of the tile begins.
     pub(super) rows: &'a [u32],
@@ -56,7 +56,7 @@ pub(super) fn tile<S: Simd, const MR: usize, const NV: usize>(
     walk: &Walk<'_>,
     (a, rows): (&[f32], &[u32]),
     b: &[f32],
-    target: Target<'_>,
+    target: TileTarget<'_>,
 ) {
     let wide = NV * S::F32_LANES;
     let count = rows.len();
@@ -87,7 +87,7 @@ pub(super) fn packed_tile<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
     (a, apart): (&[f32], usize),
     b: &[f32],
-    target: Target<'_>,
+    target: TileTarget<'_>,
 ) {
     let wide = NV * S::F32_LANES;
     let steps = b.len() / wide;
@@ -131,8 +131,12 @@ unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
 
 /// Writes a tile, or adds it to what is there.
 #[inline(always)]
-fn put<S: Simd, const MR: usize, const NV: usize>(simd: S, target: Target<'_>, sums: [[S::f32s; NV]; MR]) {
-    let Target { c, rows, lanes, add } = target;
+fn put<S: Simd, const MR: usize, const NV: usize>(
+    simd: S,
+    target: TileTarget<'_>,
+    sums: [[S::f32s; NV]; MR],
+) {
+    let TileTarget { c, rows, lanes, add } = target;
     let before = (NV - 1) * S::F32_LANES;
     assert!(lanes > before && lanes <= before + S::F32_LANES, "lanes of a tile");
     // Masked stores are slow.

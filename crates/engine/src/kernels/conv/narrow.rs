@@ -4,7 +4,7 @@
 //! the vectors; each output then gathers its taps from the pixels around it.
 
 use super::Conv2d;
-use super::axis::Axis;
+use super::axis::ConvAxis;
 use crate::kernels::gemm::{self, Mat, Size};
 use crate::threads::{Threads, scratch};
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) fn suits(s: &Conv2d, back: bool) -> bool {
 }
 
 /// What is the same for all blocks.
-struct Job<'a> {
+struct NarrowConv<'a> {
     s: &'a Conv2d,
     back: bool,
     input: &'a [f32],
@@ -55,7 +55,7 @@ pub(super) fn convolve(
             let (c, tap, o) = (i / columns, i / to % taps, i % to);
             *weight = if back { w[(c * taps + tap) * to + o] } else { w[(o * taps + tap) * from + c] };
         }
-        let job = Job { s, back, input, weights, from, to };
+        let job = NarrowConv { s, back, input, weights, from, to };
         let stride = if back { s.stride.0 } else { 1 };
         let source_lines = (WORK / (source_wide * from * columns).max(1)).max(4 * s.kh);
         let source_lines = source_lines.min(BLOCK / (source_wide * columns).max(1)).max(1);
@@ -74,9 +74,9 @@ pub(super) fn convolve(
     });
 }
 
-impl Job<'_> {
-    fn axes(&self, phase: usize) -> (Axis, Axis) {
-        if self.back { Axis::backward(self.s, phase) } else { Axis::forward(self.s) }
+impl NarrowConv<'_> {
+    fn axes(&self, phase: usize) -> (ConvAxis, ConvAxis) {
+        if self.back { ConvAxis::backward(self.s, phase) } else { ConvAxis::forward(self.s) }
     }
 
     /// Some rows of one image.
@@ -150,8 +150,14 @@ impl Job<'_> {
 
 /// Adds one tap of a row of `N` channels.
 #[inline(always)]
-fn gather_tap<const N: usize>(cols: &Axis, q: usize, products: &[f32], columns: usize, output: &mut [f32]) {
-    let tap = Axis { first: cols.first + (q * cols.step) as isize, taps: 1, ..*cols };
+fn gather_tap<const N: usize>(
+    cols: &ConvAxis,
+    q: usize,
+    products: &[f32],
+    columns: usize,
+    output: &mut [f32],
+) {
+    let tap = ConvAxis { first: cols.first + (q * cols.step) as isize, taps: 1, ..*cols };
     let inner = tap.inner();
     if inner.is_empty() {
         return;

@@ -1,7 +1,7 @@
 //! Weights in the order in which the tiles take them.
 
 use super::Conv2d;
-use super::axis::Axis;
+use super::axis::ConvAxis;
 use crate::simd;
 use crate::threads::Threads;
 use pulp::{Simd, WithSimd};
@@ -17,15 +17,15 @@ pub(super) struct Vectors {
 impl Vectors {
     /// Tiles up to `most` vectors wide, or 3 where there are few registers.
     pub(super) fn here(most: usize) -> Self {
-        struct Ask(usize);
-        impl WithSimd for Ask {
+        struct DetectVectors(usize);
+        impl WithSimd for DetectVectors {
             type Output = Vectors;
             #[inline(always)]
             fn with_simd<S: Simd>(self, _: S) -> Vectors {
                 Vectors { lanes: S::F32_LANES, most: if S::REGISTER_COUNT >= 32 { self.0 } else { 3 } }
             }
         }
-        simd::arch().dispatch(Ask(most))
+        simd::arch().dispatch(DetectVectors(most))
     }
 
     /// Cuts `n` columns into panels of equally many vectors; the last may be narrower.
@@ -77,8 +77,8 @@ impl Panels {
 /// The matrix `[rows × cols × from channels] × to channels` of one group of one phase.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix {
-    pub(super) rows: Axis,
-    pub(super) cols: Axis,
+    pub(super) rows: ConvAxis,
+    pub(super) cols: ConvAxis,
     /// Channels of a group on either side.
     pub(super) from: usize,
     pub(super) to: usize,
@@ -136,12 +136,12 @@ impl Matrix {
         depth: Range<usize>,
         packed: &mut [f32],
     ) {
-        simd::arch().dispatch(Part { matrix: self, s, group, w, panel, depth, packed });
+        simd::arch().dispatch(PanelRows { matrix: self, s, group, w, panel, depth, packed });
     }
 }
 
 /// Some rows of one panel, to be packed.
-struct Part<'a> {
+struct PanelRows<'a> {
     matrix: &'a Matrix,
     s: &'a Conv2d,
     group: usize,
@@ -151,7 +151,7 @@ struct Part<'a> {
     packed: &'a mut [f32],
 }
 
-impl WithSimd for Part<'_> {
+impl WithSimd for PanelRows<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -8,8 +8,8 @@
 mod columns;
 
 use super::Conv2d;
-use super::axis::Axis;
-use super::micro::{self, Target};
+use super::axis::ConvAxis;
+use super::micro::{self, TileTarget};
 use super::pack::{Panel, Panels, Vectors};
 use crate::simd;
 use crate::threads::{Threads, scratch};
@@ -45,7 +45,14 @@ pub(super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &[f32], dw:
         s.o.div_ceil(s.o.div_ceil(each)).next_multiple_of(8)
     };
     let ranges = s.o.div_ceil(filters);
-    let job = Job { s, x, dy, rows: Axis::forward(s).0, cols: Axis::forward(s).1, vectors: Vectors::here(3) };
+    let job = WeightGradient {
+        s,
+        x,
+        dy,
+        rows: ConvAxis::forward(s).0,
+        cols: ConvAxis::forward(s).1,
+        vectors: Vectors::here(3),
+    };
     let task = |i: usize, sums: &mut [f32]| {
         let (part, first) = (i / ranges, i % ranges * filters);
         let pixels = part * pixels / parts..(part + 1) * pixels / parts;
@@ -83,16 +90,16 @@ impl WithSimd for AddUp<'_> {
 }
 
 /// What is the same for all tasks.
-struct Job<'a> {
+struct WeightGradient<'a> {
     s: &'a Conv2d,
     x: &'a [f32],
     dy: &'a [f32],
-    rows: Axis,
-    cols: Axis,
+    rows: ConvAxis,
+    cols: ConvAxis,
     vectors: Vectors,
 }
 
-impl Job<'_> {
+impl WeightGradient<'_> {
     /// Sums over some pixels for some filters of one group.
     fn run(&self, filters: Range<usize>, pixels: Range<usize>, sums: &mut [f32]) {
         let s = self.s;
@@ -111,7 +118,7 @@ impl Job<'_> {
                     pixels: first..(first + most).min(pixels.end),
                 };
                 let add = first > pixels.start;
-                simd::arch().dispatch(Block {
+                simd::arch().dispatch(FilterBlock {
                     job: self,
                     columns,
                     panels,
@@ -126,8 +133,8 @@ impl Job<'_> {
 }
 
 /// Some filters of a group, by a block of pixels.
-struct Block<'a> {
-    job: &'a Job<'a>,
+struct FilterBlock<'a> {
+    job: &'a WeightGradient<'a>,
     columns: Columns<'a>,
     panels: Panels,
     filters: Range<usize>,
@@ -136,7 +143,7 @@ struct Block<'a> {
     add: bool,
 }
 
-impl WithSimd for Block<'_> {
+impl WithSimd for FilterBlock<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -145,7 +152,7 @@ impl WithSimd for Block<'_> {
     }
 }
 
-impl Block<'_> {
+impl FilterBlock<'_> {
     #[inline(always)]
     fn run<S: Simd, const MR: usize>(self, simd: S) {
         let Self { job, columns, panels, filters, room, sums, add } = self;
@@ -204,7 +211,7 @@ impl Tiles<'_> {
             let to: [u32; MR] =
                 std::array::from_fn(|i| ((first + i) * self.filter + self.panel.first) as u32);
             let target =
-                Target { c: &mut *sums, rows: &to[..here], lanes: self.panel.columns, add: self.add };
+                TileTarget { c: &mut *sums, rows: &to[..here], lanes: self.panel.columns, add: self.add };
             micro::packed_tile::<S, MR, NV>(simd, (rows, MR), window, target);
         }
     }

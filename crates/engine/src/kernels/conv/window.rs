@@ -1,12 +1,12 @@
 //! The part of the input that a block of output rows looks at, and where in it each output pixel begins.
 
-use super::axis::Axis;
+use super::axis::ConvAxis;
 
 /// Some output rows (all columns) of a stack of images, and the images they look at.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
-    pub(super) rows: Axis,
-    pub(super) cols: Axis,
+pub(super) struct ImageBlock {
+    pub(super) rows: ConvAxis,
+    pub(super) cols: ConvAxis,
     /// Channels of the images looked at.
     pub(super) c: usize,
     /// Numbers from an output pixel to the next.
@@ -24,7 +24,7 @@ pub(super) struct Span {
     pub(super) to: usize,
 }
 
-impl Block {
+impl ImageBlock {
     /// Whether the input must be copied between zeros.
     pub(super) fn copies(&self) -> bool {
         self.rows.overhangs() || self.cols.overhangs()
@@ -46,7 +46,7 @@ impl Block {
         self.spans().map(|span| (span.to - span.from) * cols).sum()
     }
 
-    /// Numbers from one row to the next in what [`Block::begin`] points into.
+    /// Numbers from one row to the next in what [`ImageBlock::begin`] points into.
     pub(super) fn pitch(&self) -> usize {
         if self.copies() { self.cols.span(self.cols.count()) * self.c } else { self.cols.input * self.c }
     }
@@ -87,7 +87,7 @@ impl Block {
         }
     }
 
-    /// Where each row of output pixels begins: in the copy, or else in the input from [`Block::base`] on.
+    /// Where each row of output pixels begins: in the copy, or else in the input from [`ImageBlock::base`] on.
     pub(super) fn begin(&self) -> impl Iterator<Item = usize> + use<> {
         let (rows, pitch) = (self.rows, self.pitch());
         let copies = self.copies();

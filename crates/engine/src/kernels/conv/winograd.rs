@@ -14,10 +14,10 @@
 mod transform;
 
 use super::Conv2d;
-use super::axis::Axis;
-use super::micro::{self, Stretch, Target, Walk};
+use super::axis::ConvAxis;
+use super::micro::{self, Stretch, TileTarget, Walk};
 use super::pack::{Matrix, Panel, Vectors};
-use super::window::Block;
+use super::window::ImageBlock;
 use crate::simd;
 use crate::threads::{Threads, scratch};
 use pulp::{Simd, WithSimd};
@@ -54,7 +54,7 @@ pub(super) fn convolve(
     output: &mut [f32],
     finish: impl Fn(usize, &mut [f32]) + Sync,
 ) {
-    let (rows, cols) = if back { Axis::backward(s, 0) } else { Axis::forward(s) };
+    let (rows, cols) = if back { ConvAxis::backward(s, 0) } else { ConvAxis::forward(s) };
     let (from, to) = if back { (s.o, s.c) } else { (s.c, s.o) };
     let matrix = Matrix { rows, cols, from, to, back };
     let vectors = Vectors::here(4);
@@ -69,7 +69,7 @@ pub(super) fn convolve(
             threads.chunks(weights, POSITIONS * from * wide, |i, weights| {
                 let first = i * wide;
                 let packed = &packed[first * 9 * from..][..weights.len() / POSITIONS * 9];
-                simd::arch().dispatch(transform::Weights { packed, depth: from, weights });
+                simd::arch().dispatch(transform::TransformWeights { packed, depth: from, weights });
             });
         });
         let weights = &*weights;
@@ -78,14 +78,14 @@ pub(super) fn convolve(
         threads.chunks(output, lines * cols.output * to, |i, output| {
             let first = i * lines;
             let end = first + output.len() / (cols.output * to);
-            let block = Block { rows, cols, c: from, out_c: to, first, end };
+            let block = ImageBlock { rows, cols, c: from, out_c: to, first, end };
             run_block(&block, vectors, input, weights, output);
             finish(first * cols.output, output);
         });
     });
 }
 
-fn run_block(block: &Block, vectors: Vectors, input: &[f32], weights: &[f32], output: &mut [f32]) {
+fn run_block(block: &ImageBlock, vectors: Vectors, input: &[f32], weights: &[f32], output: &mut [f32]) {
     let squares: usize = block.squares();
     let wide = vectors.panels(block.out_c).widest();
     scratch(POSITIONS * squares * (block.c + wide) + 2 * squares, |all| {
@@ -108,12 +108,12 @@ fn run_block(block: &Block, vectors: Vectors, input: &[f32], weights: &[f32], ou
                 weights,
                 products,
             });
-            simd::arch().dispatch(transform::Outputs { block, panel, products, output });
+            simd::arch().dispatch(transform::TransformOutputs { block, panel, products, output });
         }
     });
 }
 
-impl Block {
+impl ImageBlock {
     /// How many squares cover the block.
     fn squares(&self) -> usize {
         let across = self.cols.output.div_ceil(2);
@@ -161,7 +161,7 @@ impl Products<'_> {
                 let stretch = [Stretch { from, len: DEPTH.min(depth - from) }];
                 let walk = Walk::new(&stretch);
                 for (rows, to) in self.sources.chunks(MR).zip(self.targets.chunks(MR)) {
-                    let target = Target { c: &mut *c, rows: to, lanes: wide, add: from > 0 };
+                    let target = TileTarget { c: &mut *c, rows: to, lanes: wide, add: from > 0 };
                     micro::tile::<S, MR, NV>(simd, &walk, (inputs, rows), &weights[from * wide..], target);
                 }
             }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Axis {
+pub(super) struct PoolAxis {
     pub(super) input: usize,
     pub(super) output: usize,
     pub(super) taps: usize,
@@ -13,7 +13,7 @@ pub(super) struct Axis {
     pub(super) pad_after: usize,
 }
 
-impl Axis {
+impl PoolAxis {
     /// Where the first tap of output `i` looks.
     #[inline(always)]
     pub(super) fn corner(&self, i: usize) -> isize {

@@ -1,7 +1,7 @@
 //! The gradients of pooling: every input position asks which windows look at it.
 
 use super::window::{Window, channel_blocks, meetings, windows};
-use super::{Pool2d, Shares, rows_per_task};
+use super::{AverageScale, Pool2d, rows_per_task};
 use crate::simd;
 use crate::threads::Threads;
 use pulp::{Simd, WithSimd};
@@ -10,12 +10,12 @@ use pulp::{Simd, WithSimd};
 pub(crate) fn max_backward(threads: &Threads, s: &Pool2d, dy: &[f32], index: &[u8], dx: &mut [f32]) {
     let rows = rows_per_task(s.n * s.h, s.w, s.c);
     threads.chunks(dx, (rows * s.w * s.c).max(1), |i, dx| {
-        simd::arch().dispatch(Max { s, dy, index, first: i * rows, dx });
+        simd::arch().dispatch(MaxGradRows { s, dy, index, first: i * rows, dx });
     });
 }
 
 /// Some rows of the input, counted through all images.
-struct Max<'a> {
+struct MaxGradRows<'a> {
     s: &'a Pool2d,
     dy: &'a [f32],
     index: &'a [u8],
@@ -23,7 +23,7 @@ struct Max<'a> {
     dx: &'a mut [f32],
 }
 
-impl WithSimd for Max<'_> {
+impl WithSimd for MaxGradRows<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -93,22 +93,22 @@ pub(crate) fn average_backward(
     dx: &mut [f32],
 ) {
     let rows = rows_per_task(s.n * s.h, s.w, s.c);
-    let shares = Shares::new(s, count_padding);
+    let shares = AverageScale::new(s, count_padding);
     threads.chunks(dx, (rows * s.w * s.c).max(1), |i, dx| {
-        simd::arch().dispatch(Average { s, shares, dy, first: i * rows, dx });
+        simd::arch().dispatch(AverageGradRows { s, shares, dy, first: i * rows, dx });
     });
 }
 
 /// Some rows of the input, counted through all images.
-struct Average<'a> {
+struct AverageGradRows<'a> {
     s: &'a Pool2d,
-    shares: Shares,
+    shares: AverageScale,
     dy: &'a [f32],
     first: usize,
     dx: &'a mut [f32],
 }
 
-impl WithSimd for Average<'_> {
+impl WithSimd for AverageGradRows<'_> {
     type Output = ();
 
     #[inline(always)]

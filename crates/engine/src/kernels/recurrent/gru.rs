@@ -1,6 +1,6 @@
 //! The steps of a GRU. Gates: reset, update, new.
 
-use super::{Back, Given, Sizes, add, begin};
+use super::{Back, RecurrentInputs, Sizes, add, begin};
 use crate::kernels::gemm::{Mat, Size, product};
 use crate::kernels::math::{sigmoid, tanh, wide};
 use crate::threads::scratch;
@@ -9,7 +9,7 @@ use crate::threads::scratch;
 /// `parts` become the state's part of the new gate; `turned` is the transpose of the state's weights.
 pub(super) fn forward(
     sizes: &Sizes,
-    given: &Given<'_>,
+    given: &RecurrentInputs<'_>,
     turned: &[f32],
     first: usize,
     (y, gates, parts): (&mut [f32], &mut [f32], &mut [f32]),
@@ -59,7 +59,7 @@ fn step_row((products, bias, (gates, part), state): StepRow<'_>) {
 /// and of the first state into `dh`.
 pub(super) fn backward(
     sizes: &Sizes,
-    given: &Given<'_>,
+    given: &RecurrentInputs<'_>,
     back: &Back<'_>,
     (first, dy, before): (usize, Option<&[f32]>, &[f32]),
     (slopes, dh): (&mut [f32], &mut [f32]),

@@ -1,6 +1,6 @@
 //! The steps of an LSTM. Gates: input, forget, cell, output.
 
-use super::{Back, Given, Sizes, add, begin};
+use super::{Back, RecurrentInputs, Sizes, add, begin};
 use crate::kernels::gemm::{Mat, Size, product};
 use crate::kernels::math::{sigmoid, tanh, wide};
 use crate::threads::scratch;
@@ -9,7 +9,7 @@ use crate::threads::scratch;
 /// `turned` is the transpose of the state's weights.
 pub(super) fn forward(
     sizes: &Sizes,
-    given: &Given<'_>,
+    given: &RecurrentInputs<'_>,
     turned: &[f32],
     first: usize,
     (y, gates, cells): (&mut [f32], &mut [f32], &mut [f32]),
@@ -61,7 +61,7 @@ fn step_row((products, gates, c, state): (&[f32], &mut [f32], &mut [f32], &mut [
 /// Writes the gradients of the gates before their functions, and of the first states into `dh` and `dc`.
 pub(super) fn backward(
     sizes: &Sizes,
-    given: &Given<'_>,
+    given: &RecurrentInputs<'_>,
     back: &Back<'_>,
     (first, dy): (usize, Option<&[f32]>),
     (slopes, dh, dc): (&mut [f32], &mut [f32], &mut [f32]),

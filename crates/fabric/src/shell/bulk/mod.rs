@@ -40,7 +40,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A blob that somebody here waits for.
 #[derive(Debug)]
-struct Get {
+struct PendingFetch {
     blob: BlobId,
     len: u64,
     restarts: u32,
@@ -48,12 +48,12 @@ struct Get {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BulkState {
     /// The number of the connection in use.
     connected: Option<u64>,
     opening: bool,
     closed: bool,
-    gets: BTreeMap<u64, Get>,
+    gets: BTreeMap<u64, PendingFetch>,
     orders: VecDeque<BulkMessage>,
     serving: VecDeque<Serving>,
 }
@@ -61,7 +61,7 @@ struct State {
 /// The bulk side of one link; it outlives the connections it uses.
 #[derive(Debug)]
 pub(crate) struct Bulk {
-    state: Mutex<State>,
+    state: Mutex<BulkState>,
     wake: Notify,
     /// A fetch was given up; what has arrived of it is for nobody.
     withdrawn: Notify,
@@ -103,7 +103,7 @@ impl Bulk {
     }
 }
 
-fn settle(get: Get, result: Result<Bytes, FetchError>) {
+fn settle(get: PendingFetch, result: Result<Bytes, FetchError>) {
     if get.done.send(result).is_err() {
         tracing::debug!(blob = %get.blob, "nobody waits for this blob any more");
     }
@@ -136,7 +136,7 @@ pub(crate) async fn fetch(
         if state.closed {
             return Err(FetchError::LinkDown { node, blob });
         }
-        state.gets.insert(transfer, Get { blob, len, restarts: 0, done });
+        state.gets.insert(transfer, PendingFetch { blob, len, restarts: 0, done });
         let connected = state.connected.is_some();
         if connected {
             state.orders.push_back(BulkMessage::Get { transfer, blob });

@@ -5,7 +5,7 @@ use super::super::lock;
 use super::super::refusal::ConnError;
 use super::super::stream::WriteHalf;
 use super::blobs::ChunkFrame;
-use super::{Bulk, State};
+use super::{Bulk, BulkState};
 use bytes::BytesMut;
 use phalanx_wire::frame::{self, FrameKind};
 use tokio::io::AsyncWriteExt;
@@ -43,7 +43,7 @@ pub(super) async fn send(link: &Link, number: u64, mut half: WriteHalf) -> Resul
     }
 }
 
-fn next_step(state: &mut State, number: u64, orders: &mut BytesMut) -> Result<Step, ConnError> {
+fn next_step(state: &mut BulkState, number: u64, orders: &mut BytesMut) -> Result<Step, ConnError> {
     if state.connected != Some(number) {
         return Ok(Step::Replaced);
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_replaced_connection_leaves_the_orders_to_the_new_one() {
-        let mut state = State { connected: Some(2), ..State::default() };
+        let mut state = BulkState { connected: Some(2), ..BulkState::default() };
         state.orders.push_back(BulkMessage::Cancel { transfer: 1 });
         let mut orders = BytesMut::new();
         assert!(matches!(next_step(&mut state, 1, &mut orders), Ok(Step::Replaced)));

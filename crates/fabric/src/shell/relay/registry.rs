@@ -39,13 +39,13 @@ struct Ticket {
 }
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     domains: BTreeMap<DomainTag, Domain>,
     tickets: BTreeMap<u64, Ticket>,
     next: u64,
 }
 
-pub(super) struct Registry(Mutex<State>);
+pub(super) struct Registry(Mutex<RegistryState>);
 
 /// A node's place in the registry while its connection lasts.
 pub(super) struct Registration {
@@ -64,7 +64,7 @@ impl Registry {
             places: Arc::new(Semaphore::new(share)),
         };
         let domains = tokens.into_iter().map(|token| (*token.tag(), domain(token))).collect();
-        Self(Mutex::new(State { domains, tickets: BTreeMap::new(), next: 0 }))
+        Self(Mutex::new(RegistryState { domains, tickets: BTreeMap::new(), next: 0 }))
     }
 
     pub(super) fn token(&self, tag: &DomainTag) -> Option<RelayToken> {

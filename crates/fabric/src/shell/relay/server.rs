@@ -3,7 +3,7 @@
 use super::super::handshake::HANDSHAKE_TIMEOUT;
 use super::super::refusal::{ConnError, RefusalStats};
 use super::super::stream::tune;
-use super::super::unfinished::{Place, Unfinished};
+use super::super::unfinished::{HandshakeSlot, Unfinished};
 use super::registry::{Places, Registration, Registry};
 use super::{PACE, SILENCE, expect_relay_preface, read_exactly, take_message, write_message};
 use crate::security::{Ask, RelayToken, random};
@@ -167,7 +167,7 @@ async fn serve(
     shared: &Shared,
     tcp: TcpStream,
     place: OwnedSemaphorePermit,
-    handshake: Place,
+    handshake: HandshakeSlot,
 ) -> Result<(), ConnError> {
     let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake.hold(greet(tcp))).await;
     let (mut stream, nonce, words) = greeted.unwrap_or(Err(ConnError::Timeout))?;

@@ -53,13 +53,13 @@ pub struct StreamKey(pub [u8; 16]);
 /// The streams of one link.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    state: Mutex<State>,
+    state: Mutex<StreamsState>,
     down: watch::Sender<bool>,
     called_back: Semaphore,
 }
 
 #[derive(Debug)]
-struct State {
+struct StreamsState {
     closed: bool,
     arrivals: Arrivals<Stream>,
     /// What users read and write themselves. Weak, so that a connection is closed when its user drops it.
@@ -68,7 +68,7 @@ struct State {
 
 impl Default for Streams {
     fn default() -> Self {
-        let state = State { closed: false, arrivals: Arrivals::new(MAX_KEPT), plain: Vec::new() };
+        let state = StreamsState { closed: false, arrivals: Arrivals::new(MAX_KEPT), plain: Vec::new() };
         let called_back = Semaphore::new(MAX_CALLED_BACK);
         Self { state: Mutex::new(state), down: watch::Sender::new(false), called_back }
     }

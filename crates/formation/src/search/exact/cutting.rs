@@ -2,7 +2,7 @@
 
 use super::Search;
 use crate::cuts::{self, Lane};
-use crate::evaluate::{Formation, Part, Problem, Timed, shortest_pause};
+use crate::evaluate::{Formation, Problem, StageRange, Timed, shortest_pause};
 use crate::search::Patience;
 use crate::search::build::Found;
 use std::cmp::Reverse;
@@ -52,7 +52,7 @@ impl Search<'_, '_, '_> {
         let Some(list) = self.lists.first() else { return true };
         let lane = lane(list, micro_batches, problem.batch());
         let (builder, best) = (&mut *self.builder, &mut self.best);
-        let mut consider = |parts: Vec<Part>| {
+        let mut consider = |parts: Vec<StageRange>| {
             let replicas = vec![Rc::new(Timed::new(problem, parts, micro_batches))];
             improve(best, builder.evaluate(Formation { replicas, micro_batches }));
             builder.evaluations <= most
@@ -91,7 +91,7 @@ impl Search<'_, '_, '_> {
             let lane = lane(list, micro_batches, least);
             let (mut found, problem) = (Vec::new(), self.problem);
             let budget = self.limit.saturating_sub(self.builder.evaluations);
-            let complete = cuts::all(problem, lane, limit, self.patience, &mut |parts: Vec<Part>| {
+            let complete = cuts::all(problem, lane, limit, self.patience, &mut |parts: Vec<StageRange>| {
                 let replica = Timed::new(problem, parts, micro_batches);
                 let within = replica.samples_within(problem, limit, 0.0, Default::default());
                 found.push((Rc::new(replica), within));

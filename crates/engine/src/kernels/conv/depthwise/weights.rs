@@ -1,9 +1,9 @@
 //! The gradient of the weights: for each channel and tap, the sum over all pixels.
 
 use super::super::Conv2d;
-use super::super::axis::Axis;
+use super::super::axis::ConvAxis;
 use super::super::weights::AddUp;
-use super::{Shape, load};
+use super::{ColumnShape, load};
 use crate::simd;
 use crate::threads::{Threads, scratch};
 use pulp::{MemMask, Simd, WithSimd};
@@ -22,7 +22,7 @@ pub(in super::super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &
         dw.fill(0.0);
         return;
     }
-    let (rows, cols) = Axis::forward(s);
+    let (rows, cols) = ConvAxis::forward(s);
     let taps = s.kh * s.kw;
     let size = taps * s.c;
     let lines = s.n * s.oh;
@@ -35,7 +35,7 @@ pub(in super::super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &
             let (from, to) = (part * lines / parts, (part + 1) * lines / parts);
             for first in (from..to).step_by(per_block) {
                 let end = (first + per_block).min(to);
-                simd::arch().dispatch(Block { s, rows, cols, x, dy, first, end, sums });
+                simd::arch().dispatch(RowBlock { s, rows, cols, x, dy, first, end, sums });
             }
         });
         simd::arch().dispatch(AddUp { parts: sums, each: size, total });
@@ -46,10 +46,10 @@ pub(in super::super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &
 }
 
 /// Some rows of the output, and the sums `[tap][channel]` they are added to.
-struct Block<'a> {
+struct RowBlock<'a> {
     s: &'a Conv2d,
-    rows: Axis,
-    cols: Axis,
+    rows: ConvAxis,
+    cols: ConvAxis,
     x: &'a [f32],
     dy: &'a [f32],
     first: usize,
@@ -57,7 +57,7 @@ struct Block<'a> {
     sums: &'a mut [f32],
 }
 
-impl WithSimd for Block<'_> {
+impl WithSimd for RowBlock<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -76,7 +76,7 @@ impl WithSimd for Block<'_> {
     }
 }
 
-impl Block<'_> {
+impl RowBlock<'_> {
     #[inline(always)]
     fn vector<S: Simd, const WHOLE: bool>(&mut self, simd: S, lane: usize, rest: MemMask<S::m32s>) {
         for r in 0..self.s.kh {
@@ -106,9 +106,9 @@ impl Block<'_> {
         let Conv2d { c, h, w, oh, ow, kw, .. } = *self.s;
         // The same axis, looking only at these taps.
         let first = self.cols.first + (q * self.cols.step) as isize;
-        let cols = Axis { first, taps: K, ..self.cols };
+        let cols = ConvAxis { first, taps: K, ..self.cols };
         let inner = cols.inner();
-        let shape = Shape { taps: K, stride, step: 1 };
+        let shape = ColumnShape { taps: K, stride, step: 1 };
         let mut sums = [[simd.splat_f32s(0.0); ABREAST]; K];
         for line in self.first..self.end {
             let (image, i) = (line / oh, line % oh);
@@ -176,7 +176,7 @@ impl Lines<'_> {
     fn abreast<S: Simd, const K: usize, const WHOLE: bool>(
         &self,
         simd: S,
-        shape: Shape,
+        shape: ColumnShape,
         inner: std::ops::Range<usize>,
         sums: &mut [[S::f32s; ABREAST]; K],
         rest: MemMask<S::m32s>,

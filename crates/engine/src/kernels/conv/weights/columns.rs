@@ -6,7 +6,7 @@
 )]
 
 use super::super::Conv2d;
-use super::super::axis::Axis;
+use super::super::axis::ConvAxis;
 use super::super::pack::Panel;
 use pulp::Simd;
 use std::ops::Range;
@@ -15,8 +15,8 @@ use std::ops::Range;
 pub(super) struct Columns<'a> {
     pub(super) s: &'a Conv2d,
     pub(super) x: &'a [f32],
-    pub(super) rows: Axis,
-    pub(super) cols: Axis,
+    pub(super) rows: ConvAxis,
+    pub(super) cols: ConvAxis,
     pub(super) group: usize,
     /// Output pixels, counted through all images.
     pub(super) pixels: Range<usize>,

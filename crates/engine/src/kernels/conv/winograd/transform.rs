@@ -6,7 +6,7 @@
 )]
 
 use super::super::pack::Panel;
-use super::super::window::Block;
+use super::super::window::ImageBlock;
 use super::POSITIONS;
 use pulp::{Simd, WithSimd};
 
@@ -31,7 +31,7 @@ unsafe fn store<S: Simd>(to: *mut f32, vector: S::f32s) {
 
 /// Transforms the inputs of a block to `[position][square][channel]`.
 pub(super) struct Inputs<'a> {
-    pub(super) block: &'a Block,
+    pub(super) block: &'a ImageBlock,
     pub(super) input: &'a [f32],
     pub(super) squares: usize,
     pub(super) inputs: &'a mut [f32],
@@ -137,14 +137,14 @@ fn turned<V: Copy>([p, q, r, s]: Square<V>) -> Square<V> {
 }
 
 /// Transforms one panel of packed weights, `[tap][channel][column]`, to `[position][channel][column]`.
-pub(super) struct Weights<'a> {
+pub(super) struct TransformWeights<'a> {
     pub(super) packed: &'a [f32],
     /// Channels.
     pub(super) depth: usize,
     pub(super) weights: &'a mut [f32],
 }
 
-impl WithSimd for Weights<'_> {
+impl WithSimd for TransformWeights<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -194,14 +194,14 @@ fn weight_line<S: Simd>(simd: S, [a, b, c]: [S::f32s; 3]) -> [S::f32s; 4] {
 }
 
 /// Transforms the products of one panel, `[position][square][column]`, to the outputs of the block.
-pub(super) struct Outputs<'a> {
-    pub(super) block: &'a Block,
+pub(super) struct TransformOutputs<'a> {
+    pub(super) block: &'a ImageBlock,
     pub(super) panel: Panel,
     pub(super) products: &'a [f32],
     pub(super) output: &'a mut [f32],
 }
 
-impl WithSimd for Outputs<'_> {
+impl WithSimd for TransformOutputs<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use std::slice;
 
 /// Row `r` of head `h` of sample `n` begins at `offset + n·batch + h·head + r·row`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct HeadLayout {
     pub(crate) offset: usize,
     pub(crate) batch: usize,
     pub(crate) head: usize,
@@ -15,16 +15,16 @@ pub(crate) struct Place {
 
 /// Rows of heads that are read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct HeadView<'a> {
     pub(crate) data: &'a [f32],
-    pub(crate) place: Place,
+    pub(crate) layout: HeadLayout,
 }
 
 /// Rows of heads that are written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Out<'a> {
-    pub(crate) data: Shared<'a>,
-    pub(crate) place: Place,
+    pub(crate) data: SharedOutput<'a>,
+    pub(crate) layout: HeadLayout,
 }
 
 /// What is added to the scores; a stride of 0 repeats.
@@ -39,54 +39,54 @@ pub(crate) struct Mask<'a> {
 
 /// A buffer in which several outputs may have their places.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shared<'a> {
+pub(crate) struct SharedOutput<'a> {
     data: *mut f32,
     len: usize,
     borrowed: PhantomData<&'a mut [f32]>,
 }
 
 // SAFETY: it is written only through `write_rows`, whose callers keep to places of their own.
-unsafe impl Sync for Shared<'_> {}
+unsafe impl Sync for SharedOutput<'_> {}
 // SAFETY: as above.
-unsafe impl Send for Shared<'_> {}
+unsafe impl Send for SharedOutput<'_> {}
 
-impl<'a> Shared<'a> {
+impl<'a> SharedOutput<'a> {
     pub(crate) fn new(data: &'a mut [f32]) -> Self {
         Self { data: data.as_mut_ptr(), len: data.len(), borrowed: PhantomData }
     }
 }
 
-impl Place {
+impl HeadLayout {
     pub(super) fn at(&self, (sample, head): (usize, usize)) -> usize {
         self.offset + sample * self.batch + head * self.head
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> HeadView<'a> {
     /// From the first row of a head on.
     pub(super) fn head(&self, number: (usize, usize)) -> &'a [f32] {
-        &self.data[self.place.at(number).min(self.data.len())..]
+        &self.data[self.layout.at(number).min(self.data.len())..]
     }
 }
 
 /// An output of known size, whose heads were found to be apart.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct OutputRows<'a> {
     out: Out<'a>,
     rows: usize,
     width: usize,
 }
 
-impl Rows<'_> {
+impl OutputRows<'_> {
     /// Writes rows of one head, from row `first` on; those of `values` are `stride` apart.
     ///
     /// # Safety
     /// No other thread writes this head at the same time.
     pub(super) unsafe fn write(&self, number: (usize, usize), first: usize, values: &[f32], stride: usize) {
-        let Out { data, place } = self.out;
+        let Out { data, layout } = self.out;
         for (r, values) in values.chunks_exact(stride.max(1)).enumerate() {
             let values = &values[..self.width];
-            let at = place.at(number) + (first + r) * place.row;
+            let at = layout.at(number) + (first + r) * layout.row;
             assert!(at <= data.len && values.len() <= data.len - at, "a row ends beyond its buffer");
             // SAFETY: within the buffer, as checked; nobody else writes there, as promised.
             let out = unsafe { slice::from_raw_parts_mut(data.data.add(at), values.len()) };
@@ -96,7 +96,7 @@ impl Rows<'_> {
 
     /// All rows of all heads, from the first element to the last.
     fn span(&self, sizes: &Attention) -> std::ops::Range<usize> {
-        let Place { offset, batch, head, row } = self.out.place;
+        let HeadLayout { offset, batch, head, row } = self.out.layout;
         let end = reach(sizes.n, batch, reach(sizes.heads, head, reach(self.rows, row, self.width)));
         offset..offset + end
     }
@@ -113,11 +113,11 @@ fn reach(count: usize, stride: usize, inner: usize) -> usize {
 pub(super) fn apart<'a, const N: usize>(
     sizes: &Attention,
     outs: [(Out<'a>, usize, usize); N],
-) -> [Rows<'a>; N] {
+) -> [OutputRows<'a>; N] {
     let fits = |count: usize, stride: usize, inner: usize| count <= 1 || inner <= stride;
-    let outs = outs.map(|(out, rows, width)| Rows { out, rows, width });
+    let outs = outs.map(|(out, rows, width)| OutputRows { out, rows, width });
     for (i, a) in outs.iter().enumerate() {
-        let Place { batch, head, row, .. } = a.out.place;
+        let HeadLayout { batch, head, row, .. } = a.out.layout;
         let (line, block) = (reach(sizes.heads, head, a.width), reach(a.rows, row, a.width));
         let columns = fits(sizes.heads, head, a.width) && fits(a.rows, row, line);
         let blocks = fits(a.rows, row, a.width) && fits(sizes.heads, head, block);
@@ -135,10 +135,10 @@ pub(super) fn apart<'a, const N: usize>(
 }
 
 /// Whether both are columns of the same rows, the one beginning where the other has ended.
-fn side_by_side(heads: usize, a: &Rows<'_>, b: &Rows<'_>) -> bool {
-    let (a, b) = if a.out.place.offset <= b.out.place.offset { (a, b) } else { (b, a) };
-    let line = |rows: &Rows<'_>| reach(heads, rows.out.place.head, rows.width);
-    let gap = b.out.place.offset - a.out.place.offset;
-    let alike = Place { offset: 0, ..a.out.place } == Place { offset: 0, ..b.out.place };
-    alike && gap >= line(a) && gap + line(b) <= a.out.place.row
+fn side_by_side(heads: usize, a: &OutputRows<'_>, b: &OutputRows<'_>) -> bool {
+    let (a, b) = if a.out.layout.offset <= b.out.layout.offset { (a, b) } else { (b, a) };
+    let line = |rows: &OutputRows<'_>| reach(heads, rows.out.layout.head, rows.width);
+    let gap = b.out.layout.offset - a.out.layout.offset;
+    let alike = HeadLayout { offset: 0, ..a.out.layout } == HeadLayout { offset: 0, ..b.out.layout };
+    alike && gap >= line(a) && gap + line(b) <= a.out.layout.row
 }

@@ -1,11 +1,11 @@
 //! Gives temporary buffers a place in the workspace; room is used again as soon as nobody reads it.
 
-use crate::tape::{Place, Tape, V};
+use crate::tape::{Storage, Tape, V};
 use std::cmp::Reverse;
 
 /// Where each temporary buffer begins, and how large the workspace is.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Plan {
+pub(crate) struct MemoryPlan {
     /// By buffer, in elements; `NONE` for those that are not temporary or never made.
     pub(crate) offsets: Vec<usize>,
     /// Elements of the workspace.
@@ -30,10 +30,10 @@ struct Life {
 ///
 /// The largest buffers are placed first, each where it leaves the least room unused; on the models of the zoo this
 /// comes within a few percent of what is in use at the worst moment, which no plan can go below.
-pub(crate) fn plan(tape: &Tape, kept: &[V]) -> Plan {
+pub(crate) fn plan(tape: &Tape, kept: &[V]) -> MemoryPlan {
     let mut lives = lives(tape, kept);
     lives.sort_by_key(|life| (Reverse(life.len), life.first, life.buffer));
-    let mut plan = Plan { offsets: vec![NONE; tape.slabs.len()], size: 0 };
+    let mut plan = MemoryPlan { offsets: vec![NONE; tape.slabs.len()], size: 0 };
     // Those that have a place, in the order of their places.
     let mut placed: Vec<(usize, Life)> = Vec::with_capacity(lives.len());
     for life in lives {
@@ -69,7 +69,7 @@ fn lives(tape: &Tape, kept: &[V]) -> Vec<Life> {
     for (first, instr) in tape.instrs.iter().enumerate() {
         for v in &instr.outs {
             let buffer = v.index();
-            if tape.place(*v) == Place::Temporary && !std::mem::replace(&mut seen[buffer], true) {
+            if tape.storage(*v) == Storage::Temporary && !std::mem::replace(&mut seen[buffer], true) {
                 let len = tape.len(*v).max(1).next_multiple_of(LINE);
                 lives.push(Life { buffer, len, first, last: last[buffer] });
             }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn places_are_used_again_but_never_while_somebody_reads() {
         let mut tape = Tape::default();
-        let x = tape.slab(8, Place::Input(0));
+        let x = tape.slab(8, Storage::Input(0));
         let a = tape.call1(0, Kernel::Fill(0.0), vec![x], 8);
         let b = tape.call1(0, Kernel::Fill(0.0), vec![a], 8);
         let c = tape.call1(0, Kernel::Fill(0.0), vec![b], 8);
