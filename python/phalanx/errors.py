@@ -22,6 +22,9 @@ __all__ = [
     "ForkError",
     "InputError",
     "InternalError",
+    "JobCancelled",
+    "JobExpired",
+    "JobFailed",
     "MachineError",
     "ModelError",
     "PhalanxError",
@@ -70,3 +73,15 @@ class ForkError(PhalanxError, RuntimeError):
 
 class InternalError(PhalanxError, RuntimeError):
     """A mistake in Phalanx itself."""
+
+
+class JobFailed(PhalanxError, RuntimeError):
+    """A job failed: its handler did, or every node that ran it was lost."""
+
+
+class JobExpired(PhalanxError, TimeoutError):
+    """A job had no outcome before its deadline."""
+
+
+class JobCancelled(PhalanxError, RuntimeError):
+    """A job was cancelled, or the node that it was submitted by was closed."""

@@ -29,6 +29,11 @@ impl Failure {
         Self { exception: "TrainingError", reason: with_causes(error), hint: None }
     }
 
+    /// A node could not join its domain, or the network failed.
+    pub(crate) fn machine(error: &dyn std::error::Error) -> Self {
+        Self { exception: "MachineError", reason: with_causes(error), hint: None }
+    }
+
     /// The process was forked after the library was used in its parent.
     pub(crate) fn forked() -> Self {
         Self {

@@ -15,11 +15,14 @@ mod arrays;
 mod errors;
 mod history;
 mod inputs;
+mod jobs;
 mod logs;
+mod memory;
 mod model;
 mod nodes;
 mod own_loss;
 mod plan;
+mod queue;
 mod train;
 mod wait;
 
@@ -28,6 +31,10 @@ use pyo3::prelude::*;
 /// The extension module.
 #[pymodule]
 mod _phalanx {
+    #[pymodule_export]
+    use crate::jobs::{JobCall, JobMain, JobNode};
+    #[pymodule_export]
+    use crate::memory::Memory;
     #[pymodule_export]
     use crate::model::{Model, fuse, load_model};
     #[pymodule_export]

@@ -1,0 +1,1 @@
+"""AML-IP's interface: main, computing, edge and inference nodes of a numbered domain."""

@@ -1,0 +1,1 @@
+"""The kinds of nodes, each in a module of its name."""

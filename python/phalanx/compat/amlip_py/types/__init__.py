@@ -1,0 +1,1 @@
+"""What nodes exchange, each type in a module of its name."""

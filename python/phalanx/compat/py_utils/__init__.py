@@ -1,0 +1,1 @@
+"""The helpers of AML-IP programs: handlers to wait with."""

@@ -1,0 +1,1 @@
+"""Values that threads wait for."""
