@@ -11,15 +11,14 @@ b'HOLD THE LINE'
 
 from __future__ import annotations
 
-import atexit
 import threading
 import traceback
-import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Union
 
 from . import _phalanx
+from ._closing import close_at_exit
 from ._nodes import Domain
 from .errors import JobCancelled, JobExpired, JobFailed
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobFuture", "Main", "Node", "Solution"]
 
-_OPEN: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Main:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._hear, name="phalanx-outcomes", daemon=True)
         self._thread.start()
-        _OPEN.add(self)
+        close_at_exit(self)
 
     @property
     def id(self) -> str:
@@ -212,7 +210,7 @@ class Node:
         self._node = _phalanx.JobNode(_domain(domain), name, list(self._handlers), slots)
         self._slots = slots
         self._threads: list[threading.Thread] = []
-        _OPEN.add(self)
+        close_at_exit(self)
         if start:
             self.start()
 
@@ -280,14 +278,3 @@ class Node:
             text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             call.fail(f"{type(error).__name__}: {error}\n{text}", False)
         return job
-
-
-def _close_all() -> None:
-    for node in list(_OPEN):
-        node.close()
-
-
-# Before the interpreter ends, while threads can still be joined.
-_register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
-_register(_close_all)
-

@@ -18,7 +18,8 @@
 //! ```
 
 pub use phalanx_fabric::{
-    DomainKey, Fabric, FabricConfig, KeyError, NodeKind, NodeState, NodeStatus, StartError,
+    DomainKey, Fabric, FabricConfig, KeyError, NodeEvent, NodeKind, NodeState, NodeStatus, NodeWatch,
+    StartError,
 };
 pub use phalanx_jobs::{NodeError, Stopper};
 pub use phalanx_nodes::{

@@ -38,7 +38,7 @@ mod _phalanx {
     #[pymodule_export]
     use crate::model::{Model, fuse, load_model};
     #[pymodule_export]
-    use crate::nodes::nodes;
+    use crate::nodes::{NodeWatch, nodes};
     #[pymodule_export]
     use crate::plan::plan;
     #[pymodule_export]

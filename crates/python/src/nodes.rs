@@ -2,16 +2,18 @@
 
 use crate::errors::Failure;
 use crate::inputs::DomainInput;
+use crate::queue::{Queue, Taken};
 use crate::train::json;
 use crate::wait::{Caller, wait};
 use phalanx::Error;
-use phalanx::nodes::{Background, Fabric, NodeKind, NodeStatus};
+use phalanx::nodes::{Background, Fabric, NodeEvent, NodeKind, NodeStatus};
 use pyo3::prelude::*;
 use serde::Serialize;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A node, as `phalanx.NodeInfo` has it.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Info {
     id: String,
     kind: String,
@@ -59,4 +61,78 @@ pub(crate) fn nodes(py: Python<'_>, domain: DomainInput, patience: f64) -> PyRes
         json(&found)
     };
     wait(py, work)
+}
+
+/// A change that a node watches: what happened, and the node as it is now.
+#[derive(Debug, Serialize)]
+struct Change {
+    event: &'static str,
+    node: Info,
+}
+
+/// Watches the nodes of a domain come, change and go.
+#[pyclass(frozen, module = "phalanx._phalanx")]
+#[derive(Debug)]
+pub(crate) struct NodeWatch {
+    id: String,
+    fabric: Fabric,
+    changes: Arc<Queue<Change>>,
+    background: Mutex<Option<Background>>,
+}
+
+#[pymethods]
+impl NodeWatch {
+    /// Joins a domain as an observer.
+    #[new]
+    fn new(py: Python<'_>, domain: DomainInput, name: String) -> PyResult<Self> {
+        let work = move |_: Caller| {
+            let config = domain.domain()?.fabric(&name, NodeKind::Observer);
+            let background = Background::start("phalanx-watch").map_err(Error::from)?;
+            let fabric = background.block_on(Fabric::start(config)).map_err(Error::from)?;
+            Ok((fabric, background))
+        };
+        let (fabric, background) = wait(py, work)?;
+        let changes: Arc<Queue<Change>> = Arc::default();
+        let (told, mut watch) = (changes.clone(), fabric.watch());
+        drop(background.handle().spawn(async move {
+            while let Some(event) = watch.next().await {
+                let (event, status) = match &event {
+                    NodeEvent::Appeared(status) => ("appeared", status),
+                    NodeEvent::Changed(status) => ("changed", status),
+                    NodeEvent::Gone(status) => ("gone", status),
+                };
+                told.push([Change { event, node: Info::new(status) }]);
+            }
+            told.close();
+        }));
+        Ok(Self { id: fabric.id().to_string(), fabric, changes, background: Mutex::new(Some(background)) })
+    }
+
+    #[getter]
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The next changes as JSON; `None` when the watch is closed.
+    #[pyo3(signature = (timeout = None))]
+    fn take_changes(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+        let timeout = timeout.map_err(|_bad| Failure::input("`timeout` must be a number of seconds"))?;
+        Ok(match self.changes.take(py, usize::MAX, timeout)? {
+            Taken::Items(changes) => Some(json(&changes)?),
+            Taken::Late => Some("[]".to_owned()),
+            Taken::Closed => None,
+        })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(background) = background {
+            py.detach(|| {
+                background.block_on(self.fabric.shutdown());
+                drop(background);
+            });
+        }
+        self.changes.close();
+    }
 }
