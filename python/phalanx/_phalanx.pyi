@@ -3,8 +3,21 @@
 from os import PathLike
 from typing import Any, Callable, Optional, Protocol, Sequence, Tuple, Union, final
 
-import numpy as np
 import numpy.typing as npt
+
+__all__ = [
+    "Model",
+    "command",
+    "finish",
+    "fuse",
+    "load_model",
+    "nodes",
+    "plan",
+    "read_run",
+    "resume",
+    "train",
+    "version",
+]
 
 _Array = npt.NDArray[Any]
 _Path = Union[str, PathLike[str]]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
+import inspect
 import logging
+import pathlib
+import tempfile
 import warnings
 from typing import Any, Callable, Iterator, Tuple
 
@@ -38,7 +40,6 @@ def export(module: torch.nn.Module, example: Array) -> bytes:
 
 
 def _export(module: torch.nn.Module, example: torch.Tensor) -> bytes:
-    out = io.BytesIO()
     options: dict[str, Any] = {
         "training": torch.onnx.TrainingMode.TRAINING,
         "do_constant_folding": False,
@@ -46,17 +47,14 @@ def _export(module: torch.nn.Module, example: torch.Tensor) -> bytes:
         "dynamic_axes": {"x": {0: "batch"}},
         "opset_version": 17,
     }
-    if "dynamo" in _parameters(torch.onnx.export):
+    if "dynamo" in inspect.signature(torch.onnx.export).parameters:
+        # The exporter that traces keeps the operators of training, and needs no other package.
         options["dynamo"] = False
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        torch.onnx.export(module, (example,), out, **options)
-    return out.getvalue()
-
-
-def _parameters(function: Callable[..., Any]) -> set[str]:
-    import inspect
-
-    return set(inspect.signature(function).parameters)
+    with tempfile.TemporaryDirectory(prefix="phalanx-") as folder:
+        path = pathlib.Path(folder, "model.onnx")
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            torch.onnx.export(module, (example,), path, **options)
+        return path.read_bytes()
 
 
 @contextlib.contextmanager

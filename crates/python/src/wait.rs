@@ -4,10 +4,11 @@ use crate::errors::Failure;
 use crate::logs;
 use phalanx::train::Stop;
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a waiting thread looks for Ctrl-C, logs and progress.
@@ -26,7 +27,7 @@ enum Message<T> {
 /// The way to the thread that waits.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    send: std::sync::Arc<dyn Fn(Call) -> bool + Send + Sync>,
+    send: Arc<dyn Fn(Call) -> bool + Send + Sync>,
 }
 
 impl std::fmt::Debug for Caller {
@@ -66,7 +67,7 @@ pub(crate) fn wait_with<T: Send + 'static>(
     let (sender, receiver) = channel();
     // Only one thread uses it; the lock lets it be used without that of the interpreter.
     let receiver = Mutex::new(receiver);
-    start(work, sender)?;
+    start(work, sender, stop)?;
     let ended = until_done(py, &receiver, tick);
     if ended.is_err() {
         stop.stop();
@@ -79,14 +80,15 @@ pub(crate) fn wait_with<T: Send + 'static>(
 fn start<T: Send + 'static>(
     work: impl FnOnce(Caller) -> Result<T, Failure> + Send + 'static,
     sender: Sender<Message<Result<T, Failure>>>,
+    stop: &Stop,
 ) -> PyResult<()> {
     let calls = Mutex::new(sender.clone());
     let send = move |call| {
         let calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.send(Message::Call(call)).is_ok()
     };
-    let caller = Caller { send: std::sync::Arc::new(send) };
-    let running = Running::new();
+    let caller = Caller { send: Arc::new(send) };
+    let running = Running::new(stop);
     let body = move || {
         let _running = running;
         let done = catch_unwind(AssertUnwindSafe(|| work(caller)));
@@ -160,42 +162,51 @@ fn last_panic() -> String {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-static WORKERS: Mutex<usize> = Mutex::new(0);
+/// Work that is being done, and how to stop it.
+static WORKERS: Mutex<BTreeMap<u64, Stop>> = Mutex::new(BTreeMap::new());
 static ENDED: Condvar = Condvar::new();
 
-/// Counts a worker for as long as it runs.
+fn workers() -> MutexGuard<'static, BTreeMap<u64, Stop>> {
+    WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stands for a worker for as long as it runs.
 #[derive(Debug)]
-struct Running;
+struct Running {
+    number: u64,
+}
 
 impl Running {
-    fn new() -> Self {
-        *WORKERS.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Self
+    fn new(stop: &Stop) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        workers().insert(number, stop.clone());
+        Self { number }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        *WORKERS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        workers().remove(&self.number);
         ENDED.notify_all();
     }
 }
 
-/// Waits for workers that were left behind, so that a run that was interrupted is saved; at most `seconds`.
+/// Stops all work and waits for its end, so that runs are saved before the interpreter ends; at most `seconds`.
 #[pyfunction]
 pub(crate) fn finish(py: Python<'_>, seconds: f64) -> PyResult<()> {
     if check_fork().is_err() {
         return Ok(());
     }
+    workers().values().for_each(Stop::stop);
     let until = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or_default();
     while Instant::now() < until {
-        let left = py.detach(|| {
-            let workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = ENDED.wait_timeout_while(workers, TICK, |workers| *workers > 0);
-            *waited.unwrap_or_else(PoisonError::into_inner).0
+        let idle = py.detach(|| {
+            let waited = ENDED.wait_timeout_while(workers(), TICK, |workers| !workers.is_empty());
+            waited.unwrap_or_else(PoisonError::into_inner).0.is_empty()
         });
         py.check_signals()?;
-        if left == 0 {
+        if idle {
             break;
         }
     }

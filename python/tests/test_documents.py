@@ -1,0 +1,49 @@
+"""Every example of docs/python.md and of the docstrings runs as it is written."""
+
+import doctest
+import importlib
+import pathlib
+import re
+
+import pytest
+
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
+MODULES = ["phalanx", "phalanx.errors", "phalanx._settings", "phalanx._nodes", "phalanx._plan", "phalanx._fit"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_docstrings_run(name):
+    module = importlib.import_module(name)
+    extra = {}
+    if name == "phalanx":
+        # Lazy members are not found by themselves.
+        extra = {"phalanx": module}
+    found = doctest.testmod(module, extraglobs=extra)
+    assert found.attempted > 0 and found.failed == 0
+
+
+def blocks():
+    """The Python examples, which follow on each other as in one session; those of torch are marked by their import."""
+    return re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_examples_of_the_document_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    ran = 0
+    for text in blocks():
+        if "torch" in text:
+            continue
+        exec(compile(text, str(DOCUMENT), "exec"), names)
+        ran += 1
+    assert ran >= 4
+
+
+def test_torch_examples_of_the_document_run(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    texts = [text for text in blocks() if "torch" in text]
+    for text in texts:
+        exec(compile(text, str(DOCUMENT), "exec"), names)
+    assert texts
