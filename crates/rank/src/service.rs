@@ -9,7 +9,7 @@ use super::mailbox::Mailbox;
 use super::outlet::Reports;
 use super::streams::FabricConnector;
 use super::waiting::Waiting;
-use super::worker::{self, Opening, Order, Report};
+use super::worker::{self, Beginning, Opening, Order, Report};
 use phalanx_account::{ClaimGuard, Holder, NodeAccount};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_protocol::Wish;
@@ -140,7 +140,7 @@ impl Service {
                 let ends = seats.iter().map(|seat| seat.end.clone()).collect();
                 let nodes = seats.into_iter().map(|seat| seat.node).collect();
                 let connector = open.connector(&self.fabric, nodes);
-                open.order(Order::Connect { epoch, ends, recorded, connector, start });
+                open.order(Order::Connect(Beginning { epoch, ends, recorded, connector, start }));
             }
             ToReplica::Give { epoch, give, .. } => {
                 let connector = open.connector(&self.fabric, Vec::new());

@@ -6,7 +6,7 @@ use crate::mailbox::Mailbox;
 use crate::names_of;
 use crate::outlet::{Outlet, Reports};
 use crate::session::Asking;
-use crate::worker::{Opening, Order, Report, Worker, carry_out_all};
+use crate::worker::{Beginning, Opening, Order, Report, Worker, carry_out_all};
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_protocol::{Wish, layout};
@@ -79,7 +79,8 @@ impl Stage {
 
     fn connect(&self, ends: &[Bytes], start: Start, connector: Box<dyn Connector>) {
         let (ends, recorded) = (ends.to_vec(), Recorded { step: start.step, ..Recorded::default() });
-        self.order(Order::Connect { epoch: EPOCH, ends, recorded, connector, start: Some(start) });
+        let beginning = Beginning { epoch: EPOCH, ends, recorded, connector, start: Some(start) };
+        self.order(Order::Connect(beginning));
     }
 
     /// How it has left its group, and after how many steps.
