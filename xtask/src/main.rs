@@ -7,6 +7,7 @@ mod data;
 mod links;
 mod purity;
 mod python;
+mod replay_builds;
 mod test;
 mod tool;
 mod watch;
@@ -29,6 +30,8 @@ enum Chore {
     Golden,
     /// Measure against other systems, side by side.
     Bench(bench::BenchArgs),
+    /// Record runs under faults and replay them with another build: all decisions must be the same.
+    ReplayBuilds(replay_builds::ReplayBuildsArgs),
     /// Fetch data sets for examples and benchmarks into `datasets/`.
     Data(data::DataArgs),
     /// Run a test binary, and kill it when a test takes too long.
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<ExitCode> {
             .env("UPDATE_GOLDEN", "1")
             .run(),
         Chore::Bench(args) => bench::run(&args),
+        Chore::ReplayBuilds(args) => replay_builds::run(&args),
         Chore::Data(args) => data::run(&args),
         Chore::Watch(args) => return watch::run(&args),
     };

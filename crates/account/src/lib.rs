@@ -4,8 +4,8 @@
 //!   training service ── try_claim, wait_for ──►  NodeAccount  ◄── jobs(): what jobs may use, what they do use ── jobs
 //!                                                    └──► uses(): node status, `phalanx nodes`
 //! ```
-//! The sum of all uses never exceeds the capacity of the node. [`core::Account`] decides, without threads or clocks;
-//! [`NodeAccount`] is the handle that the services of a node share.
+//! The sum of all uses never exceeds the capacity of the node, and claims are served in order of arrival.
+//! [`core::Account`] decides, without threads or clocks; [`NodeAccount`] is the handle that the services of a node share.
 
 pub mod core;
 mod shared;

@@ -39,16 +39,17 @@ impl NodeAccount {
     /// Claims a part of the node for as long as what it returns lives.
     ///
     /// # Errors
-    /// It does not fit beside what is in use.
+    /// It does not fit beside what is in use and what waiting claims are next for.
     pub fn try_claim(&self, holder: Holder, needs: Needs) -> Result<ClaimGuard, Shortage> {
         let id = self.0.change(|account| account.try_claim(holder, needs))?;
         Ok(ClaimGuard { shared: self.0.clone(), id, needs })
     }
 
-    /// Has jobs make room for a claim, for as long as what it returns lives.
+    /// Gives a claim that did not fit its place in the order of arrival, for as long as what it returns lives. Jobs make
+    /// room for it.
     pub fn wait_for(&self, holder: Holder, needs: Needs) -> WaitGuard {
         let id = self.0.change(|account| account.wait_for(holder, needs));
-        WaitGuard { shared: self.0.clone(), id }
+        WaitGuard { shared: self.0.clone(), id, needs }
     }
 
     /// Access for the jobs of the node. Nobody claims anything while it lives, so keep it for as long as a decision
@@ -115,11 +116,37 @@ impl Drop for ClaimGuard {
 pub struct WaitGuard {
     shared: Arc<Shared>,
     id: ClaimId,
+    needs: Needs,
+}
+
+impl WaitGuard {
+    /// What it waits for.
+    pub fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// Its place in the order of arrival.
+    pub fn place(&self) -> ClaimId {
+        self.id
+    }
+
+    /// Claims what it waits for, in its turn.
+    ///
+    /// # Errors
+    /// It does not fit beside what is in use and what earlier waiting claims are next for.
+    pub fn try_claim(&self, holder: Holder) -> Result<ClaimGuard, Shortage> {
+        let (shared, needs) = (self.shared.clone(), self.needs);
+        let id = shared.change(|account| account.claim_in_turn(self.id, holder, needs))?;
+        Ok(ClaimGuard { shared, id, needs })
+    }
 }
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.shared.change(|account| account.give_up(self.id));
+        if self.shared.change(|account| account.give_up(self.id)) {
+            // Later claims may fit now.
+            self.shared.freed.send_modify(|count| *count += 1);
+        }
     }
 }
 
@@ -199,6 +226,25 @@ mod tests {
         freed.mark_unchanged();
         drop(waiting);
         assert_eq!(account.jobs().taken(), []);
+    }
+
+    #[test]
+    fn a_later_claim_hears_when_an_earlier_one_gives_up() {
+        let account = NodeAccount::new(needs(2));
+        let running = account.try_claim(run(), needs(1)).unwrap();
+        let first = account.wait_for(run(), needs(2));
+        let second = account.wait_for(run(), needs(1));
+        assert!(first.place() < second.place());
+        assert!(account.try_claim(run(), needs(1)).is_err() && second.try_claim(run()).is_err());
+        let mut freed = account.freed_changes();
+        drop(first);
+        assert!(freed.has_changed().unwrap());
+        freed.mark_unchanged();
+        let claim = second.try_claim(run()).unwrap();
+        drop(second);
+        assert!(!freed.has_changed().unwrap(), "its wait has ended before");
+        drop((running, claim));
+        assert_eq!(account.uses(), []);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Why a run on nodes cannot start or go on.
 
 use phalanx_data::DataError;
-use phalanx_engine::{CompileError, LossError, RunError, WeightsError};
+use phalanx_engine::WeightsError;
 use phalanx_formation::Shortfall;
 use phalanx_measure::CostError;
 use phalanx_rank::RankError;
@@ -37,7 +37,7 @@ pub enum DriverError {
     Fabric { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// Errors of training that happen on a node.
+/// Errors of training that happen in the driver.
 macro_rules! from_training {
     ($($error:ty),*) => {
         $(impl From<$error> for DriverError {
@@ -50,14 +50,11 @@ macro_rules! from_training {
 
 from_training!(
     TrainError,
-    CompileError,
     ConfigError,
     DataError,
-    LossError,
     ModelError,
     RecordError,
     RunDirError,
-    RunError,
     StateError,
     WeightsError
 );

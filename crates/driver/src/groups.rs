@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     pub(super) epochs: Vec<FormationEpoch>,
-    /// Those of drivers before this one.
+    /// Groups of earlier drivers of this run.
     pub(super) before: Vec<serde_json::Value>,
     /// By epoch, then by rank.
     seats: BTreeMap<Epoch, Vec<String>>,

@@ -62,7 +62,7 @@ impl Driver<'_> {
             Reply::Plan(PlanReply::Planned { ticket, result }) => {
                 let plan = match result {
                     Ok((group, detail)) => {
-                        // Those of groups that are over are not asked about any more.
+                        // Plans of earlier groups are not needed any more.
                         self.plans.clear();
                         self.plans.insert(ticket, detail);
                         Ok(group)

@@ -56,7 +56,7 @@ const FLUSH: Duration = Duration::from_millis(100);
 pub struct DriverOptions {
     /// The resolved run file, for the nodes.
     pub config: String,
-    /// Whether all nodes are started by this process: they have its files, and nobody else can join.
+    /// Whether all nodes are started by this process: they have its files, and no other node can join.
     pub private: bool,
     /// Whether to write a timeline of all replicas.
     pub trace: bool,
@@ -316,7 +316,7 @@ fn record(config: DriverConfig, book: &Book) -> Recorded<DriverCore> {
     })
 }
 
-/// Returns when the run is to stop; never, when nobody is left who could say so.
+/// Returns when the run is to stop; never, if the sender is gone.
 async fn asked(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;

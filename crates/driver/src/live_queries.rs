@@ -1,4 +1,4 @@
-//! What the model of a run says while it is being trained: heard from anybody in the domain, computed by the first
+//! Live queries: any node of the domain asks the model of a run while it is being trained. Computed by the first
 //! replica between two steps.
 //!
 //! ```text
@@ -25,12 +25,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Questions that are worked on at the same time; the others wait.
 const TURNS: usize = 4;
-/// How long outputs are held for somebody who does not say that they were fetched.
+/// How long outputs are held for a client that does not say that it has fetched them.
 const HOLD: Duration = Duration::from_secs(60);
-/// Outputs that are made and held at the same time have so many bytes; the others wait, also for whoever does not
-/// fetch theirs.
+/// The most bytes of outputs that are computed or held at one time. Further queries wait, also while a client does not
+/// fetch its outputs.
 const ROOM: u64 = TURNS as u64 * MAX_LIVE_BYTES;
-/// Room is given out in pieces of so many bytes.
+/// The unit in which room is given out, in bytes.
 const PIECE: u64 = 1 << 10;
 
 /// Questions that are not answered yet.
@@ -99,12 +99,12 @@ impl Live {
     /// A query cannot be answered.
     pub(super) fn refuse(&mut self, query: u64, detail: String) {
         if let Some(ask) = self.waiting.remove(&query) {
-            // Nobody waits for it any more, perhaps.
+            // The client may be gone.
             drop(ask.answer.send(Err(LiveRefusal::Failed { detail })));
         }
     }
 
-    /// The run is over: whoever still asks is told so.
+    /// The run is over: clients that still wait are told so.
     pub(super) fn close(&mut self) {
         self.heard.1.close();
         while self.heard.1.try_recv().is_ok() {}
@@ -153,7 +153,7 @@ impl Service {
         }
     }
 
-    /// Holds outputs for whoever asked, for a while.
+    /// Holds outputs for the client, for a while.
     fn hold(self: &Arc<Self>, fabric: &Fabric, bytes: Bytes, room: OwnedSemaphorePermit) -> BlobId {
         let held = Held::new(fabric, bytes, Some(room));
         let blob = held.blob;
@@ -191,7 +191,7 @@ impl Service {
         samples: LiveSamples,
     ) -> Result<(Outputs, OwnedSemaphorePermit), LiveRefusal> {
         let outputs = u64::from(samples.count).saturating_mul(self.output);
-        // Nobody waits for it with a turn of which others have use.
+        // Room comes before the turn: a query that waits for room must not occupy a turn.
         let pieces = u32::try_from(outputs.min(ROOM).div_ceil(PIECE)).unwrap_or(u32::MAX);
         let room = self.room.clone().acquire_many_owned(pieces).await.map_err(|_closed| LiveRefusal::Over)?;
         let failed = |detail: String| LiveRefusal::Failed { detail };
@@ -207,7 +207,7 @@ impl Service {
     }
 }
 
-/// Bytes that are held until nobody waits for them any more.
+/// Bytes that the fabric holds for as long as this value lives.
 struct Held {
     fabric: Fabric,
     blob: BlobId,
@@ -248,14 +248,14 @@ impl Driver<'_> {
         let Some(peer) = self.peers.get(node).cloned() else { return drop(self.live.heard.0.send(ask)) };
         if bytes != ask.outputs {
             let detail = format!("{node} has {bytes} bytes of outputs, not {}", ask.outputs);
-            // Nobody waits for it any more, perhaps.
+            // The client may be gone.
             drop(ask.answer.send(Err(LiveRefusal::Failed { detail })));
             return self.send(node, &taken);
         }
         let (fabric, again) = (self.fabric.clone(), self.live.heard.0.clone());
         tokio::spawn(async move {
             match fabric.fetch(&peer, blob, bytes).await {
-                // Nobody waits for it any more, perhaps.
+                // The client may be gone.
                 Ok(bytes) => drop(ask.answer.send(Ok(Outputs { step, shape, bytes }))),
                 Err(error) => {
                     tracing::debug!(from = %peer.id(), %error, "could not fetch outputs");

@@ -50,7 +50,7 @@ impl Balance {
     }
 }
 
-/// Shares for ranks that need so many microseconds for a sample, if they are worth leaving the present ones.
+/// Better shares for ranks whose samples cost this many microseconds, if the gain is worth a change.
 pub fn better(batch: usize, costs: &[f64], shares: &Shares) -> Option<Shares> {
     let speeds: Vec<f64> = costs.iter().map(|cost| 1.0 / cost).collect();
     let better = Shares::by_speed(batch, &speeds);
@@ -70,7 +70,7 @@ fn median(values: &mut [f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Votes of ranks that need so many microseconds for a sample.
+    /// Votes of ranks whose samples cost this many microseconds.
     fn votes(costs: &[u32], shares: &Shares) -> Vec<Vote> {
         let vote = |(rank, cost): (usize, &u32)| {
             let samples = shares.count(rank) as u32;

@@ -9,7 +9,7 @@ pub enum RunBug {
     RemembersOneValidation = 1,
     /// Reports that are not recorded yet are forgotten when a group begins.
     ForgetsPendingReports = 2,
-    /// A group begins although a node is lost that held what nobody else does.
+    /// A group begins although the only holder of a part is lost.
     IgnoresLostGivers = 3,
     /// A checkpoint is written as soon as it is complete, whatever is before it.
     SavesOutOfOrder = 4,

@@ -1,10 +1,10 @@
-//! What survivors of a group of stages hold, from which step they can go on, and who sends what to whom.
+//! What the surviving nodes of a group of stages hold, from which step they can go on, and which node sends what.
 //!
 //! ```text
 //!   n1  operators 0..4 after step 12            n2 was lost with operators 4..9 after step 12
 //!       copy of 0..4 after step 10              n3  operators 9..12 after step 12
 //!                                                   copies of 4..9 and 9..12 after step 10
-//!   ──► step 10 is the last of which all operators are there; it goes on from there and comes to the same numbers
+//!   ──► step 10 is the newest with all operators: the run goes on from there and computes the same numbers again
 //! ```
 
 use crate::bugs::{RunBug, planted};
@@ -19,7 +19,7 @@ pub type Inventory = BTreeMap<NodeId, Vec<HoldRef>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resume {
     pub step: u64,
-    /// For those who have the gradients of its last step, but have not applied them.
+    /// The gradient norm of its last step, for nodes that have these gradients but have not applied them.
     pub norm: Option<u64>,
 }
 
@@ -31,13 +31,13 @@ pub struct Transfer {
     pub to: NodeId,
 }
 
-/// Whether this can be the state after a step: it is, or only an update is missing that somebody else has seen.
+/// Whether a hold is the state after the step to resume from, or becomes it by applying pending gradients.
 pub fn reaches(hold: &HoldRef, resume: Resume) -> bool {
     hold.step == resume.step
         || (hold.pending && resume.norm.is_some() && hold.step.checked_add(1) == Some(resume.step))
 }
 
-/// The newest step after which all of so many operators are held by somebody.
+/// The newest step after which every one of `operators` operators is held by a node.
 pub fn newest(inventory: &Inventory, operators: usize) -> Option<Resume> {
     let all = || inventory.values().flatten();
     let steps: BTreeSet<u64> = all().map(|hold| hold.step).collect();
@@ -48,7 +48,7 @@ pub fn newest(inventory: &Inventory, operators: usize) -> Option<Resume> {
         .find(|resume| planted(RunBug::ResumesWithHoles) || is_covered(inventory, *resume, operators))
 }
 
-/// Whether all of so many operators are held after a step.
+/// Whether every one of `operators` operators is held after a step.
 pub fn is_covered(inventory: &Inventory, resume: Resume, operators: usize) -> bool {
     let holds = inventory.values().flatten().filter(|hold| reaches(hold, resume));
     let mut ranges: Vec<Ops> = holds.map(|hold| hold.ops).collect();
@@ -62,8 +62,8 @@ fn resume_at(inventory: &Inventory, step: u64) -> Resume {
     Resume { step, norm: applied.filter_map(|hold| hold.norm).next() }
 }
 
-/// What nodes hold when a group begins: those who were told have applied the update that was missing, and what is
-/// newer is forgotten, because those steps are done again.
+/// Updates the inventory when a group begins. The nodes in `told` have applied their pending gradients. Everything newer
+/// than the step is dropped, because those steps are done again.
 pub fn settle(inventory: &mut Inventory, step: u64, told: &BTreeSet<NodeId>, norm: Option<u64>) {
     let resume = Resume { step, norm };
     for (node, holds) in inventory.iter_mut() {
@@ -78,8 +78,8 @@ pub fn settle(inventory: &mut Inventory, step: u64, told: &BTreeSet<NodeId>, nor
     }
 }
 
-/// What every node has to get so that it holds its part: nothing that it has already, each from whoever gives least
-/// so far. Operators that nobody holds are not named.
+/// The transfers after which every node holds the part that it should. Each comes from the holder that sends least so
+/// far. Operators that no node holds are left out.
 pub fn transfers(inventory: &Inventory, resume: Resume, wanted: &[(NodeId, Ops)]) -> Vec<Transfer> {
     let mut given: BTreeMap<&NodeId, u32> = BTreeMap::new();
     let mut transfers = Vec::new();
@@ -109,7 +109,7 @@ pub fn transfers(inventory: &Inventory, resume: Resume, wanted: &[(NodeId, Ops)]
     transfers
 }
 
-/// How far a holder's operators reach without a gap, from one that it holds.
+/// The end of the range of operators that a node holds around `at`, if it holds `at`.
 fn reach(holds: &[HoldRef], resume: Resume, at: u32) -> Option<u32> {
     let holds = holds.iter().filter(|hold| reaches(hold, resume));
     holds.filter(|hold| hold.ops.start <= at && at < hold.ops.end).map(|hold| hold.ops.end).max()

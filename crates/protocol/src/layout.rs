@@ -81,7 +81,7 @@ pub fn replicas(whole: Ops, batch: usize, count: usize) -> Layout {
     Layout { replicas: (0..count).map(replica).collect() }
 }
 
-/// Whether every replica is the whole model of so many operators, in order, and has samples.
+/// Whether the stages of every replica cover all `operators` in order, and every replica has samples.
 pub fn is_sound(layout: &Layout, operators: usize) -> bool {
     let whole = |replica: &ReplicaLayout| {
         let mut end = 0;

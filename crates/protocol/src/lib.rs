@@ -3,10 +3,10 @@
 //! ```text
 //!   driver:  DriverCore      a whole run: groups, plans, records, checkpoints, the end
 //!            FormationCore   in it: who is in the group, when it is formed anew, why it waits
-//!   ranks:   votes           after every step: did all succeed, what does anybody wish, how long did it take
+//!   ranks:   votes           after every step: did all succeed, what does a rank wish, how long did it take
 //!            Shares, Balance who takes which samples of the global batch
 //! ```
-//! Ranks agree by exchanging votes: each computes the same decision from the same list, so nobody has to be asked.
+//! Ranks agree by exchanging votes: each computes the same decision from the same list, without a coordinator.
 
 mod balance;
 pub mod bugs;

@@ -1,21 +1,21 @@
-//! Decides what a run does next: when to validate, to checkpoint and to end. Pure: time and wishes are arguments.
+//! Decides when a run validates, saves a checkpoint and ends. Time and the wish to stop are arguments.
 
 use crate::{Every, Length};
 use phalanx_types::Time;
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands: what has been done.
+/// How far a run is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
     /// Optimizer steps.
     pub step: u64,
     /// Whole passes over the data.
     pub pass: u64,
-    /// Batches of the pass after those.
+    /// Batches done in the current pass.
     pub batch: u64,
 }
 
-/// What was asked for.
+/// How long a run is, and when it validates and saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// At least one.
@@ -26,7 +26,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many steps the whole run has.
+    /// Steps of the whole run.
     pub fn steps(&self) -> u64 {
         match self.length {
             Length::Steps(steps) => steps,
@@ -34,7 +34,7 @@ impl Plan {
         }
     }
 
-    /// Where the run stands after so many steps.
+    /// The place of the run after a step.
     pub fn place(&self, step: u64) -> Place {
         let batches = self.batches_per_pass.max(1);
         Place { step, pass: step / batches, batch: step % batches }
@@ -54,7 +54,7 @@ pub struct Due {
 pub enum End {
     /// All steps were done.
     Finished,
-    /// Somebody asked to stop.
+    /// The user asked to stop.
     Interrupted,
 }
 
@@ -88,7 +88,7 @@ impl Progress {
         self.place.step >= self.plan.steps()
     }
 
-    /// Counts a step that was done.
+    /// Counts a step; says what is due after it.
     pub fn on_step(&mut self, now: Time, asked_to_stop: bool) -> Due {
         self.place.step += 1;
         self.place.batch += 1;
@@ -104,13 +104,13 @@ impl Progress {
             (false, false) => None,
         };
         let validate = self.is_due(self.plan.validate, pass_ended, now);
-        // The last values are what people look for, whatever the interval is.
+        // The final model is always validated, whatever the interval is.
         let last = finished && self.plan.validate != Every::Never;
         let checkpoint = end.is_some() || self.is_due(self.plan.checkpoint, pass_ended, now);
         Due { validate: validate || last, checkpoint, end }
     }
 
-    /// Counts steps that were done together, up to one; says what was due after any of them.
+    /// Counts all steps up to `upto`; says what was due after any of them.
     pub fn on_steps(&mut self, upto: u64, now: Time) -> Due {
         let mut due = Due::default();
         while self.place.step < upto {
@@ -122,24 +122,24 @@ impl Progress {
         due
     }
 
-    /// Whether so much time has passed that a checkpoint is due.
+    /// Whether a checkpoint is due by time.
     pub fn is_late(&self, now: Time) -> bool {
         matches!(self.plan.checkpoint, Every::Time(_)) && self.is_due(self.plan.checkpoint, false, now)
     }
 
-    /// Like [`Self::on_steps`] for one of several who must come to the same, whatever their clocks say: `late` is what
-    /// one of them has found of [`Self::is_late`].
+    /// Like [`Self::on_steps`], for ranks that must decide alike although their clocks differ: `late` is the answer of
+    /// one rank's [`Self::is_late`], which all of them use.
     pub fn on_steps_together(&mut self, upto: u64, late: bool) -> Due {
         let due = self.on_steps(upto, self.saved_at);
         Due { checkpoint: due.checkpoint || late, ..due }
     }
 
-    /// How many steps may be done as one: so many, or fewer where the model is to be looked at.
+    /// How many steps the next interval may have: `most`, or fewer up to the next validation or the end.
     pub fn until_looked_at(self, most: u64) -> u64 {
         self.until(most, |due| due.validate || due.end.is_some())
     }
 
-    /// The same, but they end where a checkpoint is due as well, as far as that does not depend on time.
+    /// The same, but also up to the next checkpoint that does not depend on time.
     pub fn until_saved(self, most: u64) -> u64 {
         self.until(most, |due| due.validate || due.checkpoint || due.end.is_some())
     }
@@ -149,7 +149,7 @@ impl Progress {
         (1..most).find(|_| is_it(self.on_step(now, false))).unwrap_or(most)
     }
 
-    /// What was due after the step that was done last, as far as it does not depend on time.
+    /// What was due after the last step, leaving out what depends on time.
     pub fn due_here(&self) -> Due {
         let (begun, pass_ended) = (self.place.step > 0, self.place.batch == 0);
         let now = self.saved_at;

@@ -7,19 +7,19 @@ use crate::bugs::{RunBug, planted};
 use phalanx_wire::train::{Recorded, StepReport, ValidSums};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The least number of steps that are remembered.
+/// At least this many steps are remembered.
 const STEPS: usize = 256;
 
 /// The reports that a rank can repeat.
 #[derive(Debug, Clone, Default)]
 pub struct ReportLog {
     steps: VecDeque<StepReport>,
-    /// Validations by step: those of remembered steps, and the last one.
+    /// Validations of remembered steps, and the last validation, by step.
     validations: BTreeMap<u64, ValidSums>,
 }
 
 impl ReportLog {
-    /// Remembers a step, and at least the `together` steps that are reported in one message.
+    /// Remembers a step. `together` steps are reported in one message, so at least that many are remembered.
     pub fn on_step(&mut self, report: StepReport, together: usize) {
         if self.steps.len() >= STEPS.max(together) {
             self.steps.pop_front();
@@ -37,7 +37,7 @@ impl ReportLog {
         self.forget_old_validations();
     }
 
-    /// Forgets what came after a step: the run has gone back to it.
+    /// Forgets reports after a step: the run has gone back to it.
     pub fn forget_after(&mut self, step: u64) {
         self.steps.retain(|report| report.step <= step);
         self.validations.retain(|of, _| *of <= step);
@@ -52,12 +52,12 @@ impl ReportLog {
         }
     }
 
-    /// The reports of the steps after one.
+    /// The reports of later steps.
     pub fn since(&self, step: u64) -> Vec<StepReport> {
         self.steps.iter().filter(|report| report.step > step).cloned().collect()
     }
 
-    /// What is not recorded, of the steps up to `done`.
+    /// The reports up to step `done` that the driver has not recorded.
     pub fn unheard(&self, recorded: Recorded, done: u64) -> Unheard {
         let mut steps = self.since(recorded.step);
         steps.retain(|report| report.step <= done);
@@ -71,7 +71,7 @@ impl ReportLog {
 pub struct Unheard {
     /// In the order of steps.
     pub steps: Vec<StepReport>,
-    /// By step, in their order.
+    /// Step and sums, in the order of steps.
     pub validations: Vec<(u64, ValidSums)>,
 }
 

@@ -6,7 +6,7 @@
 pub enum Wish {
     #[default]
     GoOn = 0,
-    /// Form the group anew: somebody wants to come in.
+    /// Form the group anew: a node wants to come in.
     Reform = 1,
     /// End the run here.
     Stop = 2,
@@ -58,7 +58,7 @@ pub enum Standing {
     Late,
 }
 
-/// A number for a sample, to add up: sums of marks are equal when the samples were, whoever computed them.
+/// A number for a sample. Two sets of samples are the same if the sums of their marks are equal.
 pub fn mark(sample: u64) -> u64 {
     let mut x = sample.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -78,7 +78,7 @@ pub struct Outcome {
     pub slowest: usize,
     /// Which samples all of them computed: the sum of [`mark`].
     pub seen: u64,
-    /// The first rank whose parameters are not those of the first rank that holds the state.
+    /// The first rank whose parameters differ from the first rank that holds the state.
     pub differs: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! How a stage acquires its part of the state when a group begins: the driver has said who gives what to whom.
+//! How a stage acquires its part of the state when a group begins. The driver decides which node sends what.
 
 use super::connector::{Connector, broken};
 use super::part::{Part, names_of, stage_of};
@@ -12,8 +12,8 @@ use phalanx_records::StateError;
 use phalanx_types::Epoch;
 use phalanx_wire::train::{Get, Give, HoldRef, Ops, Source, Start};
 
-/// What other nodes give and the driver holds, each of so many bytes at most; all at the same time: no node waits for
-/// longer than it has patience.
+/// Fetches parts of the state from nodes and from the driver, each of at most `most` bytes. All are fetched at once, so
+/// that no sender runs into its time limit.
 fn get_all(
     epoch: Epoch,
     gets: &[Get],
@@ -35,7 +35,7 @@ fn get_all(
 }
 
 impl Worker<'_> {
-    /// What it holds of the model.
+    /// What this node holds of the model: its own part and copies of other parts.
     pub(super) fn holds(&self) -> Vec<HoldRef> {
         let own = self.part.as_ref().map(|part| HoldRef {
             ops: part.ops,
@@ -46,8 +46,8 @@ impl Worker<'_> {
         own.into_iter().chain(self.copies.holds()).collect()
     }
 
-    /// Makes the own part that after a step: an update that was not applied is, or what half a step has left behind is
-    /// undone.
+    /// Brings the node's part to the state after a step: applies the update that is pending, or undoes what an
+    /// unfinished step has changed.
     fn resolve(&mut self, step: u64, norm: Option<u64>) -> Result<(), RankError> {
         let Some(part) = &mut self.part else { return Ok(()) };
         match (part.pending, norm) {
@@ -57,7 +57,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What it holds of some operators after a step.
+    /// The state of some operators after a step, as far as this node holds it.
     fn held(&self, ops: Ops, step: u64) -> Result<ModelState, RankError> {
         let names = names_of(&self.task.graph, ops)?;
         let mut state = ModelState { optimizer_steps: step, ..ModelState::default() };
@@ -70,7 +70,7 @@ impl Worker<'_> {
         Ok(state)
     }
 
-    /// Sends a part of what it holds to another node, on a thread of its own.
+    /// Sends a part of the state to another node, on a separate thread.
     pub(super) fn give(
         &mut self,
         epoch: Epoch,
@@ -86,7 +86,7 @@ impl Worker<'_> {
         let (to, ops) = (give.to.clone(), give.ops);
         let send = move || {
             if let Err(error) = connector.give(epoch, &to, ops, &bytes) {
-                // Whoever waits for it in vain says so.
+                // The receiver reports that it did not get it.
                 tracing::debug!(%to, %error, "could not give a part of the state");
             }
         };
@@ -94,8 +94,8 @@ impl Worker<'_> {
         thread.map(drop).map_err(|error| StateError { what: format!("could not be sent: {error}") }.into())
     }
 
-    /// Comes by its part of the state: what it holds, what others give, what the driver has, and at the very beginning
-    /// what the seed makes.
+    /// Acquires the state of a part from what this node holds, from other nodes and from the driver. Before the first
+    /// step, missing weights are made from the seed.
     pub(super) fn acquire_state(
         &mut self,
         epoch: Epoch,
@@ -105,7 +105,7 @@ impl Worker<'_> {
     ) -> Result<Part, RankError> {
         self.resolve(start.step, start.norm)?;
         self.copies.forget_after(start.step);
-        // Whoever is to get something has not got it, whatever it held when it was in a group last.
+        // If the driver sends something, it has decided that this node lacks it, whatever the node held before.
         let holds = start.gets.is_empty();
         if let Some(part) = self.part.take_if(|part| holds && part.ops == ops && part.step == start.step) {
             return Ok(part);
@@ -114,7 +114,7 @@ impl Worker<'_> {
         let mut state = self.held(ops, start.step)?;
         let given = get_all(epoch, &start.gets, self.most_bytes(), connector)?;
         for bytes in given {
-            // Another node may give what can be read.
+            // A part that cannot be read ends the group, as a lost link does.
             let part = ModelState::from_bytes(bytes).map_err(|error| broken(with_causes(&error)))?;
             state.extend_by(part, &names);
         }
@@ -124,12 +124,12 @@ impl Worker<'_> {
                 state.weights.entry(name).or_insert(tensor);
             }
         }
-        // Before the old part is let go of.
+        // Checked while the old part is still here.
         if let Some(name) = names.iter().find(|name| !state.weights.contains_key(*name)) {
-            return Err(broken(format!("nobody gave {name} of step {}", start.step)));
+            return Err(broken(format!("no node gave {name} of step {}", start.step)));
         }
         let old = self.part.take().filter(|part| part.step == start.step);
-        // What others may still have to come for, should this group not come about.
+        // Other nodes may need the old part if this group fails to begin.
         if let Some(part) = old.filter(|part| !covers(ops, part.ops)) {
             match part.packed() {
                 Ok(packed) => self.copies.add(part.step, part.ops, packed),

@@ -1,11 +1,11 @@
-//! What neighbours keep of each other, so that a stage that is lost can be made up for.
+//! Copies of a stage's state on the node of the next stage, so that a lost stage can be restored.
 //!
 //! ```text
 //!   after every few steps:   stage s: a copy of its state ──► kept here, and sent to stage s+1 while both go on
-//!   stage s is lost:         stage s+1 has its copy, everybody has a copy of its own of the same step
+//!   stage s is lost:         stage s+1 has its copy, every other stage has its own copy of the same step
 //! ```
-//! A generation of copies is let go when the next one has arrived everywhere. One that somebody could not make or keep
-//! is not whole: the last that is stays until there is another.
+//! Copies of one step are a generation. A generation is complete when every stage has made its copy and every guardian
+//! has stored it. The last complete generation is dropped when the next one is complete.
 
 mod sending;
 
@@ -26,7 +26,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// From a lower rank to a higher, and back.
+/// Lanes for copies to a higher rank and to a lower rank.
 const UP: usize = 3;
 const DOWN: usize = 4;
 
@@ -40,7 +40,7 @@ pub(super) struct Copies {
 struct Held {
     step: u64,
     ops: Ops,
-    /// Those of a large one lie in a file.
+    /// The packed state; a large one is mapped from a file.
     bytes: Bytes,
 }
 
@@ -57,24 +57,24 @@ impl Copies {
         self.lock().iter().map(hold).collect()
     }
 
-    /// The states of a step.
+    /// The copies of a step, as states.
     pub(super) fn of_step(&self, step: u64) -> Result<Vec<ModelState>, RankError> {
         let all = self.lock();
         let states = all.iter().filter(|held| held.step == step);
         states.map(|held| Ok(ModelState::from_bytes(held.bytes.clone())?)).collect()
     }
 
-    /// Lets go of what is older than a step.
+    /// Drops copies that are older than a step.
     pub(super) fn forget_before(&self, step: u64) {
         self.lock().retain(|held| held.step >= step);
     }
 
-    /// Lets go of what is between two steps.
+    /// Drops copies between two steps.
     fn forget_between(&self, after: u64, before: u64) {
         self.lock().retain(|held| held.step <= after || held.step >= before);
     }
 
-    /// Lets go of what is newer than a step: it was not whole, and those steps are done again.
+    /// Drops copies that are newer than a step: their generation is incomplete, and those steps are done again.
     pub(super) fn forget_after(&self, step: u64) {
         self.lock().retain(|held| held.step <= step);
     }
@@ -89,11 +89,11 @@ impl Copies {
 pub(super) struct Keeping {
     /// Steps between them; none are made when 0.
     pub(super) every: u64,
-    /// Bytes of one, at most.
+    /// The largest size of a copy, in bytes.
     pub(super) most: u64,
 }
 
-/// This stage's part in keeping copies, in one group.
+/// Makes the copies of this stage and stores the copies of the stage before it, for one group.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     /// Steps between copies; none are made when 0.
@@ -102,17 +102,17 @@ pub(super) struct Guard {
     sent: Arc<Sent>,
     /// The step of the last copy.
     last: Option<u64>,
-    /// The step of the last that arrived everywhere; at first the one that the group began with.
+    /// The step of the last complete generation; at first the step that the group began with.
     whole: u64,
     sockets: Vec<Socket>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Guard {
-    /// Connects a stage with the one that keeps its copies and the one whose copies it keeps.
+    /// Connects a stage with its guardian, which stores its copies, and with its ward, whose copies it stores.
     ///
     /// # Errors
-    /// One cannot be reached.
+    /// The guardian or the ward cannot be reached.
     pub(super) fn new(
         keeping: Keeping,
         post: Post,
@@ -149,18 +149,17 @@ impl Guard {
         Ok(Self { every, to_send: Some(to_send), sent, last: None, whole: 0, sockets, threads })
     }
 
-    /// Whether the last copy is still on its way.
+    /// Whether the last copy is still being sent.
     pub(super) fn is_copying(&self) -> bool {
         self.sent.copying.load(Ordering::Acquire)
     }
 
-    /// Whether the last copy, which is not on its way any more, was not made or not kept.
+    /// Whether the last copy was not made or not stored. Meaningful when no copy is being sent.
     pub(super) fn has_missed(&self) -> bool {
         self.sent.missed.load(Ordering::Acquire)
     }
 
-    /// Whether a copy is due after so many steps, when the next can be made after `next` more; the first one is due at
-    /// once.
+    /// Whether a copy is due after `step`, if the next chance comes `next` steps later. The first copy is due at once.
     pub(super) fn is_due(&self, step: u64, next: u64) -> bool {
         self.every > 0 && self.last.is_none_or(|last| step + next > last + self.every)
     }
@@ -169,7 +168,7 @@ impl Guard {
         self.every > 0
     }
 
-    /// A generation of copies begins. Nobody is still sending the one before, which all have, or somebody has `missed`.
+    /// Begins a generation. The one before is complete, unless a stage has `missed` its copy; no copy is being sent.
     fn begin(&mut self, copies: &Copies, step: u64, missed: bool) {
         match self.last.replace(step) {
             None => self.whole = step,
@@ -181,7 +180,7 @@ impl Guard {
         }
     }
 
-    /// Keeps a copy, and sends it to the guardian.
+    /// Stores a copy here and sends it to the guardian.
     fn copy(&self, copies: &Copies, step: u64, ops: Ops, bytes: Bytes) {
         copies.add(step, ops, bytes.clone());
         self.sent.begin();
@@ -200,7 +199,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.to_send = None;
         for socket in &self.sockets {
-            // One that has ended already cannot be ended again.
+            // A socket that is closed already returns an error.
             let _ended = socket.shutdown(Shutdown::Both);
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
@@ -208,8 +207,8 @@ impl Drop for Guard {
 }
 
 impl Guard {
-    /// Copies a part of the model, unless none is due; `next` is after how many more steps the next copy can be made. A
-    /// run goes on without a copy: all that is lost is what a loss would cost.
+    /// Copies a part of the model if a copy is due; the next chance comes `next` steps later. A run goes on when a copy
+    /// fails: the next loss of a node then costs more steps.
     pub(super) fn copy_if_due(&mut self, copies: &Copies, part: &Part, next: u64, missed: bool) {
         let (step, ops) = (part.step, part.ops);
         if !self.is_due(step, next) {

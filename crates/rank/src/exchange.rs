@@ -5,7 +5,7 @@
 //!                                                                                                  v
 //!   update: takes the sums   ◄──────────── bucket comes back ◄──────────── Background: all-reduce
 //! ```
-//! Buckets lie in memory that all replicas of the host share; whoever holds one may use it, so a bucket travels.
+//! Buckets lie in memory that all replicas of the host share. The owner of a bucket may use it, so buckets are passed on.
 //! Compressed ones are sent from memory of their own.
 
 use phalanx_collective::{

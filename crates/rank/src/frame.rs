@@ -11,7 +11,7 @@ pub(super) enum Carries {
     Gradients = 2,
     /// Activations of samples that are not learned from.
     Validation = 3,
-    /// Those of samples that somebody asks about.
+    /// Activations of a live query.
     Asked = 4,
 }
 

@@ -25,7 +25,7 @@ const STALL: Duration = Duration::from_secs(5);
 const CONTROL_ROOM: usize = 64 << 10;
 const CONTROL: usize = 1;
 const PIPE: usize = 2;
-/// Those of rings come after.
+/// The first lane of rings.
 const FIRST_RING: usize = 16;
 
 /// This rank's ends.
@@ -70,7 +70,7 @@ impl Joined {
         Self { lane: ControlLane::alone(), rings: Rings::new(Vec::new()), prev: None, next: None }
     }
 
-    /// Pipes of the sockets, with room for so many frames of so many bytes.
+    /// Makes pipes of the sockets, with room for `queue` frames of at most `most` bytes.
     pub(super) fn pipes(&mut self, queue: usize, most: usize) -> Result<[Option<Pipe>; 2], RankError> {
         let pipe = |socket: Option<Socket>| socket.map(|socket| Pipe::new(socket, queue, most)).transpose();
         Ok([pipe(self.prev.take())?, pipe(self.next.take())?])

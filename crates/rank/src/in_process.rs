@@ -1,4 +1,4 @@
-//! A run in this process: a formation of one rank, which reports to nobody but its own records.
+//! A run in this process: a formation of one rank, which reports only to its own records.
 
 use crate::error::RankError;
 use crate::mailbox::Mailbox;
@@ -126,7 +126,7 @@ fn train(
     let step = records.place.step;
     let recorded = Recorded { step, validated: records.book.validated(), saved: step };
     let mut worker = Worker::new(task, compute, Arc::new(Mailbox::default()), Outlet::here(records));
-    // One rank is asked by nobody to let others in: it ends when all steps are done, or the user wants it to.
+    // No other rank can join, so the session ends when all steps are done or the user wants it to.
     let (Ended::Done | Ended::Reformed) = Session::alone(&mut worker, part)?.run(recorded)?;
     let state = worker.part.as_ref().map(Part::state).transpose()?.unwrap_or_default();
     Ok((worker.task, state))

@@ -1,4 +1,4 @@
-//! Samples that somebody asks about while the model is trained.
+//! Live queries: samples that a client sends while the model is trained.
 
 use super::worker::Report;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ impl LiveQuery {
         Self { number: ask.number, samples: ask.samples as usize, batch: ask.batch as usize, x }
     }
 
-    /// Whether its samples have so many values each.
+    /// Whether each of its samples has this number of values.
     pub(super) fn has(&self, values: usize) -> bool {
         self.samples > 0 && self.samples.checked_mul(4 * values) == Some(self.x.len())
     }
@@ -41,7 +41,7 @@ impl LiveQuery {
     }
 }
 
-/// Samples as they are computed: so many at once.
+/// Cuts samples into batches.
 pub(super) fn batches(samples: usize, batch: usize) -> impl Iterator<Item = Range<usize>> {
     let batch = batch.max(1);
     (0..samples).step_by(batch).map(move |first| first..(first + batch).min(samples))
@@ -66,7 +66,7 @@ impl Answer {
         self.bytes.extend_from_slice(bytemuck::cast_slice(output));
     }
 
-    /// After so many steps.
+    /// The report of the answer, computed after `step` steps.
     pub(super) fn into_report(self, number: u64, step: u64) -> Report {
         Report::Computed { number, step, shape: self.shape, bytes: Bytes::from(self.bytes) }
     }

@@ -20,10 +20,10 @@ pub(crate) struct Mailbox {
     group: Mutex<Ends>,
     /// Parts of a state that have come, of a group of some epoch.
     parts: Mutex<Vec<(Epoch, usize, Bytes)>>,
-    /// What somebody asks the model of a group of some epoch, in the order of coming.
+    /// Live queries in order of arrival, with the epoch of the group that is to answer.
     queries: Mutex<Vec<(Epoch, LiveQuery)>>,
-    /// The newest group that a checkpoint was made in, and how many of those the driver has not taken yet. What it does
-    /// not want of groups before it never takes.
+    /// The newest group that made a checkpoint, and how many of its checkpoints the driver has not taken. The driver does
+    /// not take checkpoints of older groups.
     untaken: Mutex<(Epoch, usize)>,
     /// One was taken, or a group is over.
     taken: Condvar,
@@ -74,18 +74,18 @@ impl Mailbox {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, part, bytes));
     }
 
-    /// The parts that have come for a group; those of others are forgotten.
+    /// Takes the parts that have come for a group; parts for other groups are dropped.
     pub(super) fn take_parts(&self, epoch: Epoch) -> Vec<(usize, Bytes)> {
         let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
         parts.into_iter().filter(|(of, ..)| *of == epoch).map(|(_, part, bytes)| (part, bytes)).collect()
     }
 
-    /// Somebody asks the model of the group of an epoch.
+    /// Adds a live query for the group of an epoch.
     pub(super) fn add_query(&self, epoch: Epoch, ask: LiveQuery) {
         self.queries.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, ask));
     }
 
-    /// The next question to the model of a group; those to groups before are forgotten.
+    /// Takes the next live query for a group; queries for older groups are dropped.
     pub(super) fn take_query(&self, epoch: Epoch) -> Option<LiveQuery> {
         let mut asks = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
         asks.retain(|(of, _)| *of >= epoch);
@@ -172,7 +172,7 @@ impl Mailbox {
         ends.over = Some((epoch, reason.to_owned()));
         drop(ends);
         self.ended.notify_waiters();
-        // Whoever is about to wait has looked whether it is over, and waits, or has not, and sees it.
+        // Taking the lock orders this with `count_snapshot`: it either sees the end or waits already and is woken.
         drop(self.untaken.lock().unwrap_or_else(PoisonError::into_inner));
         self.taken.notify_all();
     }

@@ -24,20 +24,21 @@ pub(crate) struct Part {
     pub(super) stepper: Stepper,
     pub(super) inputs: Vec<Carried>,
     pub(super) outputs: Vec<Carried>,
-    /// Steps that it has behind it.
+    /// Steps done.
     pub(crate) step: u64,
-    /// It holds the state of the run after those steps. A rank that is new to a group does not, until it has caught up.
+    /// Whether it holds the state of the run after `step`. A rank that is new to a group does not until it has caught up.
     pub(super) is_level: bool,
-    /// The norm of the gradients of the last of them, as bits.
+    /// The gradient norm of the last step, as bits.
     pub(super) norm: Option<u64>,
-    /// It has the gradients of the next step, which all others may have, too; with the learning rate of that step.
+    /// The learning rate of the next step, if its gradients are final but not applied. Other ranks may have applied
+    /// theirs.
     pub(super) pending: Option<f32>,
-    /// Of the optimizer over rounds, by parameter.
+    /// State of the outer optimizer, by parameter.
     pub(super) outer: phalanx_graph::Weights,
-    /// What a step may change before it happens: statistics of batch norm as they were before.
+    /// Batch norm statistics from before the step: computing changes them even if the step is not applied.
     before: Option<phalanx_graph::Weights>,
     has_buffers: bool,
-    /// Inputs and gradients of outputs that have come, used again.
+    /// Buffers for received inputs and for received gradients of outputs.
     pub(super) received: Vec<Vec<f32>>,
     pub(super) given: Vec<Vec<f32>>,
 }
@@ -67,7 +68,7 @@ impl Carried {
     }
 }
 
-/// The names of parameters and buffers of some operators.
+/// The names of the parameters and buffers of a range of operators.
 pub fn names_of(graph: &Graph, ops: Ops) -> Result<BTreeSet<String>, RankError> {
     let stage = stage_of(graph, ops)?;
     let kept =
@@ -110,7 +111,7 @@ impl Part {
         })
     }
 
-    /// Compiles a part of the model and lets it take over a state.
+    /// Compiles a part of the model and loads a state.
     ///
     /// # Errors
     /// There is no such part, it cannot be computed, or the state lacks something.
@@ -121,8 +122,8 @@ impl Part {
         state: &ModelState,
     ) -> Result<Self, RankError> {
         let mut part = Self::compile(task, compute, ops)?;
-        // An optimizer that has done nothing is a new one. Some node may hold a part of it for the operators that it
-        // had before, and no node for the others.
+        // Before the first step a state may have optimizer values for some operators and not for others: a new optimizer
+        // is the same.
         if state.steps() == 0 {
             part.stepper.load(&state.weights)?;
             part.is_level = true;
@@ -132,7 +133,7 @@ impl Part {
         Ok(part)
     }
 
-    /// All of a model, with a state.
+    /// Compiles the whole model and loads a state.
     ///
     /// # Errors
     /// It cannot be computed, or the state lacks something.
@@ -140,7 +141,7 @@ impl Part {
         Self::new(task, compute, Ops { start: 0, end: task.graph.nodes.len() as u32 }, state)
     }
 
-    /// Becomes what another rank was.
+    /// Replaces its state by that of another rank.
     ///
     /// # Errors
     /// The state lacks something.
@@ -152,28 +153,28 @@ impl Part {
         Ok(())
     }
 
-    /// All that it is.
+    /// Weights, buffers and optimizer state.
     pub(crate) fn state(&self) -> Result<ModelState, RankError> {
         let mut state = self.stepper.state(&self.graph)?;
         add_outer(&self.outer, &mut state.optimizer);
         Ok(state)
     }
 
-    /// The same in bytes.
+    /// The state, packed.
     pub(super) fn packed(&self) -> Result<Bytes, RankError> {
         let mut outer = phalanx_graph::Weights::new();
         add_outer(&self.outer, &mut outer);
         Ok(self.stepper.packed(&self.graph, &outer)?)
     }
 
-    /// A step begins that may not happen.
+    /// Saves buffers before a step that may be undone.
     pub(super) fn keep_buffers(&mut self) {
         if self.has_buffers {
             self.before = Some(self.stepper.buffers(&self.graph));
         }
     }
 
-    /// Undoes what a step has changed that did not happen.
+    /// Undoes what an unfinished step has changed.
     pub(super) fn undo(&mut self) -> Result<(), RankError> {
         self.pending = None;
         match self.before.take() {
@@ -182,44 +183,44 @@ impl Part {
         }
     }
 
-    /// Applies the step of which all have the gradients.
+    /// Applies the gradients of a step.
     pub(super) fn apply(&mut self, norm: f64, lr: f32) {
         self.stepper.apply(norm, lr);
         self.step += 1;
         (self.norm, self.pending, self.before) = (Some(norm.to_bits()), None, None);
     }
 
-    /// Bytes of one value for every element of its parameters.
+    /// Bytes of its parameters.
     pub(super) fn parameter_bytes(&self) -> u64 {
         self.stepper.model.parameters().iter().map(|parameter| 4 * parameter.elements() as u64).sum()
     }
 
-    /// Bytes of its model, with the batches that are in it, and of what its optimizers keep.
+    /// Bytes of the model, of the batches in flight and of optimizer state.
     pub(super) fn memory(&self, optimizer: &OptimizerSpec) -> u64 {
         let states = optimizer.state_names().len() as u64;
         self.stepper.model.memory() as u64 + states * self.parameter_bytes() + tensor_bytes(&self.outer)
     }
 
-    /// The most bytes that come to it or go from it in one frame of so many samples.
+    /// The largest frame that it sends or receives for `batch` samples, in bytes.
     pub(super) fn most_bytes(&self, batch: usize) -> usize {
         let bytes = |of: &[Carried]| of.iter().map(|value| 4 * value.elements(batch) + 64).sum::<usize>();
         bytes(&self.inputs).max(bytes(&self.outputs))
     }
 }
 
-/// Appends values, the ones that may be compressed.
+/// Appends values; only floats are compressed.
 pub(super) fn pack(compression: Compression, floats: bool, values: &[f32], into: &mut Vec<u8>) {
     let how = if floats { compression } else { Compression::None };
     how.encode(values, into);
 }
 
-/// How many bytes so many values become.
+/// The packed size of a number of values, in bytes.
 pub(super) fn packed_len(compression: Compression, floats: bool, values: usize) -> usize {
     let how = if floats { compression } else { Compression::None };
     how.encoded_len(values)
 }
 
-/// Reads values from the front of bytes; the rest.
+/// Reads values from the front of `bytes`; returns the rest.
 pub(super) fn unpack<'b>(
     compression: Compression,
     floats: bool,

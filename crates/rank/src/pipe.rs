@@ -1,12 +1,12 @@
-//! The way to a neighbouring stage: frames both ways, while the model computes.
+//! A connection to a neighbouring stage: frames in both directions, while the model computes.
 //!
 //! ```text
 //!   compute ── send ──► socket, as much as it takes at once ──────────────────────► recv ──► compute
 //!                  └──► writer thread: the rest, while the model goes on   └ large frames: a reader thread
 //! ```
-//! A stage never waits for the network to take what it sends, so two stages cannot block each other; one that is far
-//! ahead waits for room in its queue. Waking a thread takes longer than computing a small stage: small frames are read
-//! by whoever waits for them.
+//! Sending does not wait for the network, so two stages cannot block each other. A stage that is far ahead waits for
+//! room in its queue. Waking a thread takes longer than computing a small stage, so small frames are read by the thread
+//! that needs them.
 
 use super::connector::broken;
 use super::frame::{Frame, Head};
@@ -21,32 +21,32 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Frames of up to so many bytes wait in the socket.
+/// Frames up to this size are read without a thread; until then they wait in the socket's buffer.
 const SMALL: usize = 64 << 10;
 
-/// The way to one neighbour.
+/// The connection to one neighbour.
 #[derive(Debug)]
 pub(super) struct Pipe {
     socket: Socket,
     incoming: Incoming,
     outgoing: Option<SyncSender<(Vec<u8>, usize)>>,
-    /// Frames that the writer has not written yet.
+    /// How many frames the writer has not written yet.
     unwritten: Arc<AtomicUsize>,
     written: Receiver<Vec<u8>>,
     own: Vec<Vec<u8>>,
     writer: Option<JoinHandle<()>>,
     /// Bytes that were sent.
     pub(super) sent: u64,
-    /// How long frames were waited for.
+    /// Time spent waiting for frames.
     pub(super) waited: Duration,
 }
 
 /// Where frames come from.
 #[derive(Debug)]
 enum Incoming {
-    /// The socket itself.
+    /// Read from the socket when needed.
     Here { most: usize, spare: Vec<Vec<u8>> },
-    /// A thread that reads ahead.
+    /// Read ahead by a thread.
     Ahead { frames: Option<Receiver<Frame>>, spare: Sender<Vec<u8>>, thread: Option<JoinHandle<()>> },
 }
 
@@ -59,10 +59,10 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 }
 
 impl Pipe {
-    /// `queue` frames may wait in each direction, of at most `most` bytes each.
+    /// Up to `queue` frames of at most `most` bytes wait in each direction.
     ///
     /// # Errors
-    /// There are no threads to be had.
+    /// No thread can be started.
     pub(super) fn new(socket: Socket, queue: usize, most: usize) -> Result<Self, RankError> {
         socket.set_nodelay().map_err(failed)?;
         let incoming = if most <= SMALL {
@@ -106,7 +106,7 @@ impl Pipe {
         bytes[..Head::LEN].copy_from_slice(&Head { bytes: values, ..head }.to_bytes());
         self.sent += bytes.len() as u64;
         let mut taken = 0;
-        // Nothing overtakes what the writer still has.
+        // While the writer has frames, this one must queue behind them.
         if self.unwritten.load(Ordering::Acquire) == 0 {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             while taken < bytes.len() {
@@ -131,10 +131,10 @@ impl Pipe {
         }
     }
 
-    /// The next frame of the other stage.
+    /// Waits for the next frame of the other stage.
     ///
     /// # Errors
-    /// It is gone.
+    /// The other stage is gone.
     pub(super) fn recv(&mut self) -> Result<Frame, RankError> {
         let began = Instant::now();
         let frame = match &mut self.incoming {
@@ -151,16 +151,16 @@ impl Pipe {
         frame
     }
 
-    /// Gives the memory of a frame back.
+    /// Takes a frame back, to use its memory again.
     pub(super) fn recycle(&mut self, frame: Frame) {
         match &mut self.incoming {
             Incoming::Here { spare, .. } => spare.push(frame.values),
-            // At the end there is nobody to use it any more.
+            // The reader may have ended.
             Incoming::Ahead { spare, .. } => drop(spare.send(frame.values)),
         }
     }
 
-    /// Another handle of the connection, for whoever ends it.
+    /// Another handle of the connection, with which it can be closed from another thread.
     ///
     /// # Errors
     /// The process has too many files open.
@@ -175,12 +175,12 @@ fn gone(error: &dyn std::fmt::Display) -> RankError {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        // What was sent before is still written.
+        // The writer first writes what is queued.
         self.outgoing = None;
         if let Some(writer) = self.writer.take() {
             drop(writer.join());
         }
-        // A connection that has ended already cannot be ended again.
+        // A socket that is closed already returns an error.
         let _ended = self.socket.shutdown(Shutdown::Both);
         if let Incoming::Ahead { frames, thread, .. } = &mut self.incoming {
             *frames = None;
@@ -228,7 +228,7 @@ fn write(
             return;
         }
         unwritten.fetch_sub(1, Ordering::AcqRel);
-        // A pipe that is being dropped needs none.
+        // A pipe that is being dropped does not take buffers back.
         drop(back.send(bytes));
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_arrive_in_order_and_an_end_wakes_who_waits() {
+    fn frames_arrive_in_order_and_closing_wakes_the_receiver() {
         let (a, b) = UnixStream::pair().unwrap();
         let (mut a, mut b) = (Pipe::new(a.into(), 4, 1024).unwrap(), Pipe::new(b.into(), 4, 1024).unwrap());
         for part in 0..3 {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_socket_takes_arrives_in_order_while_nobody_reads_yet() {
+    fn more_than_a_socket_buffers_arrives_in_order_although_both_send_first() {
         let (a, b) = UnixStream::pair().unwrap();
         let most = 1 << 20;
         let (mut a, mut b) = (Pipe::new(a.into(), 8, most).unwrap(), Pipe::new(b.into(), 8, most).unwrap());

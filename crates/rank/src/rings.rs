@@ -99,7 +99,7 @@ impl Rings {
         Ok(all)
     }
 
-    /// When the buckets that were waited for were exchanged, those of all rings.
+    /// Begin and end of the exchanges of the last step, over all rings.
     pub(super) fn times(&self) -> impl Iterator<Item = (Instant, Instant)> + '_ {
         self.lanes.iter().flat_map(|lane| lane.exchange.times()).copied()
     }

@@ -1,7 +1,7 @@
 //! A node's side of training: hears the drivers of runs, keeps a replica of each run, speaks for it.
 //!
-//! Every run has a claim on the node's account. A run that does not fit is refused after a moment, and jobs make room
-//! for it until its driver has asked again.
+//! Every run has a claim on the node's account. A run that does not fit is refused after a moment. It keeps its turn
+//! among the runs that wait, and jobs make room for it, until its driver has asked again.
 
 use super::files::FetchFile;
 use super::live_query::LiveQuery;
@@ -9,7 +9,7 @@ use super::mailbox::Mailbox;
 use super::outlet::Reports;
 use super::streams::FabricConnector;
 use super::waiting::Waiting;
-use super::worker::{self, Opening, Order, Report};
+use super::worker::{self, Beginning, Opening, Order, Report};
 use phalanx_account::{ClaimGuard, Holder, NodeAccount};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_protocol::Wish;
@@ -61,7 +61,7 @@ struct Service {
 
 /// A replica that this node holds.
 struct Open {
-    /// Reports of others are those of replicas that were closed.
+    /// Reports with another number are from a replica that was closed.
     number: u64,
     run: RunId,
     driver: Peer,
@@ -140,7 +140,7 @@ impl Service {
                 let ends = seats.iter().map(|seat| seat.end.clone()).collect();
                 let nodes = seats.into_iter().map(|seat| seat.node).collect();
                 let connector = open.connector(&self.fabric, nodes);
-                open.order(Order::Connect { epoch, ends, recorded, connector, start });
+                open.order(Order::Connect(Beginning { epoch, ends, recorded, connector, start }));
             }
             ToReplica::Give { epoch, give, .. } => {
                 let connector = open.connector(&self.fabric, Vec::new());
@@ -184,10 +184,13 @@ impl Service {
         let before = before.map(|open| open.claim.clone());
         self.close(run, "the driver enlists this node anew");
         let needs = needs_of(enlist.share, self.account.capacity());
+        // A run that asks for something else than before waits anew.
+        self.waiting.retain(|known, waiting| *known != run || waiting.turn().needs() == needs);
         let holder = Holder::Run { run, driver: from.id().clone() };
-        let claimed = match before {
-            Some(claim) => Ok(claim),
-            None => self.account.try_claim(holder, needs).map(Arc::new),
+        let claimed = match (before, self.waiting.get(&run)) {
+            (Some(claim), _) => Ok(claim),
+            (None, Some(waiting)) => waiting.turn().try_claim(holder).map(Arc::new),
+            (None, None) => self.account.try_claim(holder, needs).map(Arc::new),
         };
         match claimed {
             Ok(claim) => {
@@ -208,10 +211,11 @@ impl Service {
         }
     }
 
-    /// Something was given back: runs that wait may fit now.
+    /// Something was given back: runs that wait may fit now, in order of arrival.
     fn on_freed(&mut self) {
         self.publish();
-        let runs: Vec<RunId> = self.waiting.keys().copied().collect();
+        let mut runs: Vec<RunId> = self.waiting.keys().copied().collect();
+        runs.sort_by_key(|run| self.waiting.get(run).map(|waiting| waiting.turn().place()));
         for run in runs {
             let Some((driver, enlist)) = self.waiting.get_mut(&run).and_then(Waiting::take) else { continue };
             self.enlist(&driver, run, enlist);
@@ -248,7 +252,7 @@ impl Service {
         let work = move || {
             let worked = catch_unwind(AssertUnwindSafe(|| worker::run(opening, &waiting)));
             if worked.is_err() {
-                // What it was is on standard error. Nobody is to wait for this replica.
+                // The panic is on standard error. The driver is told, so that it does not wait for this replica.
                 let reason = "the replica panicked".to_owned();
                 ended.say(Report::Refused { reason, busy: false });
             }
@@ -301,7 +305,7 @@ impl Service {
         });
     }
 
-    /// Fetches a part of the state from whoever holds it, for a replica that is new to its group.
+    /// Fetches a part of the state from its holder, for a replica that is new to its group.
     fn fetch_part(&self, run: RunId, epoch: Epoch, holder: &NodeId, part: PartRef) {
         let Some(open) = self.open.get(&run) else { return };
         let Some(peer) = self.fabric.peer(holder) else { return };
@@ -316,7 +320,7 @@ impl Service {
         });
     }
 
-    /// Fetches samples that somebody asks about, for the next boundary between steps.
+    /// Fetches the samples of a live query, for the next boundary between steps.
     fn fetch_ask(&self, from: &Peer, run: RunId, epoch: Epoch, ask: AskRef) {
         let Some(open) = self.open.get(&run) else { return };
         let (fabric, from, mailbox) = (self.fabric.clone(), from.clone(), open.mailbox.clone());

@@ -1,10 +1,10 @@
-//! What this replica did when, for whoever wants to look.
+//! What this replica did when, for `--trace`.
 
 use phalanx_types::Time;
 use phalanx_wire::train::{Activity, Span};
 use std::time::Instant;
 
-/// Told at once when there are so many.
+/// This many spans are reported at once.
 const MANY: usize = 512;
 
 /// Spans since the group began, which all of its replicas saw at the same moment, but for the time that each took to

@@ -28,7 +28,7 @@ pub(super) struct FabricConnector {
     driver: Peer,
     run: RunId,
     nodes: Vec<NodeId>,
-    /// Says when nobody has to be waited for any more.
+    /// Says when a group is over, and with it every wait for its members.
     mailbox: Arc<Mailbox>,
 }
 
@@ -76,7 +76,7 @@ impl FabricConnector {
         stream.map_err(|error| failed(format!("{from}: {error}")))
     }
 
-    /// Waits for something that nobody needs any more when the group of an epoch is over.
+    /// Waits for a future, but no longer than the group of an epoch lasts.
     async fn unless_over<T>(
         &self,
         epoch: Epoch,
@@ -130,7 +130,7 @@ pub async fn take_part(
     read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
-/// Reads a part of the state of so many bytes at most, and says so.
+/// Reads a part of the state of at most `most` bytes, and confirms it.
 fn read_state(mut stream: &Socket, from: &NodeId, most: u64) -> Result<Bytes, CollectiveError> {
     let mut len = [0; 8];
     let broken = |error: std::io::Error| failed(format!("{from}: {error}"));
@@ -210,7 +210,7 @@ impl fmt::Debug for FabricConnector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use phalanx_fabric::{FabricConfig, NodeKind};
+    use phalanx_fabric::{FabricConfig, FrameKind, LinkEvent, NodeKind};
     use phalanx_types::{DomainName, Parcel};
     use std::future::poll_fn;
     use std::path::Path;
@@ -242,18 +242,16 @@ mod tests {
         let driver = driver_runtime.block_on(fabric(dir, "driver"));
         let (met, until_met) = oneshot::channel();
         std::thread::scope(|scope| {
-            let answers = scope.spawn(|| driver_runtime.block_on(timeout(DEADLINE, until_met)));
-            let node = runtime.block_on(async {
+            let answers =
+                scope.spawn(|| driver_runtime.block_on(async { timeout(DEADLINE, until_met).await }));
+            let (node, first) = runtime.block_on(async {
                 let node = fabric(dir, "node").await;
-                let mut watch = node.watch();
-                while node.peer(driver.id()).is_none() {
-                    timeout(DEADLINE, watch.next()).await.unwrap().unwrap();
-                }
-                node
+                let mut links = node.channel(FrameKind::Train);
+                (node, timeout(DEADLINE, links.recv()).await.unwrap())
             });
+            let Some(LinkEvent::Up(peer)) = first else { panic!("{first:?}") };
             met.send(()).unwrap();
             answers.join().unwrap().unwrap().unwrap();
-            let peer = node.peer(driver.id()).unwrap();
             (node, peer, driver)
         })
     }

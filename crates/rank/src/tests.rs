@@ -68,7 +68,7 @@ impl Connector for Pairs {
     }
 }
 
-/// A connection over a proxy that lets bytes through late and no faster than so.
+/// A connection over a proxy with a latency and a bandwidth.
 #[derive(Debug, Clone, Copy)]
 struct SlowLink {
     latency: Duration,
@@ -338,7 +338,7 @@ fn steps(few: u64) -> u64 {
     std::env::var("PHALANX_EXACT_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(few)
 }
 
-/// One in so many cuts, unless all are wanted.
+/// Every `one_in`-th cut, unless all are wanted.
 fn sampled(cuts: Vec<usize>, one_in: usize) -> Vec<usize> {
     let all = std::env::var_os("PHALANX_EXACT_STEPS").is_some();
     cuts.into_iter().step_by(if all { 1 } else { one_in }).collect()

@@ -20,11 +20,11 @@ pub(super) struct Waiting {
     shortage: Shortage,
     refuse_at: Instant,
     forget_at: Instant,
-    room: WaitGuard,
+    turn: WaitGuard,
 }
 
 impl Waiting {
-    /// Notes that a run waits. One that was known before keeps its place and its time.
+    /// Notes that a run waits. One that was known before keeps its turn and its time.
     pub(super) fn new(
         account: &NodeAccount,
         driver: Peer,
@@ -36,7 +36,7 @@ impl Waiting {
     ) -> Self {
         let now = Instant::now();
         let refuse_at = known.as_ref().map(|known| known.refuse_at).filter(|at| *at > now);
-        let room = known.map(|known| known.room).unwrap_or_else(|| {
+        let turn = known.map(|known| known.turn).unwrap_or_else(|| {
             account.wait_for(Holder::WaitingRun { run, driver: driver.id().clone() }, needs)
         });
         Self {
@@ -45,8 +45,13 @@ impl Waiting {
             shortage,
             refuse_at: refuse_at.unwrap_or(now + REFUSE_AFTER),
             forget_at: now + KEEP_ROOM,
-            room,
+            turn,
         }
+    }
+
+    /// Its place in the order of arrival, and what it waits for.
+    pub(super) fn turn(&self) -> &WaitGuard {
+        &self.turn
     }
 
     /// When something is to be done about it.

@@ -35,6 +35,18 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+/// With whom and with what a group begins.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) epoch: Epoch,
+    /// The ends of all ranks, in their order.
+    pub(super) ends: Vec<Bytes>,
+    pub(super) recorded: Recorded,
+    pub(super) connector: Box<dyn Connector>,
+    /// With what stages begin; replicas agree among themselves.
+    pub(super) start: Option<Start>,
+}
+
 /// What a rank is told to do.
 #[derive(Debug)]
 pub(super) enum Order {
@@ -45,14 +57,7 @@ pub(super) enum Order {
         ranks: usize,
         layout: Option<Layout>,
     },
-    Connect {
-        epoch: Epoch,
-        ends: Vec<Bytes>,
-        recorded: Recorded,
-        connector: Box<dyn Connector>,
-        /// With what stages begin; replicas agree among themselves.
-        start: Option<Start>,
-    },
+    Connect(Beginning),
     /// Send a part of the state to another node.
     Give {
         epoch: Epoch,
@@ -176,15 +181,6 @@ pub(crate) struct Worker<'a> {
     pub(super) outlet: Outlet<'a>,
 }
 
-/// With whom and with what a group begins.
-struct Beginning {
-    epoch: Epoch,
-    ends: Vec<Bytes>,
-    recorded: Recorded,
-    connector: Box<dyn Connector>,
-    start: Option<Start>,
-}
-
 /// Opens a run and carries out orders until there can be no more.
 pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
     match read_run_file(&opening) {
@@ -266,9 +262,10 @@ impl<'a> Worker<'a> {
                     tracing::warn!(error = with_causes(&error), "could not give a part of the state");
                 }
             }
-            Order::Connect { epoch, ends, recorded, connector, start } => {
+            Order::Connect(beginning) => {
+                let Beginning { epoch, recorded, .. } = beginning;
                 let why = match prepared.take_if(|own| own.epoch == epoch) {
-                    Some(own) => self.train(own, Beginning { epoch, ends, recorded, connector, start }),
+                    Some(own) => self.train(own, beginning),
                     // It was cancelled. The driver waits for this rank.
                     None => {
                         let over = self.mailbox.why_over(epoch);

@@ -3,7 +3,8 @@
 use crate::Sandbox;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// What a recording tells when it is replayed.
 #[derive(Debug, Default)]
@@ -53,4 +54,31 @@ impl Sandbox {
         assert!(replayed.events > 0, "{} holds nothing", file.display());
         replayed
     }
+}
+
+/// Names a directory that keeps the recordings of all tests, for `cargo xtask replay-builds --recordings`.
+const KEEP: &str = "PHALANX_KEEP_RECORDINGS";
+
+/// Copies the recordings below the directory of a test to where the environment says.
+#[expect(clippy::print_stderr, reason = "a test that drops its sandbox has no other way to say so")]
+pub(crate) fn keep_recordings(sandbox: &Path) {
+    let Some(kept) = std::env::var_os(KEEP) else { return };
+    let to = PathBuf::from(kept).join(sandbox.file_name().unwrap_or_default());
+    if let Err(error) = copy_recordings(sandbox, &to) {
+        eprintln!("could not keep the recordings of {}: {error}", sandbox.display());
+    }
+}
+
+fn copy_recordings(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_recordings(&path, &copy)?;
+        } else if path.extension().is_some_and(|extension| extension == "recording") {
+            std::fs::create_dir_all(to)?;
+            std::fs::copy(&path, &copy)?;
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! A place for one test: its own directories, its own domain, the binary under test.
 
+use crate::replay;
 use crate::turn::Turn;
 use crate::{Namespace, Process};
 use serde_json::Value;
@@ -99,6 +100,12 @@ impl Sandbox {
     /// It fails or prints no JSON.
     pub fn json<S: AsRef<OsStr>>(&self, args: &[S]) -> Value {
         self.host("host", None).json(args)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        replay::keep_recordings(self.dir.path());
     }
 }
 

@@ -13,6 +13,11 @@ pub struct ClaimId(pub u64);
 
 /// Shares the cores and the memory of a node out.
 ///
+/// Claims are served in order of their arrival. A claim that does not fit waits, and what it needs is set aside: a later
+/// claim gets only what would be left if every earlier one were served now. So no later claim delays an earlier one,
+/// however small it is. The price is that later claims wait for room which no claim uses yet; jobs use that room
+/// meanwhile, since they leave it again soon.
+///
 /// Jobs come and go too fast for a claim each. All of them together hold one claim, which [`Account::set_jobs`] changes.
 /// Every other holder has claims of its own.
 #[derive(Debug, Clone)]
@@ -20,7 +25,7 @@ pub struct Account {
     capacity: Needs,
     jobs: (u32, Needs),
     claims: BTreeMap<ClaimId, NodeUse>,
-    /// Claims that did not fit, in order of their arrival.
+    /// Claims that did not fit, in order of arrival.
     waiting: BTreeMap<ClaimId, NodeUse>,
     next: u64,
     version: u64,
@@ -54,14 +59,40 @@ impl Account {
         self.version
     }
 
-    /// Claims a part of the node.
+    /// Claims a part of the node, after all claims that wait.
     ///
     /// # Errors
-    /// It does not fit beside what is in use.
+    /// It does not fit beside what is in use and what waiting claims are next for.
     pub fn try_claim(&mut self, holder: Holder, needs: Needs) -> Result<ClaimId, Shortage> {
-        let free = self.free();
-        if !needs.fit(free.cores, free.memory) {
-            return Err(Shortage { needed: needs, capacity: self.capacity, uses: self.uses() });
+        self.claim_before(ClaimId(u64::MAX), holder, needs)
+    }
+
+    /// Claims a part of the node in the turn of a claim that waits, which then waits no more. A wait that has ended has
+    /// lost its turn.
+    ///
+    /// # Errors
+    /// It does not fit beside what is in use and what earlier waiting claims are next for.
+    pub fn claim_in_turn(
+        &mut self,
+        waiting: ClaimId,
+        holder: Holder,
+        needs: Needs,
+    ) -> Result<ClaimId, Shortage> {
+        if !self.waiting.contains_key(&waiting) {
+            return self.try_claim(holder, needs);
+        }
+        let claim = self.claim_before(waiting, holder, needs)?;
+        self.waiting.remove(&waiting);
+        Ok(claim)
+    }
+
+    /// Claims a part of the node after the waiting claims that arrived before `turn`.
+    fn claim_before(&mut self, turn: ClaimId, holder: Holder, needs: Needs) -> Result<ClaimId, Shortage> {
+        let earlier = self.waiting.range(..turn).map(|(_, part)| part.clone());
+        let uses: Vec<NodeUse> = self.all_uses().into_iter().chain(earlier).collect();
+        let left = free(self.capacity, &uses);
+        if !needs.fit(left.cores, left.memory) {
+            return Err(Shortage { needed: needs, capacity: self.capacity, uses: shorten(uses) });
         }
         let id = self.next_id();
         self.claims.insert(id, NodeUse { holder, cores: needs.cores, memory: needs.memory });
@@ -75,36 +106,38 @@ impl Account {
         }
     }
 
-    /// Notes that a claim waits for jobs to end: until [`Account::give_up`], no new jobs are started on its part.
+    /// Gives a claim that did not fit its place in the order of arrival, until [`Account::give_up`] or
+    /// [`Account::claim_in_turn`].
     ///
-    /// It holds jobs back only while it would fit without them. A claim that waits for other claims does not keep
-    /// cores idle.
+    /// No new jobs are started on its part while it would be served if there were none. A claim that waits for other
+    /// claims does not keep cores idle.
     pub fn wait_for(&mut self, holder: Holder, needs: Needs) -> ClaimId {
         let id = self.next_id();
         self.waiting.insert(id, NodeUse { holder, cores: needs.cores, memory: needs.memory });
         id
     }
 
-    /// Ends a wait. One that has ended is left as it is.
-    pub fn give_up(&mut self, waiting: ClaimId) {
-        if self.waiting.remove(&waiting).is_some() {
-            self.version += 1;
-        }
+    /// Ends a wait, and says whether it had not ended before.
+    pub fn give_up(&mut self, waiting: ClaimId) -> bool {
+        let waited = self.waiting.remove(&waiting).is_some();
+        self.version += u64::from(waited);
+        waited
     }
 
-    /// Whether a claim waits for jobs to end.
+    /// Whether a claim waits.
     pub fn is_awaited(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What jobs cannot have: all claims, and the waiting claims that fit beside them.
+    /// What jobs cannot have: all claims, and the waiting claims that only wait for jobs.
     pub fn taken(&self) -> Vec<NodeUse> {
         let mut taken: Vec<NodeUse> = self.claims.values().cloned().collect();
+        let mut left = free(self.capacity, &taken);
         for part in self.waiting.values() {
-            let left = free(self.capacity, &taken);
             if part.needs().fit(left.cores, left.memory) {
                 taken.push(part.clone());
             }
+            left = free(left, std::slice::from_ref(part));
         }
         shorten(taken)
     }

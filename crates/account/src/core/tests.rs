@@ -70,11 +70,51 @@ fn jobs_make_room_for_a_run_that_waits_for_them_but_not_for_one_that_waits_for_r
     let other = account.wait_for(waiting(2), needs(1, 0));
     assert_eq!(account.taken().len(), 1);
     account.set_jobs(0, NONE).unwrap();
-    account.give_up(whole);
-    account.try_claim(run(1), needs(2, 0)).unwrap();
+    account.claim_in_turn(whole, run(1), needs(2, 0)).unwrap();
     assert_eq!(account.taken().len(), 1, "the other waits for the run, not for jobs");
     account.give_up(other);
     assert!(!account.is_awaited());
+}
+
+#[test]
+fn a_claim_that_fits_waits_behind_an_earlier_one_that_does_not_and_is_told_so() {
+    let mut account = account();
+    let running = account.try_claim(run(1), needs(1, 0)).unwrap();
+    let large = account.wait_for(waiting(2), needs(2, 0));
+    let shortage = account.try_claim(run(3), needs(1, 0)).unwrap_err();
+    let before = "run of main-4f2a uses 1, waiting run of main-4f2a is next for 2";
+    assert_eq!(shortage.to_string(), format!("needs 1 core, 0 of 2 are free ({before})"));
+    let small = account.wait_for(waiting(3), needs(1, 0));
+    assert_eq!(account.claim_in_turn(small, run(3), needs(1, 0)), Err(shortage));
+    assert_eq!(account.jobs_share(), needs(1, 10), "jobs may use what nobody can have yet");
+    account.release(running);
+    account.claim_in_turn(small, run(3), needs(1, 0)).unwrap_err();
+    let large = account.claim_in_turn(large, run(2), needs(2, 0)).unwrap();
+    account.release(large);
+    account.claim_in_turn(small, run(3), needs(1, 0)).unwrap();
+    assert!(!account.is_awaited());
+    account.check_invariants();
+}
+
+#[test]
+fn a_claim_passes_an_earlier_one_that_lacks_what_it_does_not_need() {
+    let mut account = account();
+    account.try_claim(run(1), needs(0, 8)).unwrap();
+    account.wait_for(waiting(2), needs(1, 4));
+    account.try_claim(run(3), needs(1, 1)).unwrap_err();
+    account.try_claim(run(3), needs(1, 0)).unwrap();
+    account.try_claim(run(4), needs(1, 0)).unwrap_err();
+}
+
+#[test]
+fn a_wait_that_has_ended_has_lost_its_turn() {
+    let mut account = account();
+    account.try_claim(run(1), needs(2, 0)).unwrap();
+    let first = account.wait_for(waiting(2), needs(1, 0));
+    account.wait_for(waiting(3), needs(2, 0));
+    assert!(account.give_up(first) && !account.give_up(first));
+    let shortage = account.claim_in_turn(first, run(2), needs(1, 0)).unwrap_err();
+    assert_eq!(shortage.uses.len(), 2, "the other is before it now");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The asking side.
+//! The client side of live queries.
 
 use super::error::LiveError;
 use bytes::{Bytes, BytesMut};
@@ -8,7 +8,7 @@ use phalanx_wire::codec;
 use phalanx_wire::live::{FromLive, LIVE_SERVICE, LiveOutputs, LiveRun, LiveSamples, MAX_LIVE_BYTES, ToLive};
 use std::time::Duration;
 
-/// How long a question may take that nobody has to compute.
+/// Time limit of a query that needs no computation.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Samples as the model takes them.
@@ -20,7 +20,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// `batch` of them are computed at once, at most: the batch of the run is a limit, too.
+    /// At most `batch` samples are computed at once, and no more than the run's own batch.
     pub fn new(x: &[f32], count: usize, batch: usize) -> Self {
         Self { x: Bytes::copy_from_slice(bytemuck::cast_slice(x)), count, batch }
     }
@@ -29,9 +29,9 @@ impl Samples {
 /// What the model makes of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outputs {
-    /// Steps that it had behind it.
+    /// Steps that the model had done.
     pub step: u64,
-    /// Of all outputs together.
+    /// The shape of all outputs together.
     pub shape: Vec<usize>,
     bytes: Bytes,
 }
@@ -54,10 +54,10 @@ pub async fn about(fabric: &Fabric, driver: &NodeId) -> Result<LiveRun, LiveErro
     }
 }
 
-/// Asks the model of a run what it makes of samples; it answers between two steps, within `wait`.
+/// Computes the outputs for samples with the model of a run, between two of its steps, within `wait`.
 ///
 /// # Errors
-/// The run has ended, nobody answers in time, or the samples are not what the model takes.
+/// The run has ended, no answer comes in time, or the samples are not what the model takes.
 pub async fn predict(
     fabric: &Fabric,
     driver: &NodeId,
@@ -96,7 +96,7 @@ async fn take(fabric: &Fabric, driver: &NodeId, outputs: LiveOutputs) -> Result<
     Ok(Outputs { step, shape: shape.ok_or_else(senseless)?, bytes: fetched })
 }
 
-/// Puts a question to a driver; a refusal is an error.
+/// Sends a query to a driver; a refusal is an error.
 async fn ask(
     fabric: &Fabric,
     driver: &NodeId,

@@ -1,11 +1,11 @@
-//! What the model of a run says while it is being trained, for anybody in the domain.
+//! Live queries: any node of the domain can compute with the model of a run while it is being trained.
 //!
 //! ```text
-//!   asker ──About────► driver of the run
+//!   client ─About────► driver of the run
 //!         ──Predict──► driver ──► the replica that computes it between two steps, or its stages
 //!         ◄─Outputs──
 //! ```
-//! Every question is a request of the fabric; samples and outputs are blobs. Nobody gathers the model for it.
+//! Every query is a request of the fabric; samples and outputs are blobs. The model stays where it is trained.
 
 mod ask;
 mod error;

@@ -1,4 +1,4 @@
-//! The model of a run that is being trained, as somebody in its domain asks it.
+//! The model of a run that is being trained, as a client in its domain uses it.
 
 use super::ask::{self, Samples};
 use super::{LiveError, LiveRun, MAX_LIVE_BYTES};
@@ -24,9 +24,9 @@ pub struct LiveModel {
 pub struct LiveOutputs {
     /// One sample after the other.
     pub values: Vec<f32>,
-    /// Of all of them.
+    /// The shape of all outputs together.
     pub shape: Vec<usize>,
-    /// Steps that the model had behind it, for the first samples and for the last.
+    /// Steps that the model had done, for the first samples and for the last.
     pub steps: [u64; 2],
 }
 
@@ -48,7 +48,7 @@ impl LiveModel {
     /// What the model makes of all samples, in the order of the dataset.
     ///
     /// # Errors
-    /// The samples cannot be read or are not what the model takes, or nobody answers in time.
+    /// The samples cannot be read or are not what the model takes, or no answer comes in time.
     pub async fn outputs(
         &self,
         model: &TrainedModel,
@@ -62,13 +62,13 @@ impl LiveModel {
         };
         let largest = 4 * values(&graph.inputs).max(values(&graph.outputs)).max(1);
         let most = (MAX_LIVE_BYTES as usize / largest).max(1);
-        // As many batches at once as fit: all of them are answered after the same step.
+        // As many batches as fit go into one query, so that all of them are answered after the same step.
         let batch = batch.min(model.batch().unwrap_or(batch)).min(most);
         let options = LoaderOptions { batch: most / batch * batch, ..LoaderOptions::default() };
         let mut loader = Loader::new(data.clone(), transform, options)?;
         let mut all = LiveOutputs::default();
         loop {
-            // Not on the thread that says that this node is alive.
+            // Reading on the runtime's thread would delay heartbeats.
             let loading = tokio::task::spawn_blocking(move || (next_samples(&mut loader, batch), loader));
             let samples;
             (samples, loader) = loading.await?;
@@ -93,7 +93,7 @@ fn next_samples(loader: &mut Loader, batch: usize) -> Result<Option<Samples>, Da
 }
 
 impl LiveOutputs {
-    /// With those of the next samples.
+    /// Appends the outputs of the next samples.
     fn and(mut self, next: &ask::Outputs) -> Self {
         let before = self.shape.first().copied().unwrap_or(0);
         if self.values.is_empty() {

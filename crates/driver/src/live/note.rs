@@ -1,4 +1,4 @@
-//! Where a run is trained, written in its directory for as long as it is.
+//! `live.json`: says where a run is trained, and exists in the run directory while it is.
 
 use super::LiveError;
 use phalanx_types::{DomainName, NodeId};
@@ -37,10 +37,10 @@ impl LiveNote {
         Ok(LiveNoteFile(path))
     }
 
-    /// Reads that of a run, if it has one.
+    /// Reads the note of a run, if it has one.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn read(run: &Path) -> Result<Option<Self>, LiveError> {
         let path = run.join(FILE);
         match std::fs::read(&path) {

@@ -1,4 +1,4 @@
-//! Corrects what operators cost by how long stages really computed.
+//! Corrects the costs of operators by measured times of stages.
 
 use super::{Model, PlanDetail};
 use crate::machines::Links;
@@ -7,9 +7,10 @@ use phalanx_measure::{KnownNode, pool_of};
 use phalanx_protocol::layout;
 use std::ops::Range;
 
-/// No operator is believed to be off by more.
+/// The largest factor by which a cost is corrected.
 const FAR_OFF: f64 = 4.0;
-/// Stages must be off by factors that differ so much: a node's time does not grow evenly with its work.
+/// Costs are corrected only if the factors of two stages differ by more than this. Smaller differences are normal: a
+/// node's time is not quite proportional to its work.
 const WORTH_CORRECTING: f64 = 1.6;
 
 impl Model {
@@ -22,7 +23,7 @@ impl Model {
         took_s: &[f64],
     ) -> bool {
         let Some((cost, here)) = &mut self.known else { return false };
-        // Where nodes take each other's time, nothing is learned of the operators.
+        // When nodes compete for cores, their times say nothing about the operators.
         if is_crowded(&pool_of(nodes, links, here)) {
             return false;
         }
@@ -48,13 +49,13 @@ fn is_crowded(pool: &Pool) -> bool {
     pool.nodes.iter().any(|node| threads(&node.host) > node.cores)
 }
 
-/// How many times longer than expected something took.
+/// The ratio of measured and expected time, within limits.
 fn factor(expected: f64, took: f64) -> f64 {
     let off = took / expected;
     if off.is_finite() && off > 0.0 { off.clamp(1.0 / FAR_OFF, FAR_OFF) } else { 1.0 }
 }
 
-/// Multiplies what operators cost by how far they were off: on average, where several replicas had them.
+/// Multiplies the cost of every operator by its factor: the geometric mean over the replicas that computed it.
 fn correct(cost: &mut ModelCost, off: &[(Range<usize>, f64)]) {
     for (index, op) in cost.ops.iter_mut().enumerate() {
         let own: Vec<f64> =

@@ -1,4 +1,4 @@
-//! A thread that plans: it measures the model, and answers which formation is best. The event loop does not wait for it.
+//! The planner thread: it measures the model and finds the best formation. The event loop does not wait for it.
 
 mod calibrate;
 mod replan;
@@ -24,10 +24,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Seconds over which moving parts of the model is to pay.
+/// Moving parts of the model must pay off within this many seconds.
 const HORIZON: f64 = 60.0;
-/// How long a plan is searched for when a run begins, and while nodes that trained wait for it: then the best so far
-/// is taken.
+/// Time limits of a search when a run begins, and later, when nodes wait for the plan. The best plan found by then is
+/// used.
 const FIRST_SEARCH: Duration = Duration::from_secs(5);
 const NEXT_SEARCH: Duration = Duration::from_millis(300);
 
@@ -110,7 +110,7 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// Begins to wait for tasks; a run whose nodes hold whole replicas has none.
+    /// Starts the thread. A run without stages needs no plans and no thread.
     pub(super) fn start(task: &Task, compute: &Compute, replies: UnboundedSender<Reply>) -> Self {
         if !task.config.formation.is_staged() {
             return Self { tasks: None, replies };
@@ -129,14 +129,14 @@ impl Planner {
         Self { tasks: spawned.is_ok().then_some(sender), replies }
     }
 
-    /// Hands the planner a task; one without a thread fails it.
+    /// Hands a task to the planner. Without a thread the task fails at once.
     pub(super) fn ask(&self, task: PlanTask) {
         let unsent = match &self.tasks {
             Some(tasks) => tasks.send(task).err().map(|unsent| unsent.0),
             None => Some(task),
         };
         if let Some(task) = unsent {
-            // A driver that has ended needs no reply.
+            // The driver may have ended.
             drop(self.replies.send(Reply::Plan(task.failed("there is no thread to plan with"))));
         }
     }
@@ -147,7 +147,7 @@ impl Planner {
 struct Model {
     graph: Graph,
     config: RunConfig,
-    /// Of the training data.
+    /// Samples of the training data.
     samples: usize,
     compute: Compute,
     known: Option<(ModelCost, costs::Here)>,
@@ -157,7 +157,7 @@ impl Model {
     fn work(mut self, tasks: &Receiver<PlanTask>, replies: &UnboundedSender<Reply>) {
         for task in tasks {
             let failed = task.failed("the planner panicked");
-            // What the panic was is on standard error; the run must not wait for a plan that does not come.
+            // The panic is on standard error. The run gets a reply, so that it does not wait for ever.
             let reply = catch_unwind(AssertUnwindSafe(|| self.answer(task))).unwrap_or(failed);
             if replies.send(Reply::Plan(reply)).is_err() {
                 return;
@@ -187,7 +187,7 @@ impl Model {
         }
     }
 
-    /// What the model costs, and what this machine does: measured when it is needed first.
+    /// The costs of the model and the speed of this machine, measured at first use.
     fn cost(&mut self) -> Result<(ModelCost, costs::Here), DriverError> {
         if let Some(known) = &self.known {
             return Ok(known.clone());
@@ -230,7 +230,7 @@ impl Model {
     }
 }
 
-/// What could make a plan possible that failed.
+/// Why there is no plan, and what could make one possible.
 fn no_plan(error: &DriverError) -> NoPlan {
     let ends_with_more = |shortfall: &Shortfall| shortfall.ends_with_more_nodes();
     let (reason, kind) = match error {

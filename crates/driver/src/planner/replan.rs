@@ -1,4 +1,4 @@
-//! Which formations can be, and whether another one would be better than the present one.
+//! Finds a valid formation, and compares the present one with the best one that other nodes allow.
 
 use super::{HORIZON, Model, NEXT_SEARCH, PlanDetail, ops};
 use crate::error::DriverError;
@@ -12,8 +12,8 @@ use phalanx_wire::train::{Layout, ReplicaLayout};
 use std::time::{Duration, Instant};
 
 impl Model {
-    /// The best plan in which no operator computes single samples that cannot: with fewer replicas than would be best,
-    /// where it takes that.
+    /// The best plan that is valid for batch norm, which cannot compute single samples. Uses fewer replicas where that is
+    /// needed.
     pub(super) fn search(
         &self,
         cost: &ModelCost,
@@ -38,8 +38,8 @@ impl Model {
         }
     }
 
-    /// The present formation against the best one with other nodes, what has to be moved for it included. Nothing when
-    /// one of them cannot be.
+    /// Compares the present formation with the best one on all these nodes, including the cost of moving state. `None`
+    /// when one of them is not possible.
     pub(super) fn compare(
         &mut self,
         request: &CompareRequest,
@@ -52,7 +52,7 @@ impl Model {
         let shape = numbered(present.plan.shape());
         let stages = shape.replicas.iter().flatten();
         let held = stages.map(|stage| Held { node: stage.node, ops: stage.ops.clone() }).collect();
-        // What batch norm learns depends on how batches are cut.
+        // Statistics of batch norm depend on the micro-batches, so their number stays.
         let given = match present.options.least_micro {
             0 | 1 => self.config.formation.micro_batches,
             _ => request.micro_batches,
@@ -70,7 +70,7 @@ impl Model {
         }))
     }
 
-    /// Refuses formations in which an operator would compute single samples that cannot.
+    /// Refuses layouts in which batch norm would compute a single sample.
     fn check_parts(&self, layout: &Layout) -> Result<(), DriverError> {
         let Some(node) = needs_several(&self.graph) else { return Ok(()) };
         let batch = self.config.train.batch * self.config.train.accumulate;

@@ -1,7 +1,7 @@
 //! The driver's decisions: who is in the group, when it is formed anew, why it waits.
 //!
 //! ```text
-//!            nodes come           all ends are there            a member is lost, or somebody wants in
+//!            nodes come           all ends are there            a member is lost, or a node wants in
 //!  Gathering -----------> Preparing -----------------> Running ----------------------+
 //!      ^                      |  a member is lost          | all have done the last   |
 //!      |                      v                            v step                     v
@@ -34,7 +34,7 @@ use std::time::Duration;
 pub struct Limits {
     /// With fewer the run pauses.
     pub min: usize,
-    /// The group begins at once with so many.
+    /// The group begins at once when this many nodes are ready.
     pub wanted: usize,
     pub max: usize,
     /// How long to wait for more nodes than the fewest.
@@ -112,13 +112,13 @@ pub enum FormationStage {
 #[derive(Debug)]
 pub struct FormationCore {
     limits: Limits,
-    /// Somebody else decides who of those that are ready is in a group.
+    /// A planner decides which of the ready nodes are in a group.
     planned: bool,
-    /// Those of whom the last plan was made, when there was none: others must come first.
+    /// The ready nodes for which there was no plan: planning again needs other nodes.
     unplannable: Option<Vec<NodeId>>,
     /// The nodes that the plan is made of that was asked for last.
     mustered: Vec<NodeId>,
-    /// Those of whom it was asked last whether they are worth it.
+    /// Candidates already evaluated for this group.
     weighed: Vec<NodeId>,
     /// The nodes of the group by rank.
     order: Vec<NodeId>,
@@ -256,7 +256,7 @@ impl FormationCore {
         self.phase = Phase::Gathering { since: None };
         match plan {
             Ok(members) if members.iter().all(|node| self.is_ready(node)) => self.prepare(members, out),
-            // Somebody was lost meanwhile.
+            // A node was lost meanwhile.
             Ok(_) => self.consider(now, out),
             Err(shortfall) => {
                 self.unplannable = Some(std::mem::take(&mut self.mustered));
@@ -361,7 +361,7 @@ impl FormationCore {
         self.consider(now, out);
     }
 
-    /// Somebody wants the run to end.
+    /// The user wants the run to end.
     pub fn on_stop(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
         if self.stopping || self.phase == Phase::Ended {
             return;
@@ -377,7 +377,7 @@ impl FormationCore {
         self.stopping
     }
 
-    /// What the last steps came to was lost with a node before anybody else had it: they are done again.
+    /// The results of the last steps were lost with the only node that had them: these steps are done again.
     pub fn on_unfinished(&mut self, now: Time, out: &mut Outbox<FormationCommand>) {
         if self.phase == Phase::Ended {
             for member in self.members.values_mut().filter(|member| matches!(member, Member::Ended)) {
@@ -450,7 +450,7 @@ impl FormationCore {
         }
     }
 
-    /// Asks the group to come apart when somebody could come in.
+    /// Asks the group to come apart when a node could come in.
     fn let_in(&mut self, out: &mut Outbox<FormationCommand>) {
         if self.planned {
             let waiting = self.ready();

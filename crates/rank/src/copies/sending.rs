@@ -1,8 +1,8 @@
-//! How copies get from a ward to its guardian.
+//! Sends copies from a ward to its guardian.
 //!
 //! ```text
 //!   ward: step, operators, length, bytes ──► guardian
-//!                           1 kept, 0 not ◄──
+//!                   1 stored, 0 not stored ◄──
 //! ```
 
 use super::Copies;
@@ -14,12 +14,12 @@ use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-/// What has become of the copy that was sent last.
+/// The state of the last copy.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
-    /// It is still on its way.
+    /// It is being sent.
     pub(super) copying: AtomicBool,
-    /// It was not kept.
+    /// It was not stored.
     pub(super) missed: AtomicBool,
 }
 
@@ -29,18 +29,18 @@ impl Sent {
         self.copying.store(true, Ordering::Release);
     }
 
-    /// Whoever sees that it is not on its way any more also sees whether it was kept.
+    /// `missed` is written first: a reader that sees the end also sees whether the copy was stored.
     pub(super) fn end(&self, kept: bool) {
         self.missed.store(!kept, Ordering::Release);
         self.copying.store(false, Ordering::Release);
     }
 }
 
-/// Sends copies for as long as there are any, each when the one before has arrived.
+/// Sends copies one after the other, until the channel is closed.
 pub(super) fn send(socket: &Socket, waiting: &Receiver<(u64, Ops, Bytes)>, sent: &Sent) {
     for (step, ops, bytes) in waiting {
         let kept = send_one(socket, step, ops, &bytes).unwrap_or_else(|error| {
-            // When the group is over, this is how it ends. What was not sent whole cannot be followed by another.
+            // This is also how a group ends. After part of a copy the stream cannot be used for another.
             tracing::debug!(%error, step, "a copy did not arrive");
             drop(socket.shutdown(Shutdown::Both));
             false
@@ -49,7 +49,7 @@ pub(super) fn send(socket: &Socket, waiting: &Receiver<(u64, Ops, Bytes)>, sent:
     }
 }
 
-/// Sends a copy; whether it is kept.
+/// Sends a copy; returns whether the guardian stored it.
 fn send_one(mut socket: &Socket, step: u64, ops: Ops, bytes: &[u8]) -> std::io::Result<bool> {
     let mut head = [0; 24];
     head[..8].copy_from_slice(&step.to_le_bytes());
@@ -63,10 +63,10 @@ fn send_one(mut socket: &Socket, step: u64, ops: Ops, bytes: &[u8]) -> std::io::
     Ok(kept == [1])
 }
 
-/// Reads so many bytes and keeps them.
+/// Reads a number of bytes and stores them.
 pub(super) type Take = dyn Fn(&mut dyn Read, u64) -> std::io::Result<Bytes>;
 
-/// Keeps what the ward sends, until there is no more.
+/// Stores what the ward sends, until the stream ends.
 pub(super) fn receive(socket: &Socket, copies: &Copies, most: u64, take: &Take) {
     let mut missed = false;
     loop {
@@ -87,11 +87,11 @@ pub(super) fn receive(socket: &Socket, copies: &Copies, most: u64, take: &Take) 
             }
         }
     }
-    // Others hold the connection, too; the ward is not to wait for somebody who reads no more.
+    // The socket has other handles, so dropping this one does not close it, and the ward would wait for an answer.
     drop(socket.shutdown(Shutdown::Both));
 }
 
-/// Keeps the next copy, or says why it cannot.
+/// Stores the next copy; returns why it could not be stored.
 fn receive_one(
     mut socket: &Socket,
     copies: &Copies,
@@ -109,7 +109,7 @@ fn receive_one(
     }
     let mut bytes = socket.take(len);
     let taken = take(&mut bytes, len);
-    // What comes after is the next copy, whatever became of this one.
+    // Skip the rest of a copy that was not stored: the next copy follows it.
     std::io::copy(&mut bytes, &mut std::io::sink())?;
     if bytes.limit() > 0 {
         // The ward is gone, or the group is over.

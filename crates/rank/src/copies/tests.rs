@@ -11,7 +11,7 @@ fn state(step: u64, elements: usize) -> ModelState {
     ModelState { optimizer_steps: step, weights, ..ModelState::default() }
 }
 
-/// A ward and a guardian, who takes copies in like this.
+/// A ward and a guardian, which reads copies with a function of the test.
 struct Two {
     guard: Guard,
     own: Copies,
@@ -36,7 +36,7 @@ impl Two {
         Self { guard, own, other }
     }
 
-    /// Whether a copy was kept by the guardian.
+    /// Makes a copy; returns whether the guardian stored it.
     fn copy(&mut self, step: u64, elements: usize, missed: bool) -> bool {
         let ops = Ops { start: 2, end: 5 };
         self.guard.begin(&self.own, step, missed);
@@ -47,7 +47,7 @@ impl Two {
         !self.guard.has_missed()
     }
 
-    /// The steps of which copies are here.
+    /// The steps of the stored copies.
     fn steps(copies: &Copies) -> Vec<u64> {
         copies.holds().iter().map(|hold| hold.step).collect()
     }
@@ -59,7 +59,7 @@ fn copies_large_and_small_arrive_and_old_ones_go() {
     for (step, elements) in [(0, 4), (10, 1 << 20), (20, 4)] {
         let due = |step: u64, next: u64| two.guard.is_due(step, next);
         assert!(due(step, 1) && !due(step.saturating_sub(1), 1) || step == 0);
-        // The next can be made two steps late, or now.
+        // The next chance would come two steps too late.
         assert!(due(step.saturating_sub(8), 10));
         assert!(two.copy(step, elements, false));
         assert_eq!(two.other.of_step(step).unwrap(), [state(step, elements)]);
@@ -94,7 +94,7 @@ fn a_copy_that_cannot_be_kept_is_missed_and_the_last_whole_ones_stay() {
 }
 
 #[test]
-fn nobody_waits_for_a_guardian_that_reads_no_more() {
+fn a_ward_does_not_wait_for_a_guardian_that_has_stopped_reading() {
     let mut two = Two::new(1 << 10, |from, len| read_exactly(from, len));
     assert!(two.copy(0, 4, false));
     // More than such a stage can have.

@@ -6,7 +6,7 @@ use crate::mailbox::Mailbox;
 use crate::names_of;
 use crate::outlet::{Outlet, Reports};
 use crate::session::Asking;
-use crate::worker::{Opening, Order, Report, Worker, carry_out_all};
+use crate::worker::{Beginning, Opening, Order, Report, Worker, carry_out_all};
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_protocol::{Wish, layout};
@@ -79,7 +79,8 @@ impl Stage {
 
     fn connect(&self, ends: &[Bytes], start: Start, connector: Box<dyn Connector>) {
         let (ends, recorded) = (ends.to_vec(), Recorded { step: start.step, ..Recorded::default() });
-        self.order(Order::Connect { epoch: EPOCH, ends, recorded, connector, start: Some(start) });
+        let beginning = Beginning { epoch: EPOCH, ends, recorded, connector, start: Some(start) };
+        self.order(Order::Connect(beginning));
     }
 
     /// How it has left its group, and after how many steps.
@@ -127,7 +128,7 @@ fn a_stage_whose_group_is_over_before_it_began_says_so() {
     assert_eq!(stage.left(), (lost, None));
 }
 
-/// What the driver holds of a state, for stages that must all be connected before anybody has it.
+/// What the driver holds of a state, for stages that must all be connected before one of them has its part.
 #[derive(Debug, Clone)]
 struct Disk {
     pairs: Pairs,
@@ -144,11 +145,11 @@ impl Connector for Disk {
     }
 
     fn give(&self, _: Epoch, _: &NodeId, _: Ops, _: &[u8]) -> Result<(), CollectiveError> {
-        unreachable!("nobody was told to")
+        unreachable!("no stage was told to give")
     }
 
     fn get(&self, _: Epoch, _: &NodeId, _: Ops, _: u64) -> Result<Bytes, CollectiveError> {
-        unreachable!("nobody was told to give anything")
+        unreachable!("no stage was told to get")
     }
 
     fn fetch(&self, _: Epoch, state: &StateRef) -> Result<Bytes, CollectiveError> {
@@ -188,7 +189,7 @@ fn from_disk_with(example: &Example, state: &ModelState, mailbox: &Arc<Mailbox>)
 }
 
 #[test]
-fn stages_that_begin_from_disk_are_connected_before_anybody_has_its_part() {
+fn stages_that_begin_from_disk_are_connected_before_one_has_its_part() {
     let steps = 6;
     let example = example(steps);
     for stage in from_disk(&example, &example.whole(3, 8).0) {
@@ -197,7 +198,7 @@ fn stages_that_begin_from_disk_are_connected_before_anybody_has_its_part() {
 }
 
 #[test]
-fn whoever_leaves_by_agreement_says_what_the_one_that_speaks_may_not_have() {
+fn a_stage_that_leaves_by_agreement_says_what_the_speaking_rank_may_not_have() {
     let (example, mailbox) = (example(6), Arc::new(Mailbox::default()));
     mailbox.set_wish(EPOCH, Wish::Reform);
     for stage in from_disk_with(&example, &example.whole(3, 8).0, &mailbox) {
@@ -241,7 +242,7 @@ fn before_the_first_step_a_part_of_what_is_held_is_enough() {
 }
 
 #[test]
-fn what_nobody_can_have_asked_is_not_believed() {
+fn a_live_query_of_the_wrong_size_is_not_sound() {
     let compute = Example::compute();
     let task = Task::of_stages(example(6).file.config, &compute.threads).unwrap();
     let sound = |samples, batch| Asking { number: 1, samples, batch }.is_sound(&task);

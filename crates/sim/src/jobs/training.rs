@@ -35,10 +35,12 @@ impl World {
         let node = &mut self.workers[worker];
         let Some(account) = &mut node.account else { return };
         let (run, driver) = (RunId(index as u64), "driver-0000".parse().expect("a name"));
-        if let Some(waits) = waits {
-            account.give_up(waits);
-        }
-        let next = match account.try_claim(Holder::Run { run, driver }, training.needs) {
+        let holder = Holder::Run { run, driver };
+        let claimed = match waits {
+            Some(turn) => account.claim_in_turn(turn, holder, training.needs),
+            None => account.try_claim(holder, training.needs),
+        };
+        let next = match claimed {
             Ok(claim) => {
                 self.trace.line(self.now, format_args!("w{worker} trains {index} with {:?}", training.needs));
                 let lasts = u64::try_from(training.lasts.as_micros()).unwrap_or(u64::MAX);
@@ -47,10 +49,14 @@ impl World {
             Err(shortage) if self.now < training.at + training.lasts => {
                 self.trace.line(self.now, format_args!("w{worker} does not train {index}: {shortage}"));
                 let driver = "driver-0000".parse().expect("a name");
-                let waits = Some(account.wait_for(Holder::WaitingRun { run, driver }, training.needs));
-                Some((5_000, WorkerEvent::TrainingTries { index, waits }))
+                let waits = waits
+                    .unwrap_or_else(|| account.wait_for(Holder::WaitingRun { run, driver }, training.needs));
+                Some((5_000, WorkerEvent::TrainingTries { index, waits: Some(waits) }))
             }
-            Err(_) => None,
+            Err(_) => {
+                waits.map(|waits| account.give_up(waits));
+                None
+            }
         };
         if let Some((delay, event)) = next {
             self.worker_soon(worker, delay, event);

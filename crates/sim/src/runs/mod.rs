@@ -22,8 +22,10 @@ mod shell;
 mod verdict;
 mod world;
 
+use phalanx_recording::RecordingError;
 use phalanx_types::Time;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::Duration;
 use world::World;
 
@@ -138,7 +140,18 @@ pub struct Violation {
 
 /// Simulates one run to its end, or to its first violation.
 pub fn run(seed: u64, options: &Options) -> Report {
-    let mut world = World::new(seed, options);
+    finish(seed, World::new(seed, options, None).expect("only a recording can fail"))
+}
+
+/// The same, and records what the driver's core is told, for `phalanx replay`.
+///
+/// # Errors
+/// The recording cannot be begun.
+pub fn run_recorded(seed: u64, options: &Options, recording: &Path) -> Result<Report, RecordingError> {
+    Ok(finish(seed, World::new(seed, options, Some(recording))?))
+}
+
+fn finish(seed: u64, mut world: World<'_>) -> Report {
     // The cores assert what they rely on; a failed assertion is a violation like any other.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.run())) {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -10,9 +10,11 @@ use crate::trace::Trace;
 use phalanx_protocol::driver::{DriverConfig, DriverCore, DriverEvent, StagedConfig};
 use phalanx_protocol::progress::Plan;
 use phalanx_protocol::{Every, Length, Limits, mark};
+use phalanx_recording::{Limits as RecordingLimits, Recorded, RecordingError};
 use phalanx_types::{Epoch, NodeId, Outbox, RunId, Time};
 use phalanx_wire::train::{FromReplica, ToReplica};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 /// Names the run in messages.
@@ -98,7 +100,7 @@ pub(super) struct World<'o> {
     pub(super) now: Time,
     pub(super) queue: EventQueue<Event>,
     pub(super) dice: AllDice,
-    pub(super) core: DriverCore,
+    pub(super) core: Recorded<DriverCore>,
     pub(super) book: Book,
     pub(super) nodes: Vec<Node>,
     pub(super) uplinks: BTreeMap<Process, Uplink>,
@@ -122,7 +124,12 @@ pub(super) struct World<'o> {
 }
 
 impl<'o> World<'o> {
-    pub(super) fn new(seed: u64, options: &'o Options) -> Self {
+    /// A world before its first event. What the driver's core is told is recorded if a file is given.
+    pub(super) fn new(
+        seed: u64,
+        options: &'o Options,
+        recording: Option<&Path>,
+    ) -> Result<Self, RecordingError> {
         let plan = Plan {
             batches_per_pass: options.pass,
             length: Length::Steps(options.steps),
@@ -158,13 +165,17 @@ impl<'o> World<'o> {
         for sample in 0..options.batch as u64 {
             marks.push(marks[sample as usize].wrapping_add(mark(sample)));
         }
-        Self {
+        let core = match recording {
+            Some(path) => Recorded::begin(config, path, RecordingLimits::default())?,
+            None => Recorded::off(DriverCore::new(config)),
+        };
+        Ok(Self {
             options,
             plan,
             now: Time::ZERO,
             queue: EventQueue::default(),
             dice,
-            core: DriverCore::new(config),
+            core,
             book: Book::new(plan),
             nodes: (0..options.nodes).map(|_| Node::default()).collect(),
             uplinks: BTreeMap::new(),
@@ -181,7 +192,7 @@ impl<'o> World<'o> {
             events: 0,
             trace: Trace::new(options.trace),
             violation: None,
-        }
+        })
     }
 
     pub(super) fn run(&mut self) {
@@ -245,13 +256,13 @@ impl<'o> World<'o> {
     pub(super) fn drive(&mut self, event: DriverEvent) {
         self.trace.line(self.now, format_args!("driver <- {event:?}"));
         let mut out = Outbox::default();
-        self.core.on(self.now, event, &mut out);
+        self.core.feed(self.now, event, &mut out);
         let mut commands: std::collections::VecDeque<_> = out.drain().collect();
         while let Some(command) = commands.pop_front() {
             self.trace.line(self.now, format_args!("driver -> {command:?}"));
             if let Some(reply) = self.execute(command) {
                 self.trace.line(self.now, format_args!("driver <- {reply:?}"));
-                self.core.on(self.now, reply, &mut out);
+                self.core.feed(self.now, reply, &mut out);
                 out.drain().rev().for_each(|command| commands.push_front(command));
             }
         }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use anyhow::{Context, anyhow};
 use phalanx_graph::Graph;
-use phalanx_sim::runs::{Options, Report, run as run_seed};
+use phalanx_sim::runs::{Options, Report, run as run_seed, run_recorded};
 use phalanx_sim::train::Work;
 use serde::Serialize;
 use std::time::Duration;
@@ -62,7 +62,10 @@ impl Render for SimulatedStages {
 pub(super) fn run(args: &TrainArgs, stages: usize, graph: &Graph, output: Output) -> Result<(), Failure> {
     let work = Work::new(&args.model, graph);
     let options = options(args, stages, graph, &work)?;
-    let report = run_seed(args.seed(), &options);
+    let report = match args.recording() {
+        Some(path) => run_recorded(args.seed(), &options, path).map_err(Failure::infrastructure)?,
+        None => run_seed(args.seed(), &options),
+    };
     if let (Some(path), Some(trace)) = (args.trace(), &report.trace) {
         std::fs::write(path, trace)
             .with_context(|| format!("could not write the trace to {}", path.display()))

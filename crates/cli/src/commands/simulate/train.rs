@@ -110,6 +110,9 @@ pub(super) struct TrainArgs {
     /// Write everything that happens, in simulated time, to a file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Record what the driver's core is told, for `phalanx replay`.
+    #[arg(long, value_name = "FILE", requires = "stages")]
+    recording: Option<PathBuf>,
 }
 
 /// What is predicted. Times are in milliseconds, parts from 0 to 1.
@@ -172,6 +175,10 @@ impl TrainArgs {
 
     pub(super) fn trace(&self) -> Option<&std::path::Path> {
         self.trace.as_deref()
+    }
+
+    pub(super) fn recording(&self) -> Option<&std::path::Path> {
+        self.recording.as_deref()
     }
 
     pub(super) fn options(&self) -> Options {

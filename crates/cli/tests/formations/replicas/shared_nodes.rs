@@ -100,6 +100,30 @@ fn two_runs_train_at_once_on_the_same_nodes_with_jobs_beside_them() {
 }
 
 #[test]
+fn a_small_run_does_not_overtake_a_large_one_that_asked_before() {
+    let sandbox = sandbox();
+    endless(&sandbox);
+    let (_node, id) = sandbox.node(&["--name", "a", "--cores", "2"]);
+    let small = [["--replicas", "1"], ONE_CORE].concat();
+    let mut first = Run::start_in(&sandbox, "first", &small);
+    first.goes_on(1);
+    let mut large = Run::start_in(&sandbox, "large", &["--replicas", "1"]);
+    large.process.says(&format!("{id} does not take part: needs 2 cores, 1 of 2 is free (run of driver-"));
+    let mut second = Run::start_in(&sandbox, "second", &small);
+    second.process.says_where("who is before it", |said| {
+        said.contains("needs 1 core, 0 of 2 are free (run of driver-") && said.contains(" is next for 2)")
+    });
+    first.goes_on(1);
+    assert_eq!((large.lines().len(), second.lines().len()), (0, 0));
+    first.interrupt();
+    large.goes_on(1);
+    assert_eq!(second.lines().len(), 0);
+    large.interrupt();
+    second.goes_on(1);
+    second.interrupt();
+}
+
+#[test]
 fn jobs_wait_for_cores_that_runs_use_and_say_so() {
     let sandbox = sandbox();
     endless(&sandbox);
