@@ -5,6 +5,7 @@ use bytes::Bytes;
 use phalanx_collective::{GroupAborter, Socket};
 use phalanx_protocol::Wish;
 use phalanx_types::Epoch;
+use phalanx_wire::train_reason::BreakReason;
 use std::net::Shutdown;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -39,9 +40,9 @@ pub(super) enum Ender {
 }
 
 impl Ender {
-    fn end(&self, reason: &str) {
+    fn end(&self, reason: &BreakReason) {
         match self {
-            Ender::Group(aborter) => aborter.abort(reason.to_owned()),
+            Ender::Group(aborter) => aborter.abort(reason.to_string()),
             // One that has ended already cannot be ended again.
             Ender::Socket(socket) => drop(socket.shutdown(Shutdown::Both)),
         }
@@ -53,7 +54,7 @@ struct Ends {
     /// The group that the replica is in.
     current: Option<(Epoch, Vec<Ender>)>,
     /// The newest group that is over, and why.
-    over: Option<(Epoch, String)>,
+    over: Option<(Epoch, BreakReason)>,
 }
 
 impl Mailbox {
@@ -119,7 +120,7 @@ impl Mailbox {
     }
 
     /// The replica is in a group now, with these ways to end it; or it is over already, and why.
-    pub(super) fn enter(&self, epoch: Epoch, enders: Vec<Ender>) -> Option<String> {
+    pub(super) fn enter(&self, epoch: Epoch, enders: Vec<Ender>) -> Option<BreakReason> {
         let mut ends = self.ends();
         let over = ends.over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone());
         if over.is_none() {
@@ -129,12 +130,12 @@ impl Mailbox {
     }
 
     /// Why the group of an epoch is over, if it is.
-    pub(super) fn why_over(&self, epoch: Epoch) -> Option<String> {
+    pub(super) fn why_over(&self, epoch: Epoch) -> Option<BreakReason> {
         self.ends().over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone())
     }
 
     /// Waits until the group of an epoch is over, and says why.
-    pub(super) async fn over(&self, epoch: Epoch) -> String {
+    pub(super) async fn over(&self, epoch: Epoch) -> BreakReason {
         loop {
             let next = self.ended.notified();
             tokio::pin!(next);
@@ -152,14 +153,14 @@ impl Mailbox {
     }
 
     /// Ends the group of an epoch, and those before.
-    pub(super) fn abort(&self, epoch: Epoch, reason: &str) {
+    pub(super) fn abort(&self, epoch: Epoch, reason: BreakReason) {
         let mut ends = self.ends();
         if let Some((current, enders)) = &ends.current
             && *current <= epoch
         {
-            enders.iter().for_each(|ender| ender.end(reason));
+            enders.iter().for_each(|ender| ender.end(&reason));
         }
-        ends.over = Some((epoch, reason.to_owned()));
+        ends.over = Some((epoch, reason));
         drop(ends);
         self.ended.notify_waiters();
         // Whoever is about to wait has looked whether it is over, and waits, or has not, and sees it.
@@ -177,18 +178,22 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    fn lost(node: &str) -> BreakReason {
+        BreakReason::StateLost { node: node.parse().unwrap() }
+    }
+
     #[test]
     fn whoever_waits_hears_of_the_end_of_its_group() {
         let mailbox = Arc::new(Mailbox::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let other = mailbox.clone();
         let aborts = std::thread::spawn(move || {
-            other.abort(Epoch(1), "n1 is lost");
-            other.abort(Epoch(3), "n2 is lost");
+            other.abort(Epoch(1), lost("n1"));
+            other.abort(Epoch(3), lost("n2"));
         });
-        assert_eq!(runtime.block_on(mailbox.over(Epoch(2))), "n2 is lost");
+        assert_eq!(runtime.block_on(mailbox.over(Epoch(2))), lost("n2"));
         aborts.join().unwrap();
-        assert_eq!(mailbox.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
+        assert_eq!(mailbox.why_over(Epoch(3)), Some(lost("n2")));
         assert_eq!(mailbox.why_over(Epoch(4)), None);
     }
 
@@ -222,7 +227,7 @@ mod tests {
         mailbox.on_taken(Epoch(1));
         assert_eq!(heard.recv(), Ok(2));
         assert!(heard.recv_timeout(pause).is_err(), "two wait again");
-        mailbox.abort(Epoch(1), "n1 is lost");
+        mailbox.abort(Epoch(1), lost("n1"));
         makes.join().unwrap();
     }
 }
