@@ -9,7 +9,8 @@ use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_train::config::ConfigError;
 use phalanx_train::{ModelError, TrainError};
-use phalanx_types::Class;
+use phalanx_types::{Class, NodeId};
+use phalanx_wire::train_reason::{RankFailure, RunRefusal};
 
 /// Why a run on nodes cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +29,15 @@ pub enum DriverError {
          one by one"
     )]
     OneSample { node: String, whole: usize, own: usize },
-    #[error("{reason}")]
-    Replica { reason: String },
-    /// A node found that the data of the run are wrong.
-    #[error("{reason}")]
-    Input { reason: String, hint: Option<String> },
+    /// A node found that the run cannot go on.
+    #[error("{node}: {failure}")]
+    Node { node: NodeId, failure: RankFailure },
+    #[error("no node can train this: {refusal}")]
+    AllRefuse { refusal: RunRefusal },
+    #[error("there is no thread to plan with")]
+    NoPlanner,
+    #[error("the planner panicked")]
+    PlannerPanicked,
     #[error("could not {what} the node that drives the run")]
     Fabric { what: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -80,9 +85,14 @@ impl DriverError {
             Self::Train(error) => error.blame(),
             Self::Cost(error) => error.blame(),
             Self::Rank(error) => error.blame(),
-            Self::Replica { .. } | Self::NoFormation(_) => Blame::Work,
+            Self::Node { failure: RankFailure::WrongInput { .. }, .. } => Blame::Input,
+            Self::Node { .. }
+            | Self::AllRefuse { .. }
+            | Self::NoPlanner
+            | Self::PlannerPanicked
+            | Self::NoFormation(_) => Blame::Work,
             Self::Fabric { .. } => Blame::Machine,
-            Self::OneSample { .. } | Self::Input { .. } => Blame::Input,
+            Self::OneSample { .. } => Blame::Input,
         }
     }
 
@@ -92,7 +102,7 @@ impl DriverError {
             Self::Train(error) => error.hint(),
             Self::Cost(error) => error.hint(),
             Self::Rank(error) => error.hint(),
-            Self::Input { hint, .. } => hint.clone(),
+            Self::Node { failure, .. } => failure.hint().map(str::to_owned),
             Self::NoFormation(shortfall) => shortfall_hint(shortfall).map(str::to_owned),
             Self::OneSample { .. } => Some(
                 "say fewer `formation.micro_batches`, a larger `train.batch`, or `data.drop_last = true`"

@@ -83,7 +83,7 @@ impl Driver<'_> {
             DriverCommand::FetchAnswer { query, node, shape, outputs } => {
                 self.fetch_answer(query, &node, shape, outputs);
             }
-            DriverCommand::RefuseQuery { query, reason } => self.live.refuse(query, reason),
+            DriverCommand::RefuseQuery { query, refusal } => self.live.refuse(query, &refusal),
             DriverCommand::Tell(notice) => tell(&notice, events),
             DriverCommand::Finish { step, end, states } => {
                 self.summary = Some(self.finish(step, end, &states, events)?);
@@ -113,11 +113,8 @@ impl Driver<'_> {
 
     fn failed(&mut self, failure: DriverFailure) -> DriverError {
         match failure {
-            DriverFailure::Rank { reason } => DriverError::Replica { reason },
-            DriverFailure::WrongInput { reason, hint } => DriverError::Input { reason, hint },
-            DriverFailure::AllRefuse { reason } => {
-                DriverError::Replica { reason: format!("no node can train this: {reason}") }
-            }
+            DriverFailure::Rank { node, failure } => DriverError::Node { node, failure },
+            DriverFailure::AllRefuse { refusal } => DriverError::AllRefuse { refusal },
             DriverFailure::NoPlan { ticket } => {
                 self.plan_errors.remove(&ticket).unwrap_or_else(|| gone("there is no plan"))
             }

@@ -12,6 +12,7 @@ use phalanx_records::{Event, Events};
 use phalanx_records::{FormationEpoch, StageEntry};
 use phalanx_types::{Epoch, NodeId, Parcel};
 use phalanx_wire::train::{Get, Layout, SeatRef, Source, Start, StateRef, ToReplica};
+use phalanx_wire::train_reason::BreakReason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -50,9 +51,9 @@ impl Groups {
     }
 
     /// The present group is over.
-    pub(super) fn on_end(&mut self, reason: &str) {
+    pub(super) fn on_end(&mut self, reason: &BreakReason) {
         if let Some(last) = self.epochs.last_mut() {
-            last.ended = Some(reason.to_owned());
+            last.ended = Some(reason.to_string());
         }
     }
 
@@ -122,7 +123,7 @@ impl Driver<'_> {
             None => (self.replicas_entry(epoch, from_step, &seats), None),
         };
         let seat =
-            |seat: &Seat| SeatRef { node: seat.node.clone(), end: seat.end.clone().into(), step: seat.step };
+            |seat: &Seat| SeatRef { node: seat.node.clone(), ends: seat.ends.clone(), step: seat.step };
         let all: Vec<SeatRef> = seats.iter().map(seat).collect();
         for (rank, seat) in seats.iter().enumerate() {
             let start = starts.as_ref().and_then(|starts| starts.get(rank).cloned());

@@ -4,9 +4,12 @@ use super::Driver;
 use super::planner::PlanReply;
 use super::states::Reply;
 use phalanx_fabric::{LinkEvent, NodeKind};
-use phalanx_protocol::driver::DriverEvent;
-use phalanx_records::ModelState;
-use phalanx_wire::codec;
+use phalanx_protocol::driver::{DriverEvent, FetchFailure};
+use phalanx_records::{ModelState, StateError, with_causes};
+use phalanx_types::NodeId;
+use phalanx_wire::codec::{self, CodecError};
+use phalanx_wire::detail::Detail;
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::FromReplica;
 
 impl Driver<'_> {
@@ -23,7 +26,7 @@ impl Driver<'_> {
                 self.nodes.remove(&link);
                 self.peers.get(&node).filter(|peer| peer.key() == link)?;
                 self.peers.remove(&node);
-                Some(DriverEvent::NodeDown { node, reason: reason.to_string() })
+                Some(DriverEvent::NodeDown { node, loss: reason })
             }
             LinkEvent::Frame { link, body } => {
                 let node = self.nodes.get(&link)?.clone();
@@ -36,7 +39,7 @@ impl Driver<'_> {
                     }
                     Ok(message) => Some(DriverEvent::Message { node, message }),
                     Err(error) => {
-                        tracing::debug!(from = %node, %error, "no report of a replica");
+                        self.cut_off(&node, &error);
                         None
                     }
                 }
@@ -44,13 +47,22 @@ impl Driver<'_> {
         }
     }
 
+    /// Ends the link to a node that said what cannot be decoded. The run loses it when the link is down.
+    fn cut_off(&self, node: &NodeId, error: &CodecError) {
+        let detail = Detail::new(with_causes(error));
+        tracing::warn!(%node, %detail, "computing node cut off");
+        if let Some(peer) = self.peers.get(node) {
+            peer.close(LostReason::Misbehaved { detail });
+        }
+    }
+
     /// A helper has done what it was asked for; the core hears of it without the bytes.
     pub(super) fn on_reply(&mut self, reply: Reply) -> DriverEvent {
         match reply {
             Reply::State { ticket, result } => {
-                let state = result.and_then(|bytes| {
-                    ModelState::from_bytes(bytes).map_err(|error| phalanx_records::with_causes(&error))
-                });
+                let unreadable =
+                    |error: StateError| FetchFailure::Unreadable { detail: with_causes(&error).into() };
+                let state = result.and_then(|bytes| ModelState::from_bytes(bytes).map_err(unreadable));
                 let result = state.map(|state| {
                     let step = state.steps();
                     self.fetched.insert(ticket, state);

@@ -18,6 +18,7 @@ use phalanx_wire::live::{
     FromLive, LIVE_SERVICE, LiveOutputs, LiveRefusal, LiveRun, LiveSamples, MAX_LIVE_BYTES, ToLive,
 };
 use phalanx_wire::train::{AskRef, StateRef, ToReplica};
+use phalanx_wire::train_reason::QueryRefusal;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -97,8 +98,9 @@ impl Live {
     }
 
     /// A query cannot be answered.
-    pub(super) fn refuse(&mut self, query: u64, detail: String) {
+    pub(super) fn refuse(&mut self, query: u64, refusal: &QueryRefusal) {
         if let Some(ask) = self.waiting.remove(&query) {
+            let detail = refusal.to_string().into();
             // The client may be gone.
             drop(ask.answer.send(Err(LiveRefusal::Failed { detail })));
         }
@@ -173,7 +175,7 @@ impl Service {
     fn check(&self, samples: &LiveSamples) -> Result<(), LiveRefusal> {
         let count = u64::from(samples.count);
         if let Some(fixed) = self.fixed {
-            let detail = format!("the model is made for batches of {fixed}, use its checkpoint");
+            let detail = format!("the model is made for batches of {fixed}, use its checkpoint").into();
             return Err(LiveRefusal::Failed { detail });
         }
         let (want, got) = (count.saturating_mul(self.sample), samples.bytes);
@@ -194,7 +196,7 @@ impl Service {
         // Room comes before the turn: a query that waits for room must not occupy a turn.
         let pieces = u32::try_from(outputs.min(ROOM).div_ceil(PIECE)).unwrap_or(u32::MAX);
         let room = self.room.clone().acquire_many_owned(pieces).await.map_err(|_closed| LiveRefusal::Over)?;
-        let failed = |detail: String| LiveRefusal::Failed { detail };
+        let failed = |detail: String| LiveRefusal::Failed { detail: detail.into() };
         let _turn = self.turns.acquire().await.map_err(|_closed| LiveRefusal::Over)?;
         let peer = fabric.peer(from).ok_or_else(|| failed(format!("there is no link to {from}")))?;
         let x = fabric.fetch(&peer, samples.blob, samples.bytes).await;
@@ -247,7 +249,7 @@ impl Driver<'_> {
         let Some(ask) = self.live.waiting.remove(&query) else { return self.send(node, &taken) };
         let Some(peer) = self.peers.get(node).cloned() else { return drop(self.live.heard.0.send(ask)) };
         if bytes != ask.outputs {
-            let detail = format!("{node} has {bytes} bytes of outputs, not {}", ask.outputs);
+            let detail = format!("{node} has {bytes} bytes of outputs, not {}", ask.outputs).into();
             // The client may be gone.
             drop(ask.answer.send(Err(LiveRefusal::Failed { detail })));
             return self.send(node, &taken);

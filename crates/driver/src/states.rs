@@ -5,7 +5,7 @@ use super::planner::PlanReply;
 use super::{Driver, gone};
 use crate::error::DriverError;
 use bytes::Bytes;
-use phalanx_protocol::driver::{DriverEvent, Ticket};
+use phalanx_protocol::driver::{DriverEvent, FetchFailure, Ticket};
 use phalanx_protocol::progress::End;
 use phalanx_rank::take_part;
 use phalanx_records::{Events, Summary};
@@ -16,7 +16,7 @@ use phalanx_wire::train::{Ops, StateRef};
 /// What comes back from a task of its own.
 #[derive(Debug)]
 pub(super) enum Reply {
-    State { ticket: Ticket, result: Result<Bytes, String> },
+    State { ticket: Ticket, result: Result<Bytes, FetchFailure> },
     Measured(Measured),
     Plan(PlanReply),
 }
@@ -28,14 +28,15 @@ impl Driver<'_> {
         let StateRef { bytes, blob, .. } = *state;
         let most = self.most_bytes();
         let Some(peer) = self.peers.get(node).cloned() else {
-            let result = Err(format!("there is no link to {node}"));
+            let result = Err(FetchFailure::NoLink { node: node.clone() });
             return drop(back.send(Reply::State { ticket, result }));
         };
         let fabric = self.fabric.clone();
+        let failed = |detail: String| FetchFailure::Transfer { detail: detail.into() };
         tokio::spawn(async move {
             let result = match bytes <= most {
-                true => fabric.fetch(&peer, blob, bytes).await.map_err(|error| error.to_string()),
-                false => Err(format!("a state of {bytes} bytes, of {most} at most")),
+                true => fabric.fetch(&peer, blob, bytes).await.map_err(|error| failed(error.to_string())),
+                false => Err(FetchFailure::TooLarge { bytes, most }),
             };
             // A driver that has ended needs it no more.
             drop(back.send(Reply::State { ticket, result }));

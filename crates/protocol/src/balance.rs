@@ -1,7 +1,7 @@
 //! Gives faster ranks more samples.
 
 use super::shares::Shares;
-use super::vote::Vote;
+use phalanx_wire::vote::Vote;
 
 /// Steps that are looked at before shares are changed: one slow step is no slow node.
 const WINDOW: usize = 8;

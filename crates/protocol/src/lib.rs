@@ -24,6 +24,7 @@ mod vote;
 pub use balance::{Balance, better};
 pub use every::{Every, Length, ParseEveryError};
 pub use formation::{FormationCommand, FormationCore, FormationStage, Left, Limits, Pause, Seat};
+pub use phalanx_wire::vote::{Standing, Vote, Wish};
 pub use report_log::{ReportLog, Unheard};
 pub use shares::Shares;
-pub use vote::{Outcome, Standing, Vote, VoteError, Wish, count, mark};
+pub use vote::{Outcome, VoteError, count, mark, read_votes};

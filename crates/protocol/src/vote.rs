@@ -1,62 +1,6 @@
-//! What ranks tell each other after every step, and what follows from it.
+//! What follows from the votes of all ranks after a step; their bytes are in `phalanx_wire::vote`.
 
-/// What a rank wishes to happen at this boundary between steps. The greatest wish of all ranks is done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Wish {
-    #[default]
-    GoOn = 0,
-    /// Form the group anew: a node wants to come in.
-    Reform = 1,
-    /// End the run here.
-    Stop = 2,
-}
-
-impl Wish {
-    pub fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Wish::GoOn,
-            1 => Wish::Reform,
-            2 => Wish::Stop,
-            _ => return None,
-        })
-    }
-}
-
-/// One rank's word on the step that it has computed but not yet applied.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Vote {
-    /// The step, from 0.
-    pub step: u64,
-    /// Its samples' part of the mean loss over the whole batch.
-    pub loss: f64,
-    /// Samples it computed.
-    pub samples: u32,
-    /// Whether everything it computed is finite.
-    pub finite: bool,
-    pub wish: Wish,
-    /// Microseconds it computed, exchanged without computing, and waited for others.
-    pub compute_us: u32,
-    pub exchange_us: u32,
-    pub wait_us: u32,
-    /// Which samples it computed: the sum of [`mark`] over them.
-    pub seen: u64,
-    /// What its parameters were before the step, in short; 0 when it did not look.
-    pub hash: u64,
-    /// Whether it holds what the step starts from.
-    pub standing: Standing,
-}
-
-/// Whether a rank holds the state of the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Standing {
-    #[default]
-    Level,
-    /// It has come new: the state is on its way, and it remembers what happens meanwhile.
-    Catching,
-    /// So much has happened meanwhile that it wants the state as it is now.
-    Late,
-}
+use phalanx_wire::vote::{Standing, Vote, Wish};
 
 /// A number for a sample. Two sets of samples are the same if the sums of their marks are equal.
 pub fn mark(sample: u64) -> u64 {
@@ -94,60 +38,14 @@ pub enum VoteError {
     Nobody,
 }
 
-impl Vote {
-    /// Bytes of a vote.
-    pub const LEN: usize = 56;
-
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        bytes[..8].copy_from_slice(&self.step.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.loss.to_le_bytes());
-        let numbers = [self.samples, self.compute_us, self.exchange_us, self.wait_us];
-        for (place, number) in bytes[16..32].chunks_exact_mut(4).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
-        }
-        bytes[32] = u8::from(self.finite);
-        bytes[33] = self.wish as u8;
-        bytes[34] = self.standing as u8;
-        bytes[40..48].copy_from_slice(&self.seen.to_le_bytes());
-        bytes[48..].copy_from_slice(&self.hash.to_le_bytes());
-        bytes
-    }
-
-    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
-        let long = |at: usize| bytes[at..].first_chunk::<8>().copied();
-        let short = |at: usize| bytes[at..].first_chunk::<4>().copied().map(u32::from_le_bytes);
-        let wish = Wish::from_code(bytes[33])?;
-        let standing = match bytes[34] {
-            0 => Standing::Level,
-            1 => Standing::Catching,
-            2 => Standing::Late,
-            _ => return None,
-        };
-        Some(Self {
-            step: u64::from_le_bytes(long(0)?),
-            loss: f64::from_le_bytes(long(8)?),
-            samples: short(16)?,
-            compute_us: short(20)?,
-            exchange_us: short(24)?,
-            wait_us: short(28)?,
-            finite: bytes[32] == 1,
-            wish,
-            seen: u64::from_le_bytes(long(40)?),
-            hash: u64::from_le_bytes(long(48)?),
-            standing,
-        })
-    }
-
-    /// The votes of all ranks, as an all-gather hands them out.
-    ///
-    /// # Errors
-    /// One of them makes no sense.
-    pub fn all(bytes: &[u8]) -> Result<Vec<Self>, VoteError> {
-        let (votes, _) = bytes.as_chunks::<{ Self::LEN }>();
-        let read = |(rank, bytes)| Self::from_bytes(bytes).ok_or(VoteError::Bytes { rank });
-        votes.iter().enumerate().map(read).collect()
-    }
+/// Reads the votes of all ranks, as an all-gather hands them out.
+///
+/// # Errors
+/// One of them makes no sense.
+pub fn read_votes(bytes: &[u8]) -> Result<Vec<Vote>, VoteError> {
+    let (votes, _) = bytes.as_chunks::<{ Vote::LEN }>();
+    let read = |(rank, bytes)| Vote::from_bytes(bytes).ok_or(VoteError::Bytes { rank });
+    votes.iter().enumerate().map(read).collect()
 }
 
 /// Counts the votes of all ranks, in the order of ranks.
@@ -198,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn votes_survive_the_wire() {
-        let vote = Vote { finite: false, standing: Standing::Late, ..vote(1 << 40, Wish::Stop) };
-        assert_eq!(Vote::from_bytes(&vote.to_bytes()), Some(vote));
+    fn the_rank_whose_vote_makes_no_sense_is_named() {
+        let vote = vote(1 << 40, Wish::Stop);
         let mut broken = vote.to_bytes();
         broken[33] = 9;
-        assert_eq!(Vote::all(&[vote.to_bytes(), broken].concat()), Err(VoteError::Bytes { rank: 1 }));
+        assert_eq!(read_votes(&[vote.to_bytes(), vote.to_bytes()].concat()), Ok(vec![vote; 2]));
+        assert_eq!(read_votes(&[vote.to_bytes(), broken].concat()), Err(VoteError::Bytes { rank: 1 }));
     }
 
     #[test]

@@ -9,7 +9,9 @@ use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_train::config::ConfigError;
 use phalanx_train::{ModelError, TrainError};
-use phalanx_types::Class;
+use phalanx_types::{Class, NodeId};
+use phalanx_wire::train_reason::StepFailure;
+use std::path::PathBuf;
 
 /// Why a rank cannot begin or go on.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +27,22 @@ pub enum RankError {
     Cut(#[from] CutError),
     #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
     Differs { rank: usize, step: u64 },
-    #[error("{reason}")]
-    Replica { reason: String },
+    #[error("{0}")]
+    Step(StepFailure),
+    #[error("{path}: {problem}")]
+    File { path: String, problem: FileProblem },
+}
+
+/// Why a file of a run cannot be brought to this node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileProblem {
+    #[error("could not be fetched from {from}: {detail}")]
+    Fetch { from: NodeId, detail: String },
+    #[error("the driver sent other bytes than it said")]
+    OtherBytes,
+    #[error("could not write {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
 }
 
 /// Errors of training that happen on a node.
@@ -65,7 +81,7 @@ impl RankError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Train(error) => error.blame(),
-            Self::Replica { .. } | Self::Differs { .. } => Blame::Work,
+            Self::Step(_) | Self::File { .. } | Self::Differs { .. } => Blame::Work,
             Self::Together(_) => Blame::Machine,
             Self::Vote(_) | Self::Cut(_) => Blame::Input,
         }

@@ -1,6 +1,6 @@
 //! Files of a run that this node does not have: they come from the driver, once, and are kept.
 
-use crate::error::RankError;
+use crate::error::{FileProblem, RankError};
 use bytes::Bytes;
 use phalanx_data::map_file;
 use phalanx_train::config::Override;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Brings the bytes of a file from the driver.
-pub(super) type FetchFile = Box<dyn Fn(&FileRef) -> Result<Bytes, String> + Send>;
+pub(super) type FetchFile = Box<dyn Fn(&FileRef) -> Result<Bytes, FileProblem> + Send>;
 
 /// Sees that every file is here, and says under which names.
 pub(super) fn bring(files: &[FileRef], fetch: &FetchFile, kept: &Path) -> Result<Vec<Override>, RankError> {
@@ -34,10 +34,10 @@ fn bring_one(file: &FileRef, fetch: &FetchFile, kept: &Path) -> Result<PathBuf, 
     if is_same(&path, file) {
         return Ok(path);
     }
-    let failed = |what: String| RankError::Replica { reason: format!("{}: {what}", file.path) };
+    let failed = |problem| RankError::File { path: file.path.clone(), problem };
     let bytes = fetch(file).map_err(failed)?;
     if ring::digest::digest(&ring::digest::SHA256, &bytes).as_ref() != file.sha256 {
-        return Err(failed("the driver sent other bytes than it said".to_owned()));
+        return Err(failed(FileProblem::OtherBytes));
     }
     // Other nodes of this host may be at it, too.
     let beside = dir.join(format!(".{}.tmp", std::process::id()));
@@ -47,9 +47,7 @@ fn bring_one(file: &FileRef, fetch: &FetchFile, kept: &Path) -> Result<PathBuf, 
         std::fs::rename(&beside, &path)
     };
     match write() {
-        Err(error) if !is_same(&path, file) => {
-            Err(failed(format!("could not write {}: {error}", path.display())))
-        }
+        Err(source) if !is_same(&path, file) => Err(failed(FileProblem::Write { path, source })),
         _ => Ok(path),
     }
 }

@@ -1,68 +1,8 @@
-//! What travels between two stages: a head of fixed size, then values.
+//! What travels between two stages: a head (`phalanx_wire::stage_frame`), then values.
 
 use super::connector::broken;
 use crate::error::RankError;
-
-/// What a frame carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Carries {
-    Activations = 1,
-    Gradients = 2,
-    /// Activations of samples that are not learned from.
-    Validation = 3,
-    /// Activations of a live query.
-    Asked = 4,
-}
-
-/// Which values these are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) carries: Carries,
-    /// Which part of the step's samples.
-    pub(super) part: u32,
-    /// How many samples.
-    pub(super) len: u32,
-    pub(super) step: u64,
-    /// Which samples these are: the sum of their marks. Labels go with them, not with the order of arrival.
-    pub(super) seen: u64,
-    pub(super) bytes: u64,
-}
-
-impl Head {
-    pub(super) const LEN: usize = 40;
-
-    pub(super) fn to_bytes(self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        bytes[0] = self.carries as u8;
-        bytes[4..8].copy_from_slice(&self.part.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.step.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.seen.to_le_bytes());
-        bytes[32..].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
-        let carries = match bytes[0] {
-            1 => Carries::Activations,
-            2 => Carries::Gradients,
-            3 => Carries::Validation,
-            4 => Carries::Asked,
-            _ => return None,
-        };
-        let short = |at: usize| bytes[at..].first_chunk::<4>().map(|b| u32::from_le_bytes(*b));
-        let long = |at: usize| bytes[at..].first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
-        Some(Self {
-            carries,
-            part: short(4)?,
-            len: short(8)?,
-            step: long(16)?,
-            seen: long(24)?,
-            bytes: long(32)?,
-        })
-    }
-}
+pub(super) use phalanx_wire::stage_frame::{Carries, FrameHead as Head};
 
 /// A frame that has come.
 #[derive(Debug)]
@@ -109,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_survive_the_wire_and_strange_ones_are_refused() {
+    fn a_frame_other_than_the_one_that_is_due_is_refused() {
         let head = Head {
             carries: Carries::Gradients,
             part: 3,
@@ -118,10 +58,6 @@ mod tests {
             seen: u64::MAX - 5,
             bytes: 77,
         };
-        assert_eq!(Head::from_bytes(&head.to_bytes()), Some(head));
-        let mut bytes = head.to_bytes();
-        bytes[0] = 9;
-        assert_eq!(Head::from_bytes(&bytes), None);
         let frame = Frame { head, values: Vec::new() };
         assert!(frame.expect(Carries::Gradients, 1 << 40, 3, 16).is_ok());
         assert!(frame.expect(Carries::Gradients, 1 << 40, 2, 16).is_err());

@@ -7,16 +7,15 @@ use super::part::Part;
 use super::pipe::Pipe;
 use super::rings::{RingLane, Rings};
 use crate::error::RankError;
-use bytes::Bytes;
 use phalanx_collective::{
-    BucketLimits, Buckets, CollectiveError, Group, GroupEnd, GroupOptions, PreparedGroup, Socket,
+    BucketLimits, Buckets, CollectiveError, Group, GroupEnd, GroupOptions, HostId, PreparedGroup,
+    SegmentAddress, Socket,
 };
 use phalanx_protocol::layout::{self, Post, Ring};
 use phalanx_train::Task;
 use phalanx_types::Epoch;
+use phalanx_wire::group_end::{EndRef, RankEnds, RingEnd, SegmentRef};
 use phalanx_wire::train::Layout;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A rank that keeps another waiting for longer than this is named.
@@ -46,13 +45,6 @@ struct OwnRing {
     buckets: Buckets,
     /// Its parameters, in the order of its buckets.
     names: Vec<String>,
-}
-
-/// How others reach these ends.
-#[derive(Debug, Serialize, Deserialize)]
-struct EndRefs {
-    control: GroupEnd,
-    rings: BTreeMap<usize, GroupEnd>,
 }
 
 /// A stage that is connected to all that it needs.
@@ -87,7 +79,7 @@ pub(super) fn prepare(
     epoch: Epoch,
     rank: usize,
     layout: Layout,
-) -> Result<(Ends, Bytes), RankError> {
+) -> Result<(Ends, RankEnds), RankError> {
     let posts = layout::posts(&layout);
     if !layout::is_sound(&layout, task.graph.nodes.len()) || rank >= posts.len() {
         return Err(broken("the layout is not one of this model".to_owned()));
@@ -102,7 +94,7 @@ pub(super) fn prepare(
         host: None,
     };
     let (control, end) = Group::prepare(options(rank, posts.len(), CONTROL_ROOM))?;
-    let mut refs = EndRefs { control: end, rings: BTreeMap::new() };
+    let mut refs = RankEnds { control: to_ref(&end), rings: Vec::new() };
     let mut rings = Vec::new();
     for (number, ring) in layout::rings(&layout).into_iter().enumerate() {
         let Some(own) = ring.ranks.iter().position(|of| *of == rank).filter(|_| ring.ranks.len() > 1) else {
@@ -111,11 +103,10 @@ pub(super) fn prepare(
         let (names, sizes) = parameters(task, part, &ring)?;
         let buckets = Buckets::plan(&sizes, BucketLimits::default());
         let (end, end_ref) = Group::prepare(options(own, ring.ranks.len(), Exchange::room(&buckets)))?;
-        refs.rings.insert(number, end_ref);
+        refs.rings.push(RingEnd { ring: number as u32, end: to_ref(&end_ref) });
         rings.push(OwnRing { number, ring, end, buckets, names });
     }
-    let end = serde_json::to_vec(&refs).map_err(|error| unreadable(&error))?;
-    Ok((Ends { epoch, rank, layout, control, rings }, end.into()))
+    Ok((Ends { epoch, rank, layout, control, rings }, refs))
 }
 
 /// The parameters of a ring in the order in which backward makes their gradients final: as the part of the model says
@@ -132,8 +123,14 @@ fn parameters(task: &Task, part: Option<&Part>, ring: &Ring) -> Result<(Vec<Stri
     Ok(all.into_iter().unzip())
 }
 
-fn unreadable(error: &serde_json::Error) -> CollectiveError {
-    CollectiveError::System { what: "read the end of a group", problem: error.to_string() }
+fn to_ref(end: &GroupEnd) -> EndRef {
+    let segment = |SegmentAddress { pid, fd, bytes, token }| SegmentRef { pid, fd, bytes, token };
+    EndRef { host: end.host().to_bytes(), segment: end.segment().map(segment) }
+}
+
+fn from_ref(end: &EndRef) -> GroupEnd {
+    let segment = |SegmentRef { pid, fd, bytes, token }| SegmentAddress { pid, fd, bytes, token };
+    GroupEnd::new(HostId::from_bytes(end.host), end.segment.map(segment))
 }
 
 impl Ends {
@@ -148,14 +145,11 @@ impl Ends {
     pub(super) fn connect(
         self,
         task: &Task,
-        ends: &[Bytes],
+        ends: &[RankEnds],
         connector: &dyn Connector,
         on_wait: impl Fn(usize, Duration) + Clone + Send + 'static,
     ) -> Result<Joined, RankError> {
         let post = self.post();
-        let read = |end: &Bytes| serde_json::from_slice::<EndRefs>(end);
-        let mut ends: Vec<EndRefs> =
-            ends.iter().map(read).collect::<Result<_, _>>().map_err(|error| unreadable(&error))?;
         let compression = task.config.sync.compress;
         let join = |lane: usize, own: PreparedGroup, ends: &[GroupEnd], among: &[usize]| {
             let streams = connector.streams(self.epoch, lane, &own.needs(ends), among)?;
@@ -166,14 +160,17 @@ impl Ends {
         };
         let mut lanes = Vec::new();
         for OwnRing { number, ring, end, buckets, names } in self.rings {
-            let of = |rank: &usize| ends.get_mut(*rank).and_then(|end| end.rings.remove(&number));
+            let of = |rank: &usize| {
+                let mut rings = ends.get(*rank)?.rings.iter();
+                rings.find(|end| end.ring as usize == number).map(|end| from_ref(&end.end))
+            };
             let others: Option<Vec<GroupEnd>> = ring.ranks.iter().map(of).collect();
             let others = others.ok_or_else(|| broken("a stage has no end of a ring".to_owned()))?;
             let group = join(FIRST_RING + number, end, &others, &ring.ranks)?;
             lanes.push(RingLane { exchange: Exchange::new(group, buckets, compression)?, names });
         }
         let all: Vec<usize> = (0..ends.len()).collect();
-        let controls: Vec<GroupEnd> = ends.into_iter().map(|end| end.control).collect();
+        let controls: Vec<GroupEnd> = ends.iter().map(|end| from_ref(&end.control)).collect();
         let control = join(CONTROL, self.control, &controls, &all)?;
         let stream = |to: Option<usize>| to.map(|to| connector.stream(self.epoch, PIPE, to)).transpose();
         Ok(Joined {

@@ -36,7 +36,7 @@ mod tests;
 mod waiting;
 mod worker;
 
-pub use error::RankError;
+pub use error::{FileProblem, RankError};
 pub use in_process::Trainer;
 pub use part::names_of;
 pub use service::serve;

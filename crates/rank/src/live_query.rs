@@ -4,6 +4,7 @@ use super::worker::Report;
 use bytes::Bytes;
 use phalanx_engine::Pass;
 use phalanx_wire::train::AskRef;
+use phalanx_wire::train_reason::QueryRefusal;
 use std::ops::Range;
 
 /// Nothing is learned from these samples, and nothing is random.
@@ -36,8 +37,8 @@ impl LiveQuery {
         values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
 
-    pub(super) fn refuse(&self, reason: String) -> Report {
-        Report::NotComputed { number: self.number, reason }
+    pub(super) fn refuse(&self, refusal: QueryRefusal) -> Report {
+        Report::NotComputed { number: self.number, refusal }
     }
 }
 

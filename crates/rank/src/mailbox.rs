@@ -5,6 +5,7 @@ use bytes::Bytes;
 use phalanx_collective::{GroupAborter, Socket};
 use phalanx_protocol::Wish;
 use phalanx_types::Epoch;
+use phalanx_wire::train_reason::BreakReason;
 use std::net::Shutdown;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -39,9 +40,9 @@ pub(super) enum Ender {
 }
 
 impl Ender {
-    fn end(&self, reason: &str) {
+    fn end(&self, reason: &BreakReason) {
         match self {
-            Ender::Group(aborter) => aborter.abort(reason.to_owned()),
+            Ender::Group(aborter) => aborter.abort(reason.to_string()),
             // One that has ended already cannot be ended again.
             Ender::Socket(socket) => drop(socket.shutdown(Shutdown::Both)),
         }
@@ -53,7 +54,7 @@ struct Ends {
     /// The group that the replica is in.
     current: Option<(Epoch, Vec<Ender>)>,
     /// The newest group that is over, and why.
-    over: Option<(Epoch, String)>,
+    over: Option<(Epoch, BreakReason)>,
 }
 
 impl Mailbox {
@@ -129,7 +130,7 @@ impl Mailbox {
     }
 
     /// The replica is in a group now, with these ways to end it; or it is over already, and why.
-    pub(super) fn enter(&self, epoch: Epoch, enders: Vec<Ender>) -> Option<String> {
+    pub(super) fn enter(&self, epoch: Epoch, enders: Vec<Ender>) -> Option<BreakReason> {
         let mut ends = self.ends();
         let over = ends.over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone());
         if over.is_none() {
@@ -139,12 +140,12 @@ impl Mailbox {
     }
 
     /// Why the group of an epoch is over, if it is.
-    pub(super) fn why_over(&self, epoch: Epoch) -> Option<String> {
+    pub(super) fn why_over(&self, epoch: Epoch) -> Option<BreakReason> {
         self.ends().over.as_ref().filter(|(over, _)| *over >= epoch).map(|(_, reason)| reason.clone())
     }
 
     /// Waits until the group of an epoch is over, and says why.
-    pub(super) async fn over(&self, epoch: Epoch) -> String {
+    pub(super) async fn over(&self, epoch: Epoch) -> BreakReason {
         loop {
             let next = self.ended.notified();
             tokio::pin!(next);
@@ -162,14 +163,14 @@ impl Mailbox {
     }
 
     /// Ends the group of an epoch, and those before.
-    pub(super) fn abort(&self, epoch: Epoch, reason: &str) {
+    pub(super) fn abort(&self, epoch: Epoch, reason: BreakReason) {
         let mut ends = self.ends();
         if let Some((current, enders)) = &ends.current
             && *current <= epoch
         {
-            enders.iter().for_each(|ender| ender.end(reason));
+            enders.iter().for_each(|ender| ender.end(&reason));
         }
-        ends.over = Some((epoch, reason.to_owned()));
+        ends.over = Some((epoch, reason));
         drop(ends);
         self.ended.notify_waiters();
         // Taking the lock orders this with `count_snapshot`: it either sees the end or waits already and is woken.
@@ -202,6 +203,10 @@ mod tests {
         }
     }
 
+    fn lost(node: &str) -> BreakReason {
+        BreakReason::StateLost { node: node.parse().unwrap() }
+    }
+
     #[test]
     fn a_wait_for_the_end_of_a_group_is_woken_by_it() {
         let mailbox = Mailbox::default();
@@ -210,13 +215,13 @@ mod tests {
         let mut over = pin!(mailbox.over(Epoch(2)));
         let mut poll = || over.as_mut().poll(&mut Context::from_waker(&waker));
         assert_eq!(poll(), Poll::Pending);
-        mailbox.abort(Epoch(1), "n1 is lost");
+        mailbox.abort(Epoch(1), lost("n1"));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert_eq!(poll(), Poll::Pending, "another group is over");
-        mailbox.abort(Epoch(3), "n2 is lost");
+        mailbox.abort(Epoch(3), lost("n2"));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
-        assert_eq!(poll(), Poll::Ready("n2 is lost".to_owned()));
-        assert_eq!(mailbox.why_over(Epoch(3)).as_deref(), Some("n2 is lost"));
+        assert_eq!(poll(), Poll::Ready(lost("n2")));
+        assert_eq!(mailbox.why_over(Epoch(3)), Some(lost("n2")));
         assert_eq!(mailbox.why_over(Epoch(4)), None);
     }
 
@@ -254,7 +259,7 @@ mod tests {
         assert_eq!(next(3), [Event::Counted(0), Event::Counted(1), Event::Blocks]);
         mailbox.on_taken(Epoch(1));
         assert_eq!(next(2), [Event::Counted(2), Event::Blocks]);
-        mailbox.abort(Epoch(1), "n1 is lost");
+        mailbox.abort(Epoch(1), lost("n1"));
         assert_eq!(next(2), [Event::Counted(3), Event::Counted(4)]);
         rank.join().unwrap();
     }

@@ -9,14 +9,18 @@ use super::mailbox::Mailbox;
 use super::outlet::Reports;
 use super::streams::FabricConnector;
 use super::waiting::Waiting;
-use super::worker::{self, Beginning, Opening, Order, Report};
+use super::worker::{self, Beginning, Opening, Order, Report, with_causes};
+use crate::error::FileProblem;
 use phalanx_account::{ClaimGuard, Holder, NodeAccount};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_protocol::Wish;
 use phalanx_train::MakeCompute;
 use phalanx_types::{Epoch, Needs, NodeId, Parcel, RunId};
-use phalanx_wire::codec;
+use phalanx_wire::codec::{self, CodecError};
+use phalanx_wire::detail::Detail;
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{AskRef, Asked, Enlist, FromReplica, PartRef, ShareAsk, StateRef, ToReplica};
+use phalanx_wire::train_reason::{BreakReason, CloseReason, QueryRefusal, RunRefusal};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -95,7 +99,7 @@ impl Service {
                 () = until(due) => self.on_due(),
             }
         }
-        self.close_all(|_| true, "this node stops");
+        self.close_all(|_| true, &CloseReason::NodeStops);
     }
 
     fn on_event(&mut self, event: LinkEvent) {
@@ -106,14 +110,15 @@ impl Service {
                 self.waiting.retain(|_, waiting| waiting.driver.key() != link);
                 if self.open.values().any(|open| open.driver.key() == link) {
                     tracing::warn!(driver = %node, %reason, "leaves the run: no link to its driver any more");
-                    self.close_all(|open| open.driver.key() == link, "the driver of the run is gone");
+                    let closed = CloseReason::DriverLost { loss: reason };
+                    self.close_all(|open| open.driver.key() == link, &closed);
                 }
             }
             LinkEvent::Frame { link, body } => {
                 let Some(peer) = self.peers.get(&link).cloned() else { return };
                 match codec::decode::<ToReplica>(&body) {
                     Ok(order) => self.on_order(&peer, order),
-                    Err(error) => tracing::debug!(from = %peer.id(), %error, "no order of a driver"),
+                    Err(error) => cut_off(&peer, &error),
                 }
             }
         }
@@ -137,8 +142,7 @@ impl Service {
                 open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize, layout });
             }
             ToReplica::Connect { epoch, seats, recorded, start, .. } => {
-                let ends = seats.iter().map(|seat| seat.end.clone()).collect();
-                let nodes = seats.into_iter().map(|seat| seat.node).collect();
+                let (nodes, ends) = seats.into_iter().map(|seat| (seat.node, seat.ends)).unzip();
                 let connector = open.connector(&self.fabric, nodes);
                 open.order(Order::Connect(Beginning { epoch, ends, recorded, connector, start }));
             }
@@ -147,7 +151,7 @@ impl Service {
                 open.order(Order::Give { epoch, give, connector });
             }
             ToReplica::Abort { epoch, reason, .. } => {
-                open.mailbox.abort(epoch, &reason);
+                open.mailbox.abort(epoch, reason);
                 open.order(Order::Cancel { epoch });
             }
             ToReplica::Ask { epoch, wish, .. } => {
@@ -169,7 +173,7 @@ impl Service {
             }
             ToReplica::Dismiss { .. } => {
                 tracing::info!(driver = %open.driver.id(), "the run is over here");
-                self.close(run, "the run is over here");
+                self.close(run, CloseReason::Dismissed);
             }
         }
     }
@@ -178,11 +182,10 @@ impl Service {
     fn enlist(&mut self, from: &Peer, run: RunId, enlist: Enlist) {
         let before = self.open.get(&run);
         if before.is_some_and(|open| open.driver.id() != from.id()) {
-            let reason = "it trains a run of this number for another driver".to_owned();
-            return send(from, &FromReplica::Refused { run, reason, busy: true });
+            return refuse(from, run, RunRefusal::OtherDriver);
         }
         let before = before.map(|open| open.claim.clone());
-        self.close(run, "the driver enlists this node anew");
+        self.close(run, CloseReason::EnlistedAnew);
         let needs = needs_of(enlist.share, self.account.capacity());
         // A run that asks for something else than before waits anew.
         self.waiting.retain(|known, waiting| *known != run || waiting.turn().needs() == needs);
@@ -198,10 +201,10 @@ impl Service {
                 self.open(from, run, enlist, claim);
             }
             Err(shortage) if shortage.is_permanent() => {
-                send(from, &FromReplica::Refused { run, reason: shortage.to_string(), busy: false });
+                refuse(from, run, RunRefusal::Shortage(shortage));
             }
             Err(shortage) if self.waiting.len() >= MAX_WAITING && !self.waiting.contains_key(&run) => {
-                send(from, &FromReplica::Refused { run, reason: shortage.to_string(), busy: true });
+                refuse(from, run, RunRefusal::Shortage(shortage));
             }
             Err(shortage) => {
                 let known = self.waiting.remove(&run);
@@ -226,8 +229,7 @@ impl Service {
     fn on_due(&mut self) {
         for (run, waiting) in &mut self.waiting {
             if let Some(shortage) = waiting.give_up() {
-                let reason = shortage.to_string();
-                send(&waiting.driver, &FromReplica::Refused { run: *run, reason, busy: true });
+                refuse(&waiting.driver, *run, RunRefusal::Shortage(shortage));
             }
         }
         self.waiting.retain(|_, waiting| !waiting.is_over());
@@ -253,8 +255,7 @@ impl Service {
             let worked = catch_unwind(AssertUnwindSafe(|| worker::run(opening, &waiting)));
             if worked.is_err() {
                 // The panic is on standard error. The driver is told, so that it does not wait for this replica.
-                let reason = "the replica panicked".to_owned();
-                ended.say(Report::Refused { reason, busy: false });
+                ended.say(Report::Refused(RunRefusal::Panicked));
             }
             drop(kept);
         };
@@ -267,8 +268,7 @@ impl Service {
                 self.publish();
             }
             Err(error) => {
-                let reason = format!("there is no thread to be had: {error}");
-                send(from, &FromReplica::Refused { run, reason, busy: false });
+                refuse(from, run, RunRefusal::NoThread { detail: error.to_string().into() });
             }
         }
     }
@@ -283,7 +283,8 @@ impl Service {
         let (fabric, runtime) = (self.fabric.clone(), Handle::current());
         Box::new(move |file| {
             let fetched = runtime.block_on(fabric.fetch(&from, file.blob, file.bytes));
-            fetched.map_err(|error| format!("could not be fetched from {}: {error}", from.id()))
+            let failed = |detail: String| FileProblem::Fetch { from: from.id().clone(), detail };
+            fetched.map_err(|error| failed(error.to_string()))
         })
     }
 
@@ -298,8 +299,8 @@ impl Service {
                 // A replica that was closed meanwhile needs it no more.
                 Ok(state) => drop(orders.send(Order::Restore(Some(state)))),
                 Err(error) => {
-                    let reason = format!("could not fetch the state of the run: {error}");
-                    reports.say(Report::Refused { reason, busy: true });
+                    let refusal = RunRefusal::NoState { detail: error.to_string().into() };
+                    reports.say(Report::Refused(refusal));
                 }
             }
         });
@@ -329,17 +330,17 @@ impl Service {
             match fabric.fetch(&from, ask.blob, ask.bytes).await {
                 Ok(bytes) => mailbox.add_query(epoch, LiveQuery::new(&ask, bytes)),
                 Err(error) => {
-                    let reason = format!("could not fetch the samples: {error}");
-                    reports.say(Report::NotComputed { number: ask.number, reason });
+                    let refusal = QueryRefusal::NoSamples { detail: error.to_string().into() };
+                    reports.say(Report::NotComputed { number: ask.number, refusal });
                 }
             }
         });
     }
 
     /// Lets go of the replica of a run, whatever it does.
-    fn close(&mut self, run: RunId, reason: &str) {
+    fn close(&mut self, run: RunId, reason: CloseReason) {
         if let Some(open) = self.open.remove(&run) {
-            open.mailbox.abort(Epoch(u64::MAX), reason);
+            open.mailbox.abort(Epoch(u64::MAX), BreakReason::Closed(reason));
             let held = open.held.into_iter().map(|(blob, _)| blob);
             held.chain(open.parts).for_each(|blob| self.fabric.release(blob));
             drop(open.claim);
@@ -348,10 +349,10 @@ impl Service {
     }
 
     /// Lets go of some replicas.
-    fn close_all(&mut self, which: impl Fn(&Open) -> bool, reason: &str) {
+    fn close_all(&mut self, which: impl Fn(&Open) -> bool, reason: &CloseReason) {
         let runs: Vec<RunId> =
             self.open.iter().filter(|(_, open)| which(open)).map(|(run, _)| *run).collect();
-        runs.into_iter().for_each(|run| self.close(run, reason));
+        runs.into_iter().for_each(|run| self.close(run, reason.clone()));
     }
 
     /// Tells the driver what its replica has to say.
@@ -361,13 +362,13 @@ impl Service {
             let (run, driver) = (open.run, open.driver.clone());
             let message = match report {
                 Report::Enlisted => FromReplica::Enlisted { run, step: None },
-                Report::Refused { reason, busy } => {
-                    send(&driver, &FromReplica::Refused { run, reason, busy });
-                    self.close(run, "this node cannot train it");
+                Report::Refused(refusal) => {
+                    refuse(&driver, run, refusal);
+                    self.close(run, CloseReason::Refused);
                     continue;
                 }
                 Report::Restored { step } => FromReplica::Restored { run, step },
-                Report::Prepared { epoch, end } => FromReplica::Prepared { run, epoch, end },
+                Report::Prepared { epoch, ends } => FromReplica::Prepared { run, epoch, ends },
                 Report::Left { epoch, step, why, holds } => {
                     FromReplica::Left { run, epoch, step, why, holds }
                 }
@@ -403,7 +404,7 @@ impl Service {
                     open.held.push((blob, None));
                     FromReplica::Computed { run, number, shape, outputs: StateRef { step, bytes: len, blob } }
                 }
-                Report::NotComputed { number, reason } => FromReplica::NotComputed { run, number, reason },
+                Report::NotComputed { number, refusal } => FromReplica::NotComputed { run, number, refusal },
             };
             send(&driver, &message);
         }
@@ -439,6 +440,17 @@ async fn until(due: Option<Instant>) {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
     }
+}
+
+/// Ends the link to a peer that said what cannot be decoded. What it drives here ends when the link is down.
+fn cut_off(peer: &Peer, error: &CodecError) {
+    let detail = Detail::new(with_causes(error));
+    tracing::warn!(driver = %peer.id(), %detail, "driver cut off");
+    peer.close(LostReason::Misbehaved { detail });
+}
+
+fn refuse(driver: &Peer, run: RunId, refusal: RunRefusal) {
+    send(driver, &FromReplica::Refused { run, refusal });
 }
 
 fn send(to: &Peer, message: &FromReplica) {

@@ -5,8 +5,10 @@ use super::mailbox::Mailbox;
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_fabric::{Fabric, Peer, StreamKey, StreamSocket};
+use phalanx_protocol::driver::FetchFailure;
 use phalanx_records::read_exactly;
 use phalanx_types::{Epoch, NodeId, RunId};
+use phalanx_wire::state_frame::StateLength;
 use phalanx_wire::train::{Ops, StateRef};
 use std::fmt;
 use std::io::{Read, Write};
@@ -84,7 +86,9 @@ impl FabricConnector {
     ) -> Result<T, CollectiveError> {
         tokio::select! {
             got = wanted => Ok(got),
-            reason = self.mailbox.over(epoch) => Err(CollectiveError::System { what: "go on", problem: reason }),
+            reason = self.mailbox.over(epoch) => {
+                Err(CollectiveError::System { what: "go on", problem: reason.to_string() })
+            }
         }
     }
 
@@ -115,6 +119,9 @@ fn state_key(run: RunId, epoch: Epoch, from: &NodeId, to: &NodeId, ops: Ops) -> 
 }
 
 /// Takes a part of the state that a node was told to give to this one.
+///
+/// # Errors
+/// It does not come, or is larger than a state of the model can be.
 pub async fn take_part(
     fabric: &Fabric,
     run: RunId,
@@ -122,25 +129,26 @@ pub async fn take_part(
     from: &NodeId,
     ops: Ops,
     most: u64,
-) -> Result<Bytes, String> {
+) -> Result<Bytes, FetchFailure> {
+    let failed = |error: &dyn fmt::Display| FetchFailure::Transfer { detail: error.to_string().into() };
     let key = state_key(run, epoch, from, fabric.id(), ops);
-    let stream = fabric.accept_stream(from, key, LONG_PATIENCE).await.map_err(|error| error.to_string())?;
+    let stream = fabric.accept_stream(from, key, LONG_PATIENCE).await.map_err(|error| failed(&error))?;
     let (stream, from) = (socket(stream), from.clone());
     let read = tokio::task::spawn_blocking(move || read_state(&stream, &from, most)).await;
-    read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    read.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
 }
 
 /// Reads a part of the state of at most `most` bytes, and confirms it.
 fn read_state(mut stream: &Socket, from: &NodeId, most: u64) -> Result<Bytes, CollectiveError> {
-    let mut len = [0; 8];
+    let mut len = [0; StateLength::LEN];
     let broken = |error: std::io::Error| failed(format!("{from}: {error}"));
     stream.read_exact(&mut len).map_err(broken)?;
-    let len = u64::from_le_bytes(len);
+    let StateLength(len) = StateLength::from_bytes(len);
     if len > most {
         return Err(failed(format!("{from}: a state of {len} bytes, of {most} at most")));
     }
     let state = read_exactly(stream, len).map_err(broken)?;
-    stream.write_all(&[1]).map_err(broken)?;
+    stream.write_all(&StateLength::TAKEN).map_err(broken)?;
     Ok(state)
 }
 
@@ -167,8 +175,8 @@ impl Connector for FabricConnector {
         let stream = self.runtime.block_on(self.fabric.open_stream(&peer, key));
         let stream = socket(stream.map_err(|error| failed(format!("{to}: {error}")))?);
         let mut to_write = &stream;
-        let len = (state.len() as u64).to_le_bytes();
-        let mut taken = [0; 1];
+        let len = StateLength(state.len() as u64).to_bytes();
+        let mut taken = [0; StateLength::TAKEN.len()];
         let sent = to_write.write_all(&len).and_then(|()| to_write.write_all(state));
         // The stream must not be closed before the other end has read it.
         let sent = sent.and_then(|()| to_write.read_exact(&mut taken));
@@ -212,6 +220,7 @@ mod tests {
     use super::*;
     use phalanx_fabric::{FabricConfig, FrameKind, LinkEvent, NodeKind};
     use phalanx_types::{DomainName, Parcel};
+    use phalanx_wire::train_reason::BreakReason;
     use std::future::poll_fn;
     use std::path::Path;
     use std::pin::pin;
@@ -269,7 +278,7 @@ mod tests {
             let mut fetch = pin!(connector.fetch_state(Epoch(2), &state));
             let first = poll_fn(|context| Poll::Ready(fetch.as_mut().poll(context))).await;
             assert!(first.is_pending(), "the driver does not answer");
-            mailbox.abort(Epoch(2), "n2 is lost");
+            mailbox.abort(Epoch(2), BreakReason::StateLost { node: "n2".parse().unwrap() });
             timeout(DEADLINE, fetch).await.unwrap().unwrap_err()
         });
         assert!(error.to_string().contains("n2 is lost"), "{error}");

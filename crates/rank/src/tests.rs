@@ -20,6 +20,7 @@ use phalanx_train::config::RunFile;
 use phalanx_train::{Compute, Task};
 use phalanx_train::{Cut, StepInput, loader_options};
 use phalanx_types::{DType, Epoch, NodeId, Tensor};
+use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::train::{Layout, Ops, Recorded, ReplicaLayout, StageReport, Start, StateRef, StepReport};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -217,7 +218,7 @@ impl Example {
             let (config, layout, ends_in, told) =
                 (self.file.config.clone(), layout.clone(), ends_in.clone(), told.clone());
             let pairs = Pairs { me: rank, ..pairs.clone() };
-            let (begin, begun) = channel::<Vec<Bytes>>();
+            let (begin, begun) = channel::<Vec<RankEnds>>();
             begins.push(begin);
             threads.push(std::thread::spawn(move || {
                 let compute = Self::compute();
@@ -272,7 +273,7 @@ impl Example {
                 worker.part.unwrap().state().unwrap()
             }));
         }
-        let mut ends = vec![Bytes::new(); posts.len()];
+        let mut ends = vec![RankEnds::default(); posts.len()];
         for _ in &posts {
             let (rank, end) = ends_out.recv().unwrap();
             ends[rank] = end;

@@ -27,9 +27,11 @@ use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::{RunConfig, RunFile};
 use phalanx_train::{Compute, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
+use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::train::{
     Enlist, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, Span, Start, StepReport, ValidSums,
 };
+use phalanx_wire::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -40,7 +42,7 @@ use std::time::Duration;
 pub(super) struct Beginning {
     pub(super) epoch: Epoch,
     /// The ends of all ranks, in their order.
-    pub(super) ends: Vec<Bytes>,
+    pub(super) ends: Vec<RankEnds>,
     pub(super) recorded: Recorded,
     pub(super) connector: Box<dyn Connector>,
     /// With what stages begin; replicas agree among themselves.
@@ -76,17 +78,13 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(crate) enum Report {
     Enlisted,
-    Refused {
-        reason: String,
-        /// It may be able later.
-        busy: bool,
-    },
+    Refused(RunRefusal),
     Restored {
         step: u64,
     },
     Prepared {
         epoch: Epoch,
-        end: Bytes,
+        ends: RankEnds,
     },
     Left {
         epoch: Epoch,
@@ -139,7 +137,7 @@ pub(crate) enum Report {
     },
     NotComputed {
         number: u64,
-        reason: String,
+        refusal: QueryRefusal,
     },
 }
 
@@ -185,7 +183,7 @@ pub(crate) struct Worker<'a> {
 pub(super) fn run(opening: Opening, orders: &Receiver<Order>) {
     match read_run_file(&opening) {
         Ok(file) => carry_out_all(file, opening, orders),
-        Err(error) => opening.reports.say(Report::Refused { reason: with_causes(&error), busy: false }),
+        Err(error) => opening.reports.say(unable(&error)),
     }
 }
 
@@ -194,15 +192,19 @@ pub(super) fn carry_out_all(file: RunFile, opening: Opening, orders: &Receiver<O
     let reports = opening.reports.clone();
     let mut worker = match Worker::open(file, opening) {
         Ok(worker) => worker,
-        Err(error) => return reports.say(Report::Refused { reason: with_causes(&error), busy: false }),
+        Err(error) => return reports.say(unable(&error)),
     };
     worker.say(Report::Enlisted);
     let mut prepared: Option<Ends> = None;
     for order in orders {
         if let Err(error) = worker.carry_out(order, &mut prepared) {
-            worker.say(Report::Refused { reason: with_causes(&error), busy: false });
+            worker.say(unable(&error));
         }
     }
+}
+
+fn unable(error: &RankError) -> Report {
+    Report::Refused(RunRefusal::Unable { detail: with_causes(error).into() })
 }
 
 /// Brings the files of a run, and reads its run file.
@@ -252,9 +254,9 @@ impl<'a> Worker<'a> {
             }
             Order::Prepare { epoch, rank, ranks, layout } => {
                 let layout = layout.unwrap_or_else(|| self.replicas(ranks));
-                let (ends, end) = group_setup::prepare(&self.task, self.part.as_ref(), epoch, rank, layout)?;
-                *prepared = Some(ends);
-                self.say(Report::Prepared { epoch, end });
+                let (own, ends) = group_setup::prepare(&self.task, self.part.as_ref(), epoch, rank, layout)?;
+                *prepared = Some(own);
+                self.say(Report::Prepared { epoch, ends });
             }
             Order::Cancel { epoch } => drop(prepared.take_if(|ends| ends.epoch <= epoch)),
             Order::Give { epoch, give, connector } => {
@@ -269,7 +271,7 @@ impl<'a> Worker<'a> {
                     // It was cancelled. The driver waits for this rank.
                     None => {
                         let over = self.mailbox.why_over(epoch);
-                        LeftWhy::Broken { reason: over.unwrap_or_else(|| "it is not ready".to_owned()) }
+                        LeftWhy::Broken { reason: over.unwrap_or(BreakReason::NotPrepared) }
                     }
                 };
                 self.leave(epoch, recorded, why)?;
@@ -378,12 +380,12 @@ impl<'a> Worker<'a> {
         let Beginning { epoch, recorded, .. } = beginning;
         let session = match self.enter(own, beginning) {
             Ok(session) => session,
-            Err(error) => return left_by(&error),
+            Err(error) => return left_by(&error, self.mailbox.why_over(epoch)),
         };
         let mailbox = session.worker.mailbox.clone();
         let over = match session.enders() {
             Ok(enders) => mailbox.enter(epoch, enders),
-            Err(error) => Some(with_causes(&error)),
+            Err(error) => Some(BreakReason::Failed { detail: with_causes(&error).into() }),
         };
         if let Some(reason) = over {
             session.worker.part = Some(session.part);
@@ -402,7 +404,7 @@ impl<'a> Worker<'a> {
         match session.run(recorded) {
             Ok(Ended::Reformed) => LeftWhy::Reformed,
             Ok(Ended::Done) => LeftWhy::Ended,
-            Err(error) => left_by(&error),
+            Err(error) => left_by(&error, mailbox.why_over(epoch)),
         }
     }
 
@@ -449,19 +451,23 @@ impl Session<'_, '_> {
     }
 }
 
-/// How an error ends a group: another one may do better, unless it would meet the same.
-pub(super) fn left_by(error: &RankError) -> LeftWhy {
-    let reason = with_causes(error);
-    match error {
-        error if is_broken(error) => LeftWhy::Broken { reason },
-        RankError::Replica { .. } => LeftWhy::Failed { reason, cause: false },
+/// How an error ends a group: another one may do better, unless it would meet the same. `over` is why the shell has
+/// ended the group, if it has.
+pub(super) fn left_by(error: &RankError, over: Option<BreakReason>) -> LeftWhy {
+    if is_broken(error) {
+        let seen = || BreakReason::Failed { detail: with_causes(error).into() };
+        return LeftWhy::Broken { reason: over.unwrap_or_else(seen) };
+    }
+    let detail = || with_causes(error).into();
+    LeftWhy::Failed(match error {
+        RankError::Step(failure) => RankFailure::Step(*failure),
         RankError::Train(train)
             if matches!(**train, TrainError::Data(_)) && train.blame() == Blame::Input =>
         {
-            LeftWhy::WrongInput { reason, hint: train.hint() }
+            RankFailure::WrongInput { detail: detail(), hint: train.hint().map(Into::into) }
         }
-        _ => LeftWhy::Failed { reason, cause: true },
-    }
+        _ => RankFailure::Error { detail: detail() },
+    })
 }
 
 /// Whether an error says only that the group is over.

@@ -6,6 +6,7 @@ use phalanx_engine::OptimizerSpec;
 use phalanx_graph::weights::Later;
 use phalanx_graph::{Graph, Value, ValueKind, Weights, weights};
 use phalanx_types::{DType, Tensor};
+use phalanx_wire::state_frame::StateHead;
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -59,7 +60,7 @@ impl ModelState {
         self.optimizer.extend(other.optimizer.into_iter().filter(|(key, _)| of(key)));
     }
 
-    /// Two files of safetensors after each other, behind the steps of the optimizer and the length of the first.
+    /// Two files of safetensors after each other, behind a [`StateHead`].
     ///
     /// # Errors
     /// A name or a size is more than such a file can hold.
@@ -67,9 +68,9 @@ impl ModelState {
         let unwritable = |source: weights::WeightsError| StateError { what: source.to_string() };
         let first = weights::to_bytes(&self.weights).map_err(unwritable)?;
         let second = weights::to_bytes(&self.optimizer).map_err(unwritable)?;
-        let mut bytes = Vec::with_capacity(16 + first.len() + second.len());
-        bytes.extend_from_slice(&self.optimizer_steps.to_le_bytes());
-        bytes.extend_from_slice(&(first.len() as u64).to_le_bytes());
+        let head = StateHead { optimizer_steps: self.optimizer_steps, weights_bytes: first.len() as u64 };
+        let mut bytes = Vec::with_capacity(StateHead::LEN + first.len() + second.len());
+        bytes.extend_from_slice(&head.to_bytes());
         bytes.extend_from_slice(&first);
         bytes.extend_from_slice(&second);
         Ok(bytes)
@@ -78,19 +79,14 @@ impl ModelState {
     /// # Errors
     /// These bytes are no state.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, StateError> {
-        let wrong = |what: &str| StateError { what: what.to_owned() };
-        let number =
-            |at: usize| bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|b| u64::from_le_bytes(*b));
-        let (Some(optimizer_steps), Some(len)) = (number(0), number(8)) else {
-            return Err(wrong("it is too short"));
+        let Some((head, weights, optimizer)) = StateHead::split(&bytes) else {
+            return Err(StateError { what: "it ends too early".to_owned() });
         };
-        let end = usize::try_from(len).ok().and_then(|len| len.checked_add(16));
-        let end = end.filter(|end| *end <= bytes.len()).ok_or_else(|| wrong("it ends too early"))?;
         let unreadable = |source: weights::WeightsError| StateError { what: source.to_string() };
         Ok(Self {
-            optimizer_steps,
-            weights: weights::from_bytes(bytes.slice(16..end)).map_err(unreadable)?,
-            optimizer: weights::from_bytes(bytes.slice(end..)).map_err(unreadable)?,
+            optimizer_steps: head.optimizer_steps,
+            weights: weights::from_bytes(bytes.slice(weights)).map_err(unreadable)?,
+            optimizer: weights::from_bytes(bytes.slice(optimizer)).map_err(unreadable)?,
         })
     }
 }
@@ -115,10 +111,13 @@ pub fn pack_later(steps: u64, parts: [&[Later<'_>]; 2]) -> Result<Bytes, StateEr
     let written = |source: weights::WeightsError| failed(source.to_string());
     let mut file = tempfile::tempfile().map_err(io)?;
     let [weights, optimizer] = parts;
-    file.write_all(&steps.to_le_bytes()).and_then(|()| file.write_all(&[0; 8])).map_err(io)?;
-    let len = weights::write_later(&mut file, weights).map_err(written)?;
+    // How long the weights are is known when they are written.
+    let head = StateHead { optimizer_steps: steps, weights_bytes: 0 };
+    file.write_all(&head.to_bytes()).map_err(io)?;
+    let weights_bytes = weights::write_later(&mut file, weights).map_err(written)?;
     weights::write_later(&mut file, optimizer).map_err(written)?;
-    file.seek(SeekFrom::Start(8)).and_then(|_| file.write_all(&len.to_le_bytes())).map_err(io)?;
+    let head = StateHead { weights_bytes, ..head };
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&head.to_bytes())).map_err(io)?;
     map_open(&file).map_err(io)
 }
 

@@ -3,6 +3,7 @@
 //! All of it rides in requests and replies of the fabric, which number them. Samples and outputs are blobs.
 
 use crate::bulk::BlobId;
+use crate::detail::Detail;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -76,7 +77,7 @@ pub enum LiveRefusal {
     /// More than [`MAX_LIVE_BYTES`].
     TooMuch { bytes: u64 },
     /// The samples could not be fetched, or the model cannot compute them.
-    Failed { detail: String },
+    Failed { detail: Detail },
 }
 
 impl fmt::Display for LiveRefusal {

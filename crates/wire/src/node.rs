@@ -1,5 +1,6 @@
 //! What a node says about itself.
 
+use crate::detail::Detail;
 use crate::usage::{Holder, NodeUse};
 use phalanx_types::{Incarnation, NodeId, Resources};
 use serde::{Deserialize, Serialize};
@@ -62,11 +63,11 @@ impl NodeState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LostReason {
     /// The connection broke.
-    LinkBroken { detail: String },
+    LinkBroken { detail: Detail },
     /// Nothing was heard within the heartbeat.
     Silent { heartbeat_ms: u64 },
     /// It broke the protocol and was cut off.
-    Misbehaved { detail: String },
+    Misbehaved { detail: Detail },
     /// It did not take what was sent to it fast enough.
     TooSlow { queued_bytes: u64 },
     /// Another process came back under its id.

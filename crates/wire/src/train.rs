@@ -3,7 +3,8 @@
 //! Files and states never ride in these messages: they name blobs, which the receiver fetches when it wants them.
 
 use crate::bulk::BlobId;
-use bytes::Bytes;
+use crate::group_end::RankEnds;
+use crate::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal};
 use phalanx_types::{ByteSize, Epoch, NodeId, RunId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub enum ToReplica {
     /// Send what you hold of a part of the model to a node of the group that is about to begin.
     Give { run: RunId, epoch: Epoch, give: Give },
     /// The group is over.
-    Abort { run: RunId, epoch: Epoch, reason: String },
+    Abort { run: RunId, epoch: Epoch, reason: BreakReason },
     /// Tell the group at the next boundary between steps.
     Ask { run: RunId, epoch: Epoch, wish: Asked },
     /// Say all that the model is.
@@ -216,8 +217,8 @@ pub struct Recorded {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeatRef {
     pub node: NodeId,
-    /// How the others reach its end of the group.
-    pub end: Bytes,
+    /// How the others reach its ends of the group.
+    pub ends: RankEnds,
     /// Steps that its state has behind it, if it holds one.
     pub step: Option<u64>,
 }
@@ -240,9 +241,7 @@ pub enum FromReplica {
     /// This node cannot train it.
     Refused {
         run: RunId,
-        reason: String,
-        /// It may be able later.
-        busy: bool,
+        refusal: RunRefusal,
     },
     Restored {
         run: RunId,
@@ -251,7 +250,8 @@ pub enum FromReplica {
     Prepared {
         run: RunId,
         epoch: Epoch,
-        end: Bytes,
+        /// How the others reach its ends of the group.
+        ends: RankEnds,
     },
     /// Not in the group any more; `step` is what is held of the run.
     Left {
@@ -316,7 +316,7 @@ pub enum FromReplica {
     NotComputed {
         run: RunId,
         number: u64,
-        reason: String,
+        refusal: QueryRefusal,
     },
 }
 
@@ -324,22 +324,12 @@ pub enum FromReplica {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeftWhy {
     Broken {
-        reason: String,
+        reason: BreakReason,
     },
     Reformed,
     Ended,
-    /// The run cannot go on: something is not finite, or the model cannot be run. `cause` when it is this node that
-    /// found out why.
-    Failed {
-        reason: String,
-        cause: bool,
-    },
-    /// The run cannot go on: this node found its data to be wrong, a label for example.
-    WrongInput {
-        reason: String,
-        /// What the user can do about it.
-        hint: Option<String>,
-    },
+    /// The run cannot go on: something is not finite, the model cannot be run, or the data are wrong.
+    Failed(RankFailure),
 }
 
 /// What all ranks did in a step together.

@@ -3,6 +3,7 @@
 //! Some hosts are network namespaces made by the test, so this needs root and `ip`.
 
 mod apart;
+mod cut_off;
 mod driver;
 mod equal;
 mod frozen;

@@ -56,10 +56,9 @@ pub(super) enum PlanTask {
 
 impl PlanTask {
     /// The reply when the planner cannot answer at all.
-    fn failed(&self, reason: &str) -> PlanReply {
+    fn failed(&self, error: DriverError) -> PlanReply {
         match self {
             Self::Plan { request, .. } => {
-                let error = DriverError::Replica { reason: reason.to_owned() };
                 PlanReply::Planned { ticket: request.ticket, result: Err((no_plan(&error), Box::new(error))) }
             }
             Self::Compare { request, .. } => PlanReply::Compared { ticket: request.ticket, comparison: None },
@@ -137,7 +136,7 @@ impl Planner {
         };
         if let Some(task) = unsent {
             // The driver may have ended.
-            drop(self.replies.send(Reply::Plan(task.failed("there is no thread to plan with"))));
+            drop(self.replies.send(Reply::Plan(task.failed(DriverError::NoPlanner))));
         }
     }
 }
@@ -156,7 +155,7 @@ struct Model {
 impl Model {
     fn work(mut self, tasks: &Receiver<PlanTask>, replies: &UnboundedSender<Reply>) {
         for task in tasks {
-            let failed = task.failed("the planner panicked");
+            let failed = task.failed(DriverError::PlannerPanicked);
             // The panic is on standard error. The run gets a reply, so that it does not wait for ever.
             let reply = catch_unwind(AssertUnwindSafe(|| self.answer(task))).unwrap_or(failed);
             if replies.send(Reply::Plan(reply)).is_err() {
@@ -233,14 +232,14 @@ impl Model {
 /// Why there is no plan, and what could make one possible.
 fn no_plan(error: &DriverError) -> NoPlan {
     let ends_with_more = |shortfall: &Shortfall| shortfall.ends_with_more_nodes();
-    let (reason, kind) = match error {
+    let (detail, kind) = match error {
         DriverError::NoFormation(shortfall) if ends_with_more(shortfall) => {
             (shortfall.to_string(), NoPlanKind::NeedsNodes)
         }
         DriverError::OneSample { .. } => (error.to_string(), NoPlanKind::NeedsOtherNodes),
         _ => (with_causes(error), NoPlanKind::Hopeless),
     };
-    NoPlan { reason, kind }
+    NoPlan { detail: detail.into(), kind }
 }
 
 fn ops(range: &std::ops::Range<usize>) -> Ops {

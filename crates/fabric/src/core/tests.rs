@@ -1,6 +1,7 @@
 use super::membership::{MAX_DIALS, MAX_PEERS};
 use super::*;
 use phalanx_types::{Incarnation, NodeId, Outbox, Time};
+use phalanx_wire::detail::Detail;
 use phalanx_wire::handshake::Refusal;
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
 use std::time::Duration;
@@ -528,10 +529,15 @@ fn a_status_without_measure_is_ignored() {
     huge.topics = vec!["x".repeat(100).into(); 200];
     let told = |status| Event::KnownHeard { link: LinkKey(1), known: vec![status] };
     assert_eq!(b.feed(ms(1), told(huge)), []);
-    let detail = "x".repeat(17 << 10);
+    // The longest reason and names that are modest without it.
+    let detail = Detail::new("x".repeat(Detail::MAX));
+    let mut named = status("z", 5, 1);
+    named.topics = vec!["x".repeat(100).into(); 110];
     for reason in [LostReason::Misbehaved { detail: detail.clone() }, LostReason::LinkBroken { detail }] {
-        assert_eq!(b.feed(ms(1), told(with_state(status("z", 5, 1), NodeState::Lost(reason)))), []);
+        assert_eq!(b.feed(ms(1), told(with_state(named.clone(), NodeState::Lost(reason)))), []);
     }
+    let short = NodeState::Lost(LostReason::Misbehaved { detail: "x".into() });
+    assert_ne!(b.feed(ms(1), told(with_state(named, short))), []);
 }
 
 #[test]

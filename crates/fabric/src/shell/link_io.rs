@@ -85,7 +85,7 @@ async fn write_queued(link: Arc<Link>, mut half: WriteHalf) {
 }
 
 fn broken(error: &std::io::Error) -> LostReason {
-    LostReason::LinkBroken { detail: error.kind().to_string() }
+    LostReason::LinkBroken { detail: error.kind().to_string().into() }
 }
 
 /// Why the reader stopped.
@@ -287,7 +287,7 @@ impl Reader {
             Why::Lost(reason) => reason,
             Why::Bad(error) => {
                 self.inner.misbehaved(&self.link.node, &error);
-                LostReason::Misbehaved { detail: error.to_string() }
+                LostReason::Misbehaved { detail: error.to_string().into() }
             }
         };
         let link = self.link.key;

@@ -17,7 +17,7 @@ pub(super) fn post<T: Serialize>(peer: &Peer, message: &T) {
         Ok(()) => {}
         Err(error) if error.class() == Class::Fatal => {
             tracing::error!(node = %peer.id(), %error, "message cannot be sent");
-            peer.close(LostReason::LinkBroken { detail: error.to_string() });
+            peer.close(LostReason::LinkBroken { detail: error.to_string().into() });
         }
         // The link is closing; its Down event does the rest.
         Err(error) => tracing::debug!(node = %peer.id(), %error, "message not sent"),

@@ -436,5 +436,5 @@ impl ComputingNode {
 
 fn cut_off(main: &Peer, why: &str) {
     tracing::warn!(main = %main.id(), why, "main node cut off");
-    main.close(LostReason::Misbehaved { detail: why.to_owned() });
+    main.close(LostReason::Misbehaved { detail: why.into() });
 }

@@ -222,7 +222,7 @@ impl Actor {
     fn cut_off(&self, worker: WorkerKey, detail: String) {
         if let Some(peer) = self.peers.get(&worker) {
             tracing::warn!(node = %peer.id(), detail, "computing node cut off");
-            peer.close(LostReason::Misbehaved { detail });
+            peer.close(LostReason::Misbehaved { detail: detail.into() });
         }
     }
 

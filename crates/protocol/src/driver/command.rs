@@ -5,6 +5,7 @@ use crate::Seat;
 use crate::progress::End;
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::train::{Layout, Ops, Recorded, Start, StateRef, StepReport, ToReplica, ValidSums};
+use phalanx_wire::train_reason::{BreakReason, QueryRefusal};
 use serde::Serialize;
 
 /// Something that the driver's shell has to do.
@@ -45,7 +46,7 @@ pub enum DriverCommand {
         /// Its members.
         nodes: Vec<NodeId>,
         /// Why it is over.
-        reason: String,
+        reason: BreakReason,
     },
     /// Measure nodes: [`super::DriverEvent::Measured`] is the reply.
     Measure {
@@ -159,7 +160,7 @@ pub enum DriverCommand {
         /// Its number.
         query: u64,
         /// Why.
-        reason: String,
+        refusal: QueryRefusal,
     },
     /// Tell the user something.
     Tell(Notice),

@@ -1,8 +1,11 @@
 //! Inputs of the driver's core. They carry no large bytes, so that they can be recorded and replayed.
 
 use phalanx_types::NodeId;
+use phalanx_wire::detail::Detail;
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{FromReplica, Layout};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Names one request of the core. A reply with a ticket that nobody waits for any more changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,7 +26,7 @@ pub enum DriverEvent {
         /// The node.
         node: NodeId,
         /// Why the link ended.
-        reason: String,
+        loss: LostReason,
     },
     /// A node said something.
     Message {
@@ -63,7 +66,7 @@ pub enum DriverEvent {
         /// Of the request.
         ticket: Ticket,
         /// The step of the state, or why it did not come.
-        result: Result<u64, String>,
+        result: Result<u64, FetchFailure>,
     },
     /// Reply to [`super::DriverCommand::Rewind`]: the records end after this step now.
     Rewound {
@@ -88,6 +91,45 @@ pub enum DriverEvent {
     Tick,
 }
 
+/// Why a state did not come from a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FetchFailure {
+    /// There is no link to the node.
+    NoLink {
+        /// The node.
+        node: NodeId,
+    },
+    /// The node announced more bytes than a state of the model can have.
+    TooLarge {
+        /// Announced.
+        bytes: u64,
+        /// Allowed.
+        most: u64,
+    },
+    /// It got lost on the way; what the fabric or the system says.
+    Transfer {
+        /// The error with its causes.
+        detail: Detail,
+    },
+    /// What came is no state.
+    Unreadable {
+        /// The error with its causes.
+        detail: Detail,
+    },
+}
+
+impl fmt::Display for FetchFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchFailure::NoLink { node } => write!(f, "there is no link to {node}"),
+            FetchFailure::TooLarge { bytes, most } => {
+                write!(f, "a state of {bytes} bytes, of {most} at most")
+            }
+            FetchFailure::Transfer { detail } | FetchFailure::Unreadable { detail } => write!(f, "{detail}"),
+        }
+    }
+}
+
 /// A formation that a planner found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedGroup {
@@ -104,8 +146,8 @@ pub struct PlannedGroup {
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoPlan {
-    /// For users.
-    pub reason: String,
+    /// What the planner says.
+    pub detail: Detail,
     /// What could change that.
     pub kind: NoPlanKind,
 }

@@ -9,6 +9,7 @@ use crate::holdings::{self, newest, transfers};
 use crate::{FormationCommand, Seat, layout};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
 use phalanx_wire::train::{Asked, Get, Give, Ops, Source, Start, ToReplica};
+use phalanx_wire::train_reason::BreakReason;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A group that has begun.
@@ -20,7 +21,7 @@ pub(super) struct Group {
     /// Members that came without the state of the run.
     pub(super) joiners: Vec<NodeId>,
     /// Why it is over, once its members were told.
-    pub(super) ended: Option<String>,
+    pub(super) ended: Option<BreakReason>,
     /// The shell may hold a state for its members to begin with.
     pub(super) holds_start: bool,
 }

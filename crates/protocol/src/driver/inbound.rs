@@ -1,9 +1,11 @@
 //! What nodes say to the driver.
 
-use super::{DriverCommand, DriverCore, DriverFailure, ModelRequest, Notice, Phase, Refusal};
+use super::{AskAgain, DriverCommand, DriverCore, DriverFailure, ModelRequest, Notice, Phase};
 use crate::Left;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{FromReplica, HoldRef, LeftWhy, StepReport, ToReplica};
+use phalanx_wire::train_reason::{BreakReason, RankFailure, RunRefusal};
 use std::time::Duration;
 
 /// How long other ranks may take to say more about why a step failed.
@@ -22,17 +24,20 @@ impl DriverCore {
         &mut self,
         now: Time,
         node: &NodeId,
-        reason: &str,
+        loss: LostReason,
         out: &mut Outbox<DriverCommand>,
     ) {
         if !self.nodes.remove(node) {
             return;
         }
-        if self.formation.active().any(|active| active == node) {
-            out.push(DriverCommand::Tell(Notice::NodeLost { node: node.clone(), reason: reason.to_owned() }));
+        // A node that was cut off is a fault that the user should know of, also when it was not needed.
+        let cut_off = matches!(loss, LostReason::Misbehaved { .. });
+        if cut_off || self.formation.active().any(|active| active == node) {
+            out.push(DriverCommand::Tell(Notice::NodeLost { node: node.clone(), loss: loss.clone() }));
         }
         self.forget(node, out);
         self.refused.remove(node);
+        let reason = BreakReason::NodeLost { node: node.clone(), loss };
         self.formation.on_lost(now, node, reason, &mut self.formation_out);
         self.abandon_unreachable(now, node);
         self.offer_nodes(now);
@@ -51,9 +56,9 @@ impl DriverCore {
     pub(super) fn offer_nodes(&mut self, now: Time) {
         for node in &self.nodes {
             match self.refused.get_mut(node) {
-                Some(Refusal::Never) => continue,
-                Some(Refusal::At(at)) if *at > now => continue,
-                Some(refusal) => *refusal = Refusal::AskedAgain,
+                Some(AskAgain::Never) => continue,
+                Some(AskAgain::At(at)) if *at > now => continue,
+                Some(ask) => *ask = AskAgain::AskedAgain,
                 None => {}
             }
             self.formation.on_node(now, node.clone(), &mut self.formation_out);
@@ -75,12 +80,12 @@ impl DriverCore {
                 self.refused.remove(node);
                 self.formation.on_enlisted(now, node, step, &mut self.formation_out);
             }
-            FromReplica::Refused { reason, busy, .. } => self.on_refused(now, node, reason, busy, out),
+            FromReplica::Refused { refusal, .. } => self.on_refused(now, node, refusal, out),
             FromReplica::Restored { step, .. } => {
                 self.formation.on_restored(now, node, step, &mut self.formation_out);
             }
-            FromReplica::Prepared { epoch, end, .. } => {
-                self.formation.on_prepared(node, epoch, end.to_vec(), &mut self.formation_out);
+            FromReplica::Prepared { epoch, ends, .. } => {
+                self.formation.on_prepared(node, epoch, ends, &mut self.formation_out);
             }
             FromReplica::Left { epoch, step, why, holds, .. } => {
                 self.on_left(now, node, epoch, step, (why, holds), out);
@@ -111,7 +116,7 @@ impl DriverCore {
             FromReplica::Computed { number, shape, outputs, .. } => {
                 self.on_computed(node, number, shape, outputs, out);
             }
-            FromReplica::NotComputed { number, reason, .. } => self.on_not_computed(number, reason, out),
+            FromReplica::NotComputed { number, refusal, .. } => self.on_not_computed(number, refusal, out),
             // The shell keeps timelines.
             FromReplica::Spans { .. } => {}
         }
@@ -142,25 +147,19 @@ impl DriverCore {
     }
 
     /// A node cannot take part; when no node can, neither can the run.
-    fn on_refused(
-        &mut self,
-        now: Time,
-        node: &NodeId,
-        reason: String,
-        busy: bool,
-        out: &mut Outbox<DriverCommand>,
-    ) {
-        let refusal = if busy { Refusal::At(now + RETRY) } else { Refusal::Never };
-        if self.refused.insert(node.clone(), refusal).is_none() {
-            let (node, reason) = (node.clone(), reason.clone());
-            out.push(DriverCommand::Tell(Notice::NodeRefused { node, reason }));
+    fn on_refused(&mut self, now: Time, node: &NodeId, refusal: RunRefusal, out: &mut Outbox<DriverCommand>) {
+        let ask = if refusal.is_temporary() { AskAgain::At(now + RETRY) } else { AskAgain::Never };
+        if self.refused.insert(node.clone(), ask).is_none() {
+            let (node, refusal) = (node.clone(), refusal.clone());
+            out.push(DriverCommand::Tell(Notice::NodeRefused { node, refusal }));
         }
         self.forget(node, out);
-        self.formation.on_lost(now, node, &reason, &mut self.formation_out);
+        let reason = BreakReason::NodeRefused { node: node.clone(), refusal: refusal.clone() };
+        self.formation.on_lost(now, node, reason, &mut self.formation_out);
         self.abandon_unreachable(now, node);
         self.offer_nodes(now);
         if self.config.private_nodes.is_some_and(|nodes| nodes > 0 && self.refused.len() >= nodes) {
-            self.fail(DriverFailure::AllRefuse { reason }, out);
+            self.fail(DriverFailure::AllRefuse { refusal }, out);
         }
     }
 
@@ -186,14 +185,7 @@ impl DriverCore {
             (LeftWhy::Reformed, Some(step)) => Left::Reformed { step },
             (LeftWhy::Reformed | LeftWhy::Ended, None) => Left::Empty { reason: None },
             (LeftWhy::Ended, Some(step)) => Left::Ended { step },
-            (LeftWhy::Failed { reason, cause }, _) => {
-                let failure = DriverFailure::Rank { reason: format!("{node}: {reason}") };
-                return self.on_rank_failed(now, failure, cause, step, out);
-            }
-            (LeftWhy::WrongInput { reason, hint }, _) => {
-                let failure = DriverFailure::WrongInput { reason: format!("{node}: {reason}"), hint };
-                return self.on_rank_failed(now, failure, true, step, out);
-            }
+            (LeftWhy::Failed(failure), _) => return self.on_rank_failed(now, node, failure, step, out),
         };
         if !matches!(self.phase, Phase::Failing { .. }) {
             self.formation.on_left(now, node, epoch, left, &mut self.formation_out);
@@ -201,11 +193,17 @@ impl DriverCore {
     }
 
     /// Says why a group broke, once; a loss is told of anyway.
-    fn tell_break(&mut self, node: &NodeId, epoch: Epoch, reason: &str, out: &mut Outbox<DriverCommand>) {
+    fn tell_break(
+        &mut self,
+        node: &NodeId,
+        epoch: Epoch,
+        reason: &BreakReason,
+        out: &mut Outbox<DriverCommand>,
+    ) {
         let aborted = self.group.as_ref().is_some_and(|group| group.epoch == epoch && group.ended.is_some());
-        if !aborted && !reason.contains("lost") && self.break_told < epoch {
+        if !aborted && !reason.is_from_driver() && self.break_told < epoch {
             self.break_told = epoch;
-            let (node, reason) = (node.clone(), reason.to_owned());
+            let (node, reason) = (node.clone(), reason.clone());
             out.push(DriverCommand::Tell(Notice::NodeLeft { node, reason }));
         }
     }
@@ -213,11 +211,12 @@ impl DriverCore {
     fn on_rank_failed(
         &mut self,
         now: Time,
-        failure: DriverFailure,
-        cause: bool,
+        node: &NodeId,
+        failure: RankFailure,
         step: Option<u64>,
         out: &mut Outbox<DriverCommand>,
     ) {
+        let cause = failure.is_cause();
         // All ranks had done that step when they tried the next one.
         self.commit(now, step.unwrap_or(0), out);
         let until = now + if cause { Duration::ZERO } else { LAST_WORDS };
@@ -227,6 +226,7 @@ impl DriverCore {
                 if let Phase::Ending(request) = &mut self.phase {
                     std::mem::take(request).discard(out);
                 }
+                let failure = DriverFailure::Rank { node: node.clone(), failure };
                 self.phase = Phase::Failing { failure, cause, until };
             }
         }

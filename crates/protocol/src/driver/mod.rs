@@ -28,7 +28,7 @@ mod tests;
 
 pub use command::{CompareRequest, DriverCommand, GroupStart, NodeToMeasure, PlanRequest, StageStart};
 pub use config::{DriverConfig, StagedConfig};
-pub use event::{Comparison, DriverEvent, NoPlan, NoPlanKind, PlannedGroup, Ticket};
+pub use event::{Comparison, DriverEvent, FetchFailure, NoPlan, NoPlanKind, PlannedGroup, Ticket};
 pub use notice::{DriverFailure, Notice, NoticeLevel};
 
 use crate::formation::FormationStage;
@@ -89,7 +89,7 @@ pub enum DriverPhase {
 
 /// When a node that refused is asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum AskAgain {
     Never,
     At(Time),
     AskedAgain,
@@ -116,7 +116,7 @@ pub struct DriverCore {
     fetches: BTreeMap<Ticket, CheckpointFetch>,
     /// Nodes that there is a link to.
     nodes: BTreeSet<NodeId>,
-    refused: BTreeMap<NodeId, Refusal>,
+    refused: BTreeMap<NodeId, AskAgain>,
     /// The group that began last.
     group: Option<Group>,
     /// Members of the next group.
@@ -225,7 +225,7 @@ impl DriverCore {
         match event {
             DriverEvent::Started => self.on_started(now, out),
             DriverEvent::NodeUp { node } => self.on_node_up(now, node),
-            DriverEvent::NodeDown { node, reason } => self.on_node_down(now, &node, &reason, out),
+            DriverEvent::NodeDown { node, loss } => self.on_node_down(now, &node, loss, out),
             DriverEvent::Message { node, message } => self.on_message(now, &node, message, out),
             DriverEvent::Measured { nodes } => self.on_measured(&nodes, out),
             DriverEvent::Planned { ticket, plan } => self.on_planned(now, ticket, plan, out),
@@ -256,8 +256,8 @@ impl DriverCore {
             Phase::Working | Phase::Ending(_) => None,
         };
         let busy = self.refused.values().filter_map(|refusal| match refusal {
-            Refusal::At(at) => Some(*at),
-            Refusal::Never | Refusal::AskedAgain => None,
+            AskAgain::At(at) => Some(*at),
+            AskAgain::Never | AskAgain::AskedAgain => None,
         });
         let paused = self.pause.as_ref().map(|(_, at)| *at);
         let records = self.records.next_tick().filter(|_| self.is_running());
@@ -288,7 +288,7 @@ impl DriverCore {
 
     /// Says why nothing moves, once.
     fn tell_pause(&mut self, pause: Pause, out: &mut Outbox<DriverCommand>) {
-        let busy = self.refused.values().filter(|refusal| **refusal != Refusal::Never).count();
+        let busy = self.refused.values().filter(|ask| **ask != AskAgain::Never).count();
         let notice = Notice::Paused { pause, busy };
         if self.paused_told.as_ref() != Some(&notice) {
             out.push(DriverCommand::Tell(notice.clone()));

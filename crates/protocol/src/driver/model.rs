@@ -2,7 +2,7 @@
 
 use super::checkpoints::StateParts;
 use super::group::AfterRewind;
-use super::{CheckpointFetch, DriverCommand, DriverCore, DriverFailure, Notice, Phase, Ticket};
+use super::{CheckpointFetch, DriverCommand, DriverCore, DriverFailure, FetchFailure, Notice, Phase, Ticket};
 use crate::holdings::{self, Resume, Transfer, newest, transfers};
 use crate::progress::End;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
@@ -65,7 +65,7 @@ impl DriverCore {
         &mut self,
         now: Time,
         ticket: Ticket,
-        result: Result<u64, String>,
+        result: Result<u64, FetchFailure>,
         out: &mut Outbox<DriverCommand>,
     ) {
         if let Some(fetch) = self.fetches.remove(&ticket) {
@@ -82,13 +82,13 @@ impl DriverCore {
                 out.push(self.taken(&node, blob));
                 match result {
                     Ok(step) => self.finish_with(now, step, vec![ticket], out),
-                    Err(reason) => self.not_fetched(node, reason, out),
+                    Err(failure) => self.not_fetched(node, failure, out),
                 }
             }
             Phase::Ending(ModelRequest::Parts(gather)) if gather.fetches.contains_key(&ticket) => {
                 let Some((node, ops)) = gather.fetches.remove(&ticket) else { return };
-                if let Err(reason) = result {
-                    return self.not_fetched(node, reason, out);
+                if let Err(failure) = result {
+                    return self.not_fetched(node, failure, out);
                 }
                 gather.parts.insert(ops, ticket);
                 if let Some(states) = gather.parts.take_whole(self.config.operators) {
@@ -103,10 +103,10 @@ impl DriverCore {
     }
 
     /// The model did not come from a node at the end of the run: others may have it.
-    fn not_fetched(&mut self, node: NodeId, reason: String, out: &mut Outbox<DriverCommand>) {
+    fn not_fetched(&mut self, node: NodeId, failure: FetchFailure, out: &mut Outbox<DriverCommand>) {
         self.holders.remove(&node);
         self.inventory.remove(&node);
-        out.push(DriverCommand::Tell(Notice::NoModel { node, reason }));
+        out.push(DriverCommand::Tell(Notice::NoModel { node, failure }));
         if let Phase::Ending(request) = &mut self.phase {
             std::mem::take(request).discard(out);
         }
@@ -117,17 +117,17 @@ impl DriverCore {
         &mut self,
         ticket: Ticket,
         fetch: CheckpointFetch,
-        result: Result<u64, String>,
+        result: Result<u64, FetchFailure>,
         out: &mut Outbox<DriverCommand>,
     ) {
         let CheckpointFetch { node, key, ops, blob } = fetch;
         out.push(self.taken(&node, blob));
         match result {
             Ok(_) => self.checkpoints.insert(key, ops, ticket),
-            Err(reason) => {
+            Err(failure) => {
                 if self.checkpoints.fail(key) {
                     let (epoch, step) = key;
-                    out.push(DriverCommand::Tell(Notice::NoCheckpoint { step, node, reason }));
+                    out.push(DriverCommand::Tell(Notice::NoCheckpoint { step, node, failure }));
                     // A later group may make it again.
                     if !self.is_over(epoch) {
                         self.records.forget_draft(step, out);
@@ -221,7 +221,7 @@ impl DriverCore {
         &mut self,
         now: Time,
         ticket: Ticket,
-        result: Result<u64, String>,
+        result: Result<u64, FetchFailure>,
         out: &mut Outbox<DriverCommand>,
     ) {
         let Some(gather) = &mut self.staging.saving else { return };

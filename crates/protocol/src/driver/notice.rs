@@ -1,8 +1,10 @@
 //! What users are told, and why a run fails.
 
-use super::Ticket;
+use super::{FetchFailure, Ticket};
 use crate::Pause;
 use phalanx_types::NodeId;
+use phalanx_wire::node::LostReason;
+use phalanx_wire::train_reason::{BreakReason, RankFailure, RunRefusal};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -26,21 +28,21 @@ pub enum Notice {
         /// The node.
         node: NodeId,
         /// Why its link ended.
-        reason: String,
+        loss: LostReason,
     },
     /// A member left the group, which broke.
     NodeLeft {
         /// The node.
         node: NodeId,
         /// What it says.
-        reason: String,
+        reason: BreakReason,
     },
     /// A node refuses to take part.
     NodeRefused {
         /// The node.
         node: NodeId,
         /// What it says.
-        reason: String,
+        refusal: RunRefusal,
     },
     /// A node of the pool is not used.
     NodeUnused {
@@ -81,14 +83,14 @@ pub enum Notice {
         /// The node that held it.
         node: NodeId,
         /// Why.
-        reason: String,
+        failure: FetchFailure,
     },
     /// The model could not be fetched from a node at the end of the run.
     NoModel {
         /// The node.
         node: NodeId,
         /// Why.
-        reason: String,
+        failure: FetchFailure,
     },
     /// The run goes back to a checkpoint.
     WentBack {
@@ -134,9 +136,9 @@ impl Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NodeLost { node, reason } => write!(f, "{node} is lost: {reason}"),
+            Self::NodeLost { node, loss } => write!(f, "{node} is lost: {loss}"),
             Self::NodeLeft { node, reason } => write!(f, "{node} left the group: {reason}"),
-            Self::NodeRefused { node, reason } => write!(f, "{node} does not take part: {reason}"),
+            Self::NodeRefused { node, refusal } => write!(f, "{node} does not take part: {refusal}"),
             Self::NodeUnused { node, why } => write!(f, "{node} is not used: {why}"),
             Self::NotFaster { nodes, with_s, without_s } => {
                 let nodes = nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -154,10 +156,10 @@ impl fmt::Display for Notice {
                 let since = humantime::format_duration(Duration::from_secs(since.as_secs()));
                 write!(f, "{node} waits for {on}, since {since}")
             }
-            Self::NoCheckpoint { step, node, reason } => {
-                write!(f, "no checkpoint of step {step}: {node}: {reason}")
+            Self::NoCheckpoint { step, node, failure } => {
+                write!(f, "no checkpoint of step {step}: {node}: {failure}")
             }
-            Self::NoModel { node, reason } => write!(f, "could not fetch the model from {node}: {reason}"),
+            Self::NoModel { node, failure } => write!(f, "could not fetch the model from {node}: {failure}"),
             Self::WentBack { from, to, held: false } => write!(
                 f,
                 "the model is lost on all nodes; the run goes back from step {from} to its last checkpoint, step {to}"
@@ -188,20 +190,15 @@ impl fmt::Display for Notice {
 pub enum DriverFailure {
     /// A rank cannot go on, and no other group could.
     Rank {
-        /// The node and what it says.
-        reason: String,
-    },
-    /// A rank found that the data of the run are wrong.
-    WrongInput {
-        /// The node and what it says.
-        reason: String,
-        /// What the user can do about it.
-        hint: Option<String>,
+        /// The node.
+        node: NodeId,
+        /// What it says.
+        failure: RankFailure,
     },
     /// All nodes of this process refuse.
     AllRefuse {
         /// What the last one says.
-        reason: String,
+        refusal: RunRefusal,
     },
     /// There can be no plan; the shell knows the error by the ticket.
     NoPlan {

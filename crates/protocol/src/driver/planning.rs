@@ -12,6 +12,7 @@ use crate::formation::FormationStage;
 use crate::holdings::{Inventory, Resume, newest, reaches};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
 use phalanx_wire::train::{Layout, StepReport};
+use phalanx_wire::train_reason::BreakReason;
 use std::collections::BTreeSet;
 
 /// A new formation must promise a score that is less by this factor.
@@ -175,13 +176,13 @@ impl DriverCore {
         }
         let members = match plan {
             Ok(plan) => Ok(self.take_plan(now, ticket, request.resume, plan, out)),
-            Err(NoPlan { kind: NoPlanKind::NeedsOtherNodes, reason }) if self.staging.planned.is_some() => {
-                Err(reason)
+            Err(NoPlan { kind: NoPlanKind::NeedsOtherNodes, detail }) if self.staging.planned.is_some() => {
+                Err(detail.to_string())
             }
-            Err(NoPlan { kind: NoPlanKind::NeedsNodes, reason })
+            Err(NoPlan { kind: NoPlanKind::NeedsNodes, detail })
                 if self.config.private_nodes.is_none_or(|nodes| request.ready.len() < nodes) =>
             {
-                Err(reason)
+                Err(detail.to_string())
             }
             Err(_) => return self.fail(DriverFailure::NoPlan { ticket }, out),
         };
@@ -226,7 +227,7 @@ impl DriverCore {
             && !planted(RunBug::IgnoresLostGivers)
             && !is_reachable(&self.inventory, planned.resume, self.config.operators)
         {
-            let reason = format!("{lost} is lost with a part of the state that the group begins with");
+            let reason = BreakReason::StateLost { node: lost.clone() };
             self.formation.abandon(now, reason, &mut self.formation_out);
         }
     }

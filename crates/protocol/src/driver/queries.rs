@@ -4,6 +4,7 @@
 use super::{DriverCommand, DriverCore};
 use phalanx_types::{Epoch, NodeId, Outbox};
 use phalanx_wire::train::StateRef;
+use phalanx_wire::train_reason::QueryRefusal;
 use std::collections::BTreeMap;
 
 /// Queries without an answer, and the group that was asked last.
@@ -47,9 +48,14 @@ impl DriverCore {
         }
     }
 
-    pub(super) fn on_not_computed(&mut self, query: u64, reason: String, out: &mut Outbox<DriverCommand>) {
+    pub(super) fn on_not_computed(
+        &mut self,
+        query: u64,
+        refusal: QueryRefusal,
+        out: &mut Outbox<DriverCommand>,
+    ) {
         if self.queries.0.remove(&query).is_some() {
-            out.push(DriverCommand::RefuseQuery { query, reason });
+            out.push(DriverCommand::RefuseQuery { query, refusal });
         }
     }
 }

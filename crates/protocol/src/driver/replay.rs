@@ -28,7 +28,7 @@ impl fmt::Display for DriverEvent {
         match self {
             DriverEvent::Started => f.write_str("the run begins here"),
             DriverEvent::NodeUp { node } => write!(f, "{node} could take part"),
-            DriverEvent::NodeDown { node, reason } => write!(f, "{node} is gone: {reason}"),
+            DriverEvent::NodeDown { node, loss } => write!(f, "{node} is gone: {loss}"),
             DriverEvent::Message { node, message } => write!(f, "{node} says {}", Short(message)),
             DriverEvent::StopAsked => f.write_str("the run is asked to stop"),
             DriverEvent::Tick => f.write_str("time has passed"),

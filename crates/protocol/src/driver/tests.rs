@@ -2,7 +2,10 @@ use super::*;
 use crate::progress::{End, Plan};
 use crate::{Every, Length, Limits};
 use phalanx_types::RunId;
+use phalanx_wire::group_end::RankEnds;
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{FromReplica, HoldRef, Layout, LeftWhy, ReplicaLayout, StateRef, StepReport};
+use phalanx_wire::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal, StepFailure};
 
 const RUN: RunId = RunId(1);
 
@@ -59,7 +62,8 @@ impl Run {
         let restore = run.says("a", FromReplica::Enlisted { run: RUN, step: None });
         assert_eq!(restore, [DriverCommand::Restore { node: node("a") }]);
         run.says("a", FromReplica::Restored { run: RUN, step: 0 });
-        let begun = run.says("a", FromReplica::Prepared { run: RUN, epoch: Epoch(1), end: vec![1].into() });
+        let begun =
+            run.says("a", FromReplica::Prepared { run: RUN, epoch: Epoch(1), ends: RankEnds::default() });
         assert!(matches!(&begun[..], [DriverCommand::Begin(start)] if start.from_step == 0), "{begun:?}");
         run
     }
@@ -109,7 +113,7 @@ fn a_model_that_is_lost_at_the_end_is_trained_again() {
     run.steps("a", 1..=9);
     run.steps("a", 10..=10);
     run.left("a", 10, LeftWhy::Ended, Vec::new());
-    run.on(DriverEvent::NodeDown { node: node("a"), reason: "gone".to_owned() });
+    run.on(DriverEvent::NodeDown { node: node("a"), loss: LostReason::Replaced });
     assert!(matches!(run.core.phase(), DriverPhase::Paused(_) | DriverPhase::Gathering));
     run.on(DriverEvent::NodeUp { node: node("b") });
     let rewind = run.says("b", FromReplica::Enlisted { run: RUN, step: None });
@@ -122,12 +126,13 @@ fn a_model_that_is_lost_at_the_end_is_trained_again() {
 #[test]
 fn a_rank_that_fails_ends_the_run_when_others_had_time_to_say_why() {
     let mut run = Run::running();
-    let why = |cause| LeftWhy::Failed { reason: "not finite".to_owned(), cause };
-    assert_eq!(run.left("a", 0, why(false), Vec::new()), []);
+    let seen = RankFailure::Step(StepFailure::NotFinite { rank: 0 });
+    let cause = RankFailure::Error { detail: "the loss is NaN".into() };
+    assert_eq!(run.left("a", 0, LeftWhy::Failed(seen), Vec::new()), []);
     assert_eq!(run.core.phase(), DriverPhase::Failing);
     assert_eq!(run.on(DriverEvent::Tick), [], "others may say more");
-    run.left("a", 0, why(true), Vec::new());
-    let failure = DriverFailure::Rank { reason: "a-0000: not finite".to_owned() };
+    run.left("a", 0, LeftWhy::Failed(cause.clone()), Vec::new());
+    let failure = DriverFailure::Rank { node: node("a"), failure: cause };
     assert_eq!(run.on(DriverEvent::Tick), [DriverCommand::Fail(failure)]);
     assert_eq!(run.on(DriverEvent::Tick), []);
 }
@@ -162,7 +167,7 @@ fn a_plan_is_asked_for_and_a_late_one_changes_nothing() {
     assert_eq!(run.core.phase(), DriverPhase::Planning);
     assert_eq!(run.on(DriverEvent::Planned { ticket: Ticket(99), plan: Ok(planned(&["a", "b"])) }), []);
     // The plan was asked for when the first of the two was ready.
-    let no_plan = NoPlan { reason: "2 stages".to_owned(), kind: NoPlanKind::NeedsNodes };
+    let no_plan = NoPlan { detail: "2 stages".into(), kind: NoPlanKind::NeedsNodes };
     let again = run.on(DriverEvent::Planned { ticket, plan: Err(no_plan) });
     let [DriverCommand::Plan(request)] = &again[..] else { panic!("{again:?}") };
     assert_eq!(request.nodes, [node("a"), node("b")]);
@@ -173,11 +178,50 @@ fn a_plan_is_asked_for_and_a_late_one_changes_nothing() {
 }
 
 #[test]
+fn a_break_is_told_once_and_not_when_the_driver_gave_the_reason() {
+    let mut run = Run::running();
+    let loss = LostReason::Silent { heartbeat_ms: 2000 };
+    let known = BreakReason::NodeLost { node: node("b"), loss };
+    let told = |commands: Vec<DriverCommand>| -> Vec<Notice> {
+        let notice = |command| if let DriverCommand::Tell(notice) = command { Some(notice) } else { None };
+        commands.into_iter().filter_map(notice).collect()
+    };
+    assert_eq!(told(run.left("a", 0, LeftWhy::Broken { reason: known }, Vec::new())), []);
+    let mut run = Run::running();
+    // Text decides nothing: a word of the driver's in it changes nothing.
+    let reason = BreakReason::Failed { detail: "a connection was lost".into() };
+    let notice = Notice::NodeLeft { node: node("a"), reason: reason.clone() };
+    let why = LeftWhy::Broken { reason };
+    let left = FromReplica::Left { run: RUN, epoch: Epoch(1), step: Some(0), why, holds: Vec::new() };
+    assert_eq!(told(run.says("a", left.clone())), [notice]);
+    assert_eq!(told(run.says("a", left)), []);
+}
+
+#[test]
+fn a_node_that_is_cut_off_is_lost_with_the_reason_even_when_it_was_not_needed() {
+    let loss = || LostReason::Misbehaved { detail: "malformed FromReplica".into() };
+    let told = |name: &str| DriverCommand::Tell(Notice::NodeLost { node: node(name), loss: loss() });
+    let mut run = Run::running();
+    run.on(DriverEvent::NodeUp { node: node("b") });
+    assert_eq!(run.on(DriverEvent::NodeDown { node: node("b"), loss: loss() }), [told("b")]);
+    let lost = run.on(DriverEvent::NodeDown { node: node("a"), loss: loss() });
+    assert_eq!(lost.first(), Some(&told("a")));
+    let reason = BreakReason::NodeLost { node: node("a"), loss: loss() };
+    let abort = DriverCommand::Abort { epoch: Epoch(1), nodes: vec![node("a")], reason };
+    assert!(lost.contains(&abort), "{lost:?}");
+    // One that was not needed and just went is not worth a notice.
+    run.on(DriverEvent::NodeUp { node: node("c") });
+    let mut quiet = run.on(DriverEvent::NodeDown { node: node("c"), loss: LostReason::Replaced });
+    quiet.retain(|command| matches!(command, DriverCommand::Tell(Notice::NodeLost { .. })));
+    assert_eq!(quiet, []);
+}
+
+#[test]
 fn a_busy_node_is_asked_again_after_a_while() {
     let mut run = Run::new(None);
     run.on(DriverEvent::NodeUp { node: node("a") });
-    let refused = FromReplica::Refused { run: RUN, reason: "busy".to_owned(), busy: true };
-    let told = Notice::NodeRefused { node: node("a"), reason: "busy".to_owned() };
+    let refused = FromReplica::Refused { run: RUN, refusal: RunRefusal::OtherDriver };
+    let told = Notice::NodeRefused { node: node("a"), refusal: RunRefusal::OtherDriver };
     assert_eq!(run.says("a", refused), [DriverCommand::Tell(told)]);
     let due = run.core.next_tick().unwrap();
     run.now = due;
@@ -192,8 +236,9 @@ fn queries_wait_for_a_group_and_are_asked_again_by_the_next() {
     let forward = |epoch| DriverCommand::ForwardQuery { query: 5, node: node("a"), epoch: Epoch(epoch) };
     assert_eq!(run.on(DriverEvent::QueryAsked { query: 5 }), [forward(1)]);
     assert_eq!(run.on(DriverEvent::Tick), []);
-    let refused = run.says("a", FromReplica::NotComputed { run: RUN, number: 5, reason: "no".to_owned() });
-    assert_eq!(refused, [DriverCommand::RefuseQuery { query: 5, reason: "no".to_owned() }]);
+    let refusal = QueryRefusal::SampleSize { values: 784 };
+    let refused = run.says("a", FromReplica::NotComputed { run: RUN, number: 5, refusal: refusal.clone() });
+    assert_eq!(refused, [DriverCommand::RefuseQuery { query: 5, refusal }]);
     let late = StateRef { step: 1, bytes: 1, blob: BlobId(3) };
     let taken = run.says("a", FromReplica::Computed { run: RUN, number: 5, shape: vec![1], outputs: late });
     let message = ToReplica::Taken { run: RUN, blob: BlobId(3) };

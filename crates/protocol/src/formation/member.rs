@@ -1,6 +1,8 @@
 //! What the driver knows of a node.
 
 use phalanx_types::NodeId;
+use phalanx_wire::group_end::RankEnds;
+use phalanx_wire::train_reason::BreakReason;
 use serde::{Deserialize, Serialize};
 
 /// Where a node stands.
@@ -13,7 +15,7 @@ pub(super) enum Member {
     /// It could be in a group; `step` is how many steps the state it holds has behind it, if it holds one.
     Standby { step: Option<u64> },
     /// It gets its end of a group ready.
-    Preparing { step: Option<u64>, end: Option<Vec<u8>> },
+    Preparing { step: Option<u64>, ends: Option<RankEnds> },
     /// It trains.
     Active,
     /// It has done the last step.
@@ -39,9 +41,9 @@ impl Member {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seat {
     pub node: NodeId,
-    /// How the others reach its end of the group; recordings leave it out.
+    /// How the others reach its ends of the group; recordings leave them out.
     #[serde(skip)]
-    pub end: Vec<u8>,
+    pub ends: RankEnds,
     /// Steps that its state has behind it, if it holds one.
     pub step: Option<u64>,
 }
@@ -50,13 +52,13 @@ pub struct Seat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Left {
     /// The group is broken.
-    Broken { step: u64, reason: String },
+    Broken { step: u64, reason: BreakReason },
     /// All members agreed to form the group anew.
     Reformed { step: u64 },
     /// The last step is done, or all agreed to stop.
     Ended { step: u64 },
     /// It did not hold the state of the run yet; the reason says what broke, if something did.
-    Empty { reason: Option<String> },
+    Empty { reason: Option<BreakReason> },
 }
 
 impl Left {

@@ -25,6 +25,8 @@ pub use pause::Pause;
 
 use member::Member;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use phalanx_wire::group_end::RankEnds;
+use phalanx_wire::train_reason::BreakReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,7 +61,7 @@ pub enum FormationCommand {
     /// Everybody is ready: tell all of them who is who, and let them go on.
     Connect { epoch: Epoch, seats: Vec<Seat> },
     /// Tell the members of a group that it is over.
-    Abort { epoch: Epoch, reason: String },
+    Abort { epoch: Epoch, reason: BreakReason },
     /// Ask a member to let the group come apart at the next boundary between steps.
     AskReform { node: NodeId },
     /// Ask a member to end the run at the next boundary.
@@ -201,7 +203,7 @@ impl FormationCore {
     }
 
     /// A group that gets ready cannot begin: another one has to be formed.
-    pub fn abandon(&mut self, now: Time, reason: String, out: &mut Outbox<FormationCommand>) {
+    pub fn abandon(&mut self, now: Time, reason: BreakReason, out: &mut Outbox<FormationCommand>) {
         if self.phase == Phase::Preparing {
             self.break_up(reason, out);
             self.consider(now, out);
@@ -311,14 +313,14 @@ impl FormationCore {
         &mut self,
         node: &NodeId,
         epoch: Epoch,
-        end: Vec<u8>,
+        ends: RankEnds,
         out: &mut Outbox<FormationCommand>,
     ) {
         if epoch != self.epoch || self.phase != Phase::Preparing {
             return;
         }
-        if let Some(Member::Preparing { end: place, .. }) = self.members.get_mut(node) {
-            *place = Some(end);
+        if let Some(Member::Preparing { ends: place, .. }) = self.members.get_mut(node) {
+            *place = Some(ends);
             self.connect(out);
         }
     }
@@ -352,11 +354,17 @@ impl FormationCore {
         self.consider(now, out);
     }
 
-    /// A node is gone, or wants to go.
-    pub fn on_lost(&mut self, now: Time, node: &NodeId, reason: &str, out: &mut Outbox<FormationCommand>) {
+    /// A node is gone, or wants to go. A group that it is in is over for this reason.
+    pub fn on_lost(
+        &mut self,
+        now: Time,
+        node: &NodeId,
+        reason: BreakReason,
+        out: &mut Outbox<FormationCommand>,
+    ) {
         let Some(member) = self.members.remove(node) else { return };
         if member.is_in_group() {
-            self.break_up(format!("{node} is lost: {reason}"), out);
+            self.break_up(reason, out);
         }
         self.consider(now, out);
     }
@@ -420,7 +428,7 @@ impl FormationCore {
         }
     }
 
-    fn break_up(&mut self, reason: String, out: &mut Outbox<FormationCommand>) {
+    fn break_up(&mut self, reason: BreakReason, out: &mut Outbox<FormationCommand>) {
         // Members that are about to leave by agreement may wait for the one that is lost.
         let forsaken = self.phase == Phase::Leaving && !self.aborted && self.active().next().is_some();
         if forsaken || matches!(self.phase, Phase::Running { .. } | Phase::Preparing) {
@@ -546,7 +554,7 @@ impl FormationCore {
         self.weighed.clear();
         for node in &members {
             if let Some(member) = self.members.get_mut(node) {
-                *member = Member::Preparing { step: member.step(), end: None };
+                *member = Member::Preparing { step: member.step(), ends: None };
             }
         }
         self.order.clone_from(&members);
@@ -560,10 +568,10 @@ impl FormationCore {
         for node in &self.order {
             let Some(member) = self.members.get(node) else { continue };
             match member {
-                Member::Preparing { step, end: Some(end) } => {
-                    seats.push(Seat { node: node.clone(), end: end.clone(), step: *step });
+                Member::Preparing { step, ends: Some(ends) } => {
+                    seats.push(Seat { node: node.clone(), ends: ends.clone(), step: *step });
                 }
-                Member::Preparing { end: None, .. } => return,
+                Member::Preparing { ends: None, .. } => return,
                 _ => {}
             }
         }

@@ -1,4 +1,6 @@
 use super::*;
+use phalanx_wire::group_end::EndRef;
+use phalanx_wire::node::LostReason;
 
 const LIMITS: Limits = Limits { min: 2, wanted: 3, max: 4, patience: Duration::from_secs(10) };
 
@@ -32,7 +34,7 @@ impl Driver {
 
     fn prepared(&mut self, i: usize) -> Vec<FormationCommand> {
         let epoch = self.core.epoch();
-        self.core.on_prepared(&node(i), epoch, vec![i as u8], &mut self.out);
+        self.core.on_prepared(&node(i), epoch, ends(i), &mut self.out);
         self.said()
     }
 
@@ -43,7 +45,7 @@ impl Driver {
     }
 
     fn lost(&mut self, i: usize) -> Vec<FormationCommand> {
-        self.core.on_lost(at(1), &node(i), "killed", &mut self.out);
+        self.core.on_lost(at(1), &node(i), killed(i), &mut self.out);
         self.said()
     }
 
@@ -57,8 +59,21 @@ impl Driver {
     }
 }
 
+fn gone() -> BreakReason {
+    BreakReason::Failed { detail: "rank 2 is gone".into() }
+}
+
+fn killed(i: usize) -> BreakReason {
+    BreakReason::NodeLost { node: node(i), loss: LostReason::LinkBroken { detail: "killed".into() } }
+}
+
+/// How the others reach a rank.
+fn ends(i: usize) -> RankEnds {
+    RankEnds { control: EndRef { host: [i as u8; 16], segment: None }, rings: Vec::new() }
+}
+
 fn broken(step: u64) -> Left {
-    Left::Broken { step, reason: "rank 2 is gone".into() }
+    Left::Broken { step, reason: gone() }
 }
 
 fn prepare(epoch: u64, members: &[usize]) -> FormationCommand {
@@ -66,7 +81,7 @@ fn prepare(epoch: u64, members: &[usize]) -> FormationCommand {
 }
 
 fn seat(i: usize, step: Option<u64>) -> Seat {
-    Seat { node: node(i), end: vec![i as u8], step }
+    Seat { node: node(i), ends: ends(i), step }
 }
 
 #[test]
@@ -99,7 +114,7 @@ fn patience_ends_and_the_run_begins_with_those_who_are_there() {
 #[test]
 fn a_loss_ends_the_group_and_survivors_go_on_from_the_furthest() {
     let mut driver = Driver::running();
-    let abort = FormationCommand::Abort { epoch: Epoch(1), reason: "n2 is lost: killed".into() };
+    let abort = FormationCommand::Abort { epoch: Epoch(1), reason: killed(2) };
     assert_eq!(driver.lost(2), [abort]);
     assert_eq!(driver.left(0, broken(8)), []);
     assert_eq!(driver.left(1, broken(7)), [prepare(2, &[0, 1])]);
@@ -111,7 +126,7 @@ fn a_loss_ends_the_group_and_survivors_go_on_from_the_furthest() {
 #[test]
 fn a_loss_that_a_member_sees_first_ends_the_group_for_all() {
     let mut driver = Driver::running();
-    let abort = FormationCommand::Abort { epoch: Epoch(1), reason: "rank 2 is gone".into() };
+    let abort = FormationCommand::Abort { epoch: Epoch(1), reason: gone() };
     assert_eq!(driver.left(0, broken(3)), [abort]);
     assert_eq!(driver.left(1, broken(3)), []);
     assert_eq!(driver.lost(2), [prepare(2, &[0, 1])]);
@@ -124,7 +139,7 @@ fn a_loss_while_a_group_is_prepared_prepares_another() {
     driver.left(0, broken(8));
     driver.left(1, broken(8));
     driver.comes(3, None);
-    let abort = FormationCommand::Abort { epoch: Epoch(2), reason: "n1 is lost: killed".into() };
+    let abort = FormationCommand::Abort { epoch: Epoch(2), reason: killed(1) };
     assert_eq!(driver.lost(1), [abort, prepare(3, &[0, 3])]);
 }
 
@@ -230,7 +245,7 @@ fn groups_that_break_before_they_do_a_step_are_formed_ever_more_slowly() {
 fn words_of_an_older_group_are_ignored() {
     let mut driver = Driver::running();
     driver.core.on_left(at(1), &node(0), Epoch(0), broken(1), &mut driver.out);
-    driver.core.on_prepared(&node(0), Epoch(0), vec![], &mut driver.out);
-    driver.core.on_lost(at(1), &node(9), "never seen", &mut driver.out);
+    driver.core.on_prepared(&node(0), Epoch(0), ends(0), &mut driver.out);
+    driver.core.on_lost(at(1), &node(9), killed(9), &mut driver.out);
     assert_eq!(driver.said(), []);
 }

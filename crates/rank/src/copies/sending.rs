@@ -1,13 +1,14 @@
 //! Sends copies from a ward to its guardian.
 //!
 //! ```text
-//!   ward: step, operators, length, bytes ──► guardian
-//!                   1 stored, 0 not stored ◄──
+//!   ward: CopyHead, bytes ──► guardian
+//!               CopyReply ◄──
 //! ```
 
 use super::Copies;
 use bytes::Bytes;
 use phalanx_collective::Socket;
+use phalanx_wire::state_frame::{CopyHead, CopyReply};
 use phalanx_wire::train::Ops;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -51,16 +52,15 @@ pub(super) fn send(socket: &Socket, waiting: &Receiver<(u64, Ops, Bytes)>, sent:
 
 /// Sends a copy; returns whether the guardian stored it.
 fn send_one(mut socket: &Socket, step: u64, ops: Ops, bytes: &[u8]) -> std::io::Result<bool> {
-    let mut head = [0; 24];
-    head[..8].copy_from_slice(&step.to_le_bytes());
-    head[8..12].copy_from_slice(&ops.start.to_le_bytes());
-    head[12..16].copy_from_slice(&ops.end.to_le_bytes());
-    head[16..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
-    socket.write_all(&head)?;
+    let head = CopyHead { step, ops, bytes: bytes.len() as u64 };
+    socket.write_all(&head.to_bytes())?;
     socket.write_all(bytes)?;
-    let mut kept = [0; 1];
-    socket.read_exact(&mut kept)?;
-    Ok(kept == [1])
+    let mut reply = [0; 1];
+    socket.read_exact(&mut reply)?;
+    match CopyReply::from_bytes(reply) {
+        Some(reply) => Ok(reply == CopyReply::Kept),
+        None => Err(std::io::Error::new(ErrorKind::InvalidData, "no reply to a copy")),
+    }
 }
 
 /// Reads a number of bytes and stores them.
@@ -98,14 +98,13 @@ fn receive_one(
     most: u64,
     take: &Take,
 ) -> std::io::Result<Option<std::io::Error>> {
-    let mut head = [0; 24];
+    let mut head = [0; CopyHead::LEN];
     socket.read_exact(&mut head)?;
-    let long = |at: usize| head[at..].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-    let short = |at: usize| head[at..].first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b));
-    let (step, ops, len) = (long(0), Ops { start: short(8), end: short(12) }, long(16));
+    let wrong = |what: String| std::io::Error::new(ErrorKind::InvalidData, what);
+    let head = CopyHead::from_bytes(&head).ok_or_else(|| wrong("a copy of no operators".to_owned()))?;
+    let CopyHead { step, ops, bytes: len } = head;
     if len > most {
-        let what = format!("a copy of {len} bytes, of {most} at most");
-        return Err(std::io::Error::new(ErrorKind::InvalidData, what));
+        return Err(wrong(format!("a copy of {len} bytes, of {most} at most")));
     }
     let mut bytes = socket.take(len);
     let taken = take(&mut bytes, len);
@@ -116,6 +115,7 @@ fn receive_one(
         return Err(ErrorKind::UnexpectedEof.into());
     }
     let missed = taken.map(|bytes| copies.add(step, ops, bytes)).err();
-    socket.write_all(&[u8::from(missed.is_none())])?;
+    let reply = if missed.is_none() { CopyReply::Kept } else { CopyReply::NotKept };
+    socket.write_all(&reply.to_bytes())?;
     Ok(missed)
 }

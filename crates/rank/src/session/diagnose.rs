@@ -10,6 +10,7 @@ use phalanx_data::Loaded;
 use phalanx_engine::DiagnoseReport;
 use phalanx_train::OutputGradients;
 use phalanx_train::{Culprit, NotFinite, TrainError};
+use phalanx_wire::train_reason::StepFailure;
 
 /// What a stage found of itself.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ impl Session<'_, '_> {
         loaded: Option<&Loaded>,
     ) -> RankError {
         let Some(rank) = ballots.outcomes[0].not_finite else {
-            return RankError::Replica { reason: "the norm of the gradients is not finite".to_owned() };
+            return RankError::Step(StepFailure::NormNotFinite);
         };
         // Every rank looks by itself.
         self.part.stepper.model().share_statistics(None);
@@ -43,7 +44,7 @@ impl Session<'_, '_> {
         }
         let silent = found.elsewhere || rank != self.rank;
         if found.report.is_none() && silent {
-            return RankError::Replica { reason: format!("what rank {rank} computed is not finite") };
+            return RankError::Step(StepFailure::NotFinite { rank: rank as u32 });
         }
         let samples = loaded.map_or_else(Vec::new, |loaded| loaded.batch.indices.clone());
         self.no_number(ballots, (0, norm), micro.step, samples, found.report.into())

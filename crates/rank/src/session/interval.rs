@@ -27,6 +27,7 @@ use phalanx_train::Culprit;
 use phalanx_train::config::ExchangeOf;
 use phalanx_types::Time;
 use phalanx_wire::train::{Activity, StageReport};
+use phalanx_wire::train_reason::StepFailure;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -131,12 +132,11 @@ impl Session<'_, '_> {
         self.spans.add(Activity::Vote, first, began);
         for (index, of) in learned.iter().enumerate() {
             let Some(rank) = ballots.outcomes[index].not_finite else { continue };
-            let reason = format!("what rank {rank} computed is not finite");
             let (step, samples) = (batches[index].step, of.samples.clone());
             return Err(match rank == self.rank {
                 // Parameters have changed since it was computed.
                 true => self.no_number(&ballots, (index, of.norm), step, samples, Culprit::Unknown),
-                false => RankError::Replica { reason },
+                false => RankError::Step(StepFailure::NotFinite { rank: rank as u32 }),
             });
         }
         self.part.step = first + batches.len() as u64;

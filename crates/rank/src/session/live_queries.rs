@@ -15,9 +15,10 @@ use crate::live_query::{Answer, LiveQuery, PASS, batches};
 use crate::worker::{Report, with_causes};
 use phalanx_collective::Compression;
 use phalanx_train::{Task, sample_shape};
+use phalanx_wire::ballot::Asking;
 use phalanx_wire::live::MAX_LIVE_BYTES;
 use phalanx_wire::train::Activity;
-use serde::{Deserialize, Serialize};
+use phalanx_wire::train_reason::QueryRefusal;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -25,23 +26,13 @@ const SLOT: usize = 0;
 /// In the place of what says which samples a frame is of: a stage before could not compute them.
 const FAILED: u64 = u64::MAX;
 
-/// What the speaker tells the others of a live query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Asking {
-    pub(crate) number: u64,
-    pub(crate) samples: u64,
-    pub(crate) batch: u64,
-}
-
-impl Asking {
-    /// Whether it can have been asked: it was checked before it came to the speaker.
-    pub(crate) fn is_sound(&self, task: &Task) -> bool {
-        let (graph, most) = (&task.graph, task.config.train.batch as u64);
-        let ends = graph.inputs.iter().chain(&graph.outputs);
-        let values = ends.map(|value| graph.shape(*value).at(1).iter().product::<usize>() as u64).max();
-        let bytes = self.samples.checked_mul(4 * values.unwrap_or(0));
-        self.batch <= most && bytes.is_some_and(|bytes| bytes <= MAX_LIVE_BYTES)
-    }
+/// Whether a live query can have been asked: it was checked before it came to the speaker.
+pub(crate) fn is_sound(asking: &Asking, task: &Task) -> bool {
+    let (graph, most) = (&task.graph, task.config.train.batch as u64);
+    let ends = graph.inputs.iter().chain(&graph.outputs);
+    let values = ends.map(|value| graph.shape(*value).at(1).iter().product::<usize>() as u64).max();
+    let bytes = asking.samples.checked_mul(4 * values.unwrap_or(0));
+    asking.batch <= most && bytes.is_some_and(|bytes| bytes <= MAX_LIVE_BYTES)
 }
 
 impl Session<'_, '_> {
@@ -67,7 +58,7 @@ impl Session<'_, '_> {
         if ask.has(values) {
             return Some(ask);
         }
-        self.worker.say(ask.refuse(format!("a sample of this model has {values} values")));
+        self.worker.say(ask.refuse(QueryRefusal::SampleSize { values: values as u64 }));
         None
     }
 
@@ -75,7 +66,7 @@ impl Session<'_, '_> {
     /// statistics already.
     pub(super) fn answer(&mut self, shared: bool) -> Result<(), RankError> {
         let Some(asking) = self.asked.take() else { return Ok(()) };
-        if !asking.is_sound(&self.worker.task) {
+        if !is_sound(&asking, &self.worker.task) {
             return Err(broken(format!("a live query of more than is allowed: {asking:?}")));
         }
         let ask = self.query.take();
@@ -110,8 +101,8 @@ impl Session<'_, '_> {
                 Some(Ok(())) => !failed,
                 Some(Err(error)) => {
                     if !failed {
-                        let reason = with_causes(&error);
-                        self.worker.say(Report::NotComputed { number, reason });
+                        let refusal = QueryRefusal::Failed { detail: with_causes(&error).into() };
+                        self.worker.say(Report::NotComputed { number, refusal });
                     }
                     false
                 }

@@ -24,7 +24,8 @@ pub(super) use average::{add_outer, outer_of};
 
 use self::ballot::{Ballot, Ballots};
 use self::catch_up::CatchUp;
-pub(super) use self::live_queries::Asking;
+#[cfg(test)]
+pub(super) use self::live_queries::is_sound;
 use self::micro_batches::{Cutting, MicroBatches};
 use super::control_lane::ControlLane;
 use super::copies::Guard;
@@ -45,7 +46,9 @@ use phalanx_protocol::{Balance, Shares, Vote, Wish};
 use phalanx_train::config::{ExchangeOf, SharesBy};
 use phalanx_train::loader_options;
 use phalanx_types::{Epoch, Time};
+use phalanx_wire::ballot::Asking;
 use phalanx_wire::train::{Activity, Layout, RankReport, Recorded, StepReport};
+use phalanx_wire::train_reason::StepFailure;
 use std::time::{Duration, Instant};
 
 /// How a group ends that nothing has broken.
@@ -338,7 +341,7 @@ impl<'w, 'a> Session<'w, 'a> {
         }
         let next = self.loader.as_mut().and_then(Iterator::next);
         self.spans.add(Activity::Data, step, began);
-        let ended = || RankError::Replica { reason: "there are no more samples".to_owned() };
+        let ended = || RankError::Step(StepFailure::NoSamples);
         Ok(Some(next.ok_or_else(ended)??))
     }
 

@@ -9,36 +9,9 @@ use phalanx_graph::weights;
 use phalanx_protocol::{Balance, Shares, Standing, Vote, better};
 use phalanx_records::{ModelState, StateError};
 use phalanx_train::config::ExchangeOf;
-
-/// What a replica tells the others when a group begins.
-struct Greeting {
-    /// Steps that its state has behind it, if it holds one.
-    step: Option<u64>,
-    /// Microseconds of a sample in the group before; 0 when it was in none.
-    cost: f64,
-}
-
-impl Greeting {
-    const LEN: usize = 17;
-
-    fn to_bytes(&self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        bytes[0] = u8::from(self.step.is_some());
-        bytes[1..9].copy_from_slice(&self.step.unwrap_or(0).to_le_bytes());
-        bytes[9..].copy_from_slice(&self.cost.to_le_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8; Self::LEN]) -> Option<Self> {
-        let number = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let step = match bytes[0] {
-            0 => None,
-            1 => Some(number(1)),
-            _ => return None,
-        };
-        Some(Self { step, cost: f64::from_bits(number(9)) })
-    }
-}
+use phalanx_wire::ballot::Greeting;
+use phalanx_wire::state_frame::StateLength;
+use phalanx_wire::train_reason::StepFailure;
 
 impl Session<'_, '_> {
     /// Brings all replicas to the state of the one that is farthest: at once, or, when others would have to wait
@@ -52,7 +25,7 @@ impl Session<'_, '_> {
         let all = all.ok_or_else(|| broken("a rank greets in another way".to_owned()))?;
         let ahead = all.iter().filter_map(|greeting| greeting.step).max();
         let Some((ahead, root)) = ahead.zip(all.iter().position(|greeting| greeting.step == ahead)) else {
-            return Err(RankError::Replica { reason: "no replica holds the state of the run".to_owned() });
+            return Err(RankError::Step(StepFailure::NoState));
         };
         let new = all.iter().any(|greeting| greeting.step.is_none());
         let behind = all.iter().any(|greeting| greeting.step.is_some_and(|step| step < ahead));
@@ -101,10 +74,11 @@ impl Session<'_, '_> {
 
     /// Everybody gets the bytes that the root has.
     fn tell_all(&mut self, root: usize, mut bytes: Vec<u8>, what: &str) -> Result<Vec<u8>, RankError> {
-        let mut len = (bytes.len() as u64).to_le_bytes();
+        let mut len = StateLength(bytes.len() as u64).to_bytes();
         self.lane.broadcast(root, &mut len, &format!("the size of {what}"))?;
         let wrong = || StateError { what: format!("{what} would be larger than this model's can be") };
-        let len = usize::try_from(u64::from_le_bytes(len)).ok().filter(|len| *len <= self.most_bytes());
+        let StateLength(len) = StateLength::from_bytes(len);
+        let len = usize::try_from(len).ok().filter(|len| *len <= self.most_bytes());
         bytes.resize(len.ok_or_else(wrong)?, 0);
         self.lane.broadcast(root, &mut bytes, what)?;
         Ok(bytes)

@@ -10,6 +10,7 @@ use phalanx_data::Loaded;
 use phalanx_protocol::pipeline::{Move, ahead_in_batch, moves};
 use phalanx_protocol::{Standing, Vote, Wish, mark};
 use phalanx_wire::train::{Activity, StageReport};
+use phalanx_wire::train_reason::StepFailure;
 use std::time::{Duration, Instant};
 
 /// The samples of a step that a rank has loaded.
@@ -224,9 +225,8 @@ impl Session<'_, '_> {
             let frame = prev.recv()?;
             frame.expect(Carries::Activations, micro.step, index, len)?;
             if self.post.is_last() && frame.head.seen != seen {
-                let step = micro.step;
-                let reason = format!("labels of step {step}, part {index} are those of other samples");
-                return Err(RankError::Replica { reason });
+                let (step, part) = (micro.step, index as u32);
+                return Err(RankError::Step(StepFailure::OtherLabels { step, part }));
             }
             seen = frame.head.seen;
             self.part.unpack_inputs(self.worker.compression, len, &frame)?;

@@ -2,10 +2,11 @@
 
 use super::{Example, Pairs, legal};
 use crate::connector::Connector;
+use crate::error::FileProblem;
 use crate::mailbox::Mailbox;
 use crate::names_of;
 use crate::outlet::{Outlet, Reports};
-use crate::session::Asking;
+use crate::session::is_sound;
 use crate::worker::{Beginning, Opening, Order, Report, Worker, carry_out_all};
 use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
@@ -13,10 +14,14 @@ use phalanx_protocol::{Wish, layout};
 use phalanx_records::ModelState;
 use phalanx_train::Task;
 use phalanx_types::{Epoch, NodeId};
+use phalanx_wire::ballot::Asking;
 use phalanx_wire::bulk::BlobId;
+use phalanx_wire::group_end::RankEnds;
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{
     DataRef, Enlist, Get, Layout, LeftWhy, Ops, Recorded, ShareAsk, Source, Start, StateRef,
 };
+use phalanx_wire::train_reason::{BreakReason, RankFailure};
 use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
@@ -47,7 +52,7 @@ impl Stage {
                 share: ShareAsk::default(),
             },
             cores: 1,
-            fetch: Box::new(|_| Err("there are no files".to_owned())),
+            fetch: Box::new(|_| Err(FileProblem::OtherBytes)),
             compute: Arc::new(|_| Example::compute()),
             mailbox,
             reports: Reports { number: 0, to },
@@ -68,16 +73,16 @@ impl Stage {
         std::iter::from_fn(next).find_map(wanted).expect("the stage has ended")
     }
 
-    fn prepare(&mut self, rank: usize, layout: &Layout) -> Bytes {
+    fn prepare(&mut self, rank: usize, layout: &Layout) -> RankEnds {
         let ranks = layout::posts(layout).len();
         self.order(Order::Prepare { epoch: EPOCH, rank, ranks, layout: Some(layout.clone()) });
         self.until(|report| match report {
-            Report::Prepared { end, .. } => Some(end),
+            Report::Prepared { ends, .. } => Some(ends),
             _ => None,
         })
     }
 
-    fn connect(&self, ends: &[Bytes], start: Start, connector: Box<dyn Connector>) {
+    fn connect(&self, ends: &[RankEnds], start: Start, connector: Box<dyn Connector>) {
         let (ends, recorded) = (ends.to_vec(), Recorded { step: start.step, ..Recorded::default() });
         let beginning = Beginning { epoch: EPOCH, ends, recorded, connector, start: Some(start) };
         self.order(Order::Connect(beginning));
@@ -120,12 +125,13 @@ fn a_stage_whose_group_is_over_before_it_began_says_so() {
     let layout = example.cut(&[legal(&example.graph)[0]], 8, 8);
     let mut stage = Stage::new(&example, mailbox.clone());
     stage.prepare(0, &layout);
-    mailbox.abort(EPOCH, "n2 is lost: killed");
+    let loss = LostReason::LinkBroken { detail: "killed".into() };
+    let reason = BreakReason::NodeLost { node: "n2".parse().unwrap(), loss };
+    mailbox.abort(EPOCH, reason.clone());
     stage.order(Order::Cancel { epoch: EPOCH });
     let start = Start { step: 0, norm: None, gets: Vec::new() };
     stage.connect(&[], start, Box::new(Pairs::default()));
-    let lost = LeftWhy::Broken { reason: "n2 is lost: killed".to_owned() };
-    assert_eq!(stage.left(), (lost, None));
+    assert_eq!(stage.left(), (LeftWhy::Broken { reason }, None));
 }
 
 /// What the driver holds of a state, for stages that must all be connected before one of them has its part.
@@ -176,7 +182,7 @@ fn from_disk_with(example: &Example, state: &ModelState, mailbox: &Arc<Mailbox>)
     let parts: Vec<Bytes> = posts.iter().map(|post| part(post.ops)).collect();
     let disk = Disk { pairs: Pairs::default(), parts, connected: Arc::default() };
     let mut stages: Vec<Stage> = posts.iter().map(|_| Stage::new(example, mailbox.clone())).collect();
-    let ends: Vec<Bytes> =
+    let ends: Vec<RankEnds> =
         stages.iter_mut().enumerate().map(|(rank, stage)| stage.prepare(rank, &layout)).collect();
     for (rank, (stage, post)) in stages.iter().zip(&posts).enumerate() {
         let bytes = disk.parts[rank].len() as u64;
@@ -215,7 +221,7 @@ fn a_state_that_lacks_something_fails_the_run_and_is_not_tried_for_ever() {
     state.optimizer.clear();
     for stage in from_disk(&example, &state) {
         let (why, _) = stage.left();
-        assert!(matches!(&why, LeftWhy::Failed { cause: true, .. }), "{why:?}");
+        assert!(matches!(&why, LeftWhy::Failed(RankFailure::Error { .. })), "{why:?}");
     }
 }
 
@@ -245,7 +251,7 @@ fn before_the_first_step_a_part_of_what_is_held_is_enough() {
 fn a_live_query_of_the_wrong_size_is_not_sound() {
     let compute = Example::compute();
     let task = Task::of_stages(example(6).file.config, &compute.threads).unwrap();
-    let sound = |samples, batch| Asking { number: 1, samples, batch }.is_sound(&task);
+    let sound = |samples, batch| is_sound(&Asking { number: 1, samples, batch }, &task);
     // A sample has 64 values of four bytes, and a question 64 MiB at most.
     assert!(sound(100, 8) && sound(1 << 18, 1));
     assert!(!sound(100, 9) && !sound((1 << 18) + 1, 8) && !sound(u64::MAX, 8));

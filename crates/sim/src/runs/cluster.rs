@@ -3,6 +3,7 @@
 use phalanx_protocol::{ReportLog, Wish};
 use phalanx_types::{Epoch, NodeId, Time};
 use phalanx_wire::bulk::BlobId;
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{FromReplica, HoldRef, Ops, Recorded, Start};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,7 +26,7 @@ impl Process {
 pub(super) enum Upward {
     Up,
     Says(FromReplica),
-    Down { reason: &'static str },
+    Down { loss: LostReason },
 }
 
 /// One place in the cluster, where one process after the other takes part.

@@ -3,6 +3,7 @@
 use super::cluster::{Process, Rank, Upward};
 use super::world::{Event, World};
 use phalanx_types::Time;
+use phalanx_wire::node::LostReason;
 use std::time::Duration;
 
 /// One death in so many freezes the node: nobody knows before the heartbeat.
@@ -52,7 +53,8 @@ impl World<'_> {
             let sent = self.dice.faults.index(uplink.queue.len() + 1);
             uplink.queue.truncate(sent);
         }
-        self.send_up_after(process, known, Upward::Down { reason: "it is silent" });
+        let heartbeat_ms = self.options.heartbeat.as_millis() as u64;
+        self.send_up_after(process, known, Upward::Down { loss: LostReason::Silent { heartbeat_ms } });
         let back = self.exponential(self.options.mttr);
         self.queue.push(self.now + back, Event::Starts { node: process.node });
     }

@@ -4,7 +4,7 @@ use super::cluster::{Part, Process};
 use super::world::{Event, RUN, World};
 use phalanx_protocol::layout::{self, Post};
 use phalanx_protocol::progress::{End, Progress};
-use phalanx_protocol::{Shares, Vote, Wish, count};
+use phalanx_protocol::{Shares, Vote, Wish, count, read_votes};
 use phalanx_types::{Epoch, Time};
 use phalanx_wire::train::{FromReplica, Layout, LeftWhy, RankReport, StepReport, ValidSums};
 use std::collections::{BTreeSet, VecDeque};
@@ -264,7 +264,7 @@ impl World<'_> {
         let group = self.group.as_ref()?;
         let votes = self.votes(group);
         let bytes: Vec<u8> = votes.iter().flat_map(Vote::to_bytes).collect();
-        let counted = Vote::all(&bytes).and_then(|votes| count(&votes));
+        let counted = read_votes(&bytes).and_then(|votes| count(&votes));
         let outcome = match counted {
             Ok(outcome) => outcome,
             Err(error) => {

@@ -23,8 +23,8 @@ impl World<'_> {
         let stages = self.options.stages;
         let most = request.nodes.len() / stages;
         if most == 0 {
-            let reason = format!("{stages} stages need as many nodes");
-            return Err(NoPlan { reason, kind: NoPlanKind::NeedsNodes });
+            let detail = format!("{stages} stages need as many nodes").into();
+            return Err(NoPlan { detail, kind: NoPlanKind::NeedsNodes });
         }
         let replicas = 1 + self.dice.planner.index(most.min(2));
         let mut nodes = request.nodes.clone();

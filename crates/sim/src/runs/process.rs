@@ -5,9 +5,11 @@ use super::world::{Event, RUN, World};
 use phalanx_protocol::{Unheard, Wish};
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::bulk::BlobId;
+use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::train::{
     Asked, FromReplica, Get, LeftWhy, Ops, Recorded, Source, Start, StateRef, ToReplica,
 };
+use phalanx_wire::train_reason::{BreakReason, RunRefusal};
 use std::time::Duration;
 
 impl World<'_> {
@@ -19,7 +21,7 @@ impl World<'_> {
             ToReplica::Enlist { .. } => {
                 let takes = self.dice.compute.millis(100..3000);
                 let message = match self.dice.faults.chance(1, 40) {
-                    true => FromReplica::Refused { run: RUN, reason: "it is busy".to_owned(), busy: true },
+                    true => FromReplica::Refused { run: RUN, refusal: RunRefusal::OtherDriver },
                     false => FromReplica::Enlisted { run: RUN, step: None },
                 };
                 self.send_up_after(process, takes, Upward::Says(message));
@@ -33,12 +35,12 @@ impl World<'_> {
             }
             ToReplica::Prepare { epoch, .. } => {
                 self.nodes[process.node].rank.prepared = Some(epoch);
-                let end = vec![1].into();
+                let ends = RankEnds::default();
                 let takes = self.dice.compute.millis(1..200);
                 self.send_up_after(
                     process,
                     takes,
-                    Upward::Says(FromReplica::Prepared { run: RUN, epoch, end }),
+                    Upward::Says(FromReplica::Prepared { run: RUN, epoch, ends }),
                 );
             }
             ToReplica::Connect { epoch, recorded, start, .. } => {
@@ -159,7 +161,11 @@ impl World<'_> {
                 group.over = true;
                 self.break_group(epoch, Duration::ZERO);
             }
-            self.leave(process, epoch, LeftWhy::Broken { reason: reason.to_owned() });
+            self.leave(
+                process,
+                epoch,
+                LeftWhy::Broken { reason: BreakReason::Failed { detail: reason.into() } },
+            );
         }
     }
 

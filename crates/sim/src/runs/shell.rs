@@ -3,7 +3,7 @@
 use super::cluster::Process;
 use super::group::Group;
 use super::world::{Event, RUN, World};
-use phalanx_protocol::driver::{DriverCommand, DriverEvent, GroupStart, Notice, Ticket};
+use phalanx_protocol::driver::{DriverCommand, DriverEvent, FetchFailure, GroupStart, Notice, Ticket};
 use phalanx_protocol::layout;
 use phalanx_protocol::progress::End;
 use phalanx_types::{Epoch, NodeId};
@@ -180,7 +180,9 @@ impl World<'_> {
                 (ticket, step.map(|step| (ops, step)))
             }
         };
-        let result = found.map(|(_, step)| step).ok_or_else(|| "the node is gone".to_owned());
+        let result = found
+            .map(|(_, step)| step)
+            .ok_or_else(|| FetchFailure::Transfer { detail: "the node is gone".into() });
         self.book.fetched.extend(found.map(|found| (ticket, found)));
         self.drive(DriverEvent::Fetched { ticket, result });
     }
@@ -203,7 +205,7 @@ impl World<'_> {
             seats.iter().map(|seat| stages.is_some() || seat.step == Some(from_step)).collect();
         let all: Vec<SeatRef> = seats
             .iter()
-            .map(|seat| SeatRef { node: seat.node.clone(), end: seat.end.clone().into(), step: seat.step })
+            .map(|seat| SeatRef { node: seat.node.clone(), ends: seat.ends.clone(), step: seat.step })
             .collect();
         for (rank, seat) in seats.iter().enumerate() {
             let start = starts.as_ref().map(|starts| starts[rank].clone());

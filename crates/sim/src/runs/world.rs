@@ -330,10 +330,10 @@ impl<'o> World<'o> {
                 self.excuse_redone(&message);
                 self.drive(DriverEvent::Message { node, message });
             }
-            Upward::Down { reason } => {
+            Upward::Down { loss } => {
                 self.uplinks.remove(&process);
                 self.linked.remove(&node);
-                self.drive(DriverEvent::NodeDown { node, reason: reason.to_owned() });
+                self.drive(DriverEvent::NodeDown { node, loss });
             }
         }
     }

@@ -6,6 +6,9 @@ use super::node::Process;
 use super::world::{SMALL, World};
 use phalanx_protocol::{FormationCommand, Left, Seat};
 use phalanx_types::{Epoch, NodeId, Time};
+use phalanx_wire::group_end::RankEnds;
+use phalanx_wire::node::LostReason;
+use phalanx_wire::train_reason::BreakReason;
 use std::time::Duration;
 
 /// What a node takes to open model and data.
@@ -63,7 +66,12 @@ impl World<'_> {
     pub(super) fn on_lost(&mut self, process: Process) {
         // One that died before it was heard of was never there.
         if self.processes.remove(&process.id()).is_some() {
-            self.core.on_lost(self.now, &process.id(), "it is silent", &mut self.out);
+            let (node, loss) = (
+                process.id(),
+                LostReason::Silent { heartbeat_ms: self.options.heartbeat.as_millis() as u64 },
+            );
+            let reason = BreakReason::NodeLost { node: node.clone(), loss };
+            self.core.on_lost(self.now, &node, reason, &mut self.out);
         }
     }
 
@@ -83,7 +91,7 @@ impl World<'_> {
     pub(super) fn on_prepared(&mut self, epoch: Epoch, processes: &[Process]) {
         for process in processes {
             if self.lives(*process) {
-                self.core.on_prepared(&process.id(), epoch, Vec::new(), &mut self.out);
+                self.core.on_prepared(&process.id(), epoch, RankEnds::default(), &mut self.out);
             }
         }
     }
@@ -124,7 +132,7 @@ impl World<'_> {
         let mut left = Vec::new();
         for node in 0..self.nodes.len() {
             if self.nodes[node].up && self.nodes[node].epoch == Some(epoch) {
-                let reason = "a rank is gone".to_owned();
+                let reason = BreakReason::Failed { detail: "a rank is gone".into() };
                 let why = match self.nodes[node].holds {
                     Some(step) => Left::Broken { step, reason },
                     None => Left::Empty { reason: Some(reason) },

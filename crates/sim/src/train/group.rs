@@ -5,7 +5,7 @@ use super::node::Process;
 use super::step::{Rhythm, Round};
 use super::tally::Done;
 use super::world::World;
-use phalanx_protocol::{Balance, Left, Shares, Vote, Wish, better, count};
+use phalanx_protocol::{Balance, Left, Shares, Vote, Wish, better, count, read_votes};
 use phalanx_types::{Epoch, Time};
 use std::time::Duration;
 
@@ -263,7 +263,7 @@ impl World<'_> {
         let group = self.group.as_mut()?;
         let votes = votes(group, underway, index, &self.marks);
         let bytes: Vec<u8> = votes.flat_map(|vote| vote.to_bytes()).collect();
-        let counted = Vote::all(&bytes).and_then(|votes| Ok((count(&votes)?, votes)));
+        let counted = read_votes(&bytes).and_then(|votes| Ok((count(&votes)?, votes)));
         let (outcome, votes) = match counted {
             Ok(counted) => counted,
             Err(error) => {

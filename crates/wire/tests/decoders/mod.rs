@@ -3,6 +3,7 @@
 use crate::memory;
 use crate::stable::assert_stable;
 use phalanx_types::Parcel;
+use phalanx_wire::ballot::{Ballot, Greeting};
 use phalanx_wire::bulk::BulkMessage;
 use phalanx_wire::codec;
 use phalanx_wire::fabric::FabricMessage;
@@ -11,7 +12,10 @@ use phalanx_wire::jobs::{Done, DoneResult, FromWorker, JobAnswer, JobQuery, Parc
 use phalanx_wire::live::{FromLive, ToLive};
 use phalanx_wire::measure::{FromMeasured, ToMeasured};
 use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
+use phalanx_wire::stage_frame::FrameHead;
+use phalanx_wire::state_frame::{CopyHead, CopyReply, StateHead, StateLength};
 use phalanx_wire::train::{FromReplica, ToReplica};
+use phalanx_wire::vote::Vote;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
@@ -41,6 +45,57 @@ const DECODERS: [fn(&[u8]) -> bool; 18] = [
 /// Tries a body as every message and returns how many it is.
 pub(crate) fn try_all(body: &[u8]) -> usize {
     DECODERS.iter().filter(|decoder| decoder(body)).count()
+}
+
+type RawDecoder = fn(&[u8]) -> bool;
+
+/// What has no frame, by the beginning of the names of its golden bytes.
+const RAW: [(&str, RawDecoder); 8] = [
+    ("raw-vote", |bytes| fixed(bytes, Vote::from_bytes, Vote::to_bytes)),
+    ("raw-ballot", plain::<Ballot>),
+    ("raw-greeting", |bytes| fixed(bytes, Greeting::from_bytes, Greeting::to_bytes)),
+    ("raw-frame-head", |bytes| fixed(bytes, FrameHead::from_bytes, |head| head.to_bytes())),
+    ("raw-state", |bytes| state(bytes) || bytes == StateLength::TAKEN),
+    ("raw-state-length", |bytes| {
+        fixed(bytes, |bytes| Some(StateLength::from_bytes(*bytes)), |len| len.to_bytes())
+    }),
+    ("raw-copy-head", |bytes| fixed(bytes, CopyHead::from_bytes, |head| head.to_bytes())),
+    ("raw-copy", |bytes| fixed(bytes, |bytes| CopyReply::from_bytes(*bytes), |reply| reply.to_bytes())),
+];
+
+/// Tries bytes as everything that has no frame.
+pub(crate) fn try_raw(bytes: &[u8]) {
+    for (_, decoder) in RAW {
+        decoder(bytes);
+    }
+}
+
+/// Whether bytes are what their name says.
+pub(crate) fn is_raw(name: &str, bytes: &[u8]) -> bool {
+    RAW.iter().any(|(prefix, decoder)| name.starts_with(prefix) && decoder(bytes))
+}
+
+/// A layout of fixed length at the start of some bytes: what is read is written as the same bytes.
+fn fixed<const N: usize, T: Debug>(
+    bytes: &[u8],
+    read: impl Fn(&[u8; N]) -> Option<T>,
+    write: impl Fn(&T) -> [u8; N],
+) -> bool {
+    let Some(bytes) = bytes.first_chunk::<N>() else { return false };
+    let (value, peak) = memory::peak_of(|| read(bytes));
+    assert_eq!(peak, 0, "a layout of fixed length takes no memory");
+    let Some(value) = value else { return false };
+    assert_eq!(&write(&value), bytes, "{value:?}");
+    true
+}
+
+/// A state is cut into parts that together are all of it.
+fn state(bytes: &[u8]) -> bool {
+    let Some((head, weights, optimizer)) = StateHead::split(bytes) else { return false };
+    assert_eq!(bytes.get(..StateHead::LEN), Some(&head.to_bytes()[..]));
+    assert_eq!((weights.start, weights.end, optimizer.end), (StateHead::LEN, optimizer.start, bytes.len()));
+    assert_eq!(weights.len() as u64, head.weights_bytes);
+    true
 }
 
 fn check<T>(body: &[u8]) -> Option<T>

@@ -9,8 +9,11 @@ mod handshake;
 mod jobs;
 mod live;
 mod measure;
+mod raw;
 mod relay;
 mod train;
+
+pub(crate) use raw::raw;
 
 use crate::stable::assert_stable;
 use bytes::{Bytes, BytesMut};

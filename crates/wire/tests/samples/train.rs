@@ -1,15 +1,21 @@
 //! Samples of what the driver of a run and the nodes that train it say to each other.
 
-use super::{Message, Samples, node};
-use bytes::Bytes;
-use phalanx_types::{ByteSize, Epoch, RunId};
+use super::{Message, Samples, node, uses};
+use phalanx_types::{ByteSize, Epoch, Needs, RunId};
 use phalanx_wire::bulk::BlobId;
+use phalanx_wire::detail::Detail;
 use phalanx_wire::frame::FrameKind;
+use phalanx_wire::group_end::{EndRef, RankEnds, RingEnd, SegmentRef};
+use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{
     Activity, AskRef, Asked, DataRef, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops,
     PartRef, RankReport, Recorded, ReplicaLayout, SeatRef, ShareAsk, Source, Span, StageReport, Start,
     StateRef, StepReport, ToReplica, ValidSums,
 };
+use phalanx_wire::train_reason::{
+    BreakReason, CloseReason, QueryRefusal, RankFailure, RunRefusal, StepFailure,
+};
+use phalanx_wire::usage::Shortage;
 
 impl Message for ToReplica {
     const KIND: FrameKind = FrameKind::Train;
@@ -38,7 +44,7 @@ pub(super) fn add(samples: &mut Samples) {
             recorded,
             start: None,
         },
-        ToReplica::Abort { run, epoch, reason: "n3 is lost".into() },
+        ToReplica::Abort { run, epoch, reason: BreakReason::StateLost { node: node("n3") } },
         ToReplica::Ask { run, epoch, wish: Asked::Stop },
         ToReplica::Snapshot { run },
         ToReplica::Part { run, epoch, holder: node("n1"), part: part.clone() },
@@ -62,9 +68,9 @@ pub(super) fn add(samples: &mut Samples) {
     let sums = ValidSums { samples: 719, loss: 3.5, metrics: vec![(703.0, 719)] };
     let answers = [
         FromReplica::Enlisted { run, step: Some(200) },
-        FromReplica::Refused { run, reason: "there is no such file".into(), busy: false },
+        FromReplica::Refused { run, refusal: RunRefusal::Panicked },
         FromReplica::Restored { run, step: 200 },
-        FromReplica::Prepared { run, epoch, end: Bytes::from_static(b"end") },
+        FromReplica::Prepared { run, epoch, ends: ends() },
         FromReplica::Left { run, epoch, step: Some(201), why: LeftWhy::Reformed, holds: Vec::new() },
         FromReplica::Steps { run, epoch, steps: vec![report()] },
         FromReplica::Validated { run, epoch, step: 300, sums },
@@ -73,10 +79,10 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::Spans { run, epoch, rank: 1, spans: vec![span(Activity::Compute)] },
         FromReplica::Waits { run, epoch, on: 2, millis: 5000 },
         FromReplica::Computed { run, number: 3, shape: vec![100, 10], outputs: state },
-        FromReplica::NotComputed { run, number: 3, reason: "there is no class 11".into() },
+        FromReplica::NotComputed { run, number: 3, refusal: QueryRefusal::SampleSize { values: 784 } },
     ];
     samples.each("from-replica", answers, |answer| answer);
-    reasons_to_leave(samples);
+    reasons(samples);
     let activities = [
         Activity::Data,
         Activity::Compute,
@@ -92,25 +98,67 @@ pub(super) fn add(samples: &mut Samples) {
     samples.each("activity", activities, spans);
 }
 
-fn reasons_to_leave(samples: &mut Samples) {
+fn reasons(samples: &mut Samples) {
     let (run, epoch) = (RUN, EPOCH);
-    let reasons = [
-        LeftWhy::Broken { reason: "n3 is lost".into() },
+    let detail = || Detail::new("no such file");
+    let left = |why| FromReplica::Left { run, epoch, step: None, why, holds: Vec::new() };
+    let whys = [
+        LeftWhy::Broken { reason: BreakReason::NotPrepared },
         LeftWhy::Reformed,
         LeftWhy::Ended,
-        LeftWhy::Failed { reason: "the loss is NaN".into(), cause: true },
-        LeftWhy::WrongInput {
-            reason: "the label of row 9 is 12".into(),
-            hint: Some("number classes".into()),
-        },
+        LeftWhy::Failed(RankFailure::Step(StepFailure::NoState)),
     ];
-    samples.each("left-why", reasons, |why| FromReplica::Left {
-        run,
-        epoch,
-        step: None,
-        why,
-        holds: Vec::new(),
-    });
+    samples.each("left-why", whys, left);
+    let failures = [
+        RankFailure::Step(StepFailure::NormNotFinite),
+        RankFailure::WrongInput { detail: detail(), hint: Some("number classes".into()) },
+        RankFailure::Error { detail: detail() },
+    ];
+    samples.each("rank-failure", failures, |failure| left(LeftWhy::Failed(failure)));
+    let failures = [
+        StepFailure::NormNotFinite,
+        StepFailure::NotFinite { rank: 2 },
+        StepFailure::NoState,
+        StepFailure::NoSamples,
+        StepFailure::OtherLabels { step: 200, part: 3 },
+    ];
+    samples.each("step-failure", failures, |failure| left(LeftWhy::Failed(RankFailure::Step(failure))));
+    let loss = LostReason::Silent { heartbeat_ms: 2000 };
+    let abort = |reason| ToReplica::Abort { run, epoch, reason };
+    let breaks = [
+        BreakReason::NodeLost { node: node("n3"), loss: loss.clone() },
+        BreakReason::NodeRefused { node: node("n3"), refusal: RunRefusal::Panicked },
+        BreakReason::StateLost { node: node("n3") },
+        BreakReason::NotPrepared,
+        BreakReason::Closed(CloseReason::Dismissed),
+        BreakReason::Failed { detail: detail() },
+    ];
+    samples.each("break-reason", breaks, abort);
+    let closes = [
+        CloseReason::Dismissed,
+        CloseReason::EnlistedAnew,
+        CloseReason::DriverLost { loss },
+        CloseReason::Refused,
+        CloseReason::NodeStops,
+    ];
+    samples.each("close-reason", closes, |reason| abort(BreakReason::Closed(reason)));
+    let (needed, capacity) = (Needs { cores: 2, memory: ByteSize(0) }, Needs::default());
+    let refusals = [
+        RunRefusal::OtherDriver,
+        RunRefusal::Shortage(Shortage { needed, capacity, uses: uses().into() }),
+        RunRefusal::NoState { detail: detail() },
+        RunRefusal::NoThread { detail: detail() },
+        RunRefusal::Panicked,
+        RunRefusal::Unable { detail: detail() },
+    ];
+    samples.each("run-refusal", refusals, |refusal| FromReplica::Refused { run, refusal });
+    let refusals = [
+        QueryRefusal::SampleSize { values: 784 },
+        QueryRefusal::NoSamples { detail: detail() },
+        QueryRefusal::Failed { detail: detail() },
+    ];
+    let refuse = |refusal| FromReplica::NotComputed { run, number: 3, refusal };
+    samples.each("query-refusal", refusals, refuse);
 }
 
 /// What is said only when nodes hold parts of a model.
@@ -161,7 +209,14 @@ fn enlist() -> Enlist {
 }
 
 fn seat(name: &str, step: Option<u64>) -> SeatRef {
-    SeatRef { node: node(name), end: Bytes::from_static(b"end"), step }
+    SeatRef { node: node(name), ends: ends(), step }
+}
+
+fn ends() -> RankEnds {
+    let segment = SegmentRef { pid: 4711, fd: 9, bytes: 1 << 20, token: 0x0123_4567 };
+    let end = EndRef { host: [0x44; 16], segment: Some(segment) };
+    let alone = EndRef { segment: None, ..end };
+    RankEnds { control: end, rings: vec![RingEnd { ring: 0, end }, RingEnd { ring: 3, end: alone }] }
 }
 
 fn report() -> StepReport {

@@ -60,7 +60,14 @@ pub(crate) fn all(process: &Process, join: Join<'_>) {
         let (mut raw, _) = join(&id);
         raw.send_raw(FrameKind::Jobs as u8, body);
         raw.closed();
-        cut_off(process, &id, "malformed ToWorker");
+        cut_off(process, &format!("main={id} "), "malformed ToWorker");
+    }
+    for (i, body) in [&[][..], &[99], &[255; 40], &[5, 0, 0, 5, 255, 255, 255, 15]].into_iter().enumerate() {
+        let id = format!("mad-driver-{i:04}");
+        let (mut raw, _) = join(&id);
+        raw.send_raw(FrameKind::Train as u8, body);
+        raw.closed();
+        cut_off(process, &format!("driver={id} "), "malformed ToReplica");
     }
     // Nobody serves two masters over one link: the first would never be let go.
     let (mut raw, _) = join("mad-main-many");
@@ -68,13 +75,13 @@ pub(crate) fn all(process: &Process, join: Join<'_>) {
         raw.send(FrameKind::Jobs, &ToWorker::Invite { session: SessionId(session), epoch: Epoch(1) });
     }
     raw.closed();
-    cut_off(process, "mad-main-many", "a second session on one link");
+    cut_off(process, "main=mad-main-many ", "a second session on one link");
 }
 
-fn cut_off(process: &Process, id: &str, words: &str) {
-    let main = format!("main={id} ");
-    process.says_where(&format!("{main}… {words}"), |said| {
-        said.lines().any(|line| line.contains(&main) && line.contains("cut off") && line.contains(words))
+/// Waits until the log says that a peer was cut off for this.
+fn cut_off(process: &Process, peer: &str, words: &str) {
+    process.says_where(&format!("{peer}… {words}"), |said| {
+        said.lines().any(|line| line.contains(peer) && line.contains("cut off") && line.contains(words))
     });
 }
 

@@ -15,6 +15,11 @@ impl HostId {
         Self(bytes)
     }
 
+    /// What [`HostId::from_bytes`] takes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// Where this process is: which start of which machine, which namespaces of processes and of networks, which user.
     ///
     /// # Errors
@@ -55,8 +60,19 @@ pub struct GroupEnd {
 }
 
 impl GroupEnd {
+    /// An end that was described elsewhere.
+    pub fn new(host: HostId, segment: Option<SegmentAddress>) -> Self {
+        Self { host, segment }
+    }
+
+    /// Where the rank is.
     pub fn host(&self) -> HostId {
         self.host
+    }
+
+    /// Its memory, if others may map it.
+    pub fn segment(&self) -> Option<SegmentAddress> {
+        self.segment
     }
 
     /// What ranks that share memory have in common.
