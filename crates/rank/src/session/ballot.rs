@@ -1,11 +1,12 @@
-//! What ranks tell each other at the end of a step or of an interval.
+//! What ranks tell each other at the end of a step or of a round.
 
 use super::super::connector::broken;
 use super::super::control_lane::ControlLane;
 use super::Session;
 use super::live_queries::Asking;
 use crate::error::RankError;
-use phalanx_protocol::{Outcome, Vote, VoteError, count};
+use phalanx_protocol::progress::Progress;
+use phalanx_protocol::{Every, Outcome, Vote, VoteError, count};
 use phalanx_wire::codec;
 use phalanx_wire::train::StageReport;
 use serde::{Deserialize, Serialize};
@@ -32,12 +33,12 @@ pub(super) struct Ballot {
 
 impl Ballot {
     /// Of a group of one rank.
-    fn alone(&self) -> Result<Ballots, RankError> {
+    fn alone(self) -> Result<Ballots, RankError> {
         let read = |bytes: &Vec<u8>| bytes.as_slice().try_into().ok().and_then(Vote::from_bytes);
         let votes: Option<Vec<Vec<Vote>>> = self.votes.iter().map(|bytes| Some(vec![read(bytes)?])).collect();
         let votes = votes.ok_or(VoteError::Bytes { rank: 0 })?;
         let outcomes = votes.iter().map(|votes| count(votes)).collect::<Result<Vec<_>, VoteError>>()?;
-        Ok(Ballots { all: vec![self.clone()], votes, outcomes })
+        Ok(Ballots { all: vec![self], votes, outcomes })
     }
 
     pub(super) fn new(votes: &[Vote], report: StageReport, squares: Vec<f64>) -> Self {
@@ -69,22 +70,23 @@ impl Ballots {
 impl Session<'_, '_> {
     /// Tells all ranks what is to be said of these steps, and hears their ballots.
     pub(super) fn agree(&mut self, ballot: Ballot) -> Result<Ballots, RankError> {
-        let now = self.spans.now();
-        let late = self.progress.as_ref().is_some_and(|progress| progress.is_late(now));
-        let saving = self.worker.mailbox.is_saving(self.epoch);
+        let by_time = matches!(self.plan.checkpoint, Every::Time(_));
+        let is_late = |progress: &Progress| by_time && progress.is_late(self.spans.now());
+        let late = self.progress.as_ref().is_some_and(is_late);
+        let saving = by_time && self.worker.mailbox.is_saving(self.epoch);
         let (copying, missed) = (self.guard.is_copying(), self.guard.has_missed());
         let own = Ballot { copying, missed, asking: self.asking(), late, saving, ..ballot };
-        exchange(&self.lane, &own)
+        exchange(&self.lane, own)
     }
 }
 
 /// Tells all ranks a ballot, and hears theirs.
-pub(super) fn exchange(lane: &ControlLane, own: &Ballot) -> Result<Ballots, RankError> {
+pub(super) fn exchange(lane: &ControlLane, own: Ballot) -> Result<Ballots, RankError> {
     if lane.ranks() == 1 {
         return own.alone();
     }
     let mut bytes = bytes::BytesMut::new();
-    codec::encode_into(own, &mut bytes).map_err(|error| broken(error.to_string()))?;
+    codec::encode_into(&own, &mut bytes).map_err(|error| broken(error.to_string()))?;
     let gathered = lane.all_gather(&bytes, "vote")?;
     let mut all = Vec::new();
     let mut by_rank = Vec::new();

@@ -15,13 +15,14 @@ use super::ballot::{self, Ballot};
 use super::micro_batches::MicroBatches;
 use super::step::{Held, Samples, marks};
 use crate::error::RankError;
-use crate::sync::{Combine, Linked, LocalWork, Merge, Round};
+use crate::sync::{Combine, Linked, LocalWork, Round, Statistics};
 use phalanx_data::Loaded;
 use phalanx_engine::ParameterSet;
 use phalanx_protocol::pipeline::{Move, ahead_in_flow, moves};
 use phalanx_protocol::{Vote, Wish};
 use phalanx_records::ModelState;
 use phalanx_train::Culprit;
+use phalanx_train::round::{Delta, Merge, set_values};
 use phalanx_wire::train::{Activity, StageReport};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -86,14 +87,35 @@ impl Session<'_, '_> {
         anchor: &ModelState,
         batches: &[MicroBatches],
     ) -> Result<(), RankError> {
-        let samples = |of: fn(&MicroBatches) -> usize| batches.iter().map(of).sum::<usize>() as u64;
+        let samples = |of: fn(&MicroBatches) -> usize| batches.iter().map(of).sum::<usize>();
         let (own, whole) = (samples(|micro| micro.len), samples(|micro| micro.whole));
         let now = self.part.state()?;
         let parameters = self.part.stepper.model.parameters().iter().map(|parameter| parameter.name.as_str());
         let delta = merge.delta(anchor, &now, &parameters.collect());
-        let mut members = Linked::new(&mut self.rings, &self.lane, &self.buffers, whole);
-        members.give(delta, own)?;
-        self.part.take_over(&merge.next(anchor, now, &members.take()?)?)
+        let average = self.combine(delta, own, whole)?;
+        self.part.take_over(&merge.next(anchor, now, &average)?)
+    }
+
+    /// The average of what all members have, weighted by samples. No other place knows how members are connected.
+    fn combine(&mut self, own: Delta, samples: usize, of_all: usize) -> Result<Delta, RankError> {
+        let Self { rings, lane, buffers, .. } = self;
+        let mut members = Linked { rings, lane, buffers, samples: of_all as u64, given: Delta::default() };
+        members.give(own, samples as u64)?;
+        members.take()
+    }
+
+    /// Brings the statistics of batch norm of all replicas together, where each has its own.
+    pub(super) fn share_buffers(&mut self) -> Result<(), RankError> {
+        if self.sync.statistics() != Statistics::Averaged {
+            return Ok(());
+        }
+        let mut buffers = self.part.stepper.buffers(&self.part.graph);
+        let own = Delta::of_statistics(buffers.iter());
+        let average = self.combine(own, self.shares.count(self.post.replica), self.shares.batch())?;
+        for (name, values) in &average.statistics {
+            set_values(&mut buffers, name, values)?;
+        }
+        Ok(self.part.stepper.set_buffers(buffers)?)
     }
 
     fn steps_as_one(&mut self, round: Round, anchor: &ModelState) -> Result<Wish, RankError> {

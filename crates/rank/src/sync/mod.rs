@@ -5,8 +5,8 @@
 //! | | gradients | a round |
 //! |---|---|---|
 //! | local work | one step; gradients are exchanged while backward computes | [`Round::steps`] steps alone, in order or overlapping ([`LocalWork`]) |
-//! | gives | gradients of its samples, as a part of the whole batch's | a [`Delta`], and from how many samples it was learned |
-//! | takes | sums of gradients, applied after the ballot | the average [`Delta`]; [`Merge::next`] makes the next state of it |
+//! | gives | gradients of its samples, as a part of the whole batch's | a [`Delta`](phalanx_train::round::Delta), and from how many samples it was learned |
+//! | takes | sums of gradients, applied after the ballot | the average delta; [`Merge::next`] makes the next state of it |
 //! | goes back to | the statistics of batch norm before the step | the anchor: the state before the round, held in memory |
 //!
 //! A step or a round happens on all ranks or on none. In a round, deltas come together through [`Combine`], which does
@@ -14,21 +14,19 @@
 //! replica have rounds without a [`Merge`]: there is no other member to learn from.
 
 mod combine;
-mod delta;
 #[cfg(test)]
 mod tests;
 
-pub(super) use combine::{Combine, Linked, Named};
-pub(super) use delta::{Delta, Merge, add_outer, outer_of, set_values};
+pub(super) use combine::{Combine, Linked};
 
 use phalanx_protocol::aggregate::Aggregate;
 use phalanx_protocol::progress::Progress;
 use phalanx_train::config::{ExchangeOf, RunConfig};
+use phalanx_train::round::Merge;
 
 /// What a strategy follows from besides the run file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GroupFacts {
-    pub(super) ranks: usize,
     /// Other replicas hold the same parameters.
     pub(super) has_rings: bool,
     /// The driver planned which rank holds what.
@@ -62,7 +60,8 @@ pub(super) enum Statistics {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Round {
     pub(super) local: LocalWork,
-    most: RoundSteps,
+    /// It has no more steps than these.
+    most: u64,
     /// How the delta of this member and those of others become the next state, where there are others.
     pub(super) merge: Option<Merge>,
 }
@@ -76,15 +75,6 @@ pub(super) enum LocalWork {
     Overlapping,
 }
 
-/// Where a round ends early; it has no more steps than these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RoundSteps {
-    /// Where the model is to be looked at.
-    UntilLookedAt(u64),
-    /// Where the model is to be looked at or saved: what is lost with a stage is done again.
-    UntilSaved(u64),
-}
-
 impl SyncStrategy {
     pub(super) fn new(config: &RunConfig, group: GroupFacts) -> Self {
         let (sync, formation) = (&config.sync, &config.formation);
@@ -94,8 +84,7 @@ impl SyncStrategy {
         let averages = |aggregate: Aggregate| {
             let names = config.train.optimizer.state_names();
             let optimizer = if sync.average_optimizer { names } else { &[] };
-            let most = RoundSteps::UntilLookedAt(sync.every);
-            Self::Rounds(Round { local, most, merge: Some(Merge { aggregate, optimizer }) })
+            Self::Rounds(Round { local, most: sync.every, merge: Some(Merge { aggregate, optimizer }) })
         };
         match sync.exchange {
             ExchangeOf::Parameters if has_members => averages(Aggregate::Mean),
@@ -103,14 +92,13 @@ impl SyncStrategy {
                 averages(Aggregate::Outer { lr: sync.outer_lr, momentum: sync.outer_momentum })
             }
             _ if overlaps && !has_members => {
-                Self::Rounds(Round { local, most: RoundSteps::UntilSaved(formation.unit()), merge: None })
+                Self::Rounds(Round { local, most: formation.unit(), merge: None })
             }
             _ => {
-                let shares = sync.shared_statistics && !group.is_planned && group.ranks > 1;
-                let statistics = match (shares, group.has_rings && group.has_buffers) {
-                    (true, _) => Statistics::Shared,
-                    (false, true) => Statistics::Averaged,
-                    (false, false) => Statistics::Own,
+                let statistics = match group.has_rings {
+                    true if sync.shared_statistics && !group.is_planned => Statistics::Shared,
+                    true if group.has_buffers => Statistics::Averaged,
+                    _ => Statistics::Own,
                 };
                 let verify = if group.is_planned || !group.has_driver { 0 } else { sync.verify };
                 Self::Gradients { statistics, verify }
@@ -124,10 +112,6 @@ impl SyncStrategy {
             Self::Gradients { .. } => 1,
             Self::Rounds(round) => round.steps(progress),
         }
-    }
-
-    pub(super) fn has_rounds(&self) -> bool {
-        matches!(self, Self::Rounds(_))
     }
 
     /// What replicas do about the statistics of batch norm outside of rounds, which average them.
@@ -148,12 +132,13 @@ impl SyncStrategy {
 }
 
 impl Round {
-    /// How many steps the round has that begins at a place. It follows from the run file and the steps done so far,
-    /// never from time: the same seed gives the same numbers, also after going back to an anchor.
+    /// How many steps the next round has. It ends early where the model is to be looked at; stages of one replica also
+    /// where it is to be saved, because what is lost with a stage is done again. It follows from the run file and the
+    /// steps done so far, never from time: the same seed gives the same numbers, also after going back to an anchor.
     pub(super) fn steps(&self, progress: Progress) -> u64 {
-        match self.most {
-            RoundSteps::UntilLookedAt(most) => progress.until_looked_at(most),
-            RoundSteps::UntilSaved(most) => progress.until_saved(most),
+        match self.merge {
+            Some(_) => progress.until_looked_at(self.most),
+            None => progress.until_saved(self.most),
         }
     }
 }

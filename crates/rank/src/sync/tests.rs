@@ -11,6 +11,7 @@ use phalanx_protocol::progress::Plan;
 use phalanx_protocol::{Every, Length};
 use phalanx_records::ModelState;
 use phalanx_train::config::RunFile;
+use phalanx_train::round::{Delta, Named};
 use phalanx_types::{Tensor, Time};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,11 +31,11 @@ fn config(rest: &str) -> RunConfig {
 
 /// Replicas without stages, of a model with batch norm.
 const REPLICAS: GroupFacts =
-    GroupFacts { ranks: 3, has_rings: true, is_planned: false, has_driver: true, has_buffers: true };
-const ALONE: GroupFacts = GroupFacts { ranks: 1, has_rings: false, has_driver: false, ..REPLICAS };
+    GroupFacts { has_rings: true, is_planned: false, has_driver: true, has_buffers: true };
+const ALONE: GroupFacts = GroupFacts { has_rings: false, has_driver: false, ..REPLICAS };
 const STAGES: GroupFacts = GroupFacts { has_rings: false, is_planned: true, ..REPLICAS };
 
-fn round(local: LocalWork, most: RoundSteps, aggregate: Option<Aggregate>) -> SyncStrategy {
+fn round(local: LocalWork, most: u64, aggregate: Option<Aggregate>) -> SyncStrategy {
     let merge = aggregate.map(|aggregate| Merge { aggregate, optimizer: &[] });
     SyncStrategy::Rounds(Round { local, most, merge })
 }
@@ -54,26 +55,19 @@ fn a_strategy_follows_from_the_run_file_and_the_group() {
 
     let mean = Some(Aggregate::Mean);
     let parameters = "[sync]\nexchange = \"parameters\"\nevery = 5";
-    let rounds = round(LocalWork::InOrder, RoundSteps::UntilLookedAt(5), mean);
+    let rounds = round(LocalWork::InOrder, 5, mean);
     assert_eq!(of(parameters, REPLICAS), rounds);
-    assert_eq!(
-        of(parameters, GroupFacts { ranks: 1, has_rings: false, ..REPLICAS }),
-        rounds,
-        "others may come"
-    );
+    assert_eq!(of(parameters, GroupFacts { has_rings: false, ..REPLICAS }), rounds, "others may come");
     assert_eq!(of(parameters, ALONE), gradients(Statistics::Own, 0), "no others will come");
     let outer = "[sync]\nexchange = \"outer\"\nouter_lr = 0.5\nouter_momentum = 0.25";
     let aggregate = Aggregate::Outer { lr: 0.5, momentum: 0.25 };
-    assert_eq!(
-        of(outer, REPLICAS),
-        round(LocalWork::InOrder, RoundSteps::UntilLookedAt(20), Some(aggregate))
-    );
+    assert_eq!(of(outer, REPLICAS), round(LocalWork::InOrder, 20, Some(aggregate)));
 
     let overlapping = "[formation]\nstages = 2\nmode = \"asynchronous\"";
     let unit = config(overlapping).formation.unit();
-    assert_eq!(of(overlapping, STAGES), round(LocalWork::Overlapping, RoundSteps::UntilSaved(unit), None));
+    assert_eq!(of(overlapping, STAGES), round(LocalWork::Overlapping, unit, None));
     let replicated = of(overlapping, GroupFacts { has_rings: true, ..STAGES });
-    assert_eq!(replicated, round(LocalWork::Overlapping, RoundSteps::UntilLookedAt(20), mean));
+    assert_eq!(replicated, round(LocalWork::Overlapping, 20, mean));
 }
 
 #[test]
@@ -85,9 +79,9 @@ fn a_round_ends_where_the_model_is_looked_at_and_steps_are_verified_now_and_then
         checkpoint: Every::Steps(3),
     };
     let at = |step: u64| Progress::new(plan, plan.place(step), Time::ZERO);
-    let looked_at = round(LocalWork::InOrder, RoundSteps::UntilLookedAt(5), Some(Aggregate::Mean));
+    let looked_at = round(LocalWork::InOrder, 5, Some(Aggregate::Mean));
     assert_eq!([0, 5, 8, 97].map(|step| looked_at.steps(at(step))), [5, 3, 5, 3]);
-    let saved = round(LocalWork::Overlapping, RoundSteps::UntilSaved(5), None);
+    let saved = round(LocalWork::Overlapping, 5, None);
     assert_eq!([0, 3, 6].map(|step| saved.steps(at(step))), [3, 3, 2]);
     let gradients = SyncStrategy::Gradients { statistics: Statistics::Own, verify: 4 };
     assert_eq!(gradients.steps(at(0)), 1);
@@ -210,7 +204,8 @@ fn over_links(merge: Merge) -> ModelState {
         let mut anchor = start();
         for round in 0..ROUNDS {
             let now = learn(&anchor, rank, round);
-            let mut members = Linked::new(&mut rings, &lane, &buffers, SAMPLES.iter().sum());
+            let (lane, samples, given) = (&lane, SAMPLES.iter().sum(), Delta::default());
+            let mut members = Linked { rings: &mut rings, lane, buffers: &buffers, samples, given };
             members.give(merge.delta(&anchor, &now, &names()), SAMPLES[rank]).unwrap();
             anchor = shared(merge, merge.next(&anchor, now, &members.take().unwrap()).unwrap());
         }

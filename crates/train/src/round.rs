@@ -1,43 +1,45 @@
-//! What a member gives at the end of a round, and what it takes.
+//! What a member gives at the end of a round, and what it takes: *local work on some data → a delta → an aggregate → a
+//! new state*. How deltas come together is not decided here: members may be linked, or know only a coordinator.
 
-use super::Named;
-use crate::error::RankError;
+use crate::error::TrainError;
 use phalanx_graph::Weights;
 use phalanx_protocol::aggregate::{Aggregate, delta};
 use phalanx_records::ModelState;
-use phalanx_train::TrainError;
 use phalanx_types::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Values by name of a parameter or buffer.
+pub type Named = BTreeMap<String, Vec<f32>>;
 
 /// Ends the names of the outer optimizer's state.
 const OUTER: &str = ".outer_velocity";
 
 /// What of an optimizer's state belongs to the outer optimizer.
-pub(crate) fn outer_of(optimizer: &Weights) -> Weights {
+pub fn outer_of(optimizer: &Weights) -> Weights {
     let of =
         |(name, tensor): (&String, &Tensor)| Some((name.strip_suffix(OUTER)?.to_owned(), tensor.clone()));
     optimizer.iter().filter_map(of).collect()
 }
 
 /// Adds it to an optimizer's state.
-pub(crate) fn add_outer(outer: &Weights, optimizer: &mut Weights) {
+pub fn add_outer(outer: &Weights, optimizer: &mut Weights) {
     optimizer.extend(outer.iter().map(|(name, tensor)| (format!("{name}{OUTER}"), tensor.clone())));
 }
 
 /// What one member learned in a round, or all members on average.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Delta {
+pub struct Delta {
     /// The anchor less the parameters.
-    pub(crate) parameters: Named,
+    pub parameters: Named,
     /// What optimizers keep of each parameter, as it is, by kind.
-    pub(crate) optimizer: BTreeMap<&'static str, Named>,
+    pub optimizer: BTreeMap<&'static str, Named>,
     /// Statistics of batch norm, as they are.
-    pub(crate) statistics: Named,
+    pub statistics: Named,
 }
 
 impl Delta {
     /// Statistics of batch norm alone.
-    pub(crate) fn of_statistics<'w>(buffers: impl Iterator<Item = (&'w String, &'w Tensor)>) -> Self {
+    pub fn of_statistics<'w>(buffers: impl Iterator<Item = (&'w String, &'w Tensor)>) -> Self {
         let own = buffers.filter(|(_, tensor)| tensor.dtype() == DType::F32);
         let values = |(name, tensor): (&String, &Tensor)| Some((name.clone(), tensor.to_f32().ok()?));
         Self { statistics: own.filter_map(values).collect(), ..Self::default() }
@@ -46,15 +48,16 @@ impl Delta {
 
 /// How the average of all deltas becomes the next state.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Merge {
-    pub(super) aggregate: Aggregate,
+pub struct Merge {
+    /// What is done with the average of parameters.
+    pub aggregate: Aggregate,
     /// What of the optimizers' state is averaged with the parameters.
-    pub(super) optimizer: &'static [&'static str],
+    pub optimizer: &'static [&'static str],
 }
 
 impl Merge {
     /// What a member gives that came from the anchor to where it is now.
-    pub(crate) fn delta(self, anchor: &ModelState, now: &ModelState, parameters: &BTreeSet<&str>) -> Delta {
+    pub fn delta(self, anchor: &ModelState, now: &ModelState, parameters: &BTreeSet<&str>) -> Delta {
         let of_all = |values: &dyn Fn(&str) -> Vec<f32>| -> Named {
             parameters.iter().map(|name| ((*name).to_owned(), values(name))).collect()
         };
@@ -73,17 +76,17 @@ impl Merge {
     ///
     /// # Errors
     /// The average is of another model.
-    pub(crate) fn next(
+    pub fn next(
         self,
         anchor: &ModelState,
         now: ModelState,
         average: &Delta,
-    ) -> Result<ModelState, RankError> {
+    ) -> Result<ModelState, TrainError> {
         let mut next = now;
         for (name, average) in &average.parameters {
             let mut values = values_of(&anchor.weights, name);
             if values.len() != average.len() {
-                return Err(TrainError::MissingState { name: name.clone() }.into());
+                return Err(TrainError::MissingState { name: name.clone() });
             }
             let velocity_name = format!("{name}{OUTER}");
             let mut velocity = values_of(&anchor.optimizer, &velocity_name);
@@ -116,14 +119,13 @@ fn values_of(weights: &Weights, name: &str) -> Vec<f32> {
 ///
 /// # Errors
 /// There is no such tensor, or it has another number of values.
-pub(crate) fn set_values(weights: &mut Weights, name: &str, values: &[f32]) -> Result<(), RankError> {
-    let missing = || RankError::from(TrainError::MissingState { name: name.to_owned() });
+pub fn set_values(weights: &mut Weights, name: &str, values: &[f32]) -> Result<(), TrainError> {
+    let missing = || TrainError::MissingState { name: name.to_owned() };
     let place = weights.get_mut(name).ok_or_else(missing)?;
     *place = tensor(name, place.shape().to_vec(), values)?;
     Ok(())
 }
 
-fn tensor(name: &str, shape: Vec<u64>, values: &[f32]) -> Result<Tensor, RankError> {
-    Tensor::from_f32(shape, values)
-        .map_err(|_misfit| TrainError::MissingState { name: name.to_owned() }.into())
+fn tensor(name: &str, shape: Vec<u64>, values: &[f32]) -> Result<Tensor, TrainError> {
+    Tensor::from_f32(shape, values).map_err(|_misfit| TrainError::MissingState { name: name.to_owned() })
 }
