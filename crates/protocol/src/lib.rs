@@ -5,9 +5,11 @@
 //!            FormationCore   in it: who is in the group, when it is formed anew, why it waits
 //!   ranks:   votes           after every step: did all succeed, what does a rank wish, how long did it take
 //!            Shares, Balance who takes which samples of the global batch
+//!            Aggregate       how what ranks learned alone becomes one new state
 //! ```
 //! Ranks agree by exchanging votes: each computes the same decision from the same list, without a coordinator.
 
+pub mod aggregate;
 mod balance;
 pub mod bugs;
 pub mod driver;

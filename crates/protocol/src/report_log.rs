@@ -54,7 +54,13 @@ impl ReportLog {
 
     /// The reports of later steps.
     pub fn since(&self, step: u64) -> Vec<StepReport> {
-        self.steps.iter().filter(|report| report.step > step).cloned().collect()
+        let first = self.steps.partition_point(|report| report.step <= step);
+        self.steps.range(first..).cloned().collect()
+    }
+
+    /// The reports of all steps, which are forgotten: they are recorded at once, so none has to be repeated.
+    pub fn take_steps(&mut self) -> Vec<StepReport> {
+        self.steps.drain(..).collect()
     }
 
     /// The reports up to step `done` that the driver has not recorded.

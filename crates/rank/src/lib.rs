@@ -25,12 +25,12 @@ mod outlet;
 mod part;
 mod part_frames;
 mod pipe;
-mod report_log;
 mod rings;
 mod service;
 mod session;
 mod spans;
 mod streams;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod waiting;

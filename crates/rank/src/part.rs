@@ -1,7 +1,6 @@
 //! A stage of a model with its optimizer: the part of the run that this node holds.
 
 use super::connector::broken;
-use super::session::{add_outer, outer_of};
 use crate::error::RankError;
 use bytes::Bytes;
 use phalanx_collective::Compression;
@@ -10,6 +9,7 @@ use phalanx_graph::{Graph, Shape, ValueKind};
 use phalanx_protocol::layout;
 use phalanx_records::{ModelState, tensor_bytes};
 use phalanx_train::Stepper;
+use phalanx_train::round::{add_outer, outer_of};
 use phalanx_train::{Compute, Task};
 use phalanx_types::DType;
 use phalanx_wire::train::Ops;

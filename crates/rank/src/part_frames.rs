@@ -8,12 +8,6 @@ use phalanx_engine::Pass;
 use phalanx_train::Ready;
 
 impl Part {
-    /// The squares of its gradients, in the order of names.
-    pub(super) fn squares(&mut self) -> Vec<f64> {
-        let squares = self.stepper.squares();
-        self.stepper.by_name().iter().map(|index| squares[*index]).collect()
-    }
-
     pub(super) fn unpack_inputs(
         &mut self,
         compression: Compression,

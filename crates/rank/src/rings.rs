@@ -4,6 +4,7 @@ use super::exchange::Exchange;
 use crate::error::RankError;
 use phalanx_collective::{CollectiveError, GroupAborter};
 use phalanx_train::Stepper;
+use phalanx_train::round::Named;
 use std::time::Instant;
 
 /// One ring, as this stage sees it.
@@ -58,6 +59,9 @@ impl Rings {
 
     /// Waits for all sums, and makes them the gradients.
     pub(super) fn take_sums(&mut self, stepper: &mut Stepper) -> Result<(), RankError> {
+        if !self.any() {
+            return Ok(());
+        }
         for lane in &mut self.lanes {
             lane.exchange.wait()?;
         }
@@ -73,30 +77,28 @@ impl Rings {
         Ok(taken?)
     }
 
-    /// Adds up what this stage has of every parameter, by name, over all replicas: all rings at the same time. What is
-    /// `exact` is not compressed.
-    pub(super) fn add_up(
-        &mut self,
-        own: &dyn Fn(&str) -> Vec<f32>,
-        exact: bool,
-    ) -> Result<Vec<(String, Vec<f32>)>, RankError> {
+    /// Adds up what this stage has of parameters over all replicas, on all rings at the same time. What is `exact` is not
+    /// compressed; what is in no ring stays as it is.
+    pub(super) fn add_up(&mut self, own: &mut Named, exact: bool) -> Result<(), RankError> {
         let mut begun = Vec::new();
         for lane in &mut self.lanes {
-            let parts: Vec<Vec<f32>> = lane.names.iter().map(|name| own(name)).collect();
-            let lengths: Vec<usize> = parts.iter().map(Vec::len).collect();
-            begun.push((lane.exchange.begin(parts.concat(), "what was learned", exact), lengths));
+            let parts: Vec<&[f32]> = lane.names.iter().filter_map(|name| Some(&own.get(name)?[..])).collect();
+            if !parts.is_empty() {
+                let adding = lane.exchange.begin(parts.concat(), "what was learned", exact);
+                begun.push((lane, adding));
+            }
         }
-        let mut all = Vec::new();
-        for (lane, (adding, lengths)) in self.lanes.iter_mut().zip(begun) {
+        for (lane, adding) in begun {
             let sum = lane.exchange.end(adding)?;
             let mut rest = &sum[..];
-            for (name, len) in lane.names.iter().zip(lengths) {
-                let (mine, others) = rest.split_at(len);
-                all.push((name.clone(), mine.to_vec()));
+            for name in &lane.names {
+                let Some(values) = own.get_mut(name) else { continue };
+                let (sums, others) = rest.split_at(values.len());
+                values.copy_from_slice(sums);
                 rest = others;
             }
         }
-        Ok(all)
+        Ok(())
     }
 
     /// Begin and end of the exchanges of the last step, over all rings.

@@ -15,13 +15,13 @@ use super::group_setup::{self, Ends};
 use super::mailbox::{Ender, Mailbox};
 use super::outlet::{Outlet, Reports};
 use super::part::Part;
-use super::report_log::ReportLog;
 use super::session::{Ended, Entering, Session};
 use crate::error::RankError;
 use bytes::Bytes;
 use phalanx_collective::Compression;
 use phalanx_protocol::layout;
 use phalanx_protocol::pipeline::ahead_in_flow;
+use phalanx_protocol::{ReportLog, Unheard};
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::{RunConfig, RunFile};
@@ -312,7 +312,7 @@ impl<'a> Worker<'a> {
         self.say(Report::AllLevel);
         let step = self.steps_held();
         if let (LeftWhy::Broken { .. } | LeftWhy::Reformed | LeftWhy::Ended, Some(done)) = (&why, step) {
-            self.log.unheard(epoch, recorded, done).into_iter().for_each(|report| self.say(report));
+            self.say_unheard(epoch, recorded, done);
         }
         let holds = if self.is_staged() { self.holds() } else { Vec::new() };
         self.say(Report::Left { epoch, step, why, holds });
@@ -338,10 +338,29 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn remember(&mut self, report: StepReport) {
-        // Steps of an interval are reported together; units of asynchronous stages are shorter than what is remembered
+        // Steps of a round are reported together; units of asynchronous stages are shorter than what is remembered
         // anyway.
         let together = usize::try_from(self.task.config.sync.every).unwrap_or(0);
         self.log.on_step(report, together);
+    }
+
+    /// Tells the driver what it has not recorded, of the steps up to `done`.
+    pub(super) fn say_unheard(&self, epoch: Epoch, recorded: Recorded, done: u64) {
+        let Unheard { steps, validations } = self.log.unheard(recorded, done);
+        if !steps.is_empty() {
+            self.say(Report::Steps { epoch, steps });
+        }
+        for (step, sums) in validations {
+            self.say(Report::Validated { epoch, step, sums });
+        }
+    }
+
+    /// Reports of the steps after one. Only a driver may have to hear them again.
+    pub(super) fn reports_since(&mut self, step: u64) -> Vec<StepReport> {
+        match self.outlet.is_driver() {
+            true => self.log.since(step),
+            false => self.log.take_steps(),
+        }
     }
 
     /// An upper limit for the bytes of any part of the state.

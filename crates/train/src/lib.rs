@@ -9,6 +9,7 @@
 pub mod config;
 mod error;
 mod evaluate;
+pub mod round;
 mod source;
 mod task;
 mod trained_model;

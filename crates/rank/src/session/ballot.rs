@@ -1,10 +1,11 @@
-//! How ranks exchange ballots at the end of a step or of an interval.
+//! How ranks exchange ballots at the end of a step or of a round.
 
 use super::super::connector::broken;
 use super::super::control_lane::ControlLane;
 use super::Session;
 use crate::error::RankError;
-use phalanx_protocol::{Outcome, Vote, VoteError, count};
+use phalanx_protocol::progress::Progress;
+use phalanx_protocol::{Every, Outcome, Vote, VoteError, count};
 pub(super) use phalanx_wire::ballot::Ballot;
 use phalanx_wire::codec;
 
@@ -39,22 +40,23 @@ impl Ballots {
 impl Session<'_, '_> {
     /// Tells all ranks what is to be said of these steps, and hears their ballots.
     pub(super) fn agree(&mut self, ballot: Ballot) -> Result<Ballots, RankError> {
-        let now = self.spans.now();
-        let late = self.progress.as_ref().is_some_and(|progress| progress.is_late(now));
-        let saving = self.worker.mailbox.is_saving(self.epoch);
+        let by_time = matches!(self.plan.checkpoint, Every::Time(_));
+        let is_late = |progress: &Progress| by_time && progress.is_late(self.spans.now());
+        let late = self.progress.as_ref().is_some_and(is_late);
+        let saving = by_time && self.worker.mailbox.is_saving(self.epoch);
         let (copying, missed) = (self.guard.is_copying(), self.guard.has_missed());
         let own = Ballot { copying, missed, asking: self.asking(), late, saving, ..ballot };
-        exchange(&self.lane, &own)
+        exchange(&self.lane, own)
     }
 }
 
 /// Tells all ranks a ballot, and hears theirs.
-pub(super) fn exchange(lane: &ControlLane, own: &Ballot) -> Result<Ballots, RankError> {
+pub(super) fn exchange(lane: &ControlLane, own: Ballot) -> Result<Ballots, RankError> {
     if lane.ranks() == 1 {
-        return Ballots::of(vec![own.clone()]);
+        return Ballots::of(vec![own]);
     }
     let mut bytes = bytes::BytesMut::new();
-    codec::encode_into(own, &mut bytes).map_err(|error| broken(error.to_string()))?;
+    codec::encode_into(&own, &mut bytes).map_err(|error| broken(error.to_string()))?;
     let gathered = lane.all_gather(&bytes, "vote")?;
     let mut all = Vec::with_capacity(lane.ranks());
     for rank in 0..lane.ranks() {

@@ -12,6 +12,7 @@ use crate::connector::broken;
 use crate::error::RankError;
 use crate::frame::{Carries, Head};
 use crate::live_query::{Answer, LiveQuery, PASS, batches};
+use crate::sync::Statistics;
 use crate::worker::{Report, with_causes};
 use phalanx_collective::Compression;
 use phalanx_train::{Task, sample_shape};
@@ -70,9 +71,9 @@ impl Session<'_, '_> {
             return Err(broken(format!("a live query of more than is allowed: {asking:?}")));
         }
         let ask = self.query.take();
-        let began = Instant::now();
+        let began = self.spans.if_traced();
         // What a checkpoint of this step would hold; then training goes on with what it had.
-        let apart = self.has_own_statistics() && !shared;
+        let apart = self.sync.statistics() == Statistics::Averaged && !shared;
         let own = apart.then(|| self.part.stepper.buffers(&self.part.graph));
         if apart {
             self.share_buffers()?;
@@ -86,7 +87,7 @@ impl Session<'_, '_> {
             self.part.stepper.set_buffers(own)?;
         }
         passed?;
-        self.spans.add(Activity::Answer, self.at, began);
+        self.spans.end(Activity::Answer, self.at, began);
         self.last = Instant::now();
         Ok(())
     }

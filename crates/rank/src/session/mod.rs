@@ -3,24 +3,22 @@
 //! ```text
 //!   state_sync   ranks agree where they begin, a new rank catches up       (or acquire_state, where the driver planned)
 //!   step         exact: gradients of all replicas, then a ballot, then all apply
-//!   interval     several steps as one: rounds of replicas that learn alone, asynchronous stages; then a ballot
+//!   round        several steps as one: replicas that learn alone, asynchronous stages; then a ballot
 //!   boundary     reports, validation, checkpoint, live queries
 //! ```
 //! What differs between formations is held in values: the post of this rank in the layout, pipes to neighbours or none,
-//! rings with other replicas or none, how a batch is cut. A step or an interval happens on all ranks or on none.
+//! rings with other replicas or none, how a batch is cut. How ranks learn together is a value, too: see [`crate::sync`].
+//! A step or a round happens on all ranks or on none.
 
-mod average;
 mod ballot;
 mod catch_up;
 mod diagnose;
-mod interval;
 mod live_queries;
 mod micro_batches;
+mod round;
 mod state_sync;
 mod step;
 mod validate;
-
-pub(super) use average::{add_outer, outer_of};
 
 use self::ballot::{Ballot, Ballots};
 use self::catch_up::CatchUp;
@@ -35,17 +33,18 @@ use super::part::Part;
 use super::pipe::Pipe;
 use super::rings::Rings;
 use super::spans::Spans;
+use super::sync::{GroupFacts, Statistics, SyncStrategy};
 use super::worker::{Report, Worker, with_causes};
 use crate::error::RankError;
 use phalanx_collective::GroupAborter;
 use phalanx_data::{Loaded, Loader};
-use phalanx_graph::Graph;
+use phalanx_graph::{Graph, Value};
 use phalanx_protocol::layout::{self, Post};
 use phalanx_protocol::progress::{Due, Plan, Progress};
 use phalanx_protocol::{Balance, Shares, Vote, Wish};
-use phalanx_train::config::{ExchangeOf, SharesBy};
+use phalanx_train::config::SharesBy;
 use phalanx_train::loader_options;
-use phalanx_types::{Epoch, Time};
+use phalanx_types::{DType, Epoch, Time};
 use phalanx_wire::ballot::Asking;
 use phalanx_wire::train::{Activity, Layout, RankReport, Recorded, StepReport};
 use phalanx_wire::train_reason::StepFailure;
@@ -70,6 +69,9 @@ pub(crate) struct Session<'w, 'a> {
     /// The driver planned who holds what; else replicas agree among themselves.
     is_planned: bool,
     cutting: Cutting,
+    sync: SyncStrategy,
+    /// Statistics of batch norm of the whole model: how many values each has.
+    buffers: Vec<(String, usize)>,
     shares: Shares,
     /// Moves samples from slow replicas to fast ones.
     balance: Option<Balance>,
@@ -139,10 +141,17 @@ impl<'w, 'a> Session<'w, 'a> {
         rings.place(&mut part.stepper);
         let config = &worker.task.config;
         let shares = layout::shares(&layout);
-        let by_speed = !is_planned && config.formation.shares == SharesBy::Speed;
+        let (graph, has_driver) = (&worker.task.graph, worker.outlet.is_driver());
+        let floats = graph.buffers().filter(|(_, value)| value.dtype == DType::F32);
+        let size = |value: &Value| (value.name.clone(), value.shape.at(1).iter().product());
+        let buffers: Vec<(String, usize)> = floats.map(|(_, value)| size(value)).collect();
+        let (has_rings, has_buffers) = (rings.any(), !buffers.is_empty());
+        let by_speed = !is_planned && posts.len() > 1 && config.formation.shares == SharesBy::Speed;
         Ok(Self {
-            spans: Spans::new(worker.trace),
-            cutting: match (is_planned, worker.outlet.is_driver()) {
+            spans: Spans::new(has_driver, worker.trace),
+            sync: SyncStrategy::new(config, GroupFacts { has_rings, is_planned, has_driver, has_buffers }),
+            buffers,
+            cutting: match (is_planned, has_driver) {
                 (true, _) => Cutting::Size(micro),
                 (false, true) => Cutting::Parts(config.train.accumulate),
                 (false, false) => Cutting::Batches(config.train.batch),
@@ -220,9 +229,9 @@ impl<'w, 'a> Session<'w, 'a> {
             self.level_state()?;
         }
         self.report_again(recorded);
-        let sum = if self.shares_statistics() { self.lane.sum_over() } else { None };
+        let sum = if self.sync.statistics() == Statistics::Shared { self.lane.sum_over() } else { None };
         self.part.stepper.model().share_statistics(sum);
-        let progress = Progress::new(self.plan, self.plan.place(self.at), Time::ZERO);
+        let progress = self.progress_here();
         let (due, done) = (progress.due_here(), progress.is_done());
         self.progress = Some(progress);
         self.make_up(due, recorded)?;
@@ -232,7 +241,10 @@ impl<'w, 'a> Session<'w, 'a> {
         }
         self.last = Instant::now();
         loop {
-            let wish = if self.has_intervals() { self.interval()? } else { self.step()? };
+            let wish = match self.sync {
+                SyncStrategy::Gradients { .. } => self.step()?,
+                SyncStrategy::Rounds(round) => self.round(round)?,
+            };
             let due = self.boundary()?;
             if due.end.is_some() || wish == Wish::Stop {
                 return Ok(Ended::Done);
@@ -259,26 +271,14 @@ impl<'w, 'a> Session<'w, 'a> {
         Ok(())
     }
 
-    /// Whether several steps are one: no rank hears of a step before the last of them is done.
-    fn has_intervals(&self) -> bool {
-        self.averages() || (self.is_planned && self.worker.task.config.formation.is_asynchronous())
-    }
-
-    /// Whether replicas learn alone and average what they learned.
-    fn averages(&self) -> bool {
-        let exchange = self.worker.task.config.sync.exchange;
-        let among_replicas = self.rings.any() || (!self.is_planned && self.worker.outlet.is_driver());
-        exchange != ExchangeOf::Gradients && among_replicas
+    /// Where the run stands after the steps of this group, as far as it does not depend on time.
+    fn progress_here(&self) -> Progress {
+        Progress::new(self.plan, self.plan.place(self.at), Time::ZERO)
     }
 
     /// Whether every replica is on one rank.
     fn is_uncut(&self) -> bool {
         self.posts.iter().all(|post| post.stages == 1)
-    }
-
-    /// Whether batches are normalised over all replicas.
-    fn shares_statistics(&self) -> bool {
-        self.worker.task.config.sync.shared_statistics && !self.is_planned && self.lane.ranks() > 1
     }
 
     /// The rank that speaks for the group: the first that holds the state of the run.
@@ -302,10 +302,8 @@ impl<'w, 'a> Session<'w, 'a> {
     /// Tells the driver of steps that a speaker before this group did not get to report. All ranks do: the one that
     /// speaks now may have taken the state over, and not know how it came about.
     fn report_again(&mut self, recorded: Recorded) {
-        let (worker, done) = (&mut *self.worker, self.at);
-        worker.log.forget_after(done);
-        let unheard = worker.log.unheard(self.epoch, recorded, done);
-        unheard.into_iter().for_each(|report| worker.say(report));
+        self.worker.log.forget_after(self.at);
+        self.worker.say_unheard(self.epoch, recorded, self.at);
     }
 
     fn set_shares(&mut self, shares: Option<Shares>) {
@@ -332,7 +330,7 @@ impl<'w, 'a> Session<'w, 'a> {
         if !self.post.is_first() && !self.post.is_last() {
             return Ok(None);
         }
-        let began = Instant::now();
+        let began = self.spans.if_traced();
         if self.loader.is_none() {
             let task = &self.worker.task;
             let mut options = loader_options(task, self.plan.place(step));
@@ -340,7 +338,7 @@ impl<'w, 'a> Session<'w, 'a> {
             self.loader = Some(Loader::new(task.train.clone(), &task.config.data.transform, options)?);
         }
         let next = self.loader.as_mut().and_then(Iterator::next);
-        self.spans.add(Activity::Data, step, began);
+        self.spans.end(Activity::Data, step, began);
         let ended = || RankError::Step(StepFailure::NoSamples);
         Ok(Some(next.ok_or_else(ended)??))
     }
@@ -355,10 +353,10 @@ impl<'w, 'a> Session<'w, 'a> {
         self.worker.task.config.lr(step, self.plan.steps())
     }
 
-    /// The norm of all gradients of this replica, from what its stages said; `own` are those of this rank.
-    fn norm(&self, ballots: &Ballots, own: &[f64]) -> f64 {
+    /// The norm of all gradients of this replica, from what its stages said; `own` is the norm of this rank's.
+    fn norm(&self, ballots: &Ballots, own: f64) -> f64 {
         if self.post.stages == 1 {
-            return own.iter().sum::<f64>().sqrt();
+            return own;
         }
         let square = |(rank, place): &(usize, usize)| {
             ballots.all.get(*rank).and_then(|ballot| ballot.squares.get(*place)).copied().unwrap_or(f64::NAN)
@@ -388,7 +386,7 @@ impl<'w, 'a> Session<'w, 'a> {
             grad_norm: norm as f32,
             seen: outcome.seen,
             hash: votes.iter().map(|vote| vote.hash).find(|hash| *hash != 0).unwrap_or(0),
-            // Steps of one interval share its bytes and its time.
+            // Steps of one round share its bytes and its time.
             sent: (sent - self.sent_before) / u64::from(steps.max(1)),
             took_us: micros(now.duration_since(self.last)) / steps.max(1),
             ranks: votes.iter().zip(&ballots.all).map(rank).collect(),
@@ -419,14 +417,15 @@ impl<'w, 'a> Session<'w, 'a> {
 
     /// Does what is due after the steps that were done: reports, validation, snapshot, live queries.
     fn boundary(&mut self) -> Result<Due, RankError> {
-        let (now, step) = (self.spans.now(), self.at);
+        let step = self.at;
         let Some(progress) = &mut self.progress else { return Ok(Due::default()) };
         let before = progress.place().step;
         let due = progress.on_steps_together(step, std::mem::take(&mut self.late));
         if self.speaks() {
-            let steps = self.worker.log.since(before);
+            let steps = self.worker.reports_since(before);
             self.worker.say(Report::Steps { epoch: self.epoch, steps });
         }
+        let began = due.checkpoint.then(|| self.spans.now());
         let shared = due.validate || due.checkpoint || due.end.is_some();
         if shared {
             self.share_buffers()?;
@@ -435,10 +434,10 @@ impl<'w, 'a> Session<'w, 'a> {
             self.validate(step)?;
         }
         if due.checkpoint && due.end.is_none() {
-            let began = Instant::now();
+            let traced = self.spans.if_traced();
             self.snapshot()?;
-            self.spans.add(Activity::Snapshot, step, began);
-            if let Some(progress) = &mut self.progress {
+            self.spans.end(Activity::Snapshot, step, traced);
+            if let Some((progress, now)) = self.progress.as_mut().zip(began) {
                 progress.on_saved(now);
             }
         }
@@ -461,13 +460,13 @@ impl<'w, 'a> Session<'w, 'a> {
 
     /// Keeps a copy of this stage on a neighbour when one is due.
     fn copy_if_due(&mut self, missed: bool) {
-        let next = if self.has_intervals() { self.interval_length() } else { 1 };
+        let next = self.sync.steps(self.progress_here());
         self.guard.copy_if_due(&self.worker.copies, &self.part, next, missed);
     }
 
     /// The same after ballots: not before all ranks have sent the copy before. All ranks decide alike.
     fn copy_after(&mut self, ballots: &Ballots) {
-        if !ballots.all.iter().any(|ballot| ballot.copying) {
+        if self.guard.is_on() && !ballots.all.iter().any(|ballot| ballot.copying) {
             self.copy_if_due(ballots.all.iter().any(|ballot| ballot.missed));
         }
     }

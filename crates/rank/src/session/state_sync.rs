@@ -4,11 +4,11 @@ use super::Session;
 use super::catch_up::{CatchUp, MOST_HOLDERS, SMALL};
 use crate::connector::broken;
 use crate::error::RankError;
+use crate::sync::SyncStrategy;
 use crate::worker::Report;
 use phalanx_graph::weights;
 use phalanx_protocol::{Balance, Shares, Standing, Vote, better};
 use phalanx_records::{ModelState, StateError};
-use phalanx_train::config::ExchangeOf;
 use phalanx_wire::ballot::Greeting;
 use phalanx_wire::state_frame::StateLength;
 use phalanx_wire::train_reason::StepFailure;
@@ -44,7 +44,7 @@ impl Session<'_, '_> {
     }
 
     fn is_worth_catching_up(&self) -> bool {
-        self.worker.task.config.sync.exchange == ExchangeOf::Gradients && self.state_bytes() > SMALL
+        matches!(self.sync, SyncStrategy::Gradients { .. }) && self.state_bytes() > SMALL
     }
 
     /// Bytes of all weights and what the optimizer has for each.
@@ -162,6 +162,9 @@ impl Session<'_, '_> {
 
     /// Takes in those who have come level, or are late, after a step that all have seen.
     pub(super) fn let_land(&mut self, votes: &[Vote]) -> Result<(), RankError> {
+        if self.level.iter().all(|level| *level) {
+            return Ok(());
+        }
         let stands = |rank: usize, standing: Standing| !self.level[rank] && votes[rank].standing == standing;
         let ranks = 0..self.level.len();
         let late: Vec<bool> = ranks.clone().map(|rank| stands(rank, Standing::Late)).collect();

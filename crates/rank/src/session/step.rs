@@ -6,12 +6,13 @@ use super::micro_batches::MicroBatches;
 use super::{Session, micros};
 use crate::error::RankError;
 use crate::frame::{Carries, Frame, Head};
+use crate::sync::Statistics;
 use phalanx_data::Loaded;
 use phalanx_protocol::pipeline::{Move, ahead_in_batch, moves};
 use phalanx_protocol::{Standing, Vote, Wish, mark};
 use phalanx_wire::train::{Activity, StageReport};
 use phalanx_wire::train_reason::StepFailure;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The samples of a step that a rank has loaded.
 #[derive(Debug, Clone, Copy)]
@@ -47,40 +48,39 @@ impl Session<'_, '_> {
         }
         let loaded = self.load(step)?;
         let (standing, hash) = (self.standing(), self.hash_if_due(step));
-        let began = Instant::now();
-        let idle = self.idle();
+        let (began, idle) = (self.spans.if_timed(), self.idle());
         let loss = self.gradients(&micro, loaded.as_ref())?;
         let idled = self.idle().saturating_sub(idle);
-        let compute = began.elapsed().saturating_sub(idled).saturating_sub(self.lane.waited());
-        self.spans.add(Activity::Compute, step, began);
-        let began = Instant::now();
+        let took = self.spans.end(Activity::Compute, step, began);
+        let compute = took.saturating_sub(idled).saturating_sub(self.lane.waited());
+        let began = self.spans.if_timed();
         self.rings.take_sums(&mut self.part.stepper)?;
-        let exchanged = began.elapsed();
-        self.spans.add(Activity::Exchange, step, began);
+        let exchanged = self.spans.end(Activity::Exchange, step, began);
         for (number, (began, ended)) in self.rings.times().enumerate() {
             self.spans.add_between(Activity::Bucket { number: number as u32 }, step, began, ended);
         }
-        let squares = self.part.squares();
+        let is_uncut = self.is_uncut();
+        let squares = self.part.stepper.squares();
         let finite = loss.is_finite() && squares.iter().all(|square| square.is_finite());
+        let own_norm = squares.iter().sum::<f64>().sqrt();
+        let told = if is_uncut { Vec::new() } else { squares.to_vec() };
         let vote = self.vote(&micro, loaded.as_ref(), loss, finite, [compute, exchanged]);
         let vote = Vote { hash, standing, ..vote };
         let report = self.stage_report(&micro, 1, idled, Held::default());
-        let told = if !self.is_uncut() { squares.clone() } else { Vec::new() };
         let own = Ballot::new(&[vote], report, told);
-        let began = Instant::now();
+        let began = self.spans.if_timed();
         self.part.pending = Some(lr);
         let ballots = self.agree(own)?;
-        self.waited = began.elapsed();
-        self.spans.add(Activity::Vote, step, began);
+        self.waited = self.spans.end(Activity::Vote, step, began);
         let outcome = ballots.outcomes[0];
         if let Some(rank) = outcome.differs {
             return Err(RankError::Differs { rank, step: step + 1 });
         }
-        let norm = self.norm(&ballots, &squares);
+        let norm = self.norm(&ballots, own_norm);
         if outcome.not_finite.is_some() || !norm.is_finite() {
             return Err(self.not_finite(&ballots, norm, &micro, loaded.as_ref()));
         }
-        let began = Instant::now();
+        let began = self.spans.if_traced();
         match &mut self.catch_up {
             Some(catch_up) if standing != Standing::Level => {
                 let mut sums = Vec::new();
@@ -91,7 +91,7 @@ impl Session<'_, '_> {
             }
             _ => self.part.apply(norm, lr),
         }
-        self.spans.add(Activity::Update, step, began);
+        self.spans.end(Activity::Update, step, began);
         self.done(&ballots, 0, step, lr, norm);
         self.recycle(loaded);
         self.let_land(&ballots.votes[0])?;
@@ -115,7 +115,7 @@ impl Session<'_, '_> {
         if !absent {
             return self.forward_backward(micro, loaded.map(Samples::of), self.rings.any());
         }
-        if !self.shares_statistics() {
+        if self.sync.statistics() != Statistics::Shared {
             self.give_nothing()?;
             return Ok(0.0);
         }
@@ -154,10 +154,11 @@ impl Session<'_, '_> {
 
     /// A number for all parameters, when ranks are to compare theirs before a step.
     fn hash_if_due(&mut self, step: u64) -> u64 {
-        let every = self.worker.task.config.sync.verify;
-        let due =
-            every > 0 && step.is_multiple_of(every) && !self.is_planned && self.worker.outlet.is_driver();
-        if due && self.standing() == Standing::Level { self.part.stepper.parameters_hash() } else { 0 }
+        if self.sync.verifies(step) && self.standing() == Standing::Level {
+            self.part.stepper.parameters_hash()
+        } else {
+            0
+        }
     }
 
     /// What this rank says of a step.
@@ -169,7 +170,8 @@ impl Session<'_, '_> {
         finite: bool,
         [compute, exchange]: [Duration; 2],
     ) -> Vote {
-        let indices = loaded.filter(|_| self.post.is_first()).map_or(&[][..], |l| &l.batch.indices);
+        let reported = self.post.is_first() && self.worker.outlet.is_driver();
+        let indices = loaded.filter(|_| reported).map_or(&[][..], |l| &l.batch.indices);
         Vote {
             step: micro.step,
             loss,
@@ -219,8 +221,9 @@ impl Session<'_, '_> {
     ) -> Result<f64, RankError> {
         let len = micro.part_len(index);
         let pass = self.part.stepper.pass(micro.step, index, micro.first);
-        let own = |samples: Samples<'_>| marks(micro.cut(index, samples.indices));
-        let mut seen = samples.filter(|samples| !samples.indices.is_empty()).map_or(0, own);
+        // Frames between stages say which samples they are of.
+        let marked = samples.filter(|samples| self.post.stages > 1 && !samples.indices.is_empty());
+        let mut seen = marked.map_or(0, |samples| marks(micro.cut(index, samples.indices)));
         if let Some(prev) = &mut self.prev {
             let frame = prev.recv()?;
             frame.expect(Carries::Activations, micro.step, index, len)?;

@@ -8,7 +8,6 @@ use phalanx_data::{Dataset, Loader, LoaderOptions, Shard};
 use phalanx_engine::Pass;
 use phalanx_records::Sums;
 use phalanx_wire::train::{Activity, ValidSums};
-use std::time::Instant;
 
 const SLOT: usize = 0;
 const PASS: Pass = Pass { training: false, seed: 0 };
@@ -17,7 +16,7 @@ impl Session<'_, '_> {
     /// Validates the model as it is after a step.
     pub(super) fn validate(&mut self, step: u64) -> Result<(), RankError> {
         let Some(valid) = self.worker.task.valid.clone() else { return Ok(()) };
-        let began = Instant::now();
+        let began = self.spans.if_traced();
         let sums = match self.validation_shard(&valid)? {
             None => {
                 let metrics = vec![(0.0, 0); self.worker.task.metrics.len()];
@@ -31,7 +30,7 @@ impl Session<'_, '_> {
         };
         let mut flat = sums.to_flat();
         self.lane.all_reduce(&mut flat, "validation")?;
-        self.spans.add(Activity::Validate, step, began);
+        self.spans.end(Activity::Validate, step, began);
         let sums: ValidSums = Sums::from_flat(&flat).into();
         self.worker.log.on_valid(step, sums.clone());
         if self.speaks() {

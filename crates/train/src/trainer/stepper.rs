@@ -80,8 +80,10 @@ pub struct Stepper {
     options: StepperOptions,
     threads: Arc<Threads>,
     norm: GradNorm,
-    /// The parameters in the order of their names.
-    by_name: Vec<usize>,
+    /// By parameter: its place in the order of names.
+    places: Vec<usize>,
+    /// Of every gradient, in the order of names; used again for every step.
+    squares: Vec<f64>,
     /// Of the output, used again for every batch.
     gradient: Vec<f32>,
     /// Gradients of the batches of a step so far; empty when a step is one batch.
@@ -106,8 +108,11 @@ impl Stepper {
         let names = model.parameters();
         let mut by_name: Vec<usize> = (0..names.len()).collect();
         by_name.sort_by(|a, b| names[*a].name.cmp(&names[*b].name));
+        let mut places = vec![0; by_name.len()];
+        by_name.iter().enumerate().for_each(|(place, index)| places[*index] = place);
         Self {
-            by_name,
+            squares: vec![0.0; places.len()],
+            places,
             model,
             optimizer,
             options,
@@ -153,21 +158,20 @@ impl Stepper {
 
     /// The norm of all gradients, before clipping.
     pub fn grad_norm(&mut self) -> f64 {
-        let squares = self.squares();
-        self.by_name.iter().map(|index| squares[*index]).sum::<f64>().sqrt()
+        self.squares().iter().sum::<f64>().sqrt()
     }
 
-    /// The sum of the squares of every parameter's gradient. Norms add them up in the order of names, so a model that
-    /// is cut into stages has the same norm, bit for bit.
-    pub fn squares(&mut self) -> Vec<f64> {
-        let mut squares = vec![0.0; self.by_name.len()];
-        let (norm, threads) = (&mut self.norm, &self.threads);
+    /// The sum of the squares of every parameter's gradient, in the order of names. Norms add them up in that order, so
+    /// a model that is cut into stages has the same norm, bit for bit.
+    pub fn squares(&mut self) -> &[f64] {
+        let (norm, threads, places, squares) =
+            (&mut self.norm, &self.threads, &self.places, &mut self.squares);
         self.model.update(&mut |index, _, gradient| {
             norm.reset();
             norm.add(threads, gradient);
-            squares[index] = norm.squares();
+            squares[places[index]] = norm.squares();
         });
-        squares
+        &self.squares
     }
 
     /// Runs one of the batches of a step, adds up gradients, and gives its part of the loss.
@@ -269,11 +273,6 @@ impl Stepper {
     pub fn scale_gradients(&mut self, factor: f32) {
         let threads = &self.threads;
         self.model.update(&mut |_, _, gradient| scale(threads, gradient, factor));
-    }
-
-    /// The parameters in the order of their names.
-    pub fn by_name(&self) -> &[usize] {
-        &self.by_name
     }
 
     /// Counts a step in which there was nothing to learn.

@@ -1,37 +1,34 @@
-//! Several steps as one interval: no rank hears of any of them before all are done.
+//! A round: several steps as one, which no other rank hears of before all are done.
 //!
 //! ```text
-//!   alone             every replica does some steps alone; then what they learned is averaged (see average)
-//!   asynchronous      forwards of the next steps go on while gradients of the last ones come back; each backward uses
-//!                     the parameters that its forward used; every stage updates by itself, a bounded number of updates
-//!                     after the forward
+//!   anchor ──► local work ──► delta ──► Combine: the average of all members ──► next state ──► ballot
+//!      ^         in order: steps one after the other, alone
+//!      |         overlapping (asynchronous stages): forwards of the next steps go on while gradients of the last ones
+//!      |           come back; each backward uses the parameters that its forward used; every stage updates by itself,
+//!      |           a bounded number of updates after the forward
+//!      +── a round happens as a whole or not at all: when the group breaks, the anchor is what remains
 //! ```
-//! An interval happens as a whole or not at all: when the group breaks, the anchor is what remains.
-//!
-//! Stages are empty where an interval ends, so the numbers of asynchronous stages depend on where that is. It follows
-//! from the run file and the steps done so far alone, never from time: the same seed gives the same numbers, also after
-//! going back to the end of an interval before.
+//! Stages are empty where a round ends, so the numbers of asynchronous stages depend on where that is.
 
 use super::Session;
 use super::ballot::{self, Ballot};
 use super::micro_batches::MicroBatches;
 use super::step::{Held, Samples, marks};
 use crate::error::RankError;
+use crate::sync::{Combine, Linked, LocalWork, Round, Statistics};
 use phalanx_data::Loaded;
 use phalanx_engine::ParameterSet;
 use phalanx_protocol::pipeline::{Move, ahead_in_flow, moves};
-use phalanx_protocol::progress::Progress;
 use phalanx_protocol::{Vote, Wish};
 use phalanx_records::ModelState;
 use phalanx_train::Culprit;
-use phalanx_train::config::ExchangeOf;
-use phalanx_types::Time;
+use phalanx_train::round::{Delta, Merge, set_values};
 use phalanx_wire::train::{Activity, StageReport};
 use phalanx_wire::train_reason::StepFailure;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// What one step of an interval came to here.
+/// What one step of a round came to here.
 #[derive(Debug, Default)]
 struct Learned {
     loss: f64,
@@ -63,73 +60,90 @@ impl Versions {
 
 impl Session<'_, '_> {
     /// Does some steps as one.
-    pub(super) fn interval(&mut self) -> Result<Wish, RankError> {
+    pub(super) fn round(&mut self, round: Round) -> Result<Wish, RankError> {
         let anchor = self.part.state()?;
-        let outer = self.part.outer.clone();
-        let done = self.steps_as_one(&anchor);
+        let done = self.steps_as_one(round, &anchor);
         if done.is_err() {
             // No other rank has seen what was learned since: it will be learned again.
-            self.part.stepper.set_state(&anchor)?;
-            (self.part.step, self.at) = (anchor.steps(), anchor.steps());
-            self.part.pending = None;
-            self.part.outer = outer;
+            self.part.take_over(&anchor)?;
+            self.at = anchor.steps();
         }
         let wish = done?;
         if !self.is_planned {
             return Ok(wish);
         }
-        // A rank that is past this knows that all others have done the interval. One that is not may have to go back, or
+        // A rank that is past this knows that all others have done the round. One that is not may have to go back, or
         // others have to: both states are kept.
-        if let Err(error) = self.lane.barrier("the interval is done") {
+        if let Err(error) = self.lane.barrier("the round is done") {
             self.worker.copies.add(anchor.steps(), self.part.ops, anchor.to_bytes()?.into());
             return Err(error.into());
         }
         Ok(wish)
     }
 
-    /// How many steps the next interval has. It ends early where the model is to be looked at; asynchronous stages of
-    /// one replica also where it is to be saved, and no later than a copy of them is due: what is lost with a stage is
-    /// done again.
-    pub(super) fn interval_length(&self) -> u64 {
-        let task = &self.worker.task;
-        let progress = Progress::new(self.plan, self.plan.place(self.at), Time::ZERO);
-        match (self.rings.any() || !self.is_planned, task.config.sync.exchange) {
-            (false, _) => progress.until_saved(task.config.formation.unit()),
-            // Run files do not ask for that: gradients of every step cannot be exchanged while steps overlap.
-            (true, ExchangeOf::Gradients) => 1,
-            (true, ExchangeOf::Parameters | ExchangeOf::Outer) => {
-                progress.until_looked_at(task.config.sync.every)
-            }
-        }
+    /// Gives what this rank learned since the anchor, and takes the state that all members make of it together.
+    fn merge(
+        &mut self,
+        merge: Merge,
+        anchor: &ModelState,
+        batches: &[MicroBatches],
+    ) -> Result<(), RankError> {
+        let samples = |of: fn(&MicroBatches) -> usize| batches.iter().map(of).sum::<usize>();
+        let (own, whole) = (samples(|micro| micro.len), samples(|micro| micro.whole));
+        let now = self.part.state()?;
+        let parameters = self.part.stepper.model.parameters().iter().map(|parameter| parameter.name.as_str());
+        let delta = merge.delta(anchor, &now, &parameters.collect());
+        let average = self.combine(delta, own, whole)?;
+        self.part.take_over(&merge.next(anchor, now, &average)?)
     }
 
-    fn steps_as_one(&mut self, anchor: &ModelState) -> Result<Wish, RankError> {
+    /// The average of what all members have, weighted by samples. No other place knows how members are connected.
+    fn combine(&mut self, own: Delta, samples: usize, of_all: usize) -> Result<Delta, RankError> {
+        let Self { rings, lane, buffers, .. } = self;
+        let mut members = Linked { rings, lane, buffers, samples: of_all as u64, given: Delta::default() };
+        members.give(own, samples as u64)?;
+        members.take()
+    }
+
+    /// Brings the statistics of batch norm of all replicas together, where each has its own.
+    pub(super) fn share_buffers(&mut self) -> Result<(), RankError> {
+        if self.sync.statistics() != Statistics::Averaged {
+            return Ok(());
+        }
+        let mut buffers = self.part.stepper.buffers(&self.part.graph);
+        let own = Delta::of_statistics(buffers.iter());
+        let average = self.combine(own, self.shares.count(self.post.replica), self.shares.batch())?;
+        for (name, values) in &average.statistics {
+            set_values(&mut buffers, name, values)?;
+        }
+        Ok(self.part.stepper.set_buffers(buffers)?)
+    }
+
+    fn steps_as_one(&mut self, round: Round, anchor: &ModelState) -> Result<Wish, RankError> {
         let first = self.at;
         let batches: Vec<MicroBatches> =
-            (first..first + self.interval_length()).map(|step| self.micro_batches(step)).collect();
-        let (began, idle) = (Instant::now(), self.idle());
-        let learned = match self.is_planned && self.worker.task.config.formation.is_asynchronous() {
-            true => self.stream(&batches)?,
-            false => self.steps_alone(&batches)?,
+            (first..first + round.steps(self.progress_here())).map(|step| self.micro_batches(step)).collect();
+        let (began, idle) = (self.spans.if_traced(), self.idle());
+        let learned = match round.local {
+            LocalWork::InOrder => self.steps_alone(&batches)?,
+            LocalWork::Overlapping => self.stream(&batches, round.merge.is_some())?,
         };
         let idled = self.idle().saturating_sub(idle);
-        self.spans.add(Activity::Compute, first, began);
-        let began = Instant::now();
-        if self.averages() {
-            self.average(anchor, &batches)?;
+        self.spans.end(Activity::Compute, first, began);
+        let began = self.spans.if_timed();
+        if let Some(merge) = round.merge {
+            self.merge(merge, anchor, &batches)?;
         }
-        let exchanged = began.elapsed() / batches.len().max(1) as u32;
-        self.spans.add(Activity::Exchange, first, began);
+        let exchanged = self.spans.end(Activity::Exchange, first, began) / batches.len().max(1) as u32;
         let vote = |(micro, of): (&MicroBatches, &Learned)| Vote {
             seen: marks(&of.samples),
             ..self.vote(micro, None, of.loss, of.finite, [of.compute, exchanged])
         };
         let votes: Vec<Vote> = batches.iter().zip(&learned).map(vote).collect();
-        let own = Ballot::new(&votes, self.interval_report(anchor, &batches, &learned, idled), Vec::new());
-        let began = Instant::now();
+        let own = Ballot::new(&votes, self.round_report(anchor, &batches, &learned, idled), Vec::new());
+        let began = self.spans.if_timed();
         let ballots = self.agree(own)?;
-        self.waited = began.elapsed();
-        self.spans.add(Activity::Vote, first, began);
+        self.waited = self.spans.end(Activity::Vote, first, began);
         for (index, of) in learned.iter().enumerate() {
             let Some(rank) = ballots.outcomes[index].not_finite else { continue };
             let (step, samples) = (batches[index].step, of.samples.clone());
@@ -148,8 +162,8 @@ impl Session<'_, '_> {
         Ok(ballots.outcomes.iter().map(|outcome| outcome.wish).max().unwrap_or_default())
     }
 
-    /// What a stage says of each step of an interval.
-    fn interval_report(
+    /// What a stage says of each step of a round.
+    fn round_report(
         &mut self,
         anchor: &ModelState,
         batches: &[MicroBatches],
@@ -202,9 +216,10 @@ impl Session<'_, '_> {
         if self.is_uncut() || self.worker.task.config.train.clip_norm.is_none() {
             return Ok(self.part.stepper.grad_norm());
         }
-        let own = Ballot::new(&[], StageReport::default(), self.part.squares());
-        let ballots = ballot::exchange(&self.lane, &own)?;
-        Ok(self.norm(&ballots, &own.squares))
+        let squares = self.part.stepper.squares().to_vec();
+        let own_norm = squares.iter().sum::<f64>().sqrt();
+        let ballots = ballot::exchange(&self.lane, Ballot::new(&[], StageReport::default(), squares))?;
+        Ok(self.norm(&ballots, own_norm))
     }
 
     fn samples(&self, loaded: Option<&Loaded>) -> Vec<u64> {
@@ -213,7 +228,8 @@ impl Session<'_, '_> {
     }
 
     /// Steps that overlap: what one stage computes of the next does not wait for the others to end the last.
-    fn stream(&mut self, batches: &[MicroBatches]) -> Result<Vec<Learned>, RankError> {
+    /// `alone` says that this replica learns from its own samples, not from its part of the whole batch.
+    fn stream(&mut self, batches: &[MicroBatches], alone: bool) -> Result<Vec<Learned>, RankError> {
         let parts_of =
             |(step, micro): (usize, &MicroBatches)| (0..micro.parts()).map(move |part| (step, part));
         let items: Vec<(usize, usize)> = batches.iter().enumerate().flat_map(parts_of).collect();
@@ -264,7 +280,7 @@ impl Session<'_, '_> {
                         None => self.backward(micro, part, slot, of, false)?,
                     }
                     if part + 1 == micro.parts() {
-                        if self.rings.any() {
+                        if alone {
                             // The mean over the samples of this replica, which learns from them alone.
                             self.part.stepper.scale_gradients(micro.whole as f32 / micro.len as f32);
                         }
