@@ -29,7 +29,7 @@ class Samples:
 
 def as_array(value: Any, name: str) -> Array:
     """The value as an array in one piece; shares its memory where that is possible."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    if isinstance(value, np.ma.MaskedArray) and bool(np.any(value.mask)):
         raise InputError(f"`{name}` has masked elements", "fill them, or leave their samples out")
     try:
         array = np.asarray(_from_torch(value))
@@ -53,7 +53,8 @@ def _from_torch(value: Any) -> Any:
 
 def read(data: Any, name: str) -> Samples:
     """Samples from two arrays, a dataset or a loader. Datasets and loaders are read once, into memory."""
-    if isinstance(data, (tuple, list)) and len(data) == 2:
+    is_pair = isinstance(data, tuple) or (isinstance(data, list) and not any(isinstance(of, tuple) for of in data))
+    if is_pair and len(data) == 2:
         return _samples(data[0], data[1], name)
     if hasattr(data, "dataset") and hasattr(data, "collate_fn"):
         return _of_loader(data, name)
@@ -96,10 +97,11 @@ def _stacked(items: list[Any], name: str) -> Tuple[Array, Array]:
 
 def _of_loader(loader: Any, name: str) -> Samples:
     dataset = loader.dataset
-    has_items = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-    batches = (loader.collate_fn(chunk) for chunk in _chunks(dataset)) if has_items else iter(loader)
-    samples = _joined((_pair(batch, name) for batch in batches), name)
     sampler = type(getattr(loader, "sampler", None)).__name__
+    # Any other sampler may choose among the samples, which is for the loader itself to do.
+    whole = sampler in ("SequentialSampler", "RandomSampler") and loader.batch_size is not None
+    batches = (loader.collate_fn(chunk) for chunk in _chunks(dataset)) if whole else iter(loader)
+    samples = _joined((_pair(batch, name) for batch in batches), name)
     return Samples(
         samples.x,
         samples.y,
@@ -120,6 +122,17 @@ def _joined(parts: Iterable[Tuple[Array, Array]], name: str) -> Samples:
     if not all_parts:
         raise InputError(f"`{name}` has no samples")
     return _samples(np.concatenate([x for x, _ in all_parts]), np.concatenate([y for _, y in all_parts]), name)
+
+
+# Losses that compare numbers with numbers.
+_OF_NUMBERS = ("mse", "l1", "huber", "bce", "bce_with_logits")
+
+
+def labels_for(y: Optional[Array], loss: Optional[str]) -> Optional[Array]:
+    """Labels as a named loss takes them: integers are numbers for losses that compare numbers."""
+    if y is None or loss not in _OF_NUMBERS or y.dtype.kind not in "iub":
+        return y
+    return y.astype(np.float32)
 
 
 def from_memory(memory: bytearray, shape: list[int], dtype: str = "float32") -> Array:

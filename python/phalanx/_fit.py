@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 Word: TypeAlias = "Union[str, Mapping[str, Any]]"
 
-# Losses that compare numbers with numbers: labels of integers are numbers for them.
-_OF_VALUES = ("mse", "l1", "huber", "bce", "bce_with_logits")
-
 
 @dataclass(frozen=True)
 class Options:
@@ -67,13 +64,19 @@ def fit(
         valid: the same, to validate with after every pass.
         loss: a name, a name with settings, or a function of outputs and targets. With a torch module the function
             gets tensors and gives a tensor; else it gets arrays and gives the loss and its gradient.
+            Labels of integers are classes, or numbers for losses that compare numbers.
         optimizer: a name, or a mapping such as ``{"name": "sgd", "momentum": 0.9}``.
+        lr: the learning rate; that of the optimizer if not said.
+        batch: samples of a step; 32 if neither it nor a loader says otherwise.
         epochs: passes over the data; 1 if neither it nor ``steps`` is given.
+        metrics: what is measured beside the loss when validating, such as ``["accuracy"]``.
         seed: decides everything that is random.
+        shuffle: whether every pass has an order of its own; true if neither it nor a loader says otherwise.
         replicas: how many nodes train whole models together.
         stages: into how many parts the model is cut, each on a node of its own; or ``"auto"``.
         local: starts this many nodes on this machine. Without it and ``nodes``, this process trains.
         nodes: a domain, whose nodes train.
+        threads: compute threads; all cores if not said. Results do not depend on it.
         run_dir: keeps records, checkpoints and the model there. A run that is there goes on.
         progress: whether progress is shown, or a function of it; shown in terminals and notebooks if not said.
         settings: any other keys of a run file, such as ``{"train.clip_norm": 1.0}``.
@@ -113,11 +116,12 @@ def fit(
     _check_nodes(place, replicas, stages)
     told = _settings(arguments, settings)
     own = _own_loss(loss, data, found.is_torch)
-    pair = (data.x, _labels(data.y, loss))
-    against = None if checked is None else (checked.x, None if checked.y is None else _labels(checked.y, loss))
+    named = _name(loss)
+    pair = (data.x, _arrays.labels_for(data.y, named))
+    against = None if checked is None else (checked.x, _arrays.labels_for(checked.y, named))
     with _progress.shown(progress) as show:
         options = Options(told, own, None if run_dir is None else os.fspath(run_dir), place, show)
-        outcome = _phalanx.train(found.data, found.name, pair, against, options)
+        outcome = _phalanx.train(found, pair, against, options)
     return Run._of_outcome(outcome, Source(model, found.is_torch))
 
 
@@ -135,13 +139,10 @@ def _check_nodes(place: Placement, replicas: Optional[int], stages: Union[int, s
         )
 
 
-def _name(loss: Any) -> str:
+def _name(loss: Any) -> Optional[str]:
+    if callable(loss):
+        return None
     return str(loss.get("name", "")) if isinstance(loss, Mapping) else str(loss)
-
-
-def _labels(y: Array, loss: Any) -> Array:
-    numbers = not callable(loss) and _name(loss) in _OF_VALUES
-    return y.astype(np.float32) if numbers and y.dtype.kind in "iub" else y
 
 
 def _own_loss(loss: Any, data: Samples, is_torch: bool) -> Optional[Tuple[str, Callable[..., Tuple[float, Array]]]]:

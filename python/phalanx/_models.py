@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any, Optional, Protocol, Union
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
 
+from . import _phalanx
 from ._arrays import Array
 from .errors import InputError
-
-
-class SerializableModel(Protocol):
-    """A model such as ``onnx.ModelProto``."""
-
-    def SerializeToString(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -23,6 +18,8 @@ class ModelSource:
     data: Union[bytes, str]
     name: str
     is_torch: bool = False
+    constants: set[str] = field(default_factory=set)
+    """Names of tensors that must not be trained."""
 
 
 def is_torch_module(model: Any) -> bool:
@@ -42,7 +39,9 @@ def source(model: Any, example: Optional[Array]) -> ModelSource:
 
         if example is None:
             raise InputError("a torch module needs samples to be exported with", "say `example=x[:2]`")
-        return ModelSource(_torch.export(model, example), type(model).__name__, is_torch=True)
+        found = ModelSource(_torch.export(model, example), type(model).__name__, True, _torch.constants(model))
+        _torch.check_names(model, *_phalanx.tensor_names(found))
+        return found
     if hasattr(model, "SerializeToString"):
         name = getattr(getattr(model, "graph", None), "name", "") or "model"
         return ModelSource(bytes(model.SerializeToString()), str(name))

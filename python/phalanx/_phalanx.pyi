@@ -15,15 +15,23 @@ __all__ = [
     "plan",
     "read_run",
     "resume",
+    "tensor_names",
     "train",
     "version",
 ]
 
 _Array = npt.NDArray[Any]
 _Path = Union[str, PathLike[str]]
-_ModelInput = Union[bytes, _Path]
 _Setting = Tuple[str, str, str]
 _Outcome = Tuple[Model, str, dict[str, list[float]]]
+
+class _Model(Protocol):
+    @property
+    def data(self) -> Union[bytes, str]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def constants(self) -> set[str]: ...
 
 class _Domain(Protocol):
     @property
@@ -64,6 +72,8 @@ class Model:
     @property
     def params_hash(self) -> str: ...
     @property
+    def loss(self) -> Optional[str]: ...
+    @property
     def classes(self) -> Optional[list[str]]: ...
     def state_dict(self) -> list[Tuple[str, str, list[int], bytearray]]: ...
     def predict(self, x: _Array) -> Tuple[bytearray, list[int]]: ...
@@ -72,8 +82,7 @@ class Model:
     def save_safetensors(self, path: _Path) -> None: ...
 
 def train(
-    model: _ModelInput,
-    name: str,
+    model: _Model,
     train: Tuple[_Array, Optional[_Array]],
     valid: Optional[Tuple[_Array, Optional[_Array]]],
     options: _Options,
@@ -81,11 +90,11 @@ def train(
 def resume(run_dir: _Path, options: _Options) -> _Outcome: ...
 def read_run(run_dir: _Path) -> str: ...
 def load_model(path: _Path) -> Model: ...
+def tensor_names(model: _Model) -> Tuple[list[str], list[str]]: ...
 def fuse(run_dir: _Path, step: Optional[int]) -> Tuple[Model, int, int]: ...
 def nodes(domain: _Domain, patience: float) -> str: ...
 def plan(
-    model: _ModelInput,
-    name: str,
+    model: _Model,
     pool: Union[str, list[Tuple[str, int, float, str]]],
     settings: list[_Setting],
 ) -> str: ...

@@ -75,7 +75,7 @@ def plan(
     found = _models.source(model, samples)
     arguments = {"loss": "mse", "epochs": 1, "batch": batch, "replicas": replicas, "stages": stages}
     told = _settings({**arguments, "optimizer": optimizer}, settings)
-    text = _phalanx.plan(found.data, found.name, _pool(machines), told)
+    text = _phalanx.plan(found, _pool(machines), told)
     return _of_json(json.loads(text))
 
 

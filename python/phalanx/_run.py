@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Tuple, Union
 
@@ -39,6 +40,7 @@ class Run:
         self._summary = summary
         self._metrics = metrics
         self._source = source
+        self._evaluating = threading.RLock()
 
     @classmethod
     def _of_outcome(cls, outcome: Tuple[_phalanx.Model, str, dict[str, list[float]]], source: Source) -> Run:
@@ -112,9 +114,12 @@ class Run:
     def evaluate(self, x: Any, y: Any) -> dict[str, float]:
         """Loss and metrics over samples and labels."""
         samples = _arrays.read((x, y), "data")
-        if samples.y is None:
+        labels = _arrays.labels_for(samples.y, self._native.loss)
+        if labels is None:
             raise InputError("there are no labels to evaluate with")
-        found: dict[str, float] = json.loads(self._native.evaluate(samples.x, samples.y))
+        # A loss in Python is called by one thread at a time.
+        with self._evaluating:
+            found: dict[str, float] = json.loads(self._native.evaluate(samples.x, labels))
         return found
 
     def save_onnx(self, path: Path) -> None:

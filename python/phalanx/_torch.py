@@ -65,17 +65,41 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+def constants(module: torch.nn.Module) -> set[str]:
+    """Names of tensors that must not be trained: frozen parameters, and buffers but for statistics of norms."""
+    frozen = {name for name, value in module.named_parameters(remove_duplicate=False) if not value.requires_grad}
+    buffers = {name for name, _ in module.named_buffers(remove_duplicate=False)}
+    statistics = {f"{prefix}.{own}" if prefix else own for prefix, norm in _norms(module) for own in norm._buffers}
+    return frozen | (buffers - statistics)
+
+
+def _norms(module: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module]]:
+    kind = torch.nn.modules.batchnorm._NormBase
+    return ((name, part) for name, part in module.named_modules() if isinstance(part, kind))
+
+
+def check_names(module: torch.nn.Module, parameters: list[str], names: list[str]) -> None:
+    """Makes sure that what is trained can go back, before anything is trained."""
+    own = module.named_parameters(remove_duplicate=False)
+    trainable = {name for name, value in own if value.requires_grad}
+    unknown = sorted(set(parameters) - trainable)
+    if unknown:
+        raise ModelError(
+            f"the export has a parameter `{unknown[0]}` that {type(module).__name__} does not train",
+            "the module must not make or copy parameters when it is called",
+        )
+    unreached = sorted(trainable - set(names))
+    if unreached:
+        _log.debug("outputs do not depend on %s", ", ".join(unreached))
+
+
 def load(module: torch.nn.Module, state: list[Tuple[str, str, list[int], bytearray]], steps: int) -> None:
     """Puts trained weights into the module, on the device and with the type that each has there."""
-    mine = module.state_dict()
     trained = {name: from_memory(memory, shape, dtype) for name, dtype, shape, memory in state}
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    lost = [name for name, value in parameters.items() if value.requires_grad and name not in trained]
-    if lost:
-        raise ModelError(
-            f"the exported model has no parameter `{lost[0]}`",
-            "parameters that the outputs do not depend on must have `requires_grad=False`",
-        )
+    mine = module.state_dict()
+    unknown = sorted(set(trained) - set(mine))
+    if unknown:
+        raise ModelError(f"{type(module).__name__} has no `{unknown[0]}`", "give the module that was trained")
     with torch.no_grad():
         for name, value in mine.items():
             if name in trained:
@@ -86,9 +110,6 @@ def load(module: torch.nn.Module, state: list[Tuple[str, str, list[int], bytearr
                 value.copy_(found)
             elif name.endswith("num_batches_tracked"):
                 value.add_(steps)
-    unused = sorted(set(trained) - set(mine))
-    if unused:
-        _log.debug("not in the module: %s", ", ".join(unused))
 
 
 def loss_function(function: Callable[..., Any], label_dtype: Any) -> Callable[..., Tuple[float, Array]]:

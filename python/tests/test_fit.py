@@ -334,3 +334,44 @@ def test_the_progress_of_a_run_is_json(proto, data):
     seen = []
     phalanx.fit(proto, data, progress=seen.append)
     assert json.loads(json.dumps(seen[-1]))["waiting"] is None
+
+
+def test_labels_are_evaluated_as_they_were_trained(data):
+    x, _ = data
+    y = (x[:, 0] > 0).astype("int64")
+    run = phalanx.fit(make_model(outputs=1), (x, y), valid=(x, y), loss="mse", epochs=3)
+    assert run.evaluate(x, y)["loss"] == pytest.approx(run.metrics["val_loss"][-1])
+
+
+def test_a_loss_may_evaluate_its_own_run(data):
+    x, _ = data
+    train = (x, x[:, :3])
+    run, depth = None, 0
+
+    def nested(output, target):
+        nonlocal depth
+        if run is not None and depth == 0:
+            depth += 1
+            try:
+                run.evaluate(*train)
+            finally:
+                depth -= 1
+        return squares(output, target)
+
+    run = phalanx.fit(make_model(), train, loss=nested)
+    loss = run.evaluate(*train)["loss"]
+    assert np.isfinite(loss)
+    losses = []
+    threads = [threading.Thread(target=lambda: losses.append(run.evaluate(*train)["loss"])) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert losses == [loss] * 3
+
+
+def test_pairs_of_lists_and_lists_of_pairs_are_told_apart(proto, data):
+    x, y = data[0][:2], data[1][:2]
+    both = phalanx.fit(proto, (x, y)).params_hash
+    assert phalanx.fit(proto, [x, y]).params_hash == both
+    assert phalanx.fit(proto, [(x[0], y[0]), (x[1], y[1])]).params_hash == both

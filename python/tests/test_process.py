@@ -1,6 +1,7 @@
 """What the package does to its process: import time, signals, forks, the end of the interpreter, the command."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -91,9 +92,21 @@ def interrupted(body):
             phalanx.fit("mlp", (x, y), replicas=2, nodes="nobody-is-here", progress=lambda now: started.set())
         """,
         """
-        def wait():
+        import socket
+
+        # Accepts and never answers.
+        listener = socket.create_server(("127.0.0.1", 0))
+        peers = []
+
+        def accept():
+            peers.append(listener.accept())
             started.set()
-            phalanx.nodes(phalanx.Domain("nobody-is-here", connect=["192.0.2.1:9"]), patience=60)
+
+        threading.Thread(target=accept, daemon=True).start()
+
+        def wait():
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            phalanx.nodes(phalanx.Domain("nobody-is-here", connect=[address]), patience=60)
         """,
     ],
     ids=["here", "loss", "local", "waiting", "nodes"],
@@ -210,9 +223,7 @@ def test_the_command_starts_local_nodes_and_jobs(tmp_path):
     (tmp_path / "phalanx" / "__init__.py").write_text("raise ImportError('the wrong one')")
     script = os.path.join(os.path.dirname(sys.executable), "phalanx")
     command = [script, "job", "submit", "--local", "2", "--kind", "exec", "--wait", "--output", "json"]
-    said = subprocess.run(
-        [*command, "--", "echo", "hello"], capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
+    said = subprocess.run([*command, "--", "echo", "hello"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert said.returncode == 0, said.stderr
     assert "hello" in said.stdout
 
@@ -223,7 +234,8 @@ def test_ctrl_c_ends_a_command():
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while b"phalanx" not in open(f"/proc/{node.pid}/maps", "rb").read():
+    maps = pathlib.Path(f"/proc/{node.pid}/maps")
+    while b"phalanx" not in maps.read_bytes():
         assert node.poll() is None
         time.sleep(0.01)
     node.send_signal(signal.SIGINT)

@@ -179,3 +179,65 @@ def test_local_nodes_train_a_module():
     module, x, y = made(Convolutional, 32)
     run = phalanx.fit(module, (x, y), epochs=1, batch=16, local=2, settings={"sync.batch_norm": "sync"})
     np.testing.assert_array_equal(module.fc.weight.detach().numpy(), run.state_dict()["fc.weight"])
+
+
+class Partly(nn.Module):
+    """With a frozen layer, a buffer, tied weights and a parameter that nothing depends on."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8, bias=False)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(8, 8)
+        self.frozen.requires_grad_(False)
+        self.register_buffer("shift", torch.linspace(-1, 1, 8))
+        self.unused = nn.Parameter(torch.ones(3))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.frozen(torch.tanh(self.second(torch.tanh(self.first(x)))) + self.shift)))
+
+
+@pytest.mark.parametrize("how", ["here", "directory", "local"])
+def test_only_what_torch_would_train_is_trained(how, tmp_path):
+    torch.manual_seed(1)
+    module, rng = Partly(), np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 8)).astype("float32"), rng.integers(0, 3, 64)
+    reference, before = copy.deepcopy(module), copy.deepcopy(module.state_dict())
+    wanted = by_hand(reference, x, y, 8, 16, torch.optim.Adam(reference.parameters(), lr=1e-2))
+    more = {"here": {}, "directory": {"run_dir": tmp_path / "run"}, "local": {"local": 2}}[how]
+    run = phalanx.fit(module, (x, y), steps=8, batch=16, lr=1e-2, shuffle=False, **more)
+    np.testing.assert_allclose(run.metrics["loss"], wanted, atol=1e-4)
+    assert module.second.weight is module.first.weight
+    for name, value in module.state_dict().items():
+        torch.testing.assert_close(value, reference.state_dict()[name], atol=1e-4, rtol=1e-4)
+        still = name.startswith("frozen") or name in ("shift", "unused")
+        assert torch.equal(value, before[name]) == still, name
+
+
+def test_a_loader_with_a_sampler_gives_only_what_it_samples():
+    module, x, y = made(Recurrent, 64)
+    pairs = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    sampler = torch.utils.data.SubsetRandomSampler(range(32))
+    run = phalanx.fit(module, torch.utils.data.DataLoader(pairs, batch_size=8, sampler=sampler), epochs=1)
+    assert run.steps == 4
+
+
+def test_dropout_acts_while_training_only():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 3))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 8)).astype("float32"), rng.integers(0, 3, 64)
+    run = phalanx.fit(module, (x, y), optimizer="sgd", lr=1e-9, batch=64, steps=4)
+    assert len(set(run.metrics["loss"].tolist())) == 4
+    module.eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(run.predict(x), module(torch.from_numpy(x)).numpy(), atol=1e-5)
+
+
+def test_weights_of_another_module_are_refused(tmp_path):
+    module, x, y = made(Recurrent, 32)
+    phalanx.fit(module, (x, y), run_dir=tmp_path / "run")
+    with pytest.raises(phalanx.ModelError, match="has no `fc.bias`|has the shape"):
+        phalanx.Run.open(tmp_path / "run", model=nn.Linear(3, 3))

@@ -6,11 +6,21 @@ use phalanx::model::{Found, ModelConfig, ModelError, ModelFrom, find_model, onnx
 use phalanx::nodes::Domain;
 use phalanx::train::config::{Override, RunConfig, RunFile};
 use pyo3::prelude::*;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A model: the bytes of an ONNX file, the path of a model's file, or the name of one of the zoo.
+/// A model, as `phalanx._models.ModelSource` has it.
 #[derive(FromPyObject)]
-pub(crate) enum ModelInput {
+pub(crate) struct ModelInput {
+    data: ModelData,
+    name: String,
+    /// Names of tensors that must not be trained.
+    constants: BTreeSet<String>,
+}
+
+/// The bytes of an ONNX file, the path of a model's file, or the name of one of the zoo.
+#[derive(FromPyObject)]
+enum ModelData {
     /// Of an ONNX file.
     #[pyo3(transparent)]
     Bytes(Vec<u8>),
@@ -21,16 +31,18 @@ pub(crate) enum ModelInput {
 
 impl ModelInput {
     /// Reads it.
-    pub(crate) fn find(self, name: &str) -> Result<Found, Failure> {
-        let found = match self {
-            Self::Bytes(bytes) => {
-                let options = onnx::ImportOptions { name: name.to_owned(), ..Default::default() };
-                let failed = |source| Error::from(ModelError::Onnx { path: name.into(), source });
+    pub(crate) fn find(self) -> Result<Found, Failure> {
+        let Self { data, name, constants } = self;
+        let found = match data {
+            ModelData::Bytes(bytes) => {
+                let path = PathBuf::from(&name);
+                let options = onnx::ImportOptions { name, constants, ..Default::default() };
+                let failed = |source| Error::from(ModelError::Onnx { path, source });
                 let onnx::Imported { graph, weights, notes } =
                     onnx::import_bytes(bytes.into(), &options).map_err(failed)?;
                 Found { graph, weights, notes }
             }
-            Self::Path(path) => {
+            ModelData::Path(path) => {
                 let from = match path.extension().and_then(|extension| extension.to_str()) {
                     Some("onnx") => ModelFrom::Onnx(path),
                     Some("toml") => ModelFrom::Toml(path),

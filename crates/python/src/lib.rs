@@ -2,7 +2,7 @@
 //! errors.
 //!
 //! The public interface is in `python/phalanx`. Every call that takes time works on a thread of its own, while the
-//! calling thread waits in [`wait`]: it delivers logs, runs callbacks and looks for Ctrl-C. No other thread ever
+//! calling thread waits in `wait`: it delivers logs, runs callbacks and looks for Ctrl-C. No other thread ever
 //! calls into Python, so that the interpreter can end at any time.
 //!
 //! ```text
@@ -36,7 +36,7 @@ mod _phalanx {
     #[pymodule_export]
     use crate::memory::Memory;
     #[pymodule_export]
-    use crate::model::{Model, fuse, load_model};
+    use crate::model::{Model, fuse, load_model, tensor_names};
     #[pymodule_export]
     use crate::nodes::{NodeWatch, nodes};
     #[pymodule_export]

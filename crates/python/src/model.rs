@@ -2,6 +2,7 @@
 
 use crate::arrays::{self, numpy_name};
 use crate::errors::Failure;
+use crate::inputs::ModelInput;
 use crate::own_loss::PythonLoss;
 use crate::train::json;
 use crate::wait::{Caller, wait};
@@ -61,6 +62,14 @@ impl Model {
         self.model.params_hash()
     }
 
+    /// The name of the loss that it was trained with, if that is known.
+    #[getter]
+    fn loss(&self) -> Option<String> {
+        let named = self.model.objective().named().filter(|_| self.model.config.is_some())?;
+        let told = serde_json::to_value(named).ok()?;
+        told["name"].as_str().or(told.as_str()).map(str::to_owned)
+    }
+
     /// Names of classes, where the data had them.
     #[getter]
     fn classes(&self) -> Option<Vec<String>> {
@@ -94,9 +103,7 @@ impl Model {
     fn evaluate(&self, py: Python<'_>, x: &Bound<'_, PyAny>, y: &Bound<'_, PyAny>) -> PyResult<String> {
         let (data, model, loss) = (arrays::dataset(x, Some(y))?, Arc::clone(&self.model), self.loss.clone());
         let work = move |caller: Caller| {
-            if let Some(loss) = loss {
-                loss.connect(caller);
-            }
+            let _connected = loss.as_ref().map(|loss| loss.connect(caller));
             let found = model.evaluate(&data, &Self::compute(&model)).map_err(Error::from)?;
             let worth = Worth {
                 samples: found.samples,
@@ -127,6 +134,18 @@ impl Model {
 pub(crate) fn load_model(py: Python<'_>, path: PathBuf) -> PyResult<Model> {
     let load = move |_: Caller| Ok(TrainedModel::load(&path, LoadOptions::default()).map_err(Error::from)?);
     Ok(Model::new(wait(py, load)?, None))
+}
+
+/// The names of a model's parameters, in the order of the graph, and of all entries of its `state_dict`.
+#[pyfunction]
+pub(crate) fn tensor_names(py: Python<'_>, model: ModelInput) -> PyResult<(Vec<String>, Vec<String>)> {
+    let work = move |_: Caller| {
+        let found = model.find()?;
+        let parameters = found.graph.parameters().map(|(_, value)| value.name.clone()).collect();
+        let all = found.graph.with_aliases(found.weights).into_keys().collect();
+        Ok((parameters, all))
+    };
+    wait(py, work)
 }
 
 /// The model of a run's checkpoint: the newest, or that of a step. With its step and the number of its stages.

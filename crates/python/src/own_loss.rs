@@ -6,7 +6,7 @@ use crate::wait::{Call, Caller};
 use phalanx::train::{LossBatch, LossFunction, OwnLoss};
 use pyo3::prelude::*;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The loss and the gradient of a batch.
 type Answer = (f64, Vec<f32>);
@@ -30,9 +30,10 @@ impl PythonLoss {
         Self { shared: Arc::new(Shared { name, function: Arc::new(function), caller: Mutex::new(None) }) }
     }
 
-    /// Has this thread call the function from now on.
-    pub(crate) fn connect(&self, caller: Caller) {
-        *self.shared.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(caller);
+    /// Has this thread call the function for as long as the value lives that is given.
+    pub(crate) fn connect(&self, caller: Caller) -> Connected<'_> {
+        let before = self.shared.caller().replace(caller);
+        Connected { loss: self, before }
     }
 
     /// As the library takes it.
@@ -41,7 +42,7 @@ impl PythonLoss {
     }
 
     fn ask(&self, batch: &LossBatch<'_>) -> Option<Answer> {
-        let caller = self.shared.caller.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let caller = self.shared.caller().clone()?;
         let (answer, answered) = channel();
         let question = Question {
             function: Arc::clone(&self.shared.function),
@@ -53,6 +54,25 @@ impl PythonLoss {
         let call: Call = Box::new(move |py| question.ask(py, &answer));
         // A call that is not made drops its end of the channel.
         caller.call(call).then(|| answered.recv().ok()).flatten()
+    }
+}
+
+impl Shared {
+    fn caller(&self) -> MutexGuard<'_, Option<Caller>> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that calls the function. The one before takes over again: a loss may evaluate its own run.
+#[derive(Debug)]
+pub(crate) struct Connected<'a> {
+    loss: &'a PythonLoss,
+    before: Option<Caller>,
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        *self.loss.shared.caller() = self.before.take();
     }
 }
 

@@ -60,13 +60,12 @@ impl PoolInput {
 pub(crate) fn plan(
     py: Python<'_>,
     model: ModelInput,
-    name: String,
     pool: PoolInput,
     settings: Vec<Setting>,
 ) -> PyResult<String> {
     let work = move |_: Caller| {
         let (config, pool) = (configuration(&settings)?, pool.pool()?);
-        let found = model.find(&name)?;
+        let found = model.find()?;
         let planned = formation(&found.graph, &config, pool).map_err(|error| Failure::training(&error))?;
         json(&Told {
             plan: &planned.plan,

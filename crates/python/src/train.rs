@@ -61,11 +61,10 @@ pub(crate) struct Options {
 
 /// Trains a model on arrays.
 #[pyfunction]
-#[pyo3(signature = (model, name, train, valid, options))]
+#[pyo3(signature = (model, train, valid, options))]
 pub(crate) fn train(
     py: Python<'_>,
     model: ModelInput,
-    name: String,
     train: Arrays<'_>,
     valid: Option<Arrays<'_>>,
     options: Options,
@@ -76,7 +75,7 @@ pub(crate) fn train(
     let loss = loss.map(|(name, function)| PythonLoss::new(name, function));
     let own = loss.clone();
     let prepare = move || {
-        let training = training(model, &name, data, valid, &settings)?;
+        let training = training(model, data, valid, &settings)?;
         let training = match &own {
             Some(own) => training.loss(own.own_loss()),
             None => training,
@@ -88,13 +87,12 @@ pub(crate) fn train(
 
 fn training(
     model: ModelInput,
-    name: &str,
     data: Dataset,
     valid: Option<Dataset>,
     settings: &[Setting],
 ) -> Result<Training, Failure> {
     let config = configuration(settings)?;
-    let found = model.find(name)?;
+    let found = model.find()?;
     let training = Training::new(found.graph, data).weights(found.weights).configure(|all| *all = config);
     Ok(match valid {
         Some(valid) => training.valid(valid),
@@ -147,9 +145,7 @@ fn run(
     let (stop, history) = (Stop::new(), History::default());
     let (asked, told, own) = (stop.clone(), history.clone(), loss.clone());
     let work = move |caller: Caller| {
-        if let Some(own) = own {
-            own.connect(caller);
-        }
+        let _connected = own.as_ref().map(|own| own.connect(caller));
         let training = prepare()?.stop(&asked).observe(move |event| told.add(event));
         Ok(phalanx::train(training)?)
     };

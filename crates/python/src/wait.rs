@@ -48,7 +48,7 @@ pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(Caller) -> Result<T, Failure> + Send + 'static,
 ) -> PyResult<T> {
-    wait_with(py, work, &Stop::new(), &mut |_| Ok(()))
+    wait_for(py, work, None, &mut |_| Ok(()))
 }
 
 /// The same of work that can be asked to stop; `tick` is called now and then meanwhile.
@@ -61,6 +61,15 @@ pub(crate) fn wait_with<T: Send + 'static>(
     stop: &Stop,
     tick: &mut dyn FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
+    wait_for(py, work, Some(stop), tick)
+}
+
+fn wait_for<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce(Caller) -> Result<T, Failure> + Send + 'static,
+    stop: Option<&Stop>,
+    tick: &mut dyn FnMut(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
     check_fork()?;
     keep_panics();
     logs::listen(py)?;
@@ -70,7 +79,9 @@ pub(crate) fn wait_with<T: Send + 'static>(
     start(work, sender, stop)?;
     let ended = until_done(py, &receiver, tick);
     if ended.is_err() {
-        stop.stop();
+        if let Some(stop) = stop {
+            stop.stop();
+        }
         py.detach(|| give_up(receiver));
     }
     logs::deliver(py)?;
@@ -80,7 +91,7 @@ pub(crate) fn wait_with<T: Send + 'static>(
 fn start<T: Send + 'static>(
     work: impl FnOnce(Caller) -> Result<T, Failure> + Send + 'static,
     sender: Sender<Message<Result<T, Failure>>>,
-    stop: &Stop,
+    stop: Option<&Stop>,
 ) -> PyResult<()> {
     let calls = Mutex::new(sender.clone());
     let send = move |call| {
@@ -88,7 +99,7 @@ fn start<T: Send + 'static>(
         calls.send(Message::Call(call)).is_ok()
     };
     let caller = Caller { send: Arc::new(send) };
-    let running = Running::new(stop);
+    let running = stop.map(Running::new);
     let body = move || {
         let _running = running;
         let done = catch_unwind(AssertUnwindSafe(|| work(caller)));
@@ -162,7 +173,7 @@ fn last_panic() -> String {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Work that is being done, and how to stop it.
+/// Work with something to save that is being done, and how to stop it.
 static WORKERS: Mutex<BTreeMap<u64, Stop>> = Mutex::new(BTreeMap::new());
 static ENDED: Condvar = Condvar::new();
 
@@ -192,7 +203,7 @@ impl Drop for Running {
     }
 }
 
-/// Stops all work and waits for its end, so that runs are saved before the interpreter ends; at most `seconds`.
+/// Stops all runs and waits for their end, so that runs are saved before the interpreter ends; at most `seconds`.
 #[pyfunction]
 pub(crate) fn finish(py: Python<'_>, seconds: f64) -> PyResult<()> {
     if check_fork().is_err() {
