@@ -203,7 +203,7 @@ fn leaving_after_the_last_call_is_no_failure() {
 /// Whatever a peer sends, the call ends with an error and without a panic.
 #[test]
 fn a_peer_s_bytes_do_no_harm() {
-    let call = frame::Call {
+    let call = frame::CallFrame {
         epoch: EPOCH,
         algorithm: Algorithm::Ring,
         signature: super::signature(Kind::AllReduce, 0),

@@ -146,7 +146,7 @@ fn who_is_a_call_ahead_is_waited_for() {
             stream.write_all(bytes).unwrap();
         };
         for (place, signature) in [joining(1), said].into_iter().enumerate() {
-            say(place, &frame::Call { epoch: EPOCH, algorithm: Algorithm::Direct, signature }.encode());
+            say(place, &frame::CallFrame { epoch: EPOCH, algorithm: Algorithm::Direct, signature }.encode());
         }
         let end = thread::scope(|scope| {
             let joins = scope.spawn(move || {
