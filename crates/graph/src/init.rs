@@ -23,7 +23,7 @@ impl Graph {
 fn first_value(value: &Value, init: Init, seed: Seed) -> Option<Tensor> {
     let dims: Vec<u64> = value.shape.as_fixed()?.into_iter().map(|d| d as u64).collect();
     let count = value.shape.count()?.factor;
-    let mut stream = Stream(seed.derive(&value.name).0);
+    let mut stream = SplitMix64(seed.derive(&value.name).0);
     if init == Init::Given {
         return None;
     }
@@ -87,9 +87,9 @@ fn f16(x: f32) -> u16 {
 }
 
 /// SplitMix64.
-struct Stream(u64);
+struct SplitMix64(u64);
 
-impl Stream {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -22,7 +22,7 @@ const MAX_LINKS: usize = 256;
 ///
 /// It computes with what `compute` makes, on a thread of its own.
 pub fn serve(fabric: &Fabric, compute: MakeCompute) {
-    let service = Arc::new(Service {
+    let service = Arc::new(MeasureService {
         compute,
         turn: Arc::new(Semaphore::new(1)),
         making: Semaphore::new(1),
@@ -40,11 +40,11 @@ pub fn serve(fabric: &Fabric, compute: MakeCompute) {
     });
 }
 
-struct Service {
+struct MeasureService {
     compute: MakeCompute,
     /// Whoever measures has it.
     turn: Arc<Semaphore>,
-    known: Mutex<Measured>,
+    known: Mutex<Measurements>,
     /// Whoever makes something that is to be held.
     making: Semaphore,
     /// What is held ready, and for whom.
@@ -52,12 +52,12 @@ struct Service {
 }
 
 #[derive(Debug, Default)]
-struct Measured {
+struct Measurements {
     speed: Option<Speed>,
     links: BTreeMap<NodeId, LinkSpeed>,
 }
 
-impl Service {
+impl MeasureService {
     async fn answer(
         self: &Arc<Self>,
         fabric: &Fabric,

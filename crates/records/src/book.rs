@@ -13,7 +13,7 @@ use crate::run_dir::{
     Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
     Status, StepRecord, ValidRecord, last_valid, read_lines, recorded_steps, stamp,
 };
-use formation::Measured;
+use formation::StageMeasurements;
 use phalanx_graph::{Graph, onnx, weights};
 use phalanx_protocol::progress::{End, Place, Plan};
 use serde::Serialize;
@@ -42,7 +42,7 @@ pub struct Book {
     validated: u64,
     best: Option<Best>,
     /// What stages turned out to need.
-    measured: Measured,
+    measured: StageMeasurements,
     /// Seconds that processes before this one trained.
     before_s: f64,
     /// Time spent in steps, and samples, of this process.
@@ -156,7 +156,7 @@ impl Book {
             valid: None,
             validated: 0,
             best: None,
-            measured: Measured::default(),
+            measured: StageMeasurements::default(),
             before_s: 0.0,
             step_time: Duration::ZERO,
             samples: 0,

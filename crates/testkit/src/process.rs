@@ -16,7 +16,7 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 pub struct Process {
     child: Child,
     lines: Receiver<String>,
-    stderr: Arc<Said>,
+    stderr: Arc<ProcessOutput>,
     /// Closes when there is no more to come on standard error.
     said_all: Receiver<()>,
     name: String,
@@ -24,7 +24,7 @@ pub struct Process {
 
 /// What a process said so far, and word of more.
 #[derive(Debug, Default)]
-struct Said {
+struct ProcessOutput {
     text: Mutex<String>,
     more: Condvar,
 }
@@ -51,7 +51,7 @@ impl Process {
                 }
             }
         });
-        let stderr = Arc::new(Said::default());
+        let stderr = Arc::new(ProcessOutput::default());
         let (collected, mut pipe) = (stderr.clone(), child.stderr.take().expect("stderr is piped"));
         let (saying, said_all) = channel();
         std::thread::spawn(move || {
@@ -117,7 +117,7 @@ impl Process {
     /// # Panics
     /// It is not by the deadline.
     pub fn says_where(&self, what: &str, wanted: impl Fn(&str) -> bool) {
-        let Said { text, more } = &*self.stderr;
+        let ProcessOutput { text, more } = &*self.stderr;
         let text = text.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = more.wait_timeout_while(text, DEADLINE, |text| !wanted(text));
         let (text, timeout) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! Text tables: numbers in columns, and a label that may be the name of a class.
 
 use super::malformed;
-use super::table::{Choice, Labels, Numbers, choose, number};
+use super::table::{ColumnChoice, Labels, Numbers, choose, number};
 use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
 use crate::spec::{Format, SourceSpec};
@@ -68,7 +68,7 @@ fn cell_number(cell: &[u8]) -> Option<f32> {
 struct Rows<'a> {
     file: &'a Path,
     names: &'a [String],
-    choice: Choice,
+    choice: ColumnChoice,
     x: Numbers,
     y: Option<Labels>,
     count: usize,

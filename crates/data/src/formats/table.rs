@@ -12,13 +12,13 @@ use std::path::Path;
 
 /// Columns by number.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct ColumnChoice {
     pub(super) x: Vec<usize>,
     pub(super) y: Option<usize>,
 }
 
 /// The columns that the user wants as samples and labels.
-pub(super) fn choose(file: &Path, spec: &SourceSpec, names: &[String]) -> Result<Choice, DataError> {
+pub(super) fn choose(file: &Path, spec: &SourceSpec, names: &[String]) -> Result<ColumnChoice, DataError> {
     let find = |name: &String| {
         let mut found = names.iter().enumerate().filter(|(_, have)| *have == name);
         match (found.next(), found.next()) {
@@ -35,7 +35,7 @@ pub(super) fn choose(file: &Path, spec: &SourceSpec, names: &[String]) -> Result
     if x.is_empty() {
         return Err(DataError::Empty { origin: Origin::file(file) });
     }
-    Ok(Choice { x, y })
+    Ok(ColumnChoice { x, y })
 }
 
 /// Rows of numbers, kept as bytes: that is what an array wants.

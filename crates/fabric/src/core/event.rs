@@ -34,17 +34,17 @@ impl NodeEvent {
 
 /// What a dial is meant to reach.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Target {
+pub(crate) enum DialTarget {
     Peer(NodeId),
     /// Whoever listens at this `host:port`.
     Seed(SmolStr),
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for DialTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Peer(node) => write!(f, "{node}"),
-            Target::Seed(seed) => write!(f, "{seed}"),
+            DialTarget::Peer(node) => write!(f, "{node}"),
+            DialTarget::Seed(seed) => write!(f, "{seed}"),
         }
     }
 }
@@ -69,7 +69,7 @@ pub(crate) struct LinkOffer {
     pub(crate) addresses: Vec<PeerAddr>,
     pub(crate) heartbeat: Duration,
     /// What this node dialed to get it; `None` when the other side dialed.
-    pub(crate) dialed: Option<Target>,
+    pub(crate) dialed: Option<DialTarget>,
     /// When the present link to the same node was last heard from.
     pub(crate) present_heard: Option<Time>,
 }
@@ -93,7 +93,7 @@ pub(crate) enum Event {
     RelayFailed { relay: SmolStr },
     LinkOffered(LinkOffer),
     LinkDown { link: LinkKey, reason: LostReason, goodbye: bool },
-    DialFailed { target: Target, why: DialEnd },
+    DialFailed { target: DialTarget, why: DialEnd },
     StatusHeard { link: LinkKey, status: NodeStatus },
     KnownHeard { link: LinkKey, known: Vec<NodeStatus> },
     OwnStatus(NodeStatus),
@@ -103,7 +103,7 @@ pub(crate) enum Event {
 
 /// What to put into a control frame.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Words {
+pub(crate) enum ControlMessage {
     Heartbeat,
     Goodbye,
     Status(Box<NodeStatus>),
@@ -113,11 +113,11 @@ pub(crate) enum Words {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
     Dial {
-        target: Target,
+        target: DialTarget,
         addresses: Vec<PeerAddr>,
     },
     CancelDial {
-        target: Target,
+        target: DialTarget,
     },
     Accept {
         link: LinkKey,
@@ -132,7 +132,7 @@ pub(crate) enum Command {
     },
     Send {
         link: LinkKey,
-        words: Words,
+        words: ControlMessage,
     },
     Announce(NodeEvent),
     /// The node was not heard of for so long that nothing is kept of it.

@@ -6,7 +6,7 @@
 use super::backoff::Backoff;
 use super::membership::FORGET_AFTER;
 use super::peer::PeerEntry;
-use super::{Command, LinkKey, Membership, NodeEvent, Words};
+use super::{Command, ControlMessage, LinkKey, Membership, NodeEvent};
 use phalanx_types::{NodeId, Outbox, Time};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
 use std::time::Duration;
@@ -33,7 +33,10 @@ impl Membership {
         self.own_changed = false;
         self.own_sent = Some(now);
         for link in self.links.keys() {
-            out.push(Command::Send { link: *link, words: Words::Status(Box::new(self.own.clone())) });
+            out.push(Command::Send {
+                link: *link,
+                words: ControlMessage::Status(Box::new(self.own.clone())),
+            });
         }
         out.push(Command::Announce(NodeEvent::Changed(self.own.clone())));
     }
@@ -123,7 +126,7 @@ impl Membership {
     /// Tells every linked node but the one concerned.
     pub(super) fn tell_others(&self, node: &NodeId, status: &NodeStatus, out: &mut Outbox<Command>) {
         for (link, _) in self.links.iter().filter(|(_, l)| l.node != *node) {
-            out.push(Command::Send { link: *link, words: Words::Known(vec![status.clone()]) });
+            out.push(Command::Send { link: *link, words: ControlMessage::Known(vec![status.clone()]) });
         }
     }
 
@@ -148,7 +151,7 @@ impl Membership {
         self.table_sent = now;
         for (link, entry) in &self.links {
             for known in self.tell_of(&entry.node, |p| p.link.is_some()) {
-                out.push(Command::Send { link: *link, words: Words::Known(known) });
+                out.push(Command::Send { link: *link, words: ControlMessage::Known(known) });
             }
         }
     }

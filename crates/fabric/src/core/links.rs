@@ -2,7 +2,7 @@
 
 use super::backoff::Backoff;
 use super::peer::MAX_ADDRESSES;
-use super::{Command, LinkKey, LinkOffer, LinkSample, Membership, NodeEvent, Target, Words};
+use super::{Command, ControlMessage, DialTarget, LinkKey, LinkOffer, LinkSample, Membership, NodeEvent};
 use phalanx_types::{NodeId, Outbox, Time};
 use phalanx_wire::handshake::Refusal;
 use phalanx_wire::node::{LostReason, NodeState, NodeStatus};
@@ -50,7 +50,7 @@ impl Membership {
 
     fn end_dial(&mut self, now: Time, offer: &LinkOffer) {
         match &offer.dialed {
-            Some(Target::Peer(node)) => {
+            Some(DialTarget::Peer(node)) => {
                 if let Some(peer) = self.peers.get_mut(node) {
                     peer.dialing = false;
                     peer.tried = true;
@@ -61,7 +61,7 @@ impl Membership {
                     }
                 }
             }
-            Some(Target::Seed(seed)) => {
+            Some(DialTarget::Seed(seed)) => {
                 if let Some(entry) = self.seeds.get_mut(seed) {
                     entry.dialing = false;
                     entry.tried = true;
@@ -109,7 +109,7 @@ impl Membership {
             return;
         };
         if std::mem::take(&mut peer.dialing) {
-            out.push(Command::CancelDial { target: Target::Peer(node.clone()) });
+            out.push(Command::CancelDial { target: DialTarget::Peer(node.clone()) });
         }
         peer.link = Some(link);
         peer.linked_as = Some(incarnation);
@@ -132,9 +132,9 @@ impl Membership {
             },
         );
         out.push(Command::Accept { link });
-        out.push(Command::Send { link, words: Words::Status(Box::new(self.own.clone())) });
+        out.push(Command::Send { link, words: ControlMessage::Status(Box::new(self.own.clone())) });
         for known in self.table_for(&node) {
-            out.push(Command::Send { link, words: Words::Known(known) });
+            out.push(Command::Send { link, words: ControlMessage::Known(known) });
         }
         for event in announcements {
             out.push(Command::Announce(event));
@@ -188,7 +188,7 @@ impl Membership {
                 silent.push(sample.link);
             } else if now.since(entry.sent) >= heartbeat.min(entry.peer_heartbeat) / 4 {
                 entry.sent = now;
-                out.push(Command::Send { link: sample.link, words: Words::Heartbeat });
+                out.push(Command::Send { link: sample.link, words: ControlMessage::Heartbeat });
             }
         }
         for link in silent {
@@ -215,7 +215,7 @@ impl Membership {
     pub(super) fn on_stopping(&mut self, out: &mut Outbox<Command>) {
         self.stopping = true;
         for link in self.links.keys() {
-            out.push(Command::Send { link: *link, words: Words::Goodbye });
+            out.push(Command::Send { link: *link, words: ControlMessage::Goodbye });
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::backoff::Backoff;
 use super::links::LinkEntry;
 use super::peer::PeerEntry;
-use super::{Command, DialEnd, Event, LinkKey, NodeEvent, Target};
+use super::{Command, DialEnd, DialTarget, Event, LinkKey, NodeEvent};
 use phalanx_types::{Incarnation, NodeId, Outbox, Time};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
 use smol_str::SmolStr;
@@ -193,9 +193,9 @@ impl Membership {
         }
     }
 
-    fn on_dial_failed(&mut self, now: Time, target: Target, why: DialEnd) {
+    fn on_dial_failed(&mut self, now: Time, target: DialTarget, why: DialEnd) {
         match target {
-            Target::Peer(node) => {
+            DialTarget::Peer(node) => {
                 let Some(peer) = self.peers.get_mut(&node) else { return };
                 peer.dialing = false;
                 peer.tried = true;
@@ -205,10 +205,10 @@ impl Membership {
                     self.peers.remove(&node);
                 }
             }
-            Target::Seed(seed) if why == DialEnd::Myself => {
+            DialTarget::Seed(seed) if why == DialEnd::Myself => {
                 self.seeds.remove(&seed);
             }
-            Target::Seed(seed) => {
+            DialTarget::Seed(seed) => {
                 let Some(entry) = self.seeds.get_mut(&seed) else { return };
                 entry.dialing = false;
                 entry.tried = true;
@@ -228,21 +228,21 @@ impl Membership {
             return;
         }
         let peers = self.peers.iter().filter(|(_, p)| p.backoff.due() <= now && p.wants_dial());
-        let peers = peers.map(|(id, p)| (p.backoff.due(), Target::Peer(id.clone())));
+        let peers = peers.map(|(id, p)| (p.backoff.due(), DialTarget::Peer(id.clone())));
         let seeds = self.seeds.iter().filter(|(_, s)| s.backoff.due() <= now && self.seed_wants_dial(s));
-        let seeds = seeds.map(|(seed, s)| (s.backoff.due(), Target::Seed(seed.clone())));
-        let mut due: Vec<(Time, Target)> = peers.chain(seeds).collect();
+        let seeds = seeds.map(|(seed, s)| (s.backoff.due(), DialTarget::Seed(seed.clone())));
+        let mut due: Vec<(Time, DialTarget)> = peers.chain(seeds).collect();
         due.sort_by_key(|(due, _)| *due);
         due.truncate(self.dials_left());
         // Peers first: a seed that leads to one of them is not dialed as well.
         due.sort_by(|(_, a), (_, b)| a.cmp(b));
         for (_, target) in due {
             let addresses = match &target {
-                Target::Peer(id) => self.peers.get_mut(id).map(|peer| {
+                DialTarget::Peer(id) => self.peers.get_mut(id).map(|peer| {
                     peer.dialing = true;
                     peer.addresses()
                 }),
-                Target::Seed(seed) => {
+                DialTarget::Seed(seed) => {
                     let wanted = self.seeds.get(seed).is_some_and(|s| self.seed_wants_dial(s));
                     self.seeds.get_mut(seed).filter(|_| wanted).map(|entry| {
                         entry.dialing = true;
@@ -304,7 +304,7 @@ impl Membership {
     fn forget(&mut self, id: NodeId, detail: &str, out: &mut Outbox<Command>) {
         let Some(peer) = self.peers.remove(&id) else { return };
         if peer.dialing {
-            out.push(Command::CancelDial { target: Target::Peer(id.clone()) });
+            out.push(Command::CancelDial { target: DialTarget::Peer(id.clone()) });
         }
         if let Some(mut status) = peer.status.filter(|s| s.state.is_live()) {
             status.state = NodeState::Lost(LostReason::LinkBroken { detail: detail.into() });

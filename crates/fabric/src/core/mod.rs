@@ -16,7 +16,7 @@ mod peer;
 mod tests;
 
 pub(crate) use backoff::Backoff;
-pub(crate) use event::{Command, DialEnd, Event, LinkOffer, LinkSample, Target, Words};
+pub(crate) use event::{Command, ControlMessage, DialEnd, DialTarget, Event, LinkOffer, LinkSample};
 pub use event::{LinkKey, NodeEvent};
 pub(crate) use gossip::is_modest;
 pub(crate) use membership::{Membership, Settings};

@@ -57,9 +57,9 @@ impl KeyError {
 
 /// The authority of one domain: whoever has it can join, and can let others join.
 #[derive(Clone)]
-pub struct DomainKey(Arc<Inner>);
+pub struct DomainKey(Arc<KeyMaterial>);
 
-struct Inner {
+struct KeyMaterial {
     domain: DomainName,
     authority: CertificateDer<'static>,
     key: KeyPair,
@@ -109,7 +109,7 @@ impl DomainKey {
         params.not_before = OffsetDateTime::from(SystemTime::now() - DAY);
         params.not_after = OffsetDateTime::from(SystemTime::now() + DAY * 365 * 20);
         let authority = params.self_signed(&key)?.der().clone();
-        Ok(Self(Arc::new(Inner { domain: domain.clone(), authority, key })))
+        Ok(Self(Arc::new(KeyMaterial { domain: domain.clone(), authority, key })))
     }
 
     /// Reads a key from a file.
@@ -124,7 +124,7 @@ impl DomainKey {
         let authority =
             CertificateDer::from_pem_slice(file.certificate.as_bytes()).map_err(KeyError::Damaged)?;
         let key = KeyPair::from_pem(&file.private_key)?;
-        Ok(Self(Arc::new(Inner { domain: file.domain, authority: authority.into_owned(), key })))
+        Ok(Self(Arc::new(KeyMaterial { domain: file.domain, authority: authority.into_owned(), key })))
     }
 
     /// Writes the key so that only its owner can read it; an existing file stays as it is.

@@ -4,7 +4,7 @@ use super::bulk;
 use super::dial::propose;
 use super::handshake::{self, Greeting, HANDSHAKE_TIMEOUT, Met};
 use super::inner::Inner;
-use super::link::{Link, Other};
+use super::link::{Link, LinkPeer};
 use super::link_io;
 use super::refusal::ConnError;
 use super::streams::{self, StreamKey};
@@ -93,7 +93,7 @@ async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), Con
     let Hello { node, incarnation, kind, addresses, heartbeat_ms, .. } = hello;
     let number = random().map_or_else(|| inner.next_number(), u64::from_le_bytes);
     let key = LinkKey(inner.next_number());
-    let other = Other { number, node: node.clone(), incarnation, kind };
+    let other = LinkPeer { number, node: node.clone(), incarnation, kind };
     let link = Arc::new(Link::new(key, other, None, inner.origin));
     // Queued before the core may queue anything: it must be the first frame.
     if let Err(error) = link.send(FrameKind::Handshake, &welcome(inner, number, proof)) {

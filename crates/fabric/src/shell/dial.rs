@@ -3,11 +3,11 @@
 
 use super::handshake::{self, Challenged, HANDSHAKE_TIMEOUT};
 use super::inner::{Incoming, Inner, Route};
-use super::link::{Link, Other};
+use super::link::{Link, LinkPeer};
 use super::link_io;
 use super::refusal::ConnError;
 use super::stream::Stream;
-use crate::core::{DialEnd, Event, LinkKey, LinkOffer, Target};
+use crate::core::{DialEnd, DialTarget, Event, LinkKey, LinkOffer};
 use phalanx_wire::handshake::{Channel, Refusal};
 use phalanx_wire::node::PeerAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MAX_RESOLVED: usize = 8;
 /// Dials a target once and tells the driver how it went; `cancelled` ends it before it says hello.
 pub(crate) async fn run(
     inner: Arc<Inner>,
-    target: Target,
+    target: DialTarget,
     addresses: Vec<PeerAddr>,
     cancelled: oneshot::Receiver<()>,
 ) {
@@ -52,13 +52,13 @@ pub(crate) async fn run(
 
 async fn reach(
     inner: &Arc<Inner>,
-    target: &Target,
+    target: &DialTarget,
     addresses: Vec<PeerAddr>,
 ) -> Result<(Challenged, Route), ConnError> {
     let mut attempts = JoinSet::new();
     let expected = match target {
-        Target::Peer(node) => Some(node),
-        Target::Seed(_) => None,
+        DialTarget::Peer(node) => Some(node),
+        DialTarget::Seed(_) => None,
     };
     for (delay, route) in routes(target, addresses).await? {
         let (inner, expected) = (inner.clone(), expected.cloned());
@@ -84,17 +84,17 @@ async fn reach(
 }
 
 /// Every way to the target and how long to wait before taking it.
-async fn routes(target: &Target, addresses: Vec<PeerAddr>) -> Result<Vec<(Duration, Route)>, ConnError> {
+async fn routes(target: &DialTarget, addresses: Vec<PeerAddr>) -> Result<Vec<(Duration, Route)>, ConnError> {
     let mut routes = Vec::new();
     match target {
-        Target::Seed(seed) => {
+        DialTarget::Seed(seed) => {
             let resolved = tokio::time::timeout(HANDSHAKE_TIMEOUT, tokio::net::lookup_host(seed.as_str()));
             let Ok(resolved) = resolved.await else { return Err(ConnError::Timeout) };
             for (i, addr) in (0..).zip(resolved?.take(MAX_RESOLVED)) {
                 routes.push((STAGGER * i, Route::Tcp(addr)));
             }
         }
-        Target::Peer(node) => {
+        DialTarget::Peer(node) => {
             let direct = addresses.iter().filter(|a| matches!(a, PeerAddr::Tcp(_))).count();
             let relay_delay = if direct == 0 { Duration::ZERO } else { RELAY_STAGGER };
             let mut delay = Duration::ZERO;
@@ -117,7 +117,7 @@ async fn routes(target: &Target, addresses: Vec<PeerAddr>) -> Result<Vec<(Durati
 /// Introduces this node and makes a link of the connection, if the core wants it.
 async fn establish(
     inner: &Arc<Inner>,
-    target: &Target,
+    target: &DialTarget,
     challenged: Challenged,
     route: Route,
 ) -> Result<(), ConnError> {
@@ -127,7 +127,7 @@ async fn establish(
         Err(_) => return Err(ConnError::Timeout),
     };
     let welcome = met.words;
-    let other = Other {
+    let other = LinkPeer {
         number: welcome.link,
         node: welcome.node.clone(),
         incarnation: welcome.incarnation,

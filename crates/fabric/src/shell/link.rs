@@ -77,7 +77,7 @@ impl fmt::Debug for Link {
 
 /// Who is at the other end of a new link.
 #[derive(Debug, Clone)]
-pub(crate) struct Other {
+pub(crate) struct LinkPeer {
     pub(crate) number: u64,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
@@ -85,7 +85,7 @@ pub(crate) struct Other {
 }
 
 impl Link {
-    pub(crate) fn new(key: LinkKey, other: Other, route: Option<Route>, origin: Instant) -> Self {
+    pub(crate) fn new(key: LinkKey, other: LinkPeer, route: Option<Route>, origin: Instant) -> Self {
         let link = Self {
             key,
             number: other.number,

@@ -102,7 +102,7 @@ impl<E: Into<ConnError>> From<E> for Why {
     }
 }
 
-enum Step {
+enum ReadStep {
     End,
     Announce,
     Read(std::io::Result<usize>),
@@ -146,23 +146,23 @@ impl Reader {
             self.buffer.reserve(READ_AHEAD);
             let step = tokio::select! {
                 biased;
-                _ = self.ending.wait_for(Option::is_some) => Step::End,
-                _ = self.channels.changed() => Step::Announce,
-                read = self.half.read_buf(&mut self.buffer) => Step::Read(read),
+                _ = self.ending.wait_for(Option::is_some) => ReadStep::End,
+                _ = self.channels.changed() => ReadStep::Announce,
+                read = self.half.read_buf(&mut self.buffer) => ReadStep::Read(read),
             };
             match step {
-                Step::End => return Why::Ended,
-                Step::Announce => {
+                ReadStep::End => return Why::Ended,
+                ReadStep::Announce => {
                     if let Err(why) = self.announce().await {
                         return why;
                     }
                 }
-                Step::Read(Ok(0)) if self.buffer.is_empty() => {
+                ReadStep::Read(Ok(0)) if self.buffer.is_empty() => {
                     return Why::Lost(LostReason::LinkBroken { detail: "closed by the peer".into() });
                 }
-                Step::Read(Ok(0)) => return FrameError::Truncated { have: self.buffer.len() }.into(),
-                Step::Read(Ok(_)) => self.link.mark_heard(),
-                Step::Read(Err(error)) => return Why::Lost(broken(&error)),
+                ReadStep::Read(Ok(0)) => return FrameError::Truncated { have: self.buffer.len() }.into(),
+                ReadStep::Read(Ok(_)) => self.link.mark_heard(),
+                ReadStep::Read(Err(error)) => return Why::Lost(broken(&error)),
             }
         }
     }

@@ -57,26 +57,26 @@ impl Services {
     }
 }
 
-enum Outcome {
+enum RequestOutcome {
     Reply(Result<Bytes, ReplyError>),
     Down { reason: LostReason, goodbye: bool },
 }
 
-struct Waiting {
-    open: BTreeMap<u64, oneshot::Sender<Outcome>>,
+struct OpenRequests {
+    open: BTreeMap<u64, oneshot::Sender<RequestOutcome>>,
     /// How the link ended; nothing is added any more.
     down: Option<(LostReason, bool)>,
 }
 
 /// The requests of one link, in both directions.
 pub(crate) struct Pending {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<OpenRequests>,
     admission: Arc<Semaphore>,
 }
 
 impl Default for Pending {
     fn default() -> Self {
-        let waiting = Mutex::new(Waiting { open: BTreeMap::new(), down: None });
+        let waiting = Mutex::new(OpenRequests { open: BTreeMap::new(), down: None });
         Self { waiting, admission: Arc::new(Semaphore::new(MAX_CONCURRENT)) }
     }
 }
@@ -89,7 +89,7 @@ impl Pending {
 
     pub(crate) fn resolve(&self, id: u64, result: Result<Bytes, ReplyError>) {
         if let Some(waiter) = lock(&self.waiting).open.remove(&id)
-            && waiter.send(Outcome::Reply(result)).is_err()
+            && waiter.send(RequestOutcome::Reply(result)).is_err()
         {
             tracing::debug!(id, "nobody waits for this answer any more");
         }
@@ -99,7 +99,7 @@ impl Pending {
         let mut waiting = lock(&self.waiting);
         waiting.down = Some((reason.clone(), goodbye));
         for waiter in std::mem::take(&mut waiting.open).into_values() {
-            if waiter.send(Outcome::Down { reason: reason.clone(), goodbye }).is_err() {
+            if waiter.send(RequestOutcome::Down { reason: reason.clone(), goodbye }).is_err() {
                 tracing::debug!("nobody waits for this answer any more");
             }
         }
@@ -158,8 +158,10 @@ pub(crate) async fn ask(
     link.send(FrameKind::Fabric, &FabricMessage::Request { id, service: service.into(), deadline_ms, body })?;
     match tokio::time::timeout(deadline, receiver).await {
         Err(_) => Err(RequestError::Deadline { node, deadline }),
-        Ok(Ok(Outcome::Reply(result))) => result.map_err(|source| RequestError::Reply { node, source }),
-        Ok(Ok(Outcome::Down { reason, goodbye })) => Err(lost(node, reason, goodbye)),
+        Ok(Ok(RequestOutcome::Reply(result))) => {
+            result.map_err(|source| RequestError::Reply { node, source })
+        }
+        Ok(Ok(RequestOutcome::Down { reason, goodbye })) => Err(lost(node, reason, goodbye)),
         Ok(Err(_)) => Err(RequestError::NotConnected { node }),
     }
 }

@@ -10,17 +10,17 @@ use tokio::sync::Notify;
 
 /// The table of everyone known, and those who watch it change.
 #[derive(Debug, Default)]
-pub(crate) struct NodeTable(Mutex<Table>);
+pub(crate) struct NodeTable(Mutex<NodeTableState>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct NodeTableState {
     nodes: BTreeMap<NodeId, NodeStatus>,
-    watchers: Vec<Weak<Queue>>,
+    watchers: Vec<Weak<WatchQueue>>,
     closed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct WatchQueue {
     state: Mutex<QueueState>,
     wake: Notify,
 }
@@ -61,7 +61,7 @@ impl NodeTable {
     }
 
     pub(crate) fn watch(&self) -> NodeWatch {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(WatchQueue::default());
         let mut table = lock(&self.0);
         for status in table.nodes.values().cloned() {
             let live = status.state.is_live();
@@ -82,7 +82,7 @@ impl NodeTable {
     }
 }
 
-impl Queue {
+impl WatchQueue {
     fn push(&self, event: NodeEvent) {
         let id = event.status().id.clone();
         let mut state = lock(&self.state);
@@ -103,7 +103,7 @@ impl Queue {
 
 /// The changes of who is in the domain, from the moment it was made.
 #[derive(Debug)]
-pub struct NodeWatch(Arc<Queue>);
+pub struct NodeWatch(Arc<WatchQueue>);
 
 impl NodeWatch {
     /// The next change, or `None` once the node has shut down.

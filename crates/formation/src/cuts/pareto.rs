@@ -12,7 +12,7 @@ use crate::search::Patience;
 const FEW_LABELS: usize = 6;
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct FrontEntry {
     label: Label,
     /// Where the first of these stages ends, and which entry there goes on.
     to: usize,
@@ -60,7 +60,7 @@ pub(crate) fn candidates(
     (0..found[0][0].len()).map(|index| walk(&found, lane, index)).collect()
 }
 
-type Fronts = Vec<Vec<Vec<Entry>>>;
+type Fronts = Vec<Vec<Vec<FrontEntry>>>;
 
 /// By stage and place, the entries of what begins there; nothing if it cannot be cut so often, or patience ends.
 fn fronts(
@@ -96,7 +96,7 @@ fn fronts(
                         label.moving = [0.0; 2];
                     }
                     if counter.at_least(&label, way) <= limit {
-                        keep(&mut front, Entry { label, to, next });
+                        keep(&mut front, FrontEntry { label, to, next });
                     }
                     true
                 };
@@ -120,7 +120,7 @@ fn fronts(
 }
 
 /// Adds an entry unless one is no worse, and drops those that it beats.
-fn keep(front: &mut Vec<Entry>, entry: Entry) {
+fn keep(front: &mut Vec<FrontEntry>, entry: FrontEntry) {
     if front.iter().any(|e| e.label.no_worse(&entry.label)) {
         return;
     }

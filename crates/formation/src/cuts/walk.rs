@@ -17,11 +17,11 @@ pub(crate) fn all(
     }
     let counter = Counter::new(problem, lane);
     let ways = counter.ways_before();
-    let mut walk = Walk { counter, ways, limit, parts: Vec::new(), patience, visit };
+    let mut walk = CutWalk { counter, ways, limit, parts: Vec::new(), patience, visit };
     walk.stage(lane.nodes.len() - 1, problem.end(), &Label::default())
 }
 
-struct Walk<'a, 'k> {
+struct CutWalk<'a, 'k> {
     counter: Counter<'a>,
     ways: Vec<Vec<f64>>,
     limit: f64,
@@ -31,7 +31,7 @@ struct Walk<'a, 'k> {
     visit: &'a mut dyn FnMut(Vec<StageRange>) -> bool,
 }
 
-impl Walk<'_, '_> {
+impl CutWalk<'_, '_> {
     /// Puts this stage, and then those before it, in front of what begins at `to`.
     fn stage(&mut self, stage: usize, to: usize, behind: &Label) -> bool {
         let starts = if stage == 0 { 0..1 } else { stage..to };

@@ -1,6 +1,6 @@
 //! Pool files: `[[node]]` and `[[link]]` in TOML.
 
-use crate::pool::fields::{Fields, Value};
+use crate::pool::fields::{FieldValue, Fields};
 use crate::pool::units::{bandwidth_text, duration_text, shifted, size_text};
 use crate::{Link, Pool, PoolError, PoolNode};
 use phalanx_types::nearest;
@@ -125,7 +125,7 @@ fn tables(value: &Spanned<DeValue<'_>>, kind: &str) -> Result<Vec<Fields>, PoolE
     let one = |(i, value): (usize, &Spanned<DeValue<'_>>)| {
         let table = value.get_ref().as_table().ok_or_else(|| not_tables(&format!("[[{kind}]]")))?;
         let mut fields = fields(format!("{kind} {}", i + 1), table);
-        if let Some(Value::Text(name)) = fields.values.get("name") {
+        if let Some(FieldValue::Text(name)) = fields.values.get("name") {
             fields.of = format!("{kind} {}", name.chars().take(64).collect::<String>());
         }
         Ok(fields)
@@ -140,16 +140,17 @@ fn fields(of: String, table: &DeTable<'_>) -> Fields {
     Fields { of, values: table.iter().map(entry).collect() }
 }
 
-fn value_of(value: &DeValue<'_>) -> Value {
-    let number = |text: &str| text.replace('_', "").parse().map_or(Value::Other("no number"), Value::Number);
+fn value_of(value: &DeValue<'_>) -> FieldValue {
+    let number =
+        |text: &str| text.replace('_', "").parse().map_or(FieldValue::Other("no number"), FieldValue::Number);
     match value {
-        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::String(text) => FieldValue::Text(text.to_string()),
         DeValue::Integer(n) => number(n.as_str()),
         DeValue::Float(n) => number(n.as_str()),
-        DeValue::Boolean(_) => Value::Other("true or false"),
-        DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Array(_) => Value::Other("a list"),
-        DeValue::Table(_) => Value::Other("a table"),
+        DeValue::Boolean(_) => FieldValue::Other("true or false"),
+        DeValue::Datetime(_) => FieldValue::Other("a date"),
+        DeValue::Array(_) => FieldValue::Other("a list"),
+        DeValue::Table(_) => FieldValue::Other("a table"),
     }
 }
 

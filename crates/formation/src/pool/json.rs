@@ -1,6 +1,6 @@
 //! Pools as other tools write them: a JSON map or list of nodes with address, memory and bandwidth.
 
-use crate::pool::fields::{Fields, Value};
+use crate::pool::fields::{FieldValue, Fields};
 use crate::pool::file::{DEFAULT_SPEED, with_cores};
 use crate::pool::units::shifted;
 use crate::{Link, Pool, PoolError, PoolNode};
@@ -67,12 +67,12 @@ fn node_of(key: &str, node: &Json, latency: f64) -> Result<(PoolNode, Option<f64
 
 fn fields(of: &str, table: &Map<String, Json>) -> Fields {
     let value = |value: &Json| match value {
-        Json::String(text) => Value::Text(text.clone()),
-        Json::Number(n) => n.as_f64().map_or(Value::Other("no number"), Value::Number),
-        Json::Bool(_) => Value::Other("true or false"),
-        Json::Null => Value::Other("nothing"),
-        Json::Array(_) => Value::Other("a list"),
-        Json::Object(_) => Value::Other("a map"),
+        Json::String(text) => FieldValue::Text(text.clone()),
+        Json::Number(n) => n.as_f64().map_or(FieldValue::Other("no number"), FieldValue::Number),
+        Json::Bool(_) => FieldValue::Other("true or false"),
+        Json::Null => FieldValue::Other("nothing"),
+        Json::Array(_) => FieldValue::Other("a list"),
+        Json::Object(_) => FieldValue::Other("a map"),
     };
     Fields { of: of.to_owned(), values: table.iter().map(|(k, v)| (k.clone(), value(v))).collect() }
 }

@@ -16,7 +16,7 @@ const LEAST_OPSET: i64 = 6;
 
 /// What the first dimension of an input becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Batch {
+enum BatchDimension {
     /// The file leaves it open.
     Open,
     /// The file has a number; it is opened.
@@ -57,12 +57,12 @@ pub(super) fn import(
     let file =
         File { model, graph, opset, initializers: &initializers, inputs: &inputs, reader, options, bytes };
     match file.batch() {
-        None => file.attempt(Batch::Open),
-        Some(size) => match file.attempt(Batch::Opened(size)) {
+        None => file.attempt(BatchDimension::Open),
+        Some(size) => match file.attempt(BatchDimension::Opened(size)) {
             Ok(imported) => Ok(imported),
             Err(e @ (OnnxError::Limit { .. } | OnnxError::Large { .. } | OnnxError::Tensor { .. })) => Err(e),
             Err(_) => {
-                let mut imported = file.attempt(Batch::Fixed)?;
+                let mut imported = file.attempt(BatchDimension::Fixed)?;
                 imported.notes.push(format!("the model only takes batches of {size}, as it was exported"));
                 Ok(imported)
             }
@@ -117,12 +117,12 @@ impl File<'_> {
         if first.is_empty() && all.len() == 1 { all } else { first }
     }
 
-    fn attempt(&self, batch: Batch) -> Result<Imported, OnnxError> {
+    fn attempt(&self, batch: BatchDimension) -> Result<Imported, OnnxError> {
         let mut lower = Lower::new(self.model, self.reader.clone(), self.options, self.bytes);
         if lower.graph.name.is_empty() {
             lower.graph.name = self.graph.name.clone().unwrap_or_default();
         }
-        if let Batch::Opened(size) = batch {
+        if let BatchDimension::Opened(size) = batch {
             lower.batch_hint = Some(size);
         }
         let symbols = self.symbols();
@@ -162,7 +162,7 @@ impl File<'_> {
         &self,
         lower: &mut Lower<'_>,
         input: &ValueInfoProto,
-        batch: Batch,
+        batch: BatchDimension,
         symbols: &BTreeSet<&str>,
     ) -> Result<(), OnnxError> {
         let name = input.name.clone().unwrap_or_default();
@@ -177,7 +177,7 @@ impl File<'_> {
                 (_, Some(s)) if self.options.dims.contains_key(s) => Dim::Fixed(self.options.dims[s]),
                 (_, Some(s)) if symbols.contains(s) => Dim::Batch(1),
                 (Some(n), None) => match batch {
-                    Batch::Opened(size) if axis == 0 && n == size => Dim::Batch(1),
+                    BatchDimension::Opened(size) if axis == 0 && n == size => Dim::Batch(1),
                     _ => Dim::Fixed(n),
                 },
                 (None, None) if axis == 0 => Dim::Batch(1),

@@ -60,18 +60,18 @@ pub(super) fn code_of(dtype: DType) -> i32 {
 #[derive(Debug, Clone)]
 pub(super) struct Reader {
     folder: Option<PathBuf>,
-    taken: Rc<RefCell<Taken>>,
+    taken: Rc<RefCell<ExternalReads>>,
 }
 
 /// What was read from other files.
 #[derive(Debug, Default)]
-struct Taken {
+struct ExternalReads {
     bytes: u64,
     /// The sizes of the files.
     files: BTreeMap<PathBuf, u64>,
 }
 
-impl Taken {
+impl ExternalReads {
     /// Many tensors may lie in one file, but not all of them in the same place.
     fn take(&mut self, path: PathBuf, size: u64, bytes: u64) -> Result<(), BadTensor> {
         self.files.insert(path, size);

@@ -13,18 +13,18 @@ type StageKey = (u64, usize, usize);
 
 /// What stages turned out to need.
 #[derive(Debug, Default)]
-pub(super) struct Measured {
-    stages: BTreeMap<StageKey, Needs>,
+pub(super) struct StageMeasurements {
+    stages: BTreeMap<StageKey, StageUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Needs {
+struct StageUsage {
     /// Milliseconds that it computed in each of the last steps; of a group that is over only the median.
     busy_ms: VecDeque<f64>,
     memory: Option<u64>,
 }
 
-impl Needs {
+impl StageUsage {
     fn median_ms(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.busy_ms.iter().copied().collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Needs {
     }
 }
 
-impl Measured {
+impl StageMeasurements {
     /// A step was done.
     pub(super) fn on_step(&mut self, record: &StepRecord) {
         let Some(of) = &record.replicas else { return };
@@ -111,7 +111,7 @@ pub struct FormationEpoch {
 
 impl FormationEpoch {
     /// With what its stages turned out to need.
-    pub(super) fn to_json(&self, measured: &Measured) -> serde_json::Value {
+    pub(super) fn to_json(&self, measured: &StageMeasurements) -> serde_json::Value {
         let stage = |replica: usize, (number, entry): (usize, &StageEntry)| {
             let place = (self.epoch, replica, number);
             json!({
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_stages_needed_stands_beside_what_was_predicted() {
-        let mut measured = Measured::default();
+        let mut measured = StageMeasurements::default();
         for compute in [9.0, 1.0, 2.0, 2.0, 3.0] {
             measured.on_step(&step(1, &[(compute, 100), (2.0 * compute, 200)]));
         }

@@ -4,7 +4,7 @@
 //! without a default are listed here.
 
 use super::error::ConfigError;
-use super::section::{Said, Section, pick, unknown_key};
+use super::section::{Section, Sourced, pick, unknown_key};
 use super::source::Source;
 use super::tree::{Node, Table, Value};
 use serde::Serialize;
@@ -81,7 +81,7 @@ pub(crate) fn choose<T: Serialize + DeserializeOwned>(
         _ => return Err(wrong(node, "a name, or a table with a name")),
     };
     let Value::Text(text) = &name.value else { return Err(wrong(name, "a name")) };
-    let said = Said { value: text.clone(), key: key.to_owned(), source: name.source.clone() };
+    let said = Sourced { value: text.clone(), key: key.to_owned(), source: name.source.clone() };
     let picked = pick(&said, kind.what, kind.names)?;
     let mut chosen = with_settings(picked, &said, table, kind)?;
     chosen.settings.insert(0, ("name".to_owned(), name.value.clone(), name.source.clone()));
@@ -97,7 +97,7 @@ fn file_of(source: &Source) -> PathBuf {
 
 fn with_settings<T: Serialize + DeserializeOwned>(
     name: &'static str,
-    said: &Said<String>,
+    said: &Sourced<String>,
     table: Option<&Table>,
     kind: Kind,
 ) -> Result<Chosen<T>, ConfigError> {
@@ -133,7 +133,8 @@ fn with_settings<T: Serialize + DeserializeOwned>(
         // One after the other, so that the error is the one of this setting.
         serde_json::from_value::<T>(Json::Object(json.clone())).map_err(|error| {
             let (key, source) = (format!("{key}.{setting}"), node.source.clone());
-            Said { value: node.value.to_toml(), key, source }.should_be(format!("something else ({error})"))
+            Sourced { value: node.value.to_toml(), key, source }
+                .should_be(format!("something else ({error})"))
         })?;
     }
     let value = serde_json::from_value(Json::Object(json))
@@ -176,7 +177,7 @@ fn check(key: &str, setting: &str, node: &Node, default: Option<&Json>) -> Resul
     if numbers.into_iter().all(fine) {
         return Ok(());
     }
-    let said = Said { value: node.value.to_toml(), key: key.to_owned(), source: node.source.clone() };
+    let said = Sourced { value: node.value.to_toml(), key: key.to_owned(), source: node.source.clone() };
     Err(said.should_be(wanted))
 }
 

@@ -6,11 +6,11 @@ use std::fmt::Write;
 /// Values in the order in which they were read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resolved {
-    lines: Vec<Line>,
+    lines: Vec<ResolvedLine>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Line {
+struct ResolvedLine {
     section: String,
     key: String,
     /// As TOML.
@@ -21,7 +21,7 @@ struct Line {
 impl Resolved {
     /// Notes a value; one that was noted before under this name is replaced.
     pub(crate) fn add(&mut self, section: &str, key: &str, value: String, source: Source) {
-        let line = Line { section: section.to_owned(), key: key.to_owned(), value, source };
+        let line = ResolvedLine { section: section.to_owned(), key: key.to_owned(), value, source };
         match self.lines.iter_mut().find(|l| l.section == line.section && l.key == line.key) {
             Some(known) => *known = line,
             None => self.lines.push(line),

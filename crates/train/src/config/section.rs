@@ -30,13 +30,13 @@ pub(crate) struct Section<'a> {
 
 /// A value with its key and source, for errors that only its reader can tell.
 #[derive(Debug, Clone)]
-pub(crate) struct Said<T> {
+pub(crate) struct Sourced<T> {
     pub(crate) value: T,
     pub(crate) key: String,
     pub(crate) source: Source,
 }
 
-impl<T: Display> Said<T> {
+impl<T: Display> Sourced<T> {
     /// That it should have been something else.
     pub(crate) fn should_be(&self, wanted: impl Into<String>) -> ConfigError {
         let (key, got, at) = (self.key.clone(), self.value.to_string(), self.source.clone());
@@ -131,15 +131,15 @@ impl<'a> Section<'a> {
         ConfigError::Useless { key: self.key(key), why: why.to_owned(), at }
     }
 
-    fn said<T>(&self, key: &str, node: &Node, value: T) -> Said<T> {
-        Said { value, key: self.key(key), source: node.source.clone() }
+    fn said<T>(&self, key: &str, node: &Node, value: T) -> Sourced<T> {
+        Sourced { value, key: self.key(key), source: node.source.clone() }
     }
 
     pub(crate) fn wrong(&self, key: &str, wanted: &'static str, node: &Node) -> ConfigError {
         wrong_type(&self.key(key), wanted, &node.value, &node.source)
     }
 
-    pub(crate) fn text(&mut self, key: &str) -> Result<Option<Said<String>>, ConfigError> {
+    pub(crate) fn text(&mut self, key: &str) -> Result<Option<Sourced<String>>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let Value::Text(text) = &node.value else { return Err(self.wrong(key, "a text", node)) };
         self.note_node(key, node);
@@ -152,10 +152,10 @@ impl<'a> Section<'a> {
         key: &str,
         what: &'static str,
         known: &[&'static str],
-    ) -> Result<Option<Said<&'static str>>, ConfigError> {
+    ) -> Result<Option<Sourced<&'static str>>, ConfigError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let word = pick(&text, what, known)?;
-        Ok(Some(Said { value: word, key: text.key, source: text.source }))
+        Ok(Some(Sourced { value: word, key: text.key, source: text.source }))
     }
 
     /// A path, absolute: those of the file begin where it stands, others where the user stands.
@@ -186,7 +186,7 @@ impl<'a> Section<'a> {
         &mut self,
         key: &str,
         range: RangeInclusive<i64>,
-    ) -> Result<Option<Said<u64>>, ConfigError> {
+    ) -> Result<Option<Sourced<u64>>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let Value::Int(value) = node.value else { return Err(self.wrong(key, "a whole number", node)) };
         self.note_node(key, node);
@@ -212,7 +212,7 @@ impl<'a> Section<'a> {
     }
 
     /// A finite number.
-    pub(crate) fn number(&mut self, key: &str) -> Result<Option<Said<f64>>, ConfigError> {
+    pub(crate) fn number(&mut self, key: &str) -> Result<Option<Sourced<f64>>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let value = number(node).ok_or_else(|| self.wrong(key, "a number", node))?;
         self.note_node(key, node);
@@ -285,7 +285,7 @@ fn wrong_type(key: &str, wanted: &'static str, got: &Value, at: &Source) -> Conf
 
 /// The word that was said, if it is a known one.
 pub(crate) fn pick(
-    said: &Said<String>,
+    said: &Sourced<String>,
     what: &'static str,
     known: &[&'static str],
 ) -> Result<&'static str, ConfigError> {

@@ -6,7 +6,7 @@
 mod column;
 
 use super::malformed;
-use super::table::{Choice, Labels, Numbers, choose};
+use super::table::{ColumnChoice, Labels, Numbers, choose};
 use crate::arrays::{Arrays, LabelArray};
 use crate::error::{DataError, Fault, Origin};
 use crate::inflate;
@@ -47,7 +47,7 @@ fn read(file: &Path, spec: &SourceSpec, bytes: &Bytes) -> Result<Arrays, DataErr
         schema.root_schema().get_fields().iter().map(|field| field.name().to_owned()).collect();
     let choice = choose(file, spec, &names)?;
     let find = |name: usize| Column::new(file, names.get(name).map_or("", |n| n), schema);
-    let mut table = Table {
+    let mut table = ParquetTable {
         file,
         columns: choice.x.iter().map(|name| find(*name)).collect::<Result<_, _>>()?,
         label: choice.y.map(find).transpose()?,
@@ -68,7 +68,7 @@ fn read(file: &Path, spec: &SourceSpec, bytes: &Bytes) -> Result<Arrays, DataErr
     table.finish()
 }
 
-struct Table<'a> {
+struct ParquetTable<'a> {
     file: &'a Path,
     columns: Vec<Column>,
     label: Option<Column>,
@@ -80,9 +80,9 @@ struct Table<'a> {
     most: u64,
 }
 
-impl Table<'_> {
+impl ParquetTable<'_> {
     /// Refuses what could not be read to its end.
-    fn check(&self, metadata: &ParquetMetaData, choice: &Choice) -> Result<(), DataError> {
+    fn check(&self, metadata: &ParquetMetaData, choice: &ColumnChoice) -> Result<(), DataError> {
         let rows = metadata.file_metadata().num_rows();
         let columns = choice.x.len() + usize::from(choice.y.is_some());
         let needed = u64::try_from(rows).ok().and_then(|rows| rows.checked_mul(4 * columns as u64));
