@@ -1,4 +1,4 @@
-//! What only moves elements.
+//! Programs that only move elements.
 
 use super::super::{Area, Program, Seat, Step, all_gather, all_to_all, barrier, broadcast, gather, scatter};
 use super::machine::{Rank, run, values};
@@ -107,7 +107,7 @@ fn all_to_all_exchanges_every_pair() {
     }
 }
 
-/// After the last round every rank has heard, through others, of every rank.
+/// After the last round every rank has a signal, direct or indirect, from every rank.
 #[test]
 fn a_barrier_hears_of_everybody() {
     for ranks in 1..=9 {
