@@ -1,4 +1,4 @@
-//! What can go wrong with each operation of the fabric.
+//! Errors of the operations of the fabric.
 
 use phalanx_types::{Class, IdError, NodeId};
 use phalanx_wire::bulk::BlobId;

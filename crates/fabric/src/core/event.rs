@@ -15,7 +15,7 @@ impl fmt::Display for LinkKey {
     }
 }
 
-/// What happened to somebody in the domain.
+/// A change of a node in the domain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeEvent {
     Appeared(NodeStatus),
@@ -36,7 +36,7 @@ impl NodeEvent {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum DialTarget {
     Peer(NodeId),
-    /// Whoever listens at this `host:port`.
+    /// Any node that listens at this `host:port`.
     Seed(SmolStr),
 }
 
@@ -49,17 +49,17 @@ impl fmt::Display for DialTarget {
     }
 }
 
-/// How a dial ended that led to no link.
+/// Why a dial did not lead to a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DialEnd {
     Failed,
     /// The address is this node's own.
     Myself,
-    /// Whoever is there has a better link to this node already.
+    /// The node there already has a better link to this node.
     Duplicate,
 }
 
-/// A connection whose other end has proved who it is.
+/// A connection whose other end has proved its identity.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LinkOffer {
     pub(crate) link: LinkKey,
@@ -68,13 +68,13 @@ pub(crate) struct LinkOffer {
     pub(crate) kind: NodeKind,
     pub(crate) addresses: Vec<PeerAddr>,
     pub(crate) heartbeat: Duration,
-    /// What this node dialed to get it; `None` when the other side dialed.
+    /// The target that this node dialed; `None` if the other side dialed.
     pub(crate) dialed: Option<DialTarget>,
-    /// When the present link to the same node was last heard from.
+    /// When the current link to the same node was last heard from.
     pub(crate) present_heard: Option<Time>,
 }
 
-/// When something was last heard from a link and sent to it.
+/// When a link last received and last sent something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkSample {
     pub(crate) link: LinkKey,
@@ -101,7 +101,7 @@ pub(crate) enum Event {
     Stopping,
 }
 
-/// What to put into a control frame.
+/// The content of a control frame.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ControlMessage {
     Heartbeat,
@@ -135,6 +135,6 @@ pub(crate) enum Command {
         words: ControlMessage,
     },
     Announce(NodeEvent),
-    /// The node was not heard of for so long that nothing is kept of it.
+    /// There was no news of the node for so long that its entry is dropped.
     Forget(NodeId),
 }

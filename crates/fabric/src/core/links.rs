@@ -1,4 +1,4 @@
-//! Which links live: offers, duplicates, heartbeats, ends.
+//! The life of links: offers, duplicates, heartbeats, ends.
 
 use super::backoff::Backoff;
 use super::peer::MAX_ADDRESSES;
@@ -8,7 +8,7 @@ use phalanx_wire::handshake::Refusal;
 use phalanx_wire::node::{LostReason, NodeState, NodeStatus};
 use std::time::Duration;
 
-/// A peer may ask for heartbeats, not for a flood of them.
+/// The shortest heartbeat interval that a peer may ask for.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
 /// A link that lived shorter than this counts as a failed dial.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -17,13 +17,13 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 pub(crate) struct LinkEntry {
     pub(super) node: NodeId,
     pub(super) dialed_here: bool,
-    /// What the other side wants to hear from this one at least.
+    /// How often the other side wants to hear from this one.
     pub(super) peer_heartbeat: Duration,
     pub(super) up_since: Time,
     pub(super) heard: Time,
     pub(super) sent: Time,
     pub(super) known_arrived: bool,
-    /// Whether the others were told of this peer.
+    /// Whether the other nodes were told of this peer.
     pub(super) introduced: bool,
 }
 
@@ -56,7 +56,7 @@ impl Membership {
                     peer.tried = true;
                     peer.backoff.failed(now);
                     if offer.node != *node {
-                        // Somebody else lives at its addresses now.
+                        // Another node uses its addresses now.
                         peer.lose_addresses();
                     }
                 }
@@ -88,7 +88,7 @@ impl Membership {
         let Some(present) = self.links.get(&old) else { return Verdict::New };
         let dialed_here = offer.dialed.is_some();
         if peer.linked_as == Some(offer.incarnation) {
-            // Both ends come to the same answer: the link that the smaller id dialed wins.
+            // Both ends decide alike: the link that the smaller id dialed wins.
             let wins = present.dialed_here == dialed_here || dialed_here == (*me < offer.node);
             return if wins { Verdict::Replace(old) } else { Verdict::Refuse(Refusal::Duplicate) };
         }
@@ -174,7 +174,7 @@ impl Membership {
 
     pub(super) fn on_tick(&mut self, now: Time, samples: &[LinkSample], out: &mut Outbox<Command>) {
         let heartbeat = self.settings.heartbeat;
-        // A tick this late means that this process stood still, and so did its ears.
+        // A tick this late means that this process was suspended and could not receive heartbeats.
         if now.since(self.last_tick) > heartbeat && self.last_tick != Time::ZERO {
             self.silence_from = now;
         }
@@ -208,7 +208,7 @@ impl Membership {
             speak.min(l.heard + heartbeat)
         });
         let shortest = self.links.values().map(|l| l.peer_heartbeat).fold(heartbeat, Duration::min);
-        // Rounded up a little, so that many links share one look.
+        // Rounded up a little, so that many links share one wake-up.
         due.min().map_or(Time::NEVER, |t| t.max(self.last_tick + shortest / 16))
     }
 
@@ -220,7 +220,7 @@ impl Membership {
     }
 }
 
-/// Brings a peer's status up to a new link with it, and says what changed for onlookers.
+/// Updates a peer's status for a new link, and returns the changes for watchers.
 fn appear(status: &mut Option<NodeStatus>, offer: LinkOffer) -> Vec<NodeEvent> {
     let mut events = Vec::new();
     match status {
@@ -244,7 +244,7 @@ fn appear(status: &mut Option<NodeStatus>, offer: LinkOffer) -> Vec<NodeEvent> {
     events
 }
 
-/// What a handshake tells of a node; its own status follows.
+/// The status known from a handshake; the node's own status follows.
 fn provisional(offer: LinkOffer) -> NodeStatus {
     NodeStatus {
         id: offer.node,

@@ -1,4 +1,4 @@
-//! Many cores on a simulated network: whatever is cut, everyone is linked to everyone in the end.
+//! Many cores on a simulated network: after any cuts all nodes are linked to each other in the end.
 
 use super::*;
 use phalanx_types::{Incarnation, NodeId, Outbox, Seed, Time};
@@ -18,7 +18,7 @@ fn index(id: &NodeId) -> usize {
     id.as_str()[1..].parse().unwrap()
 }
 
-/// Something on its way to a node.
+/// A message in transit to a node.
 #[derive(Debug)]
 enum Letter {
     Hello { from: usize, target: DialTarget, link: LinkKey },
@@ -31,7 +31,7 @@ enum Letter {
 struct Net {
     now: Time,
     cores: Vec<Membership>,
-    /// Both ends of every link, and who of them still has it.
+    /// Both ends of every link, and which of them still have it.
     links: BTreeMap<LinkKey, BTreeSet<usize>>,
     ends: BTreeMap<LinkKey, [usize; 2]>,
     heard: BTreeMap<(usize, LinkKey), (Time, Time)>,

@@ -359,7 +359,7 @@ fn gossip_never_overrides_what_this_node_saw() {
     b.down(ms(2000), 2, false);
     assert_eq!(b.feed(ms(2001), tell(status("z", 5, 9))), []);
     assert_eq!(b.feed(ms(2001), tell(status("z", 4, 9))), []);
-    // A goodbye that somebody else heard is the end of that life ...
+    // A goodbye that another node heard is the end of that incarnation ...
     let stopped = with_state(status("z", 5, 1), NodeState::Stopped);
     assert_eq!(b.feed(ms(2002), tell(stopped.clone())), [Command::Announce(NodeEvent::Gone(stopped))]);
     assert_eq!(b.feed(ms(2003), tell(status("z", 5, 9))), []);
@@ -436,7 +436,7 @@ fn a_node_that_listens_is_settled_when_a_member_told_or_the_time_is_over() {
     b.feed(ms(6), Event::KnownHeard { link: LinkKey(1), known: Vec::new() });
     assert!(b.0.is_settled());
 
-    // Whoever only looks may know no more than this node.
+    // An observer may know no more than this node.
     let mut b = Bench::new();
     b.feed(ms(0), Event::Listening);
     let onlooker = LinkOffer { kind: NodeKind::Observer, ..offer(1, "a", 5, None) };

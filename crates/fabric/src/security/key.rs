@@ -55,7 +55,7 @@ impl KeyError {
     }
 }
 
-/// The authority of one domain: whoever has it can join, and can let others join.
+/// The certificate authority of one domain: a node that has it can join, and can let others join.
 #[derive(Clone)]
 pub struct DomainKey(Arc<KeyMaterial>);
 
@@ -154,7 +154,7 @@ impl DomainKey {
         &self.0.domain
     }
 
-    /// A short name of the key for people to compare: sixteen hex digits.
+    /// A short identifier of the key that people can compare: sixteen hex digits.
     pub fn fingerprint(&self) -> String {
         hex(&self.digest().as_ref()[..8])
     }
@@ -168,7 +168,7 @@ impl DomainKey {
         ring::digest::digest(&ring::digest::SHA256, &self.0.authority)
     }
 
-    /// What a relay gets to serve this domain.
+    /// The token that a relay needs to serve this domain.
     pub fn relay_token(&self) -> RelayToken {
         // Derived from the private key, so that only members know it.
         let root = Secret::new(self.0.key.serialized_der());
@@ -203,7 +203,7 @@ impl DomainKey {
 
     /// Issues the certificate a node uses while it runs.
     pub(crate) fn issue_now(&self, node: &NodeId) -> Result<NodeCertificate, KeyError> {
-        // A day back, because clocks of the other members may be behind.
+        // Backdated by a day, because clocks of other members may be behind.
         self.issue(node, SystemTime::now() - DAY, SystemTime::now() + DAY * 365 * 10)
     }
 }

@@ -1,5 +1,5 @@
-//! Dialing: every address of a target in turn and in parallel; the first to answer
-//! wins, unless its certificate says that it is somebody else.
+//! Dialing: all addresses of a target, staggered and in parallel. The first to answer wins, unless its certificate
+//! belongs to another node.
 
 use super::handshake::{self, Challenged, HANDSHAKE_TIMEOUT};
 use super::inner::{Incoming, Inner, Route};
@@ -21,7 +21,7 @@ const STAGGER: Duration = Duration::from_millis(50);
 const RELAY_STAGGER: Duration = Duration::from_millis(250);
 const MAX_RESOLVED: usize = 8;
 
-/// Dials a target once and tells the driver how it went; `cancelled` ends it before it says hello.
+/// Dials a target once and reports the result to the driver; `cancelled` ends it before it says hello.
 pub(crate) async fn run(
     inner: Arc<Inner>,
     target: DialTarget,
@@ -83,7 +83,7 @@ async fn reach(
     Err(first_error.unwrap_or(ConnError::NoAddress))
 }
 
-/// Every way to the target and how long to wait before taking it.
+/// Every route to the target and the delay before it is tried.
 async fn routes(target: &DialTarget, addresses: Vec<PeerAddr>) -> Result<Vec<(Duration, Route)>, ConnError> {
     let mut routes = Vec::new();
     match target {
@@ -114,7 +114,7 @@ async fn routes(target: &DialTarget, addresses: Vec<PeerAddr>) -> Result<Vec<(Du
     Ok(routes)
 }
 
-/// Introduces this node and makes a link of the connection, if the core wants it.
+/// Introduces this node and makes the connection a link if the core accepts it.
 async fn establish(
     inner: &Arc<Inner>,
     target: &DialTarget,
@@ -147,13 +147,13 @@ async fn establish(
     };
     match propose(inner, offer, link.clone()).await {
         Ok(()) => link_io::run(inner, link, met.stream),
-        // The core has noted the end of the dial already.
+        // The core has recorded the end of the dial already.
         Err(refusal) => tracing::debug!(%target, %refusal, "a dialed link is not needed"),
     }
     Ok(())
 }
 
-/// Dials a further connection beside a link, the way the link was reached.
+/// Dials a further connection of a link, by the route of the link.
 pub(crate) async fn beside(
     inner: &Inner,
     link: &Link,
@@ -169,7 +169,7 @@ pub(crate) async fn beside(
     Ok(met.unwrap_or(Err(ConnError::Timeout))?.stream)
 }
 
-/// Asks the core whether a link is to be.
+/// Asks the core whether to accept a link.
 pub(crate) async fn propose(inner: &Inner, offer: LinkOffer, link: Arc<Link>) -> Result<(), Refusal> {
     let (reply, verdict) = oneshot::channel();
     if inner.events.send(Incoming::Offer { offer, link, reply }).await.is_err() {

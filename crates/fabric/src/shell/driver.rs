@@ -1,4 +1,4 @@
-//! The task that owns the core: feeds it what happens and carries out what it decides.
+//! The task that owns the core: feeds events to it and carries out its commands.
 
 use super::dial;
 use super::inner::{Incoming, Inner};
@@ -107,7 +107,7 @@ impl Driver {
     }
 
     fn stop(&mut self) {
-        // What was said last about this node goes out before it does.
+        // The last update of this node's status goes out before it leaves.
         let own = lock(&self.inner.own).clone();
         self.feed(Event::OwnStatus(own));
         self.feed(Event::Stopping);

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 const AT_MOST: Duration = Duration::from_secs(20);
-/// As many as a link keeps for somebody to accept.
+/// The most unaccepted streams that a link keeps.
 const MAX_KEPT: u8 = 64;
 
 fn key(n: u8) -> StreamKey {

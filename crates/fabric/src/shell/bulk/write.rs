@@ -1,4 +1,4 @@
-//! Writing blobs from where they lie, several at a time and chunk by chunk.
+//! Writing blobs without copying, several at a time and chunk by chunk.
 
 use super::super::link::Link;
 use super::super::lock;
@@ -15,7 +15,7 @@ enum BulkStep {
     Orders,
     Chunk(ChunkFrame),
     Idle,
-    /// Another connection has taken the place of this one.
+    /// Another connection has replaced this one.
     Replaced,
 }
 
@@ -35,7 +35,7 @@ pub(super) async fn send(link: &Link, number: u64, mut half: WriteHalf) -> Resul
                 bulk.wake.notified().await;
             }
             BulkStep::Replaced => {
-                // What woke this task was meant for the other connection.
+                // The notification was meant for the other connection.
                 bulk.wake.notify_one();
                 return Ok(());
             }
