@@ -1,11 +1,11 @@
-//! The fields of one node or link, wherever they were written.
+//! The fields of one node or link, independent of the file format.
 
 use crate::pool::units;
 use crate::{Link, PoolError};
 use phalanx_types::{ByteSize, nearest};
 use std::collections::BTreeMap;
 
-/// One value, as far as pools have them.
+/// One value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FieldValue {
     Text(String),
@@ -13,7 +13,7 @@ pub(crate) enum FieldValue {
     Other(&'static str),
 }
 
-/// Named values, and what they are of, for messages.
+/// Named values, and the name of their owner for messages.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fields {
     pub(crate) of: String,
@@ -79,7 +79,7 @@ impl Fields {
         })
     }
 
-    /// Bandwidth and latency, where at least one of them is given.
+    /// Bandwidth and latency, if at least one of them is given.
     pub(crate) fn link(&self, otherwise: Link) -> Result<Option<Link>, PoolError> {
         let (bandwidth, latency) = (self.bandwidth("bandwidth")?, self.latency("latency")?);
         let link =

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Of a node whose file does not say.
+/// The speed of a node whose file does not give it.
 pub(crate) const DEFAULT_SPEED: f64 = 10e9;
 const NODE: [&str; 8] = ["name", "memory", "speed", "host", "cores", "threads", "bandwidth", "latency"];
 const LINK: [&str; 4] = ["from", "to", "bandwidth", "latency"];
@@ -40,7 +40,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// It is no TOML, or a field is missing, unknown or senseless; says which, of which node.
+    /// It is not TOML, or a field is missing, unknown or invalid; the error names the field and the node.
     pub fn from_toml(text: &str) -> Result<Self, PoolError> {
         let table = DeTable::parse(text).map_err(|error| syntax(text, &error))?;
         let mut pool = Self::default();
@@ -119,7 +119,7 @@ fn not_tables(of: &str) -> PoolError {
     PoolError::Value { of: of.to_owned(), key: "node", expected: "a table", found: "something else".into() }
 }
 
-/// The tables of an array, each with what it is of: its name, else its number.
+/// The tables of an array, each with the name of its owner: its name, otherwise its number.
 fn tables(value: &Spanned<DeValue<'_>>, kind: &str) -> Result<Vec<Fields>, PoolError> {
     let array = value.get_ref().as_array().ok_or_else(|| not_tables(&format!("[[{kind}]]")))?;
     let one = |(i, value): (usize, &Spanned<DeValue<'_>>)| {
@@ -176,7 +176,7 @@ fn nodes_of(all: Vec<Fields>, network: Link) -> Result<Vec<PoolNode>, PoolError>
     with_cores(nodes)
 }
 
-/// Nodes of which it is not said have as many cores as their host's nodes need.
+/// Nodes without a given number of cores get as many as the nodes of their host need.
 pub(crate) fn with_cores(nodes: Vec<(PoolNode, Option<f64>)>) -> Result<Vec<PoolNode>, PoolError> {
     if nodes.is_empty() {
         return Err(PoolError::Empty);
