@@ -1,14 +1,14 @@
-//! First values of parameters and buffers.
+//! Initial values of parameters and buffers.
 //!
-//! Every value draws from a stream of its own, made of the seed and its name, so a stage of a model begins with the
-//! same numbers as the whole model; `libm` makes them the same on every machine.
+//! Every value has its own random stream, derived from the seed and its name, so a stage of a model gets the same
+//! numbers as the whole model; `libm` makes them the same on every machine.
 
 use crate::{Graph, Init, Value, ValueKind, Weights};
 use phalanx_types::{DType, Seed, Tensor};
 
 impl Graph {
-    /// Makes every parameter and buffer, except those whose values come with the model ([`Init::Given`]), and those
-    /// that this machine has no memory for: [`weights::check`](crate::weights::check) names what is missing.
+    /// Initialises every parameter and buffer, except those whose values come with the model ([`Init::Given`]), and
+    /// those that this machine has no memory for: [`weights::check`](crate::weights::check) names the missing ones.
     pub fn initialise(&self, seed: Seed) -> Weights {
         let made = self.values.iter().filter_map(|v| match v.kind {
             ValueKind::Parameter(init) | ValueKind::Buffer(init) => {
@@ -97,12 +97,12 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Evenly in [0, 1).
+    /// Uniform in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// By Box and Muller.
+    /// Normal, by the Box-Muller method.
     fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit()));
         radius * libm::cos(std::f64::consts::TAU * self.unit())

@@ -1,4 +1,4 @@
-//! From the bytes of a file to a graph and its weights.
+//! Converts the bytes of a file to a graph and its weights.
 
 use super::error::{At, OnnxError};
 use super::initial::{Role, Roles, Signature};
@@ -19,9 +19,9 @@ const LEAST_OPSET: i64 = 6;
 enum BatchDimension {
     /// The file leaves it open.
     Open,
-    /// The file has a number; it is opened.
+    /// The file has a number; it is treated as open.
     Opened(usize),
-    /// The file has a number that it relies on.
+    /// The file has a number and depends on it.
     Fixed,
 }
 
@@ -78,12 +78,12 @@ struct File<'a> {
     inputs: &'a [&'a ValueInfoProto],
     reader: &'a Reader,
     options: &'a ImportOptions,
-    /// Of the file, and of what it takes from others.
+    /// Of the file and its external tensors.
     bytes: usize,
 }
 
 impl File<'_> {
-    /// The size of the batch if it is written down, `None` if it is open.
+    /// The batch size if the file fixes it, `None` if it is open.
     fn batch(&self) -> Option<usize> {
         let dims = |i: &&ValueInfoProto| {
             i.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref().map(|s| s.dim.clone())
@@ -97,7 +97,7 @@ impl File<'_> {
         first.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)
     }
 
-    /// The names of the batch: what the first dimensions are called, or the only name there is.
+    /// The names of the batch dimension: the names of first dimensions, or the only name there is.
     fn symbols(&self) -> BTreeSet<&str> {
         let (mut first, mut all) = (BTreeSet::new(), BTreeSet::new());
         for input in self.inputs {
@@ -246,7 +246,7 @@ fn finish(lower: Lower<'_>, signature: &Signature) -> Result<Imported, OnnxError
     Ok(Imported { graph, weights, notes: notes.into_iter().collect() })
 }
 
-/// PyTorch's batch norms also count their batches; exporters drop that.
+/// PyTorch's batch norms also count their batches; exporters drop the counter.
 fn count_batches(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
     let mut wanted = BTreeSet::new();
     for node in &graph.nodes {
@@ -268,7 +268,7 @@ fn count_batches(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
     }
 }
 
-/// Drops values nobody reads, except buffers, and gives the others their final numbers.
+/// Drops values that are not read, except buffers, and renumbers the others.
 fn compact(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) -> Weights {
     let mut live = vec![false; graph.values.len()];
     for v in graph
