@@ -1,7 +1,7 @@
-//! Columns as Arrow, pandas and Spark store them: numbers, and lists of numbers that are all as long.
+//! Parquet tables, as written by Arrow, pandas and Spark: numbers, and lists of numbers of equal length.
 //!
-//! Blocks of rows are read from all columns at once, so that besides the result only a page of each
-//! column is in memory.
+//! Blocks of rows are read from all columns at once, so that besides the result only a page of each column is in
+//! memory.
 
 mod column;
 
@@ -24,12 +24,12 @@ use std::path::Path;
 
 /// Rows read at a time.
 const BLOCK: usize = 1024;
-/// What any file may become in memory, however small it is.
+/// The memory that any file may use, however small it is.
 const ALWAYS_ALLOWED: u64 = 64 << 20;
 
 pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
     let bytes = map(file)?;
-    // The decoder is of others. Should it panic on a file that nobody tried yet, the file is at fault.
+    // The decoder is third-party code. If it panics on an unusual file, the file is reported as malformed.
     match catch_unwind(AssertUnwindSafe(|| read(file, spec, &bytes))) {
         Ok(result) => result,
         Err(_) => {
@@ -81,7 +81,7 @@ struct ParquetTable<'a> {
 }
 
 impl ParquetTable<'_> {
-    /// Refuses what could not be read to its end.
+    /// Refuses a file that cannot be read completely.
     fn check(&self, metadata: &ParquetMetaData, choice: &ColumnChoice) -> Result<(), DataError> {
         let rows = metadata.file_metadata().num_rows();
         let columns = choice.x.len() + usize::from(choice.y.is_some());
@@ -131,7 +131,7 @@ impl ParquetTable<'_> {
             match label.values() {
                 Values::Numbers(values) => values.iter().for_each(|value| self.y.push(*value)),
                 Values::Names(values) => {
-                    // Whatever they look like: what is stored as text is a name.
+                    // Values stored as text are names, whatever they look like.
                     let names = self.names.get_or_insert_with(|| Labels::like("name"));
                     for name in values {
                         names.push(name, label.origin())?;
