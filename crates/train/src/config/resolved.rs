@@ -1,4 +1,4 @@
-//! The run file as it was understood: every value, with who said it.
+//! The resolved run file: every value with its source.
 
 use super::source::Source;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ struct ResolvedLine {
 }
 
 impl Resolved {
-    /// Notes a value; one that was noted before under this name is replaced.
+    /// Records a value; an earlier value under this name is replaced.
     pub(crate) fn add(&mut self, section: &str, key: &str, value: String, source: Source) {
         let line = ResolvedLine { section: section.to_owned(), key: key.to_owned(), value, source };
         match self.lines.iter_mut().find(|l| l.section == line.section && l.key == line.key) {
@@ -28,20 +28,20 @@ impl Resolved {
         }
     }
 
-    /// Who said the value of a key, dotted: `train.optimizer.lr`.
+    /// The source of the value of a dotted key: `train.optimizer.lr`.
     pub(crate) fn source(&self, key: &str) -> Option<Source> {
         let (section, key) = key.rsplit_once('.').unwrap_or(("", key));
         let line = self.lines.iter().find(|line| line.section == section && line.key == key);
         line.map(|line| line.source.clone())
     }
 
-    /// Whether somebody said the value of a key.
+    /// Whether a key was set explicitly.
     pub fn is_said(&self, section: &str, key: &str) -> bool {
         let line = self.lines.iter().find(|line| line.section == section && line.key == key);
         line.is_some_and(|line| line.source != Source::Default)
     }
 
-    /// A run file that says the same.
+    /// An equivalent run file.
     pub fn to_toml(&self) -> String {
         let mut text = "# What this run was told, and by whom.\n".to_owned();
         let mut sections: Vec<&str> = Vec::new();
@@ -50,7 +50,7 @@ impl Resolved {
                 sections.push(&line.section);
             }
         }
-        // A table before those in it, tables otherwise in the order in which they were read.
+        // A table before its subtables, otherwise in the order of reading.
         let first = |section: &str| {
             let root = section.split('.').next().unwrap_or_default();
             self.lines.iter().position(|line| line.section.split('.').next() == Some(root))
