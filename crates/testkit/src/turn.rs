@@ -1,7 +1,7 @@
-//! Which tests of one binary may run beside each other.
+//! Which tests of one binary may run in parallel.
 //!
-//! Most tests share the machine; a test that measures time or memory takes it alone. A test that waits to be alone
-//! holds back those that have not begun, so it waits for the tests that run now and for no others.
+//! Most tests share the machine; a test that measures time or memory runs alone. A test that waits to be alone holds
+//! back tests that have not begun, so it waits only for the tests that are running.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -17,7 +17,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits until no test has the machine alone, or waits for that.
+    /// Waits until no test runs alone or waits to.
     pub(crate) fn shared() -> Self {
         TURNS.take(TurnKind::Shared)
     }
@@ -48,7 +48,7 @@ struct Turns {
 
 #[derive(Debug)]
 struct TurnState {
-    /// Values that each thread holds: a test may have several sandboxes.
+    /// Turns held by each thread: a test may have several sandboxes.
     holders: Vec<(ThreadId, usize)>,
     alone: bool,
     /// Tests that wait to be alone.
@@ -70,7 +70,7 @@ impl Turns {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A test that panics leaves nothing half done here.
+    /// A panicking test leaves the state consistent.
     fn lock(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,7 +120,7 @@ mod tests {
         Box::leak(Box::new(Turns::new()))
     }
 
-    /// A thread that takes a turn, tells so, and gives it back when it is told to.
+    /// A thread that takes a turn, reports it, and gives it back on request.
     struct Test {
         began: Receiver<()>,
         end: Sender<()>,
