@@ -278,7 +278,7 @@ fn moves_values() {
 }
 
 #[test]
-fn nobody_passes_a_barrier_before_all_have_come() {
+fn no_rank_passes_a_barrier_before_all_have_arrived() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     for cores in CORES {
         let come = AtomicUsize::new(0);

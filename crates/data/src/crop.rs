@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_those_of_the_plain_definition() {
+    fn crops_match_the_definition() {
         let image: Vec<f32> = (1..=2 * 3 * 5).map(|v| v as f32).collect();
         for (size, pad) in [
             (None, 0),

@@ -94,7 +94,7 @@ mod tests {
     use crate::tape::Kernel;
 
     #[test]
-    fn places_are_used_again_but_never_while_somebody_reads() {
+    fn memory_is_reused_but_never_while_a_call_still_reads_it() {
         let mut tape = Tape::default();
         let x = tape.slab(8, Storage::Input(0));
         let a = tape.call1(0, Kernel::Fill(0.0), vec![x], 8);

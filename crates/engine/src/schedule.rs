@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_pytorch() {
+    fn rates_match_pytorch() {
         let cases: Value = serde_json::from_str(include_str!("../tests/data/schedules.json")).expect("valid");
         for case in cases.as_array().expect("a list") {
             let schedule = read(case["schedule"].clone());

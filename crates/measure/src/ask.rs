@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_nobody_can_plan_with_are_refused() {
+    fn unusable_numbers_are_refused() {
         let speed = |gflops| Speed { gflops, threads: 1, millis: 250 }.makes_sense();
         assert!(speed(0.5));
         assert!(![0.0, -1.0, f32::NAN, f32::INFINITY].into_iter().any(speed));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_nobody_measured_are_like_those_that_were() {
+    fn unmeasured_links_count_as_the_median_of_measured_ones() {
         let node = |name: &str, boot: u64| KnownNode {
             id: name.parse().unwrap(),
             resources: Resources {

@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_follows_calls_that_differ_or_take_no_zeros() {
+    fn no_rank_follows_calls_that_differ_or_take_no_zeros() {
         assert_eq!(followed(&[]), None);
         assert_eq!(followed(&[joining(4), joining(4)]), None);
         assert_eq!(followed(&[joining(3), sum(4)]), None);

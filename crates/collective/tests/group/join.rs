@@ -211,7 +211,7 @@ fn other_calls_differ_from_joining() {
 
 /// Calls of ranks that have not joined differ while another one of the same host has.
 #[test]
-fn calls_that_differ_are_found_while_somebody_has_joined() {
+fn calls_that_differ_are_found_while_a_rank_has_joined() {
     for topology in ["aaa", "abc", "aaab", "baaa", "abab"] {
         let errors = run_groups(groups(topology), |group| {
             let rank = group.rank();

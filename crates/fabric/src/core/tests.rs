@@ -321,7 +321,7 @@ fn a_peer_with_a_shorter_heartbeat_hears_more_often() {
 }
 
 #[test]
-fn a_node_that_stood_still_blames_nobody_for_it() {
+fn a_suspended_node_blames_no_peer_for_silence() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "z", None);
     b.tick(ms(500), &[(1, ms(500), ms(500))]);
@@ -484,7 +484,7 @@ fn own_changes_are_gathered_but_a_change_of_state_is_not_held_back() {
 }
 
 #[test]
-fn a_stopping_node_says_goodbye_and_takes_nobody_in() {
+fn a_stopping_node_says_goodbye_and_accepts_no_links() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "z", None);
     assert_eq!(b.feed(ms(1), Event::Stopping), [send(1, ControlMessage::Goodbye)]);
@@ -563,7 +563,7 @@ fn the_longest_statuses_fit_their_messages() {
 }
 
 #[test]
-fn only_so_many_are_dialed_at_once_and_the_end_of_one_dial_begins_the_next() {
+fn dials_are_limited_and_the_end_of_one_begins_the_next() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "a", None);
     let known: Vec<_> = (0..MAX_DIALS + 2).map(|i| status(&format!("p{i}"), 5, 1)).collect();

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_oldest_gives_way_and_whoever_has_finished_takes_no_place() {
+    async fn the_oldest_gives_way_and_a_finished_handshake_takes_no_slot() {
         let mut unfinished = Unfinished::new(2);
         let (first, second) = (unfinished.enter(), unfinished.enter());
         second.hold(async { Ok(()) }).await.unwrap();

@@ -220,7 +220,7 @@ impl Member<TcpStream> {
 }
 
 #[tokio::test]
-async fn only_so_many_streams_are_kept_and_a_newer_one_takes_the_place_of_its_key() {
+async fn kept_streams_are_limited_and_a_newer_one_replaces_its_key() {
     let dir = tempdir().unwrap();
     let heartbeat = Duration::from_secs(60);
     let a = start(FabricConfig { heartbeat, ..config(dir.path(), "a") }).await;

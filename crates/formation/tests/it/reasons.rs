@@ -65,7 +65,7 @@ fn nodes_that_are_enough_for_another_replica_are_tried_as_one() {
 }
 
 #[test]
-fn nothing_is_said_of_what_nobody_had_time_to_try() {
+fn untried_alternatives_give_no_reasons() {
     let nodes = pool(&[(200, 3.0), (5, 1.0), (200, 1e-4), (200, 1e-3)]);
     let hurried = genetic(&model(4), &nodes, &options(), &mut || false).unwrap();
     let why = |node: usize| hurried.left_out.iter().find(|left| left.node == node).map(|left| &left.why);

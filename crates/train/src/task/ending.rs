@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_that_are_told_are_those_of_the_losses() {
+    fn reported_bounds_match_the_losses() {
         let threads = Threads::new(1);
         let loss = |loss: Loss, output: &[f32], target: &[f32]| {
             let (shape, target_shape) = ([1, output.len()], [1, target.len()]);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_a_key_is_kept_and_only_so_many_keys() {
+    fn the_newest_stream_of_a_key_is_kept_and_keys_are_limited() {
         let (mut arrivals, now) = (Arrivals::new(2), Instant::now());
         let Arrived::Kept(mut first) = arrivals.arrive(key(1), 10, now) else { panic!("not kept") };
         assert!(matches!(arrivals.arrive(key(2), 20, now), Arrived::Kept(_)));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_accepts_is_closed_after_a_while() {
+    fn unaccepted_streams_are_closed_after_a_while() {
         let (mut arrivals, start) = (Arrivals::new(2), Instant::now());
         let second = Duration::from_secs(1);
         let Arrived::Kept(mut old) = arrivals.arrive(key(1), 10, start) else { panic!("not kept") };
