@@ -180,7 +180,7 @@ pub enum StreamError {
     LinkDown { node: NodeId },
     #[error("{node} opened no stream of this key within {within:?}")]
     NotOpened { node: NodeId, within: Duration },
-    #[error("somebody else waits for the stream of {node} of this key now")]
+    #[error("another call waits for the stream of {node} with this key now")]
     Replaced { node: NodeId },
     #[error("too many streams to {node} wait to be accepted")]
     TooMany { node: NodeId },

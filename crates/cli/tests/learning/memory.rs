@@ -103,7 +103,7 @@ fn nodes_train_together_what_none_of_them_could_hold() {
     assert_eq!(summary["params_hash"], sandbox.json(&alone)["params_hash"], "{summary}");
     let formation = read_json(sandbox.path().join("wide/formation.json"));
     let epochs = formation["epochs"].as_array().unwrap();
-    assert_eq!(epochs.len(), 1, "nobody was lost: {formation:#}");
+    assert_eq!(epochs.len(), 1, "no node was lost: {formation:#}");
     let stages = epochs[0]["replicas"][0]["stages"].as_array().unwrap().len();
     assert!(stages > 2, "{stages} stages");
     println!("{stages} stages, peaks in MiB: {peaks:?}");

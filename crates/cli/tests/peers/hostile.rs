@@ -30,7 +30,7 @@ fn refused(process: &Process, from: &str, words: &str) {
 }
 
 /// Memory use may fluctuate, but not grow.
-#[expect(clippy::print_stdout, reason = "a measurement for whoever reads what the test prints")]
+#[expect(clippy::print_stdout, reason = "a measurement to read in the output of the test")]
 fn assert_flat(process: &Process, before: u64) {
     let after = process.resident_bytes();
     println!("memory: {} KiB before, {} KiB after", before >> 10, after >> 10);

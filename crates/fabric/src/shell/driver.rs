@@ -78,7 +78,7 @@ impl Driver {
             Incoming::Stop(done) => {
                 self.stop();
                 if done.send(()).is_err() {
-                    tracing::debug!("nobody waits for the node to stop");
+                    tracing::debug!("no caller waits for the node to stop");
                 }
                 return ControlFlow::Break(());
             }

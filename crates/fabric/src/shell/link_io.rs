@@ -242,7 +242,7 @@ impl Reader {
             }
             if inbox.early_bytes > MAX_EARLY {
                 // The user would miss the beginning; a fresh link starts over.
-                let detail = "frames came long before anybody listened".into();
+                let detail = "frames came long before their channel was opened".into();
                 return Err(Why::Lost(LostReason::LinkBroken { detail }));
             }
             *inbox = Inbox { user: Some(sender), early: std::mem::take(&mut inbox.early), early_bytes: 0 };

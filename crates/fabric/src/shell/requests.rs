@@ -91,7 +91,7 @@ impl Pending {
         if let Some(waiter) = lock(&self.waiting).open.remove(&id)
             && waiter.send(RequestOutcome::Reply(result)).is_err()
         {
-            tracing::debug!(id, "nobody waits for this answer any more");
+            tracing::debug!(id, "no caller waits for this answer any more");
         }
     }
 
@@ -100,7 +100,7 @@ impl Pending {
         waiting.down = Some((reason.clone(), goodbye));
         for waiter in std::mem::take(&mut waiting.open).into_values() {
             if waiter.send(RequestOutcome::Down { reason: reason.clone(), goodbye }).is_err() {
-                tracing::debug!("nobody waits for this answer any more");
+                tracing::debug!("no caller waits for this answer any more");
             }
         }
     }

@@ -43,7 +43,7 @@ impl Resolved {
 
     /// An equivalent run file.
     pub fn to_toml(&self) -> String {
-        let mut text = "# What this run was told, and by whom.\n".to_owned();
+        let mut text = "# The values of this run, each with its source.\n".to_owned();
         let mut sections: Vec<&str> = Vec::new();
         for line in &self.lines {
             if !sections.contains(&line.section.as_str()) {

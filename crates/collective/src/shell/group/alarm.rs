@@ -173,7 +173,7 @@ impl AlarmStream {
                 }
             }
             [ABORT, ..] => AlarmMessage::Nothing,
-            _ => AlarmMessage::Over(format!("rank {} says what nobody knows", self.rank)),
+            _ => AlarmMessage::Over(format!("rank {} sent an unknown message", self.rank)),
         }
     }
 }

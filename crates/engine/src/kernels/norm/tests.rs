@@ -74,7 +74,7 @@ fn floats(bits: &[u32]) -> Vec<f32> {
     bits.iter().map(|bits| f32::from_bits(*bits)).collect()
 }
 
-/// Nobody has anything to add.
+/// No other replica has anything to add.
 fn alone(_: &mut [f64]) -> Result<(), ()> {
     Ok(())
 }

@@ -105,7 +105,7 @@ impl Bulk {
 
 fn settle(get: PendingFetch, result: Result<Bytes, FetchError>) {
     if get.done.send(result).is_err() {
-        tracing::debug!(blob = %get.blob, "nobody waits for this blob any more");
+        tracing::debug!(blob = %get.blob, "no caller waits for this blob any more");
     }
 }
 

@@ -114,7 +114,7 @@ pub(super) fn run(ranks: Vec<Rank>, dtype: DType, reduction: Reduction, seed: u6
         idle = if went { 0 } else { idle + 1 };
         assert!(idle < 10_000, "no rank can go on");
     }
-    assert!(wires.values().all(VecDeque::is_empty), "nobody received a message");
+    assert!(wires.values().all(VecDeque::is_empty), "a message was not received");
     drop(seated);
     outputs.iter().map(|output| output.bytes().to_vec()).collect()
 }
