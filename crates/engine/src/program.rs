@@ -75,8 +75,8 @@ impl Program {
 fn final_after(tape: &Tape, parameters: usize) -> Vec<usize> {
     let mut after = vec![0; parameters];
     for (i, instr) in tape.instrs.iter().enumerate() {
-        // Reads count too: the callback may change the gradient (add other replicas' gradients), and two parameters may
-        // share a buffer.
+        // Reads count too: the callback may change the gradient (add other replicas' gradients) while another gradient
+        // still depends on its value.
         for v in instr.ins.iter().chain(&instr.outs) {
             if let Storage::Gradient(p) = tape.storage(*v) {
                 after[p] = i;

@@ -7,7 +7,10 @@
 //! operators run. The caller works too, and never waits for a worker that has not begun: late workers find the batch
 //! closed.
 
-#![expect(unsafe_code, reason = "a batch borrows the caller's stack; the caller waits until no worker uses it")]
+#![expect(
+    unsafe_code,
+    reason = "a batch borrows the caller's stack; the caller waits until no worker uses it"
+)]
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

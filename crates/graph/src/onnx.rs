@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
-/// The largest file: protobuf's limit, and some more for external tensors.
+/// The largest file that is read; protobuf's own limit is 2 GiB.
 const MOST_BYTES: u64 = 4 << 30;
 
 /// Import options for what a file does not say itself.

@@ -35,8 +35,8 @@ pub async fn ask_speed(fabric: &Fabric, node: &NodeId) -> Result<Speed, MeasureE
     }
 }
 
-/// The most bytes that a node with this memory holds for a measurement; a node that does not report its memory gets no
-/// limit from it.
+/// The most bytes that a node with this memory holds for a measurement; [`MAX_MEASURED_BYTES`] if the node does not
+/// report its memory.
 pub(super) fn most_bytes(memory: ByteSize) -> u64 {
     match memory.0 {
         0 => MAX_MEASURED_BYTES,

@@ -38,7 +38,7 @@ pub struct ReplicasRecord {
     /// A short hash of the parameters before the step, if they were verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// Bytes that replicas sent to each other.
+    /// Bytes that a replica sent to others.
     pub sent_bytes: u64,
     pub replicas: Vec<ReplicaRecord>,
 }

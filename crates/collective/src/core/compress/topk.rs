@@ -25,7 +25,7 @@ pub(super) fn encode(values: &[f32], bytes: &mut [u8]) {
     encode_and_tell(values, bytes);
 }
 
-/// Encodes as many values as `bytes` has room for. Leaves the other values in place if they are finite.
+/// Encodes as many values as `bytes` has room for. Leaves in `values` only the finite ones that were not sent.
 pub(super) fn encode_rest(values: &mut [f32], bytes: &mut [u8]) {
     let least = encode_and_tell(values, bytes);
     decode(bytes, values, remainder);

@@ -96,8 +96,8 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Then {
     Store,
-    /// Combined with `own`. The result goes to `into`, which is `own` or in another area. After the `last` combination
-    /// the result is complete.
+    /// Combined with `own`. The result goes to the `into` of the receive, which is `own` or in another area. After the
+    /// `last` combination the result is complete.
     Combine {
         own: Span,
         last: bool,
