@@ -1,4 +1,4 @@
-//! How a collective can fail.
+//! Errors of collectives.
 
 use crate::core::words::Signature;
 use phalanx_types::{Class, DType};

@@ -1,16 +1,16 @@
-//! Collectives: what a group of ranks computes together.
+//! Collectives: reductions and exchanges among the ranks of a group.
 //!
 //! ```text
 //!   Group::all_reduce(..)                 one rank's end of a group, of one epoch
-//!        |  core::select: which algorithm, by size and by who shares a host
-//!        +--> shell::shared   ranks of one host: everybody maps everybody's segment, nothing is copied twice
-//!        +--> shell::links    other hosts: core::schedule says who sends what to whom, over TCP
+//!        |  core::select: which algorithm, by size and by which ranks share a host
+//!        +--> shell::shared   ranks of one host map each other's segments; nothing is copied twice
+//!        +--> shell::links    other hosts: core::schedule says which rank sends what to which, over TCP
 //! ```
-//! `core` is pure: reductions of every kind of number, schedules, compression, buckets, what calls must agree on.
+//! `core` is pure: reductions for every number type, schedules, compression, buckets, signatures of calls.
 //! `shell` owns shared memory, sockets and waiting.
 //!
-//! Every algorithm has a fixed order of summation, and every part of a result is computed by one rank and copied to
-//! the others, so all ranks end with the same bits.
+//! Every algorithm has a fixed order of summation, and every part of a result is computed by one rank and copied to the
+//! others, so all ranks end with the same bits.
 
 mod core;
 mod error;

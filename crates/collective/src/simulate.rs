@@ -1,9 +1,9 @@
-//! Programs of collectives for whoever carries them out without data: a simulator with virtual links.
+//! Collective programs without data, for a simulator with virtual links.
 //!
 //! ```text
-//!   choose(kind, bytes, ranks, hosts) ─► Plan of every rank ─► Walk: which frame may go out, what was taken in
+//!   choose(kind, bytes, ranks, hosts) ─► RankProgram of every rank ─► Walk: which frame may go out, what was taken in
 //! ```
-//! The choice, the programs and their order are those of real groups. Time, links and bytes are the caller's.
+//! The choice, the programs and their order are those of real groups. The caller provides time, links and bytes.
 
 use crate::Compression;
 use crate::core::compress;
@@ -14,13 +14,13 @@ use crate::core::words::{Algorithm, Kind};
 /// The most bytes of one frame between hosts, as links send them.
 pub const BLOCK: usize = 256 << 10;
 
-/// The algorithm that a group would choose whose ranks share memory where they share a host; `bytes` is what all ranks
-/// get together of one result.
+/// The algorithm that a group would choose if ranks of one host share memory; `bytes` is what all ranks together get of
+/// one result.
 pub fn choose(kind: Kind, bytes: u64, ranks: usize, hosts: usize) -> Algorithm {
     select::choose(kind, bytes, GroupShape { ranks, hosts, shared: true }, &AlgorithmTable::default())
 }
 
-/// The bytes that so many values of `f32` take on the wire.
+/// The bytes on the wire of `elements` compressed `f32` values.
 pub fn encoded_len(compression: Compression, elements: usize) -> usize {
     compress::encoded_len(compression, elements)
 }
@@ -30,45 +30,45 @@ pub fn encoded_len(compression: Compression, elements: usize) -> usize {
 pub struct RankProgram(Program);
 
 impl RankProgram {
-    /// Everybody gets the combination of everybody's elements.
+    /// Every rank gets the combination of the elements of all ranks.
     pub fn all_reduce(algorithm: Algorithm, rank: usize, ranks: usize, elements: usize) -> Self {
         Self(schedule::all_reduce(algorithm, Seat { rank, ranks }, elements, Area::Output))
     }
 
-    /// Everybody gets everybody's elements, so many of each.
+    /// Every rank gets the elements of all ranks, `elements` of each.
     pub fn all_gather(algorithm: Algorithm, rank: usize, ranks: usize, elements: usize) -> Self {
         let counts = vec![elements; ranks];
         Self(schedule::all_gather(algorithm, Seat { rank, ranks }, &counts, Area::Input))
     }
 
-    /// Everybody gets so many elements from everybody.
+    /// Every rank gets `elements` elements from every rank.
     pub fn all_to_all(rank: usize, ranks: usize, elements: usize) -> Self {
         let counts = vec![elements; ranks];
         Self(schedule::all_to_all(Seat { rank, ranks }, &counts, &counts))
     }
 
-    /// Everybody gets the elements of rank 0.
+    /// Every rank gets the elements of rank 0.
     pub fn broadcast(algorithm: Algorithm, rank: usize, ranks: usize, elements: usize) -> Self {
         Self(schedule::broadcast(algorithm, Seat { rank, ranks }, 0, elements))
     }
 
-    /// The algorithm that was really used.
+    /// The algorithm that is actually used.
     pub fn algorithm(&self) -> Algorithm {
         self.0.algorithm
     }
 
-    /// Begins, with elements of so many bytes.
+    /// Starts the program with elements of `element` bytes.
     pub fn start(&self, element: usize) -> Walk<'_> {
         Walk(Progress::new(&self.0, element))
     }
 }
 
-/// How far one rank has come.
+/// The progress of one rank.
 #[derive(Debug)]
 pub struct Walk<'p>(Progress<'p>);
 
 impl Walk<'_> {
-    /// Takes the next frame that may go out: to whom, and how many bytes. A frame has `block` bytes unless it is the
+    /// Takes the next frame that may go out: its target rank and its bytes. A frame has `block` bytes unless it is the
     /// last of its message.
     pub fn send(&mut self, block: usize) -> Option<(usize, usize)> {
         let mut first: Option<(usize, usize, usize, usize)> = None;
@@ -94,7 +94,8 @@ impl Walk<'_> {
         Some((to, take))
     }
 
-    /// Does whatever is due beside sending. `take` hands over at most so many bytes of what has arrived from a rank.
+    /// Does everything that is due besides sending. `take(rank, most)` hands over at most `most` bytes of what has
+    /// arrived from a rank.
     pub fn receive(&mut self, take: &mut dyn FnMut(usize, usize) -> usize) {
         while let Some((index, step)) = self.0.turn() {
             let (left, room) = (self.0.left(index).len(), self.0.writable().len());

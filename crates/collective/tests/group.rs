@@ -1,4 +1,4 @@
-//! Groups of threads over real sockets and shared memory, on hosts that only their names make different.
+//! Groups of threads over real sockets and shared memory, with simulated host ids.
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 #[path = "group/background.rs"]

@@ -16,7 +16,7 @@ const REDUCTIONS: [Reduction; 5] =
     [Reduction::Sum, Reduction::Average, Reduction::Min, Reduction::Max, Reduction::Product];
 const NUMBERS: [DType; 7] =
     [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U8];
-/// More than any machine of a test has ranks, and fewer: both ways of waiting.
+/// More cores than a test has ranks, and fewer: both ways of waiting.
 const CORES: [usize; 2] = [64, 1];
 /// Every page of it is touched for every group.
 const ROOM: usize = 2 << 20;
@@ -27,7 +27,7 @@ fn prepared(ranks: usize, cores: usize) -> (Vec<Prepared>, Vec<SegmentAddress>) 
     (0..ranks).map(|rank| SharedGroup::prepare_for_cores(rank, ranks, 7, ROOM, cores).unwrap()).unzip()
 }
 
-/// Runs one thread per rank and gives what they return, in the order of ranks.
+/// Runs one thread per rank and returns their results in rank order.
 fn run<T: Send>(ranks: usize, cores: usize, rank: impl Fn(&mut SharedGroup) -> T + Sync) -> Vec<T> {
     let (prepared, addresses) = prepared(ranks, cores);
     let groups: Vec<_> = prepared.into_iter().map(|one| one.connect(&addresses).unwrap()).collect();
@@ -48,7 +48,7 @@ fn run_all(rank: impl Fn(&mut SharedGroup) + Sync) {
     }
 }
 
-/// Values of [`value`] and all that is computed of them come back after so many elements.
+/// The values of [`value`], and results computed from them, repeat after this many elements.
 const PERIOD: usize = 33;
 
 /// Repeats one period of bytes up to a length: computing every byte would take a debug build minutes.
@@ -119,7 +119,7 @@ fn all_reduces_private_memory() {
                 }
             }
         }
-        // The longest takes four blocks, where ranks outnumber the cores.
+        // The longest takes four blocks when there are more ranks than cores.
         for count in [1 << 17, 300_001, 1_000_003].into_iter().take(if group.ranks() == 3 { 3 } else { 1 }) {
             let mut data = given(DType::F32, group.rank(), count);
             group.all_reduce(&mut data, DType::F32, Reduction::Sum, "large").unwrap();
@@ -149,7 +149,7 @@ fn all_reduces_shared_buffers() {
                 }
             }
         }
-        // Large enough to be claimed in pieces, again and again.
+        // Large enough to be claimed in several pieces.
         for count in [131_072, 300_001, 262_144] {
             let before = given(DType::F32, rank, count);
             buffer.slice_mut::<u8>().unwrap()[..before.len()].copy_from_slice(&before);
@@ -250,7 +250,7 @@ fn moves_values() {
                 group.broadcast(root, &mut data, DType::Bool, "weights").unwrap();
                 assert!(data == pattern(root, 0, length));
 
-                // Every rank gives another amount, one of them nothing.
+                // Every rank contributes a different amount, one of them nothing.
                 let mine = pattern(rank, 0, length * rank);
                 let gathered = group.gather(root, &mine, DType::U8, "rows").unwrap();
                 assert_eq!(gathered.is_some(), rank == root);
@@ -278,7 +278,7 @@ fn moves_values() {
 }
 
 #[test]
-fn nobody_passes_a_barrier_before_all_have_come() {
+fn no_rank_passes_a_barrier_before_all_have_arrived() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     for cores in CORES {
         let come = AtomicUsize::new(0);
@@ -391,7 +391,7 @@ fn a_call_that_differs_fails_on_every_rank() {
             } else {
                 group.reduce_scatter(&[0; 24], &mut [0; 8], DType::F32, sum, "x")
             });
-            // The group goes on: all ranks failed alike.
+            // The group is still usable: all ranks failed alike.
             let mut data = given(DType::F32, rank, 3);
             group.all_reduce(&mut data, DType::F32, sum, "agreed").unwrap();
             assert_eq!(data, expected(DType::F32, sum, 3, 0..3));
@@ -463,7 +463,7 @@ fn an_abort_ends_waiting_and_later_calls_of_all_ranks() {
                 let over = CollectiveError::Aborted { epoch: 7, reason: "rank 2 is lost".to_owned() };
                 let rank = group.rank();
                 if group.rank() < 2 && !spinning {
-                    // Much longer than anybody spins: whoever says that it waits is asleep.
+                    // Much longer than a rank spins: a rank that reports a wait is asleep.
                     let tell = tell.clone();
                     group.set_on_wait(Duration::from_millis(5), move |_, _| tell.send(rank).unwrap());
                 }
@@ -478,7 +478,7 @@ fn an_abort_ends_waiting_and_later_calls_of_all_ranks() {
                 }
                 assert_eq!(group.barrier("never"), Err(over.clone()));
                 assert_eq!(group.all_reduce(&mut data, DType::F32, Reduction::Sum, "x"), Err(over.clone()));
-                // What no call has failed with is still this rank's own.
+                // A buffer that no failed call used still belongs to this rank.
                 assert!(buffer.slice::<f32>().is_ok());
                 let reduced = group.all_reduce_shared(&mut buffer, 0..64, DType::F32, Reduction::Sum, "y");
                 assert_eq!(reduced, Err(over.clone()));
@@ -488,7 +488,7 @@ fn an_abort_ends_waiting_and_later_calls_of_all_ranks() {
     }
 }
 
-/// Of five ranks two are one group and two another; one is alone.
+/// Of five ranks, two form one group and two another; one is alone.
 #[test]
 fn some_ranks_connect_without_the_others() {
     for cores in CORES {
@@ -546,7 +546,7 @@ fn aborts_are_noticed_at_any_moment() {
             let calls = &calls;
             std::thread::scope(|scope| {
                 if first {
-                    // After some calls, in the middle of whatever is going on then.
+                    // After some calls, at an arbitrary point of the current call.
                     scope.spawn(move || {
                         while calls.load(Ordering::Relaxed) < round % 40 {
                             std::thread::yield_now();
@@ -581,7 +581,7 @@ fn a_long_wait_is_told() {
                     tell.send((rank, time)).unwrap()
                 });
             } else {
-                // It comes when the other has said three times that it waits.
+                // It arrives when the other rank has reported three times that it waits.
                 let told = told.lock().unwrap();
                 heard.extend((0..3).map(|_| told.recv_timeout(DEADLINE).unwrap()));
             }
@@ -594,7 +594,7 @@ fn a_long_wait_is_told() {
     }
 }
 
-/// Not a test by itself: what the process does that `a_killed_process_does_not_hang_the_others` starts.
+/// Not a test by itself: the process that `a_killed_process_does_not_hang_the_others` starts.
 #[test]
 fn rank_in_another_process() {
     let Ok(cores) = std::env::var("SHARED_TEST_CORES") else { return };
@@ -656,7 +656,7 @@ fn a_killed_process_does_not_hang_the_others() {
                     .unwrap();
                 assert!(buffer.slice::<f32>().unwrap().iter().all(|value| *value == 4.0));
                 aborters.send(group.aborter()).unwrap();
-                // Nobody listens any more once all have ended.
+                // The receiver is gone once all have ended.
                 group.set_on_wait(Duration::from_millis(5), move |_, _| _ = wait.send(rank));
                 let error = group.barrier("never complete").unwrap_err();
                 ended.send((error, Instant::now())).unwrap();
@@ -666,7 +666,7 @@ fn a_killed_process_does_not_hang_the_others() {
         let aborter = aborter.recv_timeout(DEADLINE).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        // What they said before it was killed does not count.
+        // Reports from before the kill do not count.
         while waits.try_recv().is_ok() {}
         for rank in 0..2 {
             while waits.recv_timeout(DEADLINE).unwrap() != rank {}

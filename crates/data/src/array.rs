@@ -1,4 +1,4 @@
-//! An array whose first axis counts samples, wherever its bytes are.
+//! An array whose first axis counts samples, mapped from a file or in memory.
 
 use crate::element::convert;
 use crate::error::{DataError, Fault, Origin};
@@ -6,14 +6,14 @@ use crate::spec::Format;
 use bytes::Bytes;
 use phalanx_types::DType;
 
-/// How the elements of an array lie in its bytes.
+/// The layout of an array in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) dtype: DType,
     pub(crate) big_endian: bool,
-    /// Whether the first index moves fastest.
+    /// Whether the first index varies fastest.
     pub(crate) fortran: bool,
-    /// With the axis of samples.
+    /// Including the axis of samples.
     pub(crate) shape: Vec<usize>,
 }
 
@@ -22,7 +22,7 @@ impl Layout {
         Self { dtype, big_endian: false, fortran: false, shape }
     }
 
-    /// The bytes the array takes.
+    /// The bytes of the array.
     pub(crate) fn byte_len(&self) -> Result<usize, Fault> {
         let len = self.shape.iter().try_fold(self.dtype.size(), |n, d| n.checked_mul(*d));
         // No slice is longer than isize::MAX.
@@ -30,7 +30,7 @@ impl Layout {
             .ok_or_else(|| Fault::Overflow { shape: self.shape.clone() })
     }
 
-    /// The bytes the array takes, if there can be that many in `available`, which may be more.
+    /// The bytes of the array, if `available` bytes can hold it; `available` may be more.
     pub(crate) fn fits(&self, available: u64) -> Result<usize, Fault> {
         let len = self.byte_len()?;
         if len as u64 > available {
@@ -46,7 +46,7 @@ pub(crate) struct Array {
     pub(crate) origin: Origin,
     pub(crate) dtype: DType,
     pub(crate) rows: usize,
-    /// Of one sample.
+    /// The shape of one sample.
     pub(crate) shape: Vec<usize>,
     big_endian: bool,
     fortran: bool,
@@ -82,7 +82,7 @@ impl Array {
         Ok(Self { origin, dtype, rows, shape: sample.to_vec(), big_endian, fortran, size, data })
     }
 
-    /// Copies one sample into `out`, which has its size.
+    /// Copies one sample into `out`, which must have its size.
     pub(crate) fn read(&self, row: usize, out: &mut [f32]) -> Result<(), DataError> {
         if row >= self.rows {
             return Err(DataError::Index { index: row, len: self.rows, origin: self.origin.clone() });
@@ -102,7 +102,7 @@ impl Array {
         convert(self.dtype, self.big_endian, data, out).map_err(|inexact| inexact.value)
     }
 
-    /// Picks the elements of a sample one by one: those of all samples lie between them.
+    /// Picks the elements of a sample one by one: they are interleaved with those of other samples.
     fn gather(&self, row: usize, out: &mut [f32]) -> Result<(), i128> {
         let width = self.dtype.size();
         let mut index = vec![0; self.shape.len()];

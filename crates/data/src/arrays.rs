@@ -1,4 +1,4 @@
-//! A source made of arrays: in memory, mapped, or gathered from a table.
+//! A source backed by arrays: in memory, mapped, or collected from a table.
 
 use crate::array::Array;
 use crate::error::DataError;
@@ -6,11 +6,11 @@ use crate::source::{Extent, LabelSchema, Meaning, Rows, Schema, Source};
 use phalanx_types::DType;
 use std::sync::atomic::AtomicBool;
 
-/// An array of samples, and one of labels that is as long.
+/// An array of samples, and an array of labels of the same length.
 #[derive(Debug)]
 pub(crate) struct Arrays {
     x: Array,
-    /// As it is in the file.
+    /// The type in the file.
     x_dtype: DType,
     y: Option<LabelArray>,
 }
@@ -19,9 +19,9 @@ pub(crate) struct Arrays {
 #[derive(Debug)]
 pub(crate) struct LabelArray {
     pub(crate) array: Array,
-    /// As it is in the file.
+    /// The type in the file.
     pub(crate) dtype: DType,
-    /// The names of classes, where the file has them.
+    /// The names of classes, if the file has them.
     pub(crate) classes: Option<Vec<String>>,
 }
 
@@ -55,7 +55,7 @@ impl LabelArray {
         }
     }
 
-    /// Integers, one for each sample, are classes.
+    /// Whether labels are classes: integers, one per sample.
     fn is_classes(&self) -> bool {
         let integers = !matches!(self.dtype, DType::F32 | DType::F64 | DType::F16 | DType::Bf16);
         integers && self.array.shape.is_empty()

@@ -1,6 +1,6 @@
 /// Samples copied out of a dataset, one after the other.
 ///
-/// Meant to be used again and again: after the first time its vectors are as large as they need to be.
+/// Meant to be reused: after the first use its vectors have their final capacity.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
     /// `len` samples in row-major order.
@@ -9,7 +9,7 @@ pub struct Batch {
     pub y: Vec<f32>,
     /// The number of samples.
     pub len: usize,
-    /// The place of each sample in the dataset.
+    /// The index of each sample in the dataset.
     pub indices: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What every [`Source`] promises, as a suite that the tests of any source can run.
+//! A test suite for the contract of [`Source`], for the tests of any source.
 //!
 //! ```
 //! use phalanx_data::{Source, conformance::source_conformance};
@@ -25,20 +25,20 @@ use crate::labels::class;
 use crate::source::{Extent, Meaning, Rows, Schema, Source};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// At most this many samples of a source are looked at.
+/// The most samples of a source that are checked.
 const SAMPLES: usize = 200;
 /// Threads that read at once.
 const READERS: usize = 4;
-/// What memory holds before a source writes into it: different in every reading, so that a place
-/// that is left out differs between two readings.
+/// The content of memory before a source writes into it: different in every read, so that an element that is not
+/// written differs between two reads.
 const STALE: [f32; 2] = [-7.75e33, 3.25e-33];
 
-/// Checks that a source keeps what [`Source`] promises; `make` makes the same source anew each time.
+/// Checks that a source fulfils the contract of [`Source`]; `make` must create the same source each time.
 ///
-/// The samples must be good ones: a source of a file with a broken label fails here, as it should.
+/// The samples must be valid: a source with a broken label fails here.
 ///
 /// # Panics
-/// The source breaks a promise; the message says which.
+/// The source violates the contract; the message says how.
 pub fn source_conformance(make: impl Fn() -> Box<dyn Source>) {
     let suite = Suite::new(make());
     suite.description(&*make());
@@ -52,7 +52,7 @@ pub fn source_conformance(make: impl Fn() -> Box<dyn Source>) {
     suite.growth();
 }
 
-/// A source, and what it said at first.
+/// A source, and its initial description.
 struct Suite {
     source: Box<dyn Source>,
     schema: Schema,
@@ -63,7 +63,7 @@ struct Suite {
     indices: Vec<usize>,
 }
 
-/// Samples and labels as they were read, as bits: a number that is none equals itself then.
+/// Samples and labels as bits, so that NaN equals itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Read {
     x: Vec<u32>,
@@ -125,7 +125,7 @@ impl Suite {
         }
     }
 
-    /// The samples of one reading in the order of other indices, of which all were read.
+    /// The samples of one read, reordered by other indices that were all read.
     fn pick(&self, all: &Read, indices: &[usize]) -> Read {
         let mut picked = Read::default();
         for index in indices {
@@ -196,7 +196,7 @@ impl Suite {
         }
     }
 
-    /// Whatever comes of it, it comes back, and can be read afterwards.
+    /// An interrupted read returns, and the source is readable afterwards.
     fn stopping(&self) {
         drop(self.try_read(&self.indices, Parts::Both, &AtomicBool::new(true)));
         self.read(&self.indices, Parts::Both);
@@ -251,7 +251,7 @@ impl Suite {
             }
             before = after;
         }
-        // All that was there once still is.
+        // Samples that were available still are.
         self.read(&self.indices, Parts::Both);
     }
 }

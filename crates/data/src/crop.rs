@@ -1,22 +1,22 @@
-//! Parts of images, and their mirror images.
+//! Cropping and mirroring images.
 
 use crate::draw::Draws;
 use crate::error::TransformError;
 use serde::{Deserialize, Serialize};
 
-/// A part of an image: at a random place in training, in the middle otherwise.
+/// A crop of an image: at a random position in training, in the centre otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crop {
-    /// The size of the part; that of the image if not said.
+    /// The size of the crop; the size of the image if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Sides>,
-    /// Zeros put around the image before.
+    /// Zero padding added around the image before.
     #[serde(default)]
     pub pad: usize,
 }
 
-/// The size of a part of an image, written as one number or as `[height, width]`.
+/// The size of a crop, written as one number or as `[height, width]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Sides {
@@ -33,10 +33,10 @@ impl Sides {
     }
 }
 
-/// The most zeros put around an image.
+/// The most padding around an image.
 const MOST_PADDING: usize = 1 << 16;
 
-/// How to cut and turn images of one size.
+/// How to crop and mirror images of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
     channels: usize,
@@ -48,16 +48,16 @@ pub(crate) struct Cut {
     flip: bool,
 }
 
-/// Where an image is cut and whether it is turned.
+/// The position of a crop, and whether it is mirrored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pick {
-    /// The first row and column of the part, counted in the padded image.
+    /// The first row and column of the crop in the padded image.
     corner: [usize; 2],
     flip: bool,
 }
 
 impl Cut {
-    /// What crop and flip mean for samples of this shape; `None` if they change nothing.
+    /// Crop and flip for samples of this shape; `None` if they change nothing.
     pub(crate) fn new(
         crop: Option<Crop>,
         flip: bool,
@@ -100,12 +100,12 @@ impl Cut {
         self.channels * self.to[0] * self.to[1]
     }
 
-    /// Whether it leaves every image as it is when nothing is random.
+    /// Whether it changes nothing when nothing is random.
     pub(crate) fn is_idle(&self, random: bool) -> bool {
         self.from == self.to && !random
     }
 
-    /// Writes the part of `image` into `out`; without draws, that in the middle.
+    /// Writes the crop of `image` into `out`; the centre if there are no draws.
     pub(crate) fn apply(&self, image: &[f32], draws: Option<Draws>, out: &mut [f32]) {
         let pick = self.pick(draws);
         let [height, width] = self.from;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_those_of_the_plain_definition() {
+    fn crops_match_the_definition() {
         let image: Vec<f32> = (1..=2 * 3 * 5).map(|v| v as f32).collect();
         for (size, pad) in [
             (None, 0),

@@ -1,4 +1,4 @@
-//! The handle on a source through which everything else reads samples.
+//! Datasets: access to a source with class numbering and label checks.
 
 use crate::array::{Array, Layout};
 use crate::arrays::Arrays;
@@ -15,12 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What labels are.
+/// The kind of labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Class indices.
     Classes,
-    /// Numbers to come near to.
+    /// Regression targets.
     Values,
     /// There are no labels.
     None,
@@ -38,14 +38,14 @@ pub struct Dataset {
     x_size: usize,
     /// The elements of one label.
     y_size: usize,
-    /// How classes are numbered, where that is not as in the source.
+    /// How classes are numbered, if not as in the source.
     numbered: Option<Arc<Numbered>>,
     /// Whether labels are left out.
     unlabelled: bool,
     check: LabelCheck,
 }
 
-/// Classes in another order than that of the source.
+/// Classes in another order than in the source.
 #[derive(Debug)]
 struct Numbered {
     classes: Vec<String>,
@@ -53,11 +53,11 @@ struct Numbered {
     numbers: Vec<f32>,
 }
 
-/// How many labels are read at once when they are looked through.
+/// How many labels are read at once when they are checked.
 const LABELS_AT_ONCE: usize = 1024;
 
 impl Dataset {
-    /// The samples of a source.
+    /// A dataset of the samples of a source.
     ///
     /// # Errors
     /// A sample or a label has no elements, or the source is fixed and has no samples.
@@ -65,7 +65,7 @@ impl Dataset {
         Self::from_source(Arc::new(source))
     }
 
-    /// The samples of a source that others may hold, too.
+    /// A dataset of a source that may be shared.
     ///
     /// # Errors
     /// A sample or a label has no elements, or the source is fixed and has no samples.
@@ -79,18 +79,18 @@ impl Dataset {
         Ok(Self { source, schema, x_size, y_size, numbered: None, unlabelled: false, check })
     }
 
-    /// Opens a file or a folder of images; relative paths begin at `base`.
+    /// Opens a file or a folder of images; relative paths are resolved against `base`.
     ///
     /// # Errors
-    /// The file is not there, is not what it should be, or lacks what is asked for.
+    /// The file does not exist, is malformed, or lacks what is asked for.
     pub fn open(spec: &SourceSpec, base: &Path) -> Result<Self, DataError> {
         Self::from_source(formats::open(spec, base)?)
     }
 
-    /// Samples and labels that are in memory, the first axis of each counting samples.
+    /// A dataset in memory; the first axis of each tensor counts samples.
     ///
     /// # Errors
-    /// There are none, or more of the one than of the other.
+    /// There are no samples, or samples and labels differ in number.
     pub fn from_arrays(x: Tensor, y: Option<Tensor>) -> Result<Self, DataError> {
         let array = |tensor: Tensor, name: &str| {
             let origin = Origin { array: Some(name.to_owned()), ..Origin::default() };
@@ -110,8 +110,8 @@ impl Dataset {
         Self::new(Arrays::new(array(x, "x")?, y)?)
     }
 
-    /// Samples of shape `x_shape` that lie in `x` one after the other, with a label for each: classes
-    /// as `usize` or `u32`, values as `f32`, or [`Labels::None`].
+    /// A dataset of samples of shape `x_shape` that follow each other in `x`, with a label for each: classes as `usize`
+    /// or `u32`, values as `f32`, or [`Labels::None`].
     ///
     /// ```
     /// use phalanx_data::{Dataset, Target};
@@ -123,12 +123,12 @@ impl Dataset {
     /// ```
     ///
     /// # Errors
-    /// The numbers do not make whole samples, there are none, or there are not as many labels.
+    /// The numbers do not make whole samples, there are none, or the number of labels differs.
     pub fn from_f32(x: Vec<f32>, x_shape: &[usize], y: impl Into<Labels>) -> Result<Self, DataError> {
         Self::new(Vectors::new(x, x_shape, y.into())?)
     }
 
-    /// The same samples with classes numbered as they stand in `classes`; labels without names stay as they are.
+    /// The same samples with classes numbered by their position in `classes`; labels without names are unchanged.
     ///
     /// # Errors
     /// The source has a class that is not among them.
@@ -155,24 +155,24 @@ impl Dataset {
         Self { unlabelled: true, ..self.clone() }
     }
 
-    /// The same samples whose labels have to be as `check` says: whatever reads a label that is not
-    /// gets an error that names the sample, the label and where it comes from.
+    /// The same samples with a check of labels: reading a label that fails `check` is an error that names the sample,
+    /// the label and its origin.
     #[must_use]
     pub fn with_label_check(&self, check: LabelCheck) -> Self {
         Self { check, ..self.clone() }
     }
 
-    /// What the samples are read from, with its own numbering of classes and all its labels.
+    /// The underlying source, with its own numbering of classes and all its labels.
     pub fn source(&self) -> &Arc<dyn Source> {
         &self.source
     }
 
-    /// How many samples there are, as far as that is known.
+    /// How many samples there are, as far as it is known.
     pub fn extent(&self) -> Extent {
         self.source.extent()
     }
 
-    /// The number of samples, which is never 0. What makes passes, shards or orders takes it from here.
+    /// The number of samples, which is never 0. Passes, shards and orders are based on it.
     ///
     /// # Errors
     /// The source still grows: [`DataError::LengthUnknown`].
@@ -188,7 +188,7 @@ impl Dataset {
         &self.schema.x_shape
     }
 
-    /// The type of samples as it is in the file.
+    /// The type of samples in the file.
     pub fn x_dtype(&self) -> DType {
         self.schema.x_dtype
     }
@@ -198,12 +198,12 @@ impl Dataset {
         self.labels().map(|labels| &labels.shape[..])
     }
 
-    /// The type of labels as it is in the file; that of names of classes is `I64`.
+    /// The type of labels in the file; `I64` for names of classes.
     pub fn y_dtype(&self) -> Option<DType> {
         self.labels().map(|labels| labels.dtype)
     }
 
-    /// The names of classes, where the source has them.
+    /// The names of classes, if the source has them.
     pub fn classes(&self) -> Option<&[String]> {
         match &self.numbered {
             Some(numbered) => Some(&numbered.classes),
@@ -211,7 +211,7 @@ impl Dataset {
         }
     }
 
-    /// What the labels are; of files, integers that are one for each sample are classes.
+    /// The kind of labels; in files, integers with one per sample are classes.
     pub fn target(&self) -> Target {
         match self.labels().map(|labels| &labels.meaning) {
             Some(Meaning::Classes { .. }) => Target::Classes,
@@ -234,13 +234,12 @@ impl Dataset {
     /// integers converted, pixels from 0 to 255.
     ///
     /// # Errors
-    /// An index is too large, a file cannot be read, an integer would change or a label is not what
-    /// it has to be.
+    /// An index is too large, a file cannot be read, an integer is not exact in `f32`, or a label fails its check.
     pub fn read(&self, indices: &[usize], batch: &mut Batch) -> Result<(), DataError> {
         self.read_until(indices, batch, &AtomicBool::new(false))
     }
 
-    /// Reads a batch, of which nothing is any good if `stop` is set meanwhile.
+    /// Reads a batch, whose content is undefined if `stop` is set meanwhile.
     pub(crate) fn read_until(
         &self,
         indices: &[usize],
@@ -258,12 +257,12 @@ impl Dataset {
         self.finish_labels(indices, &mut batch.y)
     }
 
-    /// Checks labels without reading the samples: those of at most `most` samples, spread evenly over
-    /// the source from the first to the last.
+    /// Checks labels without reading the samples: of at most `most` samples, spread evenly over the source from the
+    /// first to the last.
     ///
     /// # Errors
-    /// Names the first label that is not as `check` says, with its row; or says that there are no
-    /// labels, or that the source still grows.
+    /// Names the first label that fails `check`, with its row; or says that there are no labels, or that the source
+    /// still grows.
     pub fn check_labels(&self, check: LabelCheck, most: usize) -> Result<(), DataError> {
         if self.labels().is_none() {
             return Err(DataError::NoLabels { origin: self.origin().clone() });
@@ -283,7 +282,7 @@ impl Dataset {
         self.schema.labels.as_ref().filter(|_| !self.unlabelled)
     }
 
-    /// Numbers classes as they are wanted, and checks labels as they were read.
+    /// Renumbers classes and checks labels after reading.
     fn finish_labels(&self, indices: &[usize], y: &mut [f32]) -> Result<(), DataError> {
         if let Some(numbered) = &self.numbered {
             LabelCheck::Classes(numbered.numbers.len()).check(y, indices, self.label_origin())?;
@@ -296,7 +295,7 @@ impl Dataset {
     }
 }
 
-/// At most `most` of `len` indices, as far from each other as possible, in blocks.
+/// At most `most` of `len` indices, spread evenly, in blocks.
 fn spread(len: usize, most: usize) -> impl Iterator<Item = Vec<usize>> {
     let count = len.min(most);
     let steps = count.saturating_sub(1).max(1) as u128;

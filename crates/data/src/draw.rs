@@ -1,4 +1,4 @@
-//! Random numbers that stay what they are: no dependency may change an order or an augmentation.
+//! A random generator of our own, so that no dependency can change an order or an augmentation.
 
 use phalanx_types::Seed;
 
@@ -7,7 +7,7 @@ use phalanx_types::Seed;
 pub(crate) struct Draws(u64);
 
 impl Draws {
-    /// The stream that belongs to a purpose and to two numbers within it.
+    /// The stream for a purpose and two numbers within it.
     pub(crate) fn new(seed: u64, purpose: &str, first: u64, second: u64) -> Self {
         let mut state = Seed(seed).derive(purpose).0;
         for part in [first, second] {
@@ -24,7 +24,7 @@ impl Draws {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, each as likely (Lemire, arXiv:1805.10941); 0 if `bound` is 0.
+    /// A uniform number below `bound` (Lemire, arXiv:1805.10941); 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let reject = bound.wrapping_neg().checked_rem(bound).unwrap_or(0);
         loop {

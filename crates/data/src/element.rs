@@ -1,11 +1,11 @@
-//! Elements of any type as `f32`.
+//! Conversion of elements of any type to `f32`.
 
 use phalanx_types::DType;
 
-/// The largest integer up to which `f32` holds every one exactly.
+/// All integers up to this one are exact in `f32`.
 const EXACT: u64 = 1 << 24;
 
-/// An integer that `f32` would change, and where it stands.
+/// An integer that is not exact in `f32`, and its index.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Inexact {
     pub(crate) at: usize,
@@ -66,7 +66,7 @@ fn exact<const N: usize>(
     Ok(())
 }
 
-/// An integer as `f32`, unless that would change it.
+/// An integer as `f32`, if it is exact.
 pub(crate) fn integer(value: i128) -> Option<f32> {
     (value.unsigned_abs() <= u128::from(EXACT)).then_some(value as f32)
 }
@@ -76,8 +76,8 @@ fn reversed<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
     bytes
 }
 
-/// A number of half precision: its fields are moved to their places in an `f32`, whose exponent then
-/// is too small by the difference of the biases, 112.
+/// Converts half precision: moves its fields to their positions in an `f32`, whose exponent is then too small by 112,
+/// the difference of the biases.
 fn f16(half: u16) -> f32 {
     let sign = u32::from(half & 0x8000) << 16;
     let rest = u32::from(half & 0x7fff) << 13;

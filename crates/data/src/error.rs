@@ -1,26 +1,26 @@
-//! Every way in which data can be wrong, with the place where it is.
+//! Errors of data, with the place of the error.
 
 use crate::spec::Format;
 use phalanx_types::{ByteSize, Class};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A file, and the array or column in it where there are several; memory by default.
+/// The origin of data: a file, and an array or column in it if there are several; memory by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Origin {
-    /// The file, or whatever else the place is called; empty for memory.
+    /// The file, or another name of the origin; empty for memory.
     pub file: PathBuf,
     /// The array or column.
     pub array: Option<String>,
 }
 
 impl Origin {
-    /// A place that is called so, such as a table of a database or a stream.
+    /// An origin with a name, such as a database table or a stream.
     pub fn named(name: impl Into<PathBuf>) -> Self {
         Self { file: name.into(), array: None }
     }
 
-    /// A file with nothing else in it.
+    /// A file without arrays or columns.
     pub fn file(file: &Path) -> Self {
         Self::named(file)
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why samples could not be had.
+/// Why samples could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -175,7 +175,7 @@ pub enum TransformError {
     NotClasses,
 }
 
-/// Names as they are listed in an error, the nearest first and not too many.
+/// Names for an error message, the most similar first and not too many.
 fn list(names: &[String]) -> String {
     const SHOWN: usize = 8;
     if names.is_empty() {
@@ -189,7 +189,7 @@ fn list(names: &[String]) -> String {
 }
 
 impl DataError {
-    /// What a source of one's own says when it cannot be read.
+    /// An error of a custom source.
     pub fn source(source: impl Into<Box<dyn std::error::Error + Send + Sync>>, origin: Origin) -> Self {
         Self::Source { source: source.into(), origin }
     }
@@ -203,7 +203,7 @@ impl DataError {
         }
     }
 
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::UnknownFormat { .. } => {

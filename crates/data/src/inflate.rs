@@ -1,13 +1,13 @@
-//! Bytes out of a decompressor, never more than were declared.
+//! Decompression that never yields more bytes than declared.
 
 use std::io::Read;
 
-/// No deflated byte stands for more than this many (zlib's technical notes).
+/// zlib's maximum compression ratio (its technical notes).
 const BEST_RATIO: u64 = 1032;
-/// Taken from the system at a time, so that memory grows with the data that really comes.
+/// Bytes allocated at a time, so that memory grows only with data that actually arrives.
 const STEP: usize = 1 << 20;
 
-/// The most that `compressed` bytes of deflate can become.
+/// The most bytes that `compressed` bytes of deflate can become.
 pub(crate) const fn most(compressed: u64) -> u64 {
     compressed.saturating_mul(BEST_RATIO)
 }
@@ -31,7 +31,7 @@ pub(crate) fn read_exactly(reader: &mut impl Read, len: usize) -> Option<Vec<u8>
     fill(reader, &mut data, len).then_some(data)
 }
 
-/// The bytes that still come, up to a few.
+/// The number of remaining bytes, up to a few.
 pub(crate) fn rest(reader: &mut impl Read) -> Option<u64> {
     reader.take(16).read_to_end(&mut Vec::new()).ok().map(|n| n as u64)
 }

@@ -1,11 +1,11 @@
-//! What labels have to be, checked as they are read.
+//! Checks of labels, applied when they are read.
 
 use crate::error::{DataError, Origin};
 
-/// What the labels of a dataset have to be for the loss that will see them.
+/// The requirement that a loss has for labels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LabelCheck {
-    /// Finite numbers, which all labels have to be.
+    /// Finite numbers; required of all labels.
     #[default]
     Finite,
     /// Class indices below this number.
@@ -28,7 +28,7 @@ impl LabelCheck {
         }
     }
 
-    /// An error about the label at a place of `y`.
+    /// An error about the label at an index of `y`.
     fn error(self, y: &[f32], at: usize, indices: &[usize], origin: &Origin) -> DataError {
         let size = y.len() / indices.len().max(1);
         let row = indices.get(at / size.max(1)).map_or(0, |index| *index as u64);

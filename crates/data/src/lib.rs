@@ -1,8 +1,8 @@
-//! Where samples come from: files of many formats, read into batches of `f32`.
+//! Data loading: samples from files of many formats, read into batches of `f32`.
 //!
-//! Owns formats, the order of samples in a pass, shards, augmentation and reading ahead. Knows
-//! nothing about models, networks or devices. Whatever is random depends on a seed, the pass and
-//! the index of the sample alone, so a pass is the same whatever the batch, the threads or the shard.
+//! Owns formats, the order of samples in a pass, shards, augmentation and prefetching. Knows nothing about models,
+//! networks or devices. Everything random depends only on a seed, the pass and the index of the sample, so a pass is
+//! the same whatever the batch size, the threads or the shard.
 //!
 //! ```text
 //! SourceSpec -> dyn Source -> Dataset --read--> Batch --Transform--> Batch
@@ -13,8 +13,8 @@
 //! your own. [`Dataset`] is the handle through which they are read; it numbers classes and checks
 //! every label that is read against a [`LabelCheck`].
 //!
-//! Files are not trusted: sizes they declare are checked against the bytes they have before
-//! anything is allocated, and a bad file is an error that names the place.
+//! Files are not trusted: declared sizes are checked against the actual bytes before anything is allocated, and a bad
+//! file is an error that names the place.
 
 mod array;
 mod arrays;

@@ -1,4 +1,4 @@
-//! Batches of a pass, read and transformed ahead by a thread of its own.
+//! Batches of a pass, read and transformed ahead by a thread of their own.
 //!
 //! ```text
 //!            full batches, at most `prefetch`
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-/// A place in the sequence of all batches.
+/// A position in the sequence of all batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub pass: u64,
-    /// Counted within the pass.
+    /// The index within the pass.
     pub batch: u64,
 }
 
@@ -32,23 +32,23 @@ pub struct Position {
 pub struct LoaderOptions {
     /// The samples in a batch.
     pub batch: usize,
-    /// Decides every order and augmentation.
+    /// Seeds every order and augmentation.
     pub seed: u64,
-    /// Whether each pass has an order of its own; that of the file otherwise.
+    /// Whether each pass has its own order; otherwise the order of the file.
     pub shuffle: bool,
-    /// Whether a last batch with fewer samples is left out.
+    /// Whether an incomplete last batch is dropped.
     pub drop_last: bool,
     /// The first batch.
     pub start: Position,
-    /// How many passes, the one it starts in included.
+    /// The number of passes, including the one it starts in.
     pub passes: u64,
     /// Whether crops and flips are random.
     pub train: bool,
-    /// How many batches wait to be taken, at least one.
+    /// How many finished batches may wait, at least one.
     pub prefetch: usize,
-    /// The part of each pass to read; all of it if not said.
+    /// The shard of each pass to read; all of it if `None`.
     pub shard: Option<Shard>,
-    /// The part of each batch to read; all of it if not said.
+    /// The part of each batch to read; all of it if `None`.
     pub part: Option<BatchPart>,
 }
 
@@ -79,18 +79,18 @@ impl LoaderOptions {
     }
 }
 
-/// A batch and where it stands.
+/// A batch and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     pub pass: u64,
-    /// Its number in the pass.
+    /// Its index in the pass.
     pub index: u64,
     pub batch: Batch,
-    /// The samples of the whole batch, of which this may be a part.
+    /// The number of samples of the whole batch, of which this may be a part.
     pub whole: usize,
 }
 
-/// Batches one after the other, read ahead; dropping it stops the reading.
+/// An iterator of batches, read ahead; dropping it stops the reading.
 #[derive(Debug)]
 pub struct Loader {
     full: Option<Receiver<Result<Loaded, DataError>>>,
@@ -103,11 +103,11 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Starts to read.
+    /// Starts reading.
     ///
     /// # Errors
-    /// The transformation does not fit the samples, a batch has no samples, the shard is not one of
-    /// this dataset, the source does not know its length yet, or there is no thread to be had.
+    /// The transformation does not fit the samples, a batch has no samples, the shard does not fit this dataset, the
+    /// source does not know its length yet, or the thread cannot be started.
     pub fn new(dataset: Dataset, transform: &Transform, options: LoaderOptions) -> Result<Self, DataError> {
         if options.batch == 0 {
             return Err(DataError::EmptyBatch);
@@ -155,9 +155,9 @@ impl Loader {
         self.y_shape.as_deref()
     }
 
-    /// Gives a batch back to be used again.
+    /// Returns a batch for reuse.
     pub fn recycle(&mut self, batch: Batch) {
-        // At the end there is nobody to use it any more.
+        // At the end there is no thread left to reuse it.
         drop(self.empty.send(batch));
     }
 }
@@ -165,7 +165,7 @@ impl Loader {
 impl Iterator for Loader {
     type Item = Result<Loaded, DataError>;
 
-    /// Waits for the next batch; after an error there is no other.
+    /// Waits for the next batch; an error is the last item.
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.full.as_ref()?.recv();
         if !matches!(next, Ok(Ok(_))) {
@@ -187,13 +187,13 @@ impl Drop for Loader {
         // Wakes the thread if it waits to hand over a batch.
         self.full = None;
         if let Some(thread) = self.thread.take() {
-            // That it panicked was, or no longer needs to be, told by `next`.
+            // A panic was reported by `next`, or is no longer of interest.
             drop(thread.join());
         }
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Reader {
     dataset: Dataset,
     len: usize,

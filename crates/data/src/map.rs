@@ -1,4 +1,4 @@
-//! Files mapped into memory: the one place here that needs `unsafe`.
+//! Memory-mapped files: the only `unsafe` code of this crate.
 
 use crate::error::DataError;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use memmap2::Mmap;
 use std::fs::File;
 use std::path::Path;
 
-/// The bytes of a file, which the system reads when they are first touched.
+/// The bytes of a file, loaded by the system when they are first touched.
 ///
 /// # Errors
 /// It cannot be opened, or is a folder.
@@ -20,18 +20,18 @@ pub fn map(path: &Path) -> Result<Bytes, DataError> {
     map_open(&file).map_err(read)
 }
 
-/// The bytes of a file that is open, and may have no name.
+/// The bytes of an open file, which may have no name.
 ///
 /// # Errors
-/// The system does not map it.
+/// The system cannot map it.
 #[expect(unsafe_code, reason = "a file can only be mapped so")]
 pub fn map_open(file: &File) -> std::io::Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
     }
-    // SAFETY: the map is only read, and only as bytes, which are valid whatever they are. Nobody may
-    // cut the file while it is read from, as for any program that maps its data: then the system ends
-    // the process. Whoever replaces the data writes a new file and renames it.
+    // SAFETY: the map is only read, and only as bytes, for which every value is valid. The file must not be truncated
+    // while it is mapped, as for any program that maps its data: then the system ends the process. To replace the data,
+    // write a new file and rename it.
     let map = unsafe { Mmap::map(file) }?;
     Ok(Bytes::from_owner(map))
 }

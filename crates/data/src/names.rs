@@ -1,6 +1,6 @@
-//! Finding a name, and the nearest ones when it is not there.
+//! Sorts names by similarity, for suggestions in errors.
 
-/// All `names`, those nearest to `wanted` first.
+/// All `names`, the most similar to `wanted` first.
 pub(crate) fn nearest_first(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut names: Vec<(usize, String)> =
         names.into_iter().map(|name| (distance(wanted, &name), name)).collect();
@@ -11,7 +11,7 @@ pub(crate) fn nearest_first(wanted: &str, names: impl IntoIterator<Item = String
 /// The longest part of a name that is compared.
 const COMPARED: usize = 64;
 
-/// The number of letters to change, insert or leave out (Levenshtein), without regard to case.
+/// The Levenshtein distance, ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let letters = |s: &str| s.chars().take(COMPARED).flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (a, b) = (letters(a), letters(b));

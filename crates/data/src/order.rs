@@ -1,4 +1,4 @@
-//! The order in which a pass takes the samples.
+//! The order of samples in a pass.
 
 use crate::draw::Draws;
 
@@ -37,7 +37,7 @@ impl Order {
         self.len == 0
     }
 
-    /// The index of the sample that stands at this position.
+    /// The index of the sample at this position.
     ///
     /// # Panics
     /// The position is not below the length.
@@ -51,7 +51,7 @@ impl Order {
     }
 }
 
-/// Fisher and Yates.
+/// The Fisher-Yates shuffle.
 fn shuffled<T>(mut places: Vec<T>, draws: &mut Draws) -> Vec<T> {
     for last in (1..places.len()).rev() {
         places.swap(last, draws.below(last as u64 + 1) as usize);

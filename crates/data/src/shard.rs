@@ -1,11 +1,11 @@
-//! Which positions of a pass are whose.
+//! Which positions of a pass belong to which reader.
 
 use crate::error::DataError;
 
 /// The part of a pass that one of several readers takes.
 ///
-/// Shards of one division are disjoint and together are the whole. Those of an even division take
-/// turns, so the batches of all readers together are the batch that one reader would have had.
+/// Shards of one division are disjoint and cover the pass. Equal shards are interleaved, so the batches of all readers
+/// together form the batch that one reader would have had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     start: usize,
@@ -25,12 +25,12 @@ impl Shard {
         Ok(Self { start: index, step: count, len: len.saturating_sub(index).div_ceil(count) })
     }
 
-    /// All of a pass.
+    /// A shard that is the whole pass.
     pub fn whole(len: usize) -> Self {
         Self { start: 0, step: 1, len }
     }
 
-    /// Shards in proportion to `weights`, each within one sample of its exact part, one after the other.
+    /// Contiguous shards in proportion to `weights`, each within one sample of its exact size.
     ///
     /// # Errors
     /// The weights are not finite, or negative, or all zero.
@@ -41,7 +41,7 @@ impl Shard {
         }
         let exact: Vec<f64> = weights.iter().map(|w| w / total * len as f64).collect();
         let mut sizes: Vec<usize> = exact.iter().map(|part| *part as usize).collect();
-        // Those that lost most by rounding get one more; of equals the first.
+        // The shards with the largest rounding loss get one more sample; among equals the first.
         let mut by_loss: Vec<usize> = (0..weights.len()).filter(|i| weights[*i] > 0.0).collect();
         by_loss.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
         let mut left = len.saturating_sub(sizes.iter().sum());
@@ -81,7 +81,7 @@ impl Shard {
         self.start + k * self.step
     }
 
-    /// One more than the last position; no more than the samples there are.
+    /// One more than the last position; at most the number of samples.
     pub(crate) fn end(&self) -> usize {
         self.len.checked_sub(1).map_or(0, |last| self.get(last) + 1)
     }

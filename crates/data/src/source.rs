@@ -1,9 +1,9 @@
-//! Where samples come from: the trait that every source of samples implements.
+//! The trait of all sources of samples.
 //!
-//! A source describes its samples ([`Schema`]), says how many there are ([`Extent`]) and copies the
-//! samples at some indices into memory that the caller provides ([`Rows`]). It knows nothing about
-//! orders, shards, batches, transformations or checks of labels: [`Dataset`](crate::Dataset) and
-//! [`Loader`](crate::Loader) add those to every source alike.
+//! A source describes its samples ([`Schema`]), says how many there are ([`Extent`]) and copies the samples at given
+//! indices into memory that the caller provides ([`Rows`]). It does not deal with orders, shards, batches,
+//! transformations or checks of labels: [`Dataset`](crate::Dataset) and [`Loader`](crate::Loader) add those to every
+//! source alike.
 
 use crate::error::{DataError, Origin};
 use phalanx_types::DType;
@@ -72,23 +72,21 @@ use std::sync::atomic::AtomicBool;
 /// # Ok::<(), DataError>(())
 /// ```
 ///
-/// [`conformance::source_conformance`](crate::conformance::source_conformance) checks what is
-/// promised here.
+/// [`conformance::source_conformance`](crate::conformance::source_conformance) checks this contract.
 pub trait Source: Debug + Send + Sync {
     /// Describes the samples. The description never changes.
     fn schema(&self) -> Schema;
 
-    /// Says how many samples there are. The number never shrinks, and one that was
-    /// [`Fixed`](Extent::Fixed) stays the same.
+    /// The number of samples. It never shrinks, and once [`Fixed`](Extent::Fixed) it stays the same.
     fn extent(&self) -> Extent;
 
-    /// Copies the samples at `indices`, which may repeat and may be none, into `rows`, one after the other.
+    /// Copies the samples at `indices`, which may repeat and may be empty, into `rows`, one after the other.
     ///
-    /// The sample at an index is always the same. Called once for a batch; sources that take long
-    /// look at `stop` now and then and return early, with any result, once it is set.
+    /// The sample at an index is always the same. Called once for a batch; slow sources should check `stop` now and
+    /// then and return early, with any result, once it is set.
     ///
     /// # Errors
-    /// [`DataError::Index`] if there is no sample at an index; whatever else prevents reading.
+    /// [`DataError::Index`] if there is no sample at an index; other errors if reading fails.
     fn read(&self, indices: &[usize], rows: Rows<'_>, stop: &AtomicBool) -> Result<(), DataError>;
 }
 
@@ -109,9 +107,9 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 /// How many samples a source has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// This many, from now on and for ever.
+    /// The final number.
     Fixed(usize),
-    /// At least this many: more may come, and how many in the end is not known yet.
+    /// At least this many: more may come, and the final number is not known yet.
     Growing {
         /// The samples that can be read now.
         now: usize,
@@ -131,24 +129,23 @@ impl Extent {
 /// The memory into which a source copies samples.
 #[derive(Debug)]
 pub struct Rows<'a> {
-    /// Room for the samples in row-major order, exactly as many elements as they have; `None` when
-    /// only labels are wanted.
+    /// Memory for the samples in row-major order, of exactly their size; `None` if only labels are wanted.
     pub x: Option<&'a mut [f32]>,
-    /// Room for the labels; `None` when they are not wanted or there are none.
+    /// Memory for the labels; `None` if they are not wanted or there are none.
     pub y: Option<&'a mut [f32]>,
 }
 
-/// What the samples of a source look like.
+/// Describes the samples of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Schema {
     /// The shape of one sample.
     pub x_shape: Vec<usize>,
-    /// The type of the elements where they are stored; they are read as `f32`.
+    /// The type of the stored elements; they are read as `f32`.
     pub x_dtype: DType,
-    /// What the labels look like, where there are any.
+    /// The labels, if there are any.
     pub labels: Option<LabelSchema>,
-    /// Where the samples come from, as errors name it.
+    /// The origin of the samples, as errors name it.
     pub origin: Origin,
 }
 
@@ -170,12 +167,12 @@ impl Schema {
         Self { labels: Some(labels), ..self }
     }
 
-    /// Where the labels come from.
+    /// The origin of the labels.
     pub(crate) fn label_origin(&self) -> &Origin {
         self.labels.as_ref().and_then(|labels| labels.origin.as_ref()).unwrap_or(&self.origin)
     }
 
-    /// The elements of one sample and of one label, which is 0 without labels.
+    /// The number of elements of a sample and of a label (0 without labels).
     pub(crate) fn sizes(&self) -> Result<(usize, usize), DataError> {
         let size = |shape: &[usize], origin: &Origin| {
             let size = shape.iter().try_fold(1usize, |size, d| size.checked_mul(*d));
@@ -190,17 +187,17 @@ impl Schema {
 /// The most elements of one sample: no slice has more bytes than `isize::MAX`.
 const MOST_ELEMENTS: usize = isize::MAX as usize / size_of::<f32>();
 
-/// What the labels of a source look like.
+/// Describes the labels of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LabelSchema {
     /// The shape of one label: `[]` for a class index or a single value.
     pub shape: Vec<usize>,
-    /// The type of the elements where they are stored; they are read as `f32`.
+    /// The type of the stored elements; they are read as `f32`.
     pub dtype: DType,
-    /// What the elements mean.
+    /// The meaning of the elements.
     pub meaning: Meaning,
-    /// Where the labels come from, if not from where the samples come from.
+    /// The origin of the labels, if it differs from that of the samples.
     pub origin: Option<Origin>,
 }
 
@@ -210,7 +207,7 @@ impl LabelSchema {
         Self { shape: Vec::new(), dtype: DType::I64, meaning: Meaning::Classes { names: None }, origin: None }
     }
 
-    /// One class index for each sample: the place of the class in these names.
+    /// One class index for each sample: the index of the class in these names.
     pub fn named_classes(names: impl Into<Vec<String>>) -> Self {
         Self { meaning: Meaning::Classes { names: Some(names.into()) }, ..Self::classes() }
     }
@@ -226,13 +223,13 @@ impl LabelSchema {
         Self { dtype, ..self }
     }
 
-    /// The same from another place than the samples.
+    /// The same with another origin than the samples.
     #[must_use]
     pub fn with_origin(self, origin: Origin) -> Self {
         Self { origin: Some(origin), ..self }
     }
 
-    /// The names of classes, where there are any.
+    /// The names of classes, if there are any.
     pub fn names(&self) -> Option<&[String]> {
         match &self.meaning {
             Meaning::Classes { names } => names.as_deref(),
@@ -241,15 +238,15 @@ impl LabelSchema {
     }
 }
 
-/// What the elements of labels mean.
+/// The meaning of labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
     /// Class indices.
     Classes {
-        /// The names of all classes, in the order of their indices, where they have names.
+        /// The names of all classes, by index, if they have names.
         names: Option<Vec<String>>,
     },
-    /// Numbers to come near to.
+    /// Regression targets.
     Values,
 }
 

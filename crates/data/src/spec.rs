@@ -1,4 +1,4 @@
-//! What the user says about a source of samples, and the format it turns out to have.
+//! The user's description of a source of samples, and its file format.
 
 use crate::error::DataError;
 use serde::{Deserialize, Serialize};
@@ -7,34 +7,34 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A source of samples as it stands in `run.toml` under `[data]`.
+/// A source of samples in `run.toml` under `[data]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSpec {
-    /// A file, or a folder with one folder of images for each class.
+    /// A file, or a folder with a subfolder of images for each class.
     pub file: PathBuf,
-    /// The array or the columns that are the samples; of a table, all columns but `y` if not said.
+    /// The array or columns of the samples; in a table, by default all columns but `y`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<Columns>,
-    /// The array or the column that is the label.
+    /// The array or column of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub y: Option<String>,
     /// The file with the labels, for formats that have one array in a file: idx and npy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels_file: Option<PathBuf>,
-    /// The format; by the name of the file and its first bytes if not said.
+    /// The format; by default detected from the name of the file and its first bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// Whether the first line of a CSV file names the columns; found out if not said.
+    /// Whether the first line of a CSV file names the columns; by default detected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
-    /// Height and width to which images are scaled, the rest being cut off on both sides.
+    /// Height and width to which images are scaled; the excess is cropped on both sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<[usize; 2]>,
 }
 
 impl SourceSpec {
-    /// A source that is a file alone, with nothing else said.
+    /// A source that is a file, with defaults for everything else.
     pub fn file(file: impl Into<PathBuf>) -> Self {
         Self { file: file.into(), ..Self::default() }
     }
@@ -94,7 +94,7 @@ impl fmt::Display for Format {
 }
 
 impl Format {
-    /// The format that the name of a file, or else its first bytes, tell.
+    /// Detects the format by the name of a file or its first bytes.
     pub(crate) fn detect(file: &Path) -> Result<Self, DataError> {
         let open = |source| DataError::Open { file: file.to_owned(), source };
         if std::fs::metadata(file).map_err(open)?.is_dir() {

@@ -1,4 +1,4 @@
-//! What is done to samples between the file and the model.
+//! Transformations of samples between the file and the model.
 
 use crate::batch::Batch;
 use crate::crop::{Crop, Cut};
@@ -8,22 +8,22 @@ use crate::error::{DataError, Origin, TransformError};
 use crate::labels::class;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What is done to every sample, in the order of the fields; nothing by default.
+/// The transformation of every sample, in the order of the fields; none by default.
 ///
-/// What is random is drawn from the seed, the pass and the index of the sample alone.
+/// Random choices depend only on the seed, the pass and the index of the sample.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Transform {
-    /// The shape that the numbers of a sample are taken to have.
+    /// The shape of a sample after reshaping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reshape: Option<Vec<usize>>,
-    /// A part of the image: random in training, the middle otherwise.
+    /// Crops the image: at random in training, in the centre otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crop: Option<Crop>,
-    /// Mirrors every other image, by chance, left to right; only in training.
+    /// Mirrors every other image at random, left to right; only in training.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub flip: bool,
-    /// Multiplies every number: 1/255 makes pixels go from 0 to 1.
+    /// Multiplies every number: 1/255 maps pixels to 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<f32>,
     /// Subtracts: one number, or one for each channel, which is the first axis.
@@ -32,7 +32,7 @@ pub struct Transform {
     /// Divides: one number, or one for each channel.
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Option::is_none")]
     pub std: Option<Vec<f32>>,
-    /// Makes of a class index this many numbers: one 1 and zeros.
+    /// Turns a class index into a one-hot vector of this length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub one_hot: Option<usize>,
 }
@@ -51,18 +51,18 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<
     })
 }
 
-/// A transformation that is known to fit a dataset.
+/// A transformation that was checked against a dataset.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     x_shape: Vec<usize>,
     y_shape: Option<Vec<usize>>,
     cut: Option<Cut>,
-    /// Factor and summand of each channel; of all numbers if there is one, none if nothing changes.
+    /// Factor and summand of each channel; one entry applies to all numbers, none means no change.
     linear: Vec<(f32, f32)>,
     one_hot: Option<usize>,
-    /// Of the labels.
+    /// The origin of the labels.
     origin: Origin,
-    /// The parts of images, swapped with what they come from.
+    /// Memory for crops, swapped with the batch's.
     scratch: Vec<f32>,
 }
 
@@ -70,7 +70,7 @@ pub struct Prepared {
 const MOST_CLASSES: usize = 1 << 24;
 
 impl Transform {
-    /// Checks that the samples can be transformed so.
+    /// Checks that the samples can be transformed.
     ///
     /// # Errors
     /// They cannot.
@@ -112,7 +112,7 @@ impl Transform {
         })
     }
 
-    /// `x * scale`, less `mean`, over `std`: as one multiplication and one addition.
+    /// `(x * scale - mean) / std` as one multiplication and one addition.
     fn linear(&self, channels: usize) -> Result<Vec<(f32, f32)>, TransformError> {
         let scale = self.scale.unwrap_or(1.0);
         let mean = self.mean.as_deref().unwrap_or(&[0.0]);
@@ -145,11 +145,10 @@ impl Prepared {
         self.y_shape.as_deref()
     }
 
-    /// Transforms a batch as it was read; with a seed as in that pass of training, without one as for
-    /// evaluation.
+    /// Transforms a batch: with a seed and pass as in training, without them as in evaluation.
     ///
     /// # Errors
-    /// A label has no place among the classes of `one_hot`.
+    /// A label is not one of the classes of `one_hot`.
     pub fn apply(&mut self, batch: &mut Batch, training: Option<(u64, u64)>) -> Result<(), DataError> {
         if let Some(cut) = self.cut.filter(|cut| !cut.is_idle(training.is_some())) {
             self.scratch.resize(batch.len * cut.size_after(), 0.0);
@@ -182,11 +181,11 @@ impl Prepared {
         }
     }
 
-    /// Puts ones and zeros in the place of class indices.
+    /// Replaces class indices by one-hot vectors.
     fn spread(&self, batch: &mut Batch, classes: usize) -> Result<(), DataError> {
         let labels = batch.y.len();
         batch.y.resize(labels * classes, 0.0);
-        // From the last to the first: the place of a label is only overwritten once it was read.
+        // From the last to the first, so that a label is only overwritten after it was read.
         for row in (0..labels).rev() {
             let label = batch.y[row];
             let Some(class) = class(label, classes) else {

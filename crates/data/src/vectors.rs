@@ -1,4 +1,4 @@
-//! A source made of vectors that the caller has, and the labels that go with them.
+//! A source backed by the caller's vectors.
 
 use crate::element::integer;
 use crate::error::{DataError, Origin};
@@ -14,8 +14,8 @@ pub enum Labels {
     None,
     /// The class of each sample.
     Classes(Vec<usize>),
-    /// Equally many numbers for each sample, one after the other: a label has shape `[]` if there is
-    /// one for each, and `[n]` if there are n.
+    /// The same number of values for each sample, one after the other: a label has shape `[]` if there is one, and
+    /// `[n]` if there are n.
     Values(Vec<f32>),
 }
 

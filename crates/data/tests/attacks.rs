@@ -1,4 +1,4 @@
-//! Files made by hand to do harm: each is refused for what it is, and takes next to no memory.
+//! Malicious files: each is refused for the right reason and uses next to no memory.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod memory;
@@ -10,7 +10,7 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// What refusing a file may hold, besides a few times its size.
+/// The memory that refusing a file may use, besides a few times its size.
 const ALLOWANCE: usize = 1 << 20;
 
 /// Opens a file with these bytes and returns why it was refused.
@@ -53,7 +53,7 @@ fn npy_that_declares_what_it_has_not() {
         assert!(matches!(fault("a.npy", &npy("'<f8'", shape, &[0; 16])), Fault::Overflow { .. }), "{shape}");
     }
     assert_eq!(fault("a.npy", &npy("'<f8'", "(1,)", &[0; 16])), Fault::Trailing { extra: 8 });
-    // No element at all, whatever the other dimensions say.
+    // No elements at all, whatever the other dimensions are.
     assert!(matches!(refused("a.npy", &npy("'<f8'", "(1099511627776, 0)", &[])), DataError::Empty { .. }));
     assert!(matches!(refused("a.npy", &npy("'<f8'", "()", &[0; 8])), DataError::NoSampleAxis { .. }));
 }

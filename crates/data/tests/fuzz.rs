@@ -1,10 +1,10 @@
-//! Throws spoilt files at the reader of every format.
+//! Feeds corrupted files to the reader of every format.
 //!
 //! Deterministic: an input depends on its seed and on the files in `tests/corpus/` alone, and a
 //! failure names the seed. `PHALANX_FUZZ_ITERATIONS` asks for a longer run, `PHALANX_FUZZ_SEED` for
 //! one that starts elsewhere.
 //!
-//! Nothing may panic or take long, and the memory taken must be in proportion to the file.
+//! No input may cause a panic or take long, and the memory used must be in proportion to the file.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod memory;
@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// No input may take longer; on a busy machine most of that is waiting.
+/// The longest time for an input; on a busy machine most of it is waiting.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// One format under test.
@@ -26,12 +26,12 @@ struct Fuzz {
     corpus: &'static str,
     /// The name of the file that is opened, below the temporary folder.
     name: &'static str,
-    /// What may be asked for.
+    /// The arrays that may be requested.
     arrays: &'static [(&'static str, &'static str)],
     iterations: u64,
-    /// The bytes that may be held whatever the file, and those for each of its bytes.
+    /// The bytes that may be used for any file, and for each of its bytes.
     memory: (usize, usize),
-    /// What is done to some of the inputs after they were spoilt, to get past checksums.
+    /// Applied to some of the corrupted inputs, to get past checksums.
     wrap: fn(&mut Pcg32, Vec<u8>) -> Vec<u8>,
 }
 
@@ -80,11 +80,11 @@ impl Fuzz {
         let first = number("PHALANX_FUZZ_SEED", 0);
         let count = number("PHALANX_FUZZ_ITERATIONS", self.iterations);
         for seed in first..first.saturating_add(count) {
-            // One seed for one input, so that a failure needs none of the inputs before it.
+            // One seed for one input, so that a failure does not depend on earlier inputs.
             let mut rng = Pcg32::seed_from_u64(seed);
             let spoilt = mutation::spoil(&mut rng, &corpus);
             let input = (self.wrap)(&mut rng, spoilt);
-            // A new file: to write over the old one would wait for the disk.
+            // A new file: overwriting the old one would wait for the disk.
             drop(std::fs::remove_file(&file));
             std::fs::write(&file, &input).unwrap();
             let (x, y) = self.arrays[rng.random_range(0..self.arrays.len())];
@@ -126,7 +126,7 @@ fn npz() {
     Fuzz { corpus: "npz", name: "a.npz", arrays: NAMES, iterations: 10_000, memory, wrap: as_it_is }.run();
 }
 
-/// Puts a spoilt npy file into an archive that is not.
+/// Puts a corrupted npy file into a valid archive.
 fn zipped(rng: &mut Pcg32, npy: Vec<u8>) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let method =
@@ -152,7 +152,7 @@ fn idx() {
         .run();
 }
 
-/// Compresses a spoilt file.
+/// Compresses a corrupted file.
 fn gzipped(_: &mut Pcg32, bytes: Vec<u8>) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(&bytes).unwrap();
@@ -187,7 +187,7 @@ fn csv() {
 fn parquet() {
     const NAMES: &[(&str, &str)] =
         &[("c0", "label"), ("", "number"), ("v", "label"), ("int64", "bool"), ("", "a"), ("fixed", "")];
-    // A page says how large it will be in 31 bits; so much may be set aside, though not used.
+    // A page declares its size in 31 bits; that much may be reserved, though not used.
     let memory = (3 << 30, 2000);
     let name = "a.parquet";
     Fuzz { corpus: "parquet", name, arrays: NAMES, iterations: 3_000, memory, wrap: as_it_is }.run();

@@ -1,6 +1,6 @@
 //! Where the time of a training step goes, by kernel: `cargo run --release -p phalanx-engine --example profile -- cifar-cnn 128 2`.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for whoever works on the engine")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for developers of the engine")]
 
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Loss, Optimizer, OptimizerSpec, Pass, Target};
 use phalanx_graph::zoo::{self, ZooOptions};

@@ -1,10 +1,10 @@
-//! The speed of a matrix product on this machine: what everything else is measured by.
+//! The speed of a matrix product on this machine, as a reference for other measurements.
 
 use crate::kernels::gemm::{Mat, Size, parallel};
 use crate::threads::Threads;
 use std::time::{Duration, Instant};
 
-/// Multiplies two square matrices `repeats` times; how long each product took.
+/// Multiplies two square matrices `repeats` times and returns the time of each product.
 pub fn time_gemm(threads: &Threads, side: usize, repeats: usize) -> Vec<Duration> {
     let values =
         |seed: usize| (0..side * side).map(|i| ((i * 7 + seed) % 13) as f32 - 6.0).collect::<Vec<_>>();

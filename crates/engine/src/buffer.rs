@@ -1,9 +1,9 @@
-//! Memory that begins at a cache line: wide loads that cross lines cost twice.
+//! Memory aligned to cache lines: wide loads that cross lines cost twice.
 
 /// Elements a cache line holds.
 const LINE: usize = 16;
 
-/// A buffer of `f32` that grows and is never given back.
+/// A buffer of `f32` that grows and never shrinks.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     data: Vec<f32>,

@@ -1,10 +1,10 @@
-//! Gradient norms and their limits. The same bits whatever the number of threads and the machine's vectors.
+//! Gradient norms and clipping. Results do not depend on the number of threads or on the vector width.
 
 use crate::kernels::math::wide;
 use crate::threads::Threads;
 use serde::{Deserialize, Serialize};
 
-/// Elements to a task.
+/// Elements per task.
 const BLOCK: usize = 16 * 1024;
 
 const LANES: usize = 16;
@@ -13,9 +13,9 @@ const LANES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Clip {
-    /// All gradients together are scaled down to this Euclidean norm if theirs is larger.
+    /// Scales all gradients together down to this Euclidean norm if theirs is larger.
     Norm(f32),
-    /// Every element is limited to this distance from zero.
+    /// Clamps every element to this distance from zero.
     Value(f32),
 }
 
@@ -31,8 +31,8 @@ impl GradNorm {
         Self::default()
     }
 
-    /// Adds a gradient; the sum of its own squares. Adding these up in the order of the whole model's parameters gives
-    /// the bits of [`GradNorm::squares`], whoever holds which.
+    /// Adds a gradient and returns the sum of its squares. Adding these sums in the order of the whole model's
+    /// parameters gives the bits of [`GradNorm::squares`], however parameters are distributed.
     pub fn add(&mut self, t: &Threads, gradient: &[f32]) -> f64 {
         self.blocks.clear();
         self.blocks.resize(gradient.len().div_ceil(BLOCK), 0.0);
@@ -50,12 +50,12 @@ impl GradNorm {
         self.squares.sqrt()
     }
 
-    /// The sum of squares, for adding up norms of parts that different machines hold.
+    /// The sum of squares, for combining the norms of parts on different machines.
     pub fn squares(&self) -> f64 {
         self.squares
     }
 
-    /// Begins again; keeps its memory.
+    /// Resets the sum; keeps its memory.
     pub fn reset(&mut self) {
         self.squares = 0.0;
     }
@@ -68,7 +68,7 @@ pub fn grad_norm<'a>(t: &Threads, gradients: impl IntoIterator<Item = &'a [f32]>
     norm.value()
 }
 
-/// What gradients of this norm are multiplied with so that theirs is at most `max`; 1 if it already is.
+/// The factor that reduces gradients of this norm to at most `max`; 1 if they are not larger.
 pub fn clip_factor(norm: f64, max: f32) -> f32 {
     let factor = f64::from(max) / (norm + 1e-6);
     if factor < 1.0 { factor as f32 } else { 1.0 }
@@ -81,12 +81,12 @@ pub fn scale(t: &Threads, gradient: &mut [f32], factor: f32) {
     }
 }
 
-/// Adds a gradient to the sum of those of earlier micro-batches.
+/// Adds a gradient to the sum over earlier micro-batches.
 pub fn accumulate(t: &Threads, sum: &mut [f32], gradient: &[f32]) {
     t.chunks(sum, BLOCK, |i, block| wide!(add_to, (block, &gradient[i * BLOCK..])));
 }
 
-/// Limits every element of a gradient to `-max..=max`; NaN stays.
+/// Clamps every element of a gradient to `-max..=max`; NaN stays.
 pub fn clip_value(t: &Threads, gradient: &mut [f32], max: f32) {
     t.chunks(gradient, BLOCK, |_, block| wide!(limit, (block, max)));
 }
@@ -146,7 +146,7 @@ mod tests {
         let all: Vec<Vec<f32>> = [70_001, 3, 16_384, 999].map(numbers).to_vec();
         let mut whole = GradNorm::new();
         all.iter().for_each(|g| _ = whole.add(&Threads::new(2), g));
-        // Two machines, each with an order of its own.
+        // Two machines, each with its own order.
         let (mut one, mut other) = (GradNorm::new(), GradNorm::new());
         let mut sums = [0.0; 4];
         [2, 0].into_iter().for_each(|i| sums[i] = one.add(&Threads::new(1), &all[i]));

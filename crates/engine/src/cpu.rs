@@ -1,4 +1,4 @@
-//! The engine that computes on this machine's processors.
+//! The CPU engine.
 
 use crate::buffer::Buffer;
 use crate::engine::{CompileOptions, Engine, Model, OpTime, Parameter, Pass, Slot, SumOver, Visit};
@@ -18,14 +18,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Computes on this machine's processors.
+/// An engine that computes on the CPU.
 #[derive(Debug, Clone)]
 pub struct CpuEngine {
     threads: Arc<Threads>,
 }
 
 impl CpuEngine {
-    /// An engine with so many compute threads, the caller's included.
+    /// Creates an engine with this many compute threads, including the caller's.
     pub fn new(threads: usize) -> Self {
         Self { threads: Arc::new(Threads::new(threads)) }
     }
@@ -55,12 +55,12 @@ impl Engine for CpuEngine {
     }
 }
 
-/// A parameter or buffer as it is held.
+/// How a parameter or buffer is held.
 #[derive(Debug)]
 struct HeldTensor {
     name: String,
     shape: Vec<usize>,
-    /// The order of axes in which it is held, where it is not the user's.
+    /// The order of axes in memory, if it differs from the user's.
     order: Option<Vec<usize>>,
 }
 
@@ -74,19 +74,19 @@ struct CpuModel {
     parameters: Vec<Parameter>,
     held: Vec<HeldTensor>,
     buffers: Vec<HeldTensor>,
-    /// Values of the state_dict that nothing computes with: counters of batches.
+    /// Entries of the state_dict that no computation uses, such as batch counters.
     idle: Weights,
     state: ModelTensors,
     programs: BTreeMap<ProgramKey, Arc<Program>>,
     slots: Vec<InFlight>,
     /// Seconds and calls, by node, kernel and whether it was in backward.
     times: BTreeMap<(usize, &'static str, bool), (f64, u64)>,
-    /// Sums the statistics of batch norm over all replicas.
+    /// Sums batch-norm statistics over all replicas.
     together: Option<Together>,
-    /// By output and by input: whether there are gradients for them.
+    /// By output and by input: whether it has a gradient.
     takes: Vec<bool>,
     gives: Vec<bool>,
-    /// Stands in for gradients that are not given.
+    /// Used in place of gradients that are not given.
     zeros: Vec<f32>,
 }
 
@@ -141,7 +141,7 @@ impl CpuModel {
         Ok(model)
     }
 
-    /// Gives every parameter, buffer and constant its place, in the order of the graph.
+    /// Assigns storage to every parameter, buffer and constant, in graph order.
     fn declare(&mut self) -> Vec<ValueId> {
         let mut order = Vec::new();
         for i in 0..self.graph.values.len() {
@@ -244,7 +244,7 @@ impl CpuModel {
         Ok(())
     }
 
-    /// One value per channel has no spread; PyTorch refuses it too.
+    /// One value per channel has no variance; PyTorch refuses it too.
     fn check_statistics(&self, program: &Program) -> Result<(), RunError> {
         if self.together.is_some() {
             return Ok(());
@@ -272,7 +272,7 @@ impl CpuModel {
         }
     }
 
-    /// Runs calls of the slot's program, telling `after` of each.
+    /// Runs calls of the slot's program and calls `after` for each.
     fn run(
         &mut self,
         slot: Slot,
@@ -332,7 +332,7 @@ impl CpuModel {
         Ok(program)
     }
 
-    /// Runs the backward calls with gradients of which some are not given.
+    /// Runs the backward calls when some output gradients are not given.
     fn run_with_zeros(
         &mut self,
         slot: Slot,
@@ -372,7 +372,7 @@ impl Model for CpuModel {
         for (target, values) in targets.zip(loaded) {
             target.as_mut()[..values.len()].copy_from_slice(&values);
         }
-        // A stage keeps nothing of the others'.
+        // A stage keeps no tensors of other stages.
         let foreign =
             |name: &String| self.surroundings.part() && self.graph.buffers().all(|(_, v)| v.name != *name);
         let known =
@@ -442,7 +442,7 @@ impl Model for CpuModel {
             true => self.run_with_zeros(slot, &program, output_gradients, &mut announce),
             false => self.run(slot, calls, output_gradients, &mut announce),
         };
-        // Backward has used forward's buffers for its own: it cannot run again.
+        // Backward has overwritten forward's buffers, so it cannot run again.
         self.slots[slot].pass = None;
         run
     }
@@ -499,15 +499,15 @@ impl Model for CpuModel {
     ) -> Result<Option<DiagnoseReport>, RunError> {
         self.check_inputs(batch, inputs)?;
         let purpose = self.purpose(batch, pass.training);
-        // Nothing merged: every operator is looked at by itself.
+        // Without fusion, so that every operator can be checked by itself.
         let program = Arc::new(Program::compile_with(self.source(), purpose, false)?);
         self.check_statistics(&program)?;
-        // A slot of its own: what is in flight stays.
+        // A separate slot, so that batches in flight are kept.
         let slot = self.slots.len();
         self.prepare(slot, &program, inputs);
         self.slots[slot].program = Some(program.clone());
         self.slots[slot].pass = Some(pass);
-        // The others do not look for anything.
+        // The other replicas do not take part in the diagnosis.
         let together = self.together.take();
         let statistics: Vec<Vec<f32>> = self.state.buffers.iter().map(|b| b.as_slice().to_vec()).collect();
         let mut suspects = Suspects::default();
@@ -574,23 +574,23 @@ impl Model for CpuModel {
     }
 }
 
-/// A call, what was found in its result, and in which sample.
+/// A call, the non-finite value in its result, and its sample.
 type Suspect = (usize, &'static str, Option<usize>);
 
 /// The first calls whose results are not finite.
 #[derive(Debug, Default)]
 struct Suspects {
-    /// NaN, or infinity where nobody writes it on purpose.
+    /// NaN, or an infinity that no operator writes on purpose.
     sure: Option<Suspect>,
-    /// Minus infinity, which masks are made of.
+    /// Minus infinity, which attention masks contain.
     maybe: Option<Suspect>,
 }
 
 impl Suspects {
-    /// Looks at a call's result; false when there is no need to go on.
+    /// Checks a call's result; returns false when there is no need to go on.
     fn look(&mut self, runner: &Runner<'_>, i: usize, batch: usize) -> bool {
         let instr = &runner.program.tape.instrs[i];
-        // Beside their results these keep statistics, or which element won.
+        // Besides their results these keep statistics or the index of the maximum.
         let keeps = matches!(
             instr.kernel,
             Kernel::MaxPool(_) | Kernel::Attention(_) | Kernel::Norm(_) | Kernel::LayerNorm { .. }

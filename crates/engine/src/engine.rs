@@ -1,26 +1,26 @@
-//! What an engine promises to whoever trains with it.
+//! The interface of engines and compiled models.
 
 use crate::error::{CompileError, DiagnoseReport, RunError, StageError, WeightsError};
 use crate::parameters::ParameterSet;
 use phalanx_graph::{Graph, Weights};
 use std::ops::Range;
 
-/// Turns graphs into something that runs.
+/// Compiles graphs into models that run.
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Compiles a model.
     ///
     /// # Errors
-    /// The graph asks for something this engine cannot compute.
+    /// The graph contains something that this engine cannot compute.
     fn compile(&self, graph: &Graph, options: &CompileOptions) -> Result<Box<dyn Model>, CompileError>;
 
-    /// Compiles the stage of a model that these nodes are: the graph of [`Graph::stage`], which computes and learns
-    /// what these nodes do in the whole model, bit for bit.
+    /// Compiles a range of nodes as a stage: the graph of [`Graph::stage`], which computes and learns what these nodes
+    /// do in the whole model, bit for bit.
     ///
-    /// [`Model::gives_gradient`] and [`Model::takes_gradient`] say between which stages gradients go;
+    /// [`Model::gives_gradient`] and [`Model::takes_gradient`] say which gradients pass between stages;
     /// [`CompileOptions::input_gradients`] is about the inputs of the whole model.
     ///
     /// # Errors
-    /// The nodes are no stage of this model, or this engine cannot compute them.
+    /// The nodes do not form a stage of this model, or this engine cannot compute them.
     fn compile_stage(
         &self,
         whole: &Graph,
@@ -29,25 +29,25 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ) -> Result<Box<dyn Model>, StageError>;
 }
 
-/// Choices made when a graph is compiled.
+/// Options for compiling a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompileOptions {
-    /// Compute activations again in backward instead of keeping them: less memory, about a third more time.
+    /// Recompute activations in backward instead of keeping them: less memory, about a third more time.
     pub recompute: bool,
-    /// Gradients of the graph's inputs are wanted (a stage that is not the first; an adversarial example).
+    /// Compute gradients of the graph's inputs (for a stage that is not the first, or an adversarial example).
     pub input_gradients: bool,
-    /// Only forward will be asked for.
+    /// Only forward will be used.
     pub forward_only: bool,
-    /// Take the time of every operator.
+    /// Measure the time of every operator.
     pub profile: bool,
 }
 
-/// Where the time went.
+/// The time of one operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpTime {
-    /// The node of the graph, or the last of those that were merged.
+    /// The node of the graph; for merged nodes the last of them.
     pub node: String,
-    /// What was computed for it.
+    /// The kernel that computed it.
     pub kernel: &'static str,
     pub backward: bool,
     pub seconds: f64,
@@ -69,65 +69,65 @@ impl Parameter {
     }
 }
 
-/// How one batch is to be run.
+/// How one batch is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// Batch statistics, dropout, and what backward will need; else evaluation.
+    /// Training (batch statistics, dropout, activations kept for backward) or evaluation.
     pub training: bool,
-    /// Where this batch's random numbers come from: the same seed replays it.
+    /// The seed of this batch's random numbers; the same seed replays the batch.
     pub seed: u64,
 }
 
-/// What is done with each parameter: its index, its elements, its gradient.
+/// Called for each parameter with its index, its elements and its gradient.
 pub type Visit<'a> = dyn FnMut(usize, &mut [f32], &mut [f32]) + 'a;
 
-/// Adds numbers up over all replicas, in place, and says why that failed if it did.
+/// Sums numbers over all replicas, in place; the error is the reason.
 pub type SumOver = dyn FnMut(&mut [f64]) -> Result<(), String> + Send;
 
-/// Which batch in flight: each slot has buffers of its own. A local run uses slot 0 only.
+/// Identifies a batch in flight: each slot has its own buffers. A local run uses slot 0 only.
 pub type Slot = usize;
 
 /// A compiled graph with its parameters.
 ///
-/// Inputs, outputs and gradients of both are in the layout the graph says, row-major `f32`; integers and booleans
-/// are held as `f32` too. Parameters and their gradients are flat, in an order of elements only the engine knows;
-/// [`Model::to_user`] and [`Model::to_engine`] translate.
+/// Inputs, outputs and their gradients have the layout that the graph declares, row-major `f32`; integers and booleans
+/// are held as `f32` too. Parameters and their gradients are flat, in an element order private to the engine;
+/// [`Model::to_user`] and [`Model::to_engine`] convert.
 pub trait Model: Send + std::fmt::Debug {
-    /// The parameters, in the order in which backward makes their gradients final.
+    /// The parameters, in the order in which backward completes their gradients.
     fn parameters(&self) -> &[Parameter];
 
-    /// Sets parameters and buffers, all of them.
+    /// Sets all parameters and buffers.
     ///
     /// # Errors
-    /// One is missing or has another shape; then nothing was changed.
+    /// One is missing or has another shape; then nothing is changed.
     fn load(&mut self, weights: &Weights) -> Result<(), WeightsError>;
 
-    /// A copy of parameters and buffers, as in the user's `state_dict`.
+    /// A copy of parameters and buffers, in the layout of the user's `state_dict`.
     fn weights(&self) -> Weights {
         self.weights_of(&|_| true)
     }
 
-    /// A copy of those with names that are wanted.
+    /// A copy of the parameters and buffers with wanted names.
     fn weights_of(&self, wanted: &dyn Fn(&str) -> bool) -> Weights;
 
-    /// Computes the outputs for a batch of this size.
+    /// Computes the outputs of a batch of this size.
     ///
     /// # Errors
-    /// An input has another size than the graph says, or an index is out of range.
+    /// An input does not have the size that the graph declares, or an index is out of range.
     fn forward(&mut self, slot: Slot, batch: usize, inputs: &[&[f32]], pass: Pass) -> Result<(), RunError>;
 
     /// An output of the last forward in this slot.
     fn output(&self, slot: Slot, index: usize) -> &[f32];
 
-    /// The shape of that output.
+    /// The shape of an output.
     fn output_shape(&self, slot: Slot, index: usize) -> Vec<usize>;
 
-    /// Computes the gradients of the last training forward in this slot, given those of its outputs; an empty one
-    /// stands for zeros.
-    /// `ready` is called with every parameter's index the moment its gradient is final, in ascending order.
+    /// Computes the gradients of the last training forward in this slot, given the gradients of its outputs; an empty
+    /// slice means zeros. Calls `ready` with every parameter's index as soon as its gradient is final, in ascending
+    /// order.
     ///
     /// # Errors
-    /// There was no training forward in this slot, or a gradient has another size than its output.
+    /// There was no training forward in this slot, or a gradient does not have the size of its output.
     fn backward(
         &mut self,
         slot: Slot,
@@ -135,40 +135,40 @@ pub trait Model: Send + std::fmt::Debug {
         ready: &mut dyn FnMut(usize, &mut [f32]),
     ) -> Result<(), RunError>;
 
-    /// The gradient of an input, after backward; `None` when it was not asked for or the input is of integers.
+    /// The gradient of an input, after backward; `None` if it was not requested or the input is of integers.
     fn input_gradient(&self, slot: Slot, index: usize) -> Option<&[f32]>;
 
-    /// Whether backward uses the gradient of this output: not if nothing learned is in it, nor if an output before it
-    /// is the same values in another shape, whose gradient is then for both.
+    /// Whether backward uses the gradient of this output. It does not if no parameter affects the output, nor if an
+    /// earlier output has the same values in another shape; then the earlier output's gradient is for both.
     fn takes_gradient(&self, output: usize) -> bool;
 
-    /// Whether [`Model::input_gradient`] has something for this input after a backward.
+    /// Whether backward computes an [`Model::input_gradient`] for this input.
     fn gives_gradient(&self, input: usize) -> bool;
 
-    /// Lends every parameter with its gradient, in order.
+    /// Calls `visit` for every parameter with its gradient, in order.
     fn update(&mut self, visit: &mut Visit<'_>);
 
-    /// Copies the parameters as they are now.
+    /// Copies the current parameters.
     fn copy_parameters(&self, into: &mut ParameterSet);
 
-    /// Lets the parameters change places with others; nothing is copied.
+    /// Swaps the parameters with another set; nothing is copied.
     ///
     /// # Panics
-    /// They are of another model.
+    /// The set belongs to another model.
     fn swap_parameters(&mut self, with: &mut ParameterSet);
 
-    /// From now on the statistics of batch norm, and what its gradients need of the other samples, are summed over all
-    /// replicas in training, so that a batch cut over replicas is normalised as one; `None` ends that.
+    /// Sums the statistics of batch norm, and what its gradients need from the other samples, over all replicas in
+    /// training, so that a batch divided among replicas is normalised as one. `None` ends that.
     fn share_statistics(&mut self, with: Option<Box<SumOver>>);
 
-    /// Turns something as large as a parameter (an optimizer's moment, say) into the user's order of elements.
+    /// Converts a tensor of a parameter's size (such as an optimizer's moment) to the user's element order.
     fn to_user(&self, parameter: usize, flat: &[f32]) -> Vec<f32>;
 
     /// The inverse of [`Model::to_user`].
     fn to_engine(&self, parameter: usize, user: &[f32]) -> Vec<f32>;
 
-    /// Runs the batch again, looking at every operator's result, and names the first that is not finite.
-    /// `output_gradients` tells those of the outputs, given the first of them; those that it leaves out are zero.
+    /// Runs the batch again, checks every operator's result, and names the first one that is not finite.
+    /// `output_gradients` returns the gradients of the outputs, given the first output; missing ones are zero.
     ///
     /// # Errors
     /// As [`Model::forward`] and [`Model::backward`].
@@ -189,6 +189,6 @@ pub trait Model: Send + std::fmt::Debug {
     /// There is no such program.
     fn slot_bytes(&self, batch: usize) -> Result<usize, CompileError>;
 
-    /// The time of every operator since the last call; nothing unless it was compiled to take it.
+    /// The time of every operator since the last call; empty unless compiled with `profile`.
     fn take_profile(&mut self) -> Vec<OpTime>;
 }

@@ -1,9 +1,9 @@
-//! Why something could not be compiled or run.
+//! Errors of compiling and running.
 
 use phalanx_graph::CutError;
 use phalanx_types::Class;
 
-/// A graph asks for something this engine cannot compute.
+/// The graph contains something that this engine cannot compute.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
@@ -37,7 +37,7 @@ impl StageError {
     }
 }
 
-/// Weights do not belong to a graph.
+/// Weights do not match a graph.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
@@ -93,9 +93,9 @@ impl RunError {
 pub struct DiagnoseReport {
     /// The node of the graph.
     pub node: String,
-    /// What it computes.
+    /// The operator.
     pub op: String,
-    /// Whether that was in backward.
+    /// Whether it was in backward.
     pub backward: bool,
     /// Which value: `NaN`, `inf`, `-inf`.
     pub found: &'static str,

@@ -1,18 +1,18 @@
-//! Merges calls so that each tensor is read and written as few times as possible.
+//! Fuses calls so that each tensor is read and written as few times as possible.
 //!
-//! An elementwise call takes in the elementwise calls that only it reads; what is left is worked off by the
-//! convolution or product whose result it reads, block by block, while the block is in cache.
+//! An elementwise call absorbs the elementwise calls that only it reads. The result becomes the epilogue of the
+//! convolution or product that it reads, computed block by block while the block is in cache.
 
 use crate::kernels::map::{Code, Map, Src, common_dims};
 use crate::tape::{Instr, Kernel, Norm, Storage, Tape, V};
 use crate::view::dense_strides;
 use phalanx_graph::Unary;
 
-/// Programs stay small enough that their registers fit the first-level cache.
+/// Keeps the registers of a program within the L1 cache.
 const MOST_CODE: usize = 40;
 const MOST_OPERANDS: usize = 12;
 
-/// Lets batch norms clip their own results. Before backward is derived, since it derives less then.
+/// Lets batch norms clip their own results. Runs before backward is derived, because then less is derived.
 pub(crate) fn fuse_norms(tape: &mut Tape, outputs: &[V]) {
     let uses = uses(tape, outputs);
     for i in 0..tape.instrs.len() {
@@ -30,14 +30,14 @@ pub(crate) fn fuse_norms(tape: &mut Tape, outputs: &[V]) {
         if let Kernel::Norm(norm @ Norm { clip: None, .. }) = &mut tape.instrs[maker].kernel {
             norm.clip = Some(clip);
             tape.instrs[maker].outs[0] = y;
-            // The map now makes what nobody reads.
+            // The result of the map is not read any more.
             tape.instrs[i] = Instr { kernel: Kernel::Fill(0.0), ins: vec![], outs: vec![x], node };
         }
     }
     drop_unused(tape, outputs);
 }
 
-/// Drops calls whose results nobody reads, then merges the rest if that is wanted.
+/// Drops calls whose results are not read, then fuses the rest if `merged`.
 pub(crate) fn fuse(tape: &mut Tape, kept: &[V], merged: bool) {
     drop_unused(tape, kept);
     let mut f = Fusing::new(tape, kept);
@@ -61,7 +61,7 @@ pub(crate) fn fuse(tape: &mut Tape, kept: &[V], merged: bool) {
     }
 }
 
-/// How often each buffer is read; what is kept counts as read once more.
+/// How often each buffer is read; kept buffers count one more.
 fn uses(tape: &Tape, kept: &[V]) -> Vec<usize> {
     let mut uses = vec![0; tape.slabs.len()];
     let read = tape.instrs.iter().flat_map(|i| &i.ins).chain(kept);
@@ -115,7 +115,7 @@ impl Fusing {
         Self { instrs, forward: tape.forward, uses, maker, temporary }
     }
 
-    /// The call that makes `v`, when only the call `reader` reads it and both are in the same part of the tape.
+    /// The call that makes `v`, if only the call `reader` reads it and both are in the same part of the tape.
     fn only_for(&self, v: V, reader: usize) -> Option<usize> {
         let maker = self.maker[v.index()]?;
         let same_part = (maker < self.forward) == (reader < self.forward);
@@ -146,7 +146,7 @@ impl Fusing {
         })
     }
 
-    /// Hands an elementwise call to the convolution or product whose result it alone reads.
+    /// Makes an elementwise call the epilogue of the convolution or product whose result it alone reads.
     fn become_epilogue(&mut self, i: usize) {
         let Some(instr) = self.instrs[i].clone() else { return };
         let Kernel::Map(map) = &instr.kernel else { return };
@@ -174,7 +174,7 @@ impl Fusing {
     }
 }
 
-/// The map goes through this operand as it goes through its results.
+/// Whether the map reads this operand in the order of its results.
 fn reads_in_order(map: &Map, k: usize) -> bool {
     let full = dense_strides(&map.dims);
     let runs = map.operands[k].strides.iter().zip(&full).zip(&map.dims);
@@ -182,7 +182,7 @@ fn reads_in_order(map: &Map, k: usize) -> bool {
     only && runs.into_iter().all(|((s, f), n)| *n == 1 || s == f)
 }
 
-/// One map for both: `outer` reads the result of `inner` as its operand `k`.
+/// Merges two maps: `outer` reads the result of `inner` as its operand `k`.
 fn merge(inner: &Instr, outer: &Instr, k: usize) -> Option<Instr> {
     let (Kernel::Map(a), Kernel::Map(b)) = (&inner.kernel, &outer.kernel) else { return None };
     let dims = common_dims(&a.dims, &b.dims)?;

@@ -1,4 +1,4 @@
-//! Computes graphs: forward, backward, losses, optimizers.
+//! The compute engine: forward, backward, losses, optimizers, schedules and metrics for graphs.
 
 mod bench;
 mod buffer;

@@ -16,7 +16,7 @@ use phalanx_types::Class;
 use pointwise::{BinaryLogits, BinaryProbability, HuberOf, L1Of, Pointwise, Square};
 use serde::{Deserialize, Serialize};
 
-/// How far an output is from what was wanted. Written as `"mse"` or as `{ name = "huber", delta = 0.5 }`.
+/// How far an output is from its target. Written as `"mse"` or as `{ name = "huber", delta = 0.5 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Loss {
@@ -29,9 +29,9 @@ pub enum Loss {
         #[serde(default = "one")]
         delta: f32,
     },
-    /// Of logits; targets are classes or probabilities.
+    /// Cross-entropy of logits; targets are classes or probabilities.
     CrossEntropy {
-        /// How much of the probability goes to all classes alike.
+        /// The part of the probability that is spread over all classes.
         #[serde(default)]
         smoothing: f32,
     },
@@ -39,7 +39,7 @@ pub enum Loss {
     Bce,
     /// Binary cross-entropy of logits.
     BceWithLogits,
-    /// Of log-probabilities; targets are classes or probabilities.
+    /// Negative log-likelihood of log-probabilities; targets are classes or probabilities.
     Nll,
 }
 
@@ -49,14 +49,14 @@ fn one() -> f32 {
     1.0
 }
 
-/// What was wanted of a batch. Classes are whole numbers, held as `f32` too.
+/// The targets of a batch. Classes are whole numbers, held as `f32` too.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
     pub data: &'a [f32],
     pub shape: &'a [usize],
 }
 
-/// A target does not belong to an output.
+/// A target does not match an output.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossError {
@@ -83,14 +83,15 @@ impl Loss {
         from_word(name)
     }
 
-    /// The mean loss of a batch and, if wanted, its gradient with respect to the output times `weight`.
+    /// Returns the mean loss of a batch. If `gradient` is given, writes the gradient with respect to the output times
+    /// `weight`.
     ///
-    /// Cross-entropy and nll take classes in the shape of the output without its last dimension, or without its
-    /// second (PyTorch's `[N, C, …]`), and probabilities in the shape of the output. The other losses compare
-    /// number by number; given classes they compare with 1 at the class and 0 elsewhere.
+    /// Cross-entropy and nll take classes in the shape of the output without its last dimension, or without its second
+    /// (PyTorch's `[N, C, …]`), and probabilities in the shape of the output. The other losses compare number by
+    /// number; for classes they compare with a one-hot vector.
     ///
     /// # Errors
-    /// The shapes do not fit each other, or a label is not one of the classes.
+    /// The shapes do not match, or a label is not one of the classes.
     pub fn evaluate(
         &self,
         t: &Threads,
@@ -130,7 +131,7 @@ impl Loss {
     }
 }
 
-/// The arguments every loss takes, checked.
+/// The checked arguments of every loss.
 #[derive(Debug, Clone, Copy)]
 struct CheckedBatch<'a> {
     t: &'a Threads,
@@ -148,8 +149,8 @@ fn pointwise(
     pointwise::evaluate(rule, batch, matching, gradient)
 }
 
-/// Runs `task` on every block of `block` elements of the output with its part of the gradient, if there is one,
-/// and adds up what they return, in the order of the blocks.
+/// Runs `task` on every block of `block` elements of the output with its part of the gradient, if there is one, and
+/// adds the results in block order.
 fn sum_blocks(
     t: &Threads,
     len: usize,

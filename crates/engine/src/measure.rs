@@ -1,4 +1,4 @@
-//! How long each node of a model takes on this machine, forward and backward.
+//! Measures how long each node of a model takes on this machine, forward and backward.
 
 use crate::engine::{CompileOptions, Engine, Model, OpTime, Pass};
 use crate::error::{RunError, StageError, WeightsError};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measurement {
     pub batch: usize,
-    /// How often it is computed at least; once more before that, which does not count.
+    /// The least number of rounds, after one warm-up round.
     pub rounds: usize,
-    /// For how long at least.
+    /// The least time to measure.
     pub time: Duration,
-    /// Parameters held at a time, in bytes: a larger model is measured stage by stage.
+    /// The most bytes of parameters held at a time: a larger model is measured stage by stage.
     pub parameter_bytes: usize,
 }
 
-/// The time of one node in one pass, in seconds; that of merged nodes is the last one's.
+/// The time of one node in one pass, in seconds; the time of merged nodes is reported for the last one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeTime {
     pub node: String,
@@ -50,11 +50,11 @@ impl MeasureError {
     }
 }
 
-/// Trains on made-up samples and takes the time of every node, in the order of the graph's nodes.
-/// Nodes that need no call of their own take no time.
+/// Trains on random samples and measures every node, in the order of the graph's nodes. Nodes without a call of their
+/// own take no time.
 ///
 /// # Errors
-/// The engine cannot compute the model, or not with such a batch.
+/// The engine cannot compute the model, or not with this batch size.
 pub fn measure(engine: &dyn Engine, graph: &Graph, how: &Measurement) -> Result<Vec<NodeTime>, MeasureError> {
     let mut times = Vec::new();
     for nodes in pieces(graph, how.parameter_bytes) {
@@ -63,7 +63,7 @@ pub fn measure(engine: &dyn Engine, graph: &Graph, how: &Measurement) -> Result<
     Ok(times)
 }
 
-/// The model in pieces with at most so many bytes of parameters, where it can be cut so.
+/// The model in pieces with at most this many bytes of parameters, where it can be cut.
 fn pieces(graph: &Graph, most: usize) -> Vec<Range<usize>> {
     let mut own = vec![0; graph.nodes.len()];
     for (id, value) in graph.parameters() {
@@ -118,10 +118,10 @@ fn measure_stage(
     Ok(times.collect())
 }
 
-/// Batches that are between forward and backward at a time: more than one, as in a pipeline, where what one needs is
-/// no longer at hand when its turn comes.
+/// Batches between forward and backward at a time. As in a pipeline there is more than one, so that a batch's data has
+/// left the caches before its backward.
 const IN_PASSING: usize = 2;
-/// However short they are.
+/// The most rounds, however short they are.
 const MOST_ROUNDS: usize = 1000;
 
 fn round(

@@ -1,12 +1,12 @@
-//! Gives temporary buffers a place in the workspace; room is used again as soon as nobody reads it.
+//! Assigns offsets in the workspace to temporary buffers; memory is reused after the last read.
 
 use crate::tape::{Storage, Tape, V};
 use std::cmp::Reverse;
 
-/// Where each temporary buffer begins, and how large the workspace is.
+/// The offset of each temporary buffer, and the size of the workspace.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryPlan {
-    /// By buffer, in elements; `NONE` for those that are not temporary or never made.
+    /// By buffer, in elements; `NONE` for buffers that are not temporary or never made.
     pub(crate) offsets: Vec<usize>,
     /// Elements of the workspace.
     pub(crate) size: usize,
@@ -14,10 +14,10 @@ pub(crate) struct MemoryPlan {
 
 pub(crate) const NONE: usize = usize::MAX;
 
-/// Buffers begin at cache lines, and none is empty, so that no two begin at the same place at the same time.
+/// Buffers begin at cache lines and none is empty, so that no two live buffers begin at the same offset.
 const LINE: usize = 16;
 
-/// When a temporary buffer is needed: from the call that makes it to the last that reads it.
+/// The lifetime of a temporary buffer: from the call that makes it to the last call that reads it.
 #[derive(Debug, Clone, Copy)]
 struct Life {
     buffer: usize,
@@ -26,15 +26,15 @@ struct Life {
     last: usize,
 }
 
-/// Plans a tape. What is `kept` (outputs, gradients of inputs) stays until the end.
+/// Plans a tape. Buffers in `kept` (outputs, gradients of inputs) live until the end.
 ///
-/// The largest buffers are placed first, each where it leaves the least room unused; on the models of the zoo this
-/// comes within a few percent of what is in use at the worst moment, which no plan can go below.
+/// The largest buffers are placed first, each where it leaves the smallest gap. On the models of the zoo this is within
+/// a few percent of the peak of live memory, which is a lower bound.
 pub(crate) fn plan(tape: &Tape, kept: &[V]) -> MemoryPlan {
     let mut lives = lives(tape, kept);
     lives.sort_by_key(|life| (Reverse(life.len), life.first, life.buffer));
     let mut plan = MemoryPlan { offsets: vec![NONE; tape.slabs.len()], size: 0 };
-    // Those that have a place, in the order of their places.
+    // The placed buffers, by offset.
     let mut placed: Vec<(usize, Life)> = Vec::with_capacity(lives.len());
     for life in lives {
         let at = best_place(&placed, life);
@@ -46,7 +46,7 @@ pub(crate) fn plan(tape: &Tape, kept: &[V]) -> MemoryPlan {
     plan
 }
 
-/// The smallest gap, between those that are needed at the same time, that is large enough; else behind them all.
+/// The smallest sufficient gap between buffers that are live at the same time; otherwise behind them all.
 fn best_place(placed: &[(usize, Life)], life: Life) -> usize {
     let (mut end, mut best) = (0, None);
     for (offset, other) in placed {
@@ -78,7 +78,7 @@ fn lives(tape: &Tape, kept: &[V]) -> Vec<Life> {
     lives
 }
 
-/// By buffer: the call after which it is not read any more; for one never read the call that makes it.
+/// By buffer: the last call that reads it; for a buffer that is never read the call that makes it.
 fn last_uses(tape: &Tape, kept: &[V]) -> Vec<usize> {
     let mut last = vec![0; tape.slabs.len()];
     for (i, instr) in tape.instrs.iter().enumerate() {
@@ -94,7 +94,7 @@ mod tests {
     use crate::tape::Kernel;
 
     #[test]
-    fn places_are_used_again_but_never_while_somebody_reads() {
+    fn memory_is_reused_but_never_while_a_call_still_reads_it() {
         let mut tape = Tape::default();
         let x = tape.slab(8, Storage::Input(0));
         let a = tape.call1(0, Kernel::Fill(0.0), vec![x], 8);

@@ -1,4 +1,4 @@
-//! What is reported of a run besides its loss: sums over batches.
+//! Metrics: measures of quality besides the loss, summed over batches.
 
 use crate::loss::layout::{ClassAxis, Matching, check_size};
 use crate::loss::{Loss, LossError, Target};
@@ -6,19 +6,19 @@ use crate::named::named;
 use crate::threads::Threads;
 use serde::{Deserialize, Serialize};
 
-/// A number that says how good outputs are. Written as `"accuracy"` or as `{ name = "top_k", k = 5 }`.
+/// A measure of the quality of outputs. Written as `"accuracy"` or as `{ name = "top_k", k = 5 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Metric {
-    /// The part of positions whose largest output is that of the wanted class.
+    /// The fraction of positions whose largest output is the target class.
     Accuracy,
-    /// The part of numbers that are on the same side of the threshold as wanted (of one half).
+    /// The fraction of outputs on the same side of the threshold as the target (of one half).
     BinaryAccuracy {
         /// 0.5 for probabilities, 0 for logits.
         #[serde(default = "half")]
         threshold: f32,
     },
-    /// The part of positions whose wanted class is among the `k` largest outputs.
+    /// The fraction of positions whose target class is among the `k` largest outputs.
     TopK {
         #[serde(default = "five")]
         k: usize,
@@ -27,7 +27,7 @@ pub enum Metric {
     Mae,
     /// The mean of squared differences.
     Mse,
-    /// e to the power of the mean cross-entropy of logits.
+    /// e to the power of the mean cross-entropy of the logits.
     Perplexity,
 }
 
@@ -50,7 +50,7 @@ pub struct MetricSum {
 }
 
 impl Metric {
-    /// Begins a sum.
+    /// Starts a sum.
     pub fn begin(self) -> MetricSum {
         MetricSum { metric: self, sum: 0.0, count: 0 }
     }
@@ -72,7 +72,7 @@ impl MetricSum {
     /// Adds a batch; targets as in [`Loss::evaluate`].
     ///
     /// # Errors
-    /// The shapes do not fit each other, or a label is not one of the classes.
+    /// The shapes do not match, or a label is not one of the classes.
     pub fn add(
         &mut self,
         t: &Threads,
@@ -103,13 +103,13 @@ impl MetricSum {
         Ok(())
     }
 
-    /// Adds what was summed elsewhere: the metric over both.
+    /// Adds a sum over other batches.
     pub fn merge(&mut self, other: &MetricSum) {
         self.sum += other.sum;
         self.count += other.count;
     }
 
-    /// The sum and over how many, for sending; [`MetricSum::from_parts`] is the inverse.
+    /// The sum and the count, for sending; [`MetricSum::from_parts`] is the inverse.
     pub fn parts(&self) -> (f64, u64) {
         (self.sum, self.count)
     }
@@ -125,8 +125,8 @@ impl MetricSum {
     }
 }
 
-/// How many positions have the wanted class among the `k` largest outputs. Of equal outputs the first is larger;
-/// NaN is larger than all, so that outputs of NaN are not right by accident.
+/// How many positions have the target class among the `k` largest outputs. Among equal outputs the first counts as
+/// larger; NaN is larger than all, so that outputs of NaN are never correct by accident.
 fn in_top(k: usize, output: &[f32], shape: &[usize], target: Target<'_>) -> Result<(f64, usize), LossError> {
     let matching = Matching::of_classes(shape, target)?;
     let (Matching::Same(axis) | Matching::Labels(axis)) = matching;

@@ -1,13 +1,13 @@
-//! Choices that users write as a word, or as a table with a name and settings.
+//! Settings that users write as a word, or as a table with a name and options.
 //!
-//! `loss = "huber"` and `loss = { name = "huber", delta = 0.5 }` are the same choice, once with the defaults.
+//! `loss = "huber"` is `loss = { name = "huber" }` with the default options.
 
 use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::marker::PhantomData;
 
-/// Reads a word as the table that has nothing but this name.
+/// Reads a word as a table with only this name.
 pub(crate) fn word_or_table<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromTable<'de>,
@@ -16,7 +16,7 @@ where
     deserializer.deserialize_any(WordOrTable(PhantomData))
 }
 
-/// What a table with a `name` says.
+/// Parses a table with a `name`.
 pub(crate) trait FromTable<'de>: Sized {
     fn from_table<D: Deserializer<'de>>(table: D) -> Result<Self, D::Error>;
 }
@@ -39,7 +39,7 @@ impl<'de, T: FromTable<'de>> Visitor<'de> for WordOrTable<T> {
     }
 }
 
-/// Reads a choice from its word alone.
+/// Parses a setting from its word alone.
 pub(crate) fn from_word<T: for<'de> Deserialize<'de>>(word: &str) -> Option<T> {
     let word: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
         serde::de::IntoDeserializer::into_deserializer(word);

@@ -1,4 +1,4 @@
-//! Optimizers: they change parameters by their gradients, as `torch.optim` does.
+//! Optimizers, as in `torch.optim`.
 
 mod rules;
 mod spec;
@@ -11,10 +11,10 @@ use crate::threads::Threads;
 use rules::{ParameterChunk, Rule};
 use std::sync::{Mutex, PoisonError};
 
-/// Elements to a task. A tensor up to this size is updated by the calling thread.
+/// Elements per task. The calling thread updates a tensor up to this size.
 const BLOCK: usize = 16 * 1024;
 
-/// The most any rule keeps per parameter.
+/// The most state tensors of any rule per parameter.
 const STATES: usize = 3;
 
 /// An optimizer with its state for every parameter.
@@ -27,7 +27,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// An optimizer before its first step, for parameters of these numbers of elements.
+    /// Creates an optimizer before its first step, for parameters of these sizes.
     pub fn new(spec: OptimizerSpec, sizes: &[usize]) -> Self {
         let names = spec.state_names().len();
         let state =
@@ -39,7 +39,7 @@ impl Optimizer {
         &self.spec
     }
 
-    /// Counts a step. Must come before the step's updates.
+    /// Counts a step. Must be called before the step's updates.
     pub fn begin_step(&mut self) {
         self.steps += 1;
     }
@@ -49,10 +49,10 @@ impl Optimizer {
         self.steps
     }
 
-    /// Changes one parameter by its gradient.
+    /// Updates one parameter by its gradient.
     ///
     /// # Panics
-    /// The parameter or its gradient has another size than was said in the beginning.
+    /// The parameter or its gradient does not have the size given to [`Optimizer::new`].
     pub fn update(&mut self, t: &Threads, index: usize, lr: f32, parameter: &mut [f32], gradient: &[f32]) {
         assert_eq!(parameter.len(), gradient.len(), "a gradient has as many elements as its parameter");
         let kept = self.spec.state_names().len();
@@ -75,21 +75,21 @@ impl Optimizer {
         });
     }
 
-    /// PyTorch's names of what is kept for every parameter between steps.
+    /// PyTorch's names of the state tensors of every parameter.
     pub fn state_names(&self) -> &'static [&'static str] {
         self.spec.state_names()
     }
 
-    /// What is kept of a parameter under this name.
+    /// The state tensor of a parameter with this name.
     pub fn state(&self, index: usize, name: &str) -> Option<&[f32]> {
         let at = self.state_names().iter().position(|known| *known == name)?;
         self.states.get(index).map(|states| states[at].as_slice())
     }
 
-    /// Puts back what [`Optimizer::state`] gave after `steps` steps.
+    /// Restores a state tensor from [`Optimizer::state`] after `steps` steps.
     ///
     /// # Errors
-    /// There is no such parameter or state, or it has another size; then nothing was changed.
+    /// There is no such parameter or state, or it has another size; then nothing is changed.
     pub fn restore(
         &mut self,
         steps: u64,
@@ -114,13 +114,13 @@ impl Optimizer {
         self.steps = steps;
     }
 
-    /// Bytes kept for every element of a parameter.
+    /// Bytes of state for every element of a parameter.
     pub fn bytes_per_parameter(spec: &OptimizerSpec) -> usize {
         spec.state_names().len() * size_of::<f32>()
     }
 }
 
-/// The state of an optimizer does not belong to this one.
+/// A state does not match this optimizer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -136,7 +136,7 @@ impl StateError {
     }
 }
 
-/// Cuts a parameter and what belongs to it into blocks.
+/// Divides a parameter, its gradient and its state into blocks.
 fn cut(whole: ParameterChunk<'_>) -> impl Iterator<Item = ParameterChunk<'_>> {
     let [mut a, mut b, mut c] = whole.state.map(|state| state.chunks_mut(BLOCK));
     whole.parameter.chunks_mut(BLOCK).zip(whole.gradient.chunks(BLOCK)).map(move |(parameter, gradient)| {

@@ -1,10 +1,11 @@
-//! Parameters as they were at some step.
+//! Copies of a model's parameters at some step.
 
 use crate::buffer::Buffer;
 
-/// All parameters of a model at one moment, each in the engine's order of elements.
+/// All parameters of a model at one moment, each in the engine's element order.
 ///
-/// A pipeline that does not wait keeps one for every batch in flight: backward needs the parameters its forward used.
+/// An asynchronous pipeline keeps one set for every batch in flight: backward needs the parameters that its forward
+/// used.
 #[derive(Debug, Default)]
 pub struct ParameterSet {
     buffers: Vec<Buffer>,
@@ -25,7 +26,7 @@ impl ParameterSet {
         self.buffers.iter().map(|b| b.len() * 4).sum()
     }
 
-    /// Becomes a copy of these; keeps its memory.
+    /// Copies these parameters; reuses its memory.
     pub(crate) fn copy(&mut self, parameters: &[Buffer]) {
         self.buffers.resize_with(parameters.len(), Buffer::default);
         for (into, from) in self.buffers.iter_mut().zip(parameters) {
@@ -36,7 +37,7 @@ impl ParameterSet {
         }
     }
 
-    /// Changes places with these.
+    /// Swaps with these parameters.
     pub(crate) fn swap(&mut self, parameters: &mut Vec<Buffer>) {
         let sizes = |buffers: &[Buffer]| buffers.iter().map(Buffer::len).collect::<Vec<_>>();
         assert_eq!(sizes(&self.buffers), sizes(parameters), "parameters of another model");

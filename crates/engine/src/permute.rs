@@ -1,13 +1,13 @@
-//! Values whose axes are put into another order, as parameters are on their way between users and the engine.
+//! Permuting axes of parameters between the user's order and the engine's.
 
-/// So many elements of two axes are turned at a time: what is read and what is written both stay in the nearest cache.
+/// Elements of two axes transposed at a time, so that source and destination both stay in the L1 cache.
 const TILE: usize = 16;
 
 /// An axis of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PermutedAxis {
     len: usize,
-    /// From one element to the next, in what is read and in what is written.
+    /// The strides in the source and in the destination.
     from: usize,
     to: usize,
 }
@@ -26,7 +26,7 @@ pub(crate) fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<
         });
         return result;
     }
-    // Something lies next to each other in what is read, too.
+    // The axis that is contiguous in the source.
     let (near, rest): (Vec<PermutedAxis>, Vec<PermutedAxis>) = outer.iter().partition(|axis| axis.from == 1);
     for near in near {
         each(&rest, &mut |from, to| turn(&values[from..], &mut result[to..], near, *last));
@@ -34,7 +34,7 @@ pub(crate) fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<
     result
 }
 
-/// The axes of the result, outermost first. Those that stay beside each other are one.
+/// The axes of the result, outermost first. Axes that stay adjacent are merged.
 fn merged(shape: &[usize], order: &[usize]) -> Vec<PermutedAxis> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -54,7 +54,7 @@ fn merged(shape: &[usize], order: &[usize]) -> Vec<PermutedAxis> {
     axes
 }
 
-/// Every place of these axes, in what is read and in what is written.
+/// Calls `then` with every offset in the source and in the destination.
 fn each(axes: &[PermutedAxis], then: &mut dyn FnMut(usize, usize)) {
     let Some((first, rest)) = axes.split_first() else { return then(0, 0) };
     for i in 0..first.len {
@@ -62,7 +62,7 @@ fn each(axes: &[PermutedAxis], then: &mut dyn FnMut(usize, usize)) {
     }
 }
 
-/// Turns two axes, of which one is dense in what is read and the other in what is written.
+/// Transposes two axes, one of which is contiguous in the source and the other in the destination.
 fn turn(values: &[f32], result: &mut [f32], near: PermutedAxis, last: PermutedAxis) {
     for row in (0..near.len).step_by(TILE) {
         for column in (0..last.len).step_by(TILE) {

@@ -1,4 +1,4 @@
-//! A graph compiled for one batch size and one way of running it.
+//! A graph compiled for one batch size and one mode.
 
 use crate::error::CompileError;
 use crate::fuse::{fuse, fuse_norms};
@@ -9,7 +9,7 @@ use crate::stage::Surroundings;
 use crate::tape::{Storage, Tape, V};
 use phalanx_graph::Graph;
 
-/// What a program is made for.
+/// The batch size and mode that a program is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProgramKey {
     pub(crate) batch: usize,
@@ -25,13 +25,13 @@ pub(crate) struct Program {
     pub(crate) outputs: Vec<V>,
     pub(crate) output_shapes: Vec<Vec<usize>>,
     pub(crate) input_gradients: Vec<Option<V>>,
-    /// After which call nobody needs a parameter's gradient as it is any more, by parameter; 0 when it does not occur.
+    /// By parameter: the last call that uses its gradient; 0 if there is none.
     pub(crate) final_after: Vec<usize>,
-    /// By output: whether its gradient counts.
+    /// By output: whether its gradient is used.
     pub(crate) takes: Vec<bool>,
 }
 
-/// What a program is compiled from.
+/// The inputs of compilation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProgramSource<'a> {
     pub(crate) graph: &'a Graph,
@@ -45,7 +45,7 @@ impl Program {
         Self::compile_with(source, purpose, true)
     }
 
-    /// As [`Program::compile`], with calls merged or each by itself.
+    /// As [`Program::compile`], with or without fusion.
     pub(crate) fn compile_with(
         source: ProgramSource<'_>,
         purpose: ProgramKey,
@@ -75,7 +75,8 @@ impl Program {
 fn final_after(tape: &Tape, parameters: usize) -> Vec<usize> {
     let mut after = vec![0; parameters];
     for (i, instr) in tape.instrs.iter().enumerate() {
-        // Reading counts: whoever is told may change the gradient (add others' to it), and it may be another's too.
+        // Reads count too: the callback may change the gradient (add other replicas' gradients) while another gradient
+        // still depends on its value.
         for v in instr.ins.iter().chain(&instr.outs) {
             if let Storage::Gradient(p) = tape.storage(*v) {
                 after[p] = i;

@@ -12,7 +12,7 @@ use crate::program::Program;
 use crate::tape::{AttentionCall, Instr, Kernel, Norm, Storage, V};
 use crate::threads::Threads;
 
-/// What lives longer than a batch.
+/// Tensors that live longer than a batch.
 #[derive(Debug, Default)]
 pub(crate) struct ModelTensors {
     pub(crate) parameters: Vec<Buffer>,
@@ -24,7 +24,7 @@ pub(crate) struct ModelTensors {
 /// The buffers of one batch in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    /// All temporary buffers, where the program's plan puts them.
+    /// All temporary buffers, at the offsets of the program's memory plan.
     pub(crate) arena: Buffer,
     /// Copies of the inputs: backward reads them when the caller's are gone.
     pub(crate) inputs: Vec<Buffer>,
@@ -41,14 +41,14 @@ pub(crate) struct Runner<'a> {
     pub(crate) together: Option<&'a mut SumOver>,
 }
 
-/// Buffers a call reads at most without a list on the heap.
+/// The most buffers that a call reads without a list on the heap.
 const FEW: usize = 16;
-/// Buffers a call writes at most.
+/// The most buffers that a call writes.
 const OUTS: usize = 8;
 
 /// Why a call failed.
 pub(crate) enum CallError {
-    /// An index outside of what is looked up.
+    /// An index out of range.
     Index { index: i64, size: usize },
     /// The other replicas could not be reached.
     Together { reason: String },
@@ -109,10 +109,10 @@ impl Runner<'_> {
     }
 }
 
-/// What is left of the workspace beside what a call writes: pieces and where they begin, in order.
+/// The parts of the workspace that a call does not write, with their offsets, in order.
 type Gaps<'a> = [(usize, &'a [f32]); OUTS + 1];
 
-/// Cuts the workspace into what a call writes, in the order of its outputs, and what it may read.
+/// Splits the workspace into the outputs of a call, in order, and the rest, which it may read.
 fn cut<'a>(arena: &'a mut [f32], program: &Program, instr: &Instr) -> ([&'a mut [f32]; OUTS], Gaps<'a>) {
     let temporary = |v: &V| program.tape.storage(*v) == Storage::Temporary;
     let mut order: [(usize, usize); OUTS] = [(NONE, 0); OUTS];
@@ -158,7 +158,7 @@ impl<'a> Sources<'a> {
         &data[..slab.len]
     }
 
-    /// The workspace from an offset on, as far as nobody writes.
+    /// The workspace from an offset up to the next buffer that is written.
     fn temporary(&self, offset: usize) -> &'a [f32] {
         let holds = |(start, piece): &&(usize, &[f32])| (*start..start + piece.len()).contains(&offset);
         let (start, piece) = self.gaps.iter().find(holds).copied().unwrap_or_default();
@@ -166,7 +166,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Moves a running statistic towards the batch's.
+/// Updates a running statistic with the batch's.
 fn track(state: &mut ModelTensors, storage: Storage, momentum: f32, batch: &[f32]) {
     if let Storage::Buffer(b) = storage {
         for (r, x) in state.buffers[b].as_mut().iter_mut().zip(batch) {
@@ -246,7 +246,7 @@ fn run(
     Ok(())
 }
 
-/// What is done to finished rows of a product while they are in cache.
+/// The epilogue applied to finished rows of a product while they are in cache.
 struct Finish<'a> {
     bias: Option<&'a [f32]>,
     epilogue: Option<&'a Map>,
@@ -279,7 +279,7 @@ fn run_norm(
     ins: &[&[f32]],
     outs: &mut [&mut [f32]],
 ) -> Result<(), CallError> {
-    // Only batch norm is about more than one sample.
+    // Only batch norm depends on more than one sample.
     let share = |momentum: Option<f32>, sums: &mut [f64]| match together {
         Some(sum) if momentum.is_some() => sum(sums).map_err(|reason| CallError::Together { reason }),
         _ => Ok(()),

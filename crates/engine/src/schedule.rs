@@ -4,19 +4,20 @@ use crate::named::named;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 
-/// How the learning rate changes. Written as `"cosine"` or as `{ name = "cosine", min_lr = 1e-5, warmup = 500 }`.
+/// How the learning rate changes over a run. Written as `"cosine"` or as `{ name = "cosine", min_lr = 1e-5, warmup =
+/// 500 }`.
 ///
-/// Before any of them the rate may grow for `warmup` steps: step `s` of the warm-up has the first rate of what
-/// follows times `(s + 1) / (warmup + 1)`.
+/// Every schedule may begin with `warmup` steps in which the rate grows: step `s` of the warm-up has the first rate of
+/// the schedule times `(s + 1) / (warmup + 1)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Schedule {
-    /// The same at every step.
+    /// The same rate at every step.
     Constant {
         #[serde(default)]
         warmup: u64,
     },
-    /// Times `gamma` after every so many steps.
+    /// Multiplied by `gamma` after every `every` steps.
     Step {
         every: u64,
         #[serde(default = "tenth")]
@@ -31,18 +32,18 @@ pub enum Schedule {
         #[serde(default)]
         warmup: u64,
     },
-    /// Times `gamma` after every step.
+    /// Multiplied by `gamma` after every step.
     Exponential {
         gamma: f64,
         #[serde(default)]
         warmup: u64,
     },
-    /// Up to `max_lr` during the first part of the run, then down to nearly nothing, both along cosines.
+    /// Up to `max_lr` during the first part of the run, then down to nearly zero, both along cosines.
     OneCycle {
         /// The highest rate; the base rate if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max_lr: Option<f64>,
-        /// The part of the run in which the rate grows.
+        /// The fraction of the run in which the rate grows.
         #[serde(default = "three_tenths")]
         pct_start: f64,
         /// How many times smaller than `max_lr` the first rate is.
@@ -81,7 +82,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// The steps during which the rate grows to the first of the schedule proper.
+    /// The number of warm-up steps.
     pub fn warmup(&self) -> u64 {
         match *self {
             Self::Constant { warmup }
@@ -92,7 +93,7 @@ impl Schedule {
         }
     }
 
-    /// The learning rate of step `step` (from 0) of a run of `total` steps, given the optimizer's own.
+    /// The learning rate of step `step` (from 0) of a run of `total` steps; `base` is the optimizer's own.
     pub fn lr(&self, base: f32, step: u64, total: u64) -> f32 {
         let warmup = self.warmup();
         let total = total.saturating_sub(warmup).max(1);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_pytorch() {
+    fn rates_match_pytorch() {
         let cases: Value = serde_json::from_str(include_str!("../tests/data/schedules.json")).expect("valid");
         for case in cases.as_array().expect("a list") {
             let schedule = read(case["schedule"].clone());

@@ -5,13 +5,13 @@ use std::sync::LazyLock;
 
 static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
 
-/// Runs a loop compiled for this machine's vectors. Whatever it calls must be `#[inline(always)]` to be part of it.
+/// Runs a loop compiled for this machine's vectors. Functions that it calls must be `#[inline(always)]`.
 #[inline(always)]
 pub(crate) fn simd<R>(work: impl FnOnce() -> R) -> R {
     ARCH.dispatch(work)
 }
 
-/// The choice itself, for kernels written with explicit vectors.
+/// The instruction set, for kernels written with explicit vectors.
 pub(crate) fn arch() -> Arch {
     *ARCH
 }

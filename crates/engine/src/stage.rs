@@ -1,8 +1,8 @@
-//! How a stage cut from a model computes what the whole model computes, bit for bit.
+//! Makes a stage of a model compute the same bits as the whole model.
 //!
-//! A sum over several axes goes through them as they lie in memory, and what is made of one buffer has one sum of
-//! gradients. Both follow from what came before the cut; so the part before is lowered too (not run), to see how the
-//! values that come in lay there.
+//! A sum over several axes runs in memory order, and all views of one buffer share one sum of gradients. Both depend on
+//! the operators before the cut. So these are lowered too (but not run), to find the layout of the values that enter
+//! the stage.
 
 use crate::error::CompileError;
 use crate::lower::{Holdings, Lowered, lower};
@@ -12,26 +12,26 @@ use crate::view::View;
 use phalanx_graph::{Graph, Op, ValueId, ValueKind};
 use phalanx_types::DType;
 
-/// How an input comes into a program.
+/// The layout of an input of a program.
 #[derive(Debug, Clone)]
 pub(crate) struct StageInput {
-    /// How it lay where it was made, if it was all of its buffer; else it lies as the graph says.
+    /// Its view where it was produced, if that covered its whole buffer; otherwise the layout that the graph declares.
     pub(crate) like: Option<View>,
-    /// An earlier input that shows the same buffer.
+    /// An earlier input that is a view of the same buffer.
     pub(crate) twin: Option<usize>,
-    /// A gradient is wanted for it.
+    /// Whether its gradient is needed.
     pub(crate) varies: bool,
 }
 
-/// Where a stage stands in its model.
+/// The position of a stage in its model.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     before: Option<Before>,
-    /// Outputs go to another stage.
+    /// Whether outputs go to another stage.
     pub(crate) goes_on: bool,
 }
 
-/// All that comes before a stage.
+/// The part of the model before a stage.
 #[derive(Debug)]
 struct Before {
     graph: Graph,
@@ -39,7 +39,7 @@ struct Before {
 }
 
 impl Surroundings {
-    /// A whole model.
+    /// For a whole model.
     pub(crate) fn none() -> Self {
         Self { before: None, goes_on: false }
     }
@@ -49,12 +49,12 @@ impl Surroundings {
         Self { before, goes_on }
     }
 
-    /// Whether there is more of the model than this.
+    /// Whether the stage is only a part of the model.
     pub(crate) fn part(&self) -> bool {
         self.before.is_some() || self.goes_on
     }
 
-    /// How the inputs of this stage come into its program.
+    /// The layouts of the inputs of this stage.
     pub(crate) fn entries(
         &self,
         graph: &Graph,
@@ -78,7 +78,7 @@ impl Surroundings {
         Ok(entries.collect())
     }
 
-    /// By output: whether a gradient is taken for it. Of those that show one buffer the first stands for all.
+    /// By output: whether its gradient is used. Of outputs that are views of one buffer only the first is.
     pub(crate) fn takes(&self, graph: &Graph, lowered: &Lowered) -> Vec<bool> {
         if !self.goes_on {
             return vec![true; graph.outputs.len()];
@@ -96,7 +96,7 @@ fn plain(graph: &Graph, purpose: ProgramKey) -> Vec<StageInput> {
     graph.inputs.iter().map(|id| StageInput { like: None, twin: None, varies: varies(id) }).collect()
 }
 
-/// By output: the first one that shows all of the same buffer.
+/// By output: the first one that is a view of the same whole buffer.
 fn twins(lowered: &Lowered) -> Vec<Option<usize>> {
     let views = &lowered.output_views;
     let covers = |v: &View| v.covers(lowered.tape.len(v.base));
@@ -107,7 +107,7 @@ fn twins(lowered: &Lowered) -> Vec<Option<usize>> {
     (0..views.len()).map(first).collect()
 }
 
-/// Holdings of a graph that is lowered and never run.
+/// Holdings for a graph that is lowered but never run.
 fn shapes_only(graph: &Graph) -> Holdings {
     let mut holdings = Holdings::default();
     for (i, value) in graph.values.iter().enumerate() {

@@ -73,9 +73,9 @@ pub(crate) enum Kernel {
     ConvGradX(Conv2d),
     /// x, dy → dw
     ConvGradW(Conv2d),
-    /// x → y, which element of the window won
+    /// x → y, index of the maximum in the window
     MaxPool(Pool2d),
-    /// dy, which (or x, where a byte cannot say it) → dx
+    /// dy, index (or x, if the window is too large for an index) → dx
     MaxPoolGrad(Pool2d),
     /// x → y
     AveragePool { spec: Pool2d, count_padding: bool },
@@ -124,7 +124,7 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// The word for it in profiles.
+    /// The name in profiles.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Kernel::Map(_) => "map",
@@ -153,7 +153,7 @@ impl Kernel {
     }
 }
 
-/// A normalisation of groups of channels, `x` being `[n, rows, c]`. Batch norm is one sample with a group per channel.
+/// A normalisation of groups of channels of `x`: `[n, rows, c]`. Batch norm is one sample with a group per channel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Norm {
     pub(crate) n: usize,
@@ -181,7 +181,7 @@ pub(crate) struct Cell {
     pub(crate) kind: Recurrent,
 }
 
-/// Where query, key, value and result lie in their buffers.
+/// The layouts of query, key, value and result in their buffers.
 #[derive(Debug, Clone)]
 pub(crate) struct AttentionCall {
     pub(crate) spec: Attention,
@@ -191,7 +191,7 @@ pub(crate) struct AttentionCall {
     pub(crate) o: attention::HeadLayout,
     /// Strides of the mask over batch, head, row and column.
     pub(crate) mask: Option<[usize; 4]>,
-    /// The gradients of q, k and v go into one buffer at the places q, k and v have in theirs.
+    /// The gradients of q, k and v go into one buffer, with the layouts of q, k and v.
     pub(crate) joined: bool,
 }
 

@@ -1,13 +1,16 @@
-//! The compute threads of an engine: a team that works off one batch of tasks at a time.
+//! The compute threads of an engine: a pool that runs one batch of tasks at a time.
 //!
-//! Every kernel cuts its work by the shape alone, never by the number of threads, and each task writes a part of
-//! the output of its own. So who ran what, and how many there were, cannot be seen in the result.
+//! Every kernel divides its work by the shape alone, never by the number of threads, and each task writes its own part
+//! of the output. So the result does not depend on the number of threads or on which thread ran what.
 //!
-//! A worker that has nothing to do looks out for the next batch for [`LOOK_OUT`] and then sleeps; waking it takes
-//! tens of microseconds, longer than many an operator runs. The caller works too, and never waits for a worker
-//! that has not begun: late workers find the batch closed.
+//! An idle worker spins for [`LOOK_OUT`] and then sleeps; waking it takes tens of microseconds, longer than many
+//! operators run. The caller works too, and never waits for a worker that has not begun: late workers find the batch
+//! closed.
 
-#![expect(unsafe_code, reason = "a batch borrows the caller's stack; the caller waits until nobody uses it")]
+#![expect(
+    unsafe_code,
+    reason = "a batch borrows the caller's stack; the caller waits until no worker uses it"
+)]
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,15 +18,15 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// How long an idle worker looks out before it sleeps.
+/// How long an idle worker spins before it sleeps.
 const LOOK_OUT: Duration = Duration::from_micros(200);
 
-/// A team of compute threads. Cheap to share by reference; the calling thread is one of them.
+/// A pool of compute threads. Cheap to share by reference; the calling thread is one of them.
 #[derive(Debug)]
 pub struct Threads {
     shared: Arc<SharedBatch>,
     workers: Vec<Worker>,
-    /// One batch at a time; whoever finds it taken works alone.
+    /// Held while a batch runs; a caller that finds it locked works alone.
     turn: Mutex<()>,
 }
 
@@ -49,7 +52,7 @@ const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const GENERATION: u64 = 1 << 32;
 
-// SAFETY: `batch` is written only while the gate is closed and nobody is inside, and read only by those inside.
+// SAFETY: `batch` is written only while the gate is closed and no worker is inside, and read only by workers inside.
 unsafe impl Sync for SharedBatch {}
 // SAFETY: the pointer in `batch` is to a `Sync` closure.
 unsafe impl Send for SharedBatch {}
@@ -66,7 +69,7 @@ thread_local! {
 }
 
 impl Threads {
-    /// A team of so many threads, the caller's included; at least one.
+    /// Creates a pool of this many threads, including the caller's; at least one.
     pub fn new(count: usize) -> Self {
         let shared = Arc::new(SharedBatch {
             gate: AtomicU64::new(0),
@@ -79,7 +82,7 @@ impl Threads {
         Self { shared, workers, turn: Mutex::new(()) }
     }
 
-    /// How many threads there are, the caller's included.
+    /// The number of threads, including the caller's.
     pub fn count(&self) -> usize {
         self.workers.len() + 1
     }
@@ -110,7 +113,7 @@ impl Threads {
         let shared = &*self.shared;
         // SAFETY: only the lifetime is changed; `Closing` waits until no worker is inside before this returns or unwinds.
         let task: Task = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Task>(task) };
-        // SAFETY: the gate is closed and nobody is inside: we hold the turn, and the last batch was waited for.
+        // SAFETY: the gate is closed and no worker is inside: we hold the turn, and the last batch was waited for.
         unsafe { *shared.batch.get() = Some((task, n)) };
         shared.next.store(0, Ordering::Relaxed);
         let closed = shared.gate.load(Ordering::Relaxed);
@@ -134,7 +137,7 @@ impl Threads {
         self.each(parts.count(), |i| task(i, unsafe { parts.get(i) }));
     }
 
-    /// As [`Threads::chunks`] with two outputs cut into equally many chunks.
+    /// As [`Threads::chunks`] with two outputs that have the same number of chunks.
     pub fn chunks2<T: Send, U: Send>(
         &self,
         (a, chunk_a): (&mut [T], usize),
@@ -162,13 +165,13 @@ impl Threads {
     }
 }
 
-/// How much of some work makes a task, by the amount alone: an eighth, so that small work is shared too, but never
-/// less than is worth handing over, nor more than is good for a task.
+/// The amount of work per task, from the total alone: an eighth, so that small work is shared too, but within
+/// `least..=most`.
 pub(crate) fn per_task(total: usize, least: usize, most: usize) -> usize {
     (total / 8).clamp(least, most)
 }
 
-/// Lends a scratch buffer of this thread, kept for the next time. Its contents are arbitrary.
+/// Lends a scratch buffer of this thread, which is kept for later calls. Its contents are arbitrary.
 pub(crate) fn scratch<R>(len: usize, use_it: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut buffer = SCRATCH.with_borrow_mut(|free| free.pop()).unwrap_or_default();
     // Room to begin at a cache line: wide loads that cross lines cost twice.
@@ -212,7 +215,7 @@ fn spawn(index: usize, shared: &Arc<SharedBatch>) -> Option<Worker> {
     let asleep = Arc::new(AtomicBool::new(false));
     let (shared, flag) = (shared.clone(), asleep.clone());
     let run = move || work(&shared, &flag);
-    // With fewer threads the results are the same.
+    // If the thread cannot start: the results are the same with fewer threads.
     let handle = thread::Builder::new().name(format!("compute-{index}")).spawn(run).ok()?;
     let thread = handle.thread().clone();
     Some(Worker { handle: Some(handle), thread, asleep })
@@ -238,7 +241,7 @@ fn work(shared: &SharedBatch, asleep: &AtomicBool) {
     }
 }
 
-/// Waits for a generation other than `seen`; `None` when the team is dissolved.
+/// Waits for a generation other than `seen`; `None` when the pool is dropped.
 fn next_batch(shared: &SharedBatch, asleep: &AtomicBool, seen: u64) -> Option<u64> {
     let begun = Instant::now();
     let mut looks = 0u32;

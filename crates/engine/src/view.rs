@@ -1,7 +1,7 @@
-//! Views: how a logical tensor lies in a buffer. Permuting, reshaping and slicing change the view, not the data.
+//! Views: the layout of a logical tensor in a buffer. Permuting, reshaping and slicing change the view, not the data.
 //!
-//! An image `[N, C, H, W]` held with channels last is a view of a dense `[N, H, W, C]` buffer, so a layout is
-//! nothing special: kernels ask for the order of elements they need, and get a copy only when it is another.
+//! An image `[N, C, H, W]` with channels last is a view of a dense `[N, H, W, C]` buffer, so layouts need no special
+//! cases: kernels ask for the element order they need, and get a copy only if it differs.
 
 use crate::tape::V;
 
@@ -67,7 +67,7 @@ impl View {
         order
     }
 
-    /// Every element of a buffer of `base_len` is seen exactly once, in some order of axes.
+    /// Whether every element of a buffer of `base_len` is seen exactly once, in some order of axes.
     pub(crate) fn covers(&self, base_len: usize) -> bool {
         self.offset == 0 && self.len() == base_len && self.permute(&self.memory_order()).is_dense()
     }

@@ -1,4 +1,4 @@
-//! After the first steps nothing is allocated any more: forward, backward and update.
+//! After the first steps forward, backward and update allocate nothing.
 
 #![expect(unsafe_code, reason = "an allocator that counts")]
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
@@ -14,12 +14,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zoo::{Case, PASS};
 
-/// Counts while it is told to.
+/// Counts allocations while `ON`.
 struct Counting;
 
 static ON: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Who asked, for the first few times.
+/// Stack traces of the first allocations.
 static WHO: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static TRACES: AtomicUsize = AtomicUsize::new(0);
 
@@ -61,7 +61,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of a step, by part: forward, backward, update.
+/// Allocations of a step: forward, backward, update.
 fn allocations(name: &str, threads: usize, spec: OptimizerSpec) -> [usize; 3] {
     let engine = CpuEngine::new(threads);
     let case = Case::new(name, 4);

@@ -1,4 +1,4 @@
-//! How fast a link is on this machine's loopback, beside a bare TCP connection of the same runtime.
+//! The throughput and latency of a link over loopback, compared with a bare TCP connection on the same runtime.
 //!
 //! `cargo bench -p phalanx-fabric --bench links`
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people")]

@@ -1,4 +1,4 @@
-//! What a node needs to be told before it joins a domain.
+//! The configuration of a node that joins a domain.
 
 use crate::security::DomainKey;
 use phalanx_types::{DomainName, Resources};
@@ -17,9 +17,9 @@ pub struct FabricConfig {
     pub kind: NodeKind,
     /// Where to listen. `None` means loopback without a key and every interface with one.
     pub bind: Option<SocketAddr>,
-    /// `host:port` of any members; the rest of the domain is learned from them.
+    /// `host:port` of any members; this node learns the rest of the domain from them.
     pub connect: Vec<String>,
-    /// `host:port` of the relays to be reachable through.
+    /// `host:port` of the relays through which this node can be reached.
     pub relays: Vec<String>,
     pub key: Option<DomainKey>,
     /// A peer that is silent for longer than this is lost.
@@ -59,7 +59,7 @@ impl FabricConfig {
     }
 }
 
-/// The user's own directory for things that live as long as a session.
+/// The user's directory for files that live as long as a login session.
 ///
 /// `$PHALANX_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/phalanx`, else `<tmp>/phalanx-<uid>`.
 pub fn default_runtime_dir() -> PathBuf {

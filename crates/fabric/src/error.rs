@@ -1,4 +1,4 @@
-//! What can go wrong with each operation of the fabric.
+//! Errors of the operations of the fabric.
 
 use phalanx_types::{Class, IdError, NodeId};
 use phalanx_wire::bulk::BlobId;
@@ -180,7 +180,7 @@ pub enum StreamError {
     LinkDown { node: NodeId },
     #[error("{node} opened no stream of this key within {within:?}")]
     NotOpened { node: NodeId, within: Duration },
-    #[error("somebody else waits for the stream of {node} of this key now")]
+    #[error("another call waits for the stream of {node} with this key now")]
     Replaced { node: NodeId },
     #[error("too many streams to {node} wait to be accepted")]
     TooMany { node: NodeId },

@@ -1,4 +1,4 @@
-//! The fabric: how the nodes of a domain find each other, stay in touch and talk.
+//! The fabric: how the nodes of a domain find each other, stay connected and communicate.
 //!
 //! ```text
 //!  access files, --connect, mDNS, relays          users: jobs, store, collectives
@@ -6,7 +6,7 @@
 //!            v                                            |             v
 //!   core::Membership  -- Dial / Accept / Close -->   links (control) --- bulk, streams
 //! ```
-//! `core` decides who is dialed, which link survives, who is lost; it is pure. `shell` owns the
+//! `core` decides which nodes are dialed, which link survives and which node is lost; it is pure. `shell` owns the
 //! sockets, files and timers. `security` holds the domain key and what is derived from it.
 
 mod config;

@@ -1,4 +1,4 @@
-//! How good the planners are: small pools against trying every formation, large ones against plain formations.
+//! The quality of the planners: small pools against exhaustive search, large ones against plain formations.
 //!
 //! `cargo run --release --package phalanx-formation --example quality [POOLS [NODES]]`
 
@@ -22,7 +22,7 @@ fn main() -> io::Result<()> {
     large_pools(std::env::args().nth(2).and_then(|n| n.parse().ok()))
 }
 
-/// Seconds, and what came of it.
+/// The seconds it took, and the plan.
 fn timed(plan: impl FnOnce() -> Result<Plan, Shortfall>) -> (f64, Option<Plan>) {
     let start = Instant::now();
     let plan = plan().ok();

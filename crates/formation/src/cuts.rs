@@ -1,4 +1,4 @@
-//! Where to cut a replica whose nodes stand in a given order.
+//! Where to cut a replica whose nodes are in a given order.
 
 mod balance;
 mod label;
@@ -12,7 +12,7 @@ pub(crate) use walk::all;
 
 use crate::evaluate::{Problem, StageRange};
 
-/// A replica's nodes in order, and what they work on.
+/// A replica's nodes in order, and its micro-batches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lane<'a> {
     pub(crate) nodes: &'a [usize],
@@ -21,12 +21,12 @@ pub(crate) struct Lane<'a> {
     pub(crate) m: usize,
 }
 
-/// Places of which there may be so many for cuts to be found by dynamic programming in every evaluation.
+/// The most places for which every evaluation finds cuts by dynamic programming.
 const FEW_PLACES: usize = 20;
-/// Stages, likewise.
+/// The most stages for that.
 const FEW_STAGES: usize = 7;
 
-/// Good cuts: the best ones where that is found quickly, else balanced ones, shifted while that helps.
+/// Good cuts: optimal ones where these are found quickly, otherwise balanced ones, shifted while that helps.
 pub(crate) fn good(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<StageRange>> {
     if lane.nodes.len() == 1 {
         let whole = StageRange { node: lane.nodes[0], from: 0, to: problem.end() };

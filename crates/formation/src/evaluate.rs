@@ -1,4 +1,4 @@
-//! The objective: what a formation costs.
+//! The objective: the cost of a formation.
 
 mod exchange;
 mod moving;

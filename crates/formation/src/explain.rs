@@ -1,4 +1,4 @@
-//! The reasons for a plan, found by trying what else could have been.
+//! The reasons for a plan, found by trying alternatives.
 
 mod choices;
 mod left_out;
@@ -7,17 +7,17 @@ use crate::evaluate::Problem;
 use crate::search::{Builder, Change, Found, Patience, better, changed, smallest_part};
 use crate::{Choice, LeftOut, ModelCost, Options, Pool, WhyLeftOut};
 
-/// Replicas of which each is looked at.
+/// Up to this many replicas each one is examined.
 const FEW: usize = 4;
-/// Pools of which every reason is looked for thoroughly.
+/// Up to this many nodes every reason is searched for thoroughly.
 const SMALL: usize = 16;
-/// A formation that is faster by less, in percent, is no better.
+/// A formation that is faster by less than this, in percent, does not count as better.
 const NOISE: f64 = 0.1;
 
 impl Pool {
     /// The nodes that have less memory than any part of the model needs, each with the reason.
     pub fn too_small(&self, model: &ModelCost, options: &Options) -> Vec<LeftOut> {
-        // What cannot be planned with has other faults.
+        // Models and pools that cannot be planned have other faults.
         let Ok(problem) = Problem::new(model, self, options) else { return Vec::new() };
         let needs = smallest_part(&problem);
         let small = self.nodes.iter().enumerate().filter(|(_, node)| node.memory < needs);
@@ -29,11 +29,11 @@ impl Pool {
 /// What may be done to find reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trying {
-    /// Other formations are looked at, and taken where they are better.
+    /// Alternatives are tried, and adopted where they are better.
     Improve,
-    /// They are looked at only.
+    /// Alternatives are only tried.
     Look,
-    /// There are only those reasons that are known without.
+    /// Only reasons that are known without trying.
     Nothing,
 }
 
@@ -42,11 +42,11 @@ pub(crate) enum Trying {
 pub(crate) struct Reasons {
     pub(crate) left_out: Vec<LeftOut>,
     pub(crate) choices: Vec<Choice>,
-    /// A formation that is better after all. The reasons are not for this one.
+    /// A formation that turned out to be better. The reasons do not apply to it.
     pub(crate) better: Option<Found>,
 }
 
-/// Why each node that holds nothing does so, and why there are so many replicas, stages and micro-batches.
+/// Why each unused node holds nothing, and why the plan has these numbers of replicas, stages and micro-batches.
 pub(crate) fn reasons(
     builder: &mut Builder<'_>,
     found: &Found,
@@ -60,7 +60,7 @@ pub(crate) fn reasons(
     Reasons { left_out, choices, better: tries.improved.then_some(tries.found) }
 }
 
-/// Looks at other formations, and remembers the best of those that are better.
+/// Tries other formations, and remembers the best of those that are better.
 struct Tries<'a, 'p, 'k> {
     builder: &'a mut Builder<'p>,
     found: Found,
@@ -79,7 +79,7 @@ impl<'p> Tries<'_, 'p, '_> {
         self.problem().pool.nodes.len() <= SMALL
     }
 
-    /// Whether anything else may be tried.
+    /// Whether there is effort left to try alternatives.
     fn may_try(&mut self) -> bool {
         self.trying != Trying::Nothing && self.patience.lasts()
     }
@@ -101,7 +101,7 @@ impl<'p> Tries<'_, 'p, '_> {
         percent
     }
 
-    /// Goes on with the best that was seen, if it is better.
+    /// Continues with the best formation seen, if it is better.
     fn take_better(&mut self) -> bool {
         let Some(better) = self.better.take() else { return false };
         (self.found, self.improved) = (better.in_order(), true);

@@ -1,4 +1,4 @@
-//! Plans made of formations, and formations of shapes.
+//! Makes plans from formations, and formations from shapes.
 
 use crate::evaluate::{Formation, Limit, Problem, StageRange, Timed, evaluate, lines};
 use crate::search::Found;
@@ -79,9 +79,9 @@ fn bottleneck(problem: &Problem<'_>, found: &Found) -> Bottleneck {
     let replica = slowest.unwrap_or(0);
     let timed = &found.formation.replicas[replica];
     let (micro_batches, m) = timed.split(score.shares[replica]);
-    // With one micro-batch nothing repeats; what would if there were two is what takes longest.
+    // With one micro-batch nothing repeats; the bottleneck is what would be the longest with two.
     let all = lines(problem, &timed.parts, micro_batches.max(2));
-    // Of equals the plainest: a stage is also a way from itself to the end and back.
+    // Among equals the simplest: a stage is also a round trip from itself to the end and back.
     let longest = all.iter().min_by(|a, b| b.1.at(m).total_cmp(&a.1.at(m)).then(rank(a.0).cmp(&rank(b.0))));
     let node = |s: usize| name(timed.parts[s].node);
     let last = timed.parts.len() - 1;
@@ -102,7 +102,7 @@ fn rank(limit: Limit) -> u8 {
     }
 }
 
-/// What a given formation costs.
+/// Evaluates a given formation.
 pub(crate) fn given(problem: &Problem<'_>, shape: &Shape) -> Result<Found, Shortfall> {
     let micro_batches = shape.micro_batches.clamp(1, problem.batch());
     let mut used = vec![false; problem.pool.nodes.len()];
@@ -143,7 +143,7 @@ fn parts(
     if parts.last().map(|p| p.to) == Some(problem.end()) { Ok(parts) } else { Err("its end is missing") }
 }
 
-/// The stage that lacks most when every replica takes an equal share.
+/// The stage that lacks most memory when every replica takes an equal share.
 fn too_large(problem: &Problem<'_>, formation: &Formation) -> Shortfall {
     let share = problem.batch().div_ceil(formation.replicas.len());
     let mut worst = None;

@@ -1,14 +1,14 @@
 use serde::{Deserialize, Serialize};
 
-/// What a model costs in training, operator by operator, and where it may be cut.
+/// The cost of training a model, operator by operator, and the places where it may be cut.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelCost {
     pub ops: Vec<OpCost>,
-    /// The places where the model may be cut, in any order; others are not legal.
+    /// The places where the model may be cut, in any order.
     pub cuts: Vec<CutCost>,
 }
 
-/// What one operator costs.
+/// The cost of one operator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpCost {
     pub name: String,
@@ -23,16 +23,15 @@ pub struct OpCost {
     pub update: f64,
 }
 
-/// How long something takes on a node of speed 1: seconds, or floating-point operations where speeds are in those
-/// per second.
+/// The cost on a node of speed 1: seconds, or floating-point operations if speeds are operations per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     pub per_sample: f64,
-    /// However many samples there are: once for every micro-batch.
+    /// Per micro-batch, whatever its number of samples.
     pub per_batch: f64,
 }
 
-/// A place where the model may be cut, and what is sent there.
+/// A place where the model may be cut, and the bytes sent there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutCost {
     /// The number of operators before it.

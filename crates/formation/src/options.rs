@@ -1,42 +1,41 @@
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// What a formation is for, and what is already decided about it.
+/// What a formation is for, and which of its properties are fixed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Samples of a step, over all replicas.
     pub batch: usize,
-    /// Exactly so many replicas; `None` lets the planner choose.
+    /// The number of replicas; `None` lets the planner choose.
     pub replicas: Option<usize>,
-    /// Exactly so many stages in each replica; `None` lets the planner choose.
+    /// The number of stages in each replica; `None` lets the planner choose.
     pub stages: Option<usize>,
-    /// Of each replica's share of a batch; `None` lets the planner choose.
+    /// Micro-batches of each replica's share of a batch; `None` lets the planner choose.
     pub micro_batches: Option<usize>,
-    /// The fewest samples of a micro-batch that the planner chooses by itself.
+    /// The fewest samples of a micro-batch that the planner chooses.
     pub least_micro: usize,
     pub mode: Mode,
-    /// Micro-batches that a stage of an exact pipeline lets in beyond those which keep the stages behind it busy.
+    /// Micro-batches that a stage of an exact pipeline admits beyond those that keep the stages behind it busy.
     pub ahead: usize,
-    /// Bytes kept for each byte of a parameter: weights, gradients, what the optimizer keeps, copies.
+    /// Bytes kept for each byte of a parameter: weights, gradients, optimizer state, copies.
     pub kept_per_parameter_byte: f64,
-    /// What a process needs before it holds anything.
+    /// The base memory of a process.
     pub base_bytes: u64,
     pub exchange: Exchange,
     /// Bytes sent for each byte of an activation or its gradient.
     pub transfer_factor: f64,
-    /// Work of a stage for every forward and every backward of a micro-batch, besides its operators, where there are
-    /// other stages.
+    /// Work of a stage for every forward and every backward of a micro-batch, besides its operators, if there are other
+    /// stages.
     pub pass_work: f64,
     /// Work of sending or receiving a byte of an activation or its gradient, on either side.
     pub byte_work: f64,
     /// Seconds that all stages take to agree on a step, links between hosts aside.
     pub step_s: f64,
-    /// Steps after which an asynchronous pipeline of one replica comes to a stop; several replicas do so for every
-    /// exchange.
+    /// Steps after which an asynchronous pipeline of one replica stops; several replicas stop for every exchange.
     pub unit: u64,
     /// How many times longer everything takes on a host with more busy threads than cores.
     pub crowding: f64,
-    /// Who holds which parameters already.
+    /// Which nodes hold which parameters already.
     pub held: Vec<Held>,
     /// Seconds over which moving parameters must pay off; with 0 moving is free.
     pub move_horizon: f64,
@@ -44,13 +43,13 @@ pub struct Options {
     pub effort: Effort,
 }
 
-/// How a replica works its micro-batches off.
+/// How a replica processes its micro-batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// One forward, one backward: the pipeline fills and drains in every step.
     Exact,
-    /// The pipeline stays full, with so many micro-batches under way: twice as many as stages, when not said.
+    /// The pipeline stays full, with `in_flight` micro-batches; by default twice as many as stages.
     Asynchronous { in_flight: Option<usize> },
 }
 
@@ -69,12 +68,12 @@ pub struct Held {
     pub ops: Range<usize>,
 }
 
-/// How much to look for better formations.
+/// How much effort to spend on the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
-    /// Formations that are looked at before the best of them is taken.
+    /// The number of formations to evaluate before the best of them is taken.
     pub evaluations: u64,
-    /// Pools of up to so many nodes are planned exactly, as far as `evaluations` reach.
+    /// Pools of up to this many nodes are planned exactly, as far as `evaluations` reach.
     pub exact_nodes: usize,
 }
 
@@ -118,11 +117,11 @@ impl Default for Options {
     }
 }
 
-/// The most micro-batches that are looked at when nobody says how many.
+/// The most micro-batches that are tried if the number is not given.
 const MOST_MICRO_BATCHES: usize = 256;
 
 impl Options {
-    /// The numbers of micro-batches a planner chooses from: the one given, else 1, 2, 4, … up to the batch.
+    /// The numbers of micro-batches a planner chooses from: the given one, otherwise 1, 2, 4, … up to the batch.
     pub fn micro_batch_choices(&self) -> Vec<usize> {
         match (self.micro_batches, self.mode) {
             (Some(given), _) => vec![given.clamp(1, self.batch.max(1))],

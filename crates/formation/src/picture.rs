@@ -1,4 +1,4 @@
-//! Plans as people look at them.
+//! Plans as tables and pictures.
 
 use crate::reason::count;
 use crate::{ModelCost, Plan, Pool, ReplicaPlan, StagePlan};
@@ -11,7 +11,7 @@ const WIDTH: usize = 100;
 const BOX: usize = 21;
 /// Boxes in a row, with an arrow between them.
 const ROW: usize = WIDTH / (BOX + 4);
-/// Replicas that are drawn; of more only their number is said.
+/// The most replicas that are drawn; the rest is only counted.
 const DRAWN: usize = 12;
 const BAR: usize = 10;
 
@@ -25,10 +25,10 @@ pub struct StageRow {
     pub ops: String,
     pub parameters: ByteSize,
     pub memory: ByteSize,
-    /// Of what the node has.
+    /// Percent of the node's memory.
     pub memory_percent: f64,
     pub busy_percent: f64,
-    /// Of each batch.
+    /// Samples of each batch.
     pub samples: usize,
 }
 
@@ -69,7 +69,7 @@ fn row(
     }
 }
 
-/// Who holds what, as boxes in a row for each replica.
+/// Draws which node holds what, as a row of boxes for each replica.
 pub fn picture(plan: &Plan, model: &ModelCost, pool: &Pool) -> String {
     let mut text = String::new();
     let rows = plan.rows(model, pool);
@@ -96,7 +96,7 @@ fn samples(replica: &ReplicaPlan) -> String {
     format!("{} of each batch {parts}", count(replica.samples, "sample", "samples"))
 }
 
-/// Boxes beside each other; an arrow in front where the row goes on from one above.
+/// Boxes beside each other; with an arrow in front if the row continues the one above.
 fn boxes(text: &mut String, rows: &[&StageRow], goes_on: bool) {
     let cells: Vec<[String; 4]> = rows.iter().map(|row| cell(row)).collect();
     let edge = |left: &str, right: &str| {
@@ -125,7 +125,7 @@ fn cell(row: &StageRow) -> [String; 4] {
     .map(|line: String| format!("{:<BOX$}", short(&line, BOX)))
 }
 
-/// A text in so many characters, with its middle left out if it is longer.
+/// Shortens a text to `most` characters by leaving out its middle.
 fn short(text: &str, most: usize) -> String {
     let all: Vec<char> = text.chars().collect();
     if all.len() <= most {

@@ -3,11 +3,11 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 
-/// Who holds which part of the model, and what that will be like.
+/// Which node holds which part of the model, and the expected performance.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     pub replicas: Vec<ReplicaPlan>,
-    /// Of each replica's share; one with fewer samples has as many as those.
+    /// Micro-batches of each replica's share; a replica with fewer samples has one for each sample.
     pub micro_batches: usize,
     pub mode: Mode,
     pub predicted: Prediction,
@@ -16,11 +16,11 @@ pub struct Plan {
     pub method: Method,
 }
 
-/// One whole model.
+/// One replica: a whole model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReplicaPlan {
     pub stages: Vec<StagePlan>,
-    /// Of each batch.
+    /// Samples of each batch.
     pub samples: usize,
     pub micro_batches: usize,
     /// Seconds for its share of a batch.
@@ -32,33 +32,33 @@ pub struct ReplicaPlan {
 pub struct StagePlan {
     pub node: usize,
     pub ops: Range<usize>,
-    /// Bytes needed, of the node's.
+    /// Bytes needed of the node's memory.
     pub memory: u64,
     /// Seconds of computing in a step.
     pub busy_s: f64,
-    /// Of these, those of the update after it.
+    /// The part of `busy_s` for the update after the step.
     pub update_s: f64,
-    /// Part of a step that it computes, from 0 to 1.
+    /// Fraction of a step in which it computes, from 0 to 1.
     pub utilisation: f64,
 }
 
-/// What a formation is expected to do.
+/// The expected performance of a formation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
     /// Without the exchange.
     pub step_s: f64,
-    /// One exchange, whether it comes after every step or more rarely.
+    /// One exchange, after every step or less often.
     pub exchange_s: f64,
     /// Exchanges included.
     pub samples_per_s: f64,
-    /// Seconds until every node has what it does not hold yet.
+    /// Seconds until every node has fetched what it does not hold yet.
     pub moving_s: f64,
     pub bottleneck: Bottleneck,
-    /// What planners minimise: seconds for a step with its part of an exchange and of moving.
+    /// The planners' objective: seconds for a step with its part of an exchange and of moving.
     pub score: f64,
 }
 
-/// What a step waits for most.
+/// The bottleneck of a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Bottleneck {
@@ -98,11 +98,11 @@ pub struct LeftOut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// There is no better one.
+    /// Proved to be optimal.
     Exact,
     Genetic,
     Greedy,
-    /// Somebody gave it; it was only looked at.
+    /// Given by the caller and only evaluated.
     Given,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// A formation as somebody wishes it: for each replica, its stages in order.
+/// A formation given by the caller: for each replica, its stages in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Shape {
     pub replicas: Vec<Vec<ShapeStage>>,
@@ -132,7 +132,7 @@ pub struct ShapeStage {
 }
 
 impl Plan {
-    /// Who holds what, without the predictions.
+    /// Which node holds what, without the predictions.
     pub fn shape(&self) -> Shape {
         let stage = |s: &StagePlan| ShapeStage { node: s.node, ops: s.ops.clone() };
         let replicas = self.replicas.iter().map(|r| r.stages.iter().map(stage).collect()).collect();

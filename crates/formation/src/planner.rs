@@ -3,13 +3,13 @@ use crate::explain::{self, Trying};
 use crate::search::{self, Builder, Found, Patience, no_fit};
 use crate::{Method, ModelCost, Options, Plan, Pool, Shape, Shortfall, finish};
 
-/// The best formation that is found: proved to be so for small pools, and never worse than the plain ones.
+/// The best formation found: provably the best for small pools, and never worse than the plain ones.
 ///
-/// `keep_going` is asked now and then; once it says no, the best found so far is returned, with those reasons that
-/// need no further search.
+/// `keep_going` is called now and then; once it returns false, the best formation so far is returned, with the reasons
+/// that need no further search.
 ///
 /// # Errors
-/// No formation fits, with what is missing.
+/// No formation fits; the error says what is missing.
 pub fn plan(
     model: &ModelCost,
     pool: &Pool,
@@ -23,7 +23,7 @@ pub fn plan(
     }
 }
 
-/// The best of the plain formations: nodes dealt by speed or memory to replicas of equally many stages.
+/// The best of the plain formations: nodes dealt by speed or memory to replicas with the same number of stages.
 ///
 /// # Errors
 /// None of them fits.
@@ -36,10 +36,10 @@ pub fn greedy(
     search(model, pool, options, keep_going, |builder, _| (search::greedy(builder), Method::Greedy))
 }
 
-/// The best formation that a genetic search finds; the same for the same seed.
+/// The best formation that a genetic search finds; deterministic for a seed.
 ///
 /// # Errors
-/// None was found that fits.
+/// No fitting formation was found.
 pub fn genetic(
     model: &ModelCost,
     pool: &Pool,
@@ -51,11 +51,11 @@ pub fn genetic(
     })
 }
 
-/// The best formation of all, unless `keep_going` or the effort ends the search before that is proved: then the
-/// plan's method is [`Method::Genetic`].
+/// The best of all formations, unless `keep_going` or the effort ends the search before that is proved; then the plan's
+/// method is [`Method::Genetic`].
 ///
 /// # Errors
-/// None fits, or none was found that does.
+/// No formation fits, or none was found that does.
 pub fn exact(
     model: &ModelCost,
     pool: &Pool,
@@ -87,10 +87,10 @@ fn search(
     Ok(explained(&mut builder, found.in_order(), method, &mut patience))
 }
 
-/// How many times a plan is replaced by a better one that was found while looking for reasons.
+/// How many times a plan is replaced by a better one found while searching for reasons.
 const IMPROVEMENTS: usize = 3;
 
-/// The plan with its reasons; or a better one with its own, where one is found while looking for them.
+/// The plan with its reasons; or a better one with its own, if one is found while searching for them.
 fn explained(
     builder: &mut Builder<'_>,
     mut found: Found,
@@ -100,7 +100,7 @@ fn explained(
     let mut improvements = 0;
     loop {
         let trying = match method {
-            // Plain formations are asked for as they are.
+            // Plain formations are returned as they are.
             Method::Greedy => Trying::Look,
             _ if improvements < IMPROVEMENTS => Trying::Improve,
             _ => Trying::Nothing,
@@ -117,10 +117,10 @@ fn explained(
     }
 }
 
-/// What a given formation is expected to do, with the shares that suit it best.
+/// The expected performance of a given formation, with the best shares.
 ///
 /// # Errors
-/// It is no formation of this model on this pool, or does not fit.
+/// It is not a formation of this model on this pool, or does not fit.
 pub fn predict(model: &ModelCost, pool: &Pool, options: &Options, shape: &Shape) -> Result<Plan, Shortfall> {
     let problem = Problem::new(model, pool, options)?;
     let found = finish::given(&problem, shape)?;

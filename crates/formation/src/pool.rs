@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pool {
     pub nodes: Vec<PoolNode>,
-    /// Between nodes of different hosts of which nothing else is known.
+    /// Between nodes of different hosts for which nothing else is known.
     pub default_link: Link,
     /// Between nodes of one host.
     pub local_link: Link,
-    /// Between two nodes by their numbers, in either order.
+    /// Between two nodes by their indices, in either order.
     pub links: BTreeMap<(usize, usize), Link>,
 }
 
@@ -29,18 +29,18 @@ pub struct PoolNode {
     pub name: String,
     /// Bytes that a training process may use.
     pub memory: u64,
-    /// In the unit of the model's [`Work`](crate::Work): 1 where that is in seconds, else operations per second.
+    /// In the unit of the model's [`Work`](crate::Work): 1 if that is in seconds, otherwise operations per second.
     pub speed: f64,
     pub host: String,
-    /// Of the host; its nodes share them.
+    /// Cores of the host; its nodes share them.
     pub cores: f64,
     /// Cores that this node keeps busy while it computes.
     pub threads: f64,
-    /// To nodes of other hosts.
+    /// The link to nodes of other hosts.
     pub uplink: Option<Link>,
 }
 
-/// What a link can do.
+/// Bandwidth and latency of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     pub bytes_per_s: f64,
@@ -57,7 +57,7 @@ impl Link {
         Self { bytes_per_s, latency_s }
     }
 
-    /// Seconds until so many bytes are across.
+    /// Seconds to transfer this many bytes.
     pub fn seconds(&self, bytes: f64) -> f64 {
         self.latency_s + bytes / self.bytes_per_s
     }
@@ -82,12 +82,12 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// These nodes, linked by a Gigabit network where they are not on one host.
+    /// A pool of these nodes, linked by a Gigabit network unless they are on one host.
     pub fn new(nodes: Vec<PoolNode>) -> Self {
         Self { nodes, ..Self::default() }
     }
 
-    /// The link between two nodes: as measured, else that of their host, else the slower of their uplinks.
+    /// The link between two nodes: as measured, otherwise that of their host, otherwise the slower of their uplinks.
     pub fn link(&self, a: usize, b: usize) -> Link {
         let known = if self.links.is_empty() { None } else { self.measured(a, b) };
         known.unwrap_or_else(|| self.assumed(&self.nodes[a], &self.nodes[b]))

@@ -1,4 +1,4 @@
-//! Why a plan is as it is.
+//! Reasons for a plan.
 
 use phalanx_types::ByteSize;
 use serde::Serialize;
@@ -11,23 +11,23 @@ use std::fmt;
 pub enum WhyLeftOut {
     /// No part of the model fits.
     TooSmall { has: u64, needs: u64 },
-    /// A step would take longer by so many percent.
+    /// A step would take longer by this many percent.
     Slower { percent: f64 },
-    /// A step would take as long as it does.
+    /// A step would take as long as now.
     NoGain,
-    /// Replicas and stages were given, and all have their node.
+    /// Replicas and stages were given, and all have a node.
     NotNeeded,
-    /// It cannot hold the model alone, and fits nowhere into the others' replicas.
+    /// It cannot hold the model alone, and fits into no replica.
     NoPlace,
-    /// Every replica has the stages that were given, and there are too few nodes left for one more.
+    /// Every replica has the given number of stages, and there are too few nodes left for one more.
     TooFew { left: usize, stages: usize },
-    /// A step would take less by so many percent; the method does not look so far.
+    /// A step would be shorter by this many percent; the method does not search that far.
     Overlooked { percent: f64 },
-    /// The time or the tries for reasons had ended.
+    /// The time or effort for reasons had ended.
     NotTried,
 }
 
-/// Said of one node or of several.
+/// For one node or several.
 impl fmt::Display for WhyLeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -53,7 +53,7 @@ impl fmt::Display for WhyLeftOut {
     }
 }
 
-/// One thing that was chosen, and why.
+/// One choice of the planner, and its reason.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 #[non_exhaustive]
@@ -71,11 +71,11 @@ pub enum Choice {
         chosen: usize,
         why: Because,
     },
-    /// The first nodes of a pipeline keep more micro-batches: where they have much memory.
+    /// The first nodes of a pipeline keep more micro-batches, so nodes with much memory come first.
     Order {
         replica: usize,
         first: String,
-        /// Nothing where the model would not fit.
+        /// `None` if the model would not fit.
         percent_slower_reversed: Option<f64>,
     },
     Moves {
@@ -90,7 +90,7 @@ pub enum Choice {
 #[non_exhaustive]
 pub enum Because {
     Given,
-    /// The next best number makes a step longer by so many percent.
+    /// The next best number makes a step longer by this many percent.
     Faster {
         than: usize,
         percent: f64,
@@ -103,14 +103,14 @@ pub enum Because {
     Nodes {
         enough_for: usize,
     },
-    /// Nothing else was possible.
+    /// There was no alternative.
     OnlyOne,
-    /// Another number makes a step shorter by so many percent; the method does not look so far.
+    /// Another number makes a step shorter by this many percent; the method does not search that far.
     Overlooked {
         than: usize,
         percent: f64,
     },
-    /// With other numbers that were tried, nothing was found that fits.
+    /// No fitting formation was found with the other numbers that were tried.
     NoneFits,
     /// The time for reasons had ended, or there are too many nodes to try other numbers.
     NotTried,

@@ -1,4 +1,4 @@
-//! Ways to find a formation.
+//! Search methods for formations.
 
 mod build;
 mod exact;

@@ -1,7 +1,7 @@
 use crate::reason::count;
 use phalanx_types::{ByteSize, Class};
 
-/// What is missing for a formation.
+/// Why no formation is possible: what is missing.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Shortfall {
@@ -11,7 +11,7 @@ pub enum Shortfall {
     EmptyPool,
     #[error("{what} of {of} is {value}, which nothing can be planned with")]
     Senseless { what: &'static str, of: String, value: f64 },
-    /// `has` is what `nodes` have: the largest of the pool, where the model cannot be cut for more of them.
+    /// `has` is the memory of `nodes`: the largest of the pool, if the model cannot be cut for more of them.
     #[error(
         "the model needs {} in training, {} {} in all{}",
         ByteSize(*needs),
@@ -38,7 +38,7 @@ pub enum Shortfall {
     Cuts { stages: usize, most: usize },
     #[error("a batch of {batch} cannot be shared by {}", count(*replicas, "replica", "replicas"))]
     Batch { batch: usize, replicas: usize },
-    /// `lacks` is what would be enough if each node had so much more, where that was found out.
+    /// `lacks` is the additional memory per node that would suffice, if it was found out.
     #[error(
         "no way was found to fit the model, which needs {} at least, into memory, of which {} {} in all{}",
         ByteSize(*needs),
@@ -54,7 +54,7 @@ pub enum Shortfall {
 }
 
 impl Shortfall {
-    /// Whether there could be a formation if there were more nodes, or larger ones.
+    /// Whether more nodes, or larger ones, could make a formation possible.
     pub fn ends_with_more_nodes(&self) -> bool {
         match self {
             Self::EmptyPool | Self::Memory { .. } | Self::Part { .. } | Self::Nodes { .. } => true,

@@ -10,7 +10,7 @@ use crate::{Graph, InferError, Init, Op, Shape, Value, ValueId, ValueKind};
 use phalanx_types::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a built graph is none.
+/// Why a graph cannot be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -28,7 +28,7 @@ pub enum BuildError {
     Infer(#[from] InferError),
 }
 
-/// Elements of one parameter.
+/// The most elements of one parameter.
 const MOST_PARAMETERS: usize = 1 << 33;
 
 /// Builds a [`Graph`] layer by layer.
@@ -46,8 +46,8 @@ const MOST_PARAMETERS: usize = 1 << 33;
 /// let graph = b.finish()?;
 /// # Ok::<(), phalanx_graph::BuildError>(())
 /// ```
-/// The first mistake is kept and reported by [`Builder::finish`]; what follows it is ignored, so no call needs a `?`.
-/// Parameters are called `<layer>.weight`, `<layer>.bias` and so on, and begin as PyTorch's do.
+/// The first mistake is kept and reported by [`Builder::finish`]; calls after it are ignored, so no call needs a `?`.
+/// Parameters are called `<layer>.weight`, `<layer>.bias` and so on, and are initialised as in PyTorch.
 #[derive(Debug)]
 pub struct Builder {
     graph: Graph,
@@ -62,12 +62,12 @@ impl Builder {
         Self { graph, names: BTreeSet::new(), counts: BTreeMap::new(), failed: None }
     }
 
-    /// A batch of samples of `f32` of this shape.
+    /// Adds an input: a batch of `f32` samples of this shape.
     pub fn input(&mut self, name: &str, sample: &[usize]) -> ValueId {
         self.input_of(name, DType::F32, Shape::batch_of(sample))
     }
 
-    /// A batch of sequences of token numbers.
+    /// Adds an input: a batch of sequences of token ids.
     pub fn tokens(&mut self, name: &str, length: usize) -> ValueId {
         self.input_of(name, DType::I64, Shape::batch_of(&[length]))
     }
@@ -91,7 +91,7 @@ impl Builder {
         self.value(name, tensor.dtype(), Shape::fixed(&dims), ValueKind::Constant(tensor))
     }
 
-    /// Marks a value as a result of the model.
+    /// Marks a value as an output of the model.
     pub fn output(&mut self, x: ValueId) {
         self.graph.outputs.push(x);
     }
@@ -113,13 +113,13 @@ impl Builder {
         })
     }
 
-    /// The shape of what was built so far; empty after a mistake.
+    /// The shape of a value; empty after a mistake.
     pub fn shape(&self, x: ValueId) -> Shape {
         if self.failed.is_some() { Shape::default() } else { self.graph.shape(x).clone() }
     }
 
     /// # Errors
-    /// The first mistake that was made.
+    /// The first mistake.
     pub fn finish(self) -> Result<Graph, BuildError> {
         match self.failed {
             Some(e) => Err(e),
@@ -147,7 +147,7 @@ impl Builder {
         self.graph.add_value(Value { name, dtype, shape, kind })
     }
 
-    /// Takes a name; false when it is taken already or something else is wrong.
+    /// Reserves a name; false if it is taken already or there was a mistake.
     fn claim(&mut self, name: &str) -> bool {
         if self.failed.is_none() && !self.names.insert(name.to_owned()) {
             self.failed = Some(BuildError::Duplicate { name: name.to_owned() });
@@ -155,7 +155,7 @@ impl Builder {
         self.failed.is_none()
     }
 
-    /// A name for a layer that was given none.
+    /// A generated name for a layer without one.
     pub(crate) fn fresh(&mut self, word: &'static str) -> String {
         loop {
             let n = self.counts.entry(word).or_default();
@@ -167,7 +167,7 @@ impl Builder {
         }
     }
 
-    /// A dimension of a layer's input that must be known.
+    /// A dimension of a layer's input that must not depend on the batch.
     fn fixed(&mut self, layer: &str, x: ValueId, axis: usize) -> Option<usize> {
         if self.failed.is_some() {
             return None;

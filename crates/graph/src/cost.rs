@@ -1,7 +1,7 @@
-//! What a model costs: parameters, floating-point operations, memory.
+//! The cost of a model: parameters, floating-point operations, memory.
 //!
-//! Operations are those of products of matrices and convolutions, two for each multiplication with addition, forward
-//! and for one sample; everything else is small beside them. A backward pass costs about twice as much again.
+//! Operations are counted for matrix products and convolutions, two for each multiply-add, forward and for one sample;
+//! everything else is small in comparison. A backward pass costs about twice as much again.
 
 use crate::{Dim, Graph, Node, Op, Shape, ValueId, ValueKind};
 use serde::Serialize;
@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 pub struct NodeCost {
     pub name: String,
     pub operator: &'static str,
-    /// Of the first output, with `N` for the batch.
+    /// Shape of the first output, with `N` for the batch.
     pub output: String,
-    /// Learned elements; those that several nodes share are counted where they are first used.
+    /// Learned elements; shared parameters are counted where they are first used.
     pub parameters: u64,
     /// Per sample.
     pub flops: u64,
@@ -22,7 +22,7 @@ pub struct NodeCost {
     pub activations: u64,
 }
 
-/// What a model or a stage costs.
+/// The cost of a model or a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cost {
     pub nodes: Vec<NodeCost>,
@@ -36,12 +36,12 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What an optimizer keeps: 4 bytes a parameter for momentum, 8 for Adam.
+    /// Bytes of optimizer state: 4 bytes a parameter for momentum, 8 for Adam.
     pub fn optimizer_bytes(&self, per_parameter: u64) -> u64 {
         self.parameters.saturating_mul(per_parameter)
     }
 
-    /// Weights, gradients, what the optimizer keeps, and activations of a batch.
+    /// Bytes of weights, gradients, optimizer state, and activations of a batch.
     pub fn training_bytes(&self, batch: u64, optimizer_per_parameter: u64) -> u64 {
         let weights = self.parameter_bytes.saturating_mul(2);
         let kept = self.optimizer_bytes(optimizer_per_parameter);
@@ -50,7 +50,7 @@ impl Cost {
 }
 
 impl Graph {
-    /// What the model costs, node by node and in all.
+    /// The cost of the model, node by node and in total.
     pub fn cost(&self) -> Cost {
         let mut counted = BTreeSet::new();
         let (mut bytes, mut nodes) = (0u64, Vec::with_capacity(self.nodes.len()));
@@ -91,7 +91,7 @@ fn is_parameter(graph: &Graph, v: ValueId) -> bool {
     matches!(graph.value(v).kind, ValueKind::Parameter(_))
 }
 
-/// Of one sample.
+/// The elements of one sample.
 fn elements(shape: &Shape) -> u64 {
     shape.count().map_or(u64::MAX, |c| c.at(1) as u64)
 }
@@ -107,7 +107,7 @@ fn flops(graph: &Graph, node: &Node) -> u64 {
         Op::Conv(_) => out.saturating_mul(per_output(1)),
         Op::ConvTranspose(_) => shape(0).map_or(0, elements).saturating_mul(per_output(1)),
         Op::Linear | Op::MatMul => out.saturating_mul(last(0)),
-        // Scores, then the mix of the values.
+        // Scores, then the weighted sum of the values.
         Op::Attention { .. } => {
             let (q, k) =
                 (shape(0).map_or(0, elements), size(1, shape(1).map_or(0, Shape::rank).saturating_sub(2)));

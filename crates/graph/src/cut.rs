@@ -1,24 +1,24 @@
 //! Cutting a model into stages that run one after the other, on different machines.
 //!
-//! A stage is a graph of its own: what is alive at its beginning are its inputs, what is alive at its end its outputs.
-//! A value that is made before a stage and needed after it passes through: it is both.
+//! A stage is a graph of its own: the values alive at its beginning are its inputs, the values alive at its end its
+//! outputs. A value that is made before a stage and needed after it passes through: it is both.
 
 use crate::{Graph, Node, ValueId, ValueKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A place between two nodes.
+/// A cut between two nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutPoint {
     /// The number of nodes before it.
     pub at: usize,
-    /// What is needed behind it and comes from before.
+    /// The values from before the cut that are needed after it.
     pub alive: Vec<ValueId>,
-    /// The bytes of that, per sample.
+    /// Their bytes, per sample.
     pub bytes: u64,
 }
 
-/// Why a part of a model is no stage.
+/// Why a part of a model is not a stage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CutError {
@@ -29,7 +29,7 @@ pub enum CutError {
 }
 
 impl Graph {
-    /// Every place where the model can be cut, with what has to be sent there.
+    /// All cuts of the model, with the values that have to be sent there.
     pub fn cut_points(&self) -> Vec<CutPoint> {
         let ends = self.last_uses();
         let mut alive: BTreeSet<ValueId> = self.inputs.iter().copied().collect();
@@ -45,8 +45,8 @@ impl Graph {
         points
     }
 
-    /// The places where every parameter and buffer is used on one side only: what stands between two of them,
-    /// or the beginning or the end, is a stage.
+    /// The cuts at which every parameter and buffer is used on one side only. The nodes between two of them, or between
+    /// one and an end of the model, form a stage.
     pub fn legal_cuts(&self) -> Vec<CutPoint> {
         let spans = self.kept_spans();
         let mut points = self.cut_points();
@@ -54,7 +54,7 @@ impl Graph {
         points
     }
 
-    /// The first and the last user of every parameter and buffer that has more than one.
+    /// The first and the last user of every parameter and buffer with more than one user.
     fn kept_spans(&self) -> Vec<(usize, usize)> {
         let mut spans: BTreeMap<ValueId, (usize, usize)> = BTreeMap::new();
         for (i, node) in self.nodes.iter().enumerate() {
@@ -95,7 +95,7 @@ impl Graph {
         alive
     }
 
-    /// The model of these nodes, with their names and those of their parameters.
+    /// The stage of these nodes as a graph, with the original names of nodes and parameters.
     ///
     /// # Errors
     /// There are no such nodes, or a parameter is also used outside of them.
@@ -139,7 +139,7 @@ impl Graph {
         Ok(stage)
     }
 
-    /// Buffers that no node reads: a counter goes with its norm, all else with the first stage.
+    /// Buffers that no node reads: a batch counter goes with its norm, all others with the first stage.
     fn idle_buffers(&self, used: &BTreeSet<ValueId>, first: bool) -> Vec<ValueId> {
         let read: BTreeSet<ValueId> = self.nodes.iter().flat_map(|n| n.inputs.iter().copied()).collect();
         let names: BTreeSet<&str> = used.iter().map(|v| self.value(*v).name.as_str()).collect();

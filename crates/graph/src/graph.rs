@@ -1,4 +1,4 @@
-//! The graph: values, and nodes in an order in which they can run.
+//! The graph: values, and nodes in topological order.
 
 use crate::infer::{InferError, infer};
 use crate::{Op, Shape};
@@ -6,7 +6,7 @@ use phalanx_types::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A value of one graph.
+/// The id of a value of one graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ValueId(pub u32);
 
@@ -16,7 +16,7 @@ impl ValueId {
     }
 }
 
-/// Something a node reads or makes.
+/// A value that a node reads or makes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
     /// For parameters and buffers the key in the user's `state_dict`.
@@ -29,28 +29,28 @@ pub struct Value {
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ValueKind {
-    /// Given by the caller for every batch.
+    /// Provided by the caller for every batch.
     Input,
-    /// Learned.
+    /// Trained.
     Parameter(Init),
-    /// Kept and saved, but not learned by gradients (running means).
+    /// Kept and saved, but not trained by gradients (running means).
     Buffer(Init),
     Constant(Tensor),
     /// Made by a node.
     Computed,
 }
 
-/// How a parameter or buffer begins when no weights are given.
+/// How a parameter or buffer is initialised when no weights are given.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     Zeros,
     Ones,
-    /// Evenly within ± the bound.
+    /// Uniformly within ± the bound.
     Uniform(f32),
     Normal {
         std: f32,
     },
-    /// Weights come with the model (ONNX).
+    /// The values come with the model (ONNX).
     Given,
 }
 
@@ -69,11 +69,11 @@ pub struct Node {
 pub struct Graph {
     pub name: String,
     pub values: Vec<Value>,
-    /// In an order in which they can run.
+    /// In topological order.
     pub nodes: Vec<Node>,
     pub inputs: Vec<ValueId>,
     pub outputs: Vec<ValueId>,
-    /// What the user calls the outputs, in their order; empty when they have no names of their own.
+    /// The user's names for the outputs, in order; empty if they have no names of their own.
     pub output_names: Vec<String>,
     /// Other keys of the `state_dict` for a parameter or buffer: a tied weight has several.
     pub aliases: Vec<(String, ValueId)>,
@@ -91,7 +91,7 @@ impl Graph {
         &self.value(id).shape
     }
 
-    /// Adds a value that no node makes.
+    /// Adds a value that is not made by a node.
     pub fn add_value(&mut self, value: Value) -> ValueId {
         self.values.push(value);
         ValueId((self.values.len() - 1) as u32)
@@ -100,7 +100,7 @@ impl Graph {
     /// Adds a node at the end; its outputs' types and shapes are inferred.
     ///
     /// # Errors
-    /// The operator does not take such inputs.
+    /// The operator does not accept these inputs.
     pub fn add_node(
         &mut self,
         name: impl Into<String>,
@@ -120,17 +120,17 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// The learned values, in the order in which they were declared.
+    /// The parameters, in the order of their declaration.
     pub fn parameters(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         self.ids().filter(|(_, v)| matches!(v.kind, ValueKind::Parameter(_)))
     }
 
-    /// What is kept beside the parameters.
+    /// The buffers.
     pub fn buffers(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         self.ids().filter(|(_, v)| matches!(v.kind, ValueKind::Buffer(_)))
     }
 
-    /// The weights with every key of the `state_dict`: tied ones stand there under each of their names.
+    /// The weights with every key of the `state_dict`: tied weights are listed under each of their names.
     #[must_use]
     pub fn with_aliases(&self, mut weights: Weights) -> Weights {
         for (alias, v) in &self.aliases {
@@ -141,7 +141,7 @@ impl Graph {
         weights
     }
 
-    /// The weights under their first names only; an alias stands in for a first name that is missing.
+    /// The weights under their first names only; an alias replaces a missing first name.
     #[must_use]
     pub fn without_aliases(&self, mut weights: Weights) -> Weights {
         for (alias, v) in &self.aliases {

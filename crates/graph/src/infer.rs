@@ -1,10 +1,10 @@
-//! Types and shapes of what an operator makes.
+//! Inference of types and shapes of an operator's outputs.
 
 use crate::op::{Compare, Conv, ConvTranspose, Op, Pool, Range, Recurrent, Resize};
 use crate::{Dim, Shape, Value};
 use phalanx_types::DType;
 
-/// An operator was given something it does not take.
+/// An operator does not accept its inputs.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InferError {
@@ -18,12 +18,12 @@ pub enum InferError {
     Large { node: String, op: &'static str, shape: Shape },
 }
 
-/// Elements of one value, per sample, and the size of one dimension: nothing larger can be computed anywhere.
+/// The most elements of one value per sample, and the largest dimension.
 pub(crate) const MOST_VALUES: usize = 1 << 40;
-/// Kernels, strides, dilations and paddings.
+/// The largest kernel, stride, dilation and padding.
 const MOST_SETTING: usize = 1 << 24;
 
-/// Whether the elements of such a value can be counted, and are not too many.
+/// Whether the number of elements can be computed and is within the limit.
 pub(crate) fn is_countable(shape: &Shape) -> bool {
     shape.dims().iter().all(|d| d.at(1) <= MOST_VALUES)
         && shape.count().is_some_and(|c| c.factor <= MOST_VALUES)
@@ -229,7 +229,7 @@ impl Args<'_> {
             (kernel - 1).checked_mul(dilation).and_then(|n| n.checked_add(1)).ok_or_else(too_large)?;
         let room = whole.checked_sub(reach).ok_or_else(too_large)?;
         let mut n = if c.ceil { room.div_ceil(stride) } else { room / stride } + 1;
-        // A window must not begin in the padding behind the input.
+        // A window must not begin in the padding after the input.
         if c.ceil && (n - 1) * stride >= self.fixed(0, d + 2)? + before {
             n -= 1;
         }

@@ -1,14 +1,14 @@
-//! First values of parameters and buffers.
+//! Initial values of parameters and buffers.
 //!
-//! Every value draws from a stream of its own, made of the seed and its name, so a stage of a model begins with the
-//! same numbers as the whole model; `libm` makes them the same on every machine.
+//! Every value has its own random stream, derived from the seed and its name, so a stage of a model gets the same
+//! numbers as the whole model; `libm` makes them the same on every machine.
 
 use crate::{Graph, Init, Value, ValueKind, Weights};
 use phalanx_types::{DType, Seed, Tensor};
 
 impl Graph {
-    /// Makes every parameter and buffer, except those whose values come with the model ([`Init::Given`]), and those
-    /// that this machine has no memory for: [`weights::check`](crate::weights::check) names what is missing.
+    /// Initialises every parameter and buffer, except those whose values come with the model ([`Init::Given`]), and
+    /// those that this machine has no memory for: [`weights::check`](crate::weights::check) names the missing ones.
     pub fn initialise(&self, seed: Seed) -> Weights {
         let made = self.values.iter().filter_map(|v| match v.kind {
             ValueKind::Parameter(init) | ValueKind::Buffer(init) => {
@@ -23,7 +23,7 @@ impl Graph {
 fn first_value(value: &Value, init: Init, seed: Seed) -> Option<Tensor> {
     let dims: Vec<u64> = value.shape.as_fixed()?.into_iter().map(|d| d as u64).collect();
     let count = value.shape.count()?.factor;
-    let mut stream = Stream(seed.derive(&value.name).0);
+    let mut stream = SplitMix64(seed.derive(&value.name).0);
     if init == Init::Given {
         return None;
     }
@@ -87,9 +87,9 @@ fn f16(x: f32) -> u16 {
 }
 
 /// SplitMix64.
-struct Stream(u64);
+struct SplitMix64(u64);
 
-impl Stream {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -97,12 +97,12 @@ impl Stream {
         z ^ (z >> 31)
     }
 
-    /// Evenly in [0, 1).
+    /// Uniform in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// By Box and Muller.
+    /// Normal, by the Box-Muller method.
     fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit()));
         radius * libm::cos(std::f64::consts::TAU * self.unit())

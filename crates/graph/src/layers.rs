@@ -18,8 +18,8 @@
 //! [[layer]]
 //! type = "linear"
 //! out = 10
-//! ```
-//! Every layer takes the result of the one before it, or of the one called in `input`; it may have a `name`, and an
+//! Every layer takes the output of the layer before it, or of the layer named in `input`. It may have a `name`, and an
+//! `activation` at its end. Defaults are in parentheses.
 //! `activation` at its end. In brackets: what is used when a key is absent.
 //!
 //! | `type` | keys |
@@ -80,9 +80,9 @@ fn hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
 }
 
-/// Most layers one file may have.
+/// The most layers of a file.
 const MOST_LAYERS: usize = 10_000;
-/// Most recurrent layers in one.
+/// The most recurrent layers in a stack.
 const MOST_STACKED: usize = 64;
 
 const ACTIVATIONS: [&str; 13] = [
@@ -126,7 +126,7 @@ const TYPES: [(&str, &[&str]); 18] = [
 /// Reads a model from the text of a TOML file.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line.
+/// The first error, with its line.
 pub fn parse(text: &str) -> Result<Graph, LayersError> {
     let line_of = |at: usize| 1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count();
     let table = DeTable::parse(text).map_err(|e| LayersError::Syntax {
@@ -167,7 +167,7 @@ pub fn parse(text: &str) -> Result<Graph, LayersError> {
 
 struct Model {
     b: Builder,
-    /// The results of layers, by their names.
+    /// The outputs of layers, by name.
     made: BTreeMap<String, ValueId>,
     x: ValueId,
 }
@@ -328,13 +328,13 @@ impl Model {
     }
 }
 
-/// How many recurrent layers are on top of each other.
+/// How many recurrent layers are stacked.
 fn stacked(keys: &Keys<'_>) -> Result<usize, LayersError> {
     let layers = keys.size("layers")?.unwrap_or(1);
     if (1..=MOST_STACKED).contains(&layers) { Ok(layers) } else { Err(keys.value("layers", "from 1 to 64")) }
 }
 
-/// A mistake of the builder; what makes a layer too large is one of its own sizes.
+/// Converts an error of the builder; a layer that is too large is reported with one of its sizes.
 fn build_error(keys: &Keys<'_>, source: &BuildError) -> LayersError {
     let sized = ["out", "hidden", "rows", "shape"].into_iter().find(|k| keys.get(k).is_some());
     match (source, sized) {

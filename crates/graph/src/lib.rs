@@ -1,4 +1,4 @@
-//! Models: a graph of operators over named parameters, where it comes from and where it goes.
+//! Models: graphs of operators over named parameters, with import, export and cost.
 //!
 //! ```text
 //! ONNX · TOML layers · zoo · builder  ──►  Graph (+ Weights)  ──►  engine
@@ -6,7 +6,7 @@
 //!                                             ├─► cost, cuts into stages
 //!                                             └─► ONNX, safetensors
 //! ```
-//! A graph knows shapes and names and nothing of how it is computed.
+//! A graph knows shapes and names, but not how it is computed.
 
 mod build;
 mod cost;

@@ -1,10 +1,10 @@
-//! ONNX files, in and out.
+//! Import and export of ONNX files.
 //!
 //! ```text
 //! bytes ─► proto ─► lower (inline functions, fold what is known) ─► rewrite (patterns) ─► names ─► Graph + Weights
 //! ```
-//! A file may come from anywhere: nothing in it can make the importer panic, read files elsewhere, or use memory out
-//! of proportion to its size. What is not supported is refused by the name of the operator and of the node.
+//! Files are not trusted: no file can make the importer panic, read files elsewhere, or use memory out of proportion to
+//! its size. Unsupported operators are refused with the name of the operator and of the node.
 
 mod attributes;
 mod error;
@@ -29,30 +29,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
-/// A model without its weights is small; with them it is at most as large as protobuf allows, and a little.
+/// The largest file that is read; protobuf's own limit is 2 GiB.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// What a file does not say itself.
+/// Import options for what a file does not say itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportOptions {
-    /// The name of the graph; else the file's.
+    /// The name of the graph; the file's name if empty.
     pub name: String,
-    /// The sizes of dimensions the file leaves open, by their names, or as `input[axis]`; the batch stays open.
+    /// The sizes of dimensions that the file leaves open, by name or as `input[axis]`; the batch stays open.
     pub dims: BTreeMap<String, usize>,
-    /// Names of tensors that must not be trained, though nothing in the file says so.
+    /// Names of tensors that must not be trained, although the file does not say so.
     pub constants: BTreeSet<String>,
 }
 
-/// A model from a file.
+/// An imported model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
     pub graph: Graph,
     pub weights: Weights,
-    /// What the user should know: names that were not found, a batch that stays fixed.
+    /// Notes for the user: names that were not found, a batch size that stays fixed.
     pub notes: Vec<String>,
 }
 
-/// Imports a file; tensors may lie in other files of its folder.
+/// Imports a file; tensors may be in other files of its folder.
 ///
 /// # Errors
 /// The file cannot be read, is malformed, or uses something that is not supported.
@@ -69,7 +69,7 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, OnnxErro
     decode(data.into(), folder, options)
 }
 
-/// Imports a model that holds all its tensors itself.
+/// Imports a model that contains all its tensors.
 ///
 /// # Errors
 /// As [`import()`].
@@ -84,7 +84,7 @@ fn decode(data: Bytes, folder: Option<&Path>, options: &ImportOptions) -> Result
     import::import(&model, &reader, options, bytes)
 }
 
-/// Writes a graph and its weights for evaluation; the file is whole or not there.
+/// Writes a graph and its weights for evaluation, atomically.
 ///
 /// # Errors
 /// A weight is missing, an operator has no counterpart, or the file cannot be written.

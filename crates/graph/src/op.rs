@@ -1,12 +1,12 @@
-//! The operators. Semantics are PyTorch's wherever PyTorch and ONNX differ.
+//! The operators. Where PyTorch and ONNX differ, they follow PyTorch.
 //!
-//! Tensors are in the layouts users know (images `[N, C, H, W]`); an engine may hold them otherwise.
+//! Tensors have the usual layouts (images `[N, C, H, W]`); an engine may use others internally.
 
 use crate::Shape;
 use phalanx_types::DType;
 use serde::{Deserialize, Serialize};
 
-/// What a node computes. The comment of each names its inputs → outputs; `?` marks an optional last input.
+/// The operation of a node. The comment of each names its inputs → outputs; `?` marks an optional last input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Op {
     /// x `[N, C, S…]`, w `[O, C/groups, K…]`, b? `[O]` → `[N, O, S'…]`; one or two spatial dimensions.
@@ -47,7 +47,7 @@ pub enum Op {
     /// x `[N, C, …]`, weight, bias, running mean, running variance (`[C]` each) → same shape.
     BatchNorm {
         eps: f32,
-        /// The share of the batch in the new running value, as PyTorch's.
+        /// The weight of the batch in the new running value, as in PyTorch.
         momentum: f32,
     },
     /// x, weight?, bias? (shape of the axes from `axis` on) → same shape.
@@ -60,7 +60,7 @@ pub enum Op {
         groups: usize,
         eps: f32,
     },
-    /// x → same shape. Nothing in evaluation. Its random numbers are drawn by the node's name.
+    /// x → same shape. The identity in evaluation. Its random numbers are derived from the node's name.
     Dropout {
         ratio: f32,
     },
@@ -131,7 +131,7 @@ pub struct Pool {
     pub stride: Vec<usize>,
     pub dilation: Vec<usize>,
     pub pad: Vec<(usize, usize)>,
-    /// Round the output size up (a last window may hang over).
+    /// Round the output size up (the last window may extend beyond the input).
     pub ceil: bool,
 }
 
@@ -216,7 +216,7 @@ pub enum PadMode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resize {
     pub size: Vec<usize>,
-    /// How much larger than the input, per spatial dimension; coordinates are computed with it.
+    /// The scale factor per spatial dimension; coordinates are computed with it.
     pub scale: Vec<f32>,
     pub mode: ResizeMode,
     pub coordinates: Coordinates,
@@ -229,7 +229,7 @@ pub enum ResizeMode {
     Linear,
 }
 
-/// Which input coordinate an output pixel `o` looks at.
+/// Which input coordinate an output pixel `o` maps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Coordinates {
     /// `(o + 0.5) / scale - 0.5`
@@ -254,7 +254,7 @@ pub struct Recurrent {
 }
 
 impl Op {
-    /// The word for this operator in tables and messages.
+    /// The name of this operator in tables and messages.
     pub fn word(&self) -> &'static str {
         match self {
             Op::Conv(_) => "Conv",

@@ -8,7 +8,7 @@ use std::fmt;
 #[serde(rename_all = "snake_case")]
 pub enum Dim {
     Fixed(usize),
-    /// So many times the batch: tokens of a batch flattened into rows are `Batch(sequence)`.
+    /// A multiple of the batch size: tokens of a batch flattened into rows are `Batch(sequence)`.
     Batch(usize),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Dim {
 #[derive(Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Shape(Vec<Dim>);
 
-/// How many elements a shape has: `factor × batch^power`.
+/// The number of elements of a shape: `factor × batch^power`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     pub factor: usize,
@@ -51,7 +51,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// The number with a batch of this size; the largest number when it cannot be counted.
+    /// The number for this batch size; `usize::MAX` on overflow.
     pub fn at(self, batch: usize) -> usize {
         (0..self.power).fold(self.factor, |n, _| n.saturating_mul(batch))
     }
@@ -85,12 +85,12 @@ impl Shape {
         self.0.iter().map(|d| d.at(batch)).collect()
     }
 
-    /// The dimensions, when none depends on the batch.
+    /// The dimensions, if none depends on the batch.
     pub fn as_fixed(&self) -> Option<Vec<usize>> {
         self.0.iter().map(|d| d.fixed()).collect()
     }
 
-    /// The number of elements; `None` when they cannot be counted.
+    /// The number of elements; `None` on overflow.
     pub fn count(&self) -> Option<Count> {
         self.0.iter().try_fold(Count { factor: 1, power: 0 }, |n, d| {
             let (k, p) = match d {
@@ -101,7 +101,7 @@ impl Shape {
         })
     }
 
-    /// The shape of an elementwise operation on both, by the usual rule; `None` when they do not fit.
+    /// The broadcast shape of both; `None` if they do not fit.
     pub fn broadcast(&self, other: &Self) -> Option<Self> {
         let rank = self.rank().max(other.rank());
         let dim = |s: &Self, i: usize| (i + s.rank()).checked_sub(rank).map_or(Dim::Fixed(1), |j| s.0[j]);

@@ -1,7 +1,7 @@
 //! Weights in safetensors files.
 //!
-//! A file is checked against the graph it is for before anything is taken from it, and everything that is wrong
-//! with it is told at once. A file is written under another name and renamed, so it is whole or not there.
+//! A file is checked against its graph before anything is taken from it, and all errors are reported at once. Files are
+//! written under a temporary name and renamed, so they are complete or absent.
 
 use crate::{Graph, Value, ValueId, ValueKind, Weights};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A header names every tensor; even the largest models stay far below this.
+/// The largest header: it lists every tensor, and even the largest models stay far below this.
 const HEADER_BYTES: u64 = 100_000_000;
 
 /// Why weights could not be read or written.
@@ -43,7 +43,7 @@ pub enum WeightsError {
     Mismatch { model: String, mismatches: Vec<Mismatch> },
 }
 
-/// One way in which weights are not those of a graph.
+/// One way in which weights do not match a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mismatch {
@@ -63,7 +63,7 @@ pub enum Mismatch {
         wanted: DType,
         got: DType,
     },
-    /// Two names of one parameter, with different values.
+    /// Two names of one parameter with different values.
     Untied {
         name: String,
         of: String,
@@ -97,7 +97,7 @@ fn list(mismatches: &[Mismatch]) -> String {
     text.join("; ")
 }
 
-/// Writes weights to a file, whole or not at all.
+/// Writes weights to a file, atomically.
 ///
 /// # Errors
 /// The file could not be written.
@@ -108,10 +108,10 @@ pub fn save(path: &Path, weights: &Weights) -> Result<(), WeightsError> {
 
 /// Reads the weights of a graph; they must be exactly its parameters and buffers.
 ///
-/// A tied weight may stand there under any of its names, or under several; it is given back under its first.
+/// A tied weight may be in the file under any of its names, or under several; it is returned under its first.
 ///
 /// # Errors
-/// The file could not be read, is none, or holds something else.
+/// The file cannot be read, is not a safetensors file, or has other tensors.
 pub fn load(path: &Path, graph: &Graph) -> Result<Weights, WeightsError> {
     let wrap = |source| WeightsError::Read { path: path.into(), source };
     let file = std::fs::File::open(path).map_err(wrap)?;
@@ -129,10 +129,10 @@ pub fn load(path: &Path, graph: &Graph) -> Result<Weights, WeightsError> {
     Ok(graph.without_aliases(weights))
 }
 
-/// Checks that these are exactly the parameters and buffers of the graph; tied ones may have any of their names.
+/// Checks that these are exactly the parameters and buffers of the graph; tied weights may have any of their names.
 ///
 /// # Errors
-/// They are not; everything that differs is listed.
+/// They differ; the error lists all differences.
 pub fn check(graph: &Graph, weights: &Weights) -> Result<(), WeightsError> {
     let mut mismatches = Vec::new();
     let mut known = BTreeSet::new();
@@ -186,22 +186,22 @@ fn size(value: &Value) -> Option<u64> {
 /// The bytes of a safetensors file.
 ///
 /// # Errors
-/// None for weights that hold together.
+/// Never for valid weights.
 pub fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsError> {
     let written =
         weights.iter().map(|(name, t)| (name, Written(t, t.shape().iter().map(|d| *d as usize).collect())));
     serialize(written, None).map_err(WeightsError::Format)
 }
 
-/// Writes something.
+/// A function that writes something.
 pub type WriteTo<'a> = dyn Fn(&mut dyn Write) -> std::io::Result<()> + 'a;
 
-/// A tensor that is made when it is written.
+/// A tensor that is created when it is written.
 pub struct Later<'a> {
     pub name: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
-    /// Makes it, and writes its bytes.
+    /// Creates the tensor and writes its bytes.
     pub write: Box<WriteTo<'a>>,
 }
 
@@ -211,14 +211,14 @@ impl fmt::Debug for Later<'_> {
     }
 }
 
-/// Writes a safetensors file of tensors that are made one after the other: no more than one is ever in memory. Gives
+/// Writes a safetensors file of tensors that are created one after the other, so that at most one is in memory. Returns
 /// its length.
 ///
 /// # Errors
 /// It could not be written.
 pub fn write_later(out: &mut dyn Write, tensors: &[Later<'_>]) -> Result<u64, WeightsError> {
     let mut sorted: Vec<&Later<'_>> = tensors.iter().collect();
-    // Those of large elements first, so that all are aligned.
+    // Large element types first, so that all are aligned.
     sorted.sort_by(|a, b| theirs(b.dtype).cmp(&theirs(a.dtype)).then(a.name.cmp(&b.name)));
     let mut end = 0;
     let info = |tensor: &&Later<'_>| {
@@ -241,10 +241,10 @@ pub fn write_later(out: &mut dyn Write, tensors: &[Later<'_>]) -> Result<u64, We
     Ok(8 + padded as u64 + end as u64)
 }
 
-/// Everything in the bytes of a safetensors file, without copying.
+/// All tensors in the bytes of a safetensors file, without copying.
 ///
 /// # Errors
-/// They are none, or hold types that are not supported.
+/// The bytes are not a safetensors file, or have unsupported types.
 pub fn from_bytes(data: Bytes) -> Result<Weights, WeightsError> {
     let file = SafeTensors::deserialize(&data).map_err(WeightsError::Format)?;
     let mut weights = Weights::new();
@@ -316,7 +316,7 @@ fn ours(dtype: Dtype) -> Option<DType> {
     })
 }
 
-/// Writes a file beside its place and moves it there.
+/// Writes a temporary file next to the target and renames it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = temporary(folder)?;
@@ -326,7 +326,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A file that others may read as far as they may read any that this user makes, and not only this user.
+/// A temporary file with the permissions of ordinary new files, instead of only for this user.
 fn temporary(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     #[cfg(unix)]

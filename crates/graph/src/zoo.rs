@@ -1,4 +1,4 @@
-//! Models that need no file, with the names and the first weights of their PyTorch counterparts.
+//! Built-in models, with the names and initial weights of their PyTorch counterparts.
 
 mod gpt;
 mod mobilenet;
@@ -11,7 +11,7 @@ use phalanx_types::nearest;
 /// Every model of the zoo.
 pub const NAMES: [&str; 6] = ["digits-cnn", "cifar-cnn", "mobilenet-v2", "resnet-18", "gpt-small", "mlp"];
 
-/// What may be changed about a model.
+/// Options of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ZooOptions {
     /// The shape of one sample; for `gpt-small` the length of the context.
@@ -20,7 +20,7 @@ pub struct ZooOptions {
     pub classes: Option<usize>,
 }
 
-/// Why there is no such model.
+/// Why a model cannot be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZooError {
@@ -46,7 +46,7 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 /// Builds a model by name.
 ///
 /// # Errors
-/// There is none of that name, or it does not take such an input.
+/// There is no model of that name, or it does not accept this input.
 pub fn build(name: &str, options: &ZooOptions) -> Result<Graph, ZooError> {
     let Some(model) = NAMES.into_iter().find(|n| *n == name) else {
         return Err(ZooError::Unknown { name: name.into(), nearest: nearest(name, NAMES) });
@@ -61,7 +61,7 @@ pub fn build(name: &str, options: &ZooOptions) -> Result<Graph, ZooError> {
     }
 }
 
-/// The shape of an image: the one asked for or the usual one.
+/// The shape of an image: the requested or the default one.
 fn image(model: &'static str, options: &ZooOptions, usual: [usize; 3]) -> Result<[usize; 3], ZooError> {
     match options.input.as_deref() {
         None => Ok(usual),

@@ -1,4 +1,4 @@
-//! Files made to harm: each is refused for the right reason, quickly, and without reading what is not theirs.
+//! Malicious files: each is refused for the right reason, quickly, and without reading foreign files.
 
 use phalanx_graph::onnx::{self, BadTensor, ImportOptions, Imported, OnnxError};
 
@@ -163,7 +163,7 @@ fn little_files_do_not_become_large() {
 
 #[test]
 fn little_files_do_not_compute_much() {
-    // Every value is small enough alone; all of them are not.
+    // Every value is within the limit, but not all of them together.
     let size = tensor("n", 7, &[1], &(1i64 << 22).to_le_bytes());
     let values: Vec<Message> = (0..8).map(|i| node("ConstantOfShape", &["n"], &[&format!("c{i}")])).collect();
     let result = [values, vec![node("Relu", &["x"], &["y"])]].concat();

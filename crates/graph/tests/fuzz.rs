@@ -1,4 +1,4 @@
-//! Broken files of all kinds: whatever is in them, reading them gives an error or a model, never a panic.
+//! Broken files of all kinds: reading them gives an error or a model, never a panic.
 //!
 //! `PHALANX_FUZZ_ITERATIONS` sets the number of mutations per kind of file.
 

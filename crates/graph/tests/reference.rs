@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What cannot be trained here, by the operator that says so.
+/// Models that cannot be trained, by the unsupported operator.
 const REFUSED: [(&str, &str); 11] = [
     ("argmax", "ArgMax"),
     ("argmax_dynamo", "ArgMax"),
@@ -24,7 +24,7 @@ const REFUSED: [(&str, &str); 11] = [
     ("rnn_tanh", "RNN"),
 ];
 
-/// The bytes of a weight, but a large one repeats its beginning: enough to know it again, and quick to make.
+/// The bytes of a weight; a large one repeats its beginning, which is enough to recognise it and fast to make.
 fn quick_weight(name: &str, shape: &[usize]) -> Vec<u8> {
     const PERIOD: usize = 4099;
     let count = shape.iter().product::<usize>();
@@ -93,7 +93,7 @@ fn every_model_has_the_names_and_weights_of_its_state_dict() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is not as in the `state_dict`; batch norms that the exporter has folded into a convolution are gone.
+/// Differences from the `state_dict`; batch norms that the exporter has folded into a convolution are gone.
 fn differences(file: &str, recipe: &Value, imported: &Imported) -> Vec<String> {
     let mut wrong = Vec::new();
     weights::check(&imported.graph, &imported.weights).expect("weights of its own graph");

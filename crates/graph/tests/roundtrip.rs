@@ -1,4 +1,4 @@
-//! What is exported comes back with the same weights under the same names.
+//! Exported models are imported with the same weights under the same names.
 
 use phalanx_graph::onnx::{self, ImportOptions};
 use phalanx_graph::zoo::{self, ZooOptions};

@@ -1,4 +1,4 @@
-//! The asking side.
+//! Requests for measurements.
 
 use super::error::MeasureError;
 use bytes::{Bytes, BytesMut};
@@ -14,17 +14,17 @@ use std::time::Duration;
 /// How long a measurement may take.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// One part of so many of a node's memory may be taken for a measurement.
+/// A measurement may use this fraction (1 of 16) of a node's memory.
 const PART_OF_MEMORY: u64 = 16;
 
-/// What a node has measured since it started.
+/// The measurements of a node since it started.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known {
     pub speed: Option<Speed>,
     pub links: Vec<LinkSpeed>,
 }
 
-/// Has a node measure how fast it trains, which it announces then, too.
+/// Asks a node to measure its training speed, which it then announces too.
 ///
 /// # Errors
 /// The node does not answer within [`DEADLINE`], is busy, or is lost.
@@ -35,7 +35,8 @@ pub async fn ask_speed(fabric: &Fabric, node: &NodeId) -> Result<Speed, MeasureE
     }
 }
 
-/// What a node of so much memory holds for a measurement, at most; of one that does not say, nothing is known.
+/// The most bytes that a node with this memory holds for a measurement; [`MAX_MEASURED_BYTES`] if the node does not
+/// report its memory.
 pub(super) fn most_bytes(memory: ByteSize) -> u64 {
     match memory.0 {
         0 => MAX_MEASURED_BYTES,
@@ -43,7 +44,7 @@ pub(super) fn most_bytes(memory: ByteSize) -> u64 {
     }
 }
 
-/// Has a node measure its link to another: what it takes to bring bytes from there.
+/// Asks a node to measure its link to another: the time to fetch bytes from there.
 ///
 /// # Errors
 /// The node does not answer within [`DEADLINE`], is busy, is lost, or has no link to the other.
@@ -58,7 +59,7 @@ pub async fn ask_link(fabric: &Fabric, node: &NodeId, to: &NodeId) -> Result<Lin
     }
 }
 
-/// Asks what a node has measured, and has nothing measured.
+/// Asks for a node's existing measurements, without measuring anything.
 ///
 /// # Errors
 /// The node does not answer within [`DEADLINE`] or is lost.
@@ -73,7 +74,7 @@ pub async fn ask_known(fabric: &Fabric, node: &NodeId) -> Result<Known, MeasureE
     }
 }
 
-/// Puts a question to a node; a refusal is an error.
+/// Sends a request to a node; a refusal is an error.
 pub(super) async fn ask(
     fabric: &Fabric,
     node: &NodeId,
@@ -95,7 +96,7 @@ pub(super) fn encoded<T: Serialize>(message: &T) -> Result<Bytes, CodecError> {
     Ok(out.freeze())
 }
 
-/// What a peer says need not be so.
+/// Checks a peer's numbers, which are not trusted.
 trait Sensible {
     fn makes_sense(&self) -> bool;
 }
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_nobody_can_plan_with_are_refused() {
+    fn unusable_numbers_are_refused() {
         let speed = |gflops| Speed { gflops, threads: 1, millis: 250 }.makes_sense();
         assert!(speed(0.5));
         assert!(![0.0, -1.0, f32::NAN, f32::INFINITY].into_iter().any(speed));

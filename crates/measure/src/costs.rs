@@ -1,4 +1,4 @@
-//! What a model costs, as the planner of formations wants to know it.
+//! The cost of a model in the form the planner needs.
 
 mod cuts;
 
@@ -17,32 +17,32 @@ use phalanx_types::DType;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// A model is measured for about so long, with each of two sizes of a batch: for less it would be chance.
+/// How long a model is measured with each of two batch sizes; with less time the result is noise.
 const TIME: Duration = Duration::from_millis(150);
-/// As often at least, and so much of that time at most for one batch.
+/// The least number of rounds, and the largest part of that time for one batch.
 const ROUNDS: usize = 5;
 const ONE_BATCH: f64 = 0.2;
-/// All stages agree on a step in as long as it takes to wake somebody so many times.
+/// The time for all stages to agree on a step, in wake-ups.
 const AGREE_HOPS: f64 = 5.0 / 3.0;
-/// Nodes that share cores disturb each other.
+/// How much nodes that share cores slow each other down.
 const CROWDING: f64 = 1.55;
-/// A stage that was woken takes longer for what it does then, by so much of the time that waking it took.
+/// The extra time of a stage after a wake-up, as a fraction of the wake-up time.
 const PASS_HOPS: f64 = 0.35;
-/// Bytes a second between stages on one host, beyond the time that it takes the two of them.
+/// Bytes per second between stages on one host, beyond the CPU time of both stages.
 const LOCAL_BYTES_PER_S: f64 = 2e10;
-/// Bytes of parameters that are held for it at a time.
+/// The most bytes of parameters held at a time.
 const HELD: usize = 256 << 20;
 /// A backward pass computes about twice what a forward pass does.
 const BACKWARD: f64 = 2.0;
-/// Batch norm has little to say of fewer samples than these.
+/// The fewest samples with which batch norm is measured.
 const NORMED: usize = 16;
-/// What a node's process takes before it holds anything of a model.
+/// The memory of a node's process before it holds anything of a model.
 pub const PROCESS_BYTES: u64 = 24 << 20;
 
-/// What this machine was found to do, which costs are told in terms of.
+/// Measurements of this machine, in terms of which costs are expressed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Here {
-    /// Billions of floating-point operations per second of one thread, if that was measured.
+    /// GFLOP/s of one thread, if it was measured.
     pub gflops: Option<f64>,
     pub hop: Hop,
 }
@@ -54,7 +54,7 @@ impl Default for Here {
 }
 
 impl Here {
-    /// Between stages on one host.
+    /// The link between stages on one host.
     pub fn local_link(&self) -> Link {
         Link::new(LOCAL_BYTES_PER_S, self.hop.latency_s)
     }
@@ -65,7 +65,7 @@ impl Here {
     }
 }
 
-/// What every operator of a model costs; work is in billions of floating-point operations, counted.
+/// The cost of every operator of a model; work is in counted GFLOP.
 pub fn counted(graph: &Graph) -> ModelCost {
     let of = |_: usize, flops: f64| {
         let work = |times: f64| Work { per_sample: times * flops / 1e9, per_batch: 0.0 };
@@ -74,8 +74,8 @@ pub fn counted(graph: &Graph) -> ModelCost {
     cost(graph, &graph.cost(), of)
 }
 
-/// The same, but measured on this machine: work is in seconds, times the billions of operations per second that this
-/// machine does when nodes are measured; those come along with what else was measured.
+/// The same, measured on this machine: work is in seconds times the GFLOP/s that this machine reaches in node
+/// measurements. Returns these with the other measurements.
 ///
 /// # Errors
 /// The model cannot be computed here.
@@ -89,7 +89,7 @@ pub fn measured(
     let unreadable = |what: String| CostError::Measure { what };
     let speed = f64::from(measure_here(compute).map_err(unreadable)?.gflops);
     let flops = (1.0 + BACKWARD) * counts.flops.max(1) as f64;
-    // As many samples as are computed at once, unless that takes too long.
+    // The samples that are computed at once, unless that takes too long.
     let parts = config.formation.micro_batches.unwrap_or(1).max(1);
     let in_time = (ONE_BATCH * TIME.as_secs_f64() * speed * 1e9 / flops) as usize;
     let fewest = if needs_several(graph).is_some() { 2 } else { 1 };
@@ -116,7 +116,7 @@ pub fn measured(
     Ok((cost(graph, &counts, of), Here { gflops: Some(speed), hop }))
 }
 
-/// Seconds that the norm of a gradient and an update take for one parameter.
+/// Seconds per parameter of the gradient norm and the update.
 fn update_seconds(config: &RunConfig, compute: &Compute) -> f64 {
     const ELEMENTS: usize = 1 << 18;
     let mut optimizer = Optimizer::new(config.train.optimizer, &[ELEMENTS]);
@@ -131,8 +131,7 @@ fn update_seconds(config: &RunConfig, compute: &Compute) -> f64 {
     (0..4).map(|_| once()).fold(f64::INFINITY, f64::min) / ELEMENTS as f64
 }
 
-/// Seconds of each step in which a stage packs a copy of one parameter and of what the optimizer keeps of it: one is
-/// made every few steps.
+/// Seconds per step and parameter for copies: a stage packs its parameters and optimizer state every few steps.
 fn copy_seconds(config: &RunConfig) -> f64 {
     const ELEMENTS: usize = 1 << 19;
     if config.formation.copies == 0 {
@@ -144,7 +143,7 @@ fn copy_seconds(config: &RunConfig) -> f64 {
     let later = [Later { name, dtype: DType::F32, shape: vec![ELEMENTS], write: Box::new(write) }];
     let once = || {
         let began = Instant::now();
-        // Where there is no room for copies there are none.
+        // Without room for copies there are none.
         pack_later(0, [&later, &[]]).map_or(0.0, |_packed| began.elapsed().as_secs_f64())
     };
     let packed = (0..4).map(|_| once()).fold(f64::INFINITY, f64::min) / ELEMENTS as f64;
@@ -152,7 +151,7 @@ fn copy_seconds(config: &RunConfig) -> f64 {
     packed * kept as f64 / config.formation.copies as f64
 }
 
-/// `work` gives both passes of an operator, and its update.
+/// `work` returns both passes of an operator, and its update.
 fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> ([Work; 2], f64)) -> ModelCost {
     let op = |(index, node): (usize, &phalanx_graph::NodeCost)| {
         let ([forward, backward], update) = work(index, node.flops as f64);
@@ -162,7 +161,7 @@ fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> ([Work; 2], f
             name: node.name.clone(),
             parameter_bytes: 4 * node.parameters,
             buffer_bytes: buffers.map(|value| 4 * value.shape.count().map_or(0, |c| c.at(1) as u64)).sum(),
-            // What an operator makes, and its gradient.
+            // An operator's output and its gradient.
             activation_bytes: 8 * node.activations,
             forward,
             backward,
@@ -184,7 +183,7 @@ fn cost(graph: &Graph, counts: &Cost, work: impl Fn(usize, f64) -> ([Work; 2], f
     }
 }
 
-/// What a run asks of its formation.
+/// The planner's options for a run.
 pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
     let norms = graph.nodes.iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
     let (formation, sync) = (&config.formation, &config.sync);
@@ -221,18 +220,18 @@ pub fn options(config: &RunConfig, graph: &Graph, here: &Here) -> Options {
     }
 }
 
-/// Bytes that a stage keeps for each byte of its parameters, while `states` are those that the optimizer keeps of each.
+/// Bytes that a stage keeps for each byte of its parameters; `states` is the number of optimizer states per parameter.
 fn kept(config: &RunConfig, states: f64) -> f64 {
     let (formation, sync) = (&config.formation, &config.sync);
-    // Parameters, gradients, what the optimizer keeps, and a tensor that is being packed.
+    // Parameters, gradients, optimizer state, and a tensor that is being packed.
     let always = 2.0 + states + 0.5;
-    // The sums of gradients over parts of a batch.
+    // The sums of gradients over micro-batches.
     let sums = if formation.micro_batches == Some(1) { 0.0 } else { 1.0 };
     let several = formation.pipelines != Some(1);
-    // What travels around the rings.
+    // Buffers of the rings.
     let rings = if several { 1.0 } else { 0.0 };
     let alone = several && sync.exchange != ExchangeOf::Gradients;
-    // What several steps can be taken back to; and what was learned since, while it is averaged.
+    // The anchor of an interval, and the delta since then while it is averaged.
     let anchor = if formation.is_asynchronous() || alone { 1.0 + states } else { 0.0 };
     let learned = if alone { 1.0 + states } else { 0.0 };
     let outer = if alone && sync.exchange == ExchangeOf::Outer { 1.0 } else { 0.0 };

@@ -1,4 +1,4 @@
-//! Why something could not be measured.
+//! Errors of measurements.
 
 use crate::costs::NoCut;
 use phalanx_fabric::RequestError;
@@ -39,7 +39,7 @@ impl MeasureError {
     }
 }
 
-/// Why it is not known what a model costs, or where it may be cut.
+/// Why the cost of a model, or its cuts, could not be determined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostError {
@@ -63,7 +63,7 @@ impl CostError {
         }
     }
 
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Config(error) => error.hint(),

@@ -1,36 +1,36 @@
-//! What it takes to hand something to another process of this host.
+//! The cost of handing data to another process of this host.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long it takes until somebody on this host who waits for something has it.
+/// The cost of a message to a waiting process on this host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hop {
-    /// To wake whoever waits.
+    /// Time to wake the waiting process.
     pub latency_s: f64,
-    /// Of every byte, the time of whoever sends it, and as much of whoever receives it.
+    /// CPU time per byte for the sender, and the same for the receiver.
     pub byte_s: f64,
 }
 
 impl Hop {
-    /// Where nobody measured it.
+    /// The default if nothing was measured.
     pub const USUAL: Hop = Hop { latency_s: 9e-5, byte_s: 5e-10 };
 }
 
-/// Round trips, of which the middle one counts.
+/// The number of round trips; the median counts.
 const ROUND_TRIPS: usize = 41;
-/// Whoever is waited for computes for so long: a processor that has nothing to do for longer wakes up later.
+/// How long the other side computes between messages: a processor that is idle for longer wakes up later.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Bytes that are copied at a time, which a socket takes at once, and how often.
+/// Bytes copied at a time, as much as a socket takes at once, and how often.
 const CHUNK: usize = 64 << 10;
 const CHUNKS: usize = 33;
 
-/// Measures it, in some ten milliseconds.
+/// Measures it, in about ten milliseconds.
 ///
 /// # Errors
-/// There are no sockets or threads to be had.
+/// Sockets or threads cannot be created.
 pub fn measure_hop() -> io::Result<Hop> {
     Ok(Hop { latency_s: latency()?, byte_s: per_byte()? })
 }
@@ -69,7 +69,7 @@ fn latency() -> io::Result<f64> {
     Ok(middle(times) / 2.0)
 }
 
-/// Two processors that this process may use, or one twice: stages that work at the same time are not on the same one.
+/// Two processors that this process may use, or one twice: concurrent stages run on different ones.
 fn processors() -> [Option<usize>; 2] {
     let Ok(usable) = sched_getaffinity(None) else { return [None, None] };
     let mut all = (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu));
@@ -81,7 +81,7 @@ fn stay_on(cpu: Option<usize>) {
     let Some(cpu) = cpu else { return };
     let mut only = CpuSet::new();
     only.set(cpu);
-    // Where that is not allowed the system decides.
+    // If that is not allowed the system decides.
     let _stays = sched_setaffinity(None, &only);
 }
 
@@ -92,7 +92,7 @@ fn compute() {
     }
 }
 
-/// From numbers into a frame, over a socket, and into numbers again: half of it on either side.
+/// From numbers into a frame, over a socket, and back into numbers: half of the time for either side.
 fn per_byte() -> io::Result<f64> {
     let (mut near, mut far) = UnixStream::pair()?;
     let values: Vec<f32> = (0..CHUNK / 4).map(|i| i as f32).collect();

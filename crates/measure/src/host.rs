@@ -1,26 +1,26 @@
-//! The machine that this process is on.
+//! The machine of this process.
 
 use phalanx_types::{Host, HostName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the kernel tells of this machine; nothing where it does not.
+/// What the kernel reports about this machine; `None` if it does not.
 pub fn this_host() -> Option<Host> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let boot = boot_number(&read("/proc/sys/kernel/random/boot_id")?)?;
     let name = host_name(&read("/proc/sys/kernel/hostname")?);
     let online = read("/sys/devices/system/cpu/online").and_then(|list| count(&list));
-    // What this process may use is less than what there is, but better than nothing.
+    // The usable cores are at most the cores of the machine, but better than nothing.
     let usable = || std::thread::available_parallelism().ok().and_then(|n| u32::try_from(n.get()).ok());
     Some(Host { name, boot, cores: online.or_else(usable)? })
 }
 
-/// The first half of the random number that the kernel drew when it started.
+/// The first half of the kernel's random boot id.
 fn boot_number(text: &str) -> Option<u64> {
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     if digits.len() == 16 { u64::from_str_radix(&digits, 16).ok() } else { None }
 }
 
-/// A name of what the machine is called, without what may not be in one.
+/// The machine's name, without characters that are not allowed.
 fn host_name(text: &str) -> HostName {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let text = text.trim().trim_start_matches('.');
@@ -37,7 +37,7 @@ fn count(list: &str) -> Option<u32> {
     })
 }
 
-/// What to call each machine, by the number of its start: its name, and more where two have the same.
+/// A display name for each machine, by its boot id: its name, with a suffix where two are equal.
 pub fn host_names<'a>(hosts: impl IntoIterator<Item = &'a Host>) -> BTreeMap<u64, String> {
     let mut named: BTreeMap<u64, &Host> = BTreeMap::new();
     for host in hosts {

@@ -6,10 +6,10 @@ use phalanx_formation::{Link, Pool, PoolNode};
 use phalanx_types::{ByteSize, NodeId, Resources};
 use std::collections::BTreeMap;
 
-/// Of a node that does not say how much memory it has: as good as all there is.
+/// The memory of a node that does not report it: practically unlimited.
 pub const BOUNDLESS: u64 = u64::MAX / 4;
 
-/// A node, what it says it has, and its speed in GFLOP/s where that is known.
+/// A node, its resources, and its speed in GFLOP/s if that is known.
 #[derive(Debug, Clone)]
 pub struct KnownNode {
     pub id: NodeId,
@@ -18,8 +18,8 @@ pub struct KnownNode {
 }
 
 impl KnownNode {
-    /// Leaves of the node what a run uses there: so many cores, all when not said, and this memory. Speed is taken to
-    /// grow with the cores.
+    /// Restricts the node to a run's share: this many cores (all if `None`) and this memory. Speed is assumed to be
+    /// proportional to the cores.
     #[must_use]
     pub fn limited_to(mut self, cores: Option<u32>, memory: ByteSize) -> Self {
         let all = self.resources.cores;
@@ -27,7 +27,7 @@ impl KnownNode {
             self.resources.cores = cores;
             self.gflops = self.gflops.map(|gflops| gflops * f64::from(cores) / f64::from(all));
         }
-        // A node that does not say how much it has is taken to have enough.
+        // A node that does not report its memory is assumed to have enough.
         if self.resources.memory.0 > 0 {
             self.resources.memory = ByteSize(memory.0.clamp(1, self.resources.memory.0));
         }
@@ -35,10 +35,10 @@ impl KnownNode {
     }
 }
 
-/// A pool of nodes; speeds are in billions of operations per second, as costs are. Those of which no speed is known
-/// are taken for the slowest of the others, or for as fast as a core of this machine, if that is known.
+/// A pool of nodes; speeds are in GFLOP/s, the unit of costs. Nodes of unknown speed count as the slowest of the
+/// others, or as fast as a core of this machine, if that is known.
 pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, own: &Here) -> Pool {
-    // Nodes may say of themselves whatever they like.
+    // Reported numbers are not trusted.
     let speed = |node: &KnownNode| node.gflops.filter(|speed| speed.is_finite() && *speed > 0.0);
     let usual = nodes.iter().filter_map(speed).reduce(f64::min).or(own.gflops).unwrap_or(USUAL_GFLOPS);
     let hosts = host_names(nodes.iter().filter_map(|node| node.resources.host.as_deref()));
@@ -74,7 +74,7 @@ pub fn pool_of(nodes: &[KnownNode], links: &BTreeMap<(NodeId, NodeId), Link>, ow
     pool
 }
 
-/// What a link between hosts that nobody measured is taken for: the middle of those that somebody did.
+/// The assumed link between hosts that was not measured: the median of the measured links.
 fn usual_link(measured: Vec<Link>) -> Option<Link> {
     let middle = |of: fn(&Link) -> f64| {
         let mut all: Vec<f64> = measured.iter().map(of).collect();
@@ -84,11 +84,11 @@ fn usual_link(measured: Vec<Link>) -> Option<Link> {
     Some(Link::new(middle(|link| link.bytes_per_s)?, middle(|link| link.latency_s)?))
 }
 
-/// GFLOP/s of a node, where nothing at all is known.
+/// The assumed GFLOP/s of a node if nothing is known.
 pub const USUAL_GFLOPS: f64 = 10.0;
 
-/// A node that is slower than a core of its host, because it may not use all of one, does not keep one busy either.
-/// `own` is this host, and what one of its cores does.
+/// A node that is slower than a core of its host, because it may use only part of one, keeps only that part busy. `own`
+/// is this host, and the speed of one of its cores.
 fn note_parts_of_cores(pool: &mut Pool, own: Option<(String, f64)>) {
     let mut fastest: BTreeMap<String, f64> = own.into_iter().collect();
     for node in &pool.nodes {
@@ -99,7 +99,7 @@ fn note_parts_of_cores(pool: &mut Pool, own: Option<(String, f64)>) {
     for node in &mut pool.nodes {
         let core = fastest.get(&node.host).copied().unwrap_or(node.speed);
         let busy = node.speed / core.max(f64::MIN_POSITIVE);
-        // More digits than these are chance.
+        // Further digits are noise.
         node.threads = ((node.threads.min(busy) * 100.0).round() / 100.0).max(0.01);
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_nobody_measured_are_like_those_that_were() {
+    fn unmeasured_links_count_as_the_median_of_measured_ones() {
         let node = |name: &str, boot: u64| KnownNode {
             id: name.parse().unwrap(),
             resources: Resources {

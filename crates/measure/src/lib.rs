@@ -1,12 +1,12 @@
-//! How fast nodes and the links between them are, and what a model costs.
+//! Measures the speed of nodes and links, and the cost of models.
 //!
 //! ```text
 //!   asker ──Speed──► node                       trains a fixed model for a while, on a thread of its own
 //!         ──Link───► node ──Ping, Hold──► node  round trips, then a blob of growing size
 //! ```
-//! Every question is a request of the fabric. A node measures one thing at a time, and nothing while it trains or
-//! runs jobs. It keeps what it measured: [`ask_known`] tells it without measuring again.
-//! [`order`] says which links to measure, [`pool_of`] makes of what is known the pool that the planner is given.
+//! Every question is a request of the fabric. A node measures one thing at a time, and nothing while it trains or runs
+//! jobs. It keeps its results: [`ask_known`] returns them without measuring again. [`order`] says which links to
+//! measure; [`pool_of`] turns the results into the planner's pool.
 
 mod ask;
 pub mod costs;

@@ -7,18 +7,18 @@ use phalanx_types::NodeId;
 use phalanx_wire::measure::{FromMeasured, LinkSpeed, MAX_MEASURED_BYTES, MeasureRefusal, ToMeasured};
 use std::time::{Duration, Instant};
 
-/// Round trips, of which the middle one counts.
+/// The number of round trips; the median counts.
 const ROUND_TRIPS: usize = 21;
-/// The other end answers a small question within this.
+/// The time limit for a small request to the other end.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A transfer takes no longer.
+/// The time limit of a transfer.
 const TRANSFER: Duration = Duration::from_secs(5);
-/// The first transfer: opens the bulk connection, and hints at what is enough.
+/// The first transfer: opens the bulk connection, and indicates how many bytes are needed.
 const FIRST: u64 = 64 << 10;
-/// A transfer that took so long says how fast the link is.
+/// A transfer that took this long is sufficient.
 const ENOUGH: Duration = Duration::from_millis(100);
 
-/// Measures the link to a node with transfers of at most so many bytes.
+/// Measures the link to a node with transfers of at most `most` bytes.
 pub(super) async fn measure(fabric: &Fabric, to: &NodeId, most: u64) -> Result<LinkSpeed, MeasureRefusal> {
     let Some(peer) = fabric.peer(to) else { return Err(other_end(to, "there is no link to it")) };
     let round_trip = round_trip(fabric, to).await?;
@@ -42,7 +42,7 @@ pub(super) async fn measure(fabric: &Fabric, to: &NodeId, most: u64) -> Result<L
     }
 }
 
-/// How much to move next, if more has to be moved: what probably takes long enough, at least twice as much.
+/// The size of the next transfer, if one is needed: one that probably takes long enough, at least twice the last.
 fn next_size(bytes: u64, took: Duration, most: u64) -> Option<u64> {
     if took >= ENOUGH || bytes >= most {
         return None;
@@ -51,7 +51,7 @@ fn next_size(bytes: u64, took: Duration, most: u64) -> Option<u64> {
     Some((needed as u64).clamp(bytes * 2, bytes * 16).min(most))
 }
 
-/// Bytes in a second, without the way of the request and of the first byte.
+/// Bytes per second, without the latency of the request and of the first byte.
 fn rate(bytes: u64, took: Duration, round_trip: Duration) -> f64 {
     let moving = took.saturating_sub(round_trip).max(took / 2).as_secs_f64();
     bytes as f64 / moving.max(1e-9)
@@ -70,7 +70,7 @@ async fn round_trip(fabric: &Fabric, to: &NodeId) -> Result<Duration, MeasureRef
     Ok(times.get(ROUND_TRIPS / 2).copied().unwrap_or_default())
 }
 
-/// Brings so many bytes here; how long that took once they were ready.
+/// Fetches this many bytes; returns how long it took once they were ready.
 async fn transfer(fabric: &Fabric, from: &Peer, bytes: u64) -> Result<Duration, MeasureRefusal> {
     let blob = match ask(fabric, from.id(), &ToMeasured::Hold { bytes }, PATIENCE).await {
         Ok(FromMeasured::Held { blob }) => blob,
@@ -88,7 +88,7 @@ async fn transfer(fabric: &Fabric, from: &Peer, bytes: u64) -> Result<Duration, 
 }
 
 async fn release(fabric: &Fabric, node: &NodeId, blob: BlobId) {
-    // It lets go by itself in the end.
+    // The peer releases it by itself after a while.
     if let Err(error) = ask(fabric, node, &ToMeasured::Release { blob }, PATIENCE).await {
         tracing::debug!(%node, %error, "could not have a blob released");
     }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn transfers_grow_until_one_is_long_enough() {
         let most = 64 * MIB;
-        // 10 MiB/s: the next one takes the 100 ms that are asked for, and a little more.
+        // 10 MiB/s: the next transfer takes the required 100 ms, and a little more.
         assert_eq!(next_size(MIB / 2, ms(50), most), Some(MIB * 5 / 4));
         assert_eq!(next_size(MIB, ms(90), most), Some(2 * MIB));
         assert_eq!(next_size(MIB, Duration::ZERO, most), Some(16 * MIB));
@@ -132,7 +132,7 @@ mod tests {
     fn the_way_there_is_not_counted_as_moving() {
         let about = |x: f64, y: f64| (x / y - 1.0).abs() < 1e-9;
         assert!(about(rate(10 * MIB, ms(150), ms(50)), 100.0 * MIB as f64));
-        // Never more than half of the time is the way.
+        // At most half of the time counts as latency.
         assert!(about(rate(MIB, ms(100), ms(99)), 20.0 * MIB as f64));
         assert!(rate(MIB, Duration::ZERO, ms(1)).is_finite());
     }

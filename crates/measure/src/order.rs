@@ -1,16 +1,16 @@
 //! Which links are measured, and in which order.
 
-/// Among so many nodes every link is measured.
+/// Up to this many nodes every link is measured.
 pub const ALL_PAIRS: usize = 8;
-/// Among more, the links of each node to so many that follow it.
+/// With more nodes, the links of each node to this many following ones.
 pub const NEXT: usize = 3;
 
-/// The pairs of so many nodes whose links are measured, one after the other.
+/// The pairs of nodes whose links are measured, one after the other.
 pub fn pairs(nodes: usize) -> Vec<(usize, usize)> {
     if nodes <= ALL_PAIRS {
         return (0..nodes).flat_map(|i| (i + 1..nodes).map(move |j| (i, j))).collect();
     }
-    // By distance, so that a node is not asked several times in a row.
+    // Ordered by distance, so that a node is not asked several times in a row.
     (1..=NEXT).flat_map(|away| (0..nodes).map(move |i| (i, (i + away) % nodes))).collect()
 }
 

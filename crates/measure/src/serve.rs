@@ -1,4 +1,4 @@
-//! A node's side: answers, one measurement at a time.
+//! A node's side: answers requests, one measurement at a time.
 
 use super::ask::{encoded, most_bytes};
 use super::{link, work};
@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// How long bytes are held for somebody who does not say that they are not needed any more.
+/// How long bytes are held if the requester does not release them.
 const HOLD: Duration = Duration::from_secs(30);
-/// Links that are remembered.
+/// The most links that are remembered.
 const MAX_LINKS: usize = 256;
 
 /// Answers questions about the speed of this node and of its links, for as long as the fabric lives.
 ///
 /// It computes with what `compute` makes, on a thread of its own.
 pub fn serve(fabric: &Fabric, compute: MakeCompute) {
-    let service = Arc::new(Service {
+    let service = Arc::new(MeasureService {
         compute,
         turn: Arc::new(Semaphore::new(1)),
         making: Semaphore::new(1),
@@ -40,24 +40,24 @@ pub fn serve(fabric: &Fabric, compute: MakeCompute) {
     });
 }
 
-struct Service {
+struct MeasureService {
     compute: MakeCompute,
-    /// Whoever measures has it.
+    /// Held by the running measurement.
     turn: Arc<Semaphore>,
-    known: Mutex<Measured>,
-    /// Whoever makes something that is to be held.
+    known: Mutex<Measurements>,
+    /// Held while a blob is created.
     making: Semaphore,
-    /// What is held ready, and for whom.
+    /// The blob that is held, and for which node.
     held: Mutex<Option<(NodeId, BlobId)>>,
 }
 
 #[derive(Debug, Default)]
-struct Measured {
+struct Measurements {
     speed: Option<Speed>,
     links: BTreeMap<NodeId, LinkSpeed>,
 }
 
-impl Service {
+impl MeasureService {
     async fn answer(
         self: &Arc<Self>,
         fabric: &Fabric,
@@ -91,10 +91,10 @@ impl Service {
         let (done, measured) = oneshot::channel();
         let compute = self.compute.clone();
         let work = move || {
-            // Whether or not somebody still waits, the next may measure only when this one is done.
+            // Whether or not the requester still waits, the next measurement may start only when this one is done.
             let measured = work::measure(&compute(None));
             drop(turn);
-            // Nobody waits for it any more, perhaps.
+            // The requester may have gone.
             let _unheard = done.send(measured);
         };
         let thread = std::thread::Builder::new().name("measure".to_owned()).spawn(work);
@@ -124,13 +124,13 @@ impl Service {
         Ok(link)
     }
 
-    /// Takes the turn, if this node has time to measure.
+    /// Takes the turn, if this node is idle enough to measure.
     fn begin(&self, fabric: &Fabric, from: &NodeId) -> Result<OwnedSemaphorePermit, MeasureRefusal> {
         idle(fabric, from)?;
         self.turn.clone().try_acquire_owned().map_err(|_taken| MeasureRefusal::Measures)
     }
 
-    /// Holds bytes ready: for one node at a time, one blob at a time.
+    /// Holds bytes: for one node at a time, one blob at a time.
     async fn hold(
         self: &Arc<Self>,
         fabric: &Fabric,
@@ -143,7 +143,7 @@ impl Service {
             let detail = format!("it holds {} at most", ByteSize(most));
             return Err(MeasureRefusal::Failed { detail });
         }
-        // Nothing else is made or held meanwhile, so that nobody can have this node use more.
+        // Nothing else is created or held meanwhile, so that no peer can make this node use more memory.
         let _making = self.making.try_acquire().map_err(|_taken| MeasureRefusal::Measures)?;
         self.let_go(fabric, &node)?;
         let len = usize::try_from(bytes).unwrap_or(0);
@@ -159,7 +159,7 @@ impl Service {
         Ok(blob)
     }
 
-    /// Lets go of what was held for a node before, or for one that is gone.
+    /// Releases what was held for this node before, or for a node that is gone.
     fn let_go(&self, fabric: &Fabric, node: &NodeId) -> Result<(), MeasureRefusal> {
         let mut held = lock(&self.held);
         if held.as_ref().is_some_and(|(other, _)| other != node && fabric.peer(other).is_some()) {
@@ -184,7 +184,7 @@ impl Service {
     }
 }
 
-/// Whether a measurement would disturb nobody, and nobody would disturb it. A driver knows when its node has time.
+/// Whether a measurement would neither disturb other work nor be disturbed. A driver knows when its node is idle.
 fn idle(fabric: &Fabric, from: &NodeId) -> Result<(), MeasureRefusal> {
     let own = fabric.nodes().into_iter().find(|status| status.id == *fabric.id());
     let Some(own) = own else { return Ok(()) };

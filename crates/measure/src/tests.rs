@@ -89,7 +89,7 @@ async fn a_node_that_trains_is_left_alone() {
     let reason = MeasureRefusal::OtherEnd { node: b.id().clone(), detail: reason.to_string() };
     let refused = MeasureError::Refused { node: a.id().clone(), reason };
     assert_eq!(ask_link(&b, a.id(), b.id()).await, Err(refused));
-    // Its own driver knows when it has time.
+    // Its own driver knows when it is idle.
     b.update_status(|status| status.uses = trains_for(a.id()));
     assert!(ask_speed(&a, b.id()).await.is_ok());
 }

@@ -1,4 +1,4 @@
-//! The work that a node's speed is measured by.
+//! The workload that measures a node's speed.
 
 use phalanx_engine::{CompileOptions, Model, Pass};
 use phalanx_graph::zoo::{self, ZooOptions};
@@ -7,17 +7,17 @@ use phalanx_types::Seed;
 use phalanx_wire::measure::Speed;
 use std::time::{Duration, Instant};
 
-/// Convolutions and products of matrices, large enough for them to be what takes the time.
+/// Its time is dominated by convolutions and matrix products.
 const MODEL: &str = "cifar-cnn";
 const BATCH: usize = 16;
 const SEED: Seed = Seed(42);
-/// Longer than two periods of a limit on processor time, so that such a limit shows.
+/// Longer than two periods of a CPU quota, so that a quota shows.
 const LEAST: Duration = Duration::from_millis(250);
-/// For steps of unequal length: a limit is hit in the middle, or somebody else computes.
+/// The limit for steps of unequal length: a quota applies in the middle, or another process computes.
 const MOST: Duration = Duration::from_secs(1);
-/// The slowest step is at most so many times the fastest where steps are equal.
+/// Steps count as equal if the slowest takes at most this many times the fastest.
 const EQUAL: f64 = 1.5;
-/// Of fewer it cannot be told whether they are.
+/// With fewer steps this cannot be decided.
 const FEW: usize = 6;
 
 /// Trains the model for a while.
@@ -30,7 +30,7 @@ pub fn measure(compute: &Compute) -> Result<Speed, String> {
     let input: usize = graph.inputs.first().map_or(0, |v| graph.shape(*v).at(BATCH).iter().product());
     let x: Vec<f32> = (0..input).map(|i| (i % 13) as f32 / 6.0 - 1.0).collect();
     let mut step = || once(model.as_mut(), &x).map_err(|error| said(&error));
-    // Memory is taken and threads wake up in the first.
+    // The first step allocates memory and wakes threads.
     step()?;
     let begun = Instant::now();
     let mut times = Vec::new();
@@ -49,14 +49,14 @@ pub fn measure(compute: &Compute) -> Result<Speed, String> {
     })
 }
 
-/// Forward and backward, with a gradient of the output that does not depend on a loss.
+/// Forward and backward, with an output gradient that does not depend on a loss.
 fn once(model: &mut dyn Model, x: &[f32]) -> Result<(), phalanx_engine::RunError> {
     model.forward(0, BATCH, &[x], Pass { training: true, seed: SEED.0 })?;
     let gradient = vec![1.0 / BATCH as f32; model.output(0, 0).len()];
     model.backward(0, &[&gradient], &mut |_, _| ())
 }
 
-/// Whether steps of these lengths tell how fast the node is.
+/// Whether steps of these lengths are sufficient.
 fn is_enough(times: &[Duration]) -> bool {
     let took: Duration = times.iter().sum();
     let (Some(fastest), Some(slowest)) = (times.iter().min(), times.iter().max()) else { return false };

@@ -1,5 +1,5 @@
-//! What a run writes: its records, its state, checkpoints, the result. The trainer or the driver tells the book, which
-//! keeps it.
+//! The records of a run: metrics, state, checkpoints, the result. The trainer or the driver reports to the book, which
+//! writes them.
 
 mod formation;
 
@@ -14,7 +14,7 @@ use crate::run_dir::{
     Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
     Status, StepRecord, ValidRecord, last_valid, read_lines, recorded_steps, stamp,
 };
-use formation::Measured;
+use formation::StageMeasurements;
 use phalanx_graph::{Graph, onnx, weights};
 use phalanx_protocol::progress::{End, Place, Plan};
 use phalanx_wire::train::StepReport;
@@ -26,14 +26,14 @@ use std::time::{Duration, Instant};
 
 const FORMATION: &str = "formation.json";
 
-/// What is known of a run so far, beyond its place, and the directory in which it is written down.
+/// The progress of a run so far, apart from its position, and the directory where it is recorded.
 #[derive(Debug)]
 pub struct Book {
     name: String,
-    /// None for a run in memory, of which nothing is written.
+    /// `None` for a run in memory, which writes nothing.
     disk: Option<Disk>,
     about: About,
-    /// What each stage of a replica holds, by name; checkpoints have a file for each.
+    /// The parameters of each stage of a replica, by name; checkpoints have a file for each stage.
     stages: Vec<BTreeSet<String>>,
     /// When this process began to train.
     began: Instant,
@@ -43,9 +43,9 @@ pub struct Book {
     /// The last step after which the model was validated.
     validated: u64,
     best: Option<Best>,
-    /// What stages turned out to need.
-    measured: Measured,
-    /// Seconds that processes before this one trained.
+    /// Measurements of stages.
+    measured: StageMeasurements,
+    /// Seconds of training in earlier processes.
     before_s: f64,
     /// Time spent in steps, and samples, of this process.
     step_time: Duration,
@@ -60,21 +60,21 @@ struct Disk {
     records: Records,
 }
 
-/// What a book has to know of its run.
+/// What a book needs to know about its run.
 #[derive(Debug, Clone)]
 pub struct About {
     pub graph: Graph,
     pub plan: Plan,
-    /// The names of classes, where labels have names.
+    /// The names of classes, if labels have names.
     pub classes: Option<Vec<String>>,
-    /// Checkpoints that are kept.
+    /// How many checkpoints are kept.
     pub keep: usize,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Where it is recorded; nowhere for a run in memory.
+    /// The run directory; `None` for a run in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_dir: Option<PathBuf>,
     pub steps: u64,
@@ -89,8 +89,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What a run came to that has nothing left to do, as its directory has it. `validates` says whether the last step
-    /// must have been validated.
+    /// The result of a finished run, as recorded in its directory; `None` if there is something left to do. `validates`
+    /// says whether the last step must have been validated.
     pub fn of_finished(dir: &RunDir, plan: Plan, validates: bool) -> Option<Self> {
         let state = RunState::read(dir.path()).ok()?;
         let validated = || last_valid(dir.path()).is_some_and(|last| last.step >= state.steps);
@@ -112,17 +112,17 @@ impl Summary {
     }
 }
 
-/// Where a run stands when it is taken up.
+/// The state of a run when it is opened.
 #[derive(Debug)]
 pub struct Opened {
     pub book: Book,
     pub place: Place,
-    /// Of its newest checkpoint, if there is one.
+    /// The state in its newest checkpoint, if there is one.
     pub state: Option<ModelState>,
 }
 
 impl Book {
-    /// Takes up a run: a new one, or one that goes on from its newest checkpoint.
+    /// Opens a run: a new one, or one that continues from its newest checkpoint.
     pub fn open(dir: RunDir, about: About, events: &mut Events<'_>) -> Result<Opened, RecordError> {
         let name = dir.name();
         let checkpoint = newest(&dir, events)?;
@@ -145,7 +145,7 @@ impl Book {
         Ok(Opened { book, place, state: checkpoint.map(Checkpoint::into_state) })
     }
 
-    /// The book of a run without a directory: it counts and remembers the last values, and writes nothing.
+    /// The book of a run without a directory: it counts and keeps the last values, and writes nothing.
     pub fn in_memory(name: impl Into<String>, about: About) -> Self {
         Self {
             name: name.into(),
@@ -158,7 +158,7 @@ impl Book {
             valid: None,
             validated: 0,
             best: None,
-            measured: Measured::default(),
+            measured: StageMeasurements::default(),
             before_s: 0.0,
             step_time: Duration::ZERO,
             samples: 0,
@@ -166,7 +166,7 @@ impl Book {
         }
     }
 
-    /// Goes back to the newest checkpoint, or to the beginning: what was done since is lost. A run in memory has no
+    /// Goes back to the newest checkpoint, or to the beginning; everything since then is lost. A run in memory has no
     /// checkpoints.
     pub fn rewind(&mut self, events: &mut Events<'_>) -> Result<(Place, Option<ModelState>), RecordError> {
         let checkpoint = match &self.disk {
@@ -185,7 +185,7 @@ impl Book {
         Ok((place, checkpoint.map(Checkpoint::into_state)))
     }
 
-    /// Takes back what was recorded after a step.
+    /// Removes the records after a step.
     pub fn cut_after(&mut self, step: u64) -> Result<(), RecordError> {
         if let Some(disk) = &mut self.disk {
             let sizes = disk.records.sizes_after(step)?;
@@ -194,7 +194,7 @@ impl Book {
         self.recall(step)
     }
 
-    /// Recalls from the records what was known of the run after a step; in memory the last values stay.
+    /// Restores the state after a step from the records; in memory the last values stay.
     fn recall(&mut self, upto: u64) -> Result<(), RecordError> {
         let Some(disk) = &self.disk else { return Ok(()) };
         let lines = read_lines(disk.dir.path())?;
@@ -214,12 +214,12 @@ impl Book {
         self.stages = stages;
     }
 
-    /// Where the run is written down; nowhere for a run in memory.
+    /// The run directory; `None` for a run in memory.
     pub fn dir(&self) -> Option<&RunDir> {
         self.disk.as_ref().map(|disk| &disk.dir)
     }
 
-    /// What the run is called.
+    /// The name of the run.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -229,7 +229,7 @@ impl Book {
         self.validated
     }
 
-    /// Since this process took it up.
+    /// The time since this process opened the run.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -302,7 +302,7 @@ impl Book {
         self.before_s + self.began.elapsed().as_secs_f64()
     }
 
-    /// All that a checkpoint says of the run as it stands now.
+    /// The manifest of a checkpoint of the current state.
     pub fn draft(&mut self, place: Place) -> Result<Manifest, RecordError> {
         Ok(Manifest {
             elapsed_s: self.elapsed_s(),
@@ -316,7 +316,7 @@ impl Book {
         })
     }
 
-    /// The same of the run as it stood after an earlier step; what was recorded since stays.
+    /// The manifest of a checkpoint of an earlier step; records since then stay.
     pub fn draft_after(&mut self, place: Place) -> Result<Manifest, RecordError> {
         let now = (self.loss, self.valid, self.best, self.validated);
         self.recall(place.step)?;
@@ -326,7 +326,7 @@ impl Book {
         Ok(Manifest { records: sizes.unwrap_or_default(), ..draft? })
     }
 
-    /// Writes a checkpoint of a state, drafted when the run stood there. A run in memory writes none.
+    /// Writes a checkpoint of a state with its manifest. A run in memory writes none.
     pub fn save(
         &mut self,
         draft: Manifest,
@@ -342,7 +342,7 @@ impl Book {
         Ok(())
     }
 
-    /// Says that the run goes on.
+    /// Records that the run is running.
     pub fn begin(&mut self, place: Place) -> Result<(), RecordError> {
         let Some(disk) = &self.disk else { return Ok(()) };
         if let Some(classes) = &self.about.classes {
@@ -354,7 +354,7 @@ impl Book {
         Ok(self.state(place, Status::Running).write(disk.dir.path())?)
     }
 
-    /// Writes the result, or how far it got.
+    /// Writes the result, or how far the run got.
     pub fn finish(
         &mut self,
         place: Place,
@@ -396,16 +396,16 @@ impl Book {
         })
     }
 
-    /// Says why the run failed, as well as that is possible.
+    /// Records why the run failed, if possible.
     pub fn fail(&mut self, place: Place, error: &dyn std::error::Error) {
         let Some(disk) = &self.disk else { return };
         let mut state = self.state(place, Status::Failed);
         state.reason = Some(with_causes(error));
-        // The error itself says more than that it could not be written down.
+        // The error itself matters more than a failure to record it.
         let _written = state.write(disk.dir.path());
     }
 
-    /// Milliseconds of a step, on average.
+    /// The mean milliseconds of a step.
     pub fn step_ms(&self) -> Option<f64> {
         (self.steps > 0).then(|| self.step_time.as_secs_f64() * 1e3 / self.steps as f64)
     }
@@ -432,7 +432,7 @@ impl Book {
         }
     }
 
-    /// Who held what before this process.
+    /// The formations of earlier processes.
     pub fn read_formation(&self) -> Vec<serde_json::Value> {
         let Some(dir) = self.dir() else { return Vec::new() };
         let text = std::fs::read_to_string(dir.file(FORMATION)).unwrap_or_default();
@@ -440,7 +440,7 @@ impl Book {
         formation["epochs"].as_array_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Who held what: one entry for every epoch of the formation, after those of processes before this one.
+    /// Writes the formations: one entry for every epoch, after those of earlier processes.
     pub fn write_formation(
         &self,
         before: &[serde_json::Value],
@@ -454,7 +454,7 @@ impl Book {
     }
 }
 
-/// Of a checkpoint that does not say, what was due is taken for done.
+/// In a checkpoint that does not say, the due validation counts as done.
 fn validated(manifest: &Manifest) -> u64 {
     manifest.validated.unwrap_or(manifest.step)
 }

@@ -9,7 +9,7 @@ use phalanx_types::Class;
 pub enum RecordError {
     #[error(transparent)]
     RunDir(Box<RunDirError>),
-    /// JSON cannot hold such a number, and the model is of no use.
+    /// JSON has no such number, and the model is useless.
     #[error("the validation loss is {value} at step {step}, in pass {pass}")]
     ValidationNotFinite { value: f64, step: u64, pass: u64 },
 }
@@ -36,7 +36,7 @@ impl RecordError {
         }
     }
 
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::RunDir(error) => error.hint(),
@@ -47,14 +47,14 @@ impl RecordError {
     }
 }
 
-/// Whose fault an error is, and so which exit code it gets.
+/// The cause of an error, which determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// What the user gave.
+    /// The user's input.
     Input,
     /// The training itself.
     Work,
-    /// Disks, memory, processes.
+    /// Disk, memory, processes.
     Machine,
 }
 

@@ -1,39 +1,39 @@
-//! What happens in a run, as values that can be kept and sent.
+//! Events of a run, as values that can be kept and sent.
 
 use crate::run_dir::{StepRecord, ValidRecord};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event", content = "value")]
 #[non_exhaustive]
 pub enum Event {
     Started {
-        /// Where it is recorded; nowhere for a run in memory.
+        /// The run directory; `None` for a run in memory.
         run_dir: Option<PathBuf>,
         model: String,
         parameters: usize,
-        /// Samples of one pass.
+        /// The number of samples in a pass.
         samples: usize,
         batches_per_pass: u64,
         total_steps: u64,
-        /// The steps that were done before, when it was resumed.
+        /// The steps done before, if it was resumed.
         done: u64,
     },
-    /// Nodes begin to train together.
+    /// A group of nodes begins to train.
     Formed {
         epoch: u64,
         nodes: Vec<String>,
-        /// Steps that are done.
+        /// The steps done so far.
         step: u64,
-        /// How many of the nodes each replica is cut over, when replicas are cut.
+        /// How many nodes each replica is cut over, if replicas are cut.
         stages: Vec<usize>,
-        /// How long a step should take, where that was predicted.
+        /// The predicted time of a step, if there is one.
         predicted_ms: Option<f64>,
     },
-    /// Nothing moves, and why.
+    /// The run waits, and why.
     Waiting(String),
     Step(StepRecord),
     Validated(ValidRecord),
@@ -41,16 +41,16 @@ pub enum Event {
         step: u64,
         path: PathBuf,
     },
-    /// Something to know.
+    /// Information for the user.
     Note(String),
-    /// Something is not as it should be, but the run goes on.
+    /// A problem that does not stop the run.
     Warning(String),
 }
 
 /// An event with the run it belongs to and its time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunEvent {
-    /// The name of the run: that of its directory, where it has one.
+    /// The name of the run: that of its directory, if it has one.
     pub run: String,
     /// Milliseconds since 1970.
     pub unix_ms: u64,
@@ -58,7 +58,7 @@ pub struct RunEvent {
     pub event: Event,
 }
 
-/// Is told what happens in a run. Closures over [`RunEvent`] are observers, and so is `()`, which ignores everything.
+/// Receives the events of a run. Closures over [`RunEvent`] are observers, and so is `()`, which ignores everything.
 pub trait Observer {
     fn on(&mut self, event: RunEvent);
 }
@@ -73,7 +73,7 @@ impl<F: FnMut(RunEvent)> Observer for F {
     }
 }
 
-/// Adds run and time to events on their way to an observer.
+/// Adds run and time to events for an observer.
 pub struct Events<'a> {
     run: String,
     observer: &'a mut dyn Observer,

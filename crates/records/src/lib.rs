@@ -1,10 +1,10 @@
-//! Records of a run: its directory, checkpoints, state, and the events that are told of it.
+//! Records of a run: its directory, checkpoints, state, and events.
 //!
 //! ```text
 //!   trainer or driver ──► Book ──► RunDir: metrics.jsonl, checkpoints, state.json, formation.json, the model
 //!                     └─► Events ──► Observer: the same as typed values, with time and run
 //! ```
-//! Nothing here trains or prints.
+//! No code here trains or prints.
 
 mod book;
 mod error;

@@ -1,4 +1,4 @@
-//! One number for all that a model has learned.
+//! A hash of a model's weights.
 
 use phalanx_graph::Weights;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The outputs of a model for many samples, and files of them that others read.
+//! The outputs of a model for many samples, and their file formats.
 
 use phalanx_graph::{Weights, weights};
 use phalanx_types::{DType, Tensor, TensorError};
@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
 
-/// How predictions are written.
+/// The file format of predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PredictionFormat {
     Npz,
@@ -16,7 +16,7 @@ pub enum PredictionFormat {
 }
 
 impl PredictionFormat {
-    /// What the name of a file says.
+    /// The format for a file name.
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "npz" => Some(Self::Npz),
@@ -45,7 +45,7 @@ pub enum WritePredictionsError {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Predictions {
     values: Vec<f32>,
-    /// Of one sample.
+    /// The shape of one sample's output.
     sample: Vec<usize>,
     samples: usize,
 }
@@ -74,13 +74,13 @@ impl Predictions {
         self.values.chunks_exact(self.sample.iter().product::<usize>().max(1)).nth(index)
     }
 
-    /// The shape of all outputs; the first axis is that of samples.
+    /// The shape of all outputs; the first axis counts samples.
     pub fn shape(&self) -> Vec<usize> {
         std::iter::once(self.samples).chain(self.sample.iter().copied()).collect()
     }
 
-    /// The most likely class of every position: the index of the largest output along the last axis, of equal ones the
-    /// first. Empty when there is a single output.
+    /// The most likely class of every position: the index of the largest output along the last axis, the first among
+    /// equals. Empty if there is a single output.
     pub fn classes(&self) -> Vec<usize> {
         let argmax = self.argmax().map(|(_, argmax)| argmax).unwrap_or_default();
         argmax.into_iter().map(|class| usize::try_from(class).unwrap_or_default()).collect()
@@ -98,7 +98,7 @@ impl Predictions {
         Some((shape, self.values.chunks_exact(classes).map(largest).collect()))
     }
 
-    /// Writes `outputs` and, where outputs stand for classes, `argmax`.
+    /// Writes `outputs` and, if outputs are classes, `argmax`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -131,7 +131,7 @@ impl Predictions {
         Ok(())
     }
 
-    /// A line for each sample: the class, where there is one, and all outputs.
+    /// A line for each sample: the class, if there is one, and all outputs.
     fn csv(&self, path: &Path) -> Result<(), WritePredictionsError> {
         let mut out = BufWriter::new(File::create(path)?);
         let size: usize = self.sample.iter().product();

@@ -1,14 +1,14 @@
-//! Commands that run to their end, and how they ended.
+//! Commands that run to completion, and their results.
 
 use crate::{Process, Sandbox};
 use serde_json::Value;
 use std::ffi::OsStr;
 
 impl Sandbox {
-    /// Runs the binary to its end, which must be this exit code; gives what it said on standard error.
+    /// Runs the binary, which must end with this exit code; returns its standard error.
     ///
     /// # Panics
-    /// It ends otherwise.
+    /// It ends differently.
     pub fn fails<S: AsRef<OsStr>>(&self, code: i32, args: &[S]) -> String {
         let output = self.run(args);
         let (stdout, stderr) =
@@ -17,7 +17,7 @@ impl Sandbox {
         stderr.into_owned()
     }
 
-    /// Runs the binary to its end, which must be success; gives what it printed.
+    /// Runs the binary, which must succeed; returns its standard output.
     ///
     /// # Panics
     /// It fails.
@@ -41,10 +41,10 @@ impl Sandbox {
 }
 
 impl Process {
-    /// Waits for its end; gives its exit code and its last line as JSON.
+    /// Waits for its end; returns its exit code and its last line as JSON.
     ///
     /// # Panics
-    /// It goes on past the deadline, or its last line is not JSON.
+    /// It does not end before the deadline, or its last line is not JSON.
     pub fn summary(&mut self) -> (Option<i32>, Value) {
         let (status, printed) = self.finish();
         let line = printed.last().map(String::as_str).unwrap_or_default();
@@ -54,9 +54,9 @@ impl Process {
     }
 }
 
-/// Whether a process with this id is there and not a zombie.
+/// Whether a process with this id exists and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which is in parentheses and may hold anything.
+    // The state follows the name, which is in parentheses and may contain anything.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

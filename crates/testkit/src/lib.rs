@@ -1,7 +1,7 @@
-//! What black-box tests share: real processes with deadlines, network namespaces, raw peers.
+//! Helpers for black-box tests: real processes with deadlines, network namespaces, raw peers.
 //!
-//! Nothing here waits a fixed time: every wait is for an event, under a deadline that only a
-//! failing test reaches. Processes and namespaces end with the values that stand for them.
+//! There are no fixed sleeps: every wait is for an event, under a deadline that only a failing test reaches. Processes
+//! and namespaces end when their values are dropped.
 
 mod ended;
 mod memory;

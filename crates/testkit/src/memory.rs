@@ -1,13 +1,13 @@
-//! How much memory a piece of work holds at its peak, on its own thread.
+//! Measures the peak memory of a piece of work, on its own thread.
 //!
-//! A test binary that measures has this allocator:
+//! A test binary that measures installs this allocator:
 //! `#[global_allocator] static COUNTING: Counting = Counting;`
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether anything was ever counted.
+/// Whether any allocation was counted.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -15,7 +15,7 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Runs `work` and returns with its result the most bytes it held beyond those held before.
+/// Runs `work` and returns its result with the most bytes it held beyond those held before.
 ///
 /// # Panics
 /// [`Counting`] is not the allocator of this program.
@@ -34,7 +34,7 @@ pub struct Counting;
 
 fn grow(bytes: usize) {
     COUNTS.store(true, Ordering::Relaxed);
-    // Fails while the thread ends, when nobody measures any more.
+    // Fails while the thread ends, when nothing is measured any more.
     let live = LIVE.try_with(|live| {
         live.set(live.get() + bytes as isize);
         live.get()
@@ -49,8 +49,8 @@ fn shrink(bytes: usize) {
 }
 
 #[expect(unsafe_code, reason = "only an allocator sees every allocation")]
-// SAFETY: every call goes to the system's allocator with the arguments it came with. Counting
-// neither allocates, which would recurse, nor unwinds: the cells are constants without a destructor.
+// SAFETY: every call goes to the system's allocator with its own arguments. Counting neither allocates, which would
+// recurse, nor unwinds: the cells are constants without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());
@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // For a moment there may be both.
+        // Old and new memory may exist at the same time.
         grow(new_size);
         shrink(layout.size());
         // SAFETY: `ptr` came from `System` with this layout, and the caller chose `new_size`.

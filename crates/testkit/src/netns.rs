@@ -1,4 +1,4 @@
-//! Hosts of their own on this machine: network namespaces, joined by veth pairs and bridges.
+//! Simulated hosts on this machine: network namespaces, joined by veth pairs and bridges.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A name no other test uses at the same time.
+/// A name that no other test uses at the same time.
 fn unique(prefix: &str) -> String {
     format!("{prefix}{}x{}", std::process::id() % 1_000_000, NEXT.fetch_add(1, Ordering::Relaxed))
 }
@@ -60,12 +60,12 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Its devices go with it.
+        // Its devices are deleted with it.
         let _gone = Command::new("ip").args(["netns", "del", &self.name]).output();
     }
 }
 
-/// One end of a cable, by which it can be cut and mended.
+/// One end of a cable, which can be cut and restored.
 #[derive(Debug)]
 pub struct Cable {
     ns: String,
@@ -82,7 +82,7 @@ impl Cable {
     }
 }
 
-/// A switch that any number of hosts hang on.
+/// A switch that connects any number of hosts.
 #[derive(Debug)]
 pub struct Bridge {
     ns: Namespace,
@@ -97,7 +97,7 @@ impl Bridge {
         Self { ns }
     }
 
-    /// Hangs a host on it, with an address; a multicast route comes along.
+    /// Connects a host, with an address and a multicast route.
     pub fn attach(&self, host: &Namespace, address: &str) -> Cable {
         let (inside, outside) = (unique("vh"), unique("vp"));
         ip(&[

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 /// How long anything may take before a test fails.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A process that is killed when the test lets go of it.
+/// A process that is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     lines: Receiver<String>,
-    stderr: Arc<Said>,
-    /// Closes when there is no more to come on standard error.
+    stderr: Arc<ProcessOutput>,
+    /// Closes when standard error ends.
     said_all: Receiver<()>,
     name: String,
 }
 
-/// What a process said so far, and word of more.
+/// The output of a process so far, and a signal for more.
 #[derive(Debug, Default)]
-struct Said {
+struct ProcessOutput {
     text: Mutex<String>,
     more: Condvar,
 }
@@ -51,7 +51,7 @@ impl Process {
                 }
             }
         });
-        let stderr = Arc::new(Said::default());
+        let stderr = Arc::new(ProcessOutput::default());
         let (collected, mut pipe) = (stderr.clone(), child.stderr.take().expect("stderr is piped"));
         let (saying, said_all) = channel();
         std::thread::spawn(move || {
@@ -79,7 +79,7 @@ impl Process {
         }
     }
 
-    /// The next line it prints, as JSON.
+    /// The next line it prints, parsed as JSON.
     ///
     /// # Panics
     /// It is not JSON.
@@ -88,7 +88,7 @@ impl Process {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
     }
 
-    /// The next line it prints that is JSON of this kind; others are passed over.
+    /// The next matching line of JSON; others are skipped.
     ///
     /// # Panics
     /// There is none by the deadline.
@@ -104,27 +104,27 @@ impl Process {
         panic!("{} did not print {what}, only {others:#?}; stderr:\n{}", self.name, self.stderr())
     }
 
-    /// Waits until it says these words on standard error.
+    /// Waits until these words appear on standard error.
     ///
     /// # Panics
-    /// It does not by the deadline.
+    /// They do not before the deadline.
     pub fn says(&self, words: &str) {
         self.says_where(words, |said| said.contains(words));
     }
 
-    /// Waits until what it has said on standard error is as wanted.
+    /// Waits until its standard error is as wanted.
     ///
     /// # Panics
-    /// It is not by the deadline.
+    /// It is not before the deadline.
     pub fn says_where(&self, what: &str, wanted: impl Fn(&str) -> bool) {
-        let Said { text, more } = &*self.stderr;
+        let ProcessOutput { text, more } = &*self.stderr;
         let text = text.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = more.wait_timeout_while(text, DEADLINE, |text| !wanted(text));
         let (text, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         assert!(!timeout.timed_out(), "{} did not say {what:?}; stderr:\n{text}", self.name);
     }
 
-    /// How many files and sockets it has open.
+    /// The number of its open files and sockets.
     ///
     /// # Panics
     /// The process has ended.
@@ -137,7 +137,7 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What it said on standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -155,22 +155,22 @@ impl Process {
             .unwrap_or_else(|error| panic!("could not signal {}: {error}", self.name));
     }
 
-    /// Waits for its end; gives how it ended and the rest of what it printed.
+    /// Waits for its end; returns its status and the rest of its output.
     ///
     /// # Panics
-    /// It goes on past the deadline.
+    /// It does not end before the deadline.
     pub fn finish(&mut self) -> (ExitStatus, Vec<String>) {
         self.finish_within(DEADLINE)
     }
 
-    /// Waits for its end at most so long.
+    /// Waits for its end for at most `deadline`.
     ///
     /// # Panics
-    /// It goes on past the deadline.
+    /// It does not end before the deadline.
     pub fn finish_within(&mut self, deadline: Duration) -> (ExitStatus, Vec<String>) {
         let until = Instant::now() + deadline;
         let mut printed = Vec::new();
-        // Its output closes when it ends, so there is nothing to poll.
+        // Its output closes when it ends, so no polling is needed.
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) => printed.push(line),
@@ -183,12 +183,12 @@ impl Process {
         }
         let status =
             self.child.wait().unwrap_or_else(|error| panic!("could not wait for {}: {error}", self.name));
-        // Children of its own may hold on to its standard error.
+        // Its children may keep its standard error open.
         let _closed = self.said_all.recv_timeout(until.saturating_duration_since(Instant::now()));
         (status, printed)
     }
 
-    /// Memory it holds, in bytes.
+    /// Its resident memory in bytes.
     ///
     /// # Panics
     /// The process has ended.
@@ -202,7 +202,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // A process that has ended needs neither.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -221,10 +221,10 @@ fn send(pid: u32, signal: Signal) -> rustix::io::Result<()> {
     kill_process(pid, signal)
 }
 
-/// Looks again and again until there is something to see.
+/// Polls until there is a result.
 ///
 /// # Panics
-/// There is nothing by the deadline.
+/// There is none before the deadline.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + DEADLINE;
     while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! A peer made by hand, to say what no real node would.
+//! A hand-written peer that sends what no real node would.
 
 use crate::DEADLINE;
 use bytes::BytesMut;
@@ -16,9 +16,9 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
-/// What a raw peer speaks through.
+/// The connection of a raw peer.
 pub trait Wire: Read + Write {
-    /// Says that nothing more will come.
+    /// Closes the sending side.
     ///
     /// # Errors
     /// The other side has closed.
@@ -44,21 +44,21 @@ impl Wire for Box<dyn Wire> {
     }
 }
 
-/// One connection whose every byte the test chooses.
+/// One connection on which the test chooses every byte.
 #[derive(Debug)]
 pub struct Raw<S> {
     pub stream: S,
     buffer: BytesMut,
-    /// Where the other side listens, which a proof of membership names.
+    /// The address of the other side, which a proof of membership names.
     listener: Option<SocketAddr>,
 }
 
-/// One inside TLS.
+/// A connection inside TLS.
 pub type TlsRaw = Raw<StreamOwned<ClientConnection, TcpStream>>;
 
 impl Raw<TcpStream> {
     /// # Panics
-    /// Nobody listens there.
+    /// The connection is refused.
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
         for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
@@ -67,7 +67,7 @@ impl Raw<TcpStream> {
         Self { listener: Some(address), ..Self::over(stream) }
     }
 
-    /// The name by which the other side knows this connection.
+    /// The name by which the other side identifies this connection.
     ///
     /// # Panics
     /// It has none any more.
@@ -77,16 +77,16 @@ impl Raw<TcpStream> {
 }
 
 impl<S: Wire + 'static> Raw<S> {
-    /// The same, whatever it speaks through.
+    /// The same with a boxed connection.
     pub fn boxed(self) -> Raw<Box<dyn Wire>> {
         Raw { stream: Box::new(self.stream), buffer: self.buffer, listener: self.listener }
     }
 }
 
 impl<S: Wire> Raw<S> {
-    /// Says these bytes and nothing more, then waits until the other side closes.
+    /// Sends these bytes and closes the sending side, then waits until the other side closes.
     pub fn say_last(&mut self, bytes: &[u8]) {
-        // The other side may have closed in the middle of it, which is its answer.
+        // The other side may have closed in the middle, which is its answer.
         let _refused = self.stream.write_all(bytes).and_then(|()| self.stream.hang_up());
         self.closed();
     }
@@ -123,7 +123,7 @@ impl<S: Read + Write> Raw<S> {
     /// The next message, which must be a `T`.
     ///
     /// # Panics
-    /// The other side closes or says something else.
+    /// The other side closes or sends something else.
     pub fn read<T: DeserializeOwned>(&mut self) -> T {
         loop {
             if let Some(frame) = frame::take(&mut self.buffer).expect("a frame") {
@@ -133,10 +133,10 @@ impl<S: Read + Write> Raw<S> {
         }
     }
 
-    /// The next message that is a `T` as wanted; others are passed over.
+    /// The next matching message of type `T`; others are skipped.
     ///
     /// # Panics
-    /// The other side closes before.
+    /// The other side closes first.
     pub fn read_where<T: DeserializeOwned>(&mut self, kind: FrameKind, wanted: impl Fn(&T) -> bool) -> T {
         loop {
             while let Some(frame) = frame::take(&mut self.buffer).expect("a frame") {
@@ -160,7 +160,7 @@ impl<S: Read + Write> Raw<S> {
     /// Waits until the other side closes.
     ///
     /// # Panics
-    /// It does not by the deadline.
+    /// It does not before the deadline.
     pub fn closed(&mut self) {
         let mut rest = [0; 4096];
         loop {
@@ -175,10 +175,10 @@ impl<S: Read + Write> Raw<S> {
         }
     }
 
-    /// Exchanges prefaces and hears the challenge.
+    /// Exchanges prefaces and receives the challenge.
     ///
     /// # Panics
-    /// The other side is no node of this version.
+    /// The other side is not a node of this version.
     pub fn challenged(&mut self) -> Challenge {
         self.meet(Purpose::Node);
         self.read()
@@ -187,7 +187,7 @@ impl<S: Read + Write> Raw<S> {
     /// Exchanges prefaces.
     ///
     /// # Panics
-    /// The other side is something else.
+    /// The other side is not a node.
     pub fn meet(&mut self, purpose: Purpose) {
         self.write(&preface(purpose));
         let mut theirs = [0; PREFACE_LEN];
@@ -195,10 +195,10 @@ impl<S: Read + Write> Raw<S> {
         assert_eq!(theirs, preface(purpose));
     }
 
-    /// Joins as a member; `token` is what stands in the token file of a domain without a key.
+    /// Joins as a member; `token` is the content of the token file of a domain without a key.
     ///
     /// # Panics
-    /// The other side is no node of this version, or a token is given for a foreign connection.
+    /// The other side is not a node of this version, or a token is given for a foreign connection.
     pub fn join(&mut self, token: Option<&[u8]>, mut hello: Hello) -> HelloReply {
         let challenge = self.challenged();
         if let Some(token) = token {
@@ -212,10 +212,10 @@ impl<S: Read + Write> Raw<S> {
     }
 }
 
-/// The first words of a member.
+/// The hello of a member.
 ///
 /// # Panics
-/// A name is not one.
+/// A name is invalid.
 pub fn hello(domain: &str, node: &str, kind: NodeKind) -> Hello {
     Hello {
         domain: DomainName::new(domain).expect("a domain name"),
@@ -230,7 +230,7 @@ pub fn hello(domain: &str, node: &str, kind: NodeKind) -> Hello {
     }
 }
 
-/// The keyed hash that shows knowledge of a secret.
+/// The keyed hash that proves knowledge of a secret.
 pub fn prove(secret: &[u8], label: &str, parts: &[&[u8]]) -> Proof {
     let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
     context.update(label.as_bytes());
@@ -246,7 +246,7 @@ pub fn prove(secret: &[u8], label: &str, parts: &[&[u8]]) -> Proof {
 /// A certificate with its private key.
 pub type Credentials = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-/// A TLS client over a connection that trusts `authority` to vouch for `name`.
+/// A TLS client over a connection that accepts `name` if `authority` issued its certificate.
 ///
 /// Nothing is exchanged before the first read or write.
 ///

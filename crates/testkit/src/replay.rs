@@ -1,4 +1,4 @@
-//! Replaying what a main node or a driver recorded.
+//! Replaying the recording of a main node or a driver.
 
 use crate::Sandbox;
 use serde_json::Value;
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a recording tells when it is replayed.
+/// The result of replaying a recording.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    /// Every decision in the order in which it was made, as `phalanx replay --output json` has it.
+    /// Every decision in order, as printed by `phalanx replay --output json`.
     pub decisions: Vec<Value>,
-    /// How many lives of a main node or driver it holds.
+    /// How many runs of a main node or driver process it contains.
     pub sections: usize,
-    /// How many events it holds.
+    /// How many events it contains.
     pub events: usize,
 }
 
@@ -30,8 +30,8 @@ impl Replayed {
 }
 
 impl Sandbox {
-    /// Replays a recording, which may be named relative to the sandbox, and sees that every
-    /// decision is the recorded one.
+    /// Replays a recording, whose path may be relative to the sandbox, and checks that every decision is the recorded
+    /// one.
     ///
     /// # Panics
     /// There is no such recording, it is damaged, or a decision differs.

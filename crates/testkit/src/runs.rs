@@ -1,4 +1,4 @@
-//! Training runs under test: their files, and what they record.
+//! Training runs under test: their files and records.
 
 use crate::Sandbox;
 use phalanx_types::Seed;
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A file that comes with the examples.
+/// A file of the examples.
 pub fn example(path: impl AsRef<Path>) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(path)
 }
 
-/// The handwritten digits that come with the examples: 1078 to learn from, 719 to test with.
+/// The handwritten digits of the examples: 1078 for training, 719 for testing.
 pub fn digits() -> PathBuf {
     example("digits/digits.npz")
 }
@@ -28,7 +28,7 @@ pub fn digits_data() -> String {
 }
 
 impl Sandbox {
-    /// Writes `run.toml` with these sections; `rest` goes behind all of them.
+    /// Writes `run.toml` with these sections, followed by `rest`.
     ///
     /// # Panics
     /// It cannot be written.
@@ -63,14 +63,13 @@ pub fn metrics(run: &Path) -> Vec<Value> {
 /// The keys of a JSON object.
 ///
 /// # Panics
-/// It is no object.
+/// It is not an object.
 pub fn keys(object: &Value) -> BTreeSet<&str> {
     let keys = object.as_object().unwrap_or_else(|| panic!("not an object: {object}")).keys();
     keys.map(String::as_str).collect()
 }
 
-/// The seed of a test that draws at random: `PHALANX_CHAOS_SEED`, or a new one; printed, so that the test can be
-/// repeated.
+/// The seed of a randomised test: `PHALANX_CHAOS_SEED`, or a new one; printed, so that the test can be repeated.
 #[expect(clippy::print_stdout, reason = "libtest shows it when the test fails")]
 pub fn chaos_seed() -> Seed {
     let given = std::env::var("PHALANX_CHAOS_SEED").ok().and_then(|text| text.parse().ok());

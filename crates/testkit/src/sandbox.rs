@@ -1,4 +1,4 @@
-//! A place for one test: its own directories, its own domain, the binary under test.
+//! The environment of one test: its own directories, its own domain, the binary under test.
 
 use crate::replay;
 use crate::turn::Turn;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Directories and environment in which a test's processes meet each other and nobody else.
+/// Directories and environment that isolate a test's processes from all others.
 #[derive(Debug)]
 pub struct Sandbox {
     binary: PathBuf,
@@ -19,10 +19,10 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// For a test that runs beside others.
+    /// For a test that runs in parallel with others.
     ///
     /// # Panics
-    /// There is no room for temporary files.
+    /// Temporary files cannot be created.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         Self::with_turn(binary.into(), Turn::shared())
     }
@@ -30,7 +30,7 @@ impl Sandbox {
     /// For a test that measures time or memory: no other test of this binary runs while the sandbox exists.
     ///
     /// # Panics
-    /// There is no room for temporary files, or the test has a sandbox that it shares the machine with.
+    /// Temporary files cannot be created, or the test already has a sandbox that shares the machine.
     pub fn alone(binary: impl Into<PathBuf>) -> Self {
         Self::with_turn(binary.into(), Turn::alone())
     }
@@ -43,7 +43,7 @@ impl Sandbox {
         self.dir.path()
     }
 
-    /// The binary with these arguments, kept to this sandbox.
+    /// The binary with these arguments, confined to this sandbox.
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         self.command_at("host", None, args)
     }
@@ -66,8 +66,8 @@ impl Sandbox {
         command
     }
 
-    /// A host of this sandbox, in a network namespace if one is given; the nodes of one host find
-    /// each other by themselves.
+    /// A host of this sandbox, in a network namespace if one is given; the nodes of one host find each other by access
+    /// files.
     pub fn host<'a>(&'a self, name: &'a str, ns: Option<&'a Namespace>) -> Host<'a> {
         Host { sandbox: self, name, ns }
     }
@@ -77,7 +77,7 @@ impl Sandbox {
         Process::start(self.command(args))
     }
 
-    /// Starts a computing node and waits until it has joined; gives its id, too.
+    /// Starts a computing node and waits until it has joined; also returns its id.
     ///
     /// # Panics
     /// It does not join.
@@ -86,7 +86,7 @@ impl Sandbox {
         (node.process, node.id)
     }
 
-    /// Runs the binary to its end.
+    /// Runs the binary to completion.
     ///
     /// # Panics
     /// It cannot be started.
@@ -94,7 +94,7 @@ impl Sandbox {
         self.command(args).output().expect("the binary starts")
     }
 
-    /// Runs the binary to its end, which must be success, and reads the last line as JSON.
+    /// Runs the binary, which must succeed, and parses the last line as JSON.
     ///
     /// # Panics
     /// It fails or prints no JSON.
@@ -150,7 +150,7 @@ impl Host<'_> {
         Node { process, id, address }
     }
 
-    /// Runs the binary to its end, which must be success, and reads the last line as JSON.
+    /// Runs the binary, which must succeed, and parses the last line as JSON.
     ///
     /// # Panics
     /// It fails, hangs or prints no JSON.

@@ -1,7 +1,7 @@
-//! Which tests of one binary may run beside each other.
+//! Which tests of one binary may run in parallel.
 //!
-//! Most tests share the machine; a test that measures time or memory takes it alone. A test that waits to be alone
-//! holds back those that have not begun, so it waits for the tests that run now and for no others.
+//! Most tests share the machine; a test that measures time or memory runs alone. A test that waits to be alone holds
+//! back tests that have not begun, so it waits only for the tests that are running.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -17,14 +17,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits until no test has the machine alone, or waits for that.
+    /// Waits until no test runs alone or waits to.
     pub(crate) fn shared() -> Self {
-        TURNS.take(Kind::Shared)
+        TURNS.take(TurnKind::Shared)
     }
 
     /// Waits until no other test runs.
     pub(crate) fn alone() -> Self {
-        TURNS.take(Kind::Alone)
+        TURNS.take(TurnKind::Alone)
     }
 }
 
@@ -35,7 +35,7 @@ impl Drop for Turn {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TurnKind {
     Shared,
     Alone,
 }
@@ -48,7 +48,7 @@ struct Turns {
 
 #[derive(Debug)]
 struct TurnState {
-    /// Values that each thread holds: a test may have several sandboxes.
+    /// Turns held by each thread: a test may have several sandboxes.
     holders: Vec<(ThreadId, usize)>,
     alone: bool,
     /// Tests that wait to be alone.
@@ -56,10 +56,10 @@ struct TurnState {
 }
 
 impl TurnState {
-    fn is_free(&self, kind: Kind) -> bool {
+    fn is_free(&self, kind: TurnKind) -> bool {
         match kind {
-            Kind::Shared => !self.alone && self.waiting == 0,
-            Kind::Alone => self.holders.is_empty(),
+            TurnKind::Shared => !self.alone && self.waiting == 0,
+            TurnKind::Alone => self.holders.is_empty(),
         }
     }
 }
@@ -70,29 +70,29 @@ impl Turns {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A test that panics leaves nothing half done here.
+    /// A panicking test leaves the state consistent.
     fn lock(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&'static self, kind: Kind) -> Turn {
+    fn take(&'static self, kind: TurnKind) -> Turn {
         let holder = std::thread::current().id();
         let mut state = self.lock();
         if let Some((_, held)) = state.holders.iter_mut().find(|(thread, _)| *thread == holder) {
             *held += 1;
             assert!(
-                kind == Kind::Shared || state.alone,
+                kind == TurnKind::Shared || state.alone,
                 "a test that shares the machine cannot have it alone"
             );
             return Turn { turns: self, holder };
         }
-        let waits = usize::from(kind == Kind::Alone);
+        let waits = usize::from(kind == TurnKind::Alone);
         state.waiting += waits;
         self.changed.notify_all();
         let waited = self.changed.wait_while(state, |state| !state.is_free(kind));
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= waits;
-        state.alone = kind == Kind::Alone;
+        state.alone = kind == TurnKind::Alone;
         state.holders.push((holder, 1));
         Turn { turns: self, holder }
     }
@@ -120,7 +120,7 @@ mod tests {
         Box::leak(Box::new(Turns::new()))
     }
 
-    /// A thread that takes a turn, tells so, and gives it back when it is told to.
+    /// A thread that takes a turn, reports it, and gives it back on request.
     struct Test {
         began: Receiver<()>,
         end: Sender<()>,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     impl Test {
-        fn start(turns: &'static Turns, kind: Kind) -> Self {
+        fn start(turns: &'static Turns, kind: TurnKind) -> Self {
             let ((begin, began), (end, ended)) = (channel(), channel());
             let thread = std::thread::spawn(move || {
                 let _turn = turns.take(kind);
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn tests_share_the_machine() {
         let turns = turns();
-        let tests = [Kind::Shared, Kind::Shared].map(|kind| Test::start(turns, kind));
+        let tests = [TurnKind::Shared, TurnKind::Shared].map(|kind| Test::start(turns, kind));
         tests.iter().for_each(Test::begins);
         tests.into_iter().for_each(Test::ends);
     }
@@ -168,11 +168,11 @@ mod tests {
     #[test]
     fn a_test_that_is_alone_waits_for_the_running_ones_and_holds_back_the_rest() {
         let turns = turns();
-        let running = Test::start(turns, Kind::Shared);
+        let running = Test::start(turns, TurnKind::Shared);
         running.begins();
-        let alone = Test::start(turns, Kind::Alone);
+        let alone = Test::start(turns, TurnKind::Alone);
         until_waiting(turns);
-        let late = Test::start(turns, Kind::Shared);
+        let late = Test::start(turns, TurnKind::Shared);
         assert!(alone.waits() && late.waits());
         running.ends();
         alone.begins();
@@ -185,15 +185,15 @@ mod tests {
     #[test]
     fn a_test_with_two_sandboxes_does_not_wait_for_itself() {
         let turns = turns();
-        let first = turns.take(Kind::Shared);
-        let alone = Test::start(turns, Kind::Alone);
+        let first = turns.take(TurnKind::Shared);
+        let alone = Test::start(turns, TurnKind::Alone);
         until_waiting(turns);
-        let second = turns.take(Kind::Shared);
+        let second = turns.take(TurnKind::Shared);
         drop(first);
         assert!(alone.waits(), "the test still has a sandbox");
         drop(second);
         alone.begins();
         alone.ends();
-        let _twice = [Kind::Alone, Kind::Shared, Kind::Alone].map(|kind| turns.take(kind));
+        let _twice = [TurnKind::Alone, TurnKind::Shared, TurnKind::Alone].map(|kind| turns.take(kind));
     }
 }

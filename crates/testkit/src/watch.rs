@@ -1,11 +1,11 @@
-//! Following what the nodes of a sandbox do, without asking again and again.
+//! Following the nodes of a sandbox without polling.
 
 use crate::{Process, Sandbox};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// `phalanx nodes --watch`, and what it told so far.
+/// `phalanx nodes --watch`, and its output so far.
 #[derive(Debug)]
 pub struct NodeWatch {
     process: Process,
@@ -13,7 +13,7 @@ pub struct NodeWatch {
 }
 
 impl NodeWatch {
-    /// Reads the next change; gives its event (`appeared`, `changed`, `gone`) and the node.
+    /// Reads the next change; returns its event (`appeared`, `changed`, `gone`) and the node.
     ///
     /// # Panics
     /// There is no change before the deadline.
@@ -26,7 +26,7 @@ impl NodeWatch {
         (event, change)
     }
 
-    /// Reads changes until the nodes look like this, by id.
+    /// Reads changes until `seen` returns something for the nodes, by id.
     ///
     /// # Panics
     /// They never do.
@@ -39,10 +39,10 @@ impl NodeWatch {
         }
     }
 
-    /// Reads changes until a number of a node is this.
+    /// Reads changes until a number of a node has this value.
     ///
     /// # Panics
-    /// It never is.
+    /// It never has.
     pub fn until_is(&mut self, node: &str, key: &str, value: u64) {
         self.until(|nodes| (nodes.get(node)?[key].as_u64()? == value).then_some(()));
     }
@@ -55,7 +55,7 @@ impl NodeWatch {
         self.until(|nodes| (nodes.get(node)?["state"].as_str()? == state).then_some(()));
     }
 
-    /// Ends the watch as a user would; gives its exit code.
+    /// Ends the watch as a user would; returns its exit code.
     pub fn stop(mut self) -> Option<i32> {
         self.process.signal(Signal::INT);
         self.process.finish().0.code()

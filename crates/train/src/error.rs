@@ -111,7 +111,7 @@ impl TrainError {
         }
     }
 
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Config(error) => return error.hint(),
@@ -169,7 +169,7 @@ impl Dims {
         self.0.iter().product()
     }
 
-    /// Which axis goes where, if this has the axes of another shape in another order.
+    /// The permutation of axes, if this has the axes of another shape in another order.
     fn order_for(&self, other: &Self) -> Option<Vec<usize>> {
         if self.0.len() != other.0.len() {
             return None;
@@ -195,11 +195,11 @@ pub struct NotFinite {
     pub what: &'static str,
     pub value: f64,
     pub step: u64,
-    /// Counted from 1, as people count epochs.
+    /// Counted from 1, like epochs.
     pub pass: u64,
     /// Counted from 0 in the pass.
     pub batch: u64,
-    /// The places of the batch's samples in the dataset; none when it is of no batch of the training data.
+    /// The indices of the batch's samples in the dataset; empty if it is not a batch of the training data.
     pub samples: Vec<u64>,
     pub found: Culprit,
 }
@@ -207,14 +207,14 @@ pub struct NotFinite {
 /// What produced the non-finite value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Culprit {
-    /// Not looked for.
+    /// Not searched for.
     Unknown,
-    /// None of the model's operators did.
+    /// None of the model's operators.
     NoOperator,
     Operator(DiagnoseReport),
 }
 
-/// The result of looking for it.
+/// From the result of a diagnosis.
 impl From<Option<DiagnoseReport>> for Culprit {
     fn from(found: Option<DiagnoseReport>) -> Self {
         found.map_or(Self::NoOperator, Self::Operator)

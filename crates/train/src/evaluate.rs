@@ -1,4 +1,4 @@
-//! Loss and metrics over a dataset, without learning.
+//! Loss and metrics over a dataset.
 
 use crate::error::TrainError;
 use phalanx_data::{Batch, Dataset, Loader, LoaderOptions, Shard, Transform};
@@ -7,7 +7,7 @@ use phalanx_records::{Evaluation, Sums};
 
 const SLOT: usize = 0;
 
-/// Sums that grow.
+/// Running sums over samples.
 #[derive(Debug)]
 pub struct Adding {
     samples: u64,
@@ -28,9 +28,9 @@ pub struct Evaluator<'a> {
     pub loss: Objective,
     pub metrics: &'a [Metric],
     pub transform: &'a Transform,
-    /// Samples that are computed at once.
+    /// Samples computed at once.
     pub batch: usize,
-    /// The batch that the model is made for, if it takes no other.
+    /// The batch size of the model, if it is fixed.
     pub fixed: Option<usize>,
     pub threads: &'a Threads,
 }
@@ -45,15 +45,15 @@ impl Evaluator<'_> {
     /// Runs all samples, in the order of the file.
     ///
     /// # Errors
-    /// The samples cannot be read, or are not what the model takes.
+    /// The samples cannot be read, or do not fit the model.
     pub fn run(&self, model: &mut dyn Model, data: &Dataset) -> Result<Evaluation, TrainError> {
         Ok(self.value(&self.sums(model, data, None)?))
     }
 
-    /// The sums over one of several shards of the samples; those of all shards, added up, are those of all samples.
+    /// The sums over one of several shards of the samples; the sums of all shards add up to the sums of all samples.
     ///
     /// # Errors
-    /// The samples cannot be read, or are not what the model takes.
+    /// The samples cannot be read, or do not fit the model.
     pub fn sums(
         &self,
         model: &mut dyn Model,
@@ -72,10 +72,10 @@ impl Evaluator<'_> {
         Ok(adding.finish())
     }
 
-    /// The sums over samples of which the outputs are known, all in the order of the file.
+    /// The sums for samples with known outputs, all in the order of the file.
     ///
     /// # Errors
-    /// The samples cannot be read, or the outputs are not those of so many samples.
+    /// The samples cannot be read, or the number of outputs does not match.
     pub fn sums_of(&self, data: &Dataset, outputs: &[f32], shape: &[usize]) -> Result<Sums, TrainError> {
         let mut loader = self.loader(data, None)?;
         let y_shape = loader.y_shape().unwrap_or_default().to_vec();
@@ -97,13 +97,13 @@ impl Evaluator<'_> {
         Ok(adding.finish())
     }
 
-    /// Begins to add up.
+    /// Starts the sums.
     pub fn begin(&self) -> Adding {
         let metrics = self.metrics.iter().map(|metric| metric.begin()).collect();
         Adding { samples: 0, loss: 0.0, metrics }
     }
 
-    /// Adds outputs of so many samples, with their labels and the shape of one of those.
+    /// Adds the outputs of `len` samples, with their labels and the shape of one label.
     pub fn add(
         &self,
         adding: &mut Adding,
@@ -122,15 +122,15 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// What sums over all samples come to.
+    /// The evaluation from sums over all samples.
     pub fn value(&self, sums: &Sums) -> Evaluation {
         evaluation(self.metrics, sums)
     }
 
-    /// Runs all samples, and hands over the output of each batch with its shape.
+    /// Runs all samples, and calls `take` with the output of each batch and its shape.
     ///
     /// # Errors
-    /// The samples cannot be read, or are not what the model takes; or `take` failed.
+    /// The samples cannot be read, or do not fit the model; or `take` failed.
     pub fn outputs<E: From<TrainError>>(
         &self,
         model: &mut dyn Model,
@@ -147,8 +147,8 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// The output of a batch and its shape. A batch that is too short for the model is filled up with zeros, of
-    /// which nothing is seen in the output.
+    /// The output of a batch and its shape. A batch that is too short for the model is padded with zeros, which are
+    /// removed from the output.
     fn forward<'m>(
         &self,
         model: &'m mut dyn Model,
@@ -167,7 +167,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// What sums over all samples come to; those of the metrics stand in the order of `metrics`.
+/// The evaluation from sums over all samples; the sums of metrics are in the order of `metrics`.
 pub fn evaluation(metrics: &[Metric], sums: &Sums) -> Evaluation {
     let parts = metrics.iter().zip(&sums.metrics);
     let all: Vec<MetricSum> = parts.map(|(metric, parts)| MetricSum::from_parts(*metric, *parts)).collect();
@@ -185,7 +185,7 @@ fn is_accuracy(metric: Metric) -> bool {
     matches!(metric, Metric::Accuracy | Metric::BinaryAccuracy { .. })
 }
 
-/// How a metric is called in files.
+/// The name of a metric in files.
 fn name_of(metric: Metric) -> String {
     match metric {
         Metric::Accuracy => "accuracy".to_owned(),

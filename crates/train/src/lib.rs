@@ -1,10 +1,10 @@
-//! What is trained: run files, the task, the model that takes steps, evaluation, trained models.
+//! Training without a network: run files, the task, the model that takes steps, evaluation, trained models.
 //!
 //! ```text
 //! run.toml ─► RunFile ─► Task (model and data, checked against each other) ─► Stepper: one step of a model or a part
 //! ```
-//! [`phalanx_protocol::progress`] decides what is due, a [`Stepper`] computes, here as on nodes.
-//! Nothing here prints, and nothing assumes which engine computes.
+//! [`phalanx_protocol::progress`] decides what is due, a [`Stepper`] computes, in one process as on nodes. No code here
+//! prints or assumes a particular engine.
 
 pub mod config;
 mod error;

@@ -1,4 +1,4 @@
-//! A model from wherever the user has it.
+//! Loading models from files, the zoo or memory.
 
 use crate::config::{ModelConfig, ModelFrom};
 use phalanx_graph::layers::{self, LayersError};
@@ -7,7 +7,7 @@ use phalanx_graph::{Graph, Op, Weights, weights, zoo};
 use phalanx_types::{Class, Seed};
 use std::path::PathBuf;
 
-/// Why there is no model.
+/// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -32,7 +32,7 @@ impl ModelError {
         Class::Fatal
     }
 
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Onnx { source: OnnxError::Dimension { dim, .. }, .. } => {
@@ -46,17 +46,17 @@ impl ModelError {
     }
 }
 
-/// A model as it was found.
+/// A loaded model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     pub graph: Graph,
-    /// Those that came with it.
+    /// The weights that came with it.
     pub weights: Weights,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// The graph of a model, and the weights that come with it.
+/// Loads the graph of a model, and the weights that come with it.
 ///
 /// # Errors
 /// It cannot be read or built.
@@ -94,15 +94,15 @@ fn find(config: &ModelConfig) -> Result<Found, ModelError> {
     }
 }
 
-/// A model with all its first weights: those of a file, or those that come with it, or else made from the seed.
+/// Loads a model with all its initial weights: from a file, or those that come with it, otherwise made from the seed.
 ///
 /// # Errors
-/// It cannot be read or built, or the weights are those of another.
+/// It cannot be read or built, or the weights do not match.
 pub fn load_model(config: &ModelConfig, seed: Seed) -> Result<Found, ModelError> {
     first_weights(find_model(config)?, config, seed)
 }
 
-/// Completes a model with its first weights.
+/// Adds the initial weights to a model.
 pub(crate) fn first_weights(mut found: Found, config: &ModelConfig, seed: Seed) -> Result<Found, ModelError> {
     if let Some(path) = &config.weights {
         let loaded = weights::load(path, &found.graph);

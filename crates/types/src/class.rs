@@ -1,4 +1,4 @@
-/// What the shell should do about an error; it acts on this, never on the text.
+/// How the shell should handle an error; it acts on this, never on the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Trying again may succeed.

@@ -84,17 +84,17 @@ name_id! {
 }
 
 name_id! {
-    /// The name of the nodes that may talk to each other.
+    /// The name of a domain: its nodes may talk to each other.
     DomainName
 }
 
 name_id! {
-    /// What a machine is called.
+    /// The name of a machine.
     HostName
 }
 
 impl NodeId {
-    /// Joins a name chosen by the user with a suffix that keeps equal names apart.
+    /// Joins a user-chosen name with a suffix that makes it unique.
     ///
     /// # Errors
     /// The name has a forbidden character or is too long.
@@ -126,7 +126,7 @@ macro_rules! number_id {
 }
 
 number_id! {
-    /// One life of a node's process; a restarted node has another.
+    /// One run of a node's process; a restarted node has another incarnation.
     Incarnation, "{:016x}"
 }
 number_id! {

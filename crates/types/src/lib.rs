@@ -1,6 +1,6 @@
-//! The words every other crate speaks: ids, units, time, tensors, resources, seeds.
+//! Basic types of all other crates: ids, units, time, tensors, resources, seeds.
 //!
-//! Plain data without IO. Nothing here knows about sockets, clocks or threads.
+//! Plain data without IO: no sockets, clocks or threads.
 
 mod batch_part;
 mod class;

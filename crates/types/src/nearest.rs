@@ -1,4 +1,4 @@
-//! The known word nearest to one that is not known.
+//! Finds the most similar known word.
 
 /// The candidate with the fewest edits to `word`, if few enough that it may be meant.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

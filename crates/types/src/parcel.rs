@@ -3,7 +3,7 @@ use crate::{DType, Tensor, TensorError};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What travels with a job and comes back with its solution: bytes and named tensors.
+/// The payload of a job or a solution: bytes and named tensors.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Parcel {
     pub bytes: Bytes,
@@ -25,7 +25,7 @@ pub struct TensorHead {
     pub shape: Vec<u64>,
 }
 
-/// Why a body does not fit the head it came with.
+/// Why a body does not match its head.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
@@ -56,7 +56,7 @@ impl Parcel {
         self.tensors.iter().find(|(n, _)| n == name).map(|(_, t)| t)
     }
 
-    /// The bytes of everything in it.
+    /// The total bytes of its content.
     pub fn len(&self) -> u64 {
         self.segments().map(|s| s.len() as u64).sum()
     }
@@ -120,12 +120,12 @@ impl Parcel {
 }
 
 impl ParcelHead {
-    /// About how many bytes the head itself takes in a message, never less than it does.
+    /// An upper bound of the encoded size of the head.
     pub fn encoded_len(&self) -> usize {
         self.tensors.iter().map(|t| 16 + t.name.len() + 10 * t.shape.len()).sum::<usize>() + 20
     }
 
-    /// The bytes the body must have, or `None` when they cannot be counted.
+    /// The bytes that the body must have, or `None` on overflow.
     pub fn body_len(&self) -> Option<u64> {
         self.tensors.iter().try_fold(self.bytes_len, |sum, t| sum.checked_add(byte_len(t.dtype, &t.shape)?))
     }

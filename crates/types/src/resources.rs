@@ -1,13 +1,13 @@
 use crate::{ByteSize, HostName};
 use serde::{Deserialize, Serialize};
 
-/// What a node has to offer.
+/// The resources of a node.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resources {
     pub cores: u32,
     pub memory: ByteSize,
     pub devices: Vec<Device>,
-    /// Measured speed in GFLOP/s, once somebody measured it.
+    /// Speed in GFLOP/s, once it was measured.
     pub speed_gflops: Option<f32>,
     /// The machine it is on, if that is known.
     pub host: Option<Box<Host>>,
@@ -17,9 +17,9 @@ pub struct Resources {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     pub name: HostName,
-    /// Tells machines of one name apart; another one after every start of the machine.
+    /// Distinguishes machines of the same name; changes at every boot.
     pub boot: u64,
-    /// All that it has; a node may use fewer.
+    /// All cores of the machine; a node may use fewer.
     pub cores: u32,
 }
 
@@ -30,7 +30,7 @@ pub struct Device {
     pub memory: ByteSize,
 }
 
-/// What one job holds while it runs.
+/// The resources that one job holds while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Needs {
     pub cores: u32,

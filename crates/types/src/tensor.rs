@@ -57,7 +57,7 @@ pub struct Tensor {
     data: Bytes,
 }
 
-/// Why bytes do not make the tensor they claim to be.
+/// Why bytes do not match a tensor's type and shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
@@ -69,7 +69,7 @@ pub enum TensorError {
     DType { have: DType, asked: DType },
 }
 
-/// The bytes a tensor of this type and shape takes, or `None` when they cannot be counted.
+/// The bytes of a tensor of this type and shape, or `None` on overflow.
 pub(crate) fn byte_len(dtype: DType, shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(dtype.size() as u64, |n, d| n.checked_mul(*d))
 }

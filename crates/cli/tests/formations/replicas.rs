@@ -1,4 +1,4 @@
-//! Training on several replicas as people run it: what it comes to, and what happens to it when nodes come and go.
+//! Training on several replicas: its results, and what happens when nodes come and go.
 //!
 //! Some hosts are network namespaces made by the test, so this needs root and `ip`.
 
@@ -18,9 +18,9 @@ use phalanx_testkit::{Sandbox, digits, digits_data, read_json};
 use serde_json::Value;
 use std::path::Path;
 
-/// Longer than any test waits.
+/// More steps than any test waits for.
 const ENDLESS: &str = "steps = 1000000";
-/// With batch norm, which all replicas compute together; without dropout, which would tell one replica from several.
+/// With batch norm, which all replicas compute together; without dropout, whose random numbers depend on the replica.
 const CNN: &str = "zoo = \"digits-cnn\"\ndropout = 0.0";
 /// Small, and without batch norm.
 const MLP: &str = "zoo = \"mlp\"\ninput = [1, 8, 8]";
@@ -29,7 +29,7 @@ const SGD: &str = "optimizer = { name = \"sgd\", lr = 0.005, momentum = 0.9 }";
 /// Replicas compare their parameters before every step, and fail the run if they differ.
 const VERIFY: &str = "[sync]\nverify = 1";
 
-/// Writes a run file for a model on the digits; `train` is put into its section of that name, `rest` behind all.
+/// Writes a run file for a model on the digits; `train` is added to its section of that name, `rest` at the end.
 fn run_file(sandbox: &Sandbox, model: &str, train: &str, rest: &str) {
     run_file_on(sandbox, model, &digits_data(), train, rest);
 }
@@ -40,7 +40,7 @@ fn run_file_on(sandbox: &Sandbox, model: &str, data: &str, train: &str, rest: &s
     sandbox.run_file(model, data, &train, rest);
 }
 
-/// Steps and their losses, as `losses.csv` has them.
+/// Steps and their losses from `losses.csv`.
 fn losses(run: &Path) -> Vec<(u64, f64)> {
     let text = std::fs::read_to_string(run.join("losses.csv")).unwrap();
     let line = |line: &str| {
@@ -50,19 +50,19 @@ fn losses(run: &Path) -> Vec<(u64, f64)> {
     text.lines().skip(1).map(line).collect()
 }
 
-/// One group of replicas, as `formation.json` has it.
+/// One group of replicas in `formation.json`.
 #[derive(Debug)]
 struct Epoch {
     /// Counted by each driver of the run.
     number: u64,
     nodes: Vec<String>,
-    /// Steps that were done before it.
+    /// Steps before it.
     from_step: u64,
-    /// Why it ended, if something broke it.
+    /// Why it ended, if it was broken.
     ended: Option<String>,
 }
 
-/// All groups that a run had.
+/// All groups of a run.
 fn formation(run: &Path) -> Vec<Epoch> {
     let formation = read_json(run.join("formation.json"));
     let node = |replica: &Value| replica["stages"][0]["node"].as_str().unwrap().to_owned();

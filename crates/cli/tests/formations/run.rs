@@ -1,4 +1,4 @@
-//! A run under test: its driver, what it records, the nodes that it started.
+//! A run under test: its driver, its records, and the nodes that it started.
 
 use phalanx_protocol::mark;
 use phalanx_testkit::{DEADLINE, Process, Sandbox, is_alive};
@@ -10,27 +10,27 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Samples of the digits to learn from.
+/// Training samples of the digits.
 pub(crate) const SAMPLES: u64 = 1078;
 /// Batches of 64 that make a pass over them; the last one has 54 samples.
 pub(crate) const BATCHES: u64 = 17;
 /// The directory of a run.
 pub(crate) const RUN: &str = "replicated";
-/// Between two looks at what a run has recorded.
+/// The interval of polling a run's records.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A process that trains in the directory [`RUN`] of its sandbox.
 pub(crate) struct Run {
     pub(crate) process: Process,
     pub(crate) dir: PathBuf,
-    /// What it has recorded.
+    /// Its records.
     lines: Vec<Value>,
-    /// Bytes of whole lines that were read, and the last of those lines.
+    /// Bytes of complete lines that were read, and the last of these lines.
     read: u64,
     last: Vec<u8>,
 }
 
-/// A node on this machine that a driver has started.
+/// A node on this machine that a driver started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LocalNode {
     pub(crate) pid: u32,
@@ -47,7 +47,7 @@ impl LocalNode {
         is_alive(self.pid)
     }
 
-    /// Its id among those of replicas.
+    /// Its id among the ids of replicas.
     pub(crate) fn among<'a>(&self, replicas: &[&'a str]) -> Option<&'a str> {
         replicas
             .iter()
@@ -88,7 +88,7 @@ impl Run {
         if bytes.starts_with(&self.last) {
             bytes.drain(..self.last.len());
         } else {
-            // A run that goes back takes back what it recorded.
+            // A run that goes back removes records.
             (self.lines, self.read, self.last) = (Vec::new(), 0, Vec::new());
             bytes.clear();
             file.seek(SeekFrom::Start(0)).unwrap();
@@ -101,13 +101,13 @@ impl Run {
         }
     }
 
-    /// Everything it has recorded.
+    /// All its records.
     pub(crate) fn lines(&mut self) -> &[Value] {
         self.look();
         &self.lines
     }
 
-    /// Looks at the records again and again until there is something to see.
+    /// Polls the records until `see` returns something.
     pub(crate) fn until<T>(&mut self, what: &str, mut see: impl FnMut(&[Value]) -> Option<T>) -> T {
         let until = Instant::now() + DEADLINE;
         loop {
@@ -129,7 +129,7 @@ impl Run {
         self.until(&format!("step {step}"), |lines| (last_step(lines) >= step).then_some(()));
     }
 
-    /// Waits for a checkpoint of a later step; gives which.
+    /// Waits for a checkpoint of a later step; returns its step.
     pub(crate) fn saves_after(&mut self, step: u64) -> u64 {
         let checkpoints = self.dir.join("checkpoints");
         let number = |name: &str| name.strip_prefix("step-")?.parse::<u64>().ok();
@@ -140,13 +140,13 @@ impl Run {
         })
     }
 
-    /// Waits until it has recorded so many steps more.
+    /// Waits until it has recorded this many further steps.
     pub(crate) fn goes_on(&mut self, steps: u64) {
         let now = last_step(self.lines());
         self.reaches(now + steps);
     }
 
-    /// Waits for a step recorded from now on that is as wanted.
+    /// Waits for a matching step that is recorded from now on.
     pub(crate) fn until_step(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) {
         let seen = self.lines().len();
         let new =
@@ -154,19 +154,19 @@ impl Run {
         self.until(what, |lines| new(lines).then_some(()));
     }
 
-    /// Waits for a step recorded from now on in which the replicas are as wanted.
+    /// Waits for a step that is recorded from now on, with matching replicas.
     pub(crate) fn until_replicas(&mut self, what: &str, wanted: impl Fn(&[&str]) -> bool) {
         self.until_step(what, |line| wanted(&replicas(line)));
     }
 
-    /// Waits for a step without a replica that was in it before; gives how long that took.
+    /// Waits for a step without a replica that took part before; returns how long that took.
     pub(crate) fn goes_on_without(&mut self, id: &str) -> Duration {
         let since = Instant::now();
         self.until_replicas(&format!("a step without {id}"), |replicas| !replicas.contains(&id));
         since.elapsed()
     }
 
-    /// The nodes that its driver has started, and that are there.
+    /// The living nodes that its driver started.
     pub(crate) fn nodes(&self) -> Vec<LocalNode> {
         let parent = self.process.id();
         let mut nodes: Vec<LocalNode> = std::fs::read_dir("/proc")
@@ -178,7 +178,7 @@ impl Run {
         nodes
     }
 
-    /// Waits until its driver has started so many.
+    /// Waits until its driver has started this many nodes.
     pub(crate) fn until_nodes(&self, count: usize) -> Vec<LocalNode> {
         phalanx_testkit::eventually("the nodes", || Some(self.nodes()).filter(|nodes| nodes.len() == count))
     }
@@ -189,7 +189,7 @@ impl Run {
         last.map_or_else(Vec::new, |line| replicas(line).into_iter().map(str::to_owned).collect())
     }
 
-    /// Asks it to stop as a user would; gives how many steps it has done then.
+    /// Interrupts it as a user would; returns its number of steps.
     pub(crate) fn interrupt(&mut self) -> u64 {
         self.process.signal(Signal::INT);
         let (code, summary) = self.process.summary();
@@ -200,7 +200,7 @@ impl Run {
         summary["steps"].as_u64().unwrap()
     }
 
-    /// Waits for its good end; gives its summary.
+    /// Waits for its successful end; returns its summary.
     pub(crate) fn ends(&mut self) -> Value {
         let (status, printed) = self.process.finish_within(3 * DEADLINE);
         assert!(status.success(), "{status}; stderr:\n{}", self.process.stderr());
@@ -208,7 +208,7 @@ impl Run {
     }
 }
 
-/// Goes on with an interrupted run to the end of a pass, and checks all that it has recorded.
+/// Resumes an interrupted run to the end of a pass, and checks all its records.
 pub(crate) fn resume_to_the_end(sandbox: &Sandbox, done: u64, args: &[&str]) -> Value {
     let steps = (done / BATCHES + 2) * BATCHES;
     let mut run = Run::resume(sandbox, &[&["--steps", &steps.to_string()], args].concat());

@@ -1,4 +1,4 @@
-//! Models cut into stages over nodes that are killed, frozen and started anew: no step is lost, none is done twice.
+//! Models cut into stages over nodes that are killed, frozen and restarted: no step is lost or done twice.
 
 mod driver;
 mod frozen;
@@ -11,17 +11,17 @@ use phalanx_testkit::{Sandbox, digits_data, metrics, read_json};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Longer than any test waits.
+/// More steps than any test waits for.
 const ENDLESS: &str = "steps = 1000000";
 /// One replica of three stages.
 const CHAIN: [&str; 4] = ["--local", "3", "--set", "formation.stages=3"];
 /// Two of them.
 const CHAINS: [&str; 6] = ["--local", "6", "--set", "formation.stages=3", "--set", "formation.replicas=2"];
-/// That nothing which the nodes held was enough.
+/// The message if the nodes together did not hold the whole state.
 const BACK: &str = "to its last checkpoint";
 
-/// Writes a run file for a model with batch norm on the digits; `train` is put into its section of that name, `rest`
-/// behind all. Batches are always cut alike, so one replica comes to the same numbers whatever happens to it.
+/// Writes a run file for a model with batch norm on the digits; `train` is added to its section of that name, `rest` at
+/// the end. Batches are always cut alike, so one replica computes the same numbers whatever happens to it.
 fn run_file(sandbox: &Sandbox, train: &str, rest: &str) {
     let model = "zoo = \"digits-cnn\"\ndropout = 0.0";
     let optimizer = "optimizer = { name = \"sgd\", lr = 0.005, momentum = 0.9 }";
@@ -30,18 +30,18 @@ fn run_file(sandbox: &Sandbox, train: &str, rest: &str) {
     sandbox.run_file(model, &digits_data(), &train, &rest);
 }
 
-/// One group, as `formation.json` has it.
+/// One group in `formation.json`.
 #[derive(Debug)]
 struct Epoch {
     /// The nodes of every replica's stages.
     replicas: Vec<Vec<String>>,
-    /// Steps that were done before it.
+    /// Steps before it.
     from_step: u64,
-    /// Why it ended, if something broke it.
+    /// Why it ended, if it was broken.
     ended: Option<String>,
 }
 
-/// All groups that a run had.
+/// All groups of a run.
 fn formation(run: &Path) -> Vec<Epoch> {
     let formation = read_json(run.join("formation.json"));
     let list = |value: &Value| value.as_array().unwrap().clone();
@@ -55,7 +55,7 @@ fn formation(run: &Path) -> Vec<Epoch> {
     list(&formation["epochs"]).iter().map(epoch).collect()
 }
 
-/// Checks that `formation.json` says what every stage of every group needed that has done steps.
+/// Checks that `formation.json` has the measurements of every stage of every group with steps.
 fn assert_measured(run: &Path) {
     let formation = read_json(run.join("formation.json"));
     let epochs = formation["epochs"].as_array().unwrap();
@@ -69,24 +69,24 @@ fn assert_measured(run: &Path) {
         assert!(stage["measured_busy_ms"].as_f64() > Some(0.0), "{stage:#}");
         let predicted = stage["predicted_memory_bytes"].as_u64();
         let measured = stage["measured_memory_bytes"].as_u64().unwrap();
-        // The process itself is in what was predicted.
+        // The prediction includes the process itself.
         assert!(measured > 0 && Some(measured) < predicted, "{stage:#}");
     }
 }
 
-/// The run's end as `state.json` has it.
+/// The hash in the run's `state.json`.
 fn params_hash(run: &Path) -> String {
     let state = read_json(run.join("state.json"));
     state["params_hash"].as_str().unwrap_or_else(|| panic!("no params_hash in {state}")).to_owned()
 }
 
-/// Which samples every step has computed.
+/// The sample checksums of all steps.
 fn seen(lines: &[Value]) -> Vec<String> {
     let steps = lines.iter().filter(|line| is_step(line));
     steps.map(|line| line["seen"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a run of so many passes comes to when nothing happens to it, in a directory of its own.
+/// The result of an undisturbed run of `passes` passes, in a directory of its own.
 struct Undisturbed {
     hash: String,
     accuracy: f64,
@@ -104,7 +104,7 @@ fn undisturbed(sandbox: &Sandbox, args: &[&str]) -> Undisturbed {
     }
 }
 
-/// Kills the node of a rank; gives its id.
+/// Kills the node of a rank; returns its id.
 fn kill(run: &mut Run, rank: usize) -> String {
     let id = run.members().swap_remove(rank);
     let node = run.nodes().into_iter().find(|node| node.among(&[&id]).is_some());

@@ -1,11 +1,11 @@
-//! `phalanx fuse`: one model of the stages of a run, however far that came.
+//! `phalanx fuse`: one model from the stages of a run in any state.
 
 use phalanx_testkit::{Sandbox, digits, digits_data, eventually, example, read_json};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
-/// With a run file of three stages; `train` is put into its section of that name.
+/// A sandbox with a run file of three stages; `train` is added to its section of that name.
 fn sandbox(train: &str) -> Sandbox {
     let sandbox = crate::sandbox();
     let formation = "[formation]\nstages = 3\nlocal = 3\ncuts = [\"conv2d_2\", \"dense_1\"]";
@@ -42,7 +42,7 @@ fn the_stages_of_a_finished_run_are_its_model() {
     assert!(said.contains("there already is a model.safetensors") && said.contains("--force"), "{said}");
     let said = sandbox.fails(2, &["fuse", "run", "-o", "other.safetensors", "--onnx", "fused.onnx"]);
     assert!(said.contains("there already is a fused.onnx") && said.contains("--onnx FILE"), "{said}");
-    // What is wrong with the run is said first.
+    // An error of the run is reported first.
     let said = sandbox.fails(2, &["fuse", "none"]);
     assert!(said.contains("there is no run in none"), "{said}");
     assert!(!sandbox.path().join("other.safetensors").exists());
@@ -68,7 +68,7 @@ fn a_run_that_goes_on_or_was_interrupted_is_fused() {
     let mut training = sandbox.start(&["train", "run.toml", "--run-dir", "run"]);
     let first = sandbox.path().join("run/checkpoints/step-000005");
     eventually("a checkpoint", || first.exists().then_some(()));
-    // Checkpoints come and go all the time.
+    // Checkpoints are written and removed all the time.
     for _ in 0..5 {
         let fused = fuse(&sandbox, &["--force"]);
         assert_eq!((&fused["state"], &fused["stages"]), (&"running".into(), &3.into()), "{fused}");

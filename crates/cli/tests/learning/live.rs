@@ -1,4 +1,4 @@
-//! `eval --live` and `predict --live`: what a model says while it is being trained, asked where it is.
+//! `eval --live` and `predict --live`: querying a model while it is being trained.
 
 use phalanx_driver::live::{self, LiveError, LiveRefusal, Samples};
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
@@ -8,16 +8,16 @@ use serde_json::Value;
 use std::time::Duration;
 
 const RUN: &str = "asked";
-/// Longer than any test waits; every fourth step is saved.
+/// More steps than any test waits for; every fourth step is saved.
 const SAVED: &str = "steps = 1000000\ncheckpoint_every = 4\nkeep = 1000000\nvalidate_every = 12";
 const EVERY: u64 = 4;
-/// Questions until a step was met that is saved; that it takes more is as likely as a coin falling 20 times.
+/// The most queries until one hits a saved step; needing more is as likely as 20 heads in a row.
 const MOST: usize = 48;
 const STAGES: [&str; 4] = ["--local", "3", "--set", "formation.stages=3"];
 /// Two replicas, each of two stages.
 const GRID: [&str; 6] = ["--local", "4", "--set", "formation.stages=2", "--set", "formation.replicas=2"];
 
-/// With a run file for the digits, batch norm and dropout among its layers; `train` is put into its section.
+/// A sandbox with a run file for the digits, a model with batch norm and dropout; `train` is added to its section.
 fn sandbox(train: &str) -> Sandbox {
     sandbox_of("zoo = \"digits-cnn\"", train)
 }
@@ -30,7 +30,7 @@ fn sandbox_of(model: &str, train: &str) -> Sandbox {
     sandbox
 }
 
-/// Starts to train, and waits until there are steps.
+/// Starts training, and waits for the first steps.
 fn train(sandbox: &Sandbox, args: &[&str]) -> Process {
     let run = ["train", "run.toml", "--run-dir", RUN, "--output", "json"];
     let mut process = sandbox.start(&[&run, args].concat());
@@ -41,7 +41,7 @@ fn train(sandbox: &Sandbox, args: &[&str]) -> Process {
     process
 }
 
-/// Steps that the run has recorded.
+/// The number of recorded steps.
 fn steps(sandbox: &Sandbox) -> usize {
     let text = std::fs::read_to_string(sandbox.path().join(RUN).join("losses.csv")).unwrap_or_default();
     text.lines().count().saturating_sub(1)
@@ -57,7 +57,7 @@ fn stop(mut run: Process) {
     assert_eq!(status.code(), Some(1), "{}", run.stderr());
 }
 
-/// Asks the run for predictions of the test samples; gives the step after which it answered.
+/// Queries the run for predictions of the test samples; returns the step after which it answered.
 fn predict(sandbox: &Sandbox, of: &str, out: &str) -> u64 {
     let digits = digits();
     let args = ["predict", "--live", of, digits.to_str().unwrap(), "--x", "x_test", "-o", out];
@@ -67,7 +67,7 @@ fn predict(sandbox: &Sandbox, of: &str, out: &str) -> u64 {
     said["steps"][0].as_u64().unwrap()
 }
 
-/// Asks a live run several times, ends it, and compares what it said with what the checkpoints of those steps say.
+/// Queries a live run several times, ends it, and compares the answers with the checkpoints of those steps.
 fn compare(formation: &[&str]) {
     let sandbox = sandbox(SAVED);
     let run = train(&sandbox, formation);
@@ -126,9 +126,9 @@ fn a_replica_that_holds_the_whole_model_answers_alone() {
     compare(&["--local", "2"]);
 }
 
-/// Trains some steps; asked or not, it must come to the same.
+/// Trains some steps; the result must be the same with and without queries.
 fn learned(sandbox: &Sandbox, formation: &[&str], asked: bool) -> Value {
-    // What batch norm sees depends on it, and planners measure.
+    // Batch norm depends on it, and planners measure.
     let parts = ["--set", "formation.micro_batches=4"];
     let mut run = train(sandbox, &[formation, &parts].concat());
     let mut answers = 0;
@@ -156,18 +156,18 @@ fn learns_the_same(sandbox: impl Fn() -> Sandbox, formation: &[&str]) {
 }
 
 #[test]
-fn stages_learn_the_same_whoever_asks() {
+fn live_queries_do_not_change_what_stages_learn() {
     learns_the_same(|| sandbox("steps = 200\nvalidate_every = 20"), &STAGES);
 }
 
 #[test]
-fn several_replicas_in_stages_learn_the_same_whoever_asks() {
+fn live_queries_do_not_change_what_replicas_in_stages_learn() {
     learns_the_same(|| sandbox("steps = 200\nvalidate_every = 20"), &GRID);
 }
 
 #[test]
-fn asynchronous_stages_learn_the_same_whoever_asks() {
-    // Their numbers depend on where the model is cut: here there is only one way.
+fn live_queries_do_not_change_what_asynchronous_stages_learn() {
+    // Their numbers depend on where the model is cut: here there is only one cut.
     let layers = ["flatten\"", "linear\"\nout = 32", "relu\"", "linear\"\nout = 10"];
     let layers: String = layers.iter().map(|layer| format!("[[layer]]\ntype = \"{layer}\n")).collect();
     let small = || {
@@ -189,7 +189,7 @@ fn a_question_outlives_the_group_that_it_was_put_to() {
     predict(&sandbox, "-", "first.npz");
     let groups = |of: &Value| of["epochs"].as_array().unwrap().len();
     let formation = formation(&sandbox);
-    // The third may have come last, and been let in.
+    // The third may have come last, and been admitted.
     let before = groups(&formation);
     let stages = &formation["epochs"][before - 1]["replicas"][0]["stages"];
     let last = nodes.iter().find(|(_, id)| stages[1]["node"] == id.as_str()).unwrap();
@@ -198,7 +198,7 @@ fn a_question_outlives_the_group_that_it_was_put_to() {
     let args = ["predict", "--live", "-", digits.to_str().unwrap(), "--x", "x_test", "-o", "never.npz"];
     let said = sandbox.fails(3, &[&args[..], &["--wait", "200ms"]].concat());
     assert!(said.contains("within 200 ms") && said.contains("hint: give more time with --wait"), "{said}");
-    // The stage that is silent is not lost yet; nobody but the next group can answer.
+    // The silent stage is not lost yet; only the next group can answer.
     predict(&sandbox, "-", "second.npz");
     let formation = self::formation(&sandbox);
     assert!(groups(&formation) > before, "{formation}");
@@ -234,7 +234,7 @@ fn samples_that_the_model_cannot_compute_do_not_harm_the_run() {
     stop(run);
 }
 
-/// Joins the domain of the run, finds its driver, and asks about samples without looking at them first.
+/// Joins the domain of the run, finds its driver, and queries it with unchecked samples.
 async fn ask(sandbox: &Sandbox, x: &[f32], count: usize) -> Result<live::Outputs, LiveError> {
     let note = read_json(sandbox.path().join(RUN).join("live.json"));
     let domain = note["domain"].as_str().unwrap().parse().unwrap();
@@ -271,7 +271,7 @@ async fn questions_that_make_no_sense_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_run_that_nobody_trains_does_not_answer() {
+fn a_run_that_is_not_being_trained_does_not_answer() {
     let sandbox = sandbox("steps = 1");
     let said = sandbox.fails(3, &["eval", "--live", "-"]);
     assert!(said.contains("no run is being trained in domain default"), "{said}");

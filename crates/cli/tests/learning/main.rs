@@ -1,5 +1,5 @@
-//! Training on one machine, and what is done with a model: runs on disk, fusing, live questions, measuring, other
-//! programs that read what was trained.
+//! Training on one machine and using the model: run directories, fusing, live queries, measurements, and other programs
+//! that read the result.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! `phalanx nodes --measure` on real nodes: what it says, writes and announces, and what it does without.
+//! `phalanx nodes --measure` on real nodes: its output, files and announcements, and its failures.
 
 use crate::sandbox;
 use phalanx_formation::Pool;
@@ -116,7 +116,7 @@ fn without_a_computing_node_there_is_nothing_to_measure() {
     let sandbox = sandbox();
     let said = sandbox.fails(3, &MEASURE);
     assert!(said.contains("no computing node") && said.contains("hint: "), "{said}");
-    // Whether it can be written is seen before anything is measured, and nothing is lost or left by it.
+    // Whether the file can be written is checked before anything is measured, and the check leaves nothing behind.
     let write = |path: &str| sandbox.fails(3, &[&MEASURE[..], &["--write", path]].concat());
     let said = write("not-there/pool.toml");
     assert!(said.contains("could not write the pool file not-there/pool.toml"), "{said}");

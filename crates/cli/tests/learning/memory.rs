@@ -1,4 +1,4 @@
-//! A model that fits on no node: each may use 64 MiB, which the system enforces, and training needs 150 MiB.
+//! A model that fits on no single node: each may use 64 MiB, which the system enforces, and training needs 150 MiB.
 
 use phalanx_testkit::{Process, Sandbox, read_json};
 use std::fmt::Write;
@@ -7,13 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: u64 = 64 << 20;
-/// What a node says that it has: the system also needs some for files on their way to a slow disk.
+/// The memory that a node announces: the system also needs some for files on their way to a slow disk.
 const SAID: &str = "48MiB";
 const NODES: usize = 10;
 const LAYERS: usize = 16;
 const WIDTH: usize = 768;
 
-/// A control group in which processes together may use so much memory; whoever needs more is killed.
+/// A control group that limits the memory of its processes; a process that exceeds the limit is killed.
 struct Confined(PathBuf);
 
 impl Confined {
@@ -40,7 +40,7 @@ impl Confined {
         command
     }
 
-    /// The most that was used at once.
+    /// The peak memory.
     fn peak(&self) -> Option<u64> {
         let read = |name: &str| std::fs::read_to_string(self.0.join(name)).ok()?.trim().parse().ok();
         read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"))
@@ -49,7 +49,7 @@ impl Confined {
 
 impl Drop for Confined {
     fn drop(&mut self) {
-        // One that stays hurts nobody.
+        // A group that stays does no harm.
         let _removed = std::fs::remove_dir(&self.0);
     }
 }
@@ -98,12 +98,12 @@ fn nodes_train_together_what_none_of_them_could_hold() {
     let peaks: Vec<u64> = groups.iter().filter_map(Confined::peak).map(|peak| peak >> 20).collect();
     assert!(status.success(), "{}\npeaks in MiB: {peaks:?}", driver.stderr());
     let summary: serde_json::Value = serde_json::from_str(&said.join("\n")).unwrap();
-    // One process that may use as much as it likes learns the same, bit for bit.
+    // One process without a limit learns the same, bit for bit.
     let alone = ["train", "run.toml", "--local", "1", "--run-dir", "alone", "--output", "json"];
     assert_eq!(summary["params_hash"], sandbox.json(&alone)["params_hash"], "{summary}");
     let formation = read_json(sandbox.path().join("wide/formation.json"));
     let epochs = formation["epochs"].as_array().unwrap();
-    assert_eq!(epochs.len(), 1, "nobody was lost: {formation:#}");
+    assert_eq!(epochs.len(), 1, "no node was lost: {formation:#}");
     let stages = epochs[0]["replicas"][0]["stages"].as_array().unwrap().len();
     assert!(stages > 2, "{stages} stages");
     println!("{stages} stages, peaks in MiB: {peaks:?}");

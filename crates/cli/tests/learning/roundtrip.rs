@@ -1,8 +1,8 @@
-//! What was trained here, seen by others: PyTorch loads the weights, ONNX Runtime the graph, and both must compute
-//! what `phalanx predict` computed.
+//! Trained models in other programs: PyTorch loads the weights, ONNX Runtime the graph, and both must compute what
+//! `phalanx predict` computed.
 //!
-//! The Python is that of `PHALANX_TORCH_PYTHON`, or of `target/venv/torch`; `cargo xtask test` makes it. Without one
-//! the tests say so and pass, unless `PHALANX_REQUIRE_TORCH` is 1.
+//! The Python is `PHALANX_TORCH_PYTHON`, or `target/venv/torch`; `cargo xtask test` creates it. Without one the tests
+//! say so and pass, unless `PHALANX_REQUIRE_TORCH` is 1.
 
 use phalanx_graph::{Weights, weights};
 use phalanx_testkit::Sandbox;
@@ -20,7 +20,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A Python with PyTorch and ONNX Runtime; `None`, said aloud, when there is none and none is demanded.
+/// A Python with PyTorch and ONNX Runtime; `None`, with a message, if there is none and none is required.
 #[expect(clippy::explicit_write, reason = "a test that passes keeps what `eprintln!` writes to itself")]
 fn python() -> Option<PathBuf> {
     let said = std::env::var_os("PHALANX_TORCH_PYTHON").map(PathBuf::from);
@@ -41,7 +41,7 @@ struct Samples {
     y: &'static str,
 }
 
-/// Exports and predicts with the run called `run`, then asks the others.
+/// Exports and predicts with the run called `run`, then compares with the other programs.
 fn check(sandbox: &Sandbox, python: &Path, samples: &Samples, args: &[&str]) -> Output {
     let file = samples.file.to_str().unwrap();
     sandbox.stdout(&["export", "run", "--onnx", "model.onnx", "--safetensors", "model.safetensors"]);
@@ -61,7 +61,7 @@ fn ask(sandbox: &Sandbox, python: &Path, samples: &Samples, args: &[&str]) -> Ou
         .unwrap()
 }
 
-/// The others see what was seen here; gives their answer.
+/// Checks that the other programs got the same; returns their answer.
 fn assert_same(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", output.status);
@@ -95,7 +95,7 @@ fn random_samples(sandbox: &Sandbox, count: u64, shape: &[u64], tokens: bool, cl
     Samples { file, x: "x", y: "y" }
 }
 
-/// Takes some steps with a model of the zoo on such samples.
+/// Takes some steps with a model of the zoo on these samples.
 fn train(sandbox: &Sandbox, model: &str, settings: &str, steps: u32) {
     let text = format!(
         "[model]\nzoo = \"{model}\"\n{settings}\n\
@@ -145,7 +145,7 @@ fn a_multilayer_perceptron_is_the_same_elsewhere_and_a_difference_is_found() {
 #[test]
 fn convolutional_networks_are_the_same_elsewhere() {
     let Some(python) = python() else { return };
-    // With the statistics that a deep BatchNorm network begins with, its outputs do not depend on the samples.
+    // With its initial statistics, a deep BatchNorm network's outputs do not depend on the samples.
     for (model, steps) in [("mobilenet-v2", 80), ("resnet-18", 2)] {
         let sandbox = crate::sandbox();
         let samples = random_samples(&sandbox, 8, &[3, 32, 32], false, 10);

@@ -1,7 +1,7 @@
-//! Peers that lie, babble, stall and pretend, against real nodes and a real relay on loopback.
+//! Hostile peers that lie, send garbage, stall and impersonate, against real nodes and a real relay on loopback.
 //!
-//! Each is refused with a typed reason in the log of whoever it attacks, which keeps its memory
-//! and goes on solving jobs as if nothing were there.
+//! Each is refused with a typed reason in the log of its target, which keeps its memory and goes on solving jobs
+//! undisturbed.
 
 mod crowd;
 mod keyed;
@@ -18,10 +18,10 @@ use stream::undisturbed;
 /// A connection to the node under attack, and the name the node knows it by.
 type Opened = (Raw<Box<dyn Wire>>, String);
 
-/// How to reach the node under attack, as whom.
+/// How to reach the node under attack, under which id.
 type Open<'a> = &'a dyn Fn(&str) -> Opened;
 
-/// Waits until the log says that whoever came from there was refused for this.
+/// Waits until the log says that the connection from there was refused for this.
 fn refused(process: &Process, from: &str, words: &str) {
     let from = format!("from={from} ");
     process.says_where(&format!("{from}… {words}"), |said| {
@@ -29,15 +29,15 @@ fn refused(process: &Process, from: &str, words: &str) {
     });
 }
 
-/// Memory may come and go, but not pile up.
-#[expect(clippy::print_stdout, reason = "a measurement for whoever reads what the test prints")]
+/// Memory use may fluctuate, but not grow.
+#[expect(clippy::print_stdout, reason = "a measurement to read in the output of the test")]
 fn assert_flat(process: &Process, before: u64) {
     let after = process.resident_bytes();
     println!("memory: {} KiB before, {} KiB after", before >> 10, after >> 10);
     assert!(after < before + (20 << 20), "grew from {before} to {after} bytes");
 }
 
-/// A node without a key and all that is needed to join it.
+/// A node without a key, and everything needed to join it.
 struct Target {
     sandbox: Sandbox,
     node: Node,

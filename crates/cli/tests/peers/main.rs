@@ -1,4 +1,4 @@
-//! Nodes on networks of their own, and peers that mean harm.
+//! Nodes on separate networks, and hostile peers.
 
 mod hostile;
 mod network;

@@ -1,4 +1,4 @@
-//! Nodes on networks of their own: relays, multicast, introductions, links that break.
+//! Nodes on separate networks: relays, multicast, introductions, links that break.
 //!
 //! Every host but loopback is a network namespace made by the test, so this needs root and `ip`.
 
@@ -10,7 +10,7 @@ mod relay;
 use phalanx_testkit::{Host, Sandbox};
 use serde_json::Value;
 
-/// A sandbox in which the domain `lab` has a key, known to every host.
+/// A sandbox with a key for the domain `lab` on every host.
 fn keyed() -> Sandbox {
     let sandbox = crate::sandbox();
     let made = sandbox.run(&["domain", "new", "lab", "--output", "quiet"]);
@@ -29,7 +29,7 @@ fn submit(host: Host<'_>, domain: &[&str], jobs: &[&str]) -> Value {
     host.json(&with(&command, domain))
 }
 
-/// Whether a summary says that every one of so many jobs was solved.
+/// Checks that a summary says that all of these jobs were solved.
 fn assert_all_solved(summary: &Value, jobs: u64) {
     assert_eq!((&summary["submitted"], &summary["solved"]), (&jobs.into(), &jobs.into()), "{summary}");
 }
@@ -39,7 +39,7 @@ fn row<'a>(listed: &'a Value, id: &str) -> Option<&'a Value> {
     listed.as_array()?.iter().find(|row| row["id"] == id)
 }
 
-/// Whether a line of `phalanx nodes --watch` tells this of a node.
+/// Whether a line of `phalanx nodes --watch` reports this event of a node.
 fn tells(line: &Value, event: &str, id: &str) -> bool {
     line["event"] == event && line["id"] == id
 }

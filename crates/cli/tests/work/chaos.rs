@@ -14,7 +14,7 @@ const CORES: u32 = 2;
 const NODES: usize = 5;
 const RECORDING: &str = "chaos.recording";
 
-/// What happens to a node once this share of the jobs has ended.
+/// What happens to a node after this fraction of the jobs has ended.
 struct Misfortune {
     at: f64,
     node: usize,
@@ -46,7 +46,7 @@ fn await_done(watch: &mut NodeWatch, jobs: u64) {
     watch.until(|nodes| (nodes.values().map(jobs_done).sum::<u64>() >= jobs).then_some(()));
 }
 
-/// How long the work takes at best when so many cores are lost at these times.
+/// The best possible time when a node's cores are lost at each of these times.
 fn ideal(losses: &[Duration]) -> Duration {
     let mut work = JOB * u32::try_from(JOBS).unwrap();
     let mut cores = CORES * u32::try_from(NODES).unwrap();
@@ -106,7 +106,7 @@ fn no_job_is_lost_when_three_nodes_of_five_are_killed_and_one_is_frozen() {
     let before = watch.until(|nodes| Some(jobs_done(&nodes[&frozen.1])));
     let (code, summary) = submit(&sandbox, 400).summary();
     assert_eq!((code, &summary["solved"]), (Some(0), &400.into()), "{summary}");
-    // What it had in hand when it froze counts once more; a fair share is far above that.
+    // The jobs it held when it froze count once more; a fair share is far above that.
     watch.until(|nodes| (jobs_done(&nodes[&frozen.1]) > before + 50).then_some(()));
     assert_eq!(sandbox.replay(RECORDING).sections, 2);
 }

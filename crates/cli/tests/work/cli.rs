@@ -1,4 +1,4 @@
-//! The command line as programs and people rely on it: JSON, exit codes, help, clean ends.
+//! The contract of the command line: JSON, exit codes, help, clean ends.
 
 mod contracts;
 mod domains;

@@ -1,4 +1,4 @@
-//! Work distribution as users see it: real nodes, real jobs, every way a job can end.
+//! Work distribution: real nodes, real jobs, every way a job can end.
 
 mod background;
 mod draining;

@@ -1,4 +1,4 @@
-//! Main nodes that are killed and go on from their journals.
+//! Main nodes that are killed and continue from their journals.
 
 use phalanx_jobs::{Outcome, read_journal};
 use phalanx_testkit::{Process, Sandbox, eventually};
@@ -44,7 +44,7 @@ impl Scene {
         history.jobs.into_iter().filter(|(_, job)| job.outcome.is_some()).map(|(id, _)| id).collect()
     }
 
-    /// Kills a main node once so many jobs are recorded; gives those that are.
+    /// Kills a main node once this many jobs are recorded; returns the recorded jobs.
     fn kill_after(&self, mut main: Process, jobs: u64) -> BTreeSet<JobId> {
         eventually("enough jobs are recorded", || (self.ended().len() as u64 >= jobs).then_some(()));
         main.signal(Signal::KILL);
@@ -63,7 +63,7 @@ impl Scene {
         runs
     }
 
-    /// Sees that everything was solved, and recorded once.
+    /// Checks that everything was solved, and recorded once.
     fn assert_complete(&self, mut main: Process) {
         let (code, summary) = main.summary();
         let count = |key: &str| summary[key].as_u64().unwrap();
@@ -77,7 +77,7 @@ impl Scene {
     }
 }
 
-/// How many outcomes the file holds for each job, read without the help of the journal's own code.
+/// How many outcomes the file has for each job, parsed independently of the journal's own code.
 fn outcomes_recorded(journal: &Path) -> BTreeMap<u64, u32> {
     let bytes = std::fs::read(journal).unwrap();
     let (mut rest, mut outcomes) = (&bytes[16..], BTreeMap::new());
@@ -122,7 +122,7 @@ fn a_main_node_killed_again_and_again_ends_all_the_same() {
         let ended = scene.kill_after(scene.submit(), JOBS * kill / 4);
         recorded.push((ended, scene.runs()));
     }
-    // Without --kind a journal says all that is to be done.
+    // Without --kind the journal defines the work.
     scene.assert_complete(scene.start(&[]));
     let after = scene.runs();
     for (ended, before) in recorded {

@@ -1,4 +1,4 @@
-//! `phalanx plan` as people and programs use it: pools from files and from real nodes, and what it refuses.
+//! `phalanx plan`: pools from files and from real nodes, and errors.
 
 use phalanx_testkit::{Sandbox, example};
 use serde_json::Value;
@@ -29,7 +29,7 @@ const NODE_CONFIGS: &str = r#"{
 
 const NODES: &str = "1 replica: there are nodes for one only";
 
-/// With these files; the data of the run are not there, and not needed.
+/// A sandbox with these files; the data of the run are missing, and not needed.
 fn sandbox(files: &[(&str, &str)]) -> Sandbox {
     let sandbox = crate::sandbox();
     let run = "[model]\nzoo = \"digits-cnn\"\n[data]\ntrain = { file = \"not-here.npz\", x = \"x\", y = \"y\" }\n\
@@ -48,7 +48,7 @@ fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of[key].as_array().unwrap_or_else(|| panic!("no list of {key} in {of}"))
 }
 
-/// All operators are held once by each replica, no node holds two stages, and everything fits.
+/// Checks that each replica holds all operators once, no node holds two stages, and everything fits.
 fn check(plan: &Value) {
     let rows = list(plan, "formation");
     let stages: Vec<usize> = list(plan, "stages").iter().map(|n| n.as_u64().unwrap() as usize).collect();
@@ -99,7 +99,7 @@ fn three_unequal_nodes_of_a_file() {
     names.sort_unstable();
     assert_eq!((names, quiet.lines().count()), (vec!["large", "middle", "small"], 3));
 
-    // The same nodes as JSON have other names, and nothing else is different.
+    // The same nodes as JSON have other names; nothing else differs.
     let counted = plan(&sandbox, &three);
     for words in ["samples/s", counted["bottleneck"].as_str().unwrap()] {
         assert_eq!(table.matches(words).count(), 1, "{words} in {table}");
@@ -117,7 +117,7 @@ fn speeds_and_costs_have_the_same_unit() {
     let pool = |speed: &str| format!("[[node]]\nname = \"a\"\nmemory = \"1GiB\"\nspeed = {speed}\n");
     let (slow, fast) = (pool("2.0"), pool("8.0"));
     let sandbox = sandbox(&[("slow.toml", &slow), ("fast.toml", &fast)]);
-    // What it takes to agree on a step depends on no node.
+    // The time to agree on a step does not depend on the nodes.
     let agree = phalanx_measure::costs::Here::default().agree_s();
     let step =
         |file: &str| plan(&sandbox, &["--nodes", file, "--counted"])["step_s"].as_f64().unwrap() - agree;
@@ -238,7 +238,7 @@ fn the_nodes_of_a_domain() {
     assert!(list(&found, "formation").iter().all(|row| row["memory_of_bytes"] == 1u64 << 30), "{found}");
     assert!(list(&found, "nodes").iter().all(|node| node["speed"].as_f64() > Some(0.0)), "{found}");
 
-    // What was measured and written is a pool, too.
+    // The file of measurements is a pool, too.
     sandbox.stdout(&["nodes", "--measure", "--write", "pool.toml", "--output", "json"]);
     let written = plan(&sandbox, &["--counted", "--nodes", "pool.toml", "--set", "formation.stages=2"]);
     check(&written);

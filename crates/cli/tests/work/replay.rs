@@ -1,4 +1,4 @@
-//! Recordings of main nodes in trouble, replayed by the program as people run it.
+//! Replays of recordings of main nodes that were disturbed.
 
 use crate::sandbox;
 use phalanx_jobs::core::{MainCommand, MainCore, MainEvent};
@@ -22,7 +22,7 @@ fn journaled(path: &Path) -> BTreeMap<u64, String> {
     jobs.filter_map(|(id, job)| Some((id.0, name(job.outcome.as_ref()?).to_owned()))).collect()
 }
 
-/// Runs few jobs in a sandbox; gives the place of the recording.
+/// Runs a few jobs in a sandbox; returns the path of the recording.
 fn record_some(sandbox: &Sandbox) -> String {
     let submit =
         ["job", "submit", "--kind", "echo", "--arg", "private words", "--count", "3", "--local", "1"];
@@ -80,7 +80,7 @@ fn a_main_node_that_was_killed_leaves_a_recording_and_the_next_adds_to_it() {
     let replayed = sandbox.replay(&recording);
     assert_eq!(replayed.sections, 2);
     assert!(replayed.outcomes().values().all(|outcome| outcome == "solved"));
-    // The last job of all ended in the second life, whose recording is whole.
+    // The very last job ended in the second process, whose recording is complete.
     assert_eq!(replayed.outcomes().last_key_value(), journaled(&journal).last_key_value());
 }
 
@@ -131,7 +131,7 @@ fn files_that_cannot_be_replayed_end_with_2_and_say_why() {
     refused(&damaged, "is damaged at byte 12");
     let out = sandbox.run(&["replay", "nothing-here"]);
     assert_eq!(out.status.code(), Some(2));
-    // Half a last block is what a power failure leaves: everything before it is replayed.
+    // A power failure leaves half of the last block: everything before it is replayed.
     std::fs::write(&broken, &whole[..whole.len() - 3]).unwrap();
     let out = sandbox.run(&[Path::new("replay"), &broken]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -1,8 +1,9 @@
-//! Adasum: vectors that point the same way are averaged, those at right angles are added.
+//! Adasum: averages vectors that point the same way and adds orthogonal ones.
 //!
-//! Two vectors become `(1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b`. The products are those of whole vectors: ranks that
-//! hold parts add up the [`dots`] of their parts, in the order of ranks, and each [`blend`]s its own part. Many vectors
-//! are combined two by two, as [`pairs`] says (Maleki et al., "Scaling Distributed Training with Adaptive Summation").
+//! Two vectors become `(1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b`. The dot products are over whole vectors: ranks that
+//! hold parts sum the [`dots`] of their parts in rank order, then each rank [`blend`]s its own part. More than two
+//! vectors are combined in pairs, see [`pairs`] (Maleki et al., "Scaling Distributed Training with Adaptive
+//! Summation").
 
 use super::numbers::halves::{round_to_bf16, round_to_f16, widen_bf16, widen_f16};
 use super::numbers::wide::wide;
@@ -12,13 +13,13 @@ use phalanx_types::DType;
 
 /// Partial sums of a product. Fixed, so that the order of summation is the same on every machine.
 const LANES: usize = 16;
-/// Values of two bytes that are widened at a time, on the stack. A multiple of the lanes.
+/// Two-byte values widened at a time, on the stack. A multiple of the lanes.
 const BLOCK: usize = 512;
 
 /// The partial sums of a·b, a·a and b·b.
 type Sums = [[f64; LANES]; 3];
 
-/// Returns a·b, a·a and b·b, summed in `f64` in an order that the length alone decides.
+/// Returns a·b, a·a and b·b, summed in `f64` in an order that depends only on the length.
 ///
 /// # Panics
 /// The lengths differ, the bytes are not aligned, or the type is no float.
@@ -76,8 +77,8 @@ pub(crate) fn blend(dtype: DType, a: &mut [u8], b: &[u8], dots: [f64; 3]) {
     }
 }
 
-/// Which ranks combine their vectors, level by level: the first of each pair goes on with the result, rank 0 ends with
-/// that of all.
+/// Which ranks combine their vectors, level by level. The first rank of a pair continues with the result; rank 0 ends
+/// with the result of all ranks.
 pub(crate) fn pairs(ranks: usize) -> Vec<Vec<(usize, usize)>> {
     let mut levels = Vec::new();
     let mut distance = 1;
@@ -131,7 +132,7 @@ fn accumulate_halves<T: Copy>(sums: &mut Sums, a: &[T], b: &[T], widen: impl Fn(
     }
 }
 
-/// Adds up the lanes: neighbours first, then neighbours of those.
+/// Sums the lanes pairwise.
 fn total(mut lanes: [f64; LANES]) -> f64 {
     let mut count = LANES;
     while count > 1 {
@@ -205,7 +206,7 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| a * b).sum()
     }
 
-    /// Combines by recursion over halves whose size is a power of two, which is another way to say the same tree.
+    /// Combines recursively over halves whose size is a power of two; this gives the same tree.
     fn reference(vectors: &[Vec<f64>]) -> Vec<f64> {
         let [first, second, ..] = vectors else { return vectors[0].clone() };
         if vectors.len() > 2 {

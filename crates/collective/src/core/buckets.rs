@@ -1,7 +1,7 @@
-//! Many tensors exchanged as few.
+//! Buckets: many small tensors exchanged as a few large messages.
 //!
 //! Gradients become final in a known order. Neighbours in that order share a *bucket*, which is exchanged as soon as
-//! all its tensors are ready, while the rest is still being computed.
+//! all its tensors are ready, while backward still computes the rest.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ struct BucketSlot {
     range: Range<usize>,
 }
 
-/// Where each tensor stands. Tensors and buckets are known by their index, elements are `f32`.
+/// The position of each tensor in its bucket. Tensors and buckets are identified by index; elements are `f32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buckets {
     places: Vec<BucketSlot>,
@@ -61,7 +61,7 @@ impl Buckets {
         buckets
     }
 
-    /// Where a tensor of that size would stand in the last bucket, if it fits.
+    /// The range of a tensor of that size in the last bucket, if it fits.
     fn next_range(&self, size: usize, limits: BucketLimits) -> Option<Range<usize>> {
         let limit = if self.lengths.len() == 1 { limits.first.min(limits.bytes) } else { limits.bytes };
         let start = self.lengths.last()?.checked_next_multiple_of(ALIGNMENT)?;
@@ -87,7 +87,7 @@ impl Buckets {
         self.places[tensor].bucket
     }
 
-    /// The elements of its bucket that a tensor takes.
+    /// The range of elements that a tensor occupies in its bucket.
     ///
     /// # Panics
     /// There is no such tensor.
@@ -112,21 +112,21 @@ impl Buckets {
     }
 }
 
-/// Counts the tensors of one step that are ready. Allocates only when it is made.
+/// Counts the tensors of one step that are ready. Allocates only on construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filling {
     /// The bucket of each tensor.
     buckets: Vec<usize>,
     /// Which tensors are ready.
     ready: Vec<bool>,
-    /// The tensors of each bucket, and how many of them are missing.
-    counts: Vec<Count>,
-    /// Tensors of all buckets that are missing.
+    /// How many tensors each bucket has, and how many of them are not ready.
+    counts: Vec<BucketCount>,
+    /// Tensors of all buckets that are not ready.
     missing: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Count {
+struct BucketCount {
     all: usize,
     missing: usize,
 }
@@ -139,7 +139,7 @@ impl Filling {
         Self {
             buckets: (0..tensors).map(|tensor| buckets.bucket(tensor)).collect(),
             ready: vec![false; tensors],
-            counts: counts.map(|all| Count { all, missing: all }).collect(),
+            counts: counts.map(|all| BucketCount { all, missing: all }).collect(),
             missing: tensors,
         }
     }

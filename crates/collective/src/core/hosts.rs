@@ -1,7 +1,7 @@
-//! Which ranks of a group share memory, and who speaks for them.
+//! Which ranks of a group share memory, and which rank leads each host.
 //!
-//! A *host* is a set of ranks that share memory. Hosts are in the order of their first ranks; the first rank of a host
-//! is its *leader*. Within a host ranks are known by their place, between hosts by the host.
+//! A *host* is a set of ranks that share memory. Hosts are ordered by their first rank; the first rank of a host is its
+//! *leader*. Within a host a rank is identified by its position, between hosts by its host.
 
 use super::schedule::{Program, Step};
 use std::ops::Range;
@@ -10,12 +10,12 @@ use std::ops::Range;
 pub(crate) struct Hosts {
     /// The ranks of each host, in order.
     members: Vec<Vec<usize>>,
-    /// The host of each rank and its place there.
+    /// The host of each rank and the rank's position there.
     seats: Vec<(usize, usize)>,
 }
 
 impl Hosts {
-    /// Puts ranks with the same key together; one without a key is alone.
+    /// Groups ranks with the same key; a rank without a key is a host of its own.
     pub(crate) fn new<K: PartialEq>(keys: &[Option<K>]) -> Self {
         let mut members: Vec<Vec<usize>> = Vec::new();
         let mut seats = Vec::with_capacity(keys.len());
@@ -39,7 +39,7 @@ impl Hosts {
         &self.members[host]
     }
 
-    /// The host of a rank and its place there.
+    /// The host of a rank and the rank's position there.
     pub(crate) fn seat(&self, rank: usize) -> (usize, usize) {
         self.seats[rank]
     }
@@ -53,7 +53,7 @@ impl Hosts {
         self.members.iter().map(Vec::len)
     }
 
-    /// The ranks that a rank exchanges bytes with: leaders with each other and with the others of their host.
+    /// The ranks that a rank exchanges bytes with: leaders with each other and with the other ranks of their host.
     pub(crate) fn connected(&self, rank: usize) -> Vec<usize> {
         let (host, place) = self.seat(rank);
         if self.count() == 1 {
@@ -74,7 +74,7 @@ impl Hosts {
         self.members.iter().flatten().copied()
     }
 
-    /// Brings parts that stand host by host into the order of ranks; `lengths` are of ranks. Gives where they end too.
+    /// Reorders parts from host order to rank order; `lengths` is by rank. Also returns where each part ends.
     pub(crate) fn in_rank_order(&self, bytes: Vec<u8>, lengths: &[usize]) -> (Vec<u8>, Vec<usize>) {
         let ends: Vec<usize> = ends(lengths.iter().copied()).collect();
         if self.by_host().is_sorted() {
@@ -90,7 +90,7 @@ impl Hosts {
         (ordered, ends)
     }
 
-    /// Brings equally long parts that stand in the order of ranks into that of hosts.
+    /// Reorders parts of equal length from rank order to host order.
     pub(crate) fn host_by_host(&self, bytes: &[u8], part: usize) -> Vec<u8> {
         let mut ordered = Vec::with_capacity(bytes.len());
         for rank in self.by_host() {
@@ -100,12 +100,12 @@ impl Hosts {
     }
 }
 
-/// The bytes of the part at `index`, of parts that are equally long.
+/// The byte range of part `index`, for parts of equal length.
 pub(crate) fn part_of(part: usize, index: usize) -> Range<usize> {
     part * index..part * (index + 1)
 }
 
-/// Where parts that follow each other end.
+/// The end offsets of consecutive parts.
 fn ends(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
     lengths.scan(0, |end, length| {
         *end += length;
@@ -113,7 +113,7 @@ fn ends(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Makes a program that numbers hosts one that numbers ranks.
+/// Converts a program that numbers hosts into one that numbers ranks.
 pub(crate) fn renumber(program: &mut Program, leaders: &[usize]) {
     for step in &mut program.steps {
         if let Step::Send { to: rank, .. } | Step::Receive { from: rank, .. } = step {

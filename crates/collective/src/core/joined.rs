@@ -1,15 +1,15 @@
-//! What ranks of one host do whose calls differ because some of them have no more values.
+//! Which call ranks of one host follow when some of them have joined and have no more values.
 
 use super::words::{Kind, Signature};
 use phalanx_types::DType;
 
-/// What a rank calls that has joined: the same on all such ranks.
+/// The signature announced by every rank that has joined.
 pub(crate) fn joining(sequence: u64) -> Signature {
     Signature { sequence, kind: Kind::Join, reduction: None, dtype: DType::U8, count: 0, name: String::new() }
 }
 
-/// The call that all ranks make that have not joined, if those that have can take part in it with zeros. All ranks
-/// that know the same calls find the same.
+/// The call of all ranks that have not joined, if joined ranks can take part in it with zeros. Ranks that know the same
+/// calls get the same result.
 pub(crate) fn followed(calls: &[Signature]) -> Option<&Signature> {
     let call = calls.iter().find(|call| call.kind != Kind::Join)?;
     let joined = joining(call.sequence);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_follows_calls_that_differ_or_take_no_zeros() {
+    fn no_rank_follows_calls_that_differ_or_take_no_zeros() {
         assert_eq!(followed(&[]), None);
         assert_eq!(followed(&[joining(4), joining(4)]), None);
         assert_eq!(followed(&[joining(3), sum(4)]), None);

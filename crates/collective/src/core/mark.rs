@@ -1,12 +1,12 @@
-//! What a group of several hosts calls, so that ranks of one host can compare it.
+//! Marks: short names for calls of a group of several hosts, so that ranks of one host can compare them.
 //!
-//! Within a host a call is carried out by other calls. These have the *mark* of the call as their name: it differs when
-//! anything of the call differs. Then ranks tell each other the calls themselves.
+//! Within a host such a call is carried out by other calls. They carry the *mark* of the call as their name; it differs
+//! when anything in the call differs. Only then do ranks send each other the calls themselves.
 
 use super::words::{Kind, Reduction, Signature};
 use phalanx_types::DType;
 
-/// The most bytes of a name that are told.
+/// The most bytes of a name that are sent.
 const NAME: usize = 64;
 
 pub(crate) fn mark(signature: &Signature) -> String {
@@ -36,7 +36,7 @@ pub(crate) fn encode(signature: &Signature) -> Vec<u8> {
     bytes
 }
 
-/// What another rank calls, if it is a call.
+/// Decodes the call of another rank.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Signature> {
     let (sequence, rest) = bytes.split_first_chunk()?;
     let (count, rest) = rest.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! What needs no clock, thread or socket.
+//! Pure code: no clock, thread or socket.
 
 pub(crate) mod adasum;
 pub(crate) mod buckets;

@@ -1,8 +1,7 @@
-//! Combining numbers of every kind.
+//! Element-wise reduction of tensors of every type.
 //!
 //! Every machine computes the same bits: values are added, multiplied and divided one by one, each result rounded to
-//! nearest even, never by fused multiply-add. Bytes that are handed over are aligned for their type and stand in the
-//! machine's own order.
+//! nearest even, never with fused multiply-add. Byte slices must be aligned for their type and in native byte order.
 
 pub(crate) mod element;
 pub(crate) mod halves;
@@ -18,10 +17,10 @@ use operation::Number;
 use phalanx_types::DType;
 use wide::wide;
 
-/// Bytes of each input that are worked on together: they stay in the first-level cache until they are finished.
+/// Bytes of each input processed together, so that they stay in the L1 cache.
 const BLOCK: usize = 16 << 10;
 
-/// Whether tensors of this type can be reduced so.
+/// Whether tensors of this type support this reduction.
 pub(crate) fn supports(dtype: DType, reduction: Reduction) -> bool {
     match dtype {
         DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => true,
@@ -32,12 +31,12 @@ pub(crate) fn supports(dtype: DType, reduction: Reduction) -> bool {
 
 /// Combines `other` into `into`, element by element: `into[i] = into[i] ∘ other[i]`.
 ///
-/// An average is summed here and divided by [`finish`]. Halves are combined in `f32` and rounded each time; integers
-/// wrap. Of two floats the lesser and the greater is NaN if either is, and -0 is less than 0.
+/// An average is summed here and divided by [`finish`]. Two-byte floats are combined in `f32` and rounded each time;
+/// integers wrap. Minimum and maximum are NaN if either value is, and -0 is less than 0.
 ///
 /// # Panics
-/// The lengths differ, the bytes are not aligned, or the type cannot be combined so (Adasum never can: it needs whole
-/// vectors).
+/// The lengths differ, the bytes are not aligned, or the type does not support the reduction (Adasum never can: it
+/// needs whole vectors).
 pub(crate) fn combine(dtype: DType, reduction: Reduction, into: &mut [u8], other: &[u8]) {
     assert_eq!(into.len(), other.len(), "inputs of one reduction are equally long");
     match dtype {
@@ -54,10 +53,10 @@ pub(crate) fn combine(dtype: DType, reduction: Reduction, into: &mut [u8], other
     }
 }
 
-/// Turns a combination of the values of `ranks` ranks into the result: an average is divided, integers towards zero.
+/// Turns the combined values of `ranks` ranks into the result: an average is divided, integers towards zero.
 ///
 /// # Panics
-/// The bytes are not aligned, or the type cannot be combined so.
+/// The bytes are not aligned, or the type does not support the reduction.
 pub(crate) fn finish(dtype: DType, reduction: Reduction, ranks: usize, data: &mut [u8]) {
     if reduction != Reduction::Average || ranks <= 1 {
         return;
@@ -76,8 +75,8 @@ pub(crate) fn finish(dtype: DType, reduction: Reduction, ranks: usize, data: &mu
     }
 }
 
-/// Combines all of `others`, in order, into `first` and finishes the result: the same bits as one [`combine`] for
-/// each and [`finish`], but every byte is read from memory once.
+/// Combines all of `others`, in order, into `first` and finishes the result. Gives the same bits as [`combine`] for
+/// each and then [`finish`], but reads every byte from memory once.
 ///
 /// # Panics
 /// As [`combine`].

@@ -1,14 +1,14 @@
-//! How elements are cut for ranks.
+//! How elements are divided among ranks.
 
 use std::ops::Range;
 
-/// Cuts stand at multiples of this many elements, so that parts begin on whole cache lines of `f32`.
+/// Parts begin at multiples of this many elements: whole cache lines of `f32`.
 const UNIT: usize = 16;
 
-/// The elements of part `index` when `n` elements are cut for `ranks` ranks.
+/// The elements of part `index` when `n` elements are divided among `ranks` ranks.
 ///
-/// Parts follow each other without gaps. They differ by at most one unit of 16 elements, the first are the longest,
-/// and the last may be empty.
+/// Parts are contiguous. Their lengths differ by at most one unit of 16 elements, the first parts are the longest, and
+/// the last may be empty.
 pub(crate) fn part(n: usize, ranks: usize, index: usize) -> Range<usize> {
     let units = n.div_ceil(UNIT);
     let (each, more) = (units / ranks, units % ranks);

@@ -1,11 +1,11 @@
 //! Which algorithm computes a collective.
 //!
-//! All ranks of a group must choose alike, so a choice rests only on what all of them know.
+//! All ranks of a group must choose alike, so the choice depends only on what all of them know.
 
 use super::words::{Algorithm, Kind};
 use serde::{Deserialize, Serialize};
 
-/// Where the ranks of a group are.
+/// How many ranks a group has, on how many hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupShape {
     pub(crate) ranks: usize,
@@ -14,21 +14,21 @@ pub(crate) struct GroupShape {
     pub(crate) shared: bool,
 }
 
-/// From which sizes on which algorithm is used between hosts.
+/// The sizes from which each algorithm is used between hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AlgorithmTable {
-    /// The most bytes that a rank receives from all others together when everybody sends everything to everybody.
+    /// The most bytes that a rank receives in total with the direct algorithm.
     pub(crate) direct_bytes: u64,
-    /// From this many bytes on parts travel around a ring of two hosts. A ring has as many rounds as hosts, halving
-    /// and doubling only their logarithm, so it takes more bytes for a ring of more hosts to pay.
+    /// From this many bytes on the ring is used between two hosts. A ring has as many rounds as hosts, halving and
+    /// doubling only their logarithm, so with more hosts the ring needs more bytes to pay off.
     pub(crate) ring_bytes: u64,
-    /// A rank that gives so few bytes sends them to all others itself, however many they are.
+    /// A rank that contributes at most this many bytes sends them to all other ranks directly, whatever their number.
     pub(crate) few_bytes: u64,
 }
 
 impl AlgorithmTable {
-    /// From how many bytes on a ring of so many hosts is used.
+    /// The number of bytes from which a ring of `hosts` hosts is used.
     fn ring_from(&self, hosts: usize) -> u64 {
         let rounds = hosts.saturating_sub(1).max(1) as u64;
         let fewer = u64::from(hosts.max(2).next_power_of_two().ilog2());

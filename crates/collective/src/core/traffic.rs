@@ -5,8 +5,8 @@ use super::words::Kind;
 
 /// The bytes that a rank would send if its host had no shared memory and values went around a ring.
 ///
-/// `bytes` are those of the whole tensor where it is reduced or broadcast, else of the part that one rank gives to or
-/// gets from another.
+/// `bytes` is the size of the whole tensor for reductions and broadcasts, otherwise of the part that one rank exchanges
+/// with another.
 pub(crate) fn ring_bytes(kind: Kind, seat: Seat, bytes: usize) -> u64 {
     let Seat { rank, ranks } = seat;
     let (bytes, n, others) = (bytes as u128, ranks as u128, (ranks - 1) as u128);

@@ -1,10 +1,10 @@
-//! The words of collectives.
+//! The vocabulary of collectives: reductions, kinds, algorithms, signatures.
 
 use phalanx_types::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How the values of all ranks become one.
+/// How the values of all ranks are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
@@ -14,7 +14,7 @@ pub enum Reduction {
     Min,
     Max,
     Product,
-    /// Vectors that point the same way are averaged, those at right angles are added.
+    /// Vectors that point the same way are averaged, orthogonal ones are added.
     Adasum,
 }
 
@@ -42,29 +42,29 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// What is computed.
+/// The kind of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Everybody gets the combination of everybody's values.
+    /// Every rank gets the combination of the values of all ranks.
     AllReduce,
-    /// Everybody gets one part of that combination.
+    /// Every rank gets one part of that combination.
     ReduceScatter,
-    /// Everybody gets everybody's values, in the order of ranks.
+    /// Every rank gets the values of all ranks, in rank order.
     AllGather,
-    /// Everybody gets the root's values.
+    /// Every rank gets the root's values.
     Broadcast { root: u32 },
     /// The root gets the combination.
     Reduce { root: u32 },
-    /// The root gets everybody's values.
+    /// The root gets the values of all ranks.
     Gather { root: u32 },
-    /// Everybody gets its part of the root's values.
+    /// Every rank gets its part of the root's values.
     Scatter { root: u32 },
-    /// Everybody gets a part of everybody's values.
+    /// Every rank gets a part of the values of every rank.
     AllToAll,
-    /// Nobody goes on before everybody has come.
+    /// No rank continues before all have arrived.
     Barrier,
-    /// A rank that has no more values takes part with zeros until nobody has any.
+    /// A rank without further values takes part with zeros until all ranks have joined.
     Join,
 }
 
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// Numbers to tell peers, and the root, or 0 where there is none.
+    /// The code sent to peers, and the root (0 where there is none).
     pub(crate) fn code(self) -> (u8, u32) {
         match self {
             Kind::AllReduce => (0, 0),
@@ -117,7 +117,7 @@ impl Kind {
         })
     }
 
-    /// The rank that gives or gets all, if there is one.
+    /// The root rank, if the kind has one.
     pub fn root(self) -> Option<usize> {
         match self {
             Kind::Broadcast { root }
@@ -129,19 +129,19 @@ impl Kind {
     }
 }
 
-/// How it is computed.
+/// The algorithm that computes a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// Everybody sends everything to everybody, who combines it alone: one exchange, for little data.
+    /// Every rank sends everything to every other rank and combines alone: one exchange, for little data.
     Direct,
-    /// Ranks of one host read each other's values where they stand.
+    /// Ranks of one host read each other's values in shared memory.
     Shared,
     /// Parts travel around a ring, twice: the least data per rank, for much data.
     Ring,
-    /// Halves are exchanged with ranks ever farther away, and back: few exchanges, for data between.
+    /// Halves are exchanged with ever farther ranks, and back: few exchanges, for medium sizes.
     HalvingDoubling,
-    /// Shared within hosts, a ring or halving and doubling between one rank of each.
+    /// Shared memory within hosts; a ring or halving and doubling between one rank of each host.
     Hierarchical,
 }
 
@@ -165,14 +165,14 @@ pub struct Signature {
     pub kind: Kind,
     pub reduction: Option<Reduction>,
     pub dtype: DType,
-    /// Elements; of the part that everybody gives where ranks may give different amounts: 0.
+    /// Number of elements; 0 where ranks may contribute different amounts.
     pub count: u64,
-    /// What the caller calls the tensor.
+    /// The caller's name for the tensor.
     pub name: String,
 }
 
 impl Signature {
-    /// Whether ranks that have joined take part in it: zeros change no sum.
+    /// Whether joined ranks can take part in it with zeros: zeros change no sum.
     pub(crate) fn takes_zeros(&self) -> bool {
         self.kind == Kind::AllReduce && matches!(self.reduction, Some(Reduction::Sum | Reduction::Average))
     }

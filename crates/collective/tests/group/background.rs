@@ -49,7 +49,7 @@ fn orders_are_carried_out_in_order_and_given_back() {
             let ((halves, _), result) = halves.wait();
             result.unwrap();
             assert_eq!(halves, [0.5 * ranks; 99]);
-            // All that was ordered before is done too.
+            // Calls that were ordered before it are done too.
             assert!(sum.is_done() && part.is_done() && root.is_done());
             let (sum, result) = sum.wait();
             result.unwrap();
@@ -65,7 +65,7 @@ fn orders_are_carried_out_in_order_and_given_back() {
     }
 }
 
-/// The last rank leaves with an order that no other rank fulfils; the others wait for another one of it.
+/// The last rank leaves with an order that no other rank makes; the others wait for another order of it.
 #[test]
 fn leaving_with_orders_outstanding_lets_the_others_go() {
     for topology in SORTS {
@@ -74,14 +74,14 @@ fn leaving_with_orders_outstanding_lets_the_others_go() {
         let results = run(topology, |rank, background, mut buffers| {
             let buffer = buffers.pop().unwrap();
             if rank == last {
-                // The others cannot order theirs before this is dropped: so it is outstanding.
+                // The other ranks cannot order theirs before this is dropped, so it stays outstanding.
                 let handle = background.all_reduce(buffer, 0..4000, DType::F32, Reduction::Sum, "x");
                 drop(background);
                 ordered.wait();
                 return handle.wait().1;
             }
             ordered.wait();
-            // What the last rank has sent before may be enough for one call.
+            // What the last rank has sent before may complete one call.
             let (buffer, first) =
                 background.all_reduce(buffer, 0..4000, DType::F32, Reduction::Sum, "x").wait();
             first.and_then(|()| {

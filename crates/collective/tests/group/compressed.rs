@@ -11,7 +11,7 @@ const COMPRESSIONS: [Compression; 5] = [
     Compression::TopK { per_mille: 1000 },
 ];
 
-/// How far a sum of so many ranks' values, all below 1.1, may be off: each value and the sum are rounded once.
+/// The allowed error of a sum over `ranks` ranks of values below 1.1: each value and the sum are rounded once.
 fn bound(compression: Compression, ranks: f32) -> f32 {
     let step = match compression {
         Compression::None | Compression::TopK { .. } => f32::EPSILON,
@@ -51,7 +51,7 @@ fn sums_are_near_and_alike() {
     }
 }
 
-/// What is lost in one step comes with the next: the mean over many steps is far nearer than one step.
+/// The error of one step is sent with the next: the mean over many steps is far more precise than one step.
 #[test]
 fn feedback_brings_back_what_was_lost() {
     const COUNT: usize = 100;
@@ -94,7 +94,7 @@ fn less_is_sent() {
     }
 }
 
-/// Between hosts ranks tell each other how much they give: 8 bytes each.
+/// Between hosts ranks exchange their lengths: 8 bytes each.
 fn lengths(topology: &str) -> u64 {
     if topology == "abcd" { 4 * 3 * 8 } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! Aborts, lost ranks and calls that differ: everybody fails, at once and for one reason.
+//! Aborts, lost ranks and calls that differ: all ranks fail, at once and for the same reason.
 
 use crate::harness::{EPOCH, SORTS, TOPOLOGIES, groups, run_groups};
 use phalanx_collective::{CollectiveError, Group, Reduction};
@@ -13,7 +13,7 @@ fn reason(error: &CollectiveError) -> &str {
     }
 }
 
-/// All ranks but one wait in a barrier. The other one computes, and somebody ends its group meanwhile.
+/// All ranks but one wait in a barrier. The other rank computes, and its group is aborted meanwhile.
 #[test]
 fn an_abort_between_calls_ends_the_waits_of_all_others() {
     for topology in SORTS {
@@ -22,7 +22,7 @@ fn an_abort_between_calls_ends_the_waits_of_all_others() {
             let (waits, waiting) = mpsc::channel();
             for group in &mut groups {
                 let waits = waits.clone();
-                // Nobody listens any more once the abort is under way.
+                // The receiver is gone once the abort is under way.
                 group.set_on_wait(Duration::from_millis(1), move |_, _| {
                     let _heard = waits.send(());
                 });
@@ -50,12 +50,12 @@ fn an_abort_between_calls_ends_the_waits_of_all_others() {
     }
 }
 
-/// The rank that ended the group finds it over too.
+/// The rank that aborted the group finds it over too.
 fn wait_for_others(group: &mut Group, start: Instant) -> (CollectiveError, Duration) {
     (group.barrier("over").unwrap_err(), start.elapsed())
 }
 
-/// The rank that is ended waits itself, for one that never comes.
+/// The aborted rank itself waits for a rank that never comes.
 #[test]
 fn an_abort_within_a_call_ends_it() {
     for topology in SORTS {
@@ -107,7 +107,7 @@ fn a_rank_that_gives_up_tells_the_others() {
         for wrong in [0, topology.len() - 1] {
             for attempt in tries {
                 let errors = run_groups(groups(topology), |group| {
-                    // Whoever needs nothing from that rank is done, and hears of it in the next call.
+                    // A rank that needs nothing from that rank is done, and fails in the next call.
                     let first = attempt(group, group.rank() == wrong);
                     let next = group.barrier("next").unwrap_err();
                     (first.err().unwrap_or(next.clone()), next)
@@ -163,7 +163,7 @@ fn calls_that_differ_are_named() {
             for (calls, words) in calls {
                 let errors = run_groups(groups(topology), |group| {
                     let first = calls(group, group.rank() == different);
-                    // Whoever gets nothing in this call may be done before it is compared.
+                    // A rank that receives nothing in this call may be done before it is compared.
                     first.err().unwrap_or_else(|| group.barrier("next").unwrap_err())
                 });
                 for (rank, error) in errors.iter().enumerate() {
@@ -200,7 +200,7 @@ fn a_rank_that_panics_ends_the_group() {
     }
 }
 
-/// Ranks that wait say for whom, by the numbers of the whole group.
+/// Waiting ranks name the rank they wait for by its number in the whole group.
 #[test]
 fn waits_name_ranks_of_the_whole_group() {
     for (topology, late, waits_for) in

@@ -36,11 +36,11 @@ pub(crate) fn connect(options: Vec<GroupOptions>) -> Vec<Group> {
     let (prepared, ends): (Vec<_>, Vec<_>) =
         options.into_iter().map(|options| Group::prepare(options).unwrap()).unzip();
     let streams = streams(&prepared, &ends);
-    // One after the other: nobody waits for the others here.
+    // One after the other: connecting does not wait for other ranks.
     prepared.into_iter().zip(streams).map(|(one, streams)| one.connect(&ends, streams).unwrap()).collect()
 }
 
-/// The streams that ranks ask for: of one kind and of the other.
+/// The streams that ranks need, alternately of both kinds.
 pub(crate) fn streams(prepared: &[PreparedGroup], ends: &[GroupEnd]) -> Vec<Vec<Option<Socket>>> {
     let ranks = prepared.len();
     let mut streams: Vec<Vec<Option<Socket>>> =
@@ -64,7 +64,7 @@ fn pair(unix: bool) -> (Socket, Socket) {
     (here.into(), listener.accept().unwrap().0.into())
 }
 
-/// Runs a thread for each group and gives what they return. Each drops its group as soon as it is done.
+/// Runs a thread for each group and returns their results. Each drops its group as soon as it is done.
 pub(crate) fn run_groups<T: Send>(groups: Vec<Group>, work: impl Fn(&mut Group) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -105,7 +105,7 @@ pub(crate) fn given(dtype: DType, rank: usize, count: usize) -> Vec<u8> {
     encode(dtype, (0..count).map(|index| small(rank, index)))
 }
 
-/// The combination of what all ranks give.
+/// The combination of the values of all ranks.
 pub(crate) fn combined(
     dtype: DType,
     reduction: Reduction,
@@ -127,7 +127,7 @@ pub(crate) fn combined(
     encode(dtype, range.map(of))
 }
 
-/// Bytes that tell where they come from and go to.
+/// Bytes that depend on their source and target rank.
 pub(crate) fn pattern(from: usize, to: usize, length: usize) -> Vec<u8> {
     (0..length).map(|index| (from * 31 + to * 17 + index + index / 251) as u8).collect()
 }

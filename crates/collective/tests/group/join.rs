@@ -1,4 +1,4 @@
-//! Ranks run out of values at different times, wherever they are.
+//! Ranks run out of values at different times, on one host and on several.
 
 use crate::harness::{SORTS, TOPOLOGIES, groups, run, run_groups};
 use bytemuck::cast_slice_mut;
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 const BUFFER: usize = 400_000;
 const CALLS: usize = 4;
 
-/// How ranks that have values left sum them.
+/// How ranks with values left sum them.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Private,
@@ -27,7 +27,7 @@ struct Planned {
     way: Way,
 }
 
-/// How many calls each rank makes before it joins, and what all of them are.
+/// How many calls each rank makes before it joins, and all the calls.
 #[derive(Debug)]
 struct Round {
     steps: Vec<usize>,
@@ -46,7 +46,7 @@ impl Round {
         Self { steps, plan }
     }
 
-    /// Who joins last.
+    /// The rank that joins last.
     fn last(&self) -> usize {
         (0..self.steps.len()).max_by_key(|rank| (self.steps[*rank], *rank)).unwrap()
     }
@@ -60,7 +60,7 @@ impl Round {
     }
 }
 
-/// After so many elements values come back.
+/// Values repeat after this many elements.
 const PERIOD: usize = 101;
 
 /// A whole number, so that the order of a sum does not matter.
@@ -100,7 +100,7 @@ fn carry_out(group: &mut Group, round: &Round) {
     }
     buffer.slice_mut::<u8>().unwrap().fill(rank as u8 + 1);
     assert_eq!(group.join(), Ok(round.last()), "rank {rank}: {round:?}");
-    // Nobody has touched the buffer of a rank that has joined.
+    // No rank has touched the buffer of a joined rank.
     assert!(buffer.slice::<u8>().unwrap().iter().all(|byte| *byte == rank as u8 + 1));
 }
 
@@ -114,7 +114,7 @@ fn ranks_join_at_any_time() {
             run(topology, |group| {
                 for round in &rounds {
                     carry_out(group, round);
-                    // All are back, and count their calls alike.
+                    // All ranks are back, and their call numbers agree.
                     let all = group.all_gather(&[group.rank() as u8], DType::U8, "back").unwrap();
                     assert_eq!(all.bytes, (0..ranks as u8).collect::<Vec<_>>(), "{topology}");
                 }
@@ -123,7 +123,7 @@ fn ranks_join_at_any_time() {
     }
 }
 
-/// Each rank in turn is the only one that goes on, and the only one that does not.
+/// Each rank in turn is the only one that continues, and the only one that does not.
 #[test]
 fn leaders_and_others_join_first_or_last() {
     for topology in SORTS {
@@ -171,7 +171,7 @@ fn integers_take_zeros() {
     }
 }
 
-/// One rank has joined, and the others call what zeros cannot take part in; then the other way around.
+/// One rank has joined, and the others make a call that takes no zeros; then the other way around.
 #[test]
 fn other_calls_differ_from_joining() {
     type Calls = fn(&mut Group) -> Result<(), CollectiveError>;
@@ -189,7 +189,7 @@ fn other_calls_differ_from_joining() {
                     let errors = run_groups(groups(topology), |group| {
                         let joins = (group.rank() == odd) == odd_joins;
                         let first = if joins { group.join().map(drop) } else { call(group) };
-                        // Whoever gets nothing in this call may be done before it is compared.
+                        // A rank that receives nothing in this call may be done before it is compared.
                         first.err().unwrap_or_else(|| group.join().unwrap_err())
                     });
                     let differs = |error: &CollectiveError| matches!(error, CollectiveError::Mismatch { .. });
@@ -211,7 +211,7 @@ fn other_calls_differ_from_joining() {
 
 /// Calls of ranks that have not joined differ while another one of the same host has.
 #[test]
-fn calls_that_differ_are_found_while_somebody_has_joined() {
+fn calls_that_differ_are_found_while_a_rank_has_joined() {
     for topology in ["aaa", "abc", "aaab", "baaa", "abab"] {
         let errors = run_groups(groups(topology), |group| {
             let rank = group.rank();
@@ -227,7 +227,7 @@ fn calls_that_differ_are_found_while_somebody_has_joined() {
     }
 }
 
-/// Ranks that have joined hear of an abort, and of a rank that is lost.
+/// Joined ranks detect an abort and a lost rank.
 #[test]
 fn an_abort_ends_a_join() {
     for topology in SORTS {

@@ -1,4 +1,4 @@
-//! Every kind of call, wherever the ranks are.
+//! Every kind of call, on one host and on several.
 
 use crate::harness::{
     NUMBERS, REDUCTIONS, SORTS, TOPOLOGIES, combined, given, groups, pattern, rough, run, run_groups,
@@ -159,7 +159,7 @@ fn moves_values() {
                     group.scatter(root, from, &mut mine, DType::I8, "parts").unwrap();
                     assert!(mine == pattern(root, rank, length), "{topology} {root}");
 
-                    // Every rank gives another amount, one of them nothing.
+                    // Every rank contributes a different amount, one of them nothing.
                     let mine = pattern(rank, 0, length * rank);
                     let gathered = group.gather(root, &mine, DType::U8, "rows").unwrap();
                     assert_eq!(gathered.is_some(), rank == root);
@@ -178,7 +178,7 @@ fn moves_values() {
                 assert!(receive == wanted, "{topology}");
             }
             group.barrier("end").unwrap();
-            // Whoever is done leaves while others are still busy.
+            // A rank that is done leaves while others are still busy.
             let gathered = group.gather(ranks - 1, &pattern(rank, 0, 9_000), DType::U8, "last").unwrap();
             assert_eq!(gathered.map(|all| all.bytes.len()), (rank == ranks - 1).then_some(9_000 * ranks));
         });
@@ -186,7 +186,7 @@ fn moves_values() {
 }
 
 #[test]
-fn nobody_passes_a_barrier_before_all_have_come() {
+fn no_rank_passes_a_barrier_before_all_have_arrived() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     for topology in TOPOLOGIES {
         let come = AtomicUsize::new(0);
@@ -217,7 +217,7 @@ fn many_tensors_travel_as_one() {
     }
 }
 
-/// Combines as the definition says, in `f64`.
+/// Combines in `f64` as defined.
 fn adasum(vectors: &[Vec<f64>]) -> Vec<f64> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     if let [only] = vectors {

@@ -1,4 +1,4 @@
-//! Who is in a group, and how it comes to be.
+//! Membership and creation of groups.
 
 use crate::harness::{EPOCH, connect, options, run_groups, streams};
 use phalanx_collective::{Background, CollectiveError, Group, GroupOptions, Reduction};
@@ -98,7 +98,7 @@ fn what_is_missing_is_an_error() {
     assert!(matches!(error, CollectiveError::Length { .. }), "{error}");
 }
 
-/// A rank that comes back with another epoch is no member.
+/// A rank that returns with another epoch is not a member.
 #[test]
 fn epochs_are_kept_apart() {
     for hosts in ["ab", "aa"] {

@@ -1,7 +1,7 @@
-//! Text tables: numbers in columns, and a label that may be the name of a class.
+//! CSV tables: numeric columns, and a label that may be the name of a class.
 
 use super::malformed;
-use super::table::{Choice, Labels, Numbers, choose, number};
+use super::table::{ColumnChoice, Labels, Numbers, choose, number};
 use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
 use crate::spec::{Format, SourceSpec};
@@ -53,7 +53,7 @@ fn next(reader: &mut Reader<File>, record: &mut ByteRecord, file: &Path) -> Resu
     })
 }
 
-/// Whether the first line names columns: it has the names that were asked for, or no number at all.
+/// Whether the first line is a header: it has the requested names, or no number at all.
 fn is_header(record: &ByteRecord, spec: &SourceSpec) -> bool {
     let cells: Vec<&[u8]> = record.iter().map(<[u8]>::trim_ascii).collect();
     let asked = spec.x.iter().flat_map(|x| x.names()).chain(&spec.y);
@@ -68,7 +68,7 @@ fn cell_number(cell: &[u8]) -> Option<f32> {
 struct Rows<'a> {
     file: &'a Path,
     names: &'a [String],
-    choice: Choice,
+    choice: ColumnChoice,
     x: Numbers,
     y: Option<Labels>,
     count: usize,
@@ -108,7 +108,7 @@ impl Rows<'_> {
     }
 
     fn not_a_number(&self, record: &ByteRecord, column: usize) -> DataError {
-        /// As much of a cell as an error shows.
+        /// How much of a cell an error shows.
         const SHOWN: usize = 32;
         let cell = record.get(column).unwrap_or_default();
         DataError::NotANumber {

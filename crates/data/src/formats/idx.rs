@@ -1,4 +1,4 @@
-//! The format of MNIST: a magic number, dimensions and big-endian elements, maybe in gzip.
+//! The MNIST format: a magic number, dimensions and big-endian elements, optionally in gzip.
 
 use crate::array::{Array, Layout};
 use crate::error::{DataError, Fault, Origin};

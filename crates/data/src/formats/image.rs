@@ -1,4 +1,4 @@
-//! One image out of a PNG or JPEG file.
+//! Decoding one image from a PNG or JPEG file.
 
 use crate::error::DataError;
 use crate::inflate;
@@ -11,12 +11,12 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
-/// Every bit of a JPEG stands for at most a block of 8 by 8 pixels, or two across if colour is halved.
+/// Every bit of a JPEG encodes at most a block of 8 by 8 pixels, or two across with halved colour.
 const JPEG_PIXELS_PER_BYTE: u64 = 8 * 64 * 4;
-/// Every byte of an inflated PNG stands for at most eight pixels.
+/// Every byte of an inflated PNG encodes at most eight pixels.
 const PNG_PIXELS_PER_BYTE: u64 = 8 * inflate::most(1);
 
-/// What the header of an image says.
+/// The header of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     /// Height and width.
@@ -32,7 +32,7 @@ pub(super) struct Pixels {
     pub(super) data: Vec<u8>,
 }
 
-/// Why an image could not be decoded, as its decoder says.
+/// The decoder's message.
 type Wrong = String;
 
 /// Reads no more of the file than its header.
@@ -61,7 +61,7 @@ fn is_jpeg(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xd8, 0xff])
 }
 
-/// Runs a decoder of others. Should it panic on a file that nobody tried yet, the file is at fault.
+/// Runs a third-party decoder. If it panics on an unusual file, the file is reported as malformed.
 fn guarded<T>(file: &Path, decode: impl FnOnce() -> Result<T, Wrong>) -> Result<T, DataError> {
     let wrong = |what| DataError::Image { what, file: file.to_owned() };
     match catch_unwind(AssertUnwindSafe(decode)) {
@@ -70,7 +70,7 @@ fn guarded<T>(file: &Path, decode: impl FnOnce() -> Result<T, Wrong>) -> Result<
     }
 }
 
-/// Refuses a size that so many bytes cannot be an image of.
+/// Refuses a size that is impossible for this many bytes.
 fn plausible([height, width]: [usize; 2], bytes: u64, pixels_per_byte: u64) -> Result<(), Wrong> {
     match (height as u64).checked_mul(width as u64) {
         Some(0) => Err("it has no pixels".to_owned()),
@@ -117,7 +117,7 @@ fn jpeg(bytes: &[u8]) -> Result<Pixels, Wrong> {
     if !ends(bytes) {
         return Err("it ends early".to_owned());
     }
-    // Strict: half an image filled up with gray would pass as a sample.
+    // Strict: a truncated image filled with gray would pass as a sample.
     let options = DecoderOptions::default().jpeg_set_out_colorspace(space).set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     let data = decoder.decode().map_err(|e| e.to_string())?;
@@ -127,13 +127,13 @@ fn jpeg(bytes: &[u8]) -> Result<Pixels, Wrong> {
     Ok(Pixels { size, channels, data })
 }
 
-/// Whether the end of the image comes after its last scan: the decoder would make up the rest.
+/// Whether the end marker comes after the last scan; otherwise the decoder would make up the rest.
 fn ends(jpeg: &[u8]) -> bool {
     let scan = jpeg.windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap_or(0);
     jpeg.get(scan..).is_some_and(|scan| scan.windows(2).any(|marker| marker == [0xff, 0xd9]))
 }
 
-/// Drops transparency, and makes gray of colour or three channels of one.
+/// Drops transparency, and converts between gray and colour.
 fn with_channels(pixels: Pixels, channels: usize) -> Pixels {
     let have = pixels.channels.max(1);
     if have == channels {
@@ -143,7 +143,7 @@ fn with_channels(pixels: Pixels, channels: usize) -> Pixels {
     for pixel in pixels.data.chunks_exact(have) {
         match (pixel, channels) {
             ([r, g, b, ..], 3) => data.extend_from_slice(&[*r, *g, *b]),
-            // ITU-R 601, as most programs have it.
+            // ITU-R 601, as in most programs.
             ([r, g, b, ..], _) => {
                 let luma = 299 * u32::from(*r) + 587 * u32::from(*g) + 114 * u32::from(*b);
                 data.push(((luma + 500) / 1000) as u8);

@@ -1,4 +1,4 @@
-//! A folder with one folder of images for each class, decoded when they are read.
+//! A folder with a subfolder of images for each class, decoded on demand.
 
 use super::image::{self, Header};
 use super::resize::cover;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Images that are opened when they are wanted.
+/// Images that are opened on demand.
 #[derive(Debug)]
 pub(super) struct Images {
     root: PathBuf,
@@ -20,11 +20,11 @@ pub(super) struct Images {
     files: Vec<ImageFile>,
     /// Channels, height, width.
     shape: [usize; 3],
-    /// Whether images have to be scaled to that.
+    /// Whether images have to be scaled to that shape.
     scaled: bool,
 }
 
-/// Where an image is: the number of its folder and its name there.
+/// An image: the index of its folder and its name there.
 type ImageFile = (u32, Box<Path>);
 
 /// The longest side to which an image can be scaled.
@@ -171,9 +171,9 @@ impl Source for Images {
     }
 }
 
-/// Gives each index its `size` elements of `out`, on as many threads as there are processors.
+/// Runs `task` for each index with its `size` elements of `out`, on as many threads as there are processors.
 ///
-/// Of several errors the first by order is the one that counts, so that it does not depend on luck.
+/// Of several errors the first by index counts, so that the result is deterministic.
 fn in_parallel<T: Send>(
     indices: &[usize],
     out: &mut [T],

@@ -3,7 +3,7 @@
 use crate::array::Layout;
 use phalanx_types::DType;
 
-/// Why a header could not be used.
+/// Why a header cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeaderError {
     Syntax(&'static str),
@@ -100,7 +100,7 @@ impl<'a> Text<'a> {
     }
 
     fn tuple(&mut self) -> Result<Vec<usize>, HeaderError> {
-        /// As many axes as numpy has.
+        /// numpy's limit of dimensions.
         const MOST: usize = 64;
         self.expect(b'(', "the shape is not a tuple")?;
         let mut shape = Vec::new();

@@ -1,4 +1,4 @@
-//! One file for each format: all of them end in a [`Source`].
+//! Readers of file formats; each returns a [`Source`].
 
 mod csv;
 mod idx;
@@ -22,7 +22,7 @@ use crate::spec::{Format, SourceSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens a file or a folder; relative paths begin at `base`.
+/// Opens a file or a folder; relative paths are resolved against `base`.
 pub(crate) fn open(spec: &SourceSpec, base: &Path) -> Result<Arc<dyn Source>, DataError> {
     let file = base.join(&spec.file);
     let format = match spec.format {
@@ -46,7 +46,7 @@ pub(crate) fn open(spec: &SourceSpec, base: &Path) -> Result<Arc<dyn Source>, Da
     Ok(Arc::new(arrays?))
 }
 
-/// Refuses what would be ignored: the user meant something by it.
+/// Refuses options that the format would ignore.
 fn check_options(spec: &SourceSpec, format: Format, file: &Path) -> Result<(), DataError> {
     let named = !matches!(format, Format::Npy | Format::Idx | Format::Images);
     let useless = [

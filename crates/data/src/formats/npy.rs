@@ -1,4 +1,4 @@
-//! One array as numpy saves it.
+//! The npy format: one numpy array.
 
 use super::literal::{self, HeaderError};
 use crate::array::{Array, Layout};
@@ -17,13 +17,13 @@ pub(super) fn open(file: &Path) -> Result<Array, DataError> {
     from_bytes(Origin::file(file), Format::Npy, &map(file)?)
 }
 
-/// Reads an npy file that lies in memory.
+/// Reads an npy file in memory.
 pub(super) fn from_bytes(origin: Origin, format: Format, bytes: &Bytes) -> Result<Array, DataError> {
     let (layout, start) = header(&origin, format, bytes)?;
     Array::new(origin, format, layout, bytes.slice(start..))
 }
 
-/// The layout, and where the elements begin; `bytes` need only have the start of the file.
+/// The layout, and the offset of the elements; `bytes` need only have the start of the file.
 pub(super) fn header(origin: &Origin, format: Format, bytes: &[u8]) -> Result<(Layout, usize), DataError> {
     let parsed = text(bytes).and_then(|(text, start)| match literal::parse(text) {
         Ok(layout) => Ok((Ok(layout), start)),

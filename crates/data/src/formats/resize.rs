@@ -1,10 +1,10 @@
-//! Images scaled to one size.
+//! Scaling images to one size.
 
 use super::image::Pixels;
 
-/// Scales an image so that it covers `size`, and cuts off what is over on both sides.
+/// Scales an image so that it covers `size`, and crops the excess on both sides.
 ///
-/// Each pixel is the mean of those under it, weighted by a triangle as wide as the scale.
+/// Each pixel is the weighted mean of the pixels under it, with a triangle filter as wide as the scale.
 pub(super) fn cover(pixels: &Pixels, size: [usize; 2]) -> Pixels {
     let (channels, [height, width]) = (pixels.channels, pixels.size);
     if pixels.size == size {
@@ -13,7 +13,7 @@ pub(super) fn cover(pixels: &Pixels, size: [usize; 2]) -> Pixels {
     let scale = (height as f32 / size[0] as f32).min(width as f32 / size[1] as f32);
     let columns = taps(width, size[1], scale);
     let rows = taps(height, size[0], scale);
-    // First every row that is there becomes as wide as it should be, then every column as high.
+    // First every row is scaled to its width, then every column to its height.
     let mut narrow = vec![0.0; height * size[1] * channels];
     for (line, out) in
         pixels.data.chunks_exact(width * channels).zip(narrow.chunks_exact_mut(size[1] * channels))
@@ -47,7 +47,7 @@ struct Taps {
     weights: Vec<f32>,
 }
 
-/// Where each of `out` pixels comes from among `len`, of which the middle is taken at this scale.
+/// The sources of each of `out` pixels among `len`, centred, at this scale.
 fn taps(len: usize, out: usize, scale: f32) -> Vec<Taps> {
     let start = (len as f32 - out as f32 * scale) / 2.0;
     let reach = scale.max(1.0);

@@ -1,4 +1,4 @@
-//! Named tensors as Hugging Face stores them.
+//! Hugging Face's safetensors: named tensors.
 
 use super::{malformed, named};
 use crate::array::{Array, Layout};

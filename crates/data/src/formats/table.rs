@@ -1,4 +1,4 @@
-//! What tables have in common: the choice of columns, and what they are gathered into.
+//! Common code of tables: choosing columns, and collecting values.
 
 use super::unknown;
 use crate::array::{Array, Layout};
@@ -10,15 +10,15 @@ use phalanx_types::DType;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Columns by number.
+/// Column indices.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct ColumnChoice {
     pub(super) x: Vec<usize>,
     pub(super) y: Option<usize>,
 }
 
-/// The columns that the user wants as samples and labels.
-pub(super) fn choose(file: &Path, spec: &SourceSpec, names: &[String]) -> Result<Choice, DataError> {
+/// The columns that the user requests as samples and labels.
+pub(super) fn choose(file: &Path, spec: &SourceSpec, names: &[String]) -> Result<ColumnChoice, DataError> {
     let find = |name: &String| {
         let mut found = names.iter().enumerate().filter(|(_, have)| *have == name);
         match (found.next(), found.next()) {
@@ -35,10 +35,10 @@ pub(super) fn choose(file: &Path, spec: &SourceSpec, names: &[String]) -> Result
     if x.is_empty() {
         return Err(DataError::Empty { origin: Origin::file(file) });
     }
-    Ok(Choice { x, y })
+    Ok(ColumnChoice { x, y })
 }
 
-/// Rows of numbers, kept as bytes: that is what an array wants.
+/// Rows of numbers, stored as bytes, as arrays need them.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(Vec<u8>);
 
@@ -70,7 +70,7 @@ pub(super) enum Labels {
 }
 
 impl Labels {
-    /// Starts with what the first label looks like.
+    /// Chooses the kind by the first label.
     pub(super) fn like(first: &str) -> Self {
         if number(first).is_some() {
             Self::Numbers { values: Numbers::default(), integers: true, rows: 0 }
@@ -79,7 +79,7 @@ impl Labels {
         }
     }
 
-    /// Adds the label of the next row; `Ok(false)` if it is not a number though others are.
+    /// Adds the label of the next row; `Ok(false)` if it is not a number although earlier labels are.
     pub(super) fn push(&mut self, text: &str, origin: &Origin) -> Result<bool, DataError> {
         match self {
             Self::Numbers { values, integers, rows } => {
@@ -147,7 +147,7 @@ impl Labels {
     }
 }
 
-/// A number as people write it, unless it is too large for `f32`.
+/// Parses a number, unless it is too large for `f32`.
 pub(super) fn number(text: &str) -> Option<f32> {
     let value: f32 = text.parse().ok()?;
     let too_large = value.is_infinite() && text.bytes().any(|b| b.is_ascii_digit());

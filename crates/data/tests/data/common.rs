@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers for the tests of this crate.
 
 use phalanx_data::{Batch, DataError, Dataset, LabelCheck, SourceSpec};
 use std::path::{Path, PathBuf};

@@ -103,7 +103,7 @@ fn batches_come_back_to_be_used_again() {
         pointers.insert(batch.x.as_ptr() as usize);
         loader.recycle(batch);
     }
-    // Two ahead, one in use, one being read, and the room where images are cut; some more at the start.
+    // Two ahead, one in use, one being read, and the memory for crops; some more at the start.
     assert!(pointers.len() <= 8, "{} batches were made for 320", pointers.len());
 }
 

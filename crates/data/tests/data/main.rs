@@ -1,4 +1,4 @@
-//! The crate as others use it: formats, sources, orders, transformations and the loader.
+//! The public interface: formats, sources, orders, transformations and the loader.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod common;

@@ -30,7 +30,7 @@ fn orders_depend_on_seed_and_pass_and_nothing_else() {
     assert_ne!(Order::new(100, Some(1), 2), Order::new(100, Some(2), 2));
     let plain = Order::new(5, None, 7);
     assert_eq!((0..5).map(|p| plain.get(p)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    // A run that goes on with a newer version must find the order it began with.
+    // A run that is resumed with a newer version must find the order it began with.
     let golden = Order::new(8, Some(42), 1);
     assert_eq!((0..8).map(|p| golden.get(p)).collect::<Vec<_>>(), GOLDEN);
 }

@@ -1,4 +1,4 @@
-//! Every source keeps what the trait promises, those of users included.
+//! Every source fulfils the contract of the trait, including custom ones.
 
 use crate::common::{corpus, range, read_all, spec};
 use crate::images::folder;
@@ -57,7 +57,7 @@ fn tables_with_names_of_classes_conform() {
     std::fs::write(dir.path().join("a.csv"), "a,b,what\n1,2,cat\n3,4,ant\n5,6,bee\n7,8,cat\n").unwrap();
     let open = || Dataset::open(&spec("a.csv", "", "what"), dir.path()).unwrap();
     conforms(open);
-    // Classes that are numbered otherwise have the same samples.
+    // Other numbering of classes does not change the samples.
     let classes = ["cat", "dog", "bee", "ant"].map(str::to_owned);
     let renumbered = open().with_classes(&classes).unwrap();
     assert_eq!(read_all(&open()).unwrap().y, [2.0, 0.0, 1.0, 2.0]);
@@ -113,7 +113,7 @@ fn vectors_that_are_no_samples_are_refused_with_the_reason() {
     assert!(said.contains("16777217 in row 1"), "{said}");
 }
 
-/// Numbers that come one after the other, labelled by whether they are odd; closed at some time.
+/// Numbers that arrive one after the other, labelled by whether they are odd; closed at some time.
 #[derive(Debug, Default)]
 struct Stream(Mutex<(usize, bool)>);
 
@@ -163,7 +163,7 @@ impl Source for Stream {
 fn a_source_that_grows_conforms() {
     source_conformance(|| Box::new(Stream::default()));
     source_conformance(|| Box::new(Stream::of(1)));
-    // One that grows between any two looks at it.
+    // A source that grows between any two calls.
     #[derive(Debug)]
     struct Restless(Stream);
     impl Source for Restless {
@@ -197,7 +197,7 @@ fn what_needs_a_length_waits_for_one() {
     unknown(data.fixed_len().unwrap_err());
     unknown(Loader::new(data.clone(), &Transform::default(), LoaderOptions::default()).unwrap_err());
     unknown(data.check_labels(LabelCheck::Classes(2), 10).unwrap_err());
-    // What is there can be read all the same.
+    // Available samples can be read all the same.
     let mut batch = Batch::new();
     data.read(&[4, 0], &mut batch).unwrap();
     assert_eq!((&batch.x[..], &batch.y[..]), (&[4.0, -4.0, 0.0, 0.0][..], &[0.0, 0.0][..]));
@@ -245,7 +245,7 @@ fn a_loader_checks_labels_as_they_come() {
     let mut classes = vec![1usize; 40];
     classes[29] = 5;
     let data = Dataset::from_f32(range(40), &[1], classes).unwrap();
-    // Nothing near it is looked at first.
+    // No neighbouring label is checked first.
     data.check_labels(LabelCheck::Classes(5), 4).unwrap();
     let options = LoaderOptions { batch: 8, ..LoaderOptions::default() };
     let checked = data.with_label_check(LabelCheck::Classes(5));
@@ -263,7 +263,7 @@ fn a_loader_checks_labels_as_they_come() {
     assert!(matches!(error, DataError::LabelNotShare { label: 1.5, row: 2, .. }), "{error:?}");
 }
 
-/// What is wrong with a source that must not pass the suite.
+/// A flaw of a source that must fail the suite.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Flaw {
     None,

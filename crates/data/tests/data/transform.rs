@@ -1,4 +1,4 @@
-//! What becomes of samples on their way.
+//! Transformations of samples.
 
 use crate::common::{range, read_all};
 use phalanx_data::{Batch, Crop, DataError, Dataset, Sides, Transform, TransformError};

@@ -1,4 +1,4 @@
-//! Counts what is allocated.
+//! Counts allocations.
 
 use phalanx_testkit::Counting;
 pub(crate) use phalanx_testkit::peak_of;

@@ -1,10 +1,10 @@
-//! Ways to spoil a file.
+//! Ways to corrupt a file.
 
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_pcg::Pcg32;
 
-/// No input grows beyond this, so that a run takes its time for many small ones.
+/// The largest input, so that a run can try many.
 const MAX_LEN: usize = 64 << 10;
 
 /// Bytes at the edges of one encoding or another.
@@ -42,10 +42,10 @@ const WORDS: [&[u8]; 12] = [
     b"IDAT",
 ];
 
-/// Spoils one of the `corpus` a few times over.
+/// Corrupts one of the `corpus` a few times.
 pub(crate) fn spoil(rng: &mut Pcg32, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = any(rng, corpus).to_vec();
-    // Often just once: of what is spoilt more, little is still understood.
+    // Often just once: heavily corrupted files are rejected early.
     for _ in 0..*[1, 1, 2, 4, 8].choose(rng).expect("not empty") {
         once(rng, &mut input, corpus);
     }

@@ -28,8 +28,8 @@ impl Backward<'_> {
         }
     }
 
-    /// Runs `code` over all of the map's dims, then sums over those in which the operand is repeated.
-    /// The last of `ins` is the gradient of the map's result.
+    /// Runs `code` over all dims of the map, then sums over the dims in which the operand is broadcast. The last of
+    /// `ins` is the gradient of the map's result.
     fn operand_gradient(&mut self, m: &Map, k: usize, v: V, code: Vec<Code>, ins: Vec<V>, from_result: bool) {
         if !self.wants(v) {
             return;
@@ -59,7 +59,7 @@ impl Backward<'_> {
             let sum = Reduction::new((0..m.dims.len()).map(|d| (m.dims[d], repeated(d))), Fold::Sum, 1.0);
             gradient = self.call1(Kernel::Reduce(sum), vec![whole], kept.iter().map(|(n, _)| n).product());
         }
-        // The operand's axes may lie in another order than the map goes through them.
+        // The operand's axes may be in another order in memory than in the map.
         if kept.windows(2).any(|w| w[0].1 < w[1].1) {
             let (shape, strides): (Vec<usize>, Vec<usize>) = kept.into_iter().unzip();
             let view = Strided { offset: 0, shape, strides };
@@ -147,7 +147,7 @@ impl Adjoints {
         self.push(Code::Binary(kind, a, b))
     }
 
-    /// What the gradient `a` of an instruction's result `y` means for its sources.
+    /// The gradients of an instruction's sources, given the gradient `a` of its result `y`.
     fn contributions(&mut self, code: Code, y: Src, a: Src) -> Vec<(Src, Src)> {
         match code {
             Code::Pass(x) => vec![(x, a)],
@@ -182,7 +182,7 @@ impl Adjoints {
                     _ => self.binary(Binary::Sub, q, Src::Const(1.0)),
                 };
                 let power = self.binary(Binary::Pow, p, less);
-                // x^0 is constant, also at 0, where x^-1 is not finite; 0^q does not change with q.
+                // x^0 is constant, also at 0, where x^-1 is not finite; 0^q does not depend on q.
                 let slope = self.binary(Binary::Mul, q, power);
                 let slope = self.push(Code::Select(q, slope, Src::Const(0.0)));
                 let dp = self.binary(Binary::Mul, a, slope);
@@ -243,7 +243,7 @@ impl Map {
     }
 
     fn drop_code(&mut self) {
-        // A result that only passes on another step's is that step.
+        // A result that only forwards another step is replaced by that step.
         for r in &mut self.results {
             while let Code::Pass(Src::Step(s)) = self.code[*r] {
                 *r = s;

@@ -1,7 +1,7 @@
 //! Derives the backward part of a tape from its forward part.
 //!
-//! Calls are gone through from the last to the first. Each adds what its outputs' gradients mean for its inputs;
-//! contributions to one buffer are added up in that order, which fixes the order of every sum.
+//! Calls are processed from the last to the first. Each contributes to the gradients of its inputs; contributions to
+//! one buffer are added in that order, which fixes the order of every sum.
 
 mod map;
 
@@ -13,7 +13,7 @@ use crate::kernels::reduce::{Fold, Reduction};
 use crate::tape::{Instr, Kernel, Storage, Tape, V};
 use phalanx_graph::{Binary, Compare};
 
-/// Gradients that were derived.
+/// The derived gradients.
 #[derive(Debug)]
 pub(crate) struct Derived {
     /// By input of the graph.
@@ -24,24 +24,24 @@ pub(super) struct Backward<'a> {
     tape: &'a mut Tape,
     /// By buffer: its gradient so far.
     gradients: Vec<Option<V>>,
-    /// By buffer: whether a gradient is wanted for it or something it was made of.
+    /// By buffer: whether a gradient is needed for it or for something it depends on.
     wanted: Vec<bool>,
-    /// By buffer: where its value is in backward, when it was computed again.
+    /// By buffer: the buffer that holds its recomputed value in backward.
     again: Vec<V>,
     node: usize,
 }
 
-/// What is asked of [`derive()`].
+/// Which gradients [`derive()`] computes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GradientRequest<'a> {
-    /// By input of the graph: its gradient is wanted.
+    /// By input of the graph: whether its gradient is needed.
     pub(crate) inputs: &'a [bool],
-    /// By output of the graph: its gradient counts.
+    /// By output of the graph: whether its gradient is given.
     pub(crate) outputs: &'a [bool],
     pub(crate) recompute: bool,
 }
 
-/// Appends the backward part. Gradients of parameters get the place `Gradient`.
+/// Appends the backward part. Gradients of parameters get the storage `Gradient`.
 pub(crate) fn derive(
     tape: &mut Tape,
     inputs: &[V],
@@ -76,8 +76,8 @@ pub(crate) fn derive(
     Derived { inputs }
 }
 
-/// Pieces of forward that are computed again as one: about the square root of them, so that what is kept between
-/// them and what is kept within one are equally many.
+/// Segments of forward that are recomputed together: about the square root of the number of calls, which balances the
+/// memory between segments and within one.
 fn segments(forward: usize, recompute: bool) -> Vec<std::ops::Range<usize>> {
     if !recompute || forward < 8 {
         return std::iter::once(0..forward).collect();
@@ -135,7 +135,7 @@ impl Backward<'_> {
         self.tape.len(v)
     }
 
-    /// Computes a piece of forward again; its results stand in for the first ones from here on.
+    /// Recomputes a segment of forward; its results replace the first ones from here on.
     fn replay(&mut self, segment: std::ops::Range<usize>) {
         for i in segment {
             let mut instr = self.tape.instrs[i].clone();
@@ -185,7 +185,7 @@ impl Backward<'_> {
         }
     }
 
-    /// The gradient of an input in a buffer of the workspace; not one that was given, nor a parameter's.
+    /// The gradient of an input, in a buffer of the workspace that is neither an output's nor a parameter's gradient.
     fn input_gradient(&mut self, input: V) -> Option<V> {
         let gradient = self.gradients[input.index()]?;
         if self.tape.storage(gradient) == Storage::Temporary {
@@ -275,7 +275,7 @@ impl Backward<'_> {
         }
     }
 
-    /// A call with one result, the gradient of `of`.
+    /// Adds a call with one result, the gradient of `of`.
     fn one(&mut self, of: V, kernel: Kernel, ins: Vec<V>) {
         if self.wants(of) {
             let n = self.len(of);
@@ -284,7 +284,7 @@ impl Backward<'_> {
         }
     }
 
-    /// A call whose results are the gradients of all of these.
+    /// Adds a call whose results are the gradients of all of `of`.
     fn all(&mut self, of: &[V], kernel: Kernel, ins: Vec<V>) {
         let sizes: Vec<usize> = of.iter().map(|v| self.len(*v)).collect();
         let gradients = self.call(kernel, ins, &sizes);
@@ -373,7 +373,7 @@ impl Backward<'_> {
             let map = Map { dims, operands: vec![operand(0, &kept)], code, results: vec![0] };
             return self.one(x, Kernel::Map(map), vec![dy]);
         }
-        // Elements that equal the extreme share its gradient.
+        // Elements equal to the extreme share its gradient.
         let equal = vec![Code::Compare(Compare::Equal, Src::Operand(0), Src::Operand(1))];
         let operands = vec![operand(0, &full), operand(1, &kept)];
         let map = Map { dims: dims.clone(), operands, code: equal, results: vec![0] };

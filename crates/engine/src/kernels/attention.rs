@@ -1,7 +1,7 @@
 //! Attention: `softmax(q · kᵀ · scale + mask) · v` of every head by itself.
 //!
-//! Scores exist only for a block of queries at a time and stay in the second cache; backward computes them again
-//! from the logarithm of each row's sum. Heads may be columns of one matrix, so every operand comes with strides.
+//! Scores exist only for a block of queries at a time and stay in the L2 cache; backward recomputes them from the
+//! log-sum-exp of each row. Heads may be columns of one matrix, so every operand has strides.
 
 #![expect(unsafe_code, reason = "heads write columns of the same rows; that they are apart is checked first")]
 
@@ -128,11 +128,11 @@ impl Attention {
         let panels = self.s.div_ceil(PANEL);
         Widths {
             panels,
-            // Beyond the panels, so that rows do not all fall on the same lines of a cache.
+            // More than the panels need, so that rows do not all map to the same cache lines.
             scores: panels * PANEL + PAD,
             d: self.d.next_multiple_of(PAD),
             e: self.e.next_multiple_of(PAD),
-            // Scores of a block fill half of a second cache at most.
+            // The scores of a block fill at most half of the L2 cache.
             rows: (32 * 1024 / self.s.max(1)).clamp(16, 64).min(self.t.max(1)),
         }
     }
@@ -187,7 +187,7 @@ impl<'a> AttentionHead<'a> {
         Self { sizes, q: q.head(number), k: k.head(number), v: v.head(number), strides, mask }
     }
 
-    /// The queries from `first` on and the keys they see: how many of each.
+    /// The number of queries in the block from `first` on, and the keys they see.
     fn block(&self, first: usize) -> (usize, ScoreBlock<'a>) {
         let Attention { t, s, scale, causal, .. } = *self.sizes;
         let w = self.sizes.widths();
@@ -196,7 +196,7 @@ impl<'a> AttentionHead<'a> {
         (count, ScoreBlock { first, keys, row: w.scores, scale, causal, mask: self.mask })
     }
 
-    /// What of the keys a query of the block needs.
+    /// Which part of the keys a query of the block needs.
     fn depth(&self, block: &ScoreBlock<'_>) -> Depth {
         let (first, k) = (block.first, block.keys);
         if self.sizes.causal { Depth::UpTo { first, k } } else { Depth::All(k) }
@@ -220,7 +220,7 @@ impl<'a> AttentionHead<'a> {
         Product { m, n: w.e, depth: self.depth(&block), a: p, b: v, c: out, row: w.e, add: false }.run();
     }
 
-    /// Gives `dq` of the queries from `first`, and adds what they give to `dk` and `dv`.
+    /// Computes `dq` of the queries from `first` on, and adds their contributions to `dk` and `dv`.
     fn backward<'b>(
         &self,
         outer: Outer<'_>,

@@ -34,7 +34,7 @@ pub(crate) struct Conv2d {
 }
 
 impl Conv2d {
-    /// Every channel stands alone.
+    /// Every channel is convolved by itself.
     fn depthwise(&self) -> bool {
         self.groups == self.c && self.groups == self.o && self.c > 1
     }
@@ -60,7 +60,7 @@ pub(crate) fn forward(
     }
 }
 
-/// Computes the gradient of `x`; zero where no window looks.
+/// Computes the gradient of `x`; zero at positions that no window covers.
 pub(crate) fn grad_input(threads: &Threads, s: &Conv2d, dy: &[f32], w: &[f32], dx: &mut [f32]) {
     if s.depthwise() {
         depthwise::convolve(threads, s, true, dy, w, dx, |_, _| {});
@@ -78,8 +78,8 @@ pub(crate) fn grad_weight(threads: &Threads, s: &Conv2d, x: &[f32], dy: &[f32], 
     if s.depthwise() {
         depthwise::gradient(threads, s, x, dy, dw);
     } else {
-        // Not by Winograd's method, though it would be faster: it makes tiny numbers of exact zeros, and an optimizer
-        // that divides by the size of the gradient (Adam) would then move weights of units that are dead.
+        // Not by Winograd's method, though it would be faster: it turns exact zeros into tiny numbers, and an optimizer
+        // that divides by the size of the gradient (Adam) would then move the weights of dead units.
         weights::gradient(threads, s, x, dy, dw);
     }
 }

@@ -1,8 +1,8 @@
-//! Moving elements: permutations, slices, padding, joining, looking up.
+//! Moving elements: permutations, slices, padding, concatenation, gather.
 
 use crate::threads::Threads;
 
-/// A view of a buffer: element `i…` stands at `offset + Σ i · stride`.
+/// A view of a buffer: element `i…` is at `offset + Σ i · stride`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Strided {
     pub(crate) offset: usize,
@@ -11,7 +11,7 @@ pub(crate) struct Strided {
 }
 
 impl Strided {
-    /// Merges neighbouring axes that are one run, so that loops are few and long.
+    /// Merges neighbouring axes that are contiguous, so that loops are few and long.
     pub(crate) fn new(offset: usize, shape: &[usize], strides: &[usize]) -> Self {
         let mut view = Self { offset, shape: Vec::new(), strides: Vec::new() };
         for (n, s) in shape.iter().zip(strides).filter(|(n, _)| **n != 1) {
@@ -57,7 +57,7 @@ impl Strided {
 
 const TASK: usize = 16 * 1024;
 
-/// The elements of the view, side by side.
+/// Copies the elements of the view to a dense buffer.
 pub(crate) fn copy(threads: &Threads, view: &Strided, x: &[f32], y: &mut [f32]) {
     if let [.., rows, cols] = *view.shape
         && let [.., 1, _] = *view.strides
@@ -102,8 +102,8 @@ fn transpose(threads: &Threads, view: &Strided, matrix: usize, x: &[f32], y: &mu
     });
 }
 
-/// The adjoint of [`copy`]: adds each element where it came from; everything else is zero.
-/// On one thread: elements of a view may share a place.
+/// The adjoint of [`copy`]: adds each element to its source position; everything else is zero. Runs on one thread,
+/// because elements of a view may share a position.
 pub(crate) fn copy_back(view: &Strided, dy: &[f32], dx: &mut [f32]) {
     dx.fill(0.0);
     let (inner, stride) = view.inner();
@@ -116,7 +116,7 @@ pub(crate) fn copy_back(view: &Strided, dy: &[f32], dx: &mut [f32]) {
     }
 }
 
-/// Each axis of the result says which element of the input's axis it shows; `NOTHING` shows the fill value.
+/// Each axis of the result maps to elements of the input's axis; `NOTHING` gives the fill value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Remap {
     pub(crate) from: Vec<usize>,
@@ -168,7 +168,7 @@ pub(crate) fn remap(threads: &Threads, r: &Remap, x: &[f32], y: &mut [f32]) {
     });
 }
 
-/// The adjoint of [`remap`]. On one thread: edges are shown more than once.
+/// The adjoint of [`remap`]. Runs on one thread, because edge elements occur more than once.
 pub(crate) fn remap_back(r: &Remap, dy: &[f32], dx: &mut [f32]) {
     dx.fill(0.0);
     let Some(inner) = r.axes.last() else {
@@ -210,7 +210,8 @@ pub(crate) struct Lookup {
     pub(crate) count: usize,
 }
 
-/// An index counted from the front; negative ones count from the end. One outside, a fraction or NaN is the error.
+/// An index counted from the front; negative ones count from the end. An index out of range, a fraction or NaN is an
+/// error.
 fn index(value: f32, size: usize) -> Result<usize, i64> {
     let i = value as i64;
     let from_front = if i < 0 { i + size as i64 } else { i };

@@ -7,12 +7,12 @@ use phalanx_graph::{Binary, Compare, Unary};
 use pulp::{Simd, WithSimd};
 use std::cell::RefCell;
 
-/// Elements per block: a few registers of it fit the first-level cache.
+/// Elements per block: a few registers of it fit the L1 cache.
 pub(crate) const BLOCK: usize = 512;
 
 type Register = Box<[f32; BLOCK]>;
 
-/// The blocks a program works in: one for each operand that must be gathered, one for each live result.
+/// The blocks that a program uses: one for each operand that must be gathered, one for each live result.
 pub(crate) struct Registers {
     bank: Vec<Register>,
     /// The register of each instruction.
@@ -95,7 +95,7 @@ struct ElementBlock<'a, 'b> {
     map: &'a Map,
     seed: u64,
     ins: &'a [&'a [f32]],
-    /// The first operand's elements, when it is worked on in place; `ins` then begins with the second's.
+    /// The first operand's elements when it is computed in place; `ins` then begins with the second's.
     first: Option<&'a [f32]>,
     start: usize,
     len: usize,
@@ -144,7 +144,7 @@ fn evaluate_block(block: ElementBlock<'_, '_>) {
     }
 }
 
-/// Stands in for a register while it is written.
+/// Replaces a register while it is written.
 struct Spare(std::cell::Cell<Option<Register>>);
 
 impl Spare {
@@ -167,7 +167,7 @@ fn input<'a>(ins: &[&'a [f32]], first: Option<&'a [f32]>, operand: &Operand) -> 
     operand.input.map(|i| ins[i - shift])
 }
 
-/// The operand's elements lie as the result's do, or it is one element.
+/// Whether the operand's elements are in the order of the result's, or it is one element.
 #[inline(always)]
 fn is_direct(map: &Map, operand: &Operand) -> bool {
     operand.input.is_some()
@@ -217,7 +217,7 @@ fn lane<'a>(
     }
 }
 
-/// Brings a strided operand's elements, or the logical indices, side by side.
+/// Gathers a strided operand's elements, or the logical indices, into a dense block.
 #[inline(always)]
 fn gather(map: &Map, operand: &Operand, data: Option<&[f32]>, start: usize, out: &mut [f32]) {
     let last = map.dims.len() - 1;
@@ -253,8 +253,8 @@ fn gather(map: &Map, operand: &Operand, data: Option<&[f32]>, start: usize, out:
     }
 }
 
-// The loops are macros: a closure or function handed to another function may stay one of its own, compiled for any
-// machine and called for every element.
+// The loops are macros: a closure or function passed to another function may not be inlined; then it is compiled for
+// any machine and called for every element.
 
 /// `out = f(a)` for every element.
 macro_rules! one {

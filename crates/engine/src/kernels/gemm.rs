@@ -1,4 +1,4 @@
-//! Matrix products, on the `gemm` crate: its part for `f32`, since the others would only lengthen the build.
+//! Matrix products with the `gemm` crate: only its `f32` part, since the other types would only lengthen the build.
 
 #![expect(unsafe_code, reason = "gemm takes pointers and strides; they are checked here against the slices")]
 
@@ -50,9 +50,9 @@ pub(crate) fn product(size: Size, a: Mat<'_>, b: Mat<'_>, c: &mut [f32], stride:
     unsafe { raw(size, a, b, c.as_mut_ptr(), stride, add) };
 }
 
-/// `c = a · b` by all threads, cut by the shape alone: into blocks of columns, since packing `a` again for each costs
-/// less than packing `b` again for every block of rows; tall and narrow products, and those whose `a` is costly to
-/// pack because it is turned, are cut into rows.
+/// Computes `c = a · b` on all threads, divided by the shape alone: into blocks of columns, since packing `a` again for
+/// each costs less than packing `b` again for every block of rows. Tall and narrow products, and products whose `a` is
+/// transposed and so expensive to pack, are divided into rows.
 pub(crate) fn parallel(threads: &Threads, size: Size, a: Mat<'_>, b: Mat<'_>, c: &mut [f32]) {
     let Size { m, n, k } = size;
     let tasks = (m * n * k / TASK).max(1);
@@ -74,7 +74,7 @@ pub(crate) fn parallel(threads: &Threads, size: Size, a: Mat<'_>, b: Mat<'_>, c:
     });
 }
 
-/// Multiplications worth a task of their own.
+/// Multiplications per task.
 const TASK: usize = 32 << 20;
 
 /// A result whose columns different threads write.
@@ -83,14 +83,14 @@ struct Whole {
     len: usize,
 }
 
-// SAFETY: used only through `columns`, whose callers keep to columns of their own.
+// SAFETY: used only through `columns`, whose callers write disjoint columns.
 unsafe impl Sync for Whole {}
 
 impl Whole {
     /// Computes the columns from `first` on; rows are `stride` apart.
     ///
     /// # Safety
-    /// Nobody else may touch these columns at the same time.
+    /// No other thread may touch these columns at the same time.
     unsafe fn columns(&self, size: Size, first: usize, stride: usize, a: Mat<'_>, b: Mat<'_>) {
         let Size { m, n, k } = size;
         if m == 0 || n == 0 {
@@ -101,13 +101,13 @@ impl Whole {
             first + n <= stride && (m - 1) * stride + first + n <= self.len,
             "the result is smaller than the product"
         );
-        // SAFETY: within the slices, as checked above; alone in these columns, as promised.
+        // SAFETY: within the slices, as checked above; no other thread uses these columns, as the caller promises.
         unsafe { raw(size, a, b, self.data.add(first), stride, false) };
     }
 }
 
 /// # Safety
-/// All elements that the sizes and strides reach must be there, and those of `c` belong to the caller alone.
+/// All elements that the sizes and strides reach must exist, and no other thread may use the elements of `c`.
 unsafe fn raw(size: Size, a: Mat<'_>, b: Mat<'_>, c: *mut f32, stride: usize, add: bool) {
     let keep = if add { 1.0 } else { 0.0 };
     let (a_col, a_row, b_col, b_row) = (a.col as isize, a.row as isize, b.col as isize, b.row as isize);

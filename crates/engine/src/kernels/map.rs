@@ -1,14 +1,14 @@
-//! Elementwise work: a small program run over blocks that stay in the first-level cache.
+//! Elementwise work: a small program run over blocks that stay in the L1 cache.
 //!
-//! A [`Map`] goes over `dims` in row-major order, which is the memory order of its results. Every operand has
-//! strides over the same dims (0 where it is repeated). Chains of elementwise operators become one map, so
-//! each tensor is read and written once.
+//! A [`Map`] iterates over `dims` in row-major order, which is the memory order of its results. Every operand has
+//! strides over the same dims (0 where it is broadcast). Chains of elementwise operators become one map, so each tensor
+//! is read and written once.
 
 use crate::kernels::eval::{BLOCK, Registers, evaluate};
 use crate::threads::{Threads, per_task};
 use phalanx_graph::{Binary, Compare, Unary};
 
-/// What an instruction works on.
+/// The source of an instruction's argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Src {
     Operand(usize),
@@ -17,11 +17,11 @@ pub(crate) enum Src {
     Const(f32),
 }
 
-/// One instruction; its result is known by its position.
+/// One instruction; its result is identified by its position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Code {
     Unary(Unary, Src),
-    /// The derivative at x, as a factor: f'(x).
+    /// The derivative f'(x), as a factor.
     Slope(Unary, Src),
     Binary(Binary, Src, Src),
     Compare(Compare, Src, Src),
@@ -64,7 +64,7 @@ impl Code {
     }
 }
 
-/// Where an operand's elements come from.
+/// The source of an operand's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Operand {
     /// A buffer of the call's ins; `None`: the element's own index in the logical tensor.
@@ -87,7 +87,7 @@ impl Map {
         self.dims.iter().product()
     }
 
-    /// Merges neighbouring dims wherever every operand goes through both in one run.
+    /// Merges neighbouring dims wherever every operand is contiguous over both.
     pub(crate) fn collapse(&mut self) {
         let mut i = self.dims.len();
         while i > 1 {
@@ -112,7 +112,7 @@ impl Map {
         }
     }
 
-    /// The same map over finer dims that multiply to this one's; `None` when they do not divide it.
+    /// The same map over finer dims with the same product; `None` if they do not divide this map's.
     pub(crate) fn refined(&self, dims: &[usize]) -> Option<Self> {
         let mut operands: Vec<Operand> = self
             .operands
@@ -160,10 +160,10 @@ pub(crate) fn common_dims(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     Some(dims.into_iter().rev().collect())
 }
 
-/// Elements of a task, at least and at most.
+/// The least and most elements of a task.
 const TASK: (usize, usize) = (4 << 10, 16 << 10);
 
-/// Runs the program over everything.
+/// Runs the program over all elements.
 pub(crate) fn run(threads: &Threads, map: &Map, seed: u64, ins: &[&[f32]], outs: &mut [&mut [f32]]) {
     let n = map.len();
     let task = per_task(n, TASK.0, TASK.1).next_multiple_of(64);
@@ -196,8 +196,8 @@ pub(crate) fn run_part(map: &Map, seed: u64, ins: &[&[f32]], start: usize, outs:
     });
 }
 
-/// Runs the program in place on a finished part of its first operand, which begins at element `start`.
-/// `ins` are the buffers of the other operands.
+/// Runs the program in place on a finished part of its first operand, beginning at element `start`. `ins` are the
+/// buffers of the other operands.
 pub(crate) fn run_in_place(map: &Map, seed: u64, ins: &[&[f32]], start: usize, part: &mut [f32]) {
     Registers::lend(map, |registers| {
         let n = part.len();

@@ -5,8 +5,8 @@
 use std::hint::select_unpredictable;
 
 /// Runs `work(arguments)` compiled for this machine's vectors. `work` must be the name of an `#[inline(always)]`
-/// function. A macro, because only a closure that must be inlined is sure to be part of every compiled version:
-/// a large one that may be is compiled once, for the oldest machine.
+/// function. It is a macro because only a closure that must be inlined is sure to be part of every compiled version: a
+/// large one that may stay separate is compiled once, for the oldest machine.
 macro_rules! compiled_wide {
     ($work:expr, $arguments:expr $(,)?) => {{
         $crate::simd::simd(
@@ -18,7 +18,7 @@ macro_rules! compiled_wide {
 
 pub(crate) use compiled_wide as wide;
 
-/// Limits `x` to `low..=high` and keeps NaN, which `f32::clamp` does too but `min` and `max` do not.
+/// Clamps `x` to `low..=high` and keeps NaN, as `f32::clamp` does but `min` and `max` do not.
 #[inline(always)]
 fn limit(x: f32, low: f32, high: f32) -> f32 {
     let x = if x < low { low } else { x };
@@ -117,7 +117,7 @@ pub(crate) fn erf(x: f32) -> f32 {
     let far = far * t - 6.348_467e-1;
     let far = far * t - 1.287_175_1e-1;
     let far = (1.0 - exp(far * t - t)).copysign(x);
-    // As a branch it would keep loops from becoming vectors.
+    // A branch would keep loops from being vectorised.
     select_unpredictable(t > 0.927_734_4, far, near)
 }
 
@@ -157,7 +157,7 @@ fn fold(sums: [f32; LANES]) -> f32 {
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
-/// Writes `e^(x - shift)` of a row and gives the sum.
+/// Writes `e^(x - shift)` of a row and returns the sum.
 #[inline(always)]
 pub(crate) fn exp_row(x: &[f32], shift: f32, y: &mut [f32]) -> f32 {
     let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
@@ -175,7 +175,7 @@ pub(crate) fn exp_row(x: &[f32], shift: f32, y: &mut [f32]) -> f32 {
     fold(sums)
 }
 
-/// Turns a row into `e^(x · scale - shift)` and gives the sum.
+/// Turns a row into `e^(x · scale - shift)` and returns the sum.
 #[inline(always)]
 pub(crate) fn exp_in_place(row: &mut [f32], scale: f32, shift: f32) -> f32 {
     let (rows, rest) = row.as_chunks_mut::<LANES>();
@@ -193,7 +193,7 @@ pub(crate) fn exp_in_place(row: &mut [f32], scale: f32, shift: f32) -> f32 {
     fold(sums)
 }
 
-/// The largest of a row, NaN aside; minus infinity if there is none.
+/// The largest element of a row, ignoring NaN; minus infinity if there is none.
 #[inline(always)]
 pub(crate) fn largest(x: &[f32]) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
@@ -210,10 +210,10 @@ pub(crate) fn largest(x: &[f32]) -> f32 {
     rest.iter().fold(one, |a, b| larger(a, *b))
 }
 
-/// What the tests of kernels share.
+/// Helpers for tests of kernels.
 #[cfg(test)]
 pub(crate) mod testing {
-    /// Numbers between -1 and 1 that look random.
+    /// Pseudo-random numbers between -1 and 1.
     pub(crate) fn noise(n: usize, seed: u64) -> Vec<f32> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
         let mut next = || {

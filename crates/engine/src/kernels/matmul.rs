@@ -3,11 +3,11 @@
 use crate::kernels::gemm::{Mat, Size, product};
 use crate::threads::Threads;
 
-/// Where the matrices of a stack lie: offset, strides of the leading dims, and of rows and columns.
+/// The layout of a stack of matrices: offset, strides of the leading dims, of rows and of columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stack {
     pub(crate) offset: usize,
-    /// One per leading dim; 0 where one matrix serves all.
+    /// One per leading dim; 0 where one matrix is used for all.
     pub(crate) lead: Vec<usize>,
     pub(crate) row: usize,
     pub(crate) col: usize,
@@ -33,7 +33,7 @@ impl Stack {
 }
 
 impl MatMul {
-    /// The product written the other way round, `cᵀ = bᵀ · aᵀ`, so that the result's columns lie side by side.
+    /// The transposed product, `cᵀ = bᵀ · aᵀ`, so that the result's columns are contiguous.
     fn turned(&self) -> Self {
         let turn = |s: &Stack| Stack { row: s.col, col: s.row, ..s.clone() };
         let (m, n) = (self.n, self.m);
@@ -48,7 +48,7 @@ impl MatMul {
     }
 }
 
-/// Leading dims at most; deeper stacks are refused when the graph is lowered.
+/// The most leading dims; deeper stacks are refused when the graph is lowered.
 pub(crate) const LEAD: usize = 6;
 
 pub(crate) fn run(threads: &Threads, spec: &MatMul, a: &[f32], b: &[f32], c: &mut [f32]) {
@@ -67,7 +67,7 @@ pub(crate) fn run(threads: &Threads, spec: &MatMul, a: &[f32], b: &[f32], c: &mu
         let b = Mat { data: b, row: spec.b.row, col: spec.b.col };
         product(Size { m: spec.m, n: spec.n, k: spec.k }, a, b, c, stride, add);
     };
-    // Where results are shared, or do not lie one after another in the order of the stack, one thread does it all.
+    // Runs on one thread where results are shared, or are not contiguous in the order of the stack.
     let in_order = {
         let mut expected = whole;
         spec.lead.iter().zip(&spec.c.lead).rev().all(|(n, s)| {

@@ -1,6 +1,6 @@
-//! The arithmetic. Images are held with channels last: `[N, H, W, C]`; weights of convolutions as `[O, H, W, C]`.
+//! The kernels. Images have channels last: `[N, H, W, C]`; weights of convolutions are `[O, H, W, C]`.
 //!
-//! A kernel overwrites its outputs whole, cuts its work by the shape alone, and takes what it needs as arguments.
+//! A kernel overwrites its outputs completely, divides its work by the shape alone, and gets all it needs as arguments.
 
 pub(crate) mod attention;
 pub(crate) mod conv;

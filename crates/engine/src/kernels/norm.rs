@@ -1,8 +1,8 @@
-//! Normalisation: of channels over a batch, of groups of channels over an image, of rows.
+//! Normalisation: batch norm, group norm, layer norm.
 //!
-//! Channels stand last, so batch and group norm are about columns of a matrix `[rows, c]`. Statistics are sums of
-//! distances from a number close to the mean, over a few rows in single and then in double precision: memory is read
-//! once and nothing cancels. Blocks depend on the shape alone.
+//! Channels are last, so batch and group norm work on columns of a matrix `[rows, c]`. Statistics are sums of distances
+//! from a number close to the mean, over a few rows in single and then in double precision: memory is read once and
+//! nothing cancels. Blocks depend on the shape alone.
 
 mod columns;
 mod layer;
@@ -15,7 +15,7 @@ use crate::kernels::math::wide;
 use crate::threads::{Threads, scratch};
 use columns::{Backward, Fold, Forward};
 
-/// What is applied to the result on the way: limits, or none.
+/// An activation fused into the result: limits, or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Activation {
     None,
@@ -65,7 +65,8 @@ pub(crate) struct Gradients<'a> {
 }
 
 impl GroupNorm<'_> {
-    /// Normalises `x` into `y` by its own statistics, which it gives back; `share` may add what others found.
+    /// Normalises `x` into `y` by its own statistics, which it returns; `share` may add the statistics of other
+    /// replicas.
     pub(crate) fn forward<E>(
         &self,
         t: &Threads,
@@ -100,7 +101,7 @@ impl GroupNorm<'_> {
         Ok(())
     }
 
-    /// Normalises `x` into `y` by given statistics, those of a running average for example.
+    /// Normalises `x` into `y` by given statistics, such as running averages.
     pub(crate) fn apply(&self, t: &Threads, x: &[f32], mean: &[f32], inv_std: &[f32], y: &mut [f32]) {
         let fold = Fold::new(self.rows, self.c);
         self.each_block(t, y, |sample, first, y| {
@@ -117,9 +118,9 @@ impl GroupNorm<'_> {
         });
     }
 
-    /// The gradients, given that of the result. `frozen`: the statistics were given, not taken from `x`.
-    /// Where the activation was at its limits nothing passes; that is found again from `x`. `share` may add what
-    /// others found; gradients of weight and bias are this part's own.
+    /// Computes the gradients, given the gradient of the result. `frozen`: the statistics were given, not computed from
+    /// `x`. Where the activation was at its limits the gradient is zero; that is recomputed from `x`. `share` may add
+    /// the sums of other replicas; gradients of weight and bias are of this replica alone.
     pub(crate) fn backward<E>(
         &self,
         t: &Threads,
@@ -187,7 +188,7 @@ impl GroupNorm<'_> {
         });
     }
 
-    /// Sums of every channel and block, `[n, blocks, 2, c]`: of `x`, and of its squares.
+    /// Sums of every channel and block, `[n, blocks, 2, c]`: of `x` and of its squares.
     fn moments(&self, t: &Threads, x: &[f32], partials: &mut [f64]) {
         let fold = Fold::new(self.rows, self.c);
         t.chunks(partials, 2 * self.c, |task, sums| {
@@ -196,7 +197,7 @@ impl GroupNorm<'_> {
         });
     }
 
-    /// Sums of every channel and block: of the gradient that passes, and of its products with `x - mean`.
+    /// Sums of every channel and block: of the gradient after the activation, and of its products with `x - mean`.
     fn sums(
         &self,
         t: &Threads,
@@ -252,7 +253,7 @@ impl GroupNorm<'_> {
     }
 }
 
-/// How the rows of each sample are cut.
+/// How the rows of each sample are divided into blocks.
 #[derive(Debug, Clone, Copy)]
 struct RowBlocks {
     blocks: usize,
@@ -296,7 +297,7 @@ impl GroupNorm<'_> {
     }
 
     fn group(&self, sample: usize, channel: usize) -> usize {
-        // Batch norm has wide rows in small blocks, for which the divisions would count.
+        // Batch norm has wide rows in small blocks, where the divisions would be noticeable.
         let in_sample = if self.groups == self.c { channel } else { channel / self.channels_per_group() };
         sample * self.groups + in_sample
     }

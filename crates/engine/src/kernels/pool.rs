@@ -1,7 +1,7 @@
-//! Maximum and average over windows of images, and their gradients.
+//! Maximum and average pooling, and their gradients.
 //!
-//! The maximum remembers which position of the window won, in a byte; windows of more than [`MOST_TAPS`] positions
-//! are looked through again for the gradient.
+//! The maximum stores the index of the maximal position of the window in a byte; windows of more than [`MOST_TAPS`]
+//! positions are searched again for the gradient.
 
 mod axis;
 mod grad;
@@ -16,9 +16,9 @@ pub(crate) use grad::{average_backward, max_backward, max_backward_from};
 use pulp::{Simd, WithSimd};
 use window::{Window, channel_blocks, windows};
 
-/// Windows of up to so many positions have an index.
+/// Windows of up to this many positions have an index.
 pub(crate) const MOST_TAPS: usize = 255;
-/// Numbers worth a task of their own.
+/// The least and most elements of a task.
 const TASK: (usize, usize) = (2 << 10, 16 << 10);
 
 /// The geometry of a pooling of `[n, h, w, c]` to `[n, oh, ow, c]`.
@@ -34,7 +34,7 @@ pub(crate) struct Pool2d {
     pub(crate) dilation: (usize, usize),
     /// Above, to the left.
     pub(crate) pad: (usize, usize),
-    /// Below, to the right: what counts as padding; windows may hang over further, which never counts.
+    /// Below, to the right: what counts as padding. Windows may extend further, which never counts.
     pub(crate) pad_after: (usize, usize),
     pub(crate) oh: usize,
     pub(crate) ow: usize,
@@ -63,7 +63,7 @@ impl Pool2d {
         (rows, cols)
     }
 
-    /// Whether the gradient of the maximum can be taken from the index.
+    /// Whether the gradient of the maximum can use the index.
     pub(crate) fn has_index(&self) -> bool {
         self.kh * self.kw <= MOST_TAPS
     }
@@ -74,8 +74,8 @@ fn rows_per_task(rows: usize, wide: usize, c: usize) -> usize {
     per_task(rows * wide * c, TASK.0, TASK.1).div_ceil((wide * c).max(1))
 }
 
-/// The largest number of each window; `index` says which of the window's positions it has, counted along its rows.
-/// Of equals the first wins, and what is not a number wins over all.
+/// The maximum of each window; `index` gets its position in the window, in row order. Among equals the first wins; NaN
+/// wins over all numbers.
 ///
 /// # Panics
 /// There is an index, and the window is too large for it: see [`Pool2d::has_index`].
@@ -132,13 +132,13 @@ fn max_block<const W: usize>(at: usize, window: &Window<'_>, y: &mut [f32], inde
     }
 }
 
-/// By how much the sums of the outputs are multiplied.
+/// The factor that turns sums into averages.
 #[derive(Clone, Copy)]
 struct AverageScale {
     rows: PoolAxis,
     cols: PoolAxis,
     count_padding: bool,
-    /// If all windows lie within the input.
+    /// The common factor if all windows are inside the input.
     same: Option<f32>,
 }
 
@@ -149,7 +149,7 @@ impl AverageScale {
         Self { rows, cols, count_padding, same }
     }
 
-    /// Of output pixel `at`, counted through all images.
+    /// For output pixel `at`, counted through all images.
     #[inline(always)]
     fn of(&self, at: usize) -> f32 {
         self.same.unwrap_or_else(|| {
@@ -164,7 +164,7 @@ impl AverageScale {
     }
 }
 
-/// The average of each window; with `count_padding` the padding counts as zeros, else only what is there counts.
+/// The average of each window; with `count_padding` the padding counts as zeros, otherwise only the input counts.
 pub(crate) fn average_forward(threads: &Threads, s: &Pool2d, count_padding: bool, x: &[f32], y: &mut [f32]) {
     let rows = rows_per_task(s.n * s.oh, s.ow, s.c);
     let shares = AverageScale::new(s, count_padding);

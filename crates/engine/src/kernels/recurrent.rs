@@ -1,8 +1,8 @@
 //! One layer and direction of an LSTM or GRU.
 //!
-//! Inside, sequences stand one after another (`[N, T, …]`): a block of sequences is then a piece of every buffer,
-//! and one task runs it through all its steps. What does not depend on the step before (the input's projection, the
-//! gradients of input and weights) is one product over all steps.
+//! Internally sequences are contiguous (`[N, T, …]`): a block of sequences is a piece of every buffer, and one task
+//! runs it through all its steps. Work that does not depend on the previous step (the input's projection, the gradients
+//! of input and weights) is one product over all steps.
 
 mod gru;
 mod lstm;
@@ -15,8 +15,8 @@ use crate::kernels::math::wide;
 use crate::tape::Cell;
 use crate::threads::{Threads, scratch};
 
-/// How many numbers forward keeps for backward: the gates and, of an LSTM, the cells; of a GRU, the state's part of
-/// the new gate.
+/// How many numbers forward keeps for backward: the gates and the cells (LSTM), or the gates and the state's part of
+/// the new gate (GRU).
 pub(crate) fn saved(cell: &Cell) -> usize {
     let sizes = Sizes::new(cell);
     sizes.rows() * (sizes.gates + 1) * sizes.h
@@ -43,8 +43,8 @@ pub(crate) fn forward(threads: &Threads, cell: &Cell, ins: &[&[f32]], outs: &mut
     });
 }
 
-/// x, w_ih, w_hh, b_ih?, b_hh?, h0?, c0?, y, what forward kept, then of the results' gradients those that are there
-/// → the gradients of all inputs
+/// x, w_ih, w_hh, b_ih?, b_hh?, h0?, c0?, y, what forward kept, then the gradients of the results that exist → the
+/// gradients of all inputs
 pub(crate) fn backward(
     threads: &Threads,
     cell: &Cell,
@@ -115,7 +115,7 @@ struct RecurrentInputs<'a> {
     lstm: bool,
 }
 
-/// What backward is given besides.
+/// The additional inputs of backward.
 #[derive(Debug, Clone, Copy)]
 struct Back<'a> {
     dh: Option<&'a [f32]>,
@@ -161,12 +161,12 @@ impl Sizes {
         self.n * self.t
     }
 
-    /// Sequences to a task: enough for a product, and several tasks of a large batch.
+    /// Sequences per task: enough for a product, and several tasks for a large batch.
     fn sequences(&self) -> usize {
         self.n.div_ceil(8).clamp(16, 64).min(self.n.max(1))
     }
 
-    /// The position in time of a step in the order of computing.
+    /// The position in time of a step of the computation.
     fn time(&self, step: usize) -> usize {
         if self.reverse { self.t - 1 - step } else { step }
     }
@@ -194,7 +194,7 @@ impl Sizes {
         let (block, row) = (self.sequences(), self.t);
         let y = (y, (block * row * self.h).max(1));
         let (gates, extra) = ((gates, (block * row * wide_h).max(1)), (extra, (block * row * self.h).max(1)));
-        // Turned once: every step of every block would turn them again.
+        // Transposed once, instead of in every step of every block.
         scratch(wide_h * self.h, |turned| {
             swap_axes(threads, (wide_h, self.h, 1), given.w_hh, turned);
             let turned = &*turned;
@@ -209,7 +209,7 @@ impl Sizes {
         });
     }
 
-    /// What is added to the projection: both biases of an LSTM; of a GRU's new gate only the input's.
+    /// What is added to the projection: both biases (LSTM); for the new gate of a GRU only the input's.
     fn projected_bias(&self, given: &RecurrentInputs<'_>, bias: &mut [f32]) {
         bias.fill(0.0);
         if let Some((b_ih, b_hh)) = given.bias {
@@ -266,7 +266,7 @@ impl Sizes {
         });
     }
 
-    /// The state that every step began with.
+    /// The state at the beginning of every step.
     fn states_before(&self, given: &RecurrentInputs<'_>, y: &[f32], before: &mut [f32]) {
         let h = self.h;
         for step in 0..self.t {
@@ -325,7 +325,7 @@ impl Sizes {
     }
 }
 
-/// The sum of all rows; those of a few before they go to the longer sum.
+/// The sum of all rows; a few rows are summed first, then added to the longer sum.
 #[inline(always)]
 fn sum_rows((rows, total, short): (&[f32], &mut [f32], &mut [f32])) {
     total.fill(0.0);

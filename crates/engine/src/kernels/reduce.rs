@@ -1,4 +1,4 @@
-//! Sums and extremes over some dims of a dense buffer, in an order that the shape alone decides.
+//! Sums and extremes over some dims of a dense buffer, in an order that depends on the shape alone.
 
 use crate::kernels::math::wide;
 use crate::threads::{Threads, scratch};
@@ -21,9 +21,9 @@ pub(crate) struct Reduction {
     steps: Vec<(usize, usize, usize)>,
 }
 
-/// Rows of a column sum that are summed before they are added to the rest: fixed, and better rounded than one chain.
+/// Rows of a column sum that are summed first: a fixed number, and more precise than one chain.
 const ROWS: usize = 256;
-/// Parts of a long sum that different threads take.
+/// Parts of a long sum for different threads.
 const PARTS: usize = 8;
 
 impl Reduction {

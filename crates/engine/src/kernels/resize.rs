@@ -1,4 +1,4 @@
-//! Images made larger or smaller, and the gradient of that.
+//! Resizing images, and its gradient.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +8,7 @@ use crate::threads::{Threads, scratch};
 use phalanx_graph::{Coordinates, ResizeMode};
 use pulp::{Simd, WithSimd};
 
-/// Numbers worth a task of their own.
+/// Elements per task.
 const TASK: usize = 1 << 14;
 
 /// A resize of `[n, h, w, c]` to `[n, oh, ow, c]`.
@@ -26,7 +26,7 @@ pub(crate) struct Resize2d {
     pub(crate) coordinates: Coordinates,
 }
 
-/// What an output position is made of: two input positions, and the weight of the second.
+/// The source of an output position: two input positions, and the weight of the second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Blend {
     near: usize,
@@ -45,7 +45,7 @@ impl Resize2d {
 
     fn blend(&self, at: usize, input: usize, output: usize, scale: f32) -> Blend {
         let exact = output as f64 / input as f64;
-        // A scale that was rounded from the sizes would miss whole positions by a hair.
+        // A scale that was rounded from the sizes would miss whole positions slightly.
         let scale = if (f64::from(scale) - exact).abs() <= 1e-6 * exact { exact } else { f64::from(scale) };
         let position = match self.coordinates {
             Coordinates::HalfPixel => (at as f64 + 0.5) / scale - 0.5,
@@ -115,7 +115,7 @@ fn pick(c: usize, x: &[f32], places: &[[u32; 2]], y: &mut [f32]) {
     }
 }
 
-/// A row from two rows of the input.
+/// Blends a row from two rows of the input.
 struct Mix<'a> {
     c: usize,
     near: &'a [f32],
@@ -146,7 +146,7 @@ impl WithSimd for Mix<'_> {
     }
 }
 
-/// Computes the gradient of `x`: every output's gradient goes to the inputs it was made of, in their shares.
+/// Computes the gradient of `x`: every output's gradient goes to its two inputs, by their weights.
 pub(crate) fn backward(threads: &Threads, s: &Resize2d, dy: &[f32], dx: &mut [f32]) {
     let line = s.w * s.c;
     if dx.is_empty() {
@@ -172,7 +172,7 @@ pub(crate) fn backward(threads: &Threads, s: &Resize2d, dy: &[f32], dx: &mut [f3
     });
 }
 
-/// A row of gradients to a row of the input, whose share of it is `share`.
+/// Adds a row of gradients to a row of the input with the weight `share`.
 struct SpreadRow<'a> {
     c: usize,
     dy: &'a [f32],

@@ -10,7 +10,7 @@ fn rows(d: usize) -> usize {
     BLOCK.div_ceil(d.max(1)) * d.max(1)
 }
 
-/// What is taken off a row before the exponential. A row of minus infinities stays one.
+/// Subtracted from a row before the exponential. A row of minus infinities stays unchanged.
 #[inline(always)]
 fn shift(x: &[f32]) -> f32 {
     let max = largest(x);

@@ -8,7 +8,7 @@ use crate::threads::scratch;
 /// Elements to a task, about.
 const BLOCK: usize = 16 * 1024;
 
-/// What is wanted of one vector of classes.
+/// The target of one vector of classes.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
     Label(usize),
@@ -63,7 +63,7 @@ fn contiguous(rule: Rule, x: &[f32], target: &[f32], labels: bool, gradient: Opt
     }
 }
 
-/// The vectors of one `[classes, inner]`, each brought together first.
+/// The vectors of one `[classes, inner]`, each gathered first.
 fn strided(
     rule: Rule,
     axis: ClassAxis,
@@ -99,7 +99,7 @@ fn strided(
 fn row((rule, x, wanted, gradient): (Rule, &[f32], Wanted<'_>, &mut [f32])) -> f64 {
     let Rule { smoothing, scale } = rule;
     let max = largest(x);
-    // If all are minus infinity, the differences must be too, not NaN.
+    // If all are minus infinity, the differences must be minus infinity too, not NaN.
     let max = if max == f32::NEG_INFINITY { 0.0 } else { max };
     let total = f64::from(exp_row(x, max, gradient));
     let log_total = f64::from(max) + total.ln();

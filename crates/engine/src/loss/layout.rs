@@ -1,8 +1,8 @@
-//! Which element of a target belongs to which of an output.
+//! Which element of a target belongs to which element of an output.
 
 use super::{LossError, Target};
 
-/// How the elements of a target and an output belong together.
+/// How the elements of a target and an output correspond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Matching {
     /// One to one. The class axis, where there is one, is the last or the second.

@@ -1,4 +1,4 @@
-//! What training minimises: a loss of this crate, or a function of the user's own.
+//! The objective of training: a loss of this crate, or a function of the user's own.
 
 use super::layout::check_size;
 use super::{Loss, LossError, Target};
@@ -7,7 +7,7 @@ use crate::threads::Threads;
 use std::fmt;
 use std::sync::Arc;
 
-/// One batch as a loss sees it.
+/// One batch, as a loss function gets it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct LossBatch<'a> {
@@ -63,7 +63,7 @@ impl OwnLoss {
         Self { name: name.into(), function: Arc::new(function) }
     }
 
-    /// What messages call it.
+    /// The name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -75,10 +75,10 @@ impl fmt::Debug for OwnLoss {
     }
 }
 
-/// What training minimises.
+/// The function that training minimises.
 #[derive(Debug, Clone)]
 pub enum Objective {
-    /// A loss that run files name.
+    /// A loss with a name in run files.
     Named(Loss),
     /// A function of the user's own; only this process has it.
     Own(OwnLoss),
@@ -97,7 +97,7 @@ impl From<OwnLoss> for Objective {
 }
 
 impl Objective {
-    /// The loss that run files name, if it is one.
+    /// The loss with a name in run files, if it is one.
     pub fn named(&self) -> Option<Loss> {
         match self {
             Self::Named(loss) => Some(*loss),
@@ -105,10 +105,11 @@ impl Objective {
         }
     }
 
-    /// The mean loss of a batch and, if wanted, its gradient with respect to the output times `weight`.
+    /// Returns the mean loss of a batch. If `gradient` is given, writes the gradient with respect to the output times
+    /// `weight`.
     ///
     /// # Errors
-    /// The shapes do not fit each other, or a label is not one of the classes.
+    /// The shapes do not match, or a label is not one of the classes.
     pub fn evaluate(
         &self,
         t: &Threads,

@@ -58,7 +58,7 @@ pub(super) struct BinaryProbability;
 impl Pointwise for BinaryProbability {
     #[inline(always)]
     fn at(self, x: f32, target: f32) -> (f32, f32) {
-        // PyTorch's bounds: a certainty that is wrong costs 100, not infinity.
+        // PyTorch's bounds: a wrong certainty costs 100, not infinity.
         let bounded = |log: f32| if log < -100.0 { -100.0 } else { log };
         let loss = -(target * bounded(log(x)) + (1.0 - target) * bounded(log(1.0 - x)));
         let spread = (1.0 - x) * x;
@@ -73,7 +73,7 @@ impl Pointwise for BinaryLogits {
     #[inline(always)]
     fn at(self, x: f32, target: f32) -> (f32, f32) {
         let e = exp(-x.abs());
-        // log(1 + e), exact also where e is lost in the sum.
+        // log(1 + e), exact also where e vanishes in the sum.
         let u = 1.0 + e;
         let log1p = if u == 1.0 { e } else { log(u) * (e / (u - 1.0)) };
         let relu = if x > 0.0 { x } else { 0.0 };

@@ -10,7 +10,7 @@ fn sizes(value: &Value) -> Vec<usize> {
 }
 
 #[test]
-fn values_and_gradients_are_those_of_pytorch() {
+fn values_and_gradients_match_pytorch() {
     let cases: Value = serde_json::from_str(include_str!("../../tests/data/losses.json")).expect("valid");
     for case in cases.as_array().expect("a list") {
         let loss: Loss = serde_json::from_value(case["loss"].clone()).expect("a known loss");

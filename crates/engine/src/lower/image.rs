@@ -24,7 +24,7 @@ pub(super) fn channels_last(rank: usize) -> Vec<usize> {
     std::iter::once(0).chain(2..rank).chain(std::iter::once(1)).collect()
 }
 
-/// A setting of one or two spatial dimensions as one of two.
+/// Extends a setting for one or two spatial dimensions to two.
 fn pair<T: Copy>(settings: &[T], missing: T) -> (T, T) {
     match *settings {
         [a, b] => (a, b),
@@ -95,7 +95,7 @@ impl Lowering<'_> {
         Self::as_image(y, shape)
     }
 
-    /// The transpose of a convolution is its gradient: from `shape` to the input.
+    /// A transposed convolution is the gradient of a convolution from `shape` to the input.
     pub(super) fn conv_transpose(&mut self, c: &Conv, ins: &[View], shape: &[usize]) -> View {
         let spec = conv2d(c, shape, &ins[0].shape, &ins[1].shape);
         let args = vec![self.image(&ins[0]), self.image(&ins[1])];
@@ -113,7 +113,7 @@ impl Lowering<'_> {
         let spec = pool2d(p, &x.shape, shape);
         let n: usize = shape.iter().product();
         let args = vec![self.image(x)];
-        // One byte says which element of the window won.
+        // One byte holds the index of the maximum in the window.
         let y = self.call(Kernel::MaxPool(spec), args, &[n, n.div_ceil(4)])[0];
         Self::as_image(y, shape)
     }

@@ -1,4 +1,4 @@
-//! From a graph and a batch size to the forward part of a tape.
+//! Lowers a graph with a batch size to the forward part of a tape.
 
 mod image;
 mod plain;
@@ -17,21 +17,21 @@ use phalanx_graph::{Graph, Node, Op, ValueId, ValueKind};
 pub(crate) struct Holdings {
     /// By value id: which parameter, buffer or constant it is.
     pub(crate) storage: Vec<Option<Storage>>,
-    /// By value id: the order of axes in which a parameter is held, where it is not the user's.
+    /// By value id: the order of axes in which a parameter is held, if it differs from the user's.
     pub(crate) orders: Vec<Option<Vec<usize>>>,
     pub(crate) constants: Vec<Vec<f32>>,
 }
 
-/// The forward part of a tape, and where the graph's inputs and outputs are.
+/// The forward part of a tape, and the buffers of the graph's inputs and outputs.
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) tape: Tape,
     pub(crate) inputs: Vec<V>,
-    /// Dense, in the order the graph says.
+    /// Dense, in the order that the graph declares.
     pub(crate) outputs: Vec<V>,
-    /// How they lay before they were made dense.
+    /// Their views before they were made dense.
     pub(crate) output_views: Vec<View>,
-    /// By output: whether something learned, or an input whose gradient is wanted, is in it.
+    /// By output: whether it depends on a parameter, or on an input whose gradient is needed.
     pub(crate) output_learned: Vec<bool>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Lowering<'a> {
     training: bool,
     tape: Tape,
     views: Vec<Option<View>>,
-    /// By value: whether something learned, or an input whose gradient is wanted, is in it.
+    /// By value: whether it depends on a parameter, or on an input whose gradient is needed.
     learned: Vec<bool>,
     node: usize,
 }
@@ -115,7 +115,7 @@ impl Lowering<'_> {
         inputs
     }
 
-    /// An input as it lay where it was made: sums go through it in the same order as there.
+    /// An input in the layout in which it was produced, so that sums use the same order as there.
     fn entered(&mut self, given: &View, entry: &StageInput) -> View {
         let Some(like) = &entry.like else { return given.clone() };
         let twin = entry.twin.and_then(|t| self.views[self.graph.inputs[t].index()].as_ref());
@@ -126,7 +126,7 @@ impl Lowering<'_> {
         View { base, ..like.clone() }
     }
 
-    /// An output must be a temporary of its own: what the caller reads is never a parameter or an input.
+    /// An output must be a temporary of its own: the caller never reads a parameter or an input.
     fn output(&mut self, view: &View) -> V {
         let v = self.dense(view).base;
         match self.tape.storage(v) {
@@ -172,7 +172,7 @@ impl Lowering<'_> {
         view.covers(self.tape.len(view.base))
     }
 
-    /// The view as a buffer of its own whose axes lie in this order; copied only when they do not yet.
+    /// The view as a buffer of its own with its axes in this order; copied only if necessary.
     fn in_order(&mut self, view: &View, order: &[usize]) -> V {
         let turned = view.permute(order);
         if self.covers(view) && turned.is_dense() {
@@ -188,12 +188,12 @@ impl Lowering<'_> {
         View::dense(self.in_order(view, &order), &view.shape)
     }
 
-    /// The view unless it shows only part of its buffer, or shows something twice; then a copy.
+    /// The view itself if it shows all of its buffer exactly once; otherwise a copy.
     fn whole(&mut self, view: &View) -> View {
         if self.covers(view) { view.clone() } else { self.dense(view) }
     }
 
-    /// A view of `v`, whose axes lie in this order, with the axes in the logical order.
+    /// A view in logical axis order of `v`, whose axes are in this memory order.
     fn from_order(v: V, shape: &[usize], order: &[usize]) -> View {
         let held: Vec<usize> = order.iter().map(|a| shape[*a]).collect();
         View::dense(v, &held).permute(&inverse(order))

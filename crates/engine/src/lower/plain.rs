@@ -51,7 +51,7 @@ impl Lowering<'_> {
         Ok(View::dense(v, shape))
     }
 
-    /// A view whose matrices have rows or columns side by side.
+    /// A view whose matrices have contiguous rows or columns.
     fn matrices(&mut self, view: &View) -> View {
         let view = self.whole(view);
         let r = view.rank();
@@ -277,7 +277,7 @@ impl Lowering<'_> {
         Ok(self.reshape(&four, &shape))
     }
 
-    /// As products and a softmax: slower, but the mask has a gradient.
+    /// As products and a softmax: slower, but gives the mask a gradient.
     fn attention_by_parts(
         &mut self,
         node: &Node,
@@ -315,13 +315,13 @@ impl Lowering<'_> {
         self.reshape(view, &[n, heads, view.shape[r - 2], view.shape[r - 1]])
     }
 
-    /// Query, key and value are parts of one buffer that together are all of it.
+    /// Whether query, key and value are parts of one buffer and together cover it.
     fn joined(&self, views: &[View]) -> bool {
         let (q, base) = (&views[0], self.tape.len(views[0].base));
         let alike = views.iter().all(|v| v.base == q.base && v.shape == q.shape && v.strides == q.strides);
         let mut offsets: Vec<usize> = views.iter().map(|v| v.offset).collect();
         offsets.sort_unstable();
-        // One after another in every row, as a product with three weights in one makes them.
+        // One after another in every row, as a product with three stacked weights makes them.
         let width = q.shape[1] * q.shape[3];
         let rows = offsets == [0, width, 2 * width]
             && q.strides == [q.shape[2] * 3 * width, q.shape[3], 3 * width, 1];
@@ -359,7 +359,7 @@ fn merge_heads(v: &View) -> View {
     View { shape, strides: vec![0, v.strides[1], v.strides[2], v.strides[3]], ..v.clone() }
 }
 
-/// Rows of different heads and samples do not interleave more than the kernel can tell apart.
+/// Whether rows of different heads and samples interleave only as far as the kernel can handle.
 fn lies_apart(v: &View) -> bool {
     let [n, heads, rows, width] = v.shape[..] else { return false };
     let [batch, head, row, _] = v.strides[..] else { return false };

@@ -5,7 +5,7 @@
 use super::spec::{Adagrad, Adam, OptimizerSpec, RmsProp, Sgd};
 use crate::kernels::math::wide;
 
-/// What a step computes with, the same for every element.
+/// The constants of a step, the same for every element.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Rule {
     Sgd { decay: f32, lr: f32 },
@@ -19,7 +19,7 @@ pub(super) enum Rule {
 pub(super) struct Moments {
     /// Added to the gradient, times the parameter.
     decay: f32,
-    /// What is left of the parameter before the step.
+    /// The factor of the parameter before the step.
     kept: f32,
     first: f32,
     second: f32,
@@ -30,7 +30,7 @@ pub(super) struct Moments {
     amsgrad: bool,
 }
 
-/// A part of a parameter with what belongs to it; states that the rule does not have are empty.
+/// A chunk of a parameter with its gradient and state; states that the rule does not have are empty.
 #[derive(Debug)]
 pub(super) struct ParameterChunk<'a> {
     pub(super) parameter: &'a mut [f32],
@@ -81,7 +81,7 @@ impl Rule {
         }
     }
 
-    /// Makes the step on a part.
+    /// Applies the step to a chunk.
     pub(super) fn apply(self, part: ParameterChunk<'_>) {
         match self {
             Self::Sgd { decay, lr } => wide!(sgd, (decay, lr, part)),
@@ -132,7 +132,7 @@ impl Moments {
     }
 }
 
-/// By repeated squaring, so that it does not depend on a machine's library.
+/// By repeated squaring, independent of the machine's math library.
 fn power(base: f64, mut exponent: u64) -> f64 {
     let (mut result, mut square) = (1.0, base);
     while exponent > 0 {
@@ -190,7 +190,7 @@ fn rms_prop<const MOMENTUM: bool, const CENTERED: bool>((rule, part): (Rule, Par
     let Rule::RmsProp { decay, lr, alpha, fresh, eps, momentum, .. } = rule else { return };
     let [square, second, third] = part.state;
     let (buffer, mean) = if MOMENTUM { (second, third) } else { (third, second) };
-    // One length for all, which the compiler then need not check at every element.
+    // One length for all slices, so that the compiler need not check bounds at every element.
     let n = part.parameter.len();
     let (gradient, square) = (&part.gradient[..n], &mut square[..n]);
     let buffer = &mut buffer[..if MOMENTUM { n } else { 0 }];

@@ -3,7 +3,7 @@
 use crate::named::named;
 use serde::{Deserialize, Serialize};
 
-/// The rule by which gradients change parameters. Written as `"adam"` or as `{ name = "adam", lr = 0.001 }`.
+/// The update rule of an optimizer. Written as `"adam"` or as `{ name = "adam", lr = 0.001 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "name", rename_all = "lowercase")]
 pub enum OptimizerSpec {
@@ -55,7 +55,7 @@ pub struct AdamW {
     pub lr: f32,
     pub betas: [f64; 2],
     pub eps: f64,
-    /// The part of the parameter, times the learning rate, that every step takes off.
+    /// The fraction of the parameter, times the learning rate, that every step subtracts.
     pub weight_decay: f64,
     pub amsgrad: bool,
 }
@@ -122,7 +122,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// PyTorch's names of what is kept for every parameter between steps.
+    /// PyTorch's names of the state tensors of every parameter.
     pub fn state_names(&self) -> &'static [&'static str] {
         match self {
             Self::Sgd(s) if s.momentum == 0.0 => &[],
@@ -141,7 +141,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// What every element of a state begins as.
+    /// The initial value of every element of a state.
     pub(super) fn initial(&self) -> f32 {
         match self {
             Self::Adagrad(s) => s.initial_accumulator_value,

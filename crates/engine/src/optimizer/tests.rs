@@ -17,7 +17,7 @@ fn close(got: &[f32], wanted: &[f32], what: &str) {
 }
 
 #[test]
-fn fifty_steps_follow_those_of_pytorch() {
+fn fifty_steps_match_pytorch() {
     let cases: Value = serde_json::from_str(include_str!("../../tests/data/optimizers.json")).expect("valid");
     let t = Threads::new(1);
     for case in cases.as_array().expect("a list") {

@@ -1,4 +1,4 @@
-//! Gradients of every operator against differences of its results, over random shapes and ways to lie in memory.
+//! Gradients of every operator against finite differences, over random shapes and memory layouts.
 
 mod operators;
 
@@ -9,7 +9,7 @@ use phalanx_graph::{Graph, ValueId};
 
 /// Inputs and parameters are moved by this much.
 const STEP: f32 = 1e-2;
-/// So many elements of a tensor are moved.
+/// How many elements of a tensor are moved.
 const ELEMENTS: usize = 24;
 const PASS: Pass = Pass { training: true, seed: 3 };
 
@@ -23,9 +23,9 @@ enum Moved {
 struct Case {
     model: Box<dyn Model>,
     inputs: Vec<Vec<f32>>,
-    /// Weights of the outputs in what is differentiated.
+    /// Weights of the outputs in the differentiated sum.
     shares: Vec<Vec<f32>>,
-    /// What is computed, to be read when it is wrong.
+    /// A description of the case, for failures.
     story: String,
 }
 
@@ -70,7 +70,7 @@ impl Case {
         value
     }
 
-    /// Puts another number in a place; what was there.
+    /// Replaces a number and returns the old one.
     fn set(&mut self, what: Moved, to: f32) -> f32 {
         match what {
             Moved::Input(i, at) => std::mem::replace(&mut self.inputs[i][at], to),

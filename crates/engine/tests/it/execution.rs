@@ -1,4 +1,4 @@
-//! How a model runs does not show in what it computes: threads, recomputation, batches in flight, stages.
+//! Results do not depend on how a model runs: threads, recomputation, batches in flight, stages.
 
 mod diagnose;
 mod misuse;
@@ -12,7 +12,7 @@ use phalanx_types::Seed;
 use std::collections::BTreeMap;
 use zoo::{Case, PASS, noise};
 
-/// Everything a step makes, as bits.
+/// All results of a step, as bits.
 #[derive(Debug, PartialEq)]
 struct Step {
     output: Vec<u32>,
@@ -30,7 +30,7 @@ fn gradients(model: &mut dyn Model) -> BTreeMap<String, Vec<u32>> {
     model.parameters().iter().map(|p| p.name.clone()).zip(all).collect()
 }
 
-/// The gradient that is given for the output.
+/// The gradient given for the output.
 fn given(model: &dyn Model) -> Vec<f32> {
     noise(2, model.output(0, 0).len())
 }

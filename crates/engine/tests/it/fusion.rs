@@ -9,7 +9,7 @@ use phalanx_graph::{Binary, Compare, Graph, Op, Range, Reduce, Shape, Unary, Val
 use std::collections::BTreeMap;
 
 const GRAPHS: u64 = 800;
-/// So many elements of an input or parameter are moved.
+/// How many elements of an input or parameter are moved.
 const ELEMENTS: usize = 10;
 const DEPTH: usize = 12;
 const UNIT: (f32, f32) = (-1.0, 1.0);
@@ -102,7 +102,7 @@ fn grow(net: &mut Net, x: ValueId, made: &[ValueId]) -> ValueId {
     }
 }
 
-/// With something that was made before and fits.
+/// Combined with an earlier value that fits.
 fn with_another(net: &mut Net, x: ValueId, made: &[ValueId]) -> ValueId {
     let op = net.dice.one_of(&BINARIES);
     let start = net.dice.below(made.len());

@@ -63,8 +63,8 @@ fn step(
     value
 }
 
-/// Norm, sum, and product with a fixed random tensor, as the reference has them. A gradient that cancels to nothing
-/// (of a bias before a norm) is measured by what is usual in the model.
+/// Norm, sum, and product with a fixed random tensor, as in the reference. A gradient that cancels to zero (of a bias
+/// before a norm) is compared relative to the model's usual gradients.
 fn far_from_stats(name: &str, got: &[f32], wanted: &[f32], usual: f64) -> f64 {
     let probe = uniform(&format!("probe.{name}"), got.len());
     let norm = got.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
@@ -109,7 +109,7 @@ fn check(engine: &CpuEngine, case: &Case, reference: &Reference) -> Vec<String> 
         compare("gradient of the input", distance(got, &wanted.data), 10.0 * tolerance);
     }
     let got = gradients(&mut *model);
-    // Gradients are as far off as PyTorch's own in 32 bits, or less.
+    // Gradients are at most as far off as PyTorch's own in 32 bits.
     let own = reference.get("f32_error").map_or(0.0, |e| f64::from(e.data[3]));
     let mut norms: Vec<f64> = reference.under("dparam_stats.").map(|(_, s)| f64::from(s.data[0])).collect();
     norms.sort_by(f64::total_cmp);
@@ -128,7 +128,7 @@ fn check(engine: &CpuEngine, case: &Case, reference: &Reference) -> Vec<String> 
         let losses = train(engine, compile(), reference, spec, (&case.graph, &input.shape, batch));
         let wanted = &reference.get(&format!("losses.{rule}")).unwrap().data;
         let f32_losses = reference.get(&format!("losses_f32.{rule}"));
-        // How far PyTorch in 32 bits has been off by then: what differs once differs in all that follows.
+        // How far PyTorch in 32 bits has been off so far: errors carry over to all later losses.
         let mut own = 0.0f64;
         for (i, (got, wanted)) in losses.iter().zip(wanted).enumerate() {
             let here = f32_losses

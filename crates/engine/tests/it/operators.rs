@@ -7,7 +7,7 @@ use std::path::Path;
 
 const TOLERANCE: f64 = 1e-4;
 
-/// Cases that are refused by name, or whose file does not hold what PyTorch knows.
+/// Cases that are refused, or whose reference file is incomplete.
 const EXCEPT: &[(&str, &str)] = &[
     ("argmax", "refused: nothing learns through it"),
     ("max_values_and_indices", "refused: ArgMax"),
@@ -82,7 +82,7 @@ fn check(engine: &CpuEngine, path: &Path) -> Result<(), String> {
         close(format!("gradient of {name}"), got, &wanted.data)?;
     }
     let weights = model.weights();
-    // Counters of batches are counted by whoever trains.
+    // Batch counters are updated by the training loop.
     let computed = |name: &str| !name.ends_with("num_batches_tracked");
     for (name, wanted) in reference.under("buffer.").filter(|(name, _)| computed(name)) {
         let got = weights.get(name).ok_or_else(|| format!("there is no buffer {name}"))?;

@@ -31,8 +31,8 @@ fn assert_same(cut: &Bits, whole: &Bits, cuts: &[usize], graph: &Graph) {
     assert!(names.is_empty(), "{} cut at {cuts:?} (before {places:?}): {names:?} differ", graph.name);
 }
 
-/// Two stages at every legal place, three and five at some; alternately with two micro-batches in flight.
-/// One cut of so many is trained for all of the steps, the others for one.
+/// Two stages at every legal cut, three and five at some; alternately with two micro-batches in flight. One cut in
+/// `one_of` is trained for all steps, the others for one step.
 fn every_cut(case: &Case, steps: u64, one_of: usize) {
     let long = trained(case, &[], steps, false);
     let short = trained(case, &[], 1, false);
@@ -79,7 +79,7 @@ fn resnet_can_be_cut_at_its_blocks() {
     }
 }
 
-/// Sums over axes that lie in another order than the graph says: a mean over the image scales its channels.
+/// Sums over axes that are in another order in memory than in the graph: a mean over the image scales its channels.
 fn squeeze() -> Graph {
     let mut b = Builder::new("squeeze");
     let x = b.input("x", &[3, 7, 9]);

@@ -1,4 +1,4 @@
-//! Replicas that share the statistics of batch norm compute what one model computes of the whole batch.
+//! Replicas that share batch-norm statistics compute what one model computes from the whole batch.
 
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Model, Pass, RunError};
 use phalanx_graph::zoo::{self, ZooOptions};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 const BATCH: usize = 12;
 const PASS: Pass = Pass { training: true, seed: 7 };
 
-/// Adds up what all threads bring, in the order of ranks.
+/// Adds the values of all threads, in rank order.
 #[derive(Debug)]
 struct Sums {
     barrier: Barrier,
@@ -69,7 +69,7 @@ fn far(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn a_batch_cut_over_replicas_is_normalised_as_one() {
-    // Dropout draws by the place in the batch, which differs; in evaluation there would be no statistics.
+    // Dropout draws by position in the batch, which differs; in evaluation there would be no statistics.
     let whole = |model: &mut dyn Model| step(model, 0..BATCH);
     let mut alone = no_dropout();
     let expected = whole(alone.as_mut());

@@ -4,7 +4,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// When to dial next: at once, then 100 ms later, doubling up to 3 s, without end.
+/// When to dial next: at once, then after 100 ms, doubling up to 3 s, without end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backoff {
     due: Time,
@@ -25,7 +25,7 @@ impl Backoff {
         self.step = (self.step * 2).min(LONGEST);
     }
 
-    /// Waits the longest step at once, for a peer that would only misbehave again.
+    /// Jumps to the longest delay, for a peer that would only misbehave again.
     pub(crate) fn punished(&mut self, now: Time) {
         self.step = LONGEST;
         self.due = now + LONGEST;

@@ -15,7 +15,7 @@ impl fmt::Display for LinkKey {
     }
 }
 
-/// What happened to somebody in the domain.
+/// A change of a node in the domain.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeEvent {
     Appeared(NodeStatus),
@@ -34,32 +34,32 @@ impl NodeEvent {
 
 /// What a dial is meant to reach.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Target {
+pub(crate) enum DialTarget {
     Peer(NodeId),
-    /// Whoever listens at this `host:port`.
+    /// Any node that listens at this `host:port`.
     Seed(SmolStr),
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for DialTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Peer(node) => write!(f, "{node}"),
-            Target::Seed(seed) => write!(f, "{seed}"),
+            DialTarget::Peer(node) => write!(f, "{node}"),
+            DialTarget::Seed(seed) => write!(f, "{seed}"),
         }
     }
 }
 
-/// How a dial ended that led to no link.
+/// Why a dial did not lead to a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DialEnd {
     Failed,
     /// The address is this node's own.
     Myself,
-    /// Whoever is there has a better link to this node already.
+    /// The node there already has a better link to this node.
     Duplicate,
 }
 
-/// A connection whose other end has proved who it is.
+/// A connection whose other end has proved its identity.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LinkOffer {
     pub(crate) link: LinkKey,
@@ -68,13 +68,13 @@ pub(crate) struct LinkOffer {
     pub(crate) kind: NodeKind,
     pub(crate) addresses: Vec<PeerAddr>,
     pub(crate) heartbeat: Duration,
-    /// What this node dialed to get it; `None` when the other side dialed.
-    pub(crate) dialed: Option<Target>,
-    /// When the present link to the same node was last heard from.
+    /// The target that this node dialed; `None` if the other side dialed.
+    pub(crate) dialed: Option<DialTarget>,
+    /// When the current link to the same node was last heard from.
     pub(crate) present_heard: Option<Time>,
 }
 
-/// When something was last heard from a link and sent to it.
+/// When a link last received and last sent something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkSample {
     pub(crate) link: LinkKey,
@@ -93,7 +93,7 @@ pub(crate) enum Event {
     RelayFailed { relay: SmolStr },
     LinkOffered(LinkOffer),
     LinkDown { link: LinkKey, reason: LostReason, goodbye: bool },
-    DialFailed { target: Target, why: DialEnd },
+    DialFailed { target: DialTarget, why: DialEnd },
     StatusHeard { link: LinkKey, status: NodeStatus },
     KnownHeard { link: LinkKey, known: Vec<NodeStatus> },
     OwnStatus(NodeStatus),
@@ -101,9 +101,9 @@ pub(crate) enum Event {
     Stopping,
 }
 
-/// What to put into a control frame.
+/// The content of a control frame.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Words {
+pub(crate) enum ControlMessage {
     Heartbeat,
     Goodbye,
     Status(Box<NodeStatus>),
@@ -113,11 +113,11 @@ pub(crate) enum Words {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
     Dial {
-        target: Target,
+        target: DialTarget,
         addresses: Vec<PeerAddr>,
     },
     CancelDial {
-        target: Target,
+        target: DialTarget,
     },
     Accept {
         link: LinkKey,
@@ -132,9 +132,9 @@ pub(crate) enum Command {
     },
     Send {
         link: LinkKey,
-        words: Words,
+        words: ControlMessage,
     },
     Announce(NodeEvent),
-    /// The node was not heard of for so long that nothing is kept of it.
+    /// There was no news of the node for so long that its entry is dropped.
     Forget(NodeId),
 }

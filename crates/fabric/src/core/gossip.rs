@@ -1,22 +1,22 @@
-//! What members tell of themselves and of those they are linked to.
+//! Gossip: what members report about themselves and about the nodes they are linked to.
 //!
-//! Only a node that is or was linked to a peer speaks of it, so that no dead node lives on in
-//! talk. What this node saw itself is never overridden by what others say.
+//! Only a node that is or was linked to a peer reports it, so that a dead node does not live on in gossip. First-hand
+//! knowledge is never overridden by reports of others.
 
 use super::backoff::Backoff;
 use super::membership::FORGET_AFTER;
 use super::peer::PeerEntry;
-use super::{Command, LinkKey, Membership, NodeEvent, Words};
+use super::{Command, ControlMessage, LinkKey, Membership, NodeEvent};
 use phalanx_types::{NodeId, Outbox, Time};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
 use std::time::Duration;
 
-/// The text that one status may hold, so that no member can fill another's memory.
+/// The most text in one status, so that no member can fill another's memory.
 const MAX_TEXT: usize = 16 << 10;
-/// Statuses per message: even the longest ones stay below the ceiling of a frame.
+/// Statuses per message: even the longest ones stay below the frame limit.
 const KNOWN_PER_MESSAGE: usize = 48;
 
-/// How often the links are told again who is linked to this node.
+/// How often this node reports its links to all linked nodes again.
 const REPEAT_AFTER: Duration = Duration::from_secs(FORGET_AFTER.as_secs() / 2);
 
 impl Membership {
@@ -33,7 +33,10 @@ impl Membership {
         self.own_changed = false;
         self.own_sent = Some(now);
         for link in self.links.keys() {
-            out.push(Command::Send { link: *link, words: Words::Status(Box::new(self.own.clone())) });
+            out.push(Command::Send {
+                link: *link,
+                words: ControlMessage::Status(Box::new(self.own.clone())),
+            });
         }
         out.push(Command::Announce(NodeEvent::Changed(self.own.clone())));
     }
@@ -53,7 +56,7 @@ impl Membership {
             return;
         }
         if !heard.state.is_live() || !is_modest(&heard) {
-            // Its end shows when the link ends.
+            // Its end is detected when the link ends.
             return;
         }
         peer.last_news = now;
@@ -113,21 +116,21 @@ impl Membership {
         }
     }
 
-    /// Keeps nothing of an observer that left: every listing is one, and they would pile up.
+    /// Drops an observer that left: every listing command is one, and they would pile up.
     pub(super) fn drop_onlooker(&mut self, status: &NodeStatus, out: &mut Outbox<Command>) {
         if is_past_onlooker(status) && self.peers.remove(&status.id).is_some() {
             out.push(Command::Forget(status.id.clone()));
         }
     }
 
-    /// Tells every linked node but the one concerned.
+    /// Reports to every linked node except the one concerned.
     pub(super) fn tell_others(&self, node: &NodeId, status: &NodeStatus, out: &mut Outbox<Command>) {
         for (link, _) in self.links.iter().filter(|(_, l)| l.node != *node) {
-            out.push(Command::Send { link: *link, words: Words::Known(vec![status.clone()]) });
+            out.push(Command::Send { link: *link, words: ControlMessage::Known(vec![status.clone()]) });
         }
     }
 
-    /// Everyone this node is linked to or saw go, in messages of bounded length; at least one.
+    /// All nodes that this node is linked to or saw leave, in messages of bounded length; at least one message.
     pub(super) fn table_for(&self, node: &NodeId) -> Vec<Vec<NodeStatus>> {
         let seen = |p: &PeerEntry| p.link.is_some() || p.is_witnessed() && !p.is_live();
         let mut table = self.tell_of(node, seen);
@@ -137,10 +140,10 @@ impl Membership {
         table
     }
 
-    /// Tells every linked node again who else is linked to this one.
+    /// Reports to every linked node again which other nodes are linked to this one.
     ///
-    /// Two nodes that could not reach each other forget each other in the end; whoever sees both
-    /// brings them together again.
+    /// Two nodes that could not reach each other eventually forget each other; a node that is linked to both
+    /// reintroduces them.
     pub(super) fn repeat_table(&mut self, now: Time, out: &mut Outbox<Command>) {
         if now < self.next_repeat() {
             return;
@@ -148,7 +151,7 @@ impl Membership {
         self.table_sent = now;
         for (link, entry) in &self.links {
             for known in self.tell_of(&entry.node, |p| p.link.is_some()) {
-                out.push(Command::Send { link: *link, words: Words::Known(known) });
+                out.push(Command::Send { link: *link, words: ControlMessage::Known(known) });
             }
         }
     }
@@ -157,7 +160,7 @@ impl Membership {
         if self.links.is_empty() { Time::NEVER } else { self.table_sent + REPEAT_AFTER }
     }
 
-    /// What is known of some of the peers but `node`, in messages of bounded length.
+    /// What is known about some of the peers except `node`, in messages of bounded length.
     fn tell_of(&self, node: &NodeId, of: impl Fn(&PeerEntry) -> bool) -> Vec<Vec<NodeStatus>> {
         let others = self.peers.iter().filter(|(id, p)| *id != node && of(p));
         let table: Vec<NodeStatus> = others.filter_map(|(_, p)| p.status.clone()).filter(is_modest).collect();
@@ -169,7 +172,7 @@ fn is_past_onlooker(status: &NodeStatus) -> bool {
     status.kind == NodeKind::Observer && matches!(status.state, NodeState::Stopped)
 }
 
-/// Whether a status is short enough for others to take it.
+/// Whether a status is short enough for others to accept it.
 pub(crate) fn is_modest(status: &NodeStatus) -> bool {
     let names = status.handles.iter().chain(&status.topics).map(|s| s.len() + size_of_val(s));
     let devices = status.resources.devices.iter().map(|d| d.name.len() + size_of_val(d));
@@ -209,7 +212,7 @@ impl PeerEntry {
                 *known = heard.clone();
                 vec![NodeEvent::Gone(heard)]
             }
-            // This node saw for itself that it cannot be reached.
+            // This node saw for itself that the peer cannot be reached.
             _ if witnessed => Vec::new(),
             (_, NodeState::Lost(_)) => {
                 let was_live = known.state.is_live();

@@ -1,14 +1,14 @@
-//! Which links live: offers, duplicates, heartbeats, ends.
+//! The life of links: offers, duplicates, heartbeats, ends.
 
 use super::backoff::Backoff;
 use super::peer::MAX_ADDRESSES;
-use super::{Command, LinkKey, LinkOffer, LinkSample, Membership, NodeEvent, Target, Words};
+use super::{Command, ControlMessage, DialTarget, LinkKey, LinkOffer, LinkSample, Membership, NodeEvent};
 use phalanx_types::{NodeId, Outbox, Time};
 use phalanx_wire::handshake::Refusal;
 use phalanx_wire::node::{LostReason, NodeState, NodeStatus};
 use std::time::Duration;
 
-/// A peer may ask for heartbeats, not for a flood of them.
+/// The shortest heartbeat interval that a peer may ask for.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
 /// A link that lived shorter than this counts as a failed dial.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -17,13 +17,13 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 pub(crate) struct LinkEntry {
     pub(super) node: NodeId,
     pub(super) dialed_here: bool,
-    /// What the other side wants to hear from this one at least.
+    /// How often the other side wants to hear from this one.
     pub(super) peer_heartbeat: Duration,
     pub(super) up_since: Time,
     pub(super) heard: Time,
     pub(super) sent: Time,
     pub(super) known_arrived: bool,
-    /// Whether the others were told of this peer.
+    /// Whether the other nodes were told of this peer.
     pub(super) introduced: bool,
 }
 
@@ -50,18 +50,18 @@ impl Membership {
 
     fn end_dial(&mut self, now: Time, offer: &LinkOffer) {
         match &offer.dialed {
-            Some(Target::Peer(node)) => {
+            Some(DialTarget::Peer(node)) => {
                 if let Some(peer) = self.peers.get_mut(node) {
                     peer.dialing = false;
                     peer.tried = true;
                     peer.backoff.failed(now);
                     if offer.node != *node {
-                        // Somebody else lives at its addresses now.
+                        // Another node uses its addresses now.
                         peer.lose_addresses();
                     }
                 }
             }
-            Some(Target::Seed(seed)) => {
+            Some(DialTarget::Seed(seed)) => {
                 if let Some(entry) = self.seeds.get_mut(seed) {
                     entry.dialing = false;
                     entry.tried = true;
@@ -88,7 +88,7 @@ impl Membership {
         let Some(present) = self.links.get(&old) else { return Verdict::New };
         let dialed_here = offer.dialed.is_some();
         if peer.linked_as == Some(offer.incarnation) {
-            // Both ends come to the same answer: the link that the smaller id dialed wins.
+            // Both ends decide alike: the link that the smaller id dialed wins.
             let wins = present.dialed_here == dialed_here || dialed_here == (*me < offer.node);
             return if wins { Verdict::Replace(old) } else { Verdict::Refuse(Refusal::Duplicate) };
         }
@@ -109,7 +109,7 @@ impl Membership {
             return;
         };
         if std::mem::take(&mut peer.dialing) {
-            out.push(Command::CancelDial { target: Target::Peer(node.clone()) });
+            out.push(Command::CancelDial { target: DialTarget::Peer(node.clone()) });
         }
         peer.link = Some(link);
         peer.linked_as = Some(incarnation);
@@ -132,9 +132,9 @@ impl Membership {
             },
         );
         out.push(Command::Accept { link });
-        out.push(Command::Send { link, words: Words::Status(Box::new(self.own.clone())) });
+        out.push(Command::Send { link, words: ControlMessage::Status(Box::new(self.own.clone())) });
         for known in self.table_for(&node) {
-            out.push(Command::Send { link, words: Words::Known(known) });
+            out.push(Command::Send { link, words: ControlMessage::Known(known) });
         }
         for event in announcements {
             out.push(Command::Announce(event));
@@ -174,7 +174,7 @@ impl Membership {
 
     pub(super) fn on_tick(&mut self, now: Time, samples: &[LinkSample], out: &mut Outbox<Command>) {
         let heartbeat = self.settings.heartbeat;
-        // A tick this late means that this process stood still, and so did its ears.
+        // A tick this late means that this process was suspended and could not receive heartbeats.
         if now.since(self.last_tick) > heartbeat && self.last_tick != Time::ZERO {
             self.silence_from = now;
         }
@@ -188,7 +188,7 @@ impl Membership {
                 silent.push(sample.link);
             } else if now.since(entry.sent) >= heartbeat.min(entry.peer_heartbeat) / 4 {
                 entry.sent = now;
-                out.push(Command::Send { link: sample.link, words: Words::Heartbeat });
+                out.push(Command::Send { link: sample.link, words: ControlMessage::Heartbeat });
             }
         }
         for link in silent {
@@ -208,19 +208,19 @@ impl Membership {
             speak.min(l.heard + heartbeat)
         });
         let shortest = self.links.values().map(|l| l.peer_heartbeat).fold(heartbeat, Duration::min);
-        // Rounded up a little, so that many links share one look.
+        // Rounded up a little, so that many links share one wake-up.
         due.min().map_or(Time::NEVER, |t| t.max(self.last_tick + shortest / 16))
     }
 
     pub(super) fn on_stopping(&mut self, out: &mut Outbox<Command>) {
         self.stopping = true;
         for link in self.links.keys() {
-            out.push(Command::Send { link: *link, words: Words::Goodbye });
+            out.push(Command::Send { link: *link, words: ControlMessage::Goodbye });
         }
     }
 }
 
-/// Brings a peer's status up to a new link with it, and says what changed for onlookers.
+/// Updates a peer's status for a new link, and returns the changes for watchers.
 fn appear(status: &mut Option<NodeStatus>, offer: LinkOffer) -> Vec<NodeEvent> {
     let mut events = Vec::new();
     match status {
@@ -244,7 +244,7 @@ fn appear(status: &mut Option<NodeStatus>, offer: LinkOffer) -> Vec<NodeEvent> {
     events
 }
 
-/// What a handshake tells of a node; its own status follows.
+/// The status known from a handshake; the node's own status follows.
 fn provisional(offer: LinkOffer) -> NodeStatus {
     NodeStatus {
         id: offer.node,

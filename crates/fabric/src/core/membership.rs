@@ -1,7 +1,7 @@
 use super::backoff::Backoff;
 use super::links::LinkEntry;
 use super::peer::PeerEntry;
-use super::{Command, DialEnd, Event, LinkKey, NodeEvent, Target};
+use super::{Command, DialEnd, DialTarget, Event, LinkKey, NodeEvent};
 use phalanx_types::{Incarnation, NodeId, Outbox, Time};
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, PeerAddr};
 use smol_str::SmolStr;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 /// A node without a link is forgotten after this long without news.
 pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
-/// Changes of the own status go out at most this often, apart from changes of state.
+/// The shortest interval between updates of this node's status, apart from changes of state.
 const STATUS_PACE: Duration = Duration::from_millis(50);
 /// How long the node with the larger id waits when both learn of each other at the same moment.
 const YIELD: Duration = Duration::from_millis(30);
-/// More nodes than this are not remembered, so that no member can fill another's memory.
+/// The most nodes that are remembered, so that no member can fill another's memory.
 pub(super) const MAX_PEERS: usize = 10_000;
-/// Dials under way at the same time.
+/// The most dials at the same time.
 pub(super) const MAX_DIALS: usize = 256;
 
 #[derive(Debug, Clone)]
@@ -28,9 +28,9 @@ pub(crate) struct Settings {
 
 #[derive(Debug)]
 pub(super) struct SeedEntry {
-    /// Whom the last dial led to.
+    /// The node that the last dial led to.
     pub(super) peer: Option<NodeId>,
-    /// Whoever is there is linked to this node, by a link that was dialed from there.
+    /// The node there is linked to this node by a link that it dialed.
     pub(super) linked_otherwise: bool,
     pub(super) dialing: bool,
     pub(super) tried: bool,
@@ -49,12 +49,12 @@ pub(crate) struct Membership {
     pub(super) seeds: BTreeMap<SmolStr, SeedEntry>,
     /// Relays, and whether each has answered or failed once.
     pub(super) relays: BTreeMap<SmolStr, bool>,
-    /// The local network was asked for others, and they may still answer.
+    /// mDNS was queried, and answers may still arrive.
     listening: bool,
-    /// Silence before this moment is not held against anybody: this node itself was asleep.
+    /// Silence before this moment is ignored: this node itself was suspended.
     pub(super) silence_from: Time,
     pub(super) last_tick: Time,
-    /// When the links were last told who is linked to this node.
+    /// When the table of links was last sent to all linked nodes.
     pub(super) table_sent: Time,
     pub(super) stopping: bool,
 }
@@ -111,7 +111,7 @@ impl Membership {
         if self.stopping {
             return Time::NEVER;
         }
-        // With all dials under way the end of one is what to wait for.
+        // When all dial slots are taken, the end of a dial wakes the core.
         let may_dial = self.dials_left() > 0;
         let peers = self.peers.values().map(|p| {
             let forget = if p.link.is_some() { Time::NEVER } else { p.last_news + FORGET_AFTER };
@@ -136,7 +136,7 @@ impl Membership {
             })
     }
 
-    /// Whether a member has told this node whom it knows: then nobody else needs to be heard.
+    /// Whether a member has told this node which nodes it knows: then there is no need to wait for others.
     fn is_introduced(&self) -> bool {
         self.links.values().filter(|l| l.known_arrived).any(|l| {
             let status = self.peers.get(&l.node).and_then(|p| p.status.as_ref());
@@ -193,22 +193,22 @@ impl Membership {
         }
     }
 
-    fn on_dial_failed(&mut self, now: Time, target: Target, why: DialEnd) {
+    fn on_dial_failed(&mut self, now: Time, target: DialTarget, why: DialEnd) {
         match target {
-            Target::Peer(node) => {
+            DialTarget::Peer(node) => {
                 let Some(peer) = self.peers.get_mut(&node) else { return };
                 peer.dialing = false;
                 peer.tried = true;
                 peer.backoff.failed(now);
-                // The address was taken over by this very process; nobody else is there.
+                // This process has taken over the address; no other node is there.
                 if why == DialEnd::Myself && peer.status.is_none() && peer.link.is_none() {
                     self.peers.remove(&node);
                 }
             }
-            Target::Seed(seed) if why == DialEnd::Myself => {
+            DialTarget::Seed(seed) if why == DialEnd::Myself => {
                 self.seeds.remove(&seed);
             }
-            Target::Seed(seed) => {
+            DialTarget::Seed(seed) => {
                 let Some(entry) = self.seeds.get_mut(&seed) else { return };
                 entry.dialing = false;
                 entry.tried = true;
@@ -228,21 +228,21 @@ impl Membership {
             return;
         }
         let peers = self.peers.iter().filter(|(_, p)| p.backoff.due() <= now && p.wants_dial());
-        let peers = peers.map(|(id, p)| (p.backoff.due(), Target::Peer(id.clone())));
+        let peers = peers.map(|(id, p)| (p.backoff.due(), DialTarget::Peer(id.clone())));
         let seeds = self.seeds.iter().filter(|(_, s)| s.backoff.due() <= now && self.seed_wants_dial(s));
-        let seeds = seeds.map(|(seed, s)| (s.backoff.due(), Target::Seed(seed.clone())));
-        let mut due: Vec<(Time, Target)> = peers.chain(seeds).collect();
+        let seeds = seeds.map(|(seed, s)| (s.backoff.due(), DialTarget::Seed(seed.clone())));
+        let mut due: Vec<(Time, DialTarget)> = peers.chain(seeds).collect();
         due.sort_by_key(|(due, _)| *due);
         due.truncate(self.dials_left());
         // Peers first: a seed that leads to one of them is not dialed as well.
         due.sort_by(|(_, a), (_, b)| a.cmp(b));
         for (_, target) in due {
             let addresses = match &target {
-                Target::Peer(id) => self.peers.get_mut(id).map(|peer| {
+                DialTarget::Peer(id) => self.peers.get_mut(id).map(|peer| {
                     peer.dialing = true;
                     peer.addresses()
                 }),
-                Target::Seed(seed) => {
+                DialTarget::Seed(seed) => {
                     let wanted = self.seeds.get(seed).is_some_and(|s| self.seed_wants_dial(s));
                     self.seeds.get_mut(seed).filter(|_| wanted).map(|entry| {
                         entry.dialing = true;
@@ -274,13 +274,13 @@ impl Membership {
         }
     }
 
-    /// Whether a member that is linked to this node says that the peer lives.
+    /// Whether a member that is linked to this node reports the peer as alive.
     fn is_vouched_for(&self, peer: &PeerEntry) -> bool {
         let voucher = peer.told_by.as_ref().and_then(|id| self.peers.get(id));
         peer.is_live() && voucher.is_some_and(|v| v.link.is_some())
     }
 
-    /// The entry of a node, made when there is room for another one.
+    /// The entry of a node, created if there is room for another one.
     pub(super) fn entry(&mut self, now: Time, node: &NodeId, first_dial: Time) -> Option<&mut PeerEntry> {
         let full = self.peers.len() >= MAX_PEERS;
         if full && !self.peers.contains_key(node) {
@@ -289,7 +289,7 @@ impl Membership {
         Some(self.peers.entry(node.clone()).or_insert_with(|| PeerEntry::new(now, first_dial)))
     }
 
-    /// Makes room for a node that proved itself: whoever was only heard of gives way first.
+    /// Makes room for a node that proved its identity: nodes known only from gossip are dropped first.
     pub(super) fn make_room(&mut self, node: &NodeId, out: &mut Outbox<Command>) {
         if self.peers.len() < MAX_PEERS || self.peers.contains_key(node) {
             return;
@@ -304,7 +304,7 @@ impl Membership {
     fn forget(&mut self, id: NodeId, detail: &str, out: &mut Outbox<Command>) {
         let Some(peer) = self.peers.remove(&id) else { return };
         if peer.dialing {
-            out.push(Command::CancelDial { target: Target::Peer(id.clone()) });
+            out.push(Command::CancelDial { target: DialTarget::Peer(id.clone()) });
         }
         if let Some(mut status) = peer.status.filter(|s| s.state.is_live()) {
             status.state = NodeState::Lost(LostReason::LinkBroken { detail: detail.into() });

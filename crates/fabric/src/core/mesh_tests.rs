@@ -1,4 +1,4 @@
-//! Many cores on a simulated network: whatever is cut, everyone is linked to everyone in the end.
+//! Many cores on a simulated network: after any cuts all nodes are linked to each other in the end.
 
 use super::*;
 use phalanx_types::{Incarnation, NodeId, Outbox, Seed, Time};
@@ -18,20 +18,20 @@ fn index(id: &NodeId) -> usize {
     id.as_str()[1..].parse().unwrap()
 }
 
-/// Something on its way to a node.
+/// A message in transit to a node.
 #[derive(Debug)]
 enum Letter {
-    Hello { from: usize, target: Target, link: LinkKey },
-    Welcome { from: usize, target: Target, link: LinkKey },
-    Refused { target: Target, why: DialEnd },
-    Words { link: LinkKey, words: Words },
+    Hello { from: usize, target: DialTarget, link: LinkKey },
+    Welcome { from: usize, target: DialTarget, link: LinkKey },
+    Refused { target: DialTarget, why: DialEnd },
+    ControlMessage { link: LinkKey, words: ControlMessage },
     Closed { link: LinkKey },
 }
 
 struct Net {
     now: Time,
     cores: Vec<Membership>,
-    /// Both ends of every link, and who of them still has it.
+    /// Both ends of every link, and which of them still have it.
     links: BTreeMap<LinkKey, BTreeSet<usize>>,
     ends: BTreeMap<LinkKey, [usize; 2]>,
     heard: BTreeMap<(usize, LinkKey), (Time, Time)>,
@@ -89,13 +89,13 @@ impl Net {
         self.post.insert((at, number), (to, letter));
     }
 
-    fn feed(&mut self, node: usize, event: Event, answer: Option<(usize, Target, LinkKey)>) {
+    fn feed(&mut self, node: usize, event: Event, answer: Option<(usize, DialTarget, LinkKey)>) {
         let mut out = Outbox::default();
         self.cores[node].on(self.now, event, &mut out);
         for command in out.drain().collect::<Vec<_>>() {
             match command {
                 Command::Dial { target, .. } => {
-                    let Target::Peer(to) = &target else { panic!("no seeds here") };
+                    let DialTarget::Peer(to) = &target else { panic!("no seeds here") };
                     let (to, link) = (index(to), LinkKey(self.number()));
                     if self.is_cut(node, to) {
                         self.mail(node, Letter::Refused { target, why: DialEnd::Failed });
@@ -124,7 +124,7 @@ impl Net {
                 Command::Send { link, words } => {
                     self.heard.entry((node, link)).and_modify(|times| times.1 = self.now);
                     let other = self.other(node, link);
-                    self.mail_on_link(other, Letter::Words { link, words });
+                    self.mail_on_link(other, Letter::ControlMessage { link, words });
                 }
                 Command::CancelDial { .. } | Command::Announce(_) | Command::Forget(_) => {}
             }
@@ -142,7 +142,7 @@ impl Net {
         self.mail_on_link(other, Letter::Closed { link });
     }
 
-    fn offer(&self, node: usize, from: usize, link: LinkKey, dialed: Option<Target>) -> Event {
+    fn offer(&self, node: usize, from: usize, link: LinkKey, dialed: Option<DialTarget>) -> Event {
         let present =
             self.links.iter().rfind(|(l, ends)| ends.contains(&node) && self.ends[l].contains(&from));
         Event::LinkOffered(LinkOffer {
@@ -168,17 +168,17 @@ impl Net {
                 self.feed(node, offer, None);
             }
             Letter::Refused { target, why } => self.feed(node, Event::DialFailed { target, why }, None),
-            Letter::Words { link, words } => {
+            Letter::ControlMessage { link, words } => {
                 if self.is_cut(node, self.other(node, link)) || !self.links[&link].contains(&node) {
                     return;
                 }
                 self.heard.entry((node, link)).and_modify(|times| times.0 = self.now);
                 match words {
-                    Words::Status(status) => {
+                    ControlMessage::Status(status) => {
                         self.feed(node, Event::StatusHeard { link, status: *status }, None)
                     }
-                    Words::Known(known) => self.feed(node, Event::KnownHeard { link, known }, None),
-                    Words::Heartbeat | Words::Goodbye => {}
+                    ControlMessage::Known(known) => self.feed(node, Event::KnownHeard { link, known }, None),
+                    ControlMessage::Heartbeat | ControlMessage::Goodbye => {}
                 }
             }
             Letter::Closed { link } => {

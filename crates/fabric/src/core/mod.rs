@@ -1,8 +1,8 @@
-//! Who is in the domain: a state machine without IO, clock or randomness.
+//! Membership of a domain: a state machine without IO, clock or randomness.
 //!
-//! [`Membership`] takes what was learned, offered, heard and lost, and says whom to dial, which
-//! link to keep, what to send and whom to announce. Everything it knows of a peer comes either
-//! from a link to that peer (which always wins) or from a member that has such a link.
+//! [`Membership`] takes events (learned, offered, heard, lost) and decides which nodes to dial, which link to keep,
+//! what to send and which nodes to announce. Everything it knows of a peer comes either from a link to that peer (which
+//! always wins) or from a member that has such a link.
 
 mod backoff;
 mod event;
@@ -16,7 +16,7 @@ mod peer;
 mod tests;
 
 pub(crate) use backoff::Backoff;
-pub(crate) use event::{Command, DialEnd, Event, LinkOffer, LinkSample, Target, Words};
+pub(crate) use event::{Command, ControlMessage, DialEnd, DialTarget, Event, LinkOffer, LinkSample};
 pub use event::{LinkKey, NodeEvent};
 pub(crate) use gossip::is_modest;
 pub(crate) use membership::{Membership, Settings};

@@ -5,21 +5,21 @@ use phalanx_wire::node::{NodeState, NodeStatus, PeerAddr};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// More ways to reach one node than this are not remembered.
+/// The most addresses that are remembered for one node.
 pub(super) const MAX_ADDRESSES: usize = 16;
 
 /// Everything known of another node.
 #[derive(Debug)]
 pub(crate) struct PeerEntry {
-    /// What it or somebody linked to it says of it; `None` while nothing but an address is known.
+    /// Its status as reported by itself or by a node linked to it; `None` while only an address is known.
     pub(crate) status: Option<NodeStatus>,
-    /// Addresses found otherwise than from its status.
+    /// Addresses from other sources than its status.
     pub(crate) found: BTreeSet<PeerAddr>,
     pub(crate) link: Option<LinkKey>,
-    /// The life in which it was linked to this node: direct knowledge beats gossip.
+    /// The incarnation in which it was linked to this node: direct knowledge beats gossip.
     pub(crate) linked_as: Option<Incarnation>,
     pub(crate) dialing: bool,
-    /// A dial ended without a link at least once.
+    /// At least one dial ended without a link.
     pub(crate) tried: bool,
     pub(crate) backoff: Backoff,
     /// The last time there was a link, or news of it, or its end.
@@ -47,7 +47,7 @@ impl PeerEntry {
         self.status.as_ref().is_some_and(|s| s.state.is_live())
     }
 
-    /// Said goodbye, as far as anybody knows; it is not dialed any more.
+    /// Whether it is known to have said goodbye; then it is not dialed any more.
     pub(crate) fn is_stopped(&self) -> bool {
         self.status.as_ref().is_some_and(|s| matches!(s.state, NodeState::Stopped))
     }
@@ -56,7 +56,7 @@ impl PeerEntry {
         self.status.as_ref().map(|s| s.incarnation)
     }
 
-    /// Whether this node itself was linked to the present life of the peer.
+    /// Whether this node itself was linked to the current incarnation of the peer.
     pub(crate) fn is_witnessed(&self) -> bool {
         self.linked_as.is_some() && self.linked_as == self.incarnation()
     }

@@ -47,7 +47,7 @@ fn broken() -> LostReason {
     LostReason::LinkBroken { detail: "test".into() }
 }
 
-fn offer(link: u64, id: &str, life: u64, dialed: Option<Target>) -> LinkOffer {
+fn offer(link: u64, id: &str, life: u64, dialed: Option<DialTarget>) -> LinkOffer {
     LinkOffer {
         link: LinkKey(link),
         node: n(id),
@@ -61,10 +61,10 @@ fn offer(link: u64, id: &str, life: u64, dialed: Option<Target>) -> LinkOffer {
 }
 
 fn dial(id: &str) -> Command {
-    Command::Dial { target: Target::Peer(n(id)), addresses: status(id, 0, 0).addresses }
+    Command::Dial { target: DialTarget::Peer(n(id)), addresses: status(id, 0, 0).addresses }
 }
 
-fn send(link: u64, words: Words) -> Command {
+fn send(link: u64, words: ControlMessage) -> Command {
     Command::Send { link: LinkKey(link), words }
 }
 
@@ -85,7 +85,7 @@ impl Bench {
     }
 
     /// Makes a link to a peer whose status and table have arrived.
-    fn link(&mut self, now: Time, link: u64, id: &str, dialed: Option<Target>) {
+    fn link(&mut self, now: Time, link: u64, id: &str, dialed: Option<DialTarget>) {
         self.feed(now, Event::LinkOffered(offer(link, id, 5, dialed)));
         self.feed(now, Event::StatusHeard { link: LinkKey(link), status: status(id, 5, 1) });
         self.feed(now, Event::KnownHeard { link: LinkKey(link), known: Vec::new() });
@@ -124,7 +124,7 @@ fn a_learned_peer_is_dialed_at_once_and_then_ever_more_slowly() {
     let learned = Event::Learned { node: n("a"), address: addr(97) };
     assert_eq!(b.feed(ms(0), learned.clone()), [dial("a")]);
     assert_eq!(b.feed(ms(1), learned), []);
-    let failed = || Event::DialFailed { target: Target::Peer(n("a")), why: DialEnd::Failed };
+    let failed = || Event::DialFailed { target: DialTarget::Peer(n("a")), why: DialEnd::Failed };
     assert!(!b.0.is_settled());
     assert_eq!(b.feed(ms(10), failed()), []);
     assert!(b.0.is_settled());
@@ -144,8 +144,8 @@ fn a_new_link_gets_the_own_status_and_everyone_known() {
         b.feed(ms(5), Event::LinkOffered(offer(2, "c", 5, None))),
         [
             Command::Accept { link: LinkKey(2) },
-            send(2, Words::Status(Box::new(status("m", 1, 1)))),
-            send(2, Words::Known(vec![status("a", 5, 1)])),
+            send(2, ControlMessage::Status(Box::new(status("m", 1, 1)))),
+            send(2, ControlMessage::Known(vec![status("a", 5, 1)])),
             Command::Announce(NodeEvent::Appeared(fresh)),
         ]
     );
@@ -155,7 +155,7 @@ fn a_new_link_gets_the_own_status_and_everyone_known() {
         b.feed(ms(6), heard.clone()),
         [
             Command::Announce(NodeEvent::Changed(status("c", 5, 3))),
-            send(1, Words::Known(vec![status("c", 5, 3)])),
+            send(1, ControlMessage::Known(vec![status("c", 5, 3)])),
         ]
     );
     assert_eq!(b.feed(ms(7), heard), []);
@@ -165,7 +165,7 @@ fn a_new_link_gets_the_own_status_and_everyone_known() {
 
 #[test]
 fn the_link_that_the_smaller_id_dialed_wins_on_both_sides() {
-    let to = |id: &str| Some(Target::Peer(n(id)));
+    let to = |id: &str| Some(DialTarget::Peer(n(id)));
     // (the other id, who dialed the present link, who dialed the new one, whether the new one wins)
     let cases = [
         ("a", to("a"), None, true),
@@ -183,8 +183,8 @@ fn the_link_that_the_smaller_id_dialed_wins_on_both_sides() {
             vec![
                 Command::Close { link: LinkKey(1), reason: LostReason::Replaced },
                 Command::Accept { link: LinkKey(2) },
-                send(2, Words::Status(Box::new(status("m", 1, 1)))),
-                send(2, Words::Known(Vec::new())),
+                send(2, ControlMessage::Status(Box::new(status("m", 1, 1)))),
+                send(2, ControlMessage::Known(Vec::new())),
             ]
         } else {
             vec![Command::Refuse { link: LinkKey(2), refusal: Refusal::Duplicate }]
@@ -200,7 +200,7 @@ fn a_link_from_the_other_side_cancels_the_dial() {
     let mut b = Bench::new();
     b.feed(ms(0), Event::Learned { node: n("a"), address: addr(97) });
     let out = b.feed(ms(1), Event::LinkOffered(offer(1, "a", 5, None)));
-    assert_eq!(out[0], Command::CancelDial { target: Target::Peer(n("a")) });
+    assert_eq!(out[0], Command::CancelDial { target: DialTarget::Peer(n("a")) });
     assert_eq!(out[1], Command::Accept { link: LinkKey(1) });
 }
 
@@ -223,8 +223,8 @@ fn a_new_life_replaces_a_silent_one_but_not_one_that_is_heard() {
             [
                 Command::Close { link: LinkKey(1), reason: LostReason::Replaced },
                 Command::Accept { link: LinkKey(2) },
-                send(2, Words::Status(Box::new(status("m", 1, 1)))),
-                send(2, Words::Known(Vec::new())),
+                send(2, ControlMessage::Status(Box::new(status("m", 1, 1)))),
+                send(2, ControlMessage::Known(Vec::new())),
                 Command::Announce(NodeEvent::Gone(past)),
                 Command::Announce(NodeEvent::Appeared(status("a", 6, 0))),
             ]
@@ -250,7 +250,11 @@ fn a_broken_link_is_told_to_the_others_and_dialed_again() {
     let lost = with_state(status("z", 5, 1), NodeState::Lost(broken()));
     assert_eq!(
         b.down(ms(5000), 1, false),
-        [Command::Announce(NodeEvent::Gone(lost.clone())), send(2, Words::Known(vec![lost])), dial("z"),]
+        [
+            Command::Announce(NodeEvent::Gone(lost.clone())),
+            send(2, ControlMessage::Known(vec![lost])),
+            dial("z"),
+        ]
     );
     // The larger id leaves the other side a moment to dial first.
     let out = b.down(ms(5000), 2, false);
@@ -261,7 +265,7 @@ fn a_broken_link_is_told_to_the_others_and_dialed_again() {
     assert_eq!(b.0.next_wake(), ms(5030));
     assert_eq!(b.tick(ms(5030), &[]), [dial("a")]);
     // Back again: the same life appears anew.
-    let out = b.feed(ms(5040), Event::LinkOffered(offer(3, "z", 5, Some(Target::Peer(n("z"))))));
+    let out = b.feed(ms(5040), Event::LinkOffered(offer(3, "z", 5, Some(DialTarget::Peer(n("z"))))));
     assert_eq!(out.last(), Some(&Command::Announce(NodeEvent::Appeared(status("z", 5, 1)))));
 }
 
@@ -294,7 +298,7 @@ fn heartbeats_are_sent_when_idle_and_silence_is_the_end() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "z", None);
     assert_eq!(b.0.next_wake(), ms(500));
-    assert_eq!(b.tick(ms(500), &[(1, ms(400), ms(0))]), [send(1, Words::Heartbeat)]);
+    assert_eq!(b.tick(ms(500), &[(1, ms(400), ms(0))]), [send(1, ControlMessage::Heartbeat)]);
     assert_eq!(b.tick(ms(1000), &[(1, ms(400), ms(900))]), []);
     assert_eq!(b.0.next_wake(), ms(1400));
     b.tick(ms(1400), &[(1, ms(400), ms(1400))]);
@@ -314,11 +318,11 @@ fn a_peer_with_a_shorter_heartbeat_hears_more_often() {
     quick.heartbeat = Duration::from_millis(400);
     b.feed(ms(0), Event::LinkOffered(quick));
     assert_eq!(b.0.next_wake(), ms(100));
-    assert_eq!(b.tick(ms(100), &[(1, ms(0), ms(0))]), [send(1, Words::Heartbeat)]);
+    assert_eq!(b.tick(ms(100), &[(1, ms(0), ms(0))]), [send(1, ControlMessage::Heartbeat)]);
 }
 
 #[test]
-fn a_node_that_stood_still_blames_nobody_for_it() {
+fn a_suspended_node_blames_no_peer_for_silence() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "z", None);
     b.tick(ms(500), &[(1, ms(500), ms(500))]);
@@ -356,14 +360,14 @@ fn gossip_never_overrides_what_this_node_saw() {
     b.down(ms(2000), 2, false);
     assert_eq!(b.feed(ms(2001), tell(status("z", 5, 9))), []);
     assert_eq!(b.feed(ms(2001), tell(status("z", 4, 9))), []);
-    // A goodbye that somebody else heard is the end of that life ...
+    // A goodbye that another node heard is the end of that incarnation ...
     let stopped = with_state(status("z", 5, 1), NodeState::Stopped);
     assert_eq!(b.feed(ms(2002), tell(stopped.clone())), [Command::Announce(NodeEvent::Gone(stopped))]);
     assert_eq!(b.feed(ms(2003), tell(status("z", 5, 9))), []);
     // ... and a later life is news again; the dial of before is still under way.
     let out = b.feed(ms(2004), tell(status("z", 6, 1)));
     assert_eq!(out, [Command::Announce(NodeEvent::Appeared(status("z", 6, 1)))]);
-    b.feed(ms(2005), Event::DialFailed { target: Target::Peer(n("z")), why: DialEnd::Failed });
+    b.feed(ms(2005), Event::DialFailed { target: DialTarget::Peer(n("z")), why: DialEnd::Failed });
     assert_eq!(b.tick(ms(2105), &[(1, ms(2105), ms(2105))]).last(), Some(&dial("z")));
 }
 
@@ -386,7 +390,7 @@ fn gossip_about_a_peer_never_met_follows_the_newest_version() {
 #[test]
 fn a_seed_is_dialed_until_it_leads_somewhere_and_again_when_that_is_lost() {
     let mut b = Bench::new();
-    let seed = || Target::Seed("127.0.0.1:9".into());
+    let seed = || DialTarget::Seed("127.0.0.1:9".into());
     let dial_seed = || Command::Dial { target: seed(), addresses: Vec::new() };
     assert_eq!(b.feed(ms(0), Event::Seeded("127.0.0.1:9".into())), [dial_seed()]);
     b.feed(ms(0), Event::DialFailed { target: seed(), why: DialEnd::Failed });
@@ -405,7 +409,7 @@ fn a_seed_that_is_a_known_peer_is_not_dialed_twice() {
     let mut b = Bench::new();
     b.feed(ms(0), Event::Learned { node: n("a"), address: addr(97) });
     assert_eq!(b.feed(ms(0), Event::Seeded("127.0.0.1:97".into())), []);
-    b.link(ms(1), 1, "a", Some(Target::Peer(n("a"))));
+    b.link(ms(1), 1, "a", Some(DialTarget::Peer(n("a"))));
     assert!(b.0.is_settled());
 }
 
@@ -414,7 +418,7 @@ fn an_address_taken_over_by_another_node_is_not_dialed_for_the_old_one() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "y", None);
     assert_eq!(b.down(ms(5000), 1, false).last(), Some(&dial("y")));
-    b.link(ms(5001), 2, "z", Some(Target::Peer(n("y"))));
+    b.link(ms(5001), 2, "z", Some(DialTarget::Peer(n("y"))));
     assert_eq!(b.tick(ms(60_000), &[(2, ms(60_000), ms(60_000))]), []);
 }
 
@@ -433,7 +437,7 @@ fn a_node_that_listens_is_settled_when_a_member_told_or_the_time_is_over() {
     b.feed(ms(6), Event::KnownHeard { link: LinkKey(1), known: Vec::new() });
     assert!(b.0.is_settled());
 
-    // Whoever only looks may know no more than this node.
+    // An observer may know no more than this node.
     let mut b = Bench::new();
     b.feed(ms(0), Event::Listening);
     let onlooker = LinkOffer { kind: NodeKind::Observer, ..offer(1, "a", 5, None) };
@@ -454,9 +458,9 @@ fn nodes_present_at_a_relay_are_dialed_through_it() {
     };
     assert_eq!(
         b.feed(ms(1), present(&["m", "z"])),
-        [Command::Dial { target: Target::Peer(n("z")), addresses: via() }]
+        [Command::Dial { target: DialTarget::Peer(n("z")), addresses: via() }]
     );
-    b.feed(ms(2), Event::DialFailed { target: Target::Peer(n("z")), why: DialEnd::Failed });
+    b.feed(ms(2), Event::DialFailed { target: DialTarget::Peer(n("z")), why: DialEnd::Failed });
     assert!(b.0.is_settled());
     // Gone from the relay: there is no way to it any more.
     assert_eq!(b.feed(ms(3), present(&[])), []);
@@ -468,7 +472,7 @@ fn own_changes_are_gathered_but_a_change_of_state_is_not_held_back() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "z", None);
     let said = |s: NodeStatus| {
-        [send(1, Words::Status(Box::new(s.clone()))), Command::Announce(NodeEvent::Changed(s))]
+        [send(1, ControlMessage::Status(Box::new(s.clone()))), Command::Announce(NodeEvent::Changed(s))]
     };
     let own = |version| status("m", 1, version);
     assert_eq!(b.feed(ms(100), Event::OwnStatus(own(2))), said(own(2)));
@@ -481,10 +485,10 @@ fn own_changes_are_gathered_but_a_change_of_state_is_not_held_back() {
 }
 
 #[test]
-fn a_stopping_node_says_goodbye_and_takes_nobody_in() {
+fn a_stopping_node_says_goodbye_and_accepts_no_links() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "z", None);
-    assert_eq!(b.feed(ms(1), Event::Stopping), [send(1, Words::Goodbye)]);
+    assert_eq!(b.feed(ms(1), Event::Stopping), [send(1, ControlMessage::Goodbye)]);
     let out = b.feed(ms(2), Event::LinkOffered(offer(2, "a", 5, None)));
     assert_eq!(out, [Command::Refuse { link: LinkKey(2), refusal: Refusal::Stopping }]);
     assert_eq!(b.0.next_wake(), Time::NEVER);
@@ -493,7 +497,7 @@ fn a_stopping_node_says_goodbye_and_takes_nobody_in() {
 #[test]
 fn a_seed_that_dialed_this_node_first_is_left_alone_until_a_link_breaks() {
     let mut b = Bench::new();
-    let seed = || Target::Seed("127.0.0.1:9".into());
+    let seed = || DialTarget::Seed("127.0.0.1:9".into());
     b.feed(ms(0), Event::Seeded("127.0.0.1:9".into()));
     b.link(ms(0), 1, "a", None);
     assert_eq!(b.feed(ms(1), Event::DialFailed { target: seed(), why: DialEnd::Duplicate }), []);
@@ -514,7 +518,7 @@ fn nothing_is_kept_of_an_observer_that_left() {
         b.down(ms(1), 2, true),
         [
             Command::Announce(NodeEvent::Gone(gone.clone())),
-            send(1, Words::Known(vec![gone.clone()])),
+            send(1, ControlMessage::Known(vec![gone.clone()])),
             Command::Forget(n("o")),
         ]
     );
@@ -554,7 +558,7 @@ fn the_longest_statuses_fit_their_messages() {
     let out = b.feed(ms(2), Event::LinkOffered(offer(200, "z", 5, None)));
     let mut told = 0;
     for command in out {
-        if let Command::Send { words: Words::Known(known), .. } = command {
+        if let Command::Send { words: ControlMessage::Known(known), .. } = command {
             told += known.len();
             let message = phalanx_wire::fabric::FabricMessage::Known(known);
             let mut frame = bytes::BytesMut::new();
@@ -565,7 +569,7 @@ fn the_longest_statuses_fit_their_messages() {
 }
 
 #[test]
-fn only_so_many_are_dialed_at_once_and_the_end_of_one_dial_begins_the_next() {
+fn dials_are_limited_and_the_end_of_one_begins_the_next() {
     let mut b = Bench::new();
     b.link(ms(0), 1, "a", None);
     let known: Vec<_> = (0..MAX_DIALS + 2).map(|i| status(&format!("p{i}"), 5, 1)).collect();
@@ -573,7 +577,7 @@ fn only_so_many_are_dialed_at_once_and_the_end_of_one_dial_begins_the_next() {
     assert_eq!(dials(b.feed(ms(10), Event::KnownHeard { link: LinkKey(1), known })), MAX_DIALS);
     assert!(b.0.next_wake() > ms(10));
     let first = b.0.peers.iter().find(|(_, p)| p.dialing).map(|(id, _)| id.clone()).unwrap();
-    let failed = Event::DialFailed { target: Target::Peer(first.clone()), why: DialEnd::Failed };
+    let failed = Event::DialFailed { target: DialTarget::Peer(first.clone()), why: DialEnd::Failed };
     let out = b.feed(ms(20), failed);
     assert_eq!(dials(out.clone()), 1);
     assert!(!out.contains(&dial(first.as_str())));
@@ -606,7 +610,7 @@ fn the_links_are_told_again_who_is_linked() {
     let at = |t| [(1, t, t), (2, t, t)];
     assert_eq!(b.tick(ms(299_999), &at(ms(299_999))), []);
     assert_eq!(b.0.next_wake(), ms(300_000));
-    let told = |link, id| send(link, Words::Known(vec![status(id, 5, 1)]));
+    let told = |link, id| send(link, ControlMessage::Known(vec![status(id, 5, 1)]));
     assert_eq!(b.tick(ms(300_000), &at(ms(300_000))), [told(1, "b"), told(2, "a")]);
     assert_eq!(b.tick(ms(300_001), &at(ms(300_001))), []);
 }

@@ -55,11 +55,11 @@ impl KeyError {
     }
 }
 
-/// The authority of one domain: whoever has it can join, and can let others join.
+/// The certificate authority of one domain: a node that has it can join, and can let others join.
 #[derive(Clone)]
-pub struct DomainKey(Arc<Inner>);
+pub struct DomainKey(Arc<KeyMaterial>);
 
-struct Inner {
+struct KeyMaterial {
     domain: DomainName,
     authority: CertificateDer<'static>,
     key: KeyPair,
@@ -109,7 +109,7 @@ impl DomainKey {
         params.not_before = OffsetDateTime::from(SystemTime::now() - DAY);
         params.not_after = OffsetDateTime::from(SystemTime::now() + DAY * 365 * 20);
         let authority = params.self_signed(&key)?.der().clone();
-        Ok(Self(Arc::new(Inner { domain: domain.clone(), authority, key })))
+        Ok(Self(Arc::new(KeyMaterial { domain: domain.clone(), authority, key })))
     }
 
     /// Reads a key from a file.
@@ -124,7 +124,7 @@ impl DomainKey {
         let authority =
             CertificateDer::from_pem_slice(file.certificate.as_bytes()).map_err(KeyError::Damaged)?;
         let key = KeyPair::from_pem(&file.private_key)?;
-        Ok(Self(Arc::new(Inner { domain: file.domain, authority: authority.into_owned(), key })))
+        Ok(Self(Arc::new(KeyMaterial { domain: file.domain, authority: authority.into_owned(), key })))
     }
 
     /// Writes the key so that only its owner can read it; an existing file stays as it is.
@@ -154,7 +154,7 @@ impl DomainKey {
         &self.0.domain
     }
 
-    /// A short name of the key for people to compare: sixteen hex digits.
+    /// A short identifier of the key that people can compare: sixteen hex digits.
     pub fn fingerprint(&self) -> String {
         hex(&self.digest().as_ref()[..8])
     }
@@ -168,7 +168,7 @@ impl DomainKey {
         ring::digest::digest(&ring::digest::SHA256, &self.0.authority)
     }
 
-    /// What a relay gets to serve this domain.
+    /// The token that a relay needs to serve this domain.
     pub fn relay_token(&self) -> RelayToken {
         // Derived from the private key, so that only members know it.
         let root = Secret::new(self.0.key.serialized_der());
@@ -203,7 +203,7 @@ impl DomainKey {
 
     /// Issues the certificate a node uses while it runs.
     pub(crate) fn issue_now(&self, node: &NodeId) -> Result<NodeCertificate, KeyError> {
-        // A day back, because clocks of the other members may be behind.
+        // Backdated by a day, because clocks of other members may be behind.
         self.issue(node, SystemTime::now() - DAY, SystemTime::now() + DAY * 365 * 10)
     }
 }

@@ -1,8 +1,7 @@
-//! Who may talk to whom: the domain key and what is derived from it.
+//! Authentication: the domain key and what is derived from it.
 //!
-//! Nothing here opens a socket. [`DomainKey`] is a certificate authority of one domain; every
-//! node that has it issues itself a certificate. [`RelayToken`] lets a relay check membership
-//! without being able to impersonate a member.
+//! No code here opens a socket. [`DomainKey`] is the certificate authority of one domain; every node that has it issues
+//! itself a certificate. [`RelayToken`] lets a relay check membership without being able to impersonate a member.
 
 mod key;
 mod proof;

@@ -1,4 +1,4 @@
-//! Keyed hashes that show knowledge of a secret without saying it.
+//! Keyed hashes that prove knowledge of a secret without revealing it.
 
 use phalanx_types::NodeId;
 use phalanx_wire::handshake::{Nonce, Proof};
@@ -7,7 +7,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Fills an array with random bytes, or says that the system has none.
+/// Fills an array with random bytes; `None` if the system has none.
 pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).ok()?;
@@ -29,7 +29,7 @@ impl Secret {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
-    /// Hashes the parts, each with its length before it so that no two lists look alike.
+    /// Hashes the parts, each preceded by its length, so that no two lists have the same encoding.
     pub(crate) fn prove(&self, label: &str, parts: &[&[u8]]) -> Proof {
         let context = self.context(label, parts);
         let mut proof = [0; 32];
@@ -55,7 +55,7 @@ impl Secret {
     }
 }
 
-/// The secret in the token file of a domain without a key: who can read it is the same user.
+/// The secret in the token file of a domain without a key: only processes of the same user can read it.
 #[derive(Debug, Clone)]
 pub(crate) struct DomainToken(Secret);
 
@@ -66,14 +66,14 @@ pub(crate) enum End {
     Acceptor,
 }
 
-/// What one proof of membership is about.
+/// The content of a proof of membership.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {
     pub(crate) challenge: &'a Nonce,
     pub(crate) nonce: &'a Nonce,
     pub(crate) node: &'a NodeId,
-    /// Where the acceptor listens, as each end sees it: whoever stands between two members
-    /// listens elsewhere and cannot pass the proof of one on to the other.
+    /// The acceptor's address, as each end sees it: a man in the middle listens elsewhere and cannot pass the proof of
+    /// one member on to the other.
     pub(crate) listener: SocketAddr,
 }
 
@@ -95,7 +95,7 @@ impl DomainToken {
     }
 }
 
-/// An address in the one form that both ends agree on.
+/// An address in the canonical form that both ends agree on.
 fn written(address: SocketAddr) -> String {
     SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
 }

@@ -5,10 +5,10 @@ use phalanx_wire::relay::DomainTag;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a relay must have to serve a domain: its tag and a secret only members can derive.
+/// The credentials of a relay for a domain: its tag and a secret that only members can derive.
 ///
-/// It shows membership to the relay; it does not let the relay speak as a member. The text form
-/// is secret: whoever has it may use the relay.
+/// A member proves its membership to the relay with it; it does not let the relay speak as a member. The text form is
+/// secret: anyone who has it may use the relay.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RelayToken {
     tag: DomainTag,
@@ -23,7 +23,7 @@ pub enum ParseTokenError {
     Form,
 }
 
-/// What a node asks of a relay, as far as the proof is concerned.
+/// The request to a relay that a proof covers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask<'a> {
     Register,

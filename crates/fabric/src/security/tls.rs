@@ -14,9 +14,9 @@ use rustls::{
 use std::sync::Arc;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// The name a node's certificate is issued to.
+/// The name that a node's certificate is issued to.
 ///
-/// A hash, because node ids may hold characters and lengths that a DNS label may not.
+/// It is a hash, because node ids may have characters and lengths that a DNS label may not.
 pub fn subject_name(node: &NodeId) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, node.as_str().as_bytes());
     format!("{}.node.phalanx", hex(&digest.as_ref()[..20]))
@@ -29,7 +29,7 @@ pub(crate) fn is_issued_to(certificate: &CertificateDer<'_>, node: &NodeId) -> b
     certificate.verify_is_valid_for_subject_name(&name).is_ok()
 }
 
-/// Both sides' TLS settings of one node.
+/// The TLS settings of one node, for both sides.
 #[derive(Clone)]
 pub(crate) struct TlsContext {
     pub(crate) acceptor: TlsAcceptor,
@@ -66,8 +66,8 @@ impl TlsContext {
     }
 }
 
-/// Accepts any member of the domain: whom a dialed address belongs to is known only after the
-/// handshake, when the claimed id is compared with the certificate.
+/// Accepts any member of the domain: which node listens at a dialed address is known only after the handshake, when the
+/// claimed id is compared with the certificate.
 #[derive(Debug)]
 struct MemberVerifier {
     chain: Arc<WebPkiServerVerifier>,

@@ -1,10 +1,10 @@
-//! The listening side: who may come in, and as what.
+//! The listening side: which connections are admitted, and as what.
 
 use super::bulk;
 use super::dial::propose;
 use super::handshake::{self, Greeting, HANDSHAKE_TIMEOUT, Met};
 use super::inner::Inner;
-use super::link::{Link, Other};
+use super::link::{Link, LinkPeer};
 use super::link_io;
 use super::refusal::ConnError;
 use super::streams::{self, StreamKey};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections that have not finished their handshake.
+/// The most connections that have not finished their handshake.
 const MAX_UNFINISHED: usize = 256;
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(inner: Arc<Inner>, listener: TcpListener) {
         let (tcp, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, mostly; the connection stays in the queue meanwhile.
+                // Usually out of descriptors; the connection stays in the queue meanwhile.
                 tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(PAUSE_AFTER_ERROR).await;
                 continue;
@@ -40,7 +40,7 @@ pub(crate) async fn run(inner: Arc<Inner>, listener: TcpListener) {
     }
 }
 
-/// Shakes hands with whoever dialed, directly or through a relay.
+/// Shakes hands with a dialing node, direct or through a relay.
 pub(crate) async fn receive(
     inner: &Arc<Inner>,
     tcp: TcpStream,
@@ -55,7 +55,7 @@ pub(crate) async fn receive(
         }
     };
     let result = match in_time(greeting).await {
-        // Not given up half way: the core would have a link that nobody reads.
+        // Not cancelled halfway: the core would have a link without a reader.
         Ok(met) => admit(inner, met).await,
         Err(error) => Err(error),
     };
@@ -93,7 +93,7 @@ async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), Con
     let Hello { node, incarnation, kind, addresses, heartbeat_ms, .. } = hello;
     let number = random().map_or_else(|| inner.next_number(), u64::from_le_bytes);
     let key = LinkKey(inner.next_number());
-    let other = Other { number, node: node.clone(), incarnation, kind };
+    let other = LinkPeer { number, node: node.clone(), incarnation, kind };
     let link = Arc::new(Link::new(key, other, None, inner.origin));
     // Queued before the core may queue anything: it must be the first frame.
     if let Err(error) = link.send(FrameKind::Handshake, &welcome(inner, number, proof)) {

@@ -1,7 +1,7 @@
-//! Access files: how the nodes of one user on one host find each other without any network.
+//! Access files: how the nodes of one user on one host find each other without a network.
 //!
 //! ```text
-//! <runtime>/<domain>/token            32 random bytes; who can read them is the same user
+//! <runtime>/<domain>/token            32 random bytes, readable only by the same user
 //! <runtime>/<domain>/<node id>.json   where that node listens
 //! ```
 
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// An access file is short; whatever is longer is not one.
+/// The most bytes of an access file.
 const MAX_FILE: u64 = 16 << 10;
 const TOKEN_LEN: usize = 32;
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -35,7 +35,7 @@ pub(crate) struct Access {
 pub(crate) struct AccessDir(PathBuf);
 
 impl AccessDir {
-    /// Makes the directory if need be and checks that it belongs to this user.
+    /// Creates the directory if necessary and checks that it belongs to this user.
     pub(crate) fn open(runtime: &Path, domain: &DomainName) -> Result<Self, StartError> {
         own_directory(runtime)?;
         let dir = runtime.join(domain.as_str());
@@ -43,16 +43,16 @@ impl AccessDir {
         Ok(Self(dir))
     }
 
-    /// Reads the token of a domain without a key; the first node makes it.
+    /// Reads the token of a domain without a key; the first node creates it.
     pub(crate) fn token(&self) -> Result<Vec<u8>, StartError> {
         let path = self.0.join("token");
         let failed = |source| StartError::Directory { path: path.clone(), source };
         if !path.exists() {
             let bytes: [u8; TOKEN_LEN] = random().ok_or(StartError::Random)?;
             let (temporary, file) = self.write_temporary(&bytes).map_err(failed)?;
-            // Whatever crashes, a token is never found empty.
+            // Ensures that a token is never found empty after a crash.
             file.sync_all().map_err(failed)?;
-            // A link appears whole or not at all, and never replaces another node's token.
+            // A hard link appears whole or not at all, and never replaces another node's token.
             let linked = fs::hard_link(&temporary, &path);
             fs::remove_file(&temporary).map_err(failed)?;
             match linked {
@@ -88,7 +88,7 @@ impl AccessDir {
         }
     }
 
-    /// Everyone else with an access file; files of dead processes are removed.
+    /// The access files of all other nodes; files of dead processes are removed.
     pub(crate) async fn others(&self, me: &NodeId) -> Vec<Access> {
         let mut others = Vec::new();
         for access in self.read_all().into_iter().filter(|a| a.id != *me) {
@@ -136,7 +136,7 @@ impl AccessDir {
 fn own_directory(path: &Path) -> Result<(), StartError> {
     let failed = |source| StartError::Directory { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    // Followed or not: a link that another user placed would lead to a directory of theirs.
+    // Checks both the link and its target: a link placed by another user would lead to that user's directory.
     let (link, target) = (fs::symlink_metadata(path).map_err(failed)?, fs::metadata(path).map_err(failed)?);
     let me = rustix::process::geteuid().as_raw();
     if link.uid() != me || target.uid() != me {

@@ -1,13 +1,13 @@
-//! Dialing: every address of a target in turn and in parallel; the first to answer
-//! wins, unless its certificate says that it is somebody else.
+//! Dialing: all addresses of a target, staggered and in parallel. The first to answer wins, unless its certificate
+//! belongs to another node.
 
 use super::handshake::{self, Challenged, HANDSHAKE_TIMEOUT};
 use super::inner::{Incoming, Inner, Route};
-use super::link::{Link, Other};
+use super::link::{Link, LinkPeer};
 use super::link_io;
 use super::refusal::ConnError;
 use super::stream::Stream;
-use crate::core::{DialEnd, Event, LinkKey, LinkOffer, Target};
+use crate::core::{DialEnd, DialTarget, Event, LinkKey, LinkOffer};
 use phalanx_wire::handshake::{Channel, Refusal};
 use phalanx_wire::node::PeerAddr;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ const STAGGER: Duration = Duration::from_millis(50);
 const RELAY_STAGGER: Duration = Duration::from_millis(250);
 const MAX_RESOLVED: usize = 8;
 
-/// Dials a target once and tells the driver how it went; `cancelled` ends it before it says hello.
+/// Dials a target once and reports the result to the driver; `cancelled` ends it before it says hello.
 pub(crate) async fn run(
     inner: Arc<Inner>,
-    target: Target,
+    target: DialTarget,
     addresses: Vec<PeerAddr>,
     cancelled: oneshot::Receiver<()>,
 ) {
@@ -52,13 +52,13 @@ pub(crate) async fn run(
 
 async fn reach(
     inner: &Arc<Inner>,
-    target: &Target,
+    target: &DialTarget,
     addresses: Vec<PeerAddr>,
 ) -> Result<(Challenged, Route), ConnError> {
     let mut attempts = JoinSet::new();
     let expected = match target {
-        Target::Peer(node) => Some(node),
-        Target::Seed(_) => None,
+        DialTarget::Peer(node) => Some(node),
+        DialTarget::Seed(_) => None,
     };
     for (delay, route) in routes(target, addresses).await? {
         let (inner, expected) = (inner.clone(), expected.cloned());
@@ -83,18 +83,18 @@ async fn reach(
     Err(first_error.unwrap_or(ConnError::NoAddress))
 }
 
-/// Every way to the target and how long to wait before taking it.
-async fn routes(target: &Target, addresses: Vec<PeerAddr>) -> Result<Vec<(Duration, Route)>, ConnError> {
+/// Every route to the target and the delay before it is tried.
+async fn routes(target: &DialTarget, addresses: Vec<PeerAddr>) -> Result<Vec<(Duration, Route)>, ConnError> {
     let mut routes = Vec::new();
     match target {
-        Target::Seed(seed) => {
+        DialTarget::Seed(seed) => {
             let resolved = tokio::time::timeout(HANDSHAKE_TIMEOUT, tokio::net::lookup_host(seed.as_str()));
             let Ok(resolved) = resolved.await else { return Err(ConnError::Timeout) };
             for (i, addr) in (0..).zip(resolved?.take(MAX_RESOLVED)) {
                 routes.push((STAGGER * i, Route::Tcp(addr)));
             }
         }
-        Target::Peer(node) => {
+        DialTarget::Peer(node) => {
             let direct = addresses.iter().filter(|a| matches!(a, PeerAddr::Tcp(_))).count();
             let relay_delay = if direct == 0 { Duration::ZERO } else { RELAY_STAGGER };
             let mut delay = Duration::ZERO;
@@ -114,10 +114,10 @@ async fn routes(target: &Target, addresses: Vec<PeerAddr>) -> Result<Vec<(Durati
     Ok(routes)
 }
 
-/// Introduces this node and makes a link of the connection, if the core wants it.
+/// Introduces this node and makes the connection a link if the core accepts it.
 async fn establish(
     inner: &Arc<Inner>,
-    target: &Target,
+    target: &DialTarget,
     challenged: Challenged,
     route: Route,
 ) -> Result<(), ConnError> {
@@ -127,7 +127,7 @@ async fn establish(
         Err(_) => return Err(ConnError::Timeout),
     };
     let welcome = met.words;
-    let other = Other {
+    let other = LinkPeer {
         number: welcome.link,
         node: welcome.node.clone(),
         incarnation: welcome.incarnation,
@@ -147,13 +147,13 @@ async fn establish(
     };
     match propose(inner, offer, link.clone()).await {
         Ok(()) => link_io::run(inner, link, met.stream),
-        // The core has noted the end of the dial already.
+        // The core has recorded the end of the dial already.
         Err(refusal) => tracing::debug!(%target, %refusal, "a dialed link is not needed"),
     }
     Ok(())
 }
 
-/// Dials a further connection beside a link, the way the link was reached.
+/// Dials a further connection of a link, by the route of the link.
 pub(crate) async fn beside(
     inner: &Inner,
     link: &Link,
@@ -169,7 +169,7 @@ pub(crate) async fn beside(
     Ok(met.unwrap_or(Err(ConnError::Timeout))?.stream)
 }
 
-/// Asks the core whether a link is to be.
+/// Asks the core whether to accept a link.
 pub(crate) async fn propose(inner: &Inner, offer: LinkOffer, link: Arc<Link>) -> Result<(), Refusal> {
     let (reply, verdict) = oneshot::channel();
     if inner.events.send(Incoming::Offer { offer, link, reply }).await.is_err() {

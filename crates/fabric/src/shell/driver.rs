@@ -1,10 +1,10 @@
-//! The task that owns the core: feeds it what happens and carries out what it decides.
+//! The task that owns the core: feeds events to it and carries out its commands.
 
 use super::dial;
 use super::inner::{Incoming, Inner};
 use super::link::{Ending, Link};
 use super::lock;
-use crate::core::{Command, Event, LinkKey, LinkOffer, LinkSample, Membership, Target, Words};
+use crate::core::{Command, ControlMessage, DialTarget, Event, LinkKey, LinkOffer, LinkSample, Membership};
 use phalanx_types::{Outbox, Time};
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::FrameKind;
@@ -29,7 +29,7 @@ pub(crate) struct Driver {
     out: Outbox<Command>,
     offered: BTreeMap<LinkKey, Offered>,
     /// Dropping one of these cancels its dial.
-    dials: BTreeMap<Target, oneshot::Sender<()>>,
+    dials: BTreeMap<DialTarget, oneshot::Sender<()>>,
     begun: bool,
 }
 
@@ -78,7 +78,7 @@ impl Driver {
             Incoming::Stop(done) => {
                 self.stop();
                 if done.send(()).is_err() {
-                    tracing::debug!("nobody waits for the node to stop");
+                    tracing::debug!("no caller waits for the node to stop");
                 }
                 return ControlFlow::Break(());
             }
@@ -107,7 +107,7 @@ impl Driver {
     }
 
     fn stop(&mut self) {
-        // What was said last about this node goes out before it does.
+        // The last update of this node's status goes out before it leaves.
         let own = lock(&self.inner.own).clone();
         self.feed(Event::OwnStatus(own));
         self.feed(Event::Stopping);
@@ -169,13 +169,13 @@ impl Driver {
         }
     }
 
-    fn send(&self, link: LinkKey, words: Words) {
+    fn send(&self, link: LinkKey, words: ControlMessage) {
         let Some(link) = self.inner.links.get(link) else { return };
         let message = match words {
-            Words::Heartbeat => FabricMessage::Heartbeat,
-            Words::Goodbye => FabricMessage::Goodbye,
-            Words::Status(status) => FabricMessage::Status(*status),
-            Words::Known(known) => FabricMessage::Known(known),
+            ControlMessage::Heartbeat => FabricMessage::Heartbeat,
+            ControlMessage::Goodbye => FabricMessage::Goodbye,
+            ControlMessage::Status(status) => FabricMessage::Status(*status),
+            ControlMessage::Known(known) => FabricMessage::Known(known),
         };
         if let Err(error) = link.send(FrameKind::Fabric, &message) {
             tracing::debug!(?link, %error, "could not send");

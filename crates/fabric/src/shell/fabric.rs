@@ -40,7 +40,7 @@ impl Fabric {
         Self { inner, directory, announcer: announcer.map(Arc::new) }
     }
 
-    /// Joins the domain: listens, writes the access file and dials everyone it knows of.
+    /// Joins the domain: listens, writes the access file and dials all nodes it knows of.
     ///
     /// # Errors
     /// The configuration is refused, or the port or the runtime directory cannot be used.
@@ -56,7 +56,7 @@ impl Fabric {
         self.inner.incarnation
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.inner.address
     }
@@ -73,9 +73,9 @@ impl Fabric {
 
     /// The links and their frames of one kind.
     ///
-    /// Reports the links that are up, then everything that happens. Only [`FrameKind::Jobs`] and
-    /// [`FrameKind::Train`] have channels; that of another kind is closed from the start. A second call takes
-    /// the channel over from the first. A user that does not keep up stops the peers from sending.
+    /// Reports the links that are up, then every event. Only [`FrameKind::Jobs`] and [`FrameKind::Train`] have
+    /// channels; the channel of another kind is closed from the start. A second call takes the channel over from the
+    /// first. A receiver that does not keep up stops the peers from sending.
     pub fn channel(&self, kind: FrameKind) -> mpsc::Receiver<LinkEvent> {
         self.inner.channels.open(kind)
     }
@@ -96,7 +96,7 @@ impl Fabric {
         self.inner.own_changed.notify_one();
     }
 
-    /// Everyone known, this node included, sorted by id.
+    /// All known nodes, including this one, sorted by id.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let mut nodes = self.inner.nodes.snapshot();
         if let Some(me) = nodes.iter_mut().find(|n| n.id == self.inner.id) {
@@ -105,7 +105,7 @@ impl Fabric {
         nodes
     }
 
-    /// Watches who comes, changes and goes; begins with everyone known.
+    /// Watches nodes appear, change and leave; begins with all known nodes.
     pub fn watch(&self) -> NodeWatch {
         self.inner.nodes.watch()
     }
@@ -119,7 +119,7 @@ impl Fabric {
         }
     }
 
-    /// The present link to a node.
+    /// The current link to a node.
     pub fn peer(&self, node: &NodeId) -> Option<Peer> {
         self.inner.links.to_node(node).map(Peer)
     }
@@ -138,7 +138,7 @@ impl Fabric {
         requests::request(&self.inner, to, service, body, deadline).await
     }
 
-    /// Offers a service under a name; a second one of the same name takes its place.
+    /// Offers a service under a name; a second service of the same name replaces the first.
     pub fn serve<F, Fut>(&self, service: &str, f: F)
     where
         F: Fn(NodeId, Bytes) -> Fut + Send + Sync + 'static,
@@ -147,7 +147,7 @@ impl Fabric {
         self.inner.services.offer(service, Arc::new(move |from, body| Box::pin(f(from, body))));
     }
 
-    /// Sends a small message to every node that subscribed to the topic and says to how many.
+    /// Sends a small message to every node that subscribed to the topic and returns their number.
     ///
     /// # Errors
     /// The message is longer than 64 KiB.
@@ -170,7 +170,7 @@ impl Fabric {
         Ok(reached)
     }
 
-    /// Receives what is published under a topic from now on.
+    /// Receives messages published under a topic from now on.
     pub fn subscribe(&self, topic: &str) -> Subscription {
         let subscription = self.inner.topics.subscribe(topic);
         if !lock(&self.inner.own).topics.iter().any(|t| t == topic) {
@@ -179,7 +179,7 @@ impl Fabric {
         subscription
     }
 
-    /// Holds a parcel ready for others to fetch, until it is released.
+    /// Holds a parcel for others to fetch, until it is released.
     pub fn hold(&self, parcel: Parcel) -> BlobId {
         self.inner.blobs.hold(parcel)
     }
@@ -198,19 +198,18 @@ impl Fabric {
 
     /// Opens a stream of bytes to a peer, which accepts it under the same key.
     ///
-    /// It ends with the link to the peer, as soon as that one is lost.
+    /// It ends when the link to the peer goes down.
     ///
     /// # Errors
-    /// The link is down, the peer cannot be reached beside it, or it keeps too many streams that nobody
-    /// accepted.
+    /// The link is down, the peer cannot be reached for another connection, or it has too many unaccepted streams.
     pub async fn open_stream(&self, to: &Peer, key: StreamKey) -> Result<StreamSocket, StreamError> {
         Box::pin(streams::open(&self.inner, &to.0, key)).await
     }
 
-    /// Takes the stream that a node opened under this key, or waits for it for `at_most`.
+    /// Accepts the stream that a node opened under this key, waiting at most `at_most`.
     ///
-    /// A stream may be opened first: it is kept for 30 s, 64 of them for each link. A second stream or a
-    /// second wait under the same key takes the place of the first.
+    /// A stream may be opened first: it is kept for 30 s, at most 64 of them per link. A second stream or a second wait
+    /// under the same key replaces the first.
     ///
     /// # Errors
     /// There is no link to the node, it goes down, or the time passes.
@@ -223,12 +222,12 @@ impl Fabric {
         streams::accept(&self.inner, from, key, at_most).await
     }
 
-    /// How often connections came to nothing, by the name of the reason.
+    /// How many connections failed or were refused, by the name of the reason.
     pub fn refused(&self) -> Vec<(String, u64)> {
         self.inner.refusals.snapshot()
     }
 
-    /// Says goodbye to everyone and ends every task.
+    /// Says goodbye to all linked nodes and ends every task.
     pub async fn shutdown(&self) {
         self.directory.remove(&self.inner.id);
         let (done, stopped) = oneshot::channel();
@@ -252,7 +251,7 @@ impl Fabric {
     }
 }
 
-/// Others ignore a status that is too long, so its owner has to know.
+/// Other nodes ignore a status that is too long, so its owner is warned.
 pub(super) fn warn_if_too_long(own: &NodeStatus) {
     if !is_modest(own) {
         tracing::warn!(node = %own.id, "this node's status is too long; the others will ignore it");

@@ -1,4 +1,4 @@
-//! The first words on a connection, from both sides.
+//! The handshake of a connection, from both sides.
 
 use super::inner::{Inner, Security};
 use super::refusal::ConnError;
@@ -19,10 +19,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// From the first byte to the last word of a handshake.
+/// The time limit of a whole handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection that the acceptor has challenged; the dialer has not said yet who it is.
+/// A connection on which the acceptor has sent its challenge and the dialer has not identified itself yet.
 #[derive(Debug)]
 pub(crate) struct Challenged {
     stream: Stream,
@@ -36,9 +36,9 @@ pub(crate) struct Met<T> {
     pub(crate) words: T,
 }
 
-/// Dials up to the point where this node must say who it is.
+/// Dials up to the point where this node must identify itself.
 ///
-/// With certificates it is known by then whether the other end is the node expected.
+/// With certificates it is known by then whether the other end is the expected node.
 pub(crate) async fn approach(
     inner: &Inner,
     tcp: TcpStream,
@@ -63,7 +63,7 @@ pub(crate) async fn approach(
     Ok(Challenged { stream, challenge: nonce })
 }
 
-/// Says who this node is and hears who the other one is.
+/// Identifies this node and learns the identity of the other.
 pub(crate) async fn introduce(
     inner: &Inner,
     challenged: Challenged,
@@ -110,14 +110,14 @@ pub(crate) async fn introduce(
     Ok(Met { stream, words: welcome })
 }
 
-/// A dialer's words, checked, and the proof to answer with.
+/// A dialer's checked hello, and the proof to answer with.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     pub(crate) hello: Hello,
     pub(crate) proof: Proof,
 }
 
-/// Hears who is dialing and checks that it may.
+/// Receives a dialer's identity and checks that it may connect.
 pub(crate) async fn receive(inner: &Inner, tcp: TcpStream) -> Result<Met<Greeting>, ConnError> {
     tune(&tcp)?;
     let listener = tcp.local_addr()?;
@@ -129,7 +129,7 @@ pub(crate) async fn receive(inner: &Inner, tcp: TcpStream) -> Result<Met<Greetin
         }
     };
     let theirs = read_preface(&mut stream).await?;
-    // Answered even when it does not fit, so that the other side can name the difference.
+    // Answered even if it does not match, so that the other side can report the difference.
     stream.write_all(&preface(Purpose::Node)).await?;
     check_preface(theirs, Purpose::Node)?;
     let challenge: Nonce = random().ok_or_else(no_random)?;
@@ -162,7 +162,7 @@ fn check_hello(inner: &Inner, stream: &Stream, claim: Claim<'_>, hello: &Hello) 
     Ok(())
 }
 
-/// Tells the dialer why not, as far as it still listens.
+/// Tells the dialer the reason, if it still listens.
 pub(crate) async fn refuse(mut stream: Stream, refusal: Refusal) -> ConnError {
     let reply = HelloReply::Refused(refusal.clone());
     let told = async {
@@ -179,7 +179,7 @@ pub(crate) async fn refuse(mut stream: Stream, refusal: Refusal) -> ConnError {
     ConnError::RefusedHere(refusal)
 }
 
-/// Whether the other end holds a certificate of this node, where certificates are used.
+/// Whether the other end holds the certificate of this node, where certificates are used.
 fn speaks_for(stream: &Stream, node: &NodeId) -> bool {
     match stream {
         Stream::Plain(_) => true,
@@ -221,7 +221,7 @@ pub(crate) async fn write_message<W: AsyncWrite + Unpin, T: Serialize>(
     Ok(())
 }
 
-/// Reads one message and not a byte more: what follows may be for somebody who reads the socket itself.
+/// Reads one message and no byte more: the bytes after it may belong to another reader of the socket.
 pub(crate) async fn read_message<R: AsyncRead + Unpin, T: DeserializeOwned>(
     stream: &mut R,
     expected: FrameKind,
@@ -242,7 +242,7 @@ pub(crate) async fn read_message<R: AsyncRead + Unpin, T: DeserializeOwned>(
     }
 }
 
-/// How many bytes a frame that is not whole yet wants: of its header first, then of its body.
+/// How many bytes an incomplete frame still needs: first of its header, then of its body.
 fn missing(buffer: &[u8]) -> usize {
     let whole = match buffer.first_chunk::<HEADER_LEN>() {
         // The length was checked when the frame could not be taken.

@@ -1,4 +1,4 @@
-//! What all tasks of one node share.
+//! The state that all tasks of one node share.
 
 use super::bulk::{BlobStore, BufferPool};
 use super::link::{Channels, Link, LinkTable};
@@ -33,9 +33,9 @@ pub(crate) struct Keyed {
     pub(crate) relay_token: RelayToken,
 }
 
-/// What reaches the driver of the core.
+/// The inputs of the core's driver.
 pub(crate) enum Incoming {
-    /// The first things known, taken together so that nothing looks settled in between.
+    /// The initial events, fed together so that membership does not look settled in between.
     Begin(Vec<Event>),
     Core(Event),
     Offer {
@@ -69,11 +69,11 @@ pub(crate) struct Inner {
     pub(crate) refusals: RefusalStats,
     pub(crate) settled: watch::Sender<bool>,
     pub(crate) stop: watch::Sender<bool>,
-    /// Every task holds a clone; the other end sees when the last one is gone.
+    /// Every task holds a clone; the receiver ends when the last one is dropped.
     pub(crate) alive: Mutex<Option<mpsc::Sender<()>>>,
     pub(crate) ended: tokio::sync::Mutex<mpsc::Receiver<()>>,
     pub(crate) counter: AtomicU64,
-    /// The last reason logged for each thing that is dialed again and again.
+    /// The last reason logged for each target that is dialed repeatedly.
     pub(crate) logged: Mutex<BTreeMap<String, &'static str>>,
 }
 
@@ -116,20 +116,20 @@ impl Inner {
         });
     }
 
-    /// Tells the driver; nobody is there to be told once the node has stopped.
+    /// Sends an event to the driver; there is no receiver once the node has stopped.
     pub(crate) async fn tell(&self, event: Event) {
         if self.events.send(Incoming::Core(event)).await.is_err() {
             tracing::debug!("an event came after the node had stopped");
         }
     }
 
-    /// Counts a member that broke the protocol and says so.
+    /// Counts and logs a member that broke the protocol.
     pub(crate) fn misbehaved(&self, from: &dyn fmt::Display, error: &ConnError) {
         self.refusals.count(error.name());
         tracing::warn!(%from, reason = error.name(), %error, "connection refused");
     }
 
-    /// Counts a connection that came to nothing and logs why.
+    /// Counts and logs a connection that failed.
     pub(crate) fn refused(&self, from: &dyn fmt::Display, error: &ConnError) {
         self.refusals.count(error.name());
         if error.is_ordinary() {
@@ -141,7 +141,7 @@ impl Inner {
         }
     }
 
-    /// Counts a failed dial; logs it unless the same reason was logged for it before.
+    /// Counts a failed dial; logs it unless it was logged for the same reason before.
     pub(crate) fn dial_failed(&self, target: &dyn fmt::Display, error: &ConnError) {
         self.refusals.count(error.name());
         let before = lock(&self.logged).insert(target.to_string(), error.name());
@@ -156,7 +156,7 @@ impl Inner {
         lock(&self.logged).remove(&target.to_string());
     }
 
-    /// Connects to a node the way a route says.
+    /// Connects to a node by a route.
     pub(crate) async fn connect(&self, route: &Route) -> Result<TcpStream, ConnError> {
         match route {
             Route::Tcp(addr) => Ok(TcpStream::connect(addr).await?),
@@ -165,7 +165,7 @@ impl Inner {
     }
 }
 
-/// How a link was reached; its further connections go the same way.
+/// How a link was reached; its further connections use the same route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
     Tcp(SocketAddr),

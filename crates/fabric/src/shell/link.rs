@@ -1,4 +1,4 @@
-//! One link: what both its tasks and its users share.
+//! One link: the state shared by its tasks and its users.
 
 use super::bulk::Bulk;
 use super::inner::Route;
@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::{Notify, mpsc, watch};
 
-/// A peer that leaves more than this unread is cut off.
+/// The most unsent bytes; a peer that reads too slowly is cut off.
 const MAX_QUEUED: usize = 64 << 20;
-/// Events a user of a channel may be behind before the readers wait for it.
+/// Events that a channel's receiver may be behind before the readers wait for it.
 const CHANNEL_LEN: usize = 1024;
 
-/// What happens on the links, as far as one kind of frame is concerned.
+/// An event on a link, for one kind of frame.
 #[derive(Debug, Clone)]
 pub enum LinkEvent {
     Up(Peer),
@@ -48,12 +48,12 @@ struct Outgoing {
 
 pub(crate) struct Link {
     pub(crate) key: LinkKey,
-    /// The number both ends know the link by.
+    /// The number by which both ends identify the link.
     pub(crate) number: u64,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) kind: NodeKind,
-    /// How this side reached the other, when this side dialed.
+    /// The route by which this side reached the other, if this side dialed.
     pub(crate) route: Option<Route>,
     pub(crate) pending: Pending,
     pub(crate) bulk: Bulk,
@@ -64,7 +64,7 @@ pub(crate) struct Link {
     out: Mutex<Outgoing>,
     origin: Instant,
     heard: AtomicU64,
-    /// The reader waits for a slow user, so silence is not the peer's fault.
+    /// The reader waits for a slow user, so the peer is not blamed for silence.
     held_up: AtomicBool,
     sent: AtomicU64,
 }
@@ -75,9 +75,9 @@ impl fmt::Debug for Link {
     }
 }
 
-/// Who is at the other end of a new link.
+/// The node at the other end of a new link.
 #[derive(Debug, Clone)]
-pub(crate) struct Other {
+pub(crate) struct LinkPeer {
     pub(crate) number: u64,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
@@ -85,7 +85,7 @@ pub(crate) struct Other {
 }
 
 impl Link {
-    pub(crate) fn new(key: LinkKey, other: Other, route: Option<Route>, origin: Instant) -> Self {
+    pub(crate) fn new(key: LinkKey, other: LinkPeer, route: Option<Route>, origin: Instant) -> Self {
         let link = Self {
             key,
             number: other.number,
@@ -168,14 +168,14 @@ impl Link {
         std::mem::swap(&mut lock(&self.out).buffer, empty);
     }
 
-    /// Takes nothing more to send, while what the peer said is still read.
+    /// Accepts nothing more to send, while received bytes are still read.
     pub(crate) fn close_outgoing(&self) {
         let mut out = lock(&self.out);
         out.closed = true;
         out.buffer = BytesMut::new();
     }
 
-    /// Ends the link; a cut comes before a drain, the first cut before any later one.
+    /// Ends the link. A cut overrides a drain; the first cut counts.
     pub(crate) fn end(&self, ending: Ending) {
         lock(&self.out).closed = true;
         self.ending.send_if_modified(|present| match (&present, &ending) {
@@ -205,12 +205,12 @@ impl Peer {
         self.0.key
     }
 
-    /// The life of the peer's process that this link leads to.
+    /// The incarnation of the peer's process that this link leads to.
     pub fn incarnation(&self) -> Incarnation {
         self.0.incarnation
     }
 
-    /// Queues a message; it goes out in the order of the calls.
+    /// Queues a message; messages are sent in the order of the calls.
     ///
     /// # Errors
     /// The link is down, the peer is too slow, or the message is too long.
@@ -264,7 +264,7 @@ impl LinkTable {
     }
 }
 
-/// Who takes the frames that are not the fabric's own.
+/// The receivers of frames that are not the fabric's own.
 #[derive(Debug)]
 pub(crate) struct Channels {
     /// In the order of [`USERS`].
@@ -272,7 +272,7 @@ pub(crate) struct Channels {
     pub(crate) changed: watch::Sender<()>,
 }
 
-/// The kinds of frames that are passed on to whoever opened their channel.
+/// The kinds of frames that are passed on to the holder of their channel.
 pub(crate) const USERS: [FrameKind; 2] = [FrameKind::Jobs, FrameKind::Train];
 
 impl Default for Channels {

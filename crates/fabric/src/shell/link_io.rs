@@ -21,13 +21,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
 const READ_AHEAD: usize = 64 << 10;
-/// A buffer that grew beyond this is given back once it is empty.
+/// A buffer that grew beyond this is freed once it is empty.
 const KEEP_BUFFER: usize = 1 << 20;
 /// How long a link that ends on purpose waits for the other side to close.
 const LINGER: Duration = Duration::from_millis(500);
-/// Bytes of frames kept for a user that has not opened its channel yet.
+/// The most bytes of frames kept for a channel that is not open yet.
 const MAX_EARLY: usize = 1 << 20;
-/// What keeping one frame takes beside its body.
+/// The overhead of keeping one frame.
 const EARLY_FRAME: usize = 64;
 
 /// Starts the tasks of a link that the core accepted.
@@ -47,7 +47,7 @@ async fn write_queued(link: Arc<Link>, mut half: WriteHalf) {
     let mut cut = link.ending.subscribe();
     let mut batch = BytesMut::new();
     loop {
-        // Looked at before the swap: what was queued before the end still goes out.
+        // Read before the swap: frames queued before the end still go out.
         let ends = ending.borrow_and_update().is_some();
         link.swap_outgoing(&mut batch);
         if batch.is_empty() {
@@ -66,7 +66,7 @@ async fn write_queued(link: Arc<Link>, mut half: WriteHalf) {
         };
         tokio::select! {
             result = write => if let Err(error) = result {
-                // The reader may still find the peer's last words, and then meets the end itself.
+                // The reader may still find the peer's last message, and then sees the end itself.
                 tracing::debug!(?link, %error, "nothing more can be sent");
                 link.close_outgoing();
                 return;
@@ -102,7 +102,7 @@ impl<E: Into<ConnError>> From<E> for Why {
     }
 }
 
-enum Step {
+enum ReadStep {
     End,
     Announce,
     Read(std::io::Result<usize>),
@@ -119,7 +119,7 @@ struct Reader {
     inboxes: [Inbox; USERS.len()],
 }
 
-/// Whoever takes the frames of one kind, and what came before anybody did.
+/// The receiver of one kind of frame, and the frames that came before it was opened.
 #[derive(Default)]
 struct Inbox {
     user: Option<mpsc::Sender<LinkEvent>>,
@@ -146,23 +146,23 @@ impl Reader {
             self.buffer.reserve(READ_AHEAD);
             let step = tokio::select! {
                 biased;
-                _ = self.ending.wait_for(Option::is_some) => Step::End,
-                _ = self.channels.changed() => Step::Announce,
-                read = self.half.read_buf(&mut self.buffer) => Step::Read(read),
+                _ = self.ending.wait_for(Option::is_some) => ReadStep::End,
+                _ = self.channels.changed() => ReadStep::Announce,
+                read = self.half.read_buf(&mut self.buffer) => ReadStep::Read(read),
             };
             match step {
-                Step::End => return Why::Ended,
-                Step::Announce => {
+                ReadStep::End => return Why::Ended,
+                ReadStep::Announce => {
                     if let Err(why) = self.announce().await {
                         return why;
                     }
                 }
-                Step::Read(Ok(0)) if self.buffer.is_empty() => {
+                ReadStep::Read(Ok(0)) if self.buffer.is_empty() => {
                     return Why::Lost(LostReason::LinkBroken { detail: "closed by the peer".into() });
                 }
-                Step::Read(Ok(0)) => return FrameError::Truncated { have: self.buffer.len() }.into(),
-                Step::Read(Ok(_)) => self.link.mark_heard(),
-                Step::Read(Err(error)) => return Why::Lost(broken(&error)),
+                ReadStep::Read(Ok(0)) => return FrameError::Truncated { have: self.buffer.len() }.into(),
+                ReadStep::Read(Ok(_)) => self.link.mark_heard(),
+                ReadStep::Read(Err(error)) => return Why::Lost(broken(&error)),
             }
         }
     }
@@ -215,7 +215,7 @@ impl Reader {
     async fn on_user(&mut self, user: usize, body: Bytes) -> Result<(), Why> {
         if self.inboxes[user].user.is_none() {
             if self.inner.channels.user(user).is_none() {
-                // Nobody listens yet; a listener that comes soon must not miss the first words.
+                // The channel is not open yet; a receiver that comes soon must not miss the first frames.
                 let inbox = &mut self.inboxes[user];
                 inbox.early_bytes = inbox.early_bytes.saturating_add(body.len() + EARLY_FRAME);
                 if inbox.early_bytes <= MAX_EARLY {
@@ -231,7 +231,7 @@ impl Reader {
         self.pass_on(user, LinkEvent::Frame { link: self.link.key, body }).await
     }
 
-    /// Tells users that opened their channels about this link, and what came for them so far.
+    /// Tells users that opened their channels about this link, and delivers the frames kept for them.
     async fn announce(&mut self) -> Result<(), Why> {
         self.channels.mark_unchanged();
         for user in 0..USERS.len() {
@@ -242,7 +242,7 @@ impl Reader {
             }
             if inbox.early_bytes > MAX_EARLY {
                 // The user would miss the beginning; a fresh link starts over.
-                let detail = "frames came long before anybody listened".into();
+                let detail = "frames came long before their channel was opened".into();
                 return Err(Why::Lost(LostReason::LinkBroken { detail }));
             }
             *inbox = Inbox { user: Some(sender), early: std::mem::take(&mut inbox.early), early_bytes: 0 };
@@ -254,7 +254,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Hands an event to the user, and reads nothing more until it has taken it.
+    /// Hands an event to the user, and reads nothing more until the user has taken it.
     async fn pass_on(&mut self, user: usize, event: LinkEvent) -> Result<(), Why> {
         let Some(sender) = &self.inboxes[user].user else { return Ok(()) };
         match sender.try_send(event) {
@@ -317,7 +317,7 @@ impl Reader {
         match ending {
             Some(Ending::Cut(reason)) => reason,
             Some(Ending::Drain) => {
-                // Closing with unread bytes would reset the connection and lose the last words.
+                // Closing with unread bytes would reset the connection and lose the last message.
                 let rest = async {
                     loop {
                         self.buffer.clear();

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 const SERVICE: &str = "_phalanx._tcp.local.";
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How long the others have to answer: none repeats within a second what it has multicast.
+/// How long others have to answer: a responder does not repeat a multicast within a second.
 const LISTEN: Duration = Duration::from_millis(1500);
 
-/// Advertises this node, looks for others, and tells when they have had their time to answer.
+/// Advertises this node, looks for others, and reports when the time to answer is over.
 pub(crate) async fn listen(inner: &Arc<Inner>, key: &DomainKey) -> Option<Announcer> {
     let announcer = Announcer::start(inner, key);
     if announcer.is_none() {
@@ -46,7 +46,7 @@ impl std::fmt::Debug for ServiceDaemonHandle {
 }
 
 impl Announcer {
-    /// Advertises this node and looks for others; a host without multicast does without.
+    /// Advertises this node and looks for others; `None` on a host without multicast.
     pub(crate) fn start(inner: &Arc<Inner>, key: &DomainKey) -> Option<Self> {
         match Self::try_start(inner, key) {
             Ok(announcer) => Some(announcer),
@@ -62,7 +62,7 @@ impl Announcer {
         let tag = key.fingerprint();
         let properties =
             [("domain", inner.domain.as_str()), ("tag", tag.as_str()), ("id", inner.id.as_str())];
-        // A label of DNS has no dots and at most 63 characters; the end of an id tells nodes apart.
+        // A DNS label has no dots and at most 63 characters; the end of an id distinguishes nodes.
         let label = inner.id.as_str().replace('.', "-");
         let label = label.get(label.len().saturating_sub(60)..).unwrap_or(&label);
         let host = format!("{label}.local.");
@@ -98,7 +98,7 @@ impl Announcer {
     }
 }
 
-/// What an entry says, when it is one of the same domain.
+/// The content of an entry, if it belongs to the same domain.
 fn learn(inner: &Inner, tag: &str, service: &ResolvedService) -> Vec<Event> {
     let property = |name| service.get_property_val_str(name);
     let ours = property("domain") == Some(inner.domain.as_str()) && property("tag") == Some(tag);

@@ -1,4 +1,4 @@
-//! Sockets, files, timers: everything that carries out what the core decides.
+//! Sockets, files and timers: carries out what the core decides.
 
 mod accept;
 mod access;
@@ -30,7 +30,7 @@ pub use watch::NodeWatch;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Takes a lock whose holders never leave its data half changed.
+/// Locks a mutex whose holders never leave its data half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

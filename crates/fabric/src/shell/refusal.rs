@@ -1,4 +1,4 @@
-//! Why a connection came to nothing, named and counted.
+//! Why connections failed or were refused: named and counted.
 
 use phalanx_wire::codec::CodecError;
 use phalanx_wire::frame::FrameError;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::lock;
 
-/// How often the same reason is worth a warning for long; a stranger must not fill the log.
+/// How often the same reason is logged in the long run; a stranger must not fill the log.
 const WARN_PACE: Duration = Duration::from_secs(1);
-/// Warnings for the same reason that may come at once, each from somebody else perhaps.
+/// How many warnings for the same reason may come at once, possibly about different nodes.
 const WARN_BURST: u32 = 64;
 
 /// Why a connection was refused or failed.
@@ -47,7 +47,7 @@ pub(crate) enum ConnError {
     NoAddress,
 }
 
-/// What is wrong with a certificate.
+/// The problem with a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CertificateReason {
     #[error("expired or not valid yet")]
@@ -86,13 +86,13 @@ impl ConnError {
         }
     }
 
-    /// Whether it is part of two nodes agreeing on one link, and nothing to tell the user.
+    /// Whether it is a normal part of two nodes agreeing on one link, and not reported to the user.
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
             ConnError::Closed
             | ConnError::RefusedHere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping)
             | ConnError::RefusedThere(Refusal::Duplicate | Refusal::Myself | Refusal::Stopping) => true,
-            // Whoever gives up in the middle may leave by a reset.
+            // A node that gives up in the middle may close with a reset.
             ConnError::Io(error) => matches!(
                 error.kind(),
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe
@@ -101,7 +101,7 @@ impl ConnError {
         }
     }
 
-    /// Sorts out what TLS says through an IO error.
+    /// Extracts a TLS error from an IO error.
     pub(crate) fn from_io(error: std::io::Error) -> Self {
         let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).cloned();
         match inner {
@@ -148,14 +148,14 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// How often connections came to nothing, by the name of the reason.
+/// How many connections failed or were refused, by the name of the reason.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalStats(Mutex<BTreeMap<&'static str, Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
     times: u64,
-    /// Warnings not yet paid for by time.
+    /// Warnings that count against the limit; they expire with time.
     warned: u32,
     since: Option<Instant>,
 }
@@ -165,7 +165,7 @@ impl RefusalStats {
         lock(&self.0).entry(name).or_default().times += 1;
     }
 
-    /// Whether the user is to be told: a few times, then once in a while for each reason.
+    /// Whether to warn the user: a few times, then at intervals for each reason.
     pub(crate) fn is_worth_a_warning(&self, name: &'static str, now: Instant) -> bool {
         let mut all = lock(&self.0);
         let counted = all.entry(name).or_default();

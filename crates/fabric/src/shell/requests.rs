@@ -1,4 +1,4 @@
-//! Requests to a node and the services that answer them.
+//! Requests to nodes, and the services that answer them.
 
 use super::inner::Inner;
 use super::link::Link;
@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Requests of one peer that are worked on at the same time.
+/// The most requests of one peer that are handled at the same time.
 const MAX_CONCURRENT: usize = 256;
-/// What a frame needs around the answer itself.
+/// The bytes of a frame around the answer itself.
 const ENVELOPE: usize = 64;
 
 type Answer = Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send>>;
@@ -57,26 +57,26 @@ impl Services {
     }
 }
 
-enum Outcome {
+enum RequestOutcome {
     Reply(Result<Bytes, ReplyError>),
     Down { reason: LostReason, goodbye: bool },
 }
 
-struct Waiting {
-    open: BTreeMap<u64, oneshot::Sender<Outcome>>,
-    /// How the link ended; nothing is added any more.
+struct OpenRequests {
+    open: BTreeMap<u64, oneshot::Sender<RequestOutcome>>,
+    /// How the link ended; no requests are added after that.
     down: Option<(LostReason, bool)>,
 }
 
 /// The requests of one link, in both directions.
 pub(crate) struct Pending {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<OpenRequests>,
     admission: Arc<Semaphore>,
 }
 
 impl Default for Pending {
     fn default() -> Self {
-        let waiting = Mutex::new(Waiting { open: BTreeMap::new(), down: None });
+        let waiting = Mutex::new(OpenRequests { open: BTreeMap::new(), down: None });
         Self { waiting, admission: Arc::new(Semaphore::new(MAX_CONCURRENT)) }
     }
 }
@@ -89,9 +89,9 @@ impl Pending {
 
     pub(crate) fn resolve(&self, id: u64, result: Result<Bytes, ReplyError>) {
         if let Some(waiter) = lock(&self.waiting).open.remove(&id)
-            && waiter.send(Outcome::Reply(result)).is_err()
+            && waiter.send(RequestOutcome::Reply(result)).is_err()
         {
-            tracing::debug!(id, "nobody waits for this answer any more");
+            tracing::debug!(id, "no caller waits for this answer any more");
         }
     }
 
@@ -99,14 +99,14 @@ impl Pending {
         let mut waiting = lock(&self.waiting);
         waiting.down = Some((reason.clone(), goodbye));
         for waiter in std::mem::take(&mut waiting.open).into_values() {
-            if waiter.send(Outcome::Down { reason: reason.clone(), goodbye }).is_err() {
-                tracing::debug!("nobody waits for this answer any more");
+            if waiter.send(RequestOutcome::Down { reason: reason.clone(), goodbye }).is_err() {
+                tracing::debug!("no caller waits for this answer any more");
             }
         }
     }
 }
 
-/// Removes a request that nobody waits for any more.
+/// Removes a request whose caller has gone.
 struct Forget<'a>(&'a Link, u64);
 
 impl Drop for Forget<'_> {
@@ -135,7 +135,7 @@ pub(crate) async fn request(
     ask(inner, &link, service, body, deadline).await
 }
 
-/// Asks a service of the node at the other end of a link.
+/// Sends a request to a service of the node at the other end of a link.
 pub(crate) async fn ask(
     inner: &Inner,
     link: &Link,
@@ -158,8 +158,10 @@ pub(crate) async fn ask(
     link.send(FrameKind::Fabric, &FabricMessage::Request { id, service: service.into(), deadline_ms, body })?;
     match tokio::time::timeout(deadline, receiver).await {
         Err(_) => Err(RequestError::Deadline { node, deadline }),
-        Ok(Ok(Outcome::Reply(result))) => result.map_err(|source| RequestError::Reply { node, source }),
-        Ok(Ok(Outcome::Down { reason, goodbye })) => Err(lost(node, reason, goodbye)),
+        Ok(Ok(RequestOutcome::Reply(result))) => {
+            result.map_err(|source| RequestError::Reply { node, source })
+        }
+        Ok(Ok(RequestOutcome::Down { reason, goodbye })) => Err(lost(node, reason, goodbye)),
         Ok(Err(_)) => Err(RequestError::NotConnected { node }),
     }
 }
@@ -168,7 +170,7 @@ fn lost(node: NodeId, reason: LostReason, goodbye: bool) -> RequestError {
     if goodbye { RequestError::Stopped { node } } else { RequestError::Lost { node, reason } }
 }
 
-/// A request as it came from a peer.
+/// A request from a peer.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: u64,
@@ -177,7 +179,7 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
 }
 
-/// Works on a request in a task of its own and sends the answer.
+/// Handles a request in a task of its own and sends the answer.
 pub(crate) fn answer(inner: &Arc<Inner>, link: &Arc<Link>, call: Call, permit: Option<OwnedSemaphorePermit>) {
     let (shared, link) = (inner.clone(), link.clone());
     inner.spawn(async move {
@@ -188,7 +190,7 @@ pub(crate) fn answer(inner: &Arc<Inner>, link: &Arc<Link>, call: Call, permit: O
             }
             shared.services.call(link.node.clone(), &call.service, call.body).await
         };
-        // The asker gives up at the deadline; an answer later would be for nobody.
+        // The caller gives up at the deadline, so a later answer is of no use.
         let limit = Duration::from_millis(call.deadline_ms.min(24 * 3600 * 1000));
         let Ok(result) = tokio::time::timeout(limit, work).await else { return };
         let reply = FabricMessage::Reply { id: call.id, result };

@@ -1,4 +1,4 @@
-//! How a node comes to life.
+//! Starting a node.
 
 use super::access::{Access, AccessDir};
 use super::driver::Driver;
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 
-/// Events of links that the driver may be behind before their readers wait for it.
+/// Link events that the driver may be behind before their readers wait for it.
 const EVENTS: usize = 1024;
 const HEARTBEATS: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3600);
-/// More interfaces than this are not told to others.
+/// The most interfaces that are advertised.
 const MAX_ADVERTISED: usize = 8;
 
 pub(super) async fn start(config: FabricConfig) -> Result<Fabric, StartError> {
@@ -49,7 +49,7 @@ pub(super) async fn start(config: FabricConfig) -> Result<Fabric, StartError> {
     warn_if_too_long(&own);
     inner.nodes.announce(NodeEvent::Appeared(own.clone()));
 
-    // Written before the others are listed: of two nodes that start at once, one sees the other.
+    // Written before the others are listed, so that of two nodes that start at once one sees the other.
     directory.write(&Access {
         id: inner.id.clone(),
         address: local_address(address),
@@ -99,7 +99,7 @@ fn make_inner(
     events: mpsc::Sender<Incoming>,
 ) -> Inner {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // The time of the start, so that a later life has a higher number.
+    // The time of the start, so that a later incarnation has a higher number.
     let incarnation = Incarnation(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
     let addresses = advertised(config, address);
     let own = NodeStatus {
@@ -156,7 +156,7 @@ async fn first_events(config: &FabricConfig, inner: &Inner, directory: &AccessDi
     learned.chain(seeds).chain(relays).collect()
 }
 
-/// Where this node can be reached from its own host.
+/// The address of this node for its own host.
 fn local_address(address: SocketAddr) -> SocketAddr {
     let host = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -166,14 +166,14 @@ fn local_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(host, address.port())
 }
 
-/// Where others can reach this node, as it tells them.
+/// The addresses of this node for other nodes.
 fn advertised(config: &FabricConfig, address: SocketAddr) -> Vec<PeerAddr> {
     let mut addresses = Vec::new();
     let ip = address.ip();
     if ip.is_unspecified() {
         addresses.extend(interface_addresses(ip).into_iter().map(|ip| SocketAddr::new(ip, address.port())));
     } else if !ip.is_loopback() || config.relays.is_empty() {
-        // A node with relays has peers on other hosts, to whom its loopback address means theirs.
+        // A node with relays has peers on other hosts, where its loopback address means another machine.
         addresses.push(address);
     }
     let direct = addresses.into_iter().map(PeerAddr::Tcp);

@@ -1,4 +1,4 @@
-//! A connection, plain or encrypted, whole or in halves.
+//! A connection, plain or encrypted, whole or split into halves.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,16 +11,16 @@ use tokio_rustls::TlsStream;
 
 type Tls = TlsStream<TcpStream>;
 
-/// A connection without a word for this long is asked whether the other end is still there.
+/// After this much silence on a connection the kernel probes the other end.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// How long sent bytes may stay without an answer. It ends a connection to a reader that stands
-/// still for this long, too, and so leaves a slow one more time than the probes would.
+/// How long sent bytes may stay unacknowledged. It also ends a connection to a reader that stalls for this long; so it
+/// is longer than the probes would take.
 #[cfg(target_os = "linux")]
 const UNANSWERED: Duration = Duration::from_secs(120);
 
-/// Sets what every connection needs: no delays, and an end when the other host is gone.
+/// Sets the options of every connection: no delays, and keepalive to detect a dead host.
 pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     if let Err(error) = keep_alive(tcp) {

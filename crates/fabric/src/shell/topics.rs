@@ -1,4 +1,4 @@
-//! Small messages to whoever subscribed to their topic.
+//! Publishing small messages to the subscribers of a topic.
 
 use super::lock;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 /// A published message is at most this long.
 pub(crate) const MAX_PUBLISHED: usize = 64 << 10;
-/// Messages a subscriber may be behind before it loses the oldest.
+/// Messages that a subscriber may be behind before it loses the oldest.
 const BACKLOG: usize = 1024;
 
 /// What a subscriber receives.
@@ -24,7 +24,7 @@ pub enum Published {
     Lost(u64),
 }
 
-/// The messages of one topic, from the moment it was made.
+/// The messages of one topic, from the subscription on.
 #[derive(Debug)]
 pub struct Subscription(broadcast::Receiver<(NodeId, Bytes)>);
 
@@ -50,7 +50,7 @@ impl Topics {
         Subscription(sender.subscribe())
     }
 
-    /// Hands a message to the local subscribers and says whether there was any.
+    /// Hands a message to the local subscribers and returns whether there were any.
     pub(crate) fn deliver(&self, topic: &str, from: NodeId, body: Bytes) -> bool {
         lock(&self.0).get(topic).is_some_and(|sender| sender.send((from, body)).is_ok())
     }

@@ -1,5 +1,5 @@
-//! Handshakes under way. When there are too many the oldest gives way, so that a crowd that says
-//! nothing cannot keep out a member, which speaks at once.
+//! Handshakes in progress. When there are too many the oldest is dropped, so that a crowd of silent connections cannot
+//! keep out a member, which speaks at once.
 
 use super::refusal::ConnError;
 use phalanx_wire::handshake::Refusal;
@@ -13,7 +13,7 @@ pub(crate) struct Unfinished {
     most: usize,
 }
 
-/// The place of one handshake, until it ends or a newer one takes it.
+/// The slot of one handshake, until it ends or a newer one takes it.
 #[derive(Debug)]
 pub(crate) struct HandshakeSlot(oneshot::Receiver<()>);
 
@@ -22,7 +22,7 @@ impl Unfinished {
         Self { places: VecDeque::new(), most }
     }
 
-    /// Takes a place, the oldest one's when all are taken.
+    /// Takes a slot; the oldest one if all are taken.
     pub(crate) fn enter(&mut self) -> HandshakeSlot {
         self.places.retain(|place| !place.is_closed());
         if self.places.len() >= self.most {
@@ -35,7 +35,7 @@ impl Unfinished {
 }
 
 impl HandshakeSlot {
-    /// Runs a handshake for as long as it has its place.
+    /// Runs a handshake for as long as it has its slot.
     pub(crate) async fn hold<T>(
         self,
         handshake: impl Future<Output = Result<T, ConnError>>,
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_oldest_gives_way_and_whoever_has_finished_takes_no_place() {
+    async fn the_oldest_gives_way_and_a_finished_handshake_takes_no_slot() {
         let mut unfinished = Unfinished::new(2);
         let (first, second) = (unfinished.enter(), unfinished.enter());
         second.hold(async { Ok(()) }).await.unwrap();

@@ -1,4 +1,4 @@
-//! Who watches the nodes of the domain, and what each has not seen yet.
+//! The watchers of the domain's nodes, and the events that each has not seen yet.
 
 use super::lock;
 use crate::core::NodeEvent;
@@ -8,24 +8,24 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 
-/// The table of everyone known, and those who watch it change.
+/// The table of all known nodes, and its watchers.
 #[derive(Debug, Default)]
-pub(crate) struct NodeTable(Mutex<Table>);
+pub(crate) struct NodeTable(Mutex<NodeTableState>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct NodeTableState {
     nodes: BTreeMap<NodeId, NodeStatus>,
-    watchers: Vec<Weak<Queue>>,
+    watchers: Vec<Weak<WatchQueue>>,
     closed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct WatchQueue {
     state: Mutex<QueueState>,
     wake: Notify,
 }
 
-/// One event per node at most: a slow watcher sees fewer changes, never stale ones.
+/// At most one event per node: a slow watcher sees fewer changes, never stale ones.
 #[derive(Debug, Default)]
 struct QueueState {
     order: VecDeque<NodeId>,
@@ -38,7 +38,7 @@ impl NodeTable {
         lock(&self.0).nodes.values().cloned().collect()
     }
 
-    /// The nodes for which `f` gives something, without copying the others.
+    /// The nodes for which `f` returns something, without copying the others.
     pub(crate) fn filter_map<T>(&self, f: impl FnMut(&NodeStatus) -> Option<T>) -> Vec<T> {
         lock(&self.0).nodes.values().filter_map(f).collect()
     }
@@ -61,7 +61,7 @@ impl NodeTable {
     }
 
     pub(crate) fn watch(&self) -> NodeWatch {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(WatchQueue::default());
         let mut table = lock(&self.0);
         for status in table.nodes.values().cloned() {
             let live = status.state.is_live();
@@ -82,7 +82,7 @@ impl NodeTable {
     }
 }
 
-impl Queue {
+impl WatchQueue {
     fn push(&self, event: NodeEvent) {
         let id = event.status().id.clone();
         let mut state = lock(&self.state);
@@ -91,7 +91,7 @@ impl Queue {
                 state.order.push_back(id.clone());
                 event
             }
-            // The watcher has not heard of the node yet.
+            // The watcher has not seen the node yet.
             (Some(NodeEvent::Appeared(_)), NodeEvent::Changed(status)) => NodeEvent::Appeared(status),
             (Some(_), event) => event,
         };
@@ -101,14 +101,14 @@ impl Queue {
     }
 }
 
-/// The changes of who is in the domain, from the moment it was made.
+/// The changes of the domain's nodes, from the creation of the watch on.
 #[derive(Debug)]
-pub struct NodeWatch(Arc<Queue>);
+pub struct NodeWatch(Arc<WatchQueue>);
 
 impl NodeWatch {
     /// The next change, or `None` once the node has shut down.
     ///
-    /// A node that changed several times since the last call is reported once, as it is now.
+    /// A node that changed several times since the last call is reported once, with its current status.
     pub async fn next(&mut self) -> Option<NodeEvent> {
         loop {
             {

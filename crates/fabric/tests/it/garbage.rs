@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::tempdir;
 
-/// Keeps asking until told to stop; every answer must be right.
+/// Sends requests until told to stop; every answer must be right.
 fn chatter(from: &Fabric, to: &Fabric) -> (Arc<AtomicBool>, tokio::task::JoinHandle<u64>) {
     to.serve("echo", |_, body| async { Ok(body) });
     let stop = Arc::new(AtomicBool::new(false));
@@ -74,7 +74,7 @@ async fn strangers_are_refused_with_a_reason() {
     assert_eq!(raw.read::<HelloReply>().await, HelloReply::Refused(Refusal::BadProof));
     counts(&a, "bad-proof", 0).await;
 
-    // A proof made for somebody who listens elsewhere and passes it on.
+    // A proof made for an impostor that listens elsewhere and passes it on.
     let mut raw = Raw::connect(a.address()).await;
     raw.listener = Some(([127, 0, 0, 1], a.address().port() ^ 1).into());
     assert_eq!(raw.join(dir.path(), hello("x-0001")).await, HelloReply::Refused(Refusal::BadProof));

@@ -1,4 +1,4 @@
-//! A peer made by hand, to say what no real node would.
+//! A hand-written peer that sends what no real node would.
 
 use super::*;
 use bytes::BytesMut;

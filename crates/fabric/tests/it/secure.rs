@@ -81,7 +81,7 @@ async fn a_node_with_a_foreign_key_is_refused() {
 }
 
 #[tokio::test]
-async fn an_address_of_somebody_else_is_left_before_a_word_is_said() {
+async fn an_address_of_another_node_is_left_before_anything_is_sent() {
     let dir = tempdir().unwrap();
     let key = DomainKey::generate(&domain()).unwrap();
     let a = start(keyed(dir.path(), "a", &key)).await;

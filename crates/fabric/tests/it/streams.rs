@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 const AT_MOST: Duration = Duration::from_secs(20);
-/// As many as a link keeps for somebody to accept.
+/// The most unaccepted streams that a link keeps.
 const MAX_KEPT: u8 = 64;
 
 fn key(n: u8) -> StreamKey {
@@ -220,7 +220,7 @@ impl Member<TcpStream> {
 }
 
 #[tokio::test]
-async fn only_so_many_streams_are_kept_and_a_newer_one_takes_the_place_of_its_key() {
+async fn kept_streams_are_limited_and_a_newer_one_replaces_its_key() {
     let dir = tempdir().unwrap();
     let heartbeat = Duration::from_secs(60);
     let a = start(FabricConfig { heartbeat, ..config(dir.path(), "a") }).await;

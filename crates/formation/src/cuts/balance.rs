@@ -1,10 +1,10 @@
 use crate::cuts::Lane;
 use crate::evaluate::{Problem, StageRange, pipeline_seconds};
 
-/// Halvings of the time of the slowest stage.
+/// Bisection steps for the time of the slowest stage.
 const HALVINGS: usize = 24;
 
-/// Cuts that make the longest computing stage as short as can be, links aside; nothing if the model does not fit.
+/// Cuts that minimise the longest computing time of a stage, ignoring links; `None` if the model does not fit.
 pub(crate) fn balanced(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<StageRange>> {
     if lane.nodes.len() > problem.end() {
         return None;
@@ -27,7 +27,7 @@ pub(crate) fn balanced(problem: &Problem<'_>, lane: Lane<'_>) -> Option<Vec<Stag
     Some(found)
 }
 
-/// Every node takes as much as it can within `limit` seconds and its memory.
+/// Gives every node as much as it can take within `limit` seconds and its memory.
 fn packed(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<Vec<StageRange>> {
     let count = lane.nodes.len();
     let (mut parts, mut from) = (Vec::with_capacity(count), 0);
@@ -47,7 +47,7 @@ fn packed(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<Vec<Stage
     (from == problem.end()).then_some(parts)
 }
 
-/// The largest place in `from + 1 ..= last` that is still taken.
+/// The largest place in `from + 1 ..= last` for which `takes` holds.
 fn farthest(from: usize, last: usize, takes: impl Fn(usize) -> bool) -> Option<usize> {
     if from >= last || !takes(from + 1) {
         return None;
@@ -60,7 +60,7 @@ fn farthest(from: usize, last: usize, takes: impl Fn(usize) -> bool) -> Option<u
     Some(low)
 }
 
-/// The same cuts, each moved to a neighbouring place while that makes the replica faster.
+/// Moves each cut to a neighbouring place while that makes the replica faster.
 pub(crate) fn shifted(problem: &Problem<'_>, lane: Lane<'_>, mut parts: Vec<StageRange>) -> Vec<StageRange> {
     let mut time = pipeline_seconds(problem, &parts, lane.micro_batches, lane.m);
     for _ in 0..2 {
@@ -91,7 +91,7 @@ fn place(parts: &mut [StageRange], cut: usize, at: usize) {
     (parts[cut - 1].to, parts[cut].from) = (at, at);
 }
 
-/// Moves one cut, if everything still fits then.
+/// Moves one cut, if everything still fits.
 fn shift(problem: &Problem<'_>, lane: Lane<'_>, parts: &mut [StageRange], cut: usize, by: isize) -> bool {
     let before = parts[cut].from;
     let to = before.wrapping_add_signed(by);

@@ -2,19 +2,19 @@ use crate::Mode;
 use crate::cuts::Lane;
 use crate::evaluate::{Line, Problem, StageRange, own, trips};
 
-/// Hosts of which a replica can have several nodes, as far as they are told apart.
+/// The most hosts with several nodes of a replica that are distinguished.
 const HOSTS: usize = 3;
 
-/// What the last stages of a replica cost. Less of everything is never worse, whatever comes before them.
+/// The cost of the last stages of a replica. A label that is lower in everything is never worse, whatever precedes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Label {
-    /// Through these stages and back.
+    /// The time through these stages and back.
     pub(crate) way: f64,
-    /// What all micro-batches take in these stages; without what they wait for, where the pipeline stays full.
+    /// The time of all micro-batches in these stages; without waiting if the pipeline stays full.
     pub(crate) time: f64,
     /// Busy seconds of hosts that several nodes share.
     pub(crate) hosts: [f64; HOSTS],
-    /// Of all nodes, and the longest.
+    /// Seconds of moving parameters: the sum over all nodes, and the longest.
     pub(crate) moving: [f64; 2],
 }
 
@@ -27,12 +27,12 @@ impl Label {
     }
 }
 
-/// Puts stages in front of others, and counts.
+/// Computes labels of stages that are put in front of others.
 #[derive(Debug)]
 pub(crate) struct Counter<'a> {
     pub(crate) problem: &'a Problem<'a>,
     pub(crate) lane: Lane<'a>,
-    /// For each stage, where its host's busy seconds are counted.
+    /// For each stage, the index of its host's busy seconds.
     slots: Vec<Option<usize>>,
 }
 
@@ -41,8 +41,8 @@ impl<'a> Counter<'a> {
         Self { problem, lane, slots: slots(problem, lane.nodes) }
     }
 
-    /// The label of the stages from `stage` on, which holds `from..to`, when `behind` is that of those after it.
-    /// Nothing if it does not fit.
+    /// The label of the stages from `stage` on, which holds `from..to`, given the label `behind` of the stages after
+    /// it. `None` if it does not fit.
     pub(crate) fn before(&self, stage: usize, from: usize, to: usize, behind: &Label) -> Option<Label> {
         let (problem, lane) = (self.problem, self.lane);
         let node = lane.nodes[stage];
@@ -107,7 +107,7 @@ impl<'a> Counter<'a> {
         label.hosts.iter().copied().fold(time, f64::max)
     }
 
-    /// No less than this, when at least `way` comes in front.
+    /// A lower bound if at least `way` precedes it.
     pub(crate) fn at_least(&self, label: &Label, way: f64) -> f64 {
         let before = if self.problem.options.mode == Mode::Exact { way } else { 0.0 };
         self.seconds(&Label { way: label.way + way, time: label.time + before, ..*label })
@@ -135,10 +135,10 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// Whether labels hold all that the time of a replica on these nodes depends on.
+/// Whether labels hold everything that the time of a replica on these nodes depends on.
 ///
-/// They count the work of a few hosts only, and not how threads there get into each other's way: that depends on
-/// which of them are busy at all, so that less work of one node can make it worse.
+/// They count the work of only a few hosts, and ignore contention of threads: it depends on which nodes are busy at
+/// all, so less work on one node can make it worse.
 pub(crate) fn tell_all(problem: &Problem<'_>, nodes: &[usize]) -> bool {
     let threads = |host: usize| -> f64 {
         let here = nodes.iter().filter(|n| problem.host[**n] == host);
@@ -148,7 +148,7 @@ pub(crate) fn tell_all(problem: &Problem<'_>, nodes: &[usize]) -> bool {
     shared(problem, nodes).len() <= HOSTS && (problem.options.crowding == 1.0 || !crowded())
 }
 
-/// Hosts whose cores may be what a replica waits for.
+/// Hosts whose cores may be the bottleneck of a replica.
 fn shared(problem: &Problem<'_>, nodes: &[usize]) -> Vec<usize> {
     let mut hosts: Vec<usize> = Vec::new();
     for node in nodes {

@@ -1,30 +1,30 @@
 //! The best cuts by dynamic programming, from the last stage to the first.
 //!
-//! For every number of last stages and every place they may begin at, all labels are kept that no other beats in
-//! everything. Whatever is put in front makes better labels no worse, so the best replica is among what is left.
+//! For every number of last stages and every place where they may begin, all Pareto-optimal labels are kept. Stages put
+//! in front never make a better label worse, so the best replica is among the labels that are left.
 
 use crate::cuts::Lane;
 use crate::cuts::label::{Counter, Label};
 use crate::evaluate::{Problem, StageRange};
 use crate::search::Patience;
 
-/// Labels of a place that are kept where being quick is worth more than being sure.
+/// The labels kept per place where speed matters more than certainty.
 const FEW_LABELS: usize = 6;
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct FrontEntry {
     label: Label,
-    /// Where the first of these stages ends, and which entry there goes on.
+    /// Where the first of these stages ends, and the index of its successor entry.
     to: usize,
     next: usize,
 }
 
-/// The fastest cuts of a lane and their time, if they take no longer than `limit`.
+/// The fastest cuts of a lane and their time, if they take at most `limit`.
 pub(crate) fn best(problem: &Problem<'_>, lane: Lane<'_>, limit: f64) -> Option<(f64, Vec<StageRange>)> {
     among(problem, lane, limit, usize::MAX)
 }
 
-/// Like [`best`], but with only so many labels kept for each place: quick also for large models, and nearly as good.
+/// Like [`best`], but keeps only a few labels for each place: fast for large models too, and nearly as good.
 pub(crate) fn nearly_best(
     problem: &Problem<'_>,
     lane: Lane<'_>,
@@ -33,7 +33,7 @@ pub(crate) fn nearly_best(
     among(problem, lane, limit, FEW_LABELS)
 }
 
-/// Whether there are cuts that take no longer than `limit`. Says no when patience ends before it knows.
+/// Whether there are cuts that take at most `limit`. False if patience ends first.
 pub(crate) fn within(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, patience: &mut Patience<'_>) -> bool {
     let found = fronts(problem, lane, limit, (true, usize::MAX), patience);
     let counter = Counter::new(problem, lane);
@@ -48,8 +48,8 @@ fn among(problem: &Problem<'_>, lane: Lane<'_>, limit: f64, most: usize) -> Opti
     (time <= limit).then(|| (time, walk(&found, lane, index)))
 }
 
-/// Cuts among which are the best ones for anything that grows with time, hosts' work and moving, where labels
-/// [`tell_all`](crate::cuts::tell_all). None when patience ends before they are known.
+/// Cuts that include the best ones for any objective that grows with time, hosts' work and moving, if labels
+/// [`tell_all`](crate::cuts::tell_all). Empty if patience ends first.
 pub(crate) fn candidates(
     problem: &Problem<'_>,
     lane: Lane<'_>,
@@ -60,9 +60,9 @@ pub(crate) fn candidates(
     (0..found[0][0].len()).map(|index| walk(&found, lane, index)).collect()
 }
 
-type Fronts = Vec<Vec<Vec<Entry>>>;
+type Fronts = Vec<Vec<Vec<FrontEntry>>>;
 
-/// By stage and place, the entries of what begins there; nothing if it cannot be cut so often, or patience ends.
+/// By stage and place, the entries that begin there; `None` if there are too few places, or patience ends.
 fn fronts(
     problem: &Problem<'_>,
     lane: Lane<'_>,
@@ -96,7 +96,7 @@ fn fronts(
                         label.moving = [0.0; 2];
                     }
                     if counter.at_least(&label, way) <= limit {
-                        keep(&mut front, Entry { label, to, next });
+                        keep(&mut front, FrontEntry { label, to, next });
                     }
                     true
                 };
@@ -119,8 +119,8 @@ fn fronts(
     Some(all)
 }
 
-/// Adds an entry unless one is no worse, and drops those that it beats.
-fn keep(front: &mut Vec<Entry>, entry: Entry) {
+/// Adds an entry unless another one is no worse, and drops the entries that it beats.
+fn keep(front: &mut Vec<FrontEntry>, entry: FrontEntry) {
     if front.iter().any(|e| e.label.no_worse(&entry.label)) {
         return;
     }

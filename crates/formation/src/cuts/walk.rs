@@ -3,8 +3,8 @@ use crate::cuts::label::{Counter, Label};
 use crate::evaluate::{Problem, StageRange};
 use crate::search::Patience;
 
-/// Calls `visit` with all cuts of a lane that take no longer than `limit`; ends early, and returns false, when that
-/// does or patience is over.
+/// Calls `visit` with all cuts of a lane that take at most `limit`. Stops and returns false when `visit` returns false
+/// or patience is over.
 pub(crate) fn all(
     problem: &Problem<'_>,
     lane: Lane<'_>,
@@ -17,26 +17,26 @@ pub(crate) fn all(
     }
     let counter = Counter::new(problem, lane);
     let ways = counter.ways_before();
-    let mut walk = Walk { counter, ways, limit, parts: Vec::new(), patience, visit };
+    let mut walk = CutWalk { counter, ways, limit, parts: Vec::new(), patience, visit };
     walk.stage(lane.nodes.len() - 1, problem.end(), &Label::default())
 }
 
-struct Walk<'a, 'k> {
+struct CutWalk<'a, 'k> {
     counter: Counter<'a>,
     ways: Vec<Vec<f64>>,
     limit: f64,
-    /// From the last to the first.
+    /// From the last stage to the first.
     parts: Vec<StageRange>,
     patience: &'a mut Patience<'k>,
     visit: &'a mut dyn FnMut(Vec<StageRange>) -> bool,
 }
 
-impl Walk<'_, '_> {
-    /// Puts this stage, and then those before it, in front of what begins at `to`.
+impl CutWalk<'_, '_> {
+    /// Puts this stage, and then the stages before it, in front of what begins at `to`.
     fn stage(&mut self, stage: usize, to: usize, behind: &Label) -> bool {
         let starts = if stage == 0 { 0..1 } else { stage..to };
         for from in starts.rev() {
-            // Not only for cuts that are visited: nearly all may be too slow.
+            // Also for cuts that are not visited: nearly all may be too slow.
             if !self.patience.lasts_for_one() {
                 return false;
             }

@@ -1,12 +1,12 @@
-//! What it takes to average the parameters of several replicas.
+//! The cost of averaging the parameters of several replicas.
 //!
 //! Every range of parameters that is on one node in each replica is averaged around a ring of those nodes. All rings
-//! turn at the same time, and a node's bytes for all of its rings go over its one link.
+//! run at the same time, and a node's bytes for all of its rings go over its one link.
 
 use crate::Link;
 use crate::evaluate::{Formation, Problem, StageRange};
 
-/// Seconds of one exchange, and the node that takes longest.
+/// Seconds of one exchange, and the slowest node.
 pub(crate) fn exchange(problem: &Problem<'_>, formation: &Formation) -> (f64, usize) {
     let count = formation.replicas.len();
     if count < 2 {
@@ -52,7 +52,7 @@ fn slowest(problem: &Problem<'_>, ring: &[&[StageRange]], at: &[usize]) -> Link 
     worst
 }
 
-/// No exchange between replicas on these nodes takes less, wherever they are cut.
+/// A lower bound of the exchange between replicas on these nodes, wherever they are cut.
 pub(crate) fn lower_bound(problem: &Problem<'_>, replicas: &[Vec<usize>]) -> f64 {
     let count = replicas.len();
     if count < 2 {

@@ -1,8 +1,8 @@
-//! What it costs that a node does not hold its part yet.
+//! The cost of moving parameters to nodes that do not hold them yet.
 
 use crate::evaluate::{Formation, Problem};
 
-/// For each node, the seconds of fetching what lies before each place; empty where moving is free.
+/// For each node, the seconds of fetching everything before each place; empty if moving is free.
 pub(crate) fn table(problem: &Problem<'_>) -> Vec<Vec<f64>> {
     let options = problem.options;
     if options.held.is_empty() || options.move_horizon <= 0.0 {
@@ -22,7 +22,7 @@ fn row(problem: &Problem<'_>, node: usize) -> Vec<f64> {
     all
 }
 
-/// How fast each operator's parameters can come; infinitely fast where they are already.
+/// How fast each operator's parameters can be fetched; infinite if the node holds them already.
 fn fastest_sources(problem: &Problem<'_>, node: usize) -> Vec<f64> {
     let mut fastest = vec![0.0f64; problem.model.ops.len()];
     for held in problem.options.held.iter().filter(|h| h.node < problem.pool.nodes.len()) {
@@ -36,13 +36,14 @@ fn fastest_sources(problem: &Problem<'_>, node: usize) -> Vec<f64> {
     fastest
 }
 
-/// Weights and what the optimizer keeps: gradients are made anew.
+/// Weights and optimizer state; gradients are recomputed.
 fn state_bytes(problem: &Problem<'_>, op: usize) -> f64 {
     let factor = (problem.options.kept_per_parameter_byte - 1.0).max(1.0);
     problem.model.ops[op].parameter_bytes as f64 * factor
 }
 
-/// The slowest node's seconds, and a little for each other's: of two plans the one that moves less is better.
+/// The slowest node's seconds, plus a little for each other node's: of two equal plans the one that moves less is
+/// better.
 pub(crate) fn moving(problem: &Problem<'_>, formation: &Formation) -> f64 {
     if problem.moves.is_empty() {
         return 0.0;

@@ -2,9 +2,10 @@ use crate::evaluate::moving;
 use crate::{Link, Mode, ModelCost, Options, Pool, Shortfall};
 use std::collections::BTreeMap;
 
-/// A model, a pool and options, with everything that is asked for often.
+/// A model, a pool and options, with precomputed values.
 ///
-/// A *place* is a number of a legal boundary: 0 is the model's beginning, then come the cuts, and the last is its end.
+/// A *place* is the number of a legal boundary: 0 is the model's beginning, then come the cuts, and the last is its
+/// end.
 #[derive(Debug)]
 pub(crate) struct Problem<'a> {
     pub(crate) model: &'a ModelCost,
@@ -12,28 +13,28 @@ pub(crate) struct Problem<'a> {
     pub(crate) options: &'a Options,
     /// The number of operators before each place.
     pub(crate) places: Vec<usize>,
-    /// Bytes per sample that cross a place, there and back.
+    /// Bytes per sample that cross a place, forward and backward.
     pub(crate) crossing: Vec<(f64, f64)>,
-    /// Sums up to each place.
+    /// Prefix sums up to each place.
     pub(crate) parameters: Vec<f64>,
     buffers: Vec<f64>,
     activations: Vec<f64>,
     per_sample: Vec<f64>,
     per_batch: Vec<f64>,
-    /// Once a step.
+    /// Work per step.
     updates: Vec<f64>,
-    /// Of `per_sample` and `per_batch` the part of the forward pass.
+    /// The forward part of `per_sample` and `per_batch`.
     forward: (Vec<f64>, Vec<f64>),
-    /// Seconds for a unit of work, of each node.
+    /// Seconds per unit of work, by node.
     slowness: Vec<f64>,
-    /// Of each node.
+    /// By node.
     pub(crate) host: Vec<usize>,
     pub(crate) cores: Vec<f64>,
-    /// Seconds to fetch what lies before each place, by node; nothing where moving is free.
+    /// Seconds to fetch everything before each place, by node; empty if moving is free.
     pub(crate) moves: Vec<Vec<f64>>,
 }
 
-/// A node, and the places between which it holds the model.
+/// A node, and the range of places that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StageRange {
     pub(crate) node: usize,
@@ -96,8 +97,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Seconds that a part takes for one of so many micro-batches: without samples, and for each. The update after
-    /// the last is dealt out to all of them.
+    /// Seconds of a part for one of `micro_batches` micro-batches: fixed, and per sample. The update after the last is
+    /// spread over all of them.
     pub(crate) fn busy(&self, part: StageRange, micro_batches: usize) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
@@ -107,13 +108,13 @@ impl<'a> Problem<'a> {
         (between(&self.per_batch) + update + passes, between(&self.per_sample) + (there + back) * slowness)
     }
 
-    /// Work of a pass of a part besides its operators: nobody has to wake one that holds all of the model.
+    /// Work of a pass of a part besides its operators: a part that is the whole model needs no wake-up.
     fn pass(&self, part: StageRange) -> f64 {
         let whole = part.from == 0 && part.to == self.end();
         if whole { 0.0 } else { self.options.pass_work }
     }
 
-    /// Work of what a part receives and sends for a sample, forward and backward.
+    /// Work of receiving and sending activations per sample, forward and backward.
     fn passing(&self, part: StageRange) -> (f64, f64) {
         let ((there, back), (on, again)) = (self.crossing[part.from], self.crossing[part.to]);
         (self.options.byte_work * (there + on), self.options.byte_work * (back + again))
@@ -124,7 +125,7 @@ impl<'a> Problem<'a> {
         (self.updates[part.to] - self.updates[part.from]) * self.slowness[part.node]
     }
 
-    /// The forward part of [`Self::busy`], which has nothing of the update.
+    /// The forward part of [`Self::busy`], without the update.
     pub(crate) fn busy_forward(&self, part: StageRange) -> (f64, f64) {
         let slowness = self.slowness[part.node];
         let between = |sums: &[f64]| (sums[part.to] - sums[part.from]) * slowness;
@@ -132,7 +133,7 @@ impl<'a> Problem<'a> {
         (between(&self.forward.0) + pass * slowness, between(&self.forward.1) + there * slowness)
     }
 
-    /// What the whole model takes on a node of speed 1, for one of so many micro-batches of `m` samples, up to a place.
+    /// Work of the model up to a place, for one of `micro_batches` micro-batches of `m` samples.
     pub(crate) fn work_before(&self, place: usize, micro_batches: usize, m: usize) -> f64 {
         let update = self.updates[place] / micro_batches.max(1) as f64;
         self.per_batch[place] + update + self.per_sample[place] * m as f64
@@ -143,8 +144,8 @@ impl<'a> Problem<'a> {
         self.fixed_memory(from, to, kept) + self.activations(from, to) * kept as f64 * m as f64
     }
 
-    /// What of it does not depend on samples. Micro-batches that overlap updates keep the parameters that they began
-    /// with.
+    /// The part of the memory that does not depend on samples. Micro-batches that overlap updates keep the parameters
+    /// they began with.
     pub(crate) fn fixed_memory(&self, from: usize, to: usize, kept: usize) -> f64 {
         let versions = match self.options.mode {
             Mode::Asynchronous { .. } if kept > 1 => kept as f64,
@@ -159,12 +160,13 @@ impl<'a> Problem<'a> {
         self.activations[to] - self.activations[from]
     }
 
-    /// Micro-batches that the stage before `behind` others, itself included, keeps at a time.
+    /// Micro-batches that a stage keeps at a time; `behind` counts the stages from it to the end.
     pub(crate) fn kept(&self, behind: usize, micro_batches: usize) -> usize {
         match self.options.mode {
             Mode::Exact if behind <= 1 => 1,
             Mode::Exact => (behind + self.options.ahead).min(micro_batches),
-            // The last stage goes back at once; those before it let in evenly more, up to all that may be under way.
+            // The last stage runs backward at once; each stage before it admits evenly more, up to all that may be in
+            // flight.
             Mode::Asynchronous { .. } if behind <= 1 => 1,
             Mode::Asynchronous { in_flight } => in_flight.unwrap_or(2 * behind).max(1),
         }

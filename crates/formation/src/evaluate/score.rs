@@ -10,25 +10,25 @@ pub(crate) struct Formation {
     pub(crate) micro_batches: usize,
 }
 
-/// What a formation costs.
+/// The cost of a formation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Score {
     pub(crate) shares: Vec<usize>,
     pub(crate) step_s: f64,
-    /// The host whose cores take as long as the step, if they do.
+    /// The host whose cores are the bottleneck of the step, if there is one.
     pub(crate) host: Option<usize>,
     pub(crate) exchange_s: f64,
     pub(crate) exchange_node: usize,
     pub(crate) moving_s: f64,
-    /// What is to be as small as can be.
+    /// The objective to minimise.
     pub(crate) total: f64,
 }
 
-/// A stage that computes for so much of the time disturbs the others on a crowded host as if it always did: they wait
-/// for it while it waits for a core.
+/// A stage that computes for at least this fraction of the time disturbs the others on a crowded host as if it always
+/// did: they wait for it while it waits for a core.
 const DISTURBING: f64 = 0.1;
 
-/// What a formation costs, or nothing if it has no memory for its batch.
+/// The cost of a formation; `None` if its batch does not fit in memory.
 pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<Score> {
     let shares = shares(problem, formation)?;
     let alone: Vec<f64> =
@@ -50,8 +50,8 @@ pub(crate) fn evaluate(problem: &Problem<'_>, formation: &Formation) -> Option<S
     Some(Score { shares, step_s, host, exchange_s, exchange_node, moving_s, total })
 }
 
-/// Seconds for each step in which nobody computes: all agree on what was done, and pipelines that came to a stop for
-/// it, or for an exchange, fill again.
+/// Idle seconds of each step: all stages agree on the step, and pipelines that stopped for it, or for an exchange, fill
+/// again.
 fn pauses(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> f64 {
     let options = problem.options;
     let agree = options.step_s + 2.0 * farthest(problem, formation);
@@ -68,7 +68,7 @@ fn pauses(problem: &Problem<'_>, formation: &Formation, shares: &[usize]) -> f64
     (agree + filling) / steps as f64
 }
 
-/// No formation has shorter pauses.
+/// A lower bound of the pauses of any formation.
 pub(crate) fn shortest_pause(problem: &Problem<'_>) -> f64 {
     match problem.options.mode {
         Mode::Exact => problem.options.step_s,
@@ -78,9 +78,9 @@ pub(crate) fn shortest_pause(problem: &Problem<'_>) -> f64 {
     }
 }
 
-/// The longest latency between hosts, of neighbours in a replica and of replicas to one of them.
+/// The longest latency between hosts: of neighbours in a replica, and of replicas to one of them.
 fn farthest(problem: &Problem<'_>, formation: &Formation) -> f64 {
-    // Whatever the order of replicas.
+    // Independent of the order of replicas.
     let first = formation.replicas.iter().map(|replica| replica.parts[0].node).min();
     let mut longest = 0.0f64;
     for replica in &formation.replicas {
@@ -94,8 +94,8 @@ fn farthest(problem: &Problem<'_>, formation: &Formation) -> f64 {
     longest
 }
 
-/// What the cores of each host take for a step of all replicas, which take so long alone, and how many times longer
-/// everything takes there because threads have to share cores.
+/// The busy time of each host's cores for a step of all replicas, given the time of each replica alone, and the factor
+/// by which contention for cores slows everything down there.
 fn hosts(problem: &Problem<'_>, formation: &Formation, shares: &[usize], alone: &[f64]) -> Vec<(f64, f64)> {
     let mut all = vec![(0.0, 0.0); problem.cores.len()];
     for ((replica, samples), alone) in formation.replicas.iter().zip(shares).zip(alone) {

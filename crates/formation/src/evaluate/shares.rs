@@ -1,11 +1,11 @@
-//! How many samples of a batch each replica takes, so that all end together.
+//! How many samples of a batch each replica takes, so that all finish together.
 
 use crate::evaluate::{Formation, Line, Problem, StageRange};
 
-/// Halvings of the time between too short and long enough.
+/// Bisection steps for the time.
 const HALVINGS: usize = 40;
 
-/// The samples of each replica, or nothing if they have no memory for a whole batch.
+/// The samples of each replica; `None` if a whole batch does not fit in memory.
 pub(crate) fn shares(problem: &Problem<'_>, formation: &Formation) -> Option<Vec<usize>> {
     let batch = problem.batch();
     let replicas = &formation.replicas;
@@ -54,13 +54,13 @@ fn first_guess(problem: &Problem<'_>, formation: &Formation) -> f64 {
     times.fold(f64::MIN_POSITIVE, f64::max)
 }
 
-/// Takes what is too much from those who have most, so that a batch is left; of equals from those that come first in
-/// `order`, so that the same formation has the same shares however its replicas are listed.
+/// Takes surplus samples from the largest shares until one batch is left. Among equals those that come first in `order`
+/// give first, so that the same formation has the same shares however its replicas are listed.
 fn give_back(shares: &mut [usize], order: &[usize], batch: usize) {
     let mut surplus = shares.iter().sum::<usize>().saturating_sub(batch);
     while surplus > 0 {
         let most = shares.iter().copied().max().unwrap_or(0);
-        // Down to those who have least of the largest, all at once where the difference is great.
+        // Lowers the largest shares to the next lower one, all at once if the difference is large.
         let next = shares.iter().copied().filter(|n| *n < most).max().unwrap_or(1).max(1);
         for replica in order.iter().copied().filter(|r| shares[*r] == most).collect::<Vec<_>>() {
             let less = (most - next).max(1).min(surplus);
@@ -70,7 +70,7 @@ fn give_back(shares: &mut [usize], order: &[usize], batch: usize) {
     }
 }
 
-/// For each replica its longest line over a host that it shares with others, times how many share it.
+/// For each replica its longest line over a host that it shares with others, times the number of replicas sharing it.
 fn crowds(problem: &Problem<'_>, formation: &Formation) -> Vec<(f64, Line)> {
     let mut sharing = vec![0u32; problem.cores.len()];
     let mut seen = vec![usize::MAX; problem.cores.len()];
@@ -109,7 +109,7 @@ fn crowd(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize, shar
     longest
 }
 
-/// Seconds of the host's cores for one of so many micro-batches.
+/// Seconds of the host's cores for one of `micro_batches` micro-batches.
 pub(crate) fn part_of_host(problem: &Problem<'_>, part: StageRange, micro_batches: usize) -> Line {
     let (base, slope) = problem.busy(part, micro_batches);
     Line { base, slope }.times(problem.pool.nodes[part.node].threads / problem.cores[problem.host[part.node]])

@@ -1,4 +1,4 @@
-//! The closed form of a replica's time against its schedule played through, event by event.
+//! Compares the closed form of a replica's time with a simulation of its schedule, event by event.
 
 use crate::evaluate::timing::seconds;
 use crate::evaluate::{Problem, StageRange};
@@ -14,8 +14,9 @@ struct Pipe {
     links: Vec<(f64, f64, f64)>,
 }
 
-/// Plays one forward, one backward: each stage but the last lets in as many micro-batches as there are stages from it
-/// on, and `spare` ones, then takes the backward of the oldest before the next forward. A link carries one micro-batch at a time each way.
+/// Simulates one-forward-one-backward: each stage but the last admits as many micro-batches as there are stages from it
+/// on, plus `spare`, then runs the backward of the oldest before the next forward. A link carries one micro-batch at a
+/// time each way.
 fn played(pipe: &Pipe, micro_batches: usize, spare: usize) -> f64 {
     let stages = pipe.forward.len();
     let order: Vec<Vec<(bool, usize)>> = (0..stages)
@@ -24,7 +25,7 @@ fn played(pipe: &Pipe, micro_batches: usize, spare: usize) -> f64 {
     let mut next = vec![0; stages];
     let mut free = vec![0.0f64; stages];
     let mut link_free = vec![[0.0f64; 2]; stages];
-    // When inputs are there, by stage and micro-batch.
+    // When inputs arrive, by stage and micro-batch.
     let mut forward_in = vec![vec![f64::INFINITY; micro_batches]; stages];
     let mut backward_in = forward_in.clone();
     forward_in[0].fill(0.0);
@@ -82,7 +83,8 @@ struct Drawn {
     pipe: Pipe,
 }
 
-/// A pipeline of single operators whose links take up to `link` and wait up to `latency`, in seconds.
+/// A random pipeline of single operators whose links take up to `link` seconds, with up to `latency` seconds of
+/// latency.
 fn drawn(dice: &mut Pcg64, stages: usize, link: f64, latency: f64) -> Drawn {
     let mut between =
         |from: f64, to: f64| from + (to - from) * f64::from(dice.random_range(0..1000u32)) / 1000.0;
@@ -107,7 +109,7 @@ fn drawn(dice: &mut Pcg64, stages: usize, link: f64, latency: f64) -> Drawn {
     Drawn { model, pool, options: Options { batch: 64, ..Options::default() }, pipe }
 }
 
-/// The closed form divided by what was played, smallest and largest and on average.
+/// The closed form divided by the simulated time: smallest, largest and mean.
 fn ratios(link: f64, latency: f64) -> (f64, f64, f64) {
     let mut dice = Pcg64::seed_from_u64(5);
     let (mut least, mut most, mut sum) = (f64::INFINITY, 0.0f64, 0.0);

@@ -1,8 +1,8 @@
 //! How long one replica takes for its share of a batch.
 //!
-//! In exact mode a stage with `k` stages from itself to the end lets `k` micro-batches in, then takes one backward and
-//! one forward in turn. Counted from when the first micro-batch reaches it to when the last leaves it backward, `M`
-//! micro-batches take it the longest of
+//! In exact mode a stage with `k` stages from itself to the end admits `k` micro-batches, then alternates one backward
+//! and one forward. Counted from when the first micro-batch reaches it to when the last leaves it backward, `M`
+//! micro-batches take the longest of
 //!
 //! ```text
 //! M * (f + b) + max(0, A - (k - 1) * f) + max(0, A - (k - 1) * b)      its own computing, and waiting at both ends
@@ -11,9 +11,9 @@
 //! f + b + L + what the next stage takes                                where a later stage is the slowest
 //! ```
 //!
-//! where `f` and `b` are its forward and backward, `L` the link to the next stage both ways, and `A` the way from it
-//! to the end and back. All of it is linear in the samples of a micro-batch, and none of it exceeds what the schedule
-//! really takes.
+//! where `f` and `b` are its forward and backward, `L` the link to the next stage both ways, and `A` the way from it to
+//! the end and back. All of it is linear in the samples of a micro-batch, and it is a lower bound of the schedule's
+//! real time.
 
 use crate::Mode;
 use crate::evaluate::{Problem, StageRange};
@@ -40,11 +40,11 @@ impl Line {
     }
 }
 
-/// What limits a replica, and how much: the time is that of the highest line.
+/// The bottleneck of a replica; its time is that of the highest line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     Stage(usize),
-    /// Behind this stage.
+    /// The link behind this stage.
     Link(usize),
     /// From this stage to the last and back.
     RoundTrip(usize),
@@ -52,7 +52,7 @@ pub(crate) enum Limit {
     Host(usize),
 }
 
-/// What a stage takes on its own account, with `behind` the way from it to the end and back.
+/// The time of a stage by itself; `behind` is the way from it to the end and back.
 pub(crate) fn own(
     forward: Line,
     backward: Line,
@@ -64,7 +64,7 @@ pub(crate) fn own(
     let ahead = 1.0 - kept as f64;
     let first = behind.plus(forward.times(ahead));
     let last = behind.plus(backward.times(ahead));
-    // Where all micro-batches are let in at once, it waits once.
+    // If all micro-batches are admitted at once, it waits once.
     let both = if micro_batches > kept { all.plus(first).plus(last) } else { all };
     [all, all.plus(first), all.plus(last), both]
 }
@@ -74,7 +74,7 @@ pub(crate) fn trips(kept: usize, micro_batches: usize) -> f64 {
     (1 + (micro_batches - 1) / kept) as f64
 }
 
-/// All lines of a replica that cuts its share into `micro_batches`.
+/// All lines of a replica that divides its share into `micro_batches`.
 pub(crate) fn lines(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize) -> Vec<(Limit, Line)> {
     let exact = problem.options.mode == Mode::Exact;
     let count = micro_batches as f64;
@@ -100,7 +100,7 @@ pub(crate) fn lines(problem: &Problem<'_>, parts: &[StageRange], micro_batches: 
             let own = own(forward, backward, behind, (kept, micro_batches));
             all.extend(own.map(|line| (Limit::Stage(s), line)));
             all.push((Limit::RoundTrip(s), way.times(trips(kept, micro_batches))));
-            // Whatever comes before a stage is added to its times once it is known.
+            // The time before a stage is added to its lines once it is known.
             all[begun..].iter_mut().for_each(|(_, line)| *line = line.plus(way.times(-1.0)));
         } else {
             all.extend(transfer.map(|one| (Limit::Link(s), one.times(count))));
@@ -119,19 +119,19 @@ pub(crate) fn lines(problem: &Problem<'_>, parts: &[StageRange], micro_batches: 
     all
 }
 
-/// Forward and backward of a part, for one of so many micro-batches.
+/// Forward and backward of a part, for one of `micro_batches` micro-batches.
 fn passes(problem: &Problem<'_>, part: StageRange, micro_batches: usize) -> (Line, Line) {
     let ((base, slope), (there, each)) = (problem.busy(part, micro_batches), problem.busy_forward(part));
     (Line { base: there, slope: each }, Line { base: base - there, slope: slope - each })
 }
 
-/// The highest of all lines, without keeping any.
+/// The highest of all lines, without storing them.
 pub(crate) fn seconds(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize, m: usize) -> f64 {
     let time = pipeline_seconds(problem, parts, micro_batches, m);
     time.max(host_seconds(problem, parts, (micro_batches, m)) * micro_batches as f64)
 }
 
-/// The same for a replica whose nodes have their hosts for themselves.
+/// The same for a replica whose nodes do not share their hosts.
 pub(crate) fn pipeline_seconds(
     problem: &Problem<'_>,
     parts: &[StageRange],
@@ -141,7 +141,7 @@ pub(crate) fn pipeline_seconds(
     let exact = problem.options.mode == Mode::Exact;
     let (samples, count) = (m as f64, micro_batches as f64);
     let constant = |line: Line| Line { base: line.at(m), slope: 0.0 };
-    // From a stage to the end and back, and all that the stages from there on take.
+    // The way from a stage to the end and back, and the time of the stages from there on.
     let (mut way, mut time) = (0.0f64, 0.0f64);
     for (s, part) in parts.iter().enumerate().rev() {
         let (forward, backward) = passes(problem, *part, micro_batches);
@@ -174,7 +174,7 @@ pub(crate) fn pipeline_seconds(
     time
 }
 
-/// From the first stage to the last and back: what a pipeline takes to fill and to drain.
+/// From the first stage to the last and back: the time to fill and drain the pipeline.
 pub(crate) fn way(problem: &Problem<'_>, parts: &[StageRange], (micro_batches, m): (usize, usize)) -> f64 {
     let mut all = 0.0;
     for (part, next) in parts.iter().zip(parts.iter().skip(1).map(Some).chain([None])) {
@@ -207,8 +207,8 @@ fn host_seconds(problem: &Problem<'_>, parts: &[StageRange], (micro_batches, m):
     longest
 }
 
-/// For each host that nodes of this replica share, or that has fewer cores than a node would use: its seconds for one
-/// micro-batch.
+/// For each host that several nodes of this replica share, or that has fewer cores than a node would use: its seconds
+/// for one micro-batch.
 fn host_work(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize) -> Vec<(usize, Line)> {
     let mut all: Vec<(usize, Line, usize, bool)> = Vec::new();
     for part in parts {
@@ -230,11 +230,11 @@ fn host_work(problem: &Problem<'_>, parts: &[StageRange], micro_batches: usize) 
 pub(crate) struct Timed {
     pub(crate) parts: Vec<StageRange>,
     pub(crate) micro_batches: usize,
-    /// Only those that can be the highest.
+    /// Only the lines that can be the highest.
     lines: Vec<Line>,
     /// The most samples that its nodes' memory allows.
     pub(crate) most: usize,
-    /// Seconds for fewer samples than micro-batches, by their number; counted when first asked for.
+    /// Seconds for fewer samples than micro-batches, by their number; computed on demand.
     few: OnceCell<Vec<Cell<f64>>>,
 }
 
@@ -262,7 +262,7 @@ impl Timed {
         self.lines.iter().fold(0.0, |t, line| t.max(line.at(m)))
     }
 
-    /// Seconds for a share of so many samples.
+    /// Seconds for a share of `samples` samples.
     pub(crate) fn seconds(&self, problem: &Problem<'_>, samples: usize) -> f64 {
         if samples >= self.micro_batches {
             return self.at(samples.div_ceil(self.micro_batches));
@@ -275,7 +275,7 @@ impl Timed {
         known.get()
     }
 
-    /// The most samples that take no longer than `limit`.
+    /// The most samples that take at most `limit`.
     pub(crate) fn samples_within(
         &self,
         problem: &Problem<'_>,
@@ -302,7 +302,7 @@ impl Timed {
         (m * self.micro_batches).min(self.most)
     }
 
-    /// Samples in `limit` seconds as if they could be divided, for comparing.
+    /// Samples in `limit` seconds as if they were divisible, for comparing.
     pub(crate) fn flow(&self, limit: f64) -> f64 {
         let reach = |line: &Line| {
             if line.slope > 0.0 { (limit - line.base) / line.slope } else { f64::INFINITY }
@@ -311,7 +311,7 @@ impl Timed {
         (m * self.micro_batches as f64).clamp(0.0, self.most as f64)
     }
 
-    /// Fewer samples than micro-batches.
+    /// For fewer samples than micro-batches.
     fn few_within(&self, problem: &Problem<'_>, limit: f64, factor: f64, extra: Line) -> usize {
         let part = |n: usize| extra.at(1) * factor * n as f64 / self.micro_batches as f64;
         let within = |n: usize| self.seconds(problem, n).max(part(n)) <= limit;

@@ -6,7 +6,7 @@ use crate::{Because, Choice, Effort, Options};
 /// Formations that are tried for another number of replicas.
 const TRIES: u64 = 600;
 
-/// Why there are so many replicas, stages and micro-batches.
+/// Why the plan has these numbers of replicas, stages and micro-batches.
 pub(super) fn choices(tries: &mut Tries<'_, '_, '_>) -> Vec<Choice> {
     let mut all = vec![replicas(tries)];
     let few = tries.found.formation.replicas.len().min(FEW);
@@ -27,10 +27,10 @@ fn because(than: usize, percent: f64) -> Because {
     }
 }
 
-/// What came of trying another number.
+/// The result of trying another number.
 enum Tried {
     Percent(f64),
-    /// Nothing was found that fits.
+    /// No fitting formation was found.
     NoFit,
     Impossible,
     Skipped,
@@ -62,13 +62,13 @@ fn replicas(tries: &mut Tries<'_, '_, '_>) -> Choice {
     Choice::Replicas { chosen, why }
 }
 
-/// Whether so many replicas have a node for each of their stages.
+/// Whether this many replicas have a node for each of their stages.
 fn has_nodes_for(problem: &Problem<'_>, replicas: usize) -> bool {
     let stages = problem.options.stages.unwrap_or(1).max(1);
     replicas.saturating_mul(stages) <= problem.pool.nodes.len()
 }
 
-/// The best formation that is quickly found with so many replicas.
+/// The best formation with this many replicas that is found quickly.
 fn other_replicas(tries: &mut Tries<'_, '_, '_>, count: usize) -> Tried {
     let problem = tries.problem();
     if count == 0 || !has_nodes_for(problem, count) || count > problem.batch() {
@@ -96,7 +96,7 @@ fn planned(tries: &mut Tries<'_, '_, '_>, count: usize) -> Tried {
         return Tried::NoFit;
     }
     let planned = genetic(&mut Builder::new(&other), None, tries.patience);
-    // Half a search says nothing about how good it would have been.
+    // An unfinished search says nothing about how good the result would have been.
     if tries.patience.is_over() {
         return Tried::Skipped;
     }

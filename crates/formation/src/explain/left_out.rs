@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 /// Formations that are tried to say why nodes are left out.
 const TRIES: usize = 2_000;
 
-/// Why each node that holds nothing does so. Nodes that are alike have the same reason.
+/// Why each unused node holds nothing. Identical nodes have the same reason.
 ///
-/// Where a node makes the formation better after all, it is in it when the others are tried.
+/// A node that turns out to improve the formation is part of it when the other nodes are tried.
 pub(super) fn left_out(tries: &mut Tries<'_, '_, '_>) -> Vec<LeftOut> {
     let problem = tries.problem();
     let needs = smallest_part(problem);
@@ -39,11 +39,11 @@ pub(super) fn left_out(tries: &mut Tries<'_, '_, '_>) -> Vec<LeftOut> {
     all
 }
 
-/// What is asked for every node.
+/// The inputs of the question for every node.
 struct Asked {
     /// All nodes that hold something, sorted.
     used: Vec<usize>,
-    /// All that hold nothing, but could.
+    /// All unused nodes that could hold something.
     left: Vec<usize>,
     tried: usize,
 }
@@ -69,7 +69,7 @@ impl Asked {
         }
     }
 
-    /// What the best of the formations that have this node too would be like.
+    /// The best formation that uses this node too, compared with the plan.
     fn tried(&mut self, tries: &mut Tries<'_, '_, '_>, node: usize) -> WhyLeftOut {
         let (mut any, mut best) = (false, f64::INFINITY);
         for change in self.additions(tries, node) {
@@ -89,7 +89,7 @@ impl Asked {
         }
     }
 
-    /// The ways to add one node: alone or with others that are left, and to replicas that there are.
+    /// The ways to add one node: alone or with other unused nodes, and to existing replicas.
     fn additions(&self, tries: &Tries<'_, '_, '_>, node: usize) -> Vec<Change> {
         let options = tries.problem().options;
         if let Some(stages) = options.stages {
@@ -113,7 +113,7 @@ impl Asked {
         all
     }
 
-    /// A node with others that are left: the fastest, and the largest of them.
+    /// A node with other unused nodes: the fastest, and the largest of them.
     fn replicas(&self, tries: &Tries<'_, '_, '_>, node: usize, stages: usize) -> [Vec<usize>; 2] {
         let nodes = &tries.problem().pool.nodes;
         let others: Vec<usize> = self.left.iter().copied().filter(|n| *n != node).collect();
@@ -129,7 +129,7 @@ impl Asked {
     }
 }
 
-/// Where a node stands in a list when those with more memory come first.
+/// The position of a node in a list sorted by memory, largest first.
 fn by_memory(tries: &Tries<'_, '_, '_>, list: &[usize], node: usize) -> usize {
     let nodes = &tries.problem().pool.nodes;
     list.iter().position(|n| nodes[*n].memory < nodes[node].memory).unwrap_or(list.len())

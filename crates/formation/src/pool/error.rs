@@ -1,6 +1,6 @@
 use phalanx_types::Class;
 
-/// Why a text is no pool.
+/// Why a text is not a pool.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {

@@ -1,23 +1,23 @@
-//! The fields of one node or link, wherever they were written.
+//! The fields of one node or link, independent of the file format.
 
 use crate::pool::units;
 use crate::{Link, PoolError};
 use phalanx_types::{ByteSize, nearest};
 use std::collections::BTreeMap;
 
-/// One value, as far as pools have them.
+/// One value of a field.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum FieldValue {
     Text(String),
     Number(f64),
     Other(&'static str),
 }
 
-/// Named values, and what they are of, for messages.
+/// Named values, and the name of their owner for messages.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fields {
     pub(crate) of: String,
-    pub(crate) values: BTreeMap<String, Value>,
+    pub(crate) values: BTreeMap<String, FieldValue>,
 }
 
 impl Fields {
@@ -36,7 +36,7 @@ impl Fields {
         &self,
         key: &'static str,
         expected: &'static str,
-        read: impl Fn(&Value) -> Option<T>,
+        read: impl Fn(&FieldValue) -> Option<T>,
     ) -> Result<Option<T>, PoolError> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
         let wrong = || PoolError::Value { of: self.of.clone(), key, expected, found: shown(value) };
@@ -45,7 +45,7 @@ impl Fields {
 
     pub(crate) fn text(&self, key: &'static str) -> Result<Option<String>, PoolError> {
         self.read(key, "a text", |value| match value {
-            Value::Text(text) if !text.is_empty() => Some(text.clone()),
+            FieldValue::Text(text) if !text.is_empty() => Some(text.clone()),
             _ => None,
         })
     }
@@ -53,33 +53,33 @@ impl Fields {
     /// A number above 0.
     pub(crate) fn positive(&self, key: &'static str) -> Result<Option<f64>, PoolError> {
         self.read(key, "a number above 0", |value| match value {
-            Value::Number(n) => Some(*n).filter(|n| n.is_finite() && *n > 0.0),
+            FieldValue::Number(n) => Some(*n).filter(|n| n.is_finite() && *n > 0.0),
             _ => None,
         })
     }
 
     pub(crate) fn size(&self, key: &'static str) -> Result<Option<u64>, PoolError> {
         self.read(key, "a size like \"8GiB\"", |value| match value {
-            Value::Text(text) => text.parse::<ByteSize>().ok().map(|size| size.0).filter(|n| *n > 0),
+            FieldValue::Text(text) => text.parse::<ByteSize>().ok().map(|size| size.0).filter(|n| *n > 0),
             _ => None,
         })
     }
 
     pub(crate) fn bandwidth(&self, key: &'static str) -> Result<Option<f64>, PoolError> {
         self.read(key, "a bandwidth like \"100Mbit\" or \"10MiB/s\"", |value| match value {
-            Value::Text(text) => units::bandwidth(text).filter(|b| b.is_finite()),
+            FieldValue::Text(text) => units::bandwidth(text).filter(|b| b.is_finite()),
             _ => None,
         })
     }
 
     pub(crate) fn latency(&self, key: &'static str) -> Result<Option<f64>, PoolError> {
         self.read(key, "a time like \"0.2ms\"", |value| match value {
-            Value::Text(text) => units::duration(text).filter(|b| b.is_finite()),
+            FieldValue::Text(text) => units::duration(text).filter(|b| b.is_finite()),
             _ => None,
         })
     }
 
-    /// Bandwidth and latency, where at least one of them is given.
+    /// Bandwidth and latency, if at least one of them is given.
     pub(crate) fn link(&self, otherwise: Link) -> Result<Option<Link>, PoolError> {
         let (bandwidth, latency) = (self.bandwidth("bandwidth")?, self.latency("latency")?);
         let link =
@@ -88,10 +88,10 @@ impl Fields {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn shown(value: &FieldValue) -> String {
     match value {
-        Value::Text(text) => format!("{:?}", text.chars().take(40).collect::<String>()),
-        Value::Number(number) => number.to_string(),
-        Value::Other(what) => (*what).to_owned(),
+        FieldValue::Text(text) => format!("{:?}", text.chars().take(40).collect::<String>()),
+        FieldValue::Number(number) => number.to_string(),
+        FieldValue::Other(what) => (*what).to_owned(),
     }
 }

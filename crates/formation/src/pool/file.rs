@@ -1,6 +1,6 @@
 //! Pool files: `[[node]]` and `[[link]]` in TOML.
 
-use crate::pool::fields::{Fields, Value};
+use crate::pool::fields::{FieldValue, Fields};
 use crate::pool::units::{bandwidth_text, duration_text, shifted, size_text};
 use crate::{Link, Pool, PoolError, PoolNode};
 use phalanx_types::nearest;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Of a node whose file does not say.
+/// The speed of a node whose file does not give it.
 pub(crate) const DEFAULT_SPEED: f64 = 10e9;
 const NODE: [&str; 8] = ["name", "memory", "speed", "host", "cores", "threads", "bandwidth", "latency"];
 const LINK: [&str; 4] = ["from", "to", "bandwidth", "latency"];
@@ -40,7 +40,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// It is no TOML, or a field is missing, unknown or senseless; says which, of which node.
+    /// It is not TOML, or a field is missing, unknown or invalid; the error names the field and the node.
     pub fn from_toml(text: &str) -> Result<Self, PoolError> {
         let table = DeTable::parse(text).map_err(|error| syntax(text, &error))?;
         let mut pool = Self::default();
@@ -119,13 +119,13 @@ fn not_tables(of: &str) -> PoolError {
     PoolError::Value { of: of.to_owned(), key: "node", expected: "a table", found: "something else".into() }
 }
 
-/// The tables of an array, each with what it is of: its name, else its number.
+/// The tables of an array, each with the name of its owner: its name, otherwise its number.
 fn tables(value: &Spanned<DeValue<'_>>, kind: &str) -> Result<Vec<Fields>, PoolError> {
     let array = value.get_ref().as_array().ok_or_else(|| not_tables(&format!("[[{kind}]]")))?;
     let one = |(i, value): (usize, &Spanned<DeValue<'_>>)| {
         let table = value.get_ref().as_table().ok_or_else(|| not_tables(&format!("[[{kind}]]")))?;
         let mut fields = fields(format!("{kind} {}", i + 1), table);
-        if let Some(Value::Text(name)) = fields.values.get("name") {
+        if let Some(FieldValue::Text(name)) = fields.values.get("name") {
             fields.of = format!("{kind} {}", name.chars().take(64).collect::<String>());
         }
         Ok(fields)
@@ -140,16 +140,17 @@ fn fields(of: String, table: &DeTable<'_>) -> Fields {
     Fields { of, values: table.iter().map(entry).collect() }
 }
 
-fn value_of(value: &DeValue<'_>) -> Value {
-    let number = |text: &str| text.replace('_', "").parse().map_or(Value::Other("no number"), Value::Number);
+fn value_of(value: &DeValue<'_>) -> FieldValue {
+    let number =
+        |text: &str| text.replace('_', "").parse().map_or(FieldValue::Other("no number"), FieldValue::Number);
     match value {
-        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::String(text) => FieldValue::Text(text.to_string()),
         DeValue::Integer(n) => number(n.as_str()),
         DeValue::Float(n) => number(n.as_str()),
-        DeValue::Boolean(_) => Value::Other("true or false"),
-        DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Array(_) => Value::Other("a list"),
-        DeValue::Table(_) => Value::Other("a table"),
+        DeValue::Boolean(_) => FieldValue::Other("true or false"),
+        DeValue::Datetime(_) => FieldValue::Other("a date"),
+        DeValue::Array(_) => FieldValue::Other("a list"),
+        DeValue::Table(_) => FieldValue::Other("a table"),
     }
 }
 
@@ -175,7 +176,7 @@ fn nodes_of(all: Vec<Fields>, network: Link) -> Result<Vec<PoolNode>, PoolError>
     with_cores(nodes)
 }
 
-/// Nodes of which it is not said have as many cores as their host's nodes need.
+/// Nodes without a given number of cores get as many as the nodes of their host need.
 pub(crate) fn with_cores(nodes: Vec<(PoolNode, Option<f64>)>) -> Result<Vec<PoolNode>, PoolError> {
     if nodes.is_empty() {
         return Err(PoolError::Empty);

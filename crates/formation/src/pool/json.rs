@@ -1,6 +1,6 @@
-//! Pools as other tools write them: a JSON map or list of nodes with address, memory and bandwidth.
+//! Pools in the JSON of other tools: a map or list of nodes with address, memory and bandwidth.
 
-use crate::pool::fields::{Fields, Value};
+use crate::pool::fields::{FieldValue, Fields};
 use crate::pool::file::{DEFAULT_SPEED, with_cores};
 use crate::pool::units::shifted;
 use crate::{Link, Pool, PoolError, PoolNode};
@@ -11,10 +11,10 @@ const KNOWN: [&str; 6] = ["IP", "ram", "bandwidth", "speed", "cores", "benchmark
 impl Pool {
     /// Reads nodes from JSON: `{"0": {"IP": "10.0.0.1:8080", "benchmarks": {"ram": 8, "bandwidth": 10}}}`, the
     /// same without `benchmarks`, or a list of such nodes. Memory is in GB, bandwidth in Mbit per second; `speed` in
-    /// GFLOP/s and `cores` may be there.
+    /// GFLOP/s and `cores` are optional.
     ///
     /// # Errors
-    /// It is no JSON, or a field is missing, unknown or senseless; says which, of which node.
+    /// It is not JSON, or a field is missing, unknown or invalid; the error names the field and the node.
     pub fn from_json(text: &str) -> Result<Self, PoolError> {
         let parsed: Json =
             serde_json::from_str(text).map_err(|e| PoolError::Json { message: e.to_string() })?;
@@ -36,7 +36,7 @@ impl Pool {
     }
 }
 
-/// Numbers as numbers: 2 comes before 10.
+/// Sorts numeric keys as numbers: 2 comes before 10.
 fn in_order(mut named: Vec<(String, Json)>) -> Vec<(String, Json)> {
     named.sort_by_cached_key(|(key, _)| (key.parse::<u64>().unwrap_or(u64::MAX), key.clone()));
     named
@@ -67,12 +67,12 @@ fn node_of(key: &str, node: &Json, latency: f64) -> Result<(PoolNode, Option<f64
 
 fn fields(of: &str, table: &Map<String, Json>) -> Fields {
     let value = |value: &Json| match value {
-        Json::String(text) => Value::Text(text.clone()),
-        Json::Number(n) => n.as_f64().map_or(Value::Other("no number"), Value::Number),
-        Json::Bool(_) => Value::Other("true or false"),
-        Json::Null => Value::Other("nothing"),
-        Json::Array(_) => Value::Other("a list"),
-        Json::Object(_) => Value::Other("a map"),
+        Json::String(text) => FieldValue::Text(text.clone()),
+        Json::Number(n) => n.as_f64().map_or(FieldValue::Other("no number"), FieldValue::Number),
+        Json::Bool(_) => FieldValue::Other("true or false"),
+        Json::Null => FieldValue::Other("nothing"),
+        Json::Array(_) => FieldValue::Other("a list"),
+        Json::Object(_) => FieldValue::Other("a map"),
     };
     Fields { of: of.to_owned(), values: table.iter().map(|(k, v)| (k.clone(), value(v))).collect() }
 }

@@ -1,4 +1,4 @@
-//! Bandwidths and times as people write them.
+//! Bandwidths and times in human-readable units.
 
 /// Bytes per second from `100Mbit`, `1 Gbit/s`, `80Mbps` or `50MiB/s`.
 pub(crate) fn bandwidth(text: &str) -> Option<f64> {
@@ -9,7 +9,7 @@ pub(crate) fn bandwidth(text: &str) -> Option<f64> {
         "kbit" | "kbps" => shifted(number, 3) / 8.0,
         "mbit" | "mbps" => shifted(number, 6) / 8.0,
         "gbit" | "gbps" => shifted(number, 9) / 8.0,
-        // Bytes are only meant where it says per second: `MiB` alone is a size.
+        // Bytes only count with `/s`: `MiB` alone is a size.
         bytes if unit.ends_with("/s") => number * byte_unit(bytes)?,
         _ => return None,
     };
@@ -42,15 +42,15 @@ pub(crate) fn duration(text: &str) -> Option<f64> {
     Some(shifted(number, digits))
 }
 
-/// A number with its decimal point so many digits further right. Unlike a product with a power of ten it is as near as
-/// can be: 0.00009 becomes 0.09, not 0.09000000000000001.
+/// Moves the decimal point `digits` to the right. Unlike a product with a power of ten the result is exactly rounded:
+/// 0.00009 becomes 0.09, not 0.09000000000000001.
 pub(crate) fn shifted(number: f64, digits: i32) -> f64 {
     let text = format!("{number:e}");
     let moved = text.split_once('e').and_then(|(digits_of, exponent)| {
         let exponent: i32 = exponent.parse().ok()?;
         format!("{digits_of}e{}", exponent + digits).parse().ok()
     });
-    // Only infinity and what is no number have no exponent.
+    // Only infinity and NaN have no exponent.
     moved.unwrap_or(number)
 }
 
@@ -61,7 +61,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number.parse().ok()?, unit.trim()))
 }
 
-/// A bandwidth that [`bandwidth`] reads back.
+/// A bandwidth that [`bandwidth`] can parse.
 pub(crate) fn bandwidth_text(bytes_per_s: f64) -> String {
     let bits = bytes_per_s * 8.0;
     let (digits, unit) = if bits >= 1e9 { (-9, "Gbit") } else { (-6, "Mbit") };
@@ -69,14 +69,14 @@ pub(crate) fn bandwidth_text(bytes_per_s: f64) -> String {
     if bandwidth(&short) == Some(bytes_per_s) { short } else { format!("{bytes_per_s}B/s") }
 }
 
-/// A number of bytes, in the largest unit that it is whole in.
+/// A number of bytes in the largest unit in which it is whole.
 pub(crate) fn size_text(bytes: u64) -> String {
     let unit =
         [("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, bits)| bytes.trailing_zeros() >= *bits);
     unit.map_or_else(|| bytes.to_string(), |(unit, bits)| format!("{}{unit}", bytes >> bits))
 }
 
-/// A time that [`duration`] reads back.
+/// A time that [`duration`] can parse.
 pub(crate) fn duration_text(seconds: f64) -> String {
     let short = format!("{}ms", shifted(seconds, 3));
     if duration(&short) == Some(seconds) { short } else { format!("{seconds}s") }

@@ -2,7 +2,7 @@ use crate::cuts::{self, Lane};
 use crate::evaluate::{Formation, Problem, Score, Timed, evaluate};
 use std::rc::Rc;
 
-/// A formation and what it costs.
+/// A formation and its cost.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) formation: Formation,
@@ -14,7 +14,7 @@ impl Found {
         self.score.total
     }
 
-    /// The same, with replicas in the order of their first nodes.
+    /// The same formation, with replicas in the order of their first nodes.
     pub(crate) fn in_order(&self) -> Self {
         let mut order: Vec<usize> = (0..self.formation.replicas.len()).collect();
         order.sort_by_key(|r| self.formation.replicas[*r].parts[0].node);
@@ -31,7 +31,7 @@ impl Found {
     }
 }
 
-/// Formations of so many more nodes count as one evaluation more: they take as much longer.
+/// Every this many further nodes of a formation count as one more evaluation, which takes longer accordingly.
 const LARGE: usize = 200;
 
 /// Makes formations from lists of nodes, and counts them.
@@ -52,7 +52,7 @@ impl<'a> Builder<'a> {
         Some(Found { formation, score })
     }
 
-    /// Replicas of these nodes in this order, cut well for the share that their speed suggests.
+    /// A formation of replicas with these nodes in this order, cut well for the shares that their speeds suggest.
     pub(crate) fn raise(&mut self, lists: &[Vec<usize>], micro_batches: usize) -> Option<Found> {
         let batch = self.problem.batch();
         if lists.is_empty() || lists.len() > batch {
@@ -73,7 +73,7 @@ impl<'a> Builder<'a> {
         nodes.iter().map(|n| self.problem.pool.nodes[*n].speed).sum()
     }
 
-    /// A replica that is cut for a share of so many samples, or for fewer if those do not fit.
+    /// A replica that is cut for a share of this many samples, or fewer if these do not fit.
     pub(crate) fn replica(&self, nodes: &[usize], micro_batches: usize, share: usize) -> Option<Rc<Timed>> {
         let mut share = share.clamp(1, self.problem.batch());
         loop {
@@ -90,7 +90,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The same replicas, cut anew for the shares that they have; whichever is better.
+    /// The same replicas, cut again for their actual shares, if that is better.
     pub(crate) fn recut(&mut self, found: Found) -> Found {
         let micro_batches = found.formation.micro_batches;
         let mut formation = found.formation.clone();
@@ -115,7 +115,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The better of two, the first if neither is.
+/// The better of two; the first if they are equal.
 pub(crate) fn better(a: Option<Found>, b: Option<Found>) -> Option<Found> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.total() < a.total() { b } else { a }),

@@ -1,8 +1,9 @@
-//! The best formation of all, for small pools.
+//! Exact search: the best of all formations, for small pools.
 //!
 //! Replicas are sets of ordered lists of nodes. For each list, and each number of micro-batches, dynamic programming
-//! says how many samples it can take, wherever it is cut, in the time of the best formation known. Sets whose lists
-//! together cannot take a batch are skipped; of the others, all cuts are tried that leave enough for the rest.
+//! gives the samples that it can process, wherever it is cut, in the time of the best formation so far. Sets whose
+//! lists together cannot process a batch are skipped; for the others, all cuts are tried that leave enough for the
+//! rest.
 
 mod cutting;
 #[cfg(test)]
@@ -13,10 +14,10 @@ use crate::search::build::{Builder, Found};
 use crate::search::{Patience, symmetry};
 use std::collections::BTreeMap;
 
-/// Evaluations of the exact search for each one that the caller allows: most of its own are much cheaper.
+/// Evaluations of the exact search for each one that the caller allows: most of them are much cheaper.
 const EVALUATIONS: u64 = 50;
 
-/// Improves on `best`, and says whether the result is proved to be the best.
+/// Improves on `best`, and returns whether the result is proved to be the best.
 pub(crate) fn exact(
     builder: &mut Builder<'_>,
     best: Option<Found>,
@@ -52,16 +53,16 @@ pub(crate) fn exact(
 struct Search<'a, 'p, 'k> {
     problem: &'p Problem<'p>,
     classes: Vec<usize>,
-    /// Whether nodes of one class may stand for each other also in rings of more than three.
+    /// Whether nodes of one class are interchangeable also in rings of more than three.
     alike: bool,
-    /// Nodes in the order they are tried: classes together.
+    /// Nodes in the order in which they are tried, grouped by class.
     numbers: Vec<usize>,
-    /// By list and micro-batches: samples that it can take in the time of a formation that was once the best.
+    /// By list and micro-batches: the samples it can process in the time of an earlier best formation.
     known: BTreeMap<(Vec<usize>, usize), usize>,
     best: Option<Found>,
     builder: &'a mut Builder<'p>,
     limit: u64,
-    /// Sets of lists; looking at eight takes about as long as an evaluation.
+    /// Sets of lists that were examined; eight of them take about as long as an evaluation.
     looked: u64,
     used: Vec<bool>,
     lists: Vec<Vec<usize>>,
@@ -73,7 +74,7 @@ impl Search<'_, '_, '_> {
         self.best.as_ref().map_or(f64::INFINITY, Found::total)
     }
 
-    /// Tries what there is, then all ways to add one more replica. False when there is no more effort.
+    /// Tries the current lists, then all ways to add one more replica. False when there is no more effort.
     fn replica(&mut self) -> bool {
         if !self.lists.is_empty() && !self.complete() {
             return false;
@@ -102,19 +103,19 @@ impl Search<'_, '_, '_> {
         self.numbers.iter().position(|n| *n == node).unwrap_or(usize::MAX)
     }
 
-    /// Of nodes that are alike only the first that is free.
+    /// Of interchangeable nodes only the first free one is used.
     fn may_use(&self, node: usize) -> bool {
         let earlier = |n: &usize| self.classes[*n] == self.classes[node] && *n < node && !self.used[*n];
         !self.used[node] && (self.none_stands_for_another() || !(0..self.used.len()).any(|n| earlier(&n)))
     }
 
-    /// Whether all nodes have to be tried: where four replicas are possible, and rings differ by their order.
+    /// Whether all nodes have to be tried: four replicas are possible, and rings depend on their order.
     fn none_stands_for_another(&self) -> bool {
         let most = self.problem.options.replicas.unwrap_or(self.used.len());
         most > 3 && !self.alike
     }
 
-    /// Adds a node to the last list; then goes on with the next replica, and with longer lists.
+    /// Adds a node to the last list; then continues with the next replica, and with longer lists.
     fn extend(&mut self, node: usize) -> bool {
         self.used[node] = true;
         if let Some(list) = self.lists.last_mut() {
@@ -146,7 +147,7 @@ impl Search<'_, '_, '_> {
         true
     }
 
-    /// Tries the lists as they are with every number of micro-batches.
+    /// Tries the current lists with every number of micro-batches.
     fn complete(&mut self) -> bool {
         if self.problem.options.replicas.is_some_and(|r| r != self.lists.len()) {
             return true;

@@ -1,4 +1,4 @@
-//! Good formations of large pools: a population of formations that change, mix, and make room for better ones.
+//! Genetic search: good formations of large pools by mutation, crossover and selection.
 
 use crate::evaluate::{Formation, Problem, Timed};
 use crate::search::build::{Builder, Found, better};
@@ -7,20 +7,20 @@ use crate::search::{Patience, greedy, polish, tight};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Formations that live at a time.
+/// The size of a population.
 const POPULATION: usize = 12;
-/// Populations, one after the other, of small pools.
+/// The number of populations, one after the other, for small pools.
 const POPULATIONS: usize = 4;
-/// Formations by chance, as long as none is known that fits.
+/// The most random formations while none is known that fits.
 const MANY_TRIES: usize = 3_000;
-/// From so many replicas on, changes that make their replicas slower are not looked at further.
+/// From this many replicas on, changes that make their replicas slower are not evaluated further.
 const MANY: usize = 9;
-/// Pools of which all replicas are cut anew when one has changed.
+/// Up to this many nodes all replicas are cut again when one has changed.
 const SMALL: usize = 10;
-/// Pools of which every plain formation is looked at; of larger ones only some.
+/// Up to this many nodes every plain formation is evaluated; in larger pools only some.
 const THOROUGH: usize = 200;
 
-/// The best formation found from plain ones and `best`, never worse than those.
+/// The best formation found starting from plain ones and `best`; never worse than those.
 pub(crate) fn genetic(
     builder: &mut Builder<'_>,
     best: Option<Found>,
@@ -28,7 +28,7 @@ pub(crate) fn genetic(
 ) -> Option<Found> {
     let problem = builder.problem;
     let mut dice = Dice::new(problem.options.seed);
-    // Small pools have few formations, and between the good ones there are often only bad ones.
+    // Small pools have few formations, and good ones are often separated by bad ones.
     let populations = if problem.pool.nodes.len() <= SMALL { POPULATIONS } else { 1 };
     let mut best = best;
     for _ in 0..populations {
@@ -73,7 +73,7 @@ fn evolved(
     Some(polish::polish(builder, best, patience))
 }
 
-/// Keeps the best, sorted, without two that cost the same.
+/// Keeps the best, sorted, without two of equal cost.
 fn admit(all: &mut Vec<Found>, found: Found) {
     let place = all.partition_point(|f| f.total() < found.total());
     if all.get(place).is_some_and(|f| f.total() == found.total()) {
@@ -123,7 +123,7 @@ fn child(builder: &mut Builder<'_>, all: &[Found], dice: &mut Dice) -> Option<Fo
     }
 }
 
-/// Whether changed replicas take as many samples as before in the time that a step takes now.
+/// Whether changed replicas process as many samples as before in the current time of a step.
 fn promising(problem: &Problem<'_>, parent: &Found, formation: &Formation, change: &Change) -> bool {
     if formation.replicas.len() < MANY {
         return true;
@@ -144,7 +144,7 @@ pub(crate) fn free(problem: &Problem<'_>, lists: &[Vec<usize>]) -> Vec<usize> {
     (0..used.len()).filter(|n| !used[*n]).collect()
 }
 
-/// Whether replicas and stages are as many as was asked for.
+/// Whether the numbers of replicas and stages are as requested.
 fn allowed(problem: &Problem<'_>, lists: &[Vec<usize>]) -> bool {
     let options = problem.options;
     options.replicas.is_none_or(|r| r == lists.len())
@@ -152,7 +152,7 @@ fn allowed(problem: &Problem<'_>, lists: &[Vec<usize>]) -> bool {
         && lists.len() <= options.batch
 }
 
-/// Some replicas of one, and those of the other as far as their nodes are left.
+/// Crossover: some replicas of one formation, and those of the other whose nodes are still free.
 fn mixed(problem: &Problem<'_>, one: &Found, two: &Found, dice: &mut Dice) -> Option<Vec<Vec<usize>>> {
     let mut lists: Vec<Vec<usize>> = one.lists().into_iter().filter(|_| dice.percent(50)).collect();
     let mut used: BTreeSet<usize> = lists.iter().flatten().copied().collect();
@@ -175,7 +175,7 @@ fn mixed(problem: &Problem<'_>, one: &Found, two: &Found, dice: &mut Dice) -> Op
     (!lists.is_empty()).then_some(lists)
 }
 
-/// Plain formations of many kinds, and a few by chance.
+/// Plain formations of many kinds, and a few random ones.
 fn seeds(
     builder: &mut Builder<'_>,
     best: Option<Found>,
@@ -189,7 +189,7 @@ fn seeds(
     for stages in stage_counts(problem) {
         for replicas in greedy::replica_counts(problem, stages).into_iter().take(6) {
             for order in greedy::orders(problem) {
-                // A replica has hardly more micro-batches than samples.
+                // More micro-batches than samples of a replica are useless.
                 let useful = choices.partition_point(|m| m * replicas <= problem.batch() * 2).max(1);
                 let some = &choices[..useful];
                 let mut all_lists = groupings(problem, &order[..replicas * stages], replicas, stages);
@@ -210,7 +210,7 @@ fn seeds(
         all.extend(tight::tight(builder, patience));
     }
     for i in 0..MANY_TRIES {
-        // Where memory is so tight that nothing plain fits, luck may find what does.
+        // If memory is so tight that no plain formation fits, a random one may.
         if i >= POPULATION * 2 && (!all.is_empty() || !patience.lasts()) {
             break;
         }
@@ -237,7 +237,7 @@ pub(crate) fn stage_counts(problem: &Problem<'_>) -> Vec<usize> {
     }
 }
 
-/// Nodes dealt to replicas back and forth, and in groups of like ones and of neighbours.
+/// Nodes dealt to replicas back and forth, and in groups of similar nodes and of neighbours.
 fn groupings(problem: &Problem<'_>, nodes: &[usize], replicas: usize, stages: usize) -> Vec<Vec<Vec<usize>>> {
     let memory = |n: &usize| (std::cmp::Reverse(problem.pool.nodes[*n].memory), *n);
     let mut dealt = greedy::dealt(nodes, replicas);

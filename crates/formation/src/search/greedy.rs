@@ -1,4 +1,4 @@
-//! Plain formations: nodes in order of speed or memory, dealt to replicas of equally many stages.
+//! Plain formations: nodes in order of speed or memory, dealt to replicas with the same number of stages.
 
 use crate::evaluate::Problem;
 use crate::search::build::{Builder, Found, better};
@@ -44,7 +44,7 @@ pub(crate) fn replica_counts(problem: &Problem<'_>, stages: usize) -> Vec<usize>
     }
 }
 
-/// The first nodes of an order, dealt back and forth, with the micro-batches that suit them best.
+/// The first nodes of an order, dealt back and forth, with the best number of micro-batches.
 fn plain(builder: &mut Builder<'_>, order: &[usize], replicas: usize, stages: usize) -> Option<Found> {
     let mut lists = dealt(&order[..replicas * stages], replicas);
     let nodes = &builder.problem.pool.nodes;

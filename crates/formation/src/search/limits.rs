@@ -1,4 +1,4 @@
-//! What can be said to be missing before anything is tried.
+//! Detects what is missing before anything is tried.
 
 use crate::evaluate::Problem;
 use crate::search::tight::tight;
@@ -6,10 +6,10 @@ use crate::search::{Builder, Patience};
 use crate::{Options, Shortfall};
 use std::cmp::Reverse;
 
-/// How many times a little more memory is doubled to find out how much would be enough.
+/// How many times the additional memory is doubled to find out how much would suffice.
 const DOUBLINGS: u32 = 16;
 
-/// Refuses what no formation can do.
+/// Refuses problems that no formation can solve.
 pub(crate) fn check(problem: &Problem<'_>) -> Result<(), Shortfall> {
     let (options, nodes) = (problem.options, problem.pool.nodes.len());
     for (of, number) in [("replicas", options.replicas), ("stages", options.stages)] {
@@ -31,12 +31,12 @@ pub(crate) fn check(problem: &Problem<'_>) -> Result<(), Shortfall> {
     parts(problem)
 }
 
-/// The fewest replicas, and stages of each, that were asked for.
+/// The fewest replicas and stages of each that were requested.
 fn least_numbers(options: &Options) -> (usize, usize) {
     (options.replicas.unwrap_or(1), options.stages.unwrap_or(1))
 }
 
-/// What a part of the model needs at the very least: with one sample of one micro-batch.
+/// The least memory of a part of the model: with one sample of one micro-batch.
 pub(crate) fn least(problem: &Problem<'_>, from: usize, to: usize) -> u64 {
     problem.memory(from, to, problem.kept(1, 1), 1) as u64
 }
@@ -46,13 +46,13 @@ pub(crate) fn smallest_part(problem: &Problem<'_>) -> u64 {
     (0..problem.end()).map(|place| least(problem, place, place + 1)).min().unwrap_or(0)
 }
 
-/// What so many replicas hold at the very least, without what each process needs.
+/// The least memory of this many replicas, without the base memory of processes.
 fn held(problem: &Problem<'_>, replicas: usize) -> u64 {
     let one = least(problem, 0, problem.end()).saturating_sub(problem.options.base_bytes);
     one.saturating_mul(replicas as u64)
 }
 
-/// Only as many nodes count as can hold a part, and of those that are there the largest.
+/// Counts only nodes that can hold a part; if there are more than can be used, the largest.
 fn memory(problem: &Problem<'_>, replicas: usize) -> Result<(), Shortfall> {
     let base = problem.options.base_bytes;
     let places = problem.options.stages.unwrap_or(problem.end()).saturating_mul(replicas);
@@ -94,7 +94,7 @@ fn name(problem: &Problem<'_>, from: usize, to: usize) -> String {
     }
 }
 
-/// Nothing that was tried fits.
+/// No formation that was tried fits.
 pub(crate) fn no_fit(problem: &Problem<'_>, patience: &mut Patience<'_>) -> Shortfall {
     let nodes = &problem.pool.nodes;
     let (replicas, stages) = least_numbers(problem.options);
@@ -107,7 +107,7 @@ pub(crate) fn no_fit(problem: &Problem<'_>, patience: &mut Patience<'_>) -> Shor
     }
 }
 
-/// Bytes that are enough for a formation if every node has so many more.
+/// Bytes per node that would suffice if every node had that much more.
 fn lacks(problem: &Problem<'_>, patience: &mut Patience<'_>) -> Option<u64> {
     let mut fits = |more: u64| fits_with(problem, more, patience);
     let largest = problem.pool.nodes.iter().map(|n| n.memory).max()?;

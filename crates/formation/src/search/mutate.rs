@@ -35,14 +35,14 @@ impl Dice {
     }
 }
 
-/// What a mutation does to lists of nodes; `removed` are replicas by number, `added` replace them.
+/// A mutation of lists of nodes; replicas with the indices `removed` are replaced by `added`.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     pub(crate) removed: Vec<usize>,
     pub(crate) added: Vec<Vec<usize>>,
 }
 
-/// One random change of who is where, or nothing if it makes no sense here.
+/// A random change of the nodes of replicas; `None` if it makes no sense here.
 pub(crate) fn change(
     problem: &Problem<'_>,
     lists: &[Vec<usize>],
@@ -75,7 +75,7 @@ pub(crate) fn change(
             two.insert(dice.index(two.len() + 1), node);
             pair(one, two)
         }
-        // A free node comes in, in front of others or for one.
+        // A free node is inserted, or replaces another.
         4 => {
             let node = *dice.pick(free)?;
             if fixed || dice.percent(50) {
@@ -95,7 +95,7 @@ pub(crate) fn change(
     }
 }
 
-/// Changes of how many replicas there are.
+/// Changes of the number of replicas.
 fn regroup(
     problem: &Problem<'_>,
     lists: &[Vec<usize>],

@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// Small things between two questions: asking costs about as much as one of them.
+/// Small items between two calls of `keep_going`: a call costs about as much as one of them.
 const ITEMS: u32 = 64;
 
-/// How long a caller is willing to wait. Once it has said no, it is not asked again.
+/// How long the caller is willing to wait. Once it has returned false, it is not called again.
 pub(crate) struct Patience<'a> {
     keep_going: &'a mut dyn FnMut() -> bool,
     items: u32,
@@ -15,19 +15,19 @@ impl<'a> Patience<'a> {
         Self { keep_going, items: 0, over: false }
     }
 
-    /// Whether to go on, asked now: before anything that takes as long as looking at a formation.
+    /// Asks the caller now: before anything that takes as long as an evaluation.
     pub(crate) fn lasts(&mut self) -> bool {
         self.over = self.over || !(self.keep_going)();
         !self.over
     }
 
-    /// Whether to go on with one more of many small things, asked now and then.
+    /// Asks the caller now and then, for one more of many small items.
     pub(crate) fn lasts_for_one(&mut self) -> bool {
         self.items = (self.items + 1) % ITEMS;
         if self.items == 0 { self.lasts() } else { !self.over }
     }
 
-    /// Whether it has ended already, without asking.
+    /// Whether it is over already, without asking.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }

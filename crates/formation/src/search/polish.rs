@@ -1,4 +1,4 @@
-//! The last improvements: every small change, while one helps.
+//! Final improvements: applies every small change that helps, until none does.
 
 use crate::cuts::{self, Lane};
 use crate::evaluate::{Formation, Timed};
@@ -7,9 +7,9 @@ use crate::search::build::{Builder, Found};
 use crate::search::mutate;
 use std::rc::Rc;
 
-/// Cuts that are tried one by one with the whole formation evaluated.
+/// Up to this many cuts are tried one by one with the whole formation evaluated.
 const FEW_CUTS: usize = 40;
-/// Stages times places squared, up to which dynamic programming is quick enough.
+/// The largest stages × places² for which dynamic programming is fast enough.
 const MOST_LABELS: usize = 400_000;
 
 pub(crate) fn polish(builder: &mut Builder<'_>, mut best: Found, patience: &mut Patience<'_>) -> Found {
@@ -25,7 +25,7 @@ pub(crate) fn polish(builder: &mut Builder<'_>, mut best: Found, patience: &mut 
     best
 }
 
-/// Every replica cut by dynamic programming for the share that it has.
+/// Cuts every replica by dynamic programming for its share.
 fn programmed(builder: &mut Builder<'_>, best: Found, patience: &mut Patience<'_>) -> Found {
     let micro_batches = best.formation.micro_batches;
     let problem = builder.problem;
@@ -56,7 +56,7 @@ fn programmed(builder: &mut Builder<'_>, best: Found, patience: &mut Patience<'_
     }
 }
 
-/// Each cut at its neighbouring places.
+/// Tries each cut at its neighbouring places.
 fn shifted(builder: &mut Builder<'_>, mut best: Found, patience: &mut Patience<'_>) -> Found {
     let all: usize = best.formation.replicas.iter().map(|r| r.parts.len() - 1).sum();
     if all > FEW_CUTS {

@@ -1,9 +1,9 @@
-//! Nodes that can take each other's place.
+//! Interchangeable nodes.
 
 use crate::evaluate::Problem;
 use std::collections::BTreeSet;
 
-/// The class of each node: nodes of one class can be exchanged without changing anything.
+/// The class of each node: swapping nodes of one class changes nothing.
 pub(crate) fn classes(problem: &Problem<'_>) -> Vec<usize> {
     let count = problem.pool.nodes.len();
     let mut classes: Vec<usize> = Vec::with_capacity(count);
@@ -21,7 +21,7 @@ fn alike(problem: &Problem<'_>, a: usize, b: usize) -> bool {
     same_machine(problem, a, b) && hosts() && links()
 }
 
-/// Whether one of two nodes that hold nothing would do in a formation of `used` nodes what the other would.
+/// Whether two unused nodes are interchangeable in a formation of `used` nodes.
 pub(crate) fn alike_beside(problem: &Problem<'_>, used: &[usize], a: usize, b: usize) -> bool {
     let alone = |n: usize| used.iter().all(|u| problem.host[*u] != problem.host[n]);
     let hosts = || problem.host[a] == problem.host[b] || (alone(a) && alone(b));
@@ -33,7 +33,7 @@ fn linked_alike(problem: &Problem<'_>, a: usize, b: usize, other: usize) -> bool
     problem.link(a, other) == problem.link(b, other)
 }
 
-/// Whether two nodes are the same but for their place among the others.
+/// Whether two nodes are the same apart from their links.
 fn same_machine(problem: &Problem<'_>, a: usize, b: usize) -> bool {
     let (one, two) = (&problem.pool.nodes[a], &problem.pool.nodes[b]);
     let cores = |n: usize| problem.cores[problem.host[n]];
@@ -42,7 +42,7 @@ fn same_machine(problem: &Problem<'_>, a: usize, b: usize) -> bool {
         && held(problem, a) == held(problem, b)
 }
 
-/// Operators a node holds; nothing counts where moving is free. A node that others fetch from has a place of its own.
+/// Operators that a node holds; `None` if moving is free. A node that others fetch from is not interchangeable.
 fn held(problem: &Problem<'_>, node: usize) -> Option<BTreeSet<usize>> {
     if problem.moves.is_empty() {
         return None;
@@ -51,7 +51,7 @@ fn held(problem: &Problem<'_>, node: usize) -> Option<BTreeSet<usize>> {
     Some(own.flat_map(|h| h.ops.clone()).collect())
 }
 
-/// Whether the order of replicas in a ring cannot matter, however many there are.
+/// Whether the order of replicas in a ring never matters, however many there are.
 pub(crate) fn rings_are_alike(problem: &Problem<'_>) -> bool {
     let nodes = &problem.pool.nodes;
     let (local, far) = (problem.pool.local_link, nodes[0].uplink.unwrap_or(problem.pool.default_link));

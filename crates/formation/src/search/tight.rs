@@ -1,7 +1,7 @@
-//! A formation for pools whose memory is so tight that the order of nodes decides whether the model fits at all.
+//! Search for pools whose memory is so tight that the order of nodes decides whether the model fits at all.
 //!
-//! From the model's beginning on, each stage takes as much as fits into its node: for the same nodes nothing gets
-//! further. Of the orders of nodes those are followed that leave most room for what remains.
+//! From the model's beginning on, each stage takes as much as fits into its node: no other cuts reach further with the
+//! same nodes. The search follows the orders of nodes that leave the most room for the rest.
 
 use crate::evaluate::{Formation, Problem, StageRange, Timed};
 use crate::search::Patience;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// Orders that are followed at a time, times the number of nodes.
 const FOLLOWED: usize = 6_000;
-/// Pools that are looked at: in larger ones there are other ways, or the search takes too long.
+/// The largest pools that are searched: larger ones have other solutions, or take too long.
 const MOST_NODES: usize = 200;
 
 /// The first formation that fits, if any is found.
@@ -26,7 +26,7 @@ pub(crate) fn tight(builder: &mut Builder<'_>, patience: &mut Patience<'_>) -> O
     let share = problem.batch().div_ceil(count);
     // With many micro-batches each is small.
     for micro_batches in problem.options.micro_batch_choices().into_iter().rev() {
-        // Replicas that have memory for more samples can make up for those that have it for few.
+        // Replicas with memory for more samples can make up for others.
         for m in BTreeSet::from([share.div_ceil(micro_batches), 1]).into_iter().rev() {
             if !patience.lasts() {
                 return None;
@@ -40,7 +40,7 @@ pub(crate) fn tight(builder: &mut Builder<'_>, patience: &mut Patience<'_>) -> O
     None
 }
 
-/// So many replicas, each of as few stages as it fits into.
+/// This many replicas, each with as few stages as possible.
 fn replicas(
     problem: &Problem<'_>,
     count: usize,
@@ -62,11 +62,11 @@ fn replicas(
 #[derive(Debug, Clone)]
 struct Begun {
     parts: Vec<StageRange>,
-    /// Places that are held.
+    /// The number of places that are held.
     at: usize,
     /// Bytes of its nodes.
     memory: f64,
-    /// Bytes that the largest nodes have which are left, less what remains to be held.
+    /// Bytes of the largest unused nodes, minus what remains to be held.
     room: f64,
 }
 
@@ -96,7 +96,7 @@ fn pack(
             let mut seen = BTreeSet::new();
             for node in &free {
                 let used = old.parts.iter().any(|part| part.node == *node);
-                // Of nodes with equally much one is as good as another.
+                // Nodes with equal memory are interchangeable.
                 if used || !seen.insert(problem.pool.nodes[*node].memory) {
                     continue;
                 }
@@ -119,7 +119,7 @@ fn pack(
     begun.into_iter().next().map(|one| one.parts)
 }
 
-/// How far a node gets from a place, at most to another.
+/// How far a node reaches from a place, at most to another.
 fn furthest(
     problem: &Problem<'_>,
     node: usize,
@@ -142,7 +142,7 @@ fn room(problem: &Problem<'_>, largest: &[usize], parts: &[StageRange], count: u
     unused.take(count).map(|node| problem.pool.nodes[*node].memory.saturating_sub(base) as f64).sum()
 }
 
-/// Bytes that what comes after a place takes at least.
+/// A lower bound of the bytes of everything after a place.
 fn need(problem: &Problem<'_>, from: usize, m: usize) -> f64 {
     let end = problem.end();
     if from == end {

@@ -1,4 +1,4 @@
-//! What plans do with unequal nodes.
+//! How plans use unequal nodes.
 
 use crate::large;
 use crate::layers;
@@ -89,7 +89,7 @@ fn a_given_formation_is_looked_at_and_mistakes_in_it_are_named() {
 
 #[test]
 fn a_pipeline_that_stays_full_is_faster_but_bound_by_round_trips() {
-    // Parameters of batches that are under way are kept, too.
+    // Parameters of batches in flight are kept, too.
     let mut pool = pool(&[(500, 1.0), (500, 1.0)]);
     let filled = |in_flight| Options {
         mode: Mode::Asynchronous { in_flight: Some(in_flight) },
@@ -138,8 +138,8 @@ fn a_hundred_nodes_are_planned_better_than_plainly_also_in_little_time() {
 
 #[test]
 fn a_model_is_fitted_into_memory_where_only_one_order_of_nodes_holds_it() {
-    // Twenty layers of 10 MiB in nodes that hold 1 to 5 of them, and not one byte to spare: a large layer in the
-    // middle fits only into the largest node.
+    // Twenty layers of 10 MiB in nodes that hold 1 to 5 of them, without a byte to spare: a large layer in the middle
+    // fits only into the largest node.
     let mut model = model(20);
     model.ops[10].parameter_bytes = 60 * MIB;
     let sizes = [30, 70, 40, 20, 50, 10, 30].map(|mib| (mib, 1.0));

@@ -1,4 +1,4 @@
-//! Plans: what they are, what they say, how near they come to the best.
+//! Tests of plans: their properties, their reasons, their distance from the best.
 
 mod behaviour;
 mod brute;

@@ -1,4 +1,4 @@
-//! Planners against trying every formation.
+//! Planners against exhaustive search.
 
 use crate::brute;
 use crate::random::{Case, Random};
@@ -53,7 +53,7 @@ fn exact_is_the_optimum_and_genetic_is_near_it() {
 }
 
 /// One replica whose nodes are all on one host, with operators that take next to no time: a node that holds only such
-/// still waits for a core as the others do.
+/// operators still waits for a core like the others.
 fn crowded(dice: &mut Random, number: usize) -> Case {
     let nodes = dice.number(2, 4);
     let mut case = alone(dice.case(nodes, [12, 12, 12, 8, 6][nodes]));
@@ -81,7 +81,7 @@ fn busy(dice: &mut Random) -> Case {
     case
 }
 
-/// With so little effort before the exact search that this has to find the best itself.
+/// With so little effort before the exact search that it has to find the best formation itself.
 fn alone(mut case: Case) -> Case {
     case.pool.nodes.iter_mut().for_each(|node| node.memory = node.memory.max(1 << 20));
     case.options.held.clear();

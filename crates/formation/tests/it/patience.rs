@@ -1,11 +1,11 @@
-//! Plans for those who do not wait.
+//! Plans for callers with limited time.
 
 use crate::random::{Case, Random};
 use crate::valid;
 use phalanx_formation::{Method, PoolNode, exact, plan};
 use std::time::{Duration, Instant};
 
-/// A pool of a few nodes with so many formations that nobody looks at all of them.
+/// A pool of a few nodes with more formations than any search can evaluate.
 fn vast(nodes: usize, ops: usize) -> Case {
     let mut dice = Random::new(9);
     let mut case = dice.case(nodes, ops - 1);
@@ -50,7 +50,7 @@ fn a_budget_is_kept_however_many_formations_there_are() {
                 exact(&case.model, &case.pool, &case.options, &mut || begin.elapsed() < budget).unwrap();
             let took = begin.elapsed();
             assert_eq!(plan.method, Method::Genetic);
-            // Much more than it takes beyond the budget, for machines that have other things to do.
+            // Much more than it takes beyond the budget, for busy machines.
             assert!(took < Duration::from_secs(3), "{took:?} for {nodes} nodes");
         }
     }

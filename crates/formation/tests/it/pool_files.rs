@@ -1,4 +1,4 @@
-//! Pools from text, and what is said about mistakes.
+//! Pools from text, and errors for mistakes.
 
 use phalanx_formation::{Link, Pool};
 

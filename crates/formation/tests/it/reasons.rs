@@ -1,4 +1,4 @@
-//! Why plans are as they are, and nodes left out.
+//! Reasons for plans and for unused nodes.
 
 use crate::layers::{model, options, pool};
 use crate::random::{Case, Random};
@@ -19,7 +19,7 @@ fn replicas_that_there_are_no_nodes_for_are_not_called_slower() {
 
 #[test]
 fn nodes_that_are_alike_are_left_out_for_one_reason() {
-    // Two fast nodes, and more slow ones than anybody could try.
+    // Two fast nodes, and more slow ones than the planner can try.
     let mut nodes = vec![(200, 3.0), (200, 3.0)];
     nodes.extend([(200, 1e-4)].repeat(500));
     nodes.extend([(15, 1e-4)].repeat(500));
@@ -43,7 +43,7 @@ fn nodes_that_are_too_few_for_another_replica_are_left_out_for_that() {
     let why = "2 nodes are left, another replica of 3 stages needs 3";
     assert_eq!(left(&[(100, 1.0); 5], &three), [why; 2]);
     assert_eq!(left(&[(100, 1.0); 4], &three), ["1 node is left, another replica of 3 stages needs 3"]);
-    // Those that could hold nothing do not count.
+    // Nodes that could hold nothing do not count.
     let small = [(100, 1.0), (100, 1.0), (100, 1.0), (5, 1.0), (100, 1.0), (100, 1.0)];
     assert_eq!(
         left(&small, &three),
@@ -65,7 +65,7 @@ fn nodes_that_are_enough_for_another_replica_are_tried_as_one() {
 }
 
 #[test]
-fn nothing_is_said_of_what_nobody_had_time_to_try() {
+fn untried_alternatives_give_no_reasons() {
     let nodes = pool(&[(200, 3.0), (5, 1.0), (200, 1e-4), (200, 1e-3)]);
     let hurried = genetic(&model(4), &nodes, &options(), &mut || false).unwrap();
     let why = |node: usize| hurried.left_out.iter().find(|left| left.node == node).map(|left| &left.why);

@@ -1,4 +1,4 @@
-//! What is said when no formation is possible.
+//! Errors when no formation is possible.
 
 use crate::layers::{MIB, model, options, pool};
 use phalanx_formation::{LeftOut, ModelCost, Options, Pool, Shortfall, exact, genetic, greedy, plan};
@@ -81,7 +81,7 @@ fn what_is_enough_for_a_formation_is_enough() {
     assert!(needs <= has);
     let least = (0..20).find(|more| plan(&model(6), &with(*more), &options(), &mut || true).is_ok()).unwrap();
     assert!(lacks.abs_diff(least * MIB) <= least * MIB / 50, "{lacks} {least}");
-    // Nobody waits for it.
+    // The caller does not wait.
     let error = plan(&model(6), &with(0), &options(), &mut || false).unwrap_err();
     assert!(matches!(error, Shortfall::NoFit { lacks: None, .. }), "{error}");
 }

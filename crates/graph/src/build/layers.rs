@@ -1,21 +1,21 @@
-//! Layers with parameters, initialised as PyTorch's.
+//! Layers with parameters, initialised as in PyTorch.
 
 use super::Builder;
 use crate::{Conv, Init, Op, Recurrent, Shape, ValueId, ValueKind};
 use phalanx_types::DType;
 
-/// A convolution; sizes with one entry hold for every spatial dimension.
+/// A convolution; settings with one entry apply to every spatial dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvLayer {
     pub out: usize,
     pub kernel: Vec<usize>,
     pub stride: Vec<usize>,
     pub dilation: Vec<usize>,
-    /// Before and after.
+    /// Padding before and after.
     pub pad: Vec<(usize, usize)>,
     pub groups: usize,
     pub bias: bool,
-    /// Of the weight; else PyTorch's default.
+    /// Initialisation of the weight; PyTorch's default if `None`.
     pub init: Option<Init>,
 }
 
@@ -64,12 +64,12 @@ impl ConvLayer {
     }
 }
 
-/// A matrix, and perhaps a bias.
+/// A linear layer: a matrix and an optional bias.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinearLayer {
     pub out: usize,
     pub bias: bool,
-    /// Of the weight and of the bias; else PyTorch's default.
+    /// Initialisation of weight and bias; PyTorch's default if `None`.
     pub init: Option<(Init, Init)>,
 }
 
@@ -98,7 +98,7 @@ fn spread<T: Clone>(setting: &[T], n: usize) -> Vec<T> {
     }
 }
 
-/// What PyTorch's kaiming_uniform with a = √5 comes to.
+/// The bound of PyTorch's kaiming_uniform with a = √5.
 fn uniform(fan_in: usize) -> Init {
     Init::Uniform(1.0 / (fan_in.max(1) as f32).sqrt())
 }
@@ -169,13 +169,13 @@ impl Builder {
             self.buffer(format!("{name}.running_mean"), &[c], Init::Zeros),
             self.buffer(format!("{name}.running_var"), &[c], Init::Ones),
         ];
-        // No node reads it, but PyTorch's `load_state_dict` wants it.
+        // No node reads it, but PyTorch's `load_state_dict` requires it.
         let tracked = format!("{name}.num_batches_tracked");
         self.value(tracked, DType::I64, Shape::default(), ValueKind::Buffer(Init::Zeros));
         self.op(name, Op::BatchNorm { eps, momentum }, &inputs)
     }
 
-    /// Over the last dimension.
+    /// Normalises over the last dimension.
     pub fn layer_norm(&mut self, name: &str, x: ValueId) -> ValueId {
         self.layer_norm_with(name, x, 1e-5)
     }
@@ -195,7 +195,7 @@ impl Builder {
         self.op(name, Op::GroupNorm { groups, eps }, &[x, weight, bias])
     }
 
-    /// Rows of a table by number.
+    /// Looks up rows of a table by index.
     pub fn embedding(&mut self, name: &str, tokens: ValueId, rows: usize, width: usize) -> ValueId {
         self.embedding_with(name, tokens, [rows, width], Init::Normal { std: 1.0 })
     }
@@ -212,7 +212,8 @@ impl Builder {
         self.op(name, Op::Dropout { ratio }, &[x])
     }
 
-    /// Heads of self-attention over `[N, T, D]` with one matrix for query, key and value: `<name>.qkv`, `<name>.proj`.
+    /// Multi-head self-attention over `[N, T, D]` with one matrix for query, key and value: `<name>.qkv`,
+    /// `<name>.proj`.
     pub fn self_attention(&mut self, name: &str, x: ValueId, heads: usize, causal: bool) -> ValueId {
         self.self_attention_with(name, x, heads, causal, None)
     }

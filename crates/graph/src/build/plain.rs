@@ -25,7 +25,7 @@ impl Builder {
         self.unary(x, Unary::Clip { min: 0.0, max: 6.0 })
     }
 
-    /// With the error function, not its approximation by tanh.
+    /// The exact GELU, not its tanh approximation.
     pub fn gelu(&mut self, x: ValueId) -> ValueId {
         self.unary(x, Unary::Gelu { tanh: false })
     }
@@ -54,7 +54,7 @@ impl Builder {
         self.op(name, Op::Softmax { axis }, &[x])
     }
 
-    /// Windows of `kernel`, side by side, over every spatial dimension.
+    /// Max pooling with windows of `kernel`, non-overlapping, over every spatial dimension.
     pub fn max_pool(&mut self, x: ValueId, kernel: usize) -> ValueId {
         let pool = self.square(x, kernel, kernel, 0);
         self.max_pool_with(x, pool)
@@ -93,7 +93,7 @@ impl Builder {
         self.op(name, Op::Reduce { kind, axes, keep }, &[x])
     }
 
-    /// Everything but the first dimension into one.
+    /// Merges all dimensions but the first.
     pub fn flatten(&mut self, x: ValueId) -> ValueId {
         let shape = self.shape(x);
         let Some((first, rest)) = shape.dims().split_first() else { return x };
@@ -103,7 +103,7 @@ impl Builder {
         self.op(name, Op::Reshape { to: Shape::new(vec![*first, Dim::Fixed(n)]) }, &[x])
     }
 
-    /// Samples of another shape; the batch stays.
+    /// Reshapes each sample; the batch dimension stays.
     pub fn reshape(&mut self, x: ValueId, sample: &[usize]) -> ValueId {
         self.reshape_to(x, Shape::batch_of(sample))
     }
@@ -141,7 +141,7 @@ impl Builder {
         self.op(name, Op::MatMul, &[a, b])
     }
 
-    /// Scaled by the root of the width of a head.
+    /// Attention, scaled by the inverse root of the head width.
     pub fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId, causal: bool) -> ValueId {
         let name = self.fresh("attention");
         let Some(width) = self.last(&name, q) else { return q };

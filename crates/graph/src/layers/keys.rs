@@ -128,7 +128,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// No size of a layer is larger.
+/// The largest size of a layer.
 const MOST_SIZE: usize = 1 << 27;
 
 fn whole(value: &DeValue<'_>) -> Option<usize> {

@@ -2,7 +2,7 @@
 
 use super::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 
-/// The attributes of one node; those of a function's body refer to what the function was called with.
+/// The attributes of one node; attributes in a function's body may refer to attributes of the call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Attributes(Vec<AttributeProto>);
 
@@ -20,7 +20,7 @@ impl Attributes {
         Self(node.attribute.iter().filter_map(resolve).collect())
     }
 
-    /// How much they hold, in numbers and bytes of text; raw bytes are shared and do not count.
+    /// Their size in numbers and bytes of text; raw bytes are shared and do not count.
     pub(super) fn size(&self) -> usize {
         size_of_all(&self.0)
     }

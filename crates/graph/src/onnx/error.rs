@@ -1,4 +1,4 @@
-//! Ways in which an ONNX file is not a model we can train.
+//! Why an ONNX file cannot be imported or exported.
 
 use crate::{InferError, Shape};
 use phalanx_types::Class;
@@ -56,7 +56,7 @@ pub enum OnnxError {
     Export { name: String, why: &'static str },
 }
 
-/// Why a tensor of a file is not one.
+/// Why a tensor of a file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadTensor {
@@ -84,7 +84,7 @@ pub struct At {
     pub op: String,
     pub domain: String,
     pub node: String,
-    /// The how-manieth node of its graph or function.
+    /// The index of the node in its graph or function.
     pub position: usize,
 }
 

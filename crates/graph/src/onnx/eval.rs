@@ -1,10 +1,10 @@
-//! Operators on known values. Shape arithmetic of exporters disappears by this, also where it counts the batch.
+//! Constant folding. It removes the shape arithmetic of exporters, also where it involves the batch size.
 
 use super::lit::{Data, Lit, MOST_ELEMENTS, Sym, broadcast_indices, elements, is_float, strides, walk};
 use crate::{Binary, Compare, Op, Range, Reduce, Unary};
 use phalanx_types::DType;
 
-/// What the operator makes of known values; `None` when that is not known, too large, or not worth it.
+/// The result of the operator on known values; `None` if it is not known, too large, or not worth it.
 pub(super) fn eval(op: &Op, args: &[&Lit]) -> Option<Lit> {
     let x = *args.first()?;
     let made = match op {
@@ -31,7 +31,7 @@ pub(super) fn eval(op: &Op, args: &[&Lit]) -> Option<Lit> {
     Some(rounded(made))
 }
 
-/// Floats as they would be in their own type.
+/// Rounds floats to their own type.
 fn rounded(mut lit: Lit) -> Lit {
     if let (DType::F32, Data::Floats(x)) = (lit.dtype, &mut lit.data) {
         x.iter_mut().for_each(|x| *x = f64::from(*x as f32));
@@ -98,7 +98,7 @@ fn unary(op: Unary, x: &Lit) -> Option<Lit> {
     Some(Lit { dtype: x.dtype, shape: x.shape.clone(), data })
 }
 
-/// Both values with the shape they broadcast to.
+/// Broadcasts both values to a common shape.
 fn spread(a: &Lit, b: &Lit) -> Option<(Lit, Lit)> {
     let shape = a.as_shape().broadcast(&b.as_shape())?.as_fixed()?;
     if elements(&shape)? > MOST_ELEMENTS {
@@ -143,7 +143,7 @@ fn div(a: Sym, b: Sym) -> Option<Sym> {
     }
 }
 
-/// Which is larger, where it is known: the batch is at least 1.
+/// Compares where the result is known: the batch is at least 1.
 fn order(a: Sym, b: Sym) -> Option<std::cmp::Ordering> {
     use std::cmp::Ordering;
     match (a, b) {
@@ -162,7 +162,7 @@ fn int_binary(op: Binary, a: Sym, b: Sym) -> Option<Sym> {
         Binary::Mul => mul(a, b),
         Binary::Div => div(a, b),
         Binary::Pow => Some(Sym::N(a.number()?.checked_pow(u32::try_from(b.number()?).ok()?)?)),
-        // A batch dimension beats the 1 it is broadcast against.
+        // A batch dimension wins over the 1 it is broadcast against.
         Binary::Max => match (a, b) {
             (Sym::Batch(k), Sym::N(1)) | (Sym::N(1), Sym::Batch(k)) if k > 0 => Some(Sym::Batch(k)),
             _ => Some(if order(a, b)? == Ordering::Less { b } else { a }),
@@ -343,7 +343,7 @@ fn reduce(kind: Reduce, axes: &[usize], keep: bool, x: &Lit) -> Option<Lit> {
     binary(Binary::Div, &made, &Lit::scalar(x.dtype, n as f64))
 }
 
-/// Joins all elements along the axes by an operation.
+/// Combines all elements along the axes by an operation.
 pub(super) fn accumulate(op: Binary, axes: &[usize], keep: bool, x: &Lit) -> Option<Lit> {
     if axes.iter().any(|a| x.shape.get(*a).is_none_or(|n| *n == 0)) {
         return None;

@@ -1,6 +1,7 @@
-//! From a graph and its trained weights to a file any runtime can evaluate.
+//! Exports a graph and its trained weights to a file that any runtime can evaluate.
 //!
-//! Dropout is gone, batch norms use their running statistics, and what ONNX 17 has no operator for is written out.
+//! Dropout is removed, batch norms use their running statistics, and operators that ONNX 17 does not have are
+//! decomposed.
 
 mod arrange;
 mod compute;
@@ -112,9 +113,9 @@ struct Writer<'a> {
     graph: &'a Graph,
     nodes: Vec<NodeProto>,
     initializers: Vec<TensorProto>,
-    /// What each value is called in the file.
+    /// The name of each value in the file.
     names: Vec<String>,
-    /// What the outputs are called, if they have names of their own.
+    /// The names of the outputs, if they have names of their own.
     outputs: Vec<Option<String>>,
     taken: BTreeMap<String, usize>,
 }
@@ -132,7 +133,7 @@ impl<'a> Writer<'a> {
         let kept =
             |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_) | ValueKind::Input);
         writer.names = vec![String::new(); graph.values.len()];
-        // Inputs, outputs and weights have their names before anything else takes them.
+        // Inputs, outputs and weights get their names first.
         for v in &graph.inputs {
             writer.names[v.index()] = writer.unique(&graph.value(*v).name);
         }
@@ -165,7 +166,7 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    /// Outputs are called as the user does; what a node makes is so called at once.
+    /// Outputs get the user's names directly from the nodes that make them.
     fn name_outputs(&mut self) {
         for (i, v) in self.graph.outputs.iter().enumerate() {
             let Some(name) = self.graph.output_names.get(i).filter(|n| !n.is_empty()) else {
@@ -215,7 +216,7 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Adds a node whose result has a name of its own.
+    /// Adds a node whose result gets a generated name.
     fn step(&mut self, node: &Node, op: &str, inputs: &[&str], attributes: Vec<(&str, Attribute)>) -> String {
         let out = self.unique(&format!("{}/{op}", node.name));
         self.emit(op, inputs, &out, attributes);
@@ -260,7 +261,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The results, each with a name that is nobody else's.
+    /// The outputs, each with a unique name.
     fn outputs(&mut self) -> Vec<ValueInfoProto> {
         let mut made = Vec::new();
         for (i, v) in self.graph.outputs.iter().enumerate() {

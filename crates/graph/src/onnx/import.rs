@@ -1,4 +1,4 @@
-//! From the bytes of a file to a graph and its weights.
+//! Converts the bytes of a file to a graph and its weights.
 
 use super::error::{At, OnnxError};
 use super::initial::{Role, Roles, Signature};
@@ -16,12 +16,12 @@ const LEAST_OPSET: i64 = 6;
 
 /// What the first dimension of an input becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Batch {
+enum BatchDimension {
     /// The file leaves it open.
     Open,
-    /// The file has a number; it is opened.
+    /// The file has a number; it is treated as open.
     Opened(usize),
-    /// The file has a number that it relies on.
+    /// The file has a number and depends on it.
     Fixed,
 }
 
@@ -57,12 +57,12 @@ pub(super) fn import(
     let file =
         File { model, graph, opset, initializers: &initializers, inputs: &inputs, reader, options, bytes };
     match file.batch() {
-        None => file.attempt(Batch::Open),
-        Some(size) => match file.attempt(Batch::Opened(size)) {
+        None => file.attempt(BatchDimension::Open),
+        Some(size) => match file.attempt(BatchDimension::Opened(size)) {
             Ok(imported) => Ok(imported),
             Err(e @ (OnnxError::Limit { .. } | OnnxError::Large { .. } | OnnxError::Tensor { .. })) => Err(e),
             Err(_) => {
-                let mut imported = file.attempt(Batch::Fixed)?;
+                let mut imported = file.attempt(BatchDimension::Fixed)?;
                 imported.notes.push(format!("the model only takes batches of {size}, as it was exported"));
                 Ok(imported)
             }
@@ -78,12 +78,12 @@ struct File<'a> {
     inputs: &'a [&'a ValueInfoProto],
     reader: &'a Reader,
     options: &'a ImportOptions,
-    /// Of the file, and of what it takes from others.
+    /// Of the file and its external tensors.
     bytes: usize,
 }
 
 impl File<'_> {
-    /// The size of the batch if it is written down, `None` if it is open.
+    /// The batch size if the file fixes it, `None` if it is open.
     fn batch(&self) -> Option<usize> {
         let dims = |i: &&ValueInfoProto| {
             i.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref().map(|s| s.dim.clone())
@@ -97,7 +97,7 @@ impl File<'_> {
         first.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)
     }
 
-    /// The names of the batch: what the first dimensions are called, or the only name there is.
+    /// The names of the batch dimension: the names of first dimensions, or the only name there is.
     fn symbols(&self) -> BTreeSet<&str> {
         let (mut first, mut all) = (BTreeSet::new(), BTreeSet::new());
         for input in self.inputs {
@@ -117,12 +117,12 @@ impl File<'_> {
         if first.is_empty() && all.len() == 1 { all } else { first }
     }
 
-    fn attempt(&self, batch: Batch) -> Result<Imported, OnnxError> {
+    fn attempt(&self, batch: BatchDimension) -> Result<Imported, OnnxError> {
         let mut lower = Lower::new(self.model, self.reader.clone(), self.options, self.bytes);
         if lower.graph.name.is_empty() {
             lower.graph.name = self.graph.name.clone().unwrap_or_default();
         }
-        if let Batch::Opened(size) = batch {
+        if let BatchDimension::Opened(size) = batch {
             lower.batch_hint = Some(size);
         }
         let symbols = self.symbols();
@@ -162,7 +162,7 @@ impl File<'_> {
         &self,
         lower: &mut Lower<'_>,
         input: &ValueInfoProto,
-        batch: Batch,
+        batch: BatchDimension,
         symbols: &BTreeSet<&str>,
     ) -> Result<(), OnnxError> {
         let name = input.name.clone().unwrap_or_default();
@@ -177,7 +177,7 @@ impl File<'_> {
                 (_, Some(s)) if self.options.dims.contains_key(s) => Dim::Fixed(self.options.dims[s]),
                 (_, Some(s)) if symbols.contains(s) => Dim::Batch(1),
                 (Some(n), None) => match batch {
-                    Batch::Opened(size) if axis == 0 && n == size => Dim::Batch(1),
+                    BatchDimension::Opened(size) if axis == 0 && n == size => Dim::Batch(1),
                     _ => Dim::Fixed(n),
                 },
                 (None, None) if axis == 0 => Dim::Batch(1),
@@ -246,7 +246,7 @@ fn finish(lower: Lower<'_>, signature: &Signature) -> Result<Imported, OnnxError
     Ok(Imported { graph, weights, notes: notes.into_iter().collect() })
 }
 
-/// PyTorch's batch norms also count their batches; exporters drop that.
+/// PyTorch's batch norms also count their batches; exporters drop the counter.
 fn count_batches(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
     let mut wanted = BTreeSet::new();
     for node in &graph.nodes {
@@ -268,7 +268,7 @@ fn count_batches(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
     }
 }
 
-/// Drops values nobody reads, except buffers, and gives the others their final numbers.
+/// Drops values that are not read, except buffers, and renumbers the others.
 fn compact(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) -> Weights {
     let mut live = vec![false; graph.values.len()];
     for v in graph

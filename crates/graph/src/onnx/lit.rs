@@ -1,13 +1,13 @@
-//! Values that are known while a file is read: numbers, and integers that are multiples of the batch.
+//! Values known at import time: numbers, and integers that are multiples of the batch size.
 
 use crate::init::put;
 use crate::{Dim, Shape};
 use phalanx_types::{DType, Tensor};
 
-/// No known value has more elements than this: a few bytes of a file must not become gigabytes.
+/// The most elements of a known value: a few bytes of a file must not become gigabytes.
 pub(super) const MOST_ELEMENTS: usize = 1 << 24;
 
-/// An integer: a number, or so many times the batch.
+/// An integer: a number, or a multiple of the batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sym {
     N(i64),
@@ -16,7 +16,7 @@ pub(super) enum Sym {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Data {
-    /// Integers and truth values.
+    /// Integers and booleans.
     Ints(Vec<Sym>),
     Floats(Vec<f64>),
 }
@@ -70,7 +70,7 @@ impl Lit {
         Self { dtype, shape: vec![], data }
     }
 
-    /// The numbers of a tensor; `None` when there are too many.
+    /// The numbers of a tensor; `None` if there are too many.
     pub(super) fn from_tensor(tensor: &Tensor) -> Option<Self> {
         let shape: Vec<usize> =
             tensor.shape().iter().map(|d| usize::try_from(*d).ok()).collect::<Option<_>>()?;
@@ -87,7 +87,7 @@ impl Lit {
         Some(Self { dtype, shape, data })
     }
 
-    /// The tensor of these numbers; `None` when they depend on the batch.
+    /// The tensor of these numbers; `None` if they depend on the batch.
     pub(super) fn to_tensor(&self) -> Option<Tensor> {
         let mut data = Vec::with_capacity(self.len() * self.dtype.size());
         match &self.data {
@@ -144,7 +144,7 @@ impl Lit {
         }
     }
 
-    /// As many elements as the shape says, in the order of `from`, an index per new element.
+    /// A value of this shape whose elements are picked from this one by index.
     pub(super) fn pick(&self, shape: Vec<usize>, from: impl Iterator<Item = usize>) -> Option<Self> {
         let data = match &self.data {
             Data::Ints(x) => Data::Ints(from.map(|i| x.get(i).copied()).collect::<Option<_>>()?),

@@ -1,7 +1,7 @@
-//! From ONNX's nodes to ours, one by one and in their order.
+//! Converts ONNX nodes to ours, one by one and in order.
 //!
-//! What is known is computed at once ([`eval`]), so the shape arithmetic of exporters leaves no nodes. Functions are
-//! inlined. Everything goes through [`Lower::apply`], which computes or adds a node.
+//! Known values are computed at once ([`eval`]), so the shape arithmetic of exporters leaves no nodes. Functions are
+//! inlined. All operators go through [`Lower::apply`], which computes the result or adds a node.
 
 mod call;
 mod constant;
@@ -33,27 +33,27 @@ use phalanx_types::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Inlining may multiply nodes; a small file must not become an endless graph.
+/// The most nodes: inlining may multiply them, and a small file must not become an endless graph.
 pub(super) const MOST_NODES: usize = 1 << 17;
 const DEEPEST: usize = 24;
-/// Of one value, per sample: nothing that large can be trained.
+/// The most elements of one value per sample.
 const MOST_VALUES: usize = 1 << 36;
-/// All elements that are ever computed while importing, and so many more for every byte of the file.
+/// The most elements computed while importing, plus this many for every byte of the file.
 const MOST_FOLDED: usize = 1 << 24;
 const FOLDED_PER_BYTE: usize = 4;
 
-/// What a name of the file stands for.
+/// The meaning of a name in the file.
 #[derive(Debug, Clone)]
 pub(super) enum Val {
     /// A value of our graph.
     Graph(ValueId),
     Lit(Rc<Lit>),
-    /// Known, but not yet looked into.
+    /// Known, but not decoded yet.
     Tensor(Tensor),
     Seq(Vec<Val>),
-    /// Whether elements of a value are not numbers; only good for replacing them.
+    /// An IsNaN mask of a value; only useful for replacing those elements.
     IsNan(ValueId),
-    /// Random numbers, evenly in [0, 1).
+    /// Random numbers, uniform in [0, 1).
     Random,
     /// True or 1 with this probability.
     Chance(f64),
@@ -73,7 +73,7 @@ pub(super) struct Lower<'m> {
     pub tensors: BTreeMap<ValueId, Tensor>,
     /// Parameters and buffers by their names.
     pub parameters: BTreeMap<String, ValueId>,
-    /// The size of the batch the file was made for, if it is fixed there and open here.
+    /// The batch size the file was made for, if the file fixes it and it is treated as open.
     pub batch_hint: Option<usize>,
     pub reader: Reader,
     functions: BTreeMap<(String, String), &'m FunctionProto>,
@@ -83,12 +83,12 @@ pub(super) struct Lower<'m> {
     folded: usize,
     most_folded: usize,
     depth: usize,
-    /// Which node makes a value.
+    /// The node that makes a value.
     makers: HashMap<ValueId, usize>,
 }
 
 impl<'m> Lower<'m> {
-    /// `bytes` is the size of the file, with what it takes from other files.
+    /// `bytes` is the size of the file with its external tensors.
     pub(super) fn new(model: &'m ModelProto, reader: Reader, options: &ImportOptions, bytes: usize) -> Self {
         let key =
             |f: &FunctionProto| (f.domain.clone().unwrap_or_default(), f.name.clone().unwrap_or_default());
@@ -111,7 +111,7 @@ impl<'m> Lower<'m> {
         }
     }
 
-    /// Gives a name of the file its meaning.
+    /// Assigns a meaning to a name of the file.
     pub(super) fn bind(&mut self, name: &str, val: Val) {
         if let Some(frame) = self.frames.last_mut() {
             frame.insert(name.to_owned(), val);
@@ -159,7 +159,7 @@ impl<'m> Lower<'m> {
                 if taken {
                     return Err(OnnxError::Redefined { value: name.clone(), at: call.at });
                 }
-                // An output nobody can make is an error only if somebody reads it.
+                // An output that cannot be made is an error only if it is read.
                 self.bind(name, made.get(i).cloned().unwrap_or(Val::Absent));
             }
         }
@@ -180,7 +180,7 @@ impl<'m> Lower<'m> {
         for (i, name) in function.input.iter().enumerate() {
             names.insert(name.clone(), call.inputs.get(i).cloned().unwrap_or(Val::Absent));
         }
-        // A function sees nothing but its inputs.
+        // A function sees only its inputs.
         let outside = std::mem::replace(&mut self.frames, vec![names]);
         let body = Body {
             attributes: &call.attributes,
@@ -196,7 +196,7 @@ impl<'m> Lower<'m> {
         Ok(function.output.iter().map(result).collect())
     }
 
-    /// Lowers a branch, which sees the names around it.
+    /// Lowers a branch, which sees the names of the enclosing graph.
     pub(super) fn branch(&mut self, call: &Call, graph: &GraphProto) -> Result<Vec<Val>, OnnxError> {
         self.descend()?;
         self.frames.push(Names::new());
@@ -241,12 +241,12 @@ impl<'m> Lower<'m> {
         own.or(made).unwrap_or(&at.op).trim_start_matches('/').to_owned()
     }
 
-    /// A name no other node has.
+    /// A unique node name.
     pub(super) fn unique(&mut self, name: &str) -> String {
         unique(&mut self.names, name)
     }
 
-    /// Computes what is known, else adds a node.
+    /// Computes the result if it is known, otherwise adds a node.
     pub(super) fn apply(&mut self, call: &Call, op: Op, inputs: &[Val]) -> Result<Val, OnnxError> {
         if let Some(known) = self.compute(&op, inputs)? {
             return Ok(Val::Lit(Rc::new(known)));
@@ -258,7 +258,7 @@ impl<'m> Lower<'m> {
         if !inputs.iter().all(|v| matches!(v, Val::Lit(_) | Val::Tensor(_))) {
             return Ok(None);
         }
-        // Looking into a tensor of the file costs as much as computing one.
+        // Decoding a tensor of the file costs as much as computing one.
         let looked_into: usize =
             inputs.iter().map(|v| if let Val::Tensor(t) = v { len_of(t) } else { 0 }).sum();
         self.spend_on("elements read from constants", looked_into.min(MOST_ELEMENTS))?;
@@ -269,7 +269,7 @@ impl<'m> Lower<'m> {
         Ok(made)
     }
 
-    /// Counts what is computed; a hostile file must not compute for ever.
+    /// Counts computed elements; a hostile file must not compute for ever.
     pub(super) fn spend(&mut self, elements: usize) -> Result<(), OnnxError> {
         const WHAT: &str = "elements computed from constants";
         if elements > MOST_ELEMENTS {
@@ -286,7 +286,7 @@ impl<'m> Lower<'m> {
         Ok(())
     }
 
-    /// Adds a node, whatever is known.
+    /// Adds a node, even if the result is known.
     pub(super) fn add(&mut self, call: &Call, op: Op, inputs: &[Val]) -> Result<Vec<Val>, OnnxError> {
         let ids = inputs.iter().map(|v| self.materialise(call, v)).collect::<Result<Vec<_>, _>>()?;
         let name = self.unique(&call.name);
@@ -310,7 +310,7 @@ impl<'m> Lower<'m> {
         Ok(made.into_iter().map(Val::Graph).collect())
     }
 
-    /// A value of the graph that holds this.
+    /// A graph value that holds this.
     pub(super) fn materialise(&mut self, call: &Call, val: &Val) -> Result<ValueId, OnnxError> {
         let tensor = match val {
             Val::Graph(id) => return Ok(*id),
@@ -335,7 +335,7 @@ impl<'m> Lower<'m> {
         self.graph.add_value(Value { name, dtype, shape, kind: ValueKind::Constant(tensor) })
     }
 
-    /// The known numbers of a value.
+    /// The numbers of a value, if they are known.
     pub(super) fn lit(&self, val: &Val) -> Option<Rc<Lit>> {
         match val {
             Val::Lit(l) => Some(l.clone()),
@@ -374,8 +374,8 @@ fn len_of(tensor: &Tensor) -> usize {
     tensor.data().len() / tensor.dtype().size()
 }
 
-/// A name that is not taken, and takes it. The count of each name is kept, or a thousand equal names cost a million
-/// attempts.
+/// Returns and reserves a free name. The count of each name is kept; otherwise a thousand equal names would cost a
+/// million attempts.
 pub(super) fn unique(taken: &mut BTreeMap<String, usize>, name: &str) -> String {
     let mut n = *taken.get(name).unwrap_or(&0);
     let mut unique = if n == 0 { name.to_owned() } else { format!("{name}_{n}") };
@@ -390,7 +390,7 @@ pub(super) fn unique(taken: &mut BTreeMap<String, usize>, name: &str) -> String 
     unique
 }
 
-/// What the nodes of a function's body refer to.
+/// The context of the nodes in a function's body.
 #[derive(Debug)]
 pub(super) struct Body<'a> {
     attributes: &'a Attributes,
@@ -398,7 +398,7 @@ pub(super) struct Body<'a> {
     scope: Option<String>,
 }
 
-/// The version of ONNX's own operators.
+/// The opset version of ONNX's own operators.
 pub(super) fn default_opset(imports: &[super::proto::OperatorSetId]) -> Option<i64> {
     let own = imports.iter().find(|o| matches!(o.domain.as_deref(), None | Some("" | "ai.onnx")));
     own.and_then(|o| o.version)

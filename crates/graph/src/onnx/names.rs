@@ -1,4 +1,4 @@
-//! Gives weights back the names they have in the user's `state_dict`.
+//! Restores the names that weights have in the user's `state_dict`.
 
 use super::initial::Signature;
 use super::scope::is_made_up;
@@ -6,7 +6,7 @@ use crate::{Graph, Op, ValueId, ValueKind};
 use phalanx_types::Tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known about where weights come from.
+/// What is known about the origin of weights.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     pub scopes: &'a BTreeMap<String, String>,
@@ -33,7 +33,7 @@ impl Names<'_> {
         self.name_nodes(graph);
     }
 
-    /// One weight with two names, by the modules that use it: the one that comes first is kept, the other is an alias.
+    /// A weight that two modules use has two names: the first is kept, the other becomes an alias.
     fn second_names(&self, graph: &mut Graph, taken: &mut BTreeSet<String>) {
         let modules: BTreeSet<&str> = self.scopes.values().map(String::as_str).collect();
         for i in 0..graph.nodes.len() {
@@ -60,7 +60,7 @@ impl Names<'_> {
     }
 
     /// Whether `scoped` is another name of the weight `own`. Without a signature it is, if a module of its own reads
-    /// the weight; a module that reads the weight of a part of it does so by hand.
+    /// the weight; a module that reads the weight of its own submodule does so by hand.
     fn is_second(&self, own: &str, scoped: &str, scope: &str, what: &str) -> bool {
         if own == scoped || is_made_up(own) {
             return false;
@@ -72,7 +72,7 @@ impl Names<'_> {
         own.strip_suffix(what).is_some_and(|o| o.ends_with('.')) && !part(own, scope)
     }
 
-    /// Names for the weights of a node, by its other weights or by its module.
+    /// Names for the weights of a node, from its other weights or its module.
     fn wanted(&self, graph: &Graph, i: usize) -> Vec<(ValueId, String)> {
         let node = &graph.nodes[i];
         let inputs = || parts(&node.op).iter().filter_map(|(i, what)| Some((*node.inputs.get(*i)?, *what)));
@@ -118,8 +118,8 @@ impl Names<'_> {
         }
     }
 
-    /// What is left is named by what the signature has left, if that is as much.
-    /// With nothing left there, it was made of constants.
+    /// Names the remaining weights by the remaining names of the signature, if the numbers match. If no names remain,
+    /// the weights were made of constants.
     fn leftovers(
         &mut self,
         graph: &mut Graph,
@@ -150,7 +150,7 @@ impl Names<'_> {
         }
     }
 
-    /// Calls a layer by its module, as the zoo does.
+    /// Names a layer by its module, as the zoo does.
     fn name_nodes(&self, graph: &mut Graph) {
         let mut taken: BTreeSet<String> = graph.nodes.iter().map(|n| n.name.clone()).collect();
         for i in 0..graph.nodes.len() {
@@ -175,7 +175,7 @@ impl Names<'_> {
     }
 }
 
-/// A copy that an exporter made of a weight with a name (the transposed table of a tied head) is that weight.
+/// A copy that an exporter made of a named weight (the transposed table of a tied head) becomes that weight.
 fn tie(graph: &mut Graph, tensors: &BTreeMap<ValueId, Tensor>) {
     let key = |t: &Tensor| (t.shape().to_vec(), t.data().len(), t.data().get(..64).map(<[u8]>::to_vec));
     let mut named: BTreeMap<_, ValueId> = BTreeMap::new();
@@ -196,7 +196,7 @@ fn tie(graph: &mut Graph, tensors: &BTreeMap<ValueId, Tensor>) {
     }
 }
 
-/// The module of a scope: the old exporter calls what is called again `fc_1`, which is `fc` if there is one.
+/// The module of a scope: the old exporter names a repeated call `fc_1`, which is `fc` if there is one.
 fn first_call(scope: &str, modules: &BTreeSet<&str>) -> String {
     let first = |part: &str| match part.rsplit_once('_') {
         Some((name, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name.to_owned(),
@@ -212,7 +212,7 @@ fn first_call(scope: &str, modules: &BTreeSet<&str>) -> String {
     candidates.find(|c| c != scope && modules.contains(c.as_str())).unwrap_or_else(|| scope.to_owned())
 }
 
-/// Which inputs of an operator are weights, and what modules call them.
+/// Which inputs of an operator are weights, and their names in modules.
 fn parts(op: &Op) -> &'static [(usize, &'static str)] {
     match op {
         Op::Conv(_) | Op::ConvTranspose(_) | Op::Linear | Op::LayerNorm { .. } | Op::GroupNorm { .. } => {

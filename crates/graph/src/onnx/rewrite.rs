@@ -1,7 +1,7 @@
-//! Patterns of several nodes that are one operator of ours.
+//! Rewrites patterns of several nodes to one operator.
 //!
-//! A rule looks at the last node of its pattern and says what to put in its place; that node's result keeps its
-//! identity, and what is no longer read is swept away. A pass finds all matches first and changes the graph once.
+//! A rule matches the last node of its pattern and returns its replacement. The result of that node keeps its id, and
+//! nodes that are no longer read are removed. A pass finds all matches first and changes the graph once.
 
 mod activation;
 mod attention;
@@ -15,7 +15,7 @@ use crate::{Binary, Graph, Node, Op, Unary, Value, ValueId, ValueKind};
 use phalanx_types::Tensor;
 use std::collections::BTreeMap;
 
-/// An input of a new node: a value that is there, or the result of an earlier step.
+/// An input of a new node: an existing value, or the result of an earlier step.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum From {
     Value(ValueId),
@@ -34,15 +34,15 @@ impl Step {
     }
 }
 
-/// What to put in the place of a node.
+/// The replacement of a node.
 #[derive(Debug)]
 pub(super) enum Change {
     Steps {
-        /// The node whose name (and module) the last step gets; else that of the node it replaces.
+        /// The node whose name (and module) the last step gets; by default the replaced node.
         named: Option<String>,
         steps: Vec<Step>,
     },
-    /// Everybody reads this value instead.
+    /// All readers use this value instead.
     Alias(ValueId),
 }
 
@@ -136,7 +136,7 @@ impl<'g> View<'g> {
 
 type Rule = fn(&View<'_>, &Node) -> Option<Change>;
 
-/// Runs all rules; twice, since one may make room for another.
+/// Runs all rules; twice, since one may enable another.
 pub(super) fn rewrite(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
     let rules: [Rule; 11] = [
         tidy::nested,
@@ -202,7 +202,7 @@ fn pass(graph: &mut Graph, rule: Rule) {
     }
 }
 
-/// Adds the steps; gives the node back if they do not fit.
+/// Adds the steps; returns the node unchanged if they do not fit.
 fn place(graph: &mut Graph, node: Node, named: Option<String>, steps: Vec<Step>) -> Option<Node> {
     let last = steps.len().saturating_sub(1);
     let (first_value, first_node) = (graph.values.len(), graph.nodes.len());
@@ -241,7 +241,7 @@ fn place(graph: &mut Graph, node: Node, named: Option<String>, steps: Vec<Step>)
     None
 }
 
-/// Drops nodes that nobody reads.
+/// Drops nodes whose results are not read.
 pub(super) fn sweep(graph: &mut Graph) {
     let mut live = vec![false; graph.values.len()];
     graph.outputs.iter().for_each(|o| live[o.index()] = true);

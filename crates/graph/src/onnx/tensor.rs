@@ -1,4 +1,4 @@
-//! Tensors of a file: inline bytes, inline numbers, or bytes of another file beside it.
+//! Tensors of a file: inline bytes, inline numbers, or bytes of an external file.
 
 use super::error::{BadTensor, OnnxError};
 use super::proto::TensorProto;
@@ -12,9 +12,9 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 const EXTERNAL: i32 = 1;
-/// How often the bytes of another file may be read.
+/// How often the bytes of an external file may be read.
 const MOST_TIMES: u64 = 8;
-/// No tensor of a real model has more.
+/// The most dimensions of a tensor.
 pub(super) const MOST_DIMENSIONS: usize = 64;
 
 /// Our type for ONNX's number of it.
@@ -56,23 +56,23 @@ pub(super) fn code_of(dtype: DType) -> i32 {
     }
 }
 
-/// Reads tensors, those of other files from `folder` only.
+/// Reads tensors; external files only from `folder`.
 #[derive(Debug, Clone)]
 pub(super) struct Reader {
     folder: Option<PathBuf>,
-    taken: Rc<RefCell<Taken>>,
+    taken: Rc<RefCell<ExternalReads>>,
 }
 
-/// What was read from other files.
+/// What was read from external files.
 #[derive(Debug, Default)]
-struct Taken {
+struct ExternalReads {
     bytes: u64,
     /// The sizes of the files.
     files: BTreeMap<PathBuf, u64>,
 }
 
-impl Taken {
-    /// Many tensors may lie in one file, but not all of them in the same place.
+impl ExternalReads {
+    /// Many tensors may be in one file, but not all of them at the same place.
     fn take(&mut self, path: PathBuf, size: u64, bytes: u64) -> Result<(), BadTensor> {
         self.files.insert(path, size);
         let there = self.files.values().fold(0, |n: u64, size| n.saturating_add(*size));
@@ -149,7 +149,7 @@ impl Reader {
     }
 }
 
-/// The path of a file in the folder, also after following links.
+/// The path of a file inside the folder, also after following links.
 fn inside(folder: &Path, location: &str) -> Result<PathBuf, BadTensor> {
     let outside = || BadTensor::Outside { path: location.into() };
     let plain =

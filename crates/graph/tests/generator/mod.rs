@@ -1,4 +1,4 @@
-//! The numbers of the reference files, made of names; `tests/reference/generator.py` has the rules.
+//! The pseudo-random numbers of the reference files, derived from names; `tests/reference/generator.py` has the rules.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,22 +1,22 @@
-//! The places where a run file wants a model to be cut.
+//! The cuts that a run file requests.
 
 use crate::error::CostError;
 use phalanx_formation::ModelCost;
 use phalanx_train::config::{ConfigError, CutBefore, Source, Words};
 use phalanx_types::nearest;
 
-/// Operators that are named when none is like the one that was said.
+/// How many operators are listed if none has a similar name.
 const NAMED: usize = 12;
 
-/// A model cannot be cut before an operator that it has.
+/// A model cannot be cut before an existing operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`formation.cuts`: the model cannot be cut before `{op}`: {}, at {at}", reason(*first))]
 pub struct NoCut {
     pub op: String,
     pub at: Source,
-    /// Whether nothing is before it.
+    /// Whether it is the first operator.
     pub first: bool,
-    /// The operators next to it before which it can be cut.
+    /// The nearest operators before which the model can be cut.
     pub near: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl NoCut {
     }
 }
 
-/// Leaves only those places to cut a model that a run file names, if it names any.
+/// Keeps only the cuts that a run file names, if it names any.
 ///
 /// # Errors
 /// The model has no such operator, or cannot be cut before it.

@@ -1,30 +1,30 @@
-//! Who held what, when, and what it took: `formation.json`.
+//! Which node held which stage, when, and its measurements: `formation.json`.
 
 use crate::run_dir::StepRecord;
 use phalanx_graph::Graph;
 use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Steps of a group whose times are looked at: the last ones.
+/// How many of a group's last steps are used for times.
 const STEPS: usize = 512;
 
-/// A group, one of its replicas, and a stage of that.
+/// The epoch of a group, a replica, and a stage of it.
 type StageKey = (u64, usize, usize);
 
-/// What stages turned out to need.
+/// Measured times and memory of stages.
 #[derive(Debug, Default)]
-pub(super) struct Measured {
-    stages: BTreeMap<StageKey, Needs>,
+pub(super) struct StageMeasurements {
+    stages: BTreeMap<StageKey, StageUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Needs {
-    /// Milliseconds that it computed in each of the last steps; of a group that is over only the median.
+struct StageUsage {
+    /// Milliseconds of computing in each of the last steps; for a group that is over only the median.
     busy_ms: VecDeque<f64>,
     memory: Option<u64>,
 }
 
-impl Needs {
+impl StageUsage {
     fn median_ms(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.busy_ms.iter().copied().collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -32,8 +32,8 @@ impl Needs {
     }
 }
 
-impl Measured {
-    /// A step was done.
+impl StageMeasurements {
+    /// Records a step.
     pub(super) fn on_step(&mut self, record: &StepRecord) {
         let Some(of) = &record.replicas else { return };
         if self.stages.last_key_value().is_some_and(|((epoch, ..), _)| *epoch < of.epoch) {
@@ -53,12 +53,12 @@ impl Measured {
         }
     }
 
-    /// How long a stage computed in a step, in the middle of all.
+    /// The median milliseconds that a stage computed in a step.
     fn busy_ms(&self, place: StageKey) -> Option<f64> {
         self.stages.get(&place)?.median_ms()
     }
 
-    /// What a stage held, at most.
+    /// The peak memory of a stage.
     fn memory(&self, place: StageKey) -> Option<u64> {
         self.stages.get(&place)?.memory
     }
@@ -72,13 +72,13 @@ pub struct StageEntry {
     pub first: String,
     pub last: String,
     pub parameters: usize,
-    /// As they were predicted.
+    /// As predicted.
     pub memory: Option<u64>,
     pub busy_ms: Option<f64>,
 }
 
 impl StageEntry {
-    /// All of a model on one node.
+    /// A stage that is the whole model on one node.
     pub fn whole(node: String, graph: &Graph) -> Self {
         let name =
             |node: Option<&phalanx_graph::Node>| node.map(|node| node.name.clone()).unwrap_or_default();
@@ -94,24 +94,24 @@ impl StageEntry {
     }
 }
 
-/// Who held what for some steps.
+/// Which nodes held what for some steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormationEpoch {
     pub epoch: u64,
     /// The stages of every replica.
     pub replicas: Vec<Vec<StageEntry>>,
-    /// Steps that were done before it.
+    /// Steps before it.
     pub from_step: u64,
     pub predicted_ms: Option<f64>,
     pub micro_batches: Option<usize>,
     pub step_ms: Option<f64>,
-    /// Why it ended, if it did not end with the run.
+    /// Why it ended, unless the run ended with it.
     pub ended: Option<String>,
 }
 
 impl FormationEpoch {
-    /// With what its stages turned out to need.
-    pub(super) fn to_json(&self, measured: &Measured) -> serde_json::Value {
+    /// As JSON, with the measurements of its stages.
+    pub(super) fn to_json(&self, measured: &StageMeasurements) -> serde_json::Value {
         let stage = |replica: usize, (number, entry): (usize, &StageEntry)| {
             let place = (self.epoch, replica, number);
             json!({
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_stages_needed_stands_beside_what_was_predicted() {
-        let mut measured = Measured::default();
+        let mut measured = StageMeasurements::default();
         for compute in [9.0, 1.0, 2.0, 2.0, 3.0] {
             measured.on_step(&step(1, &[(compute, 100), (2.0 * compute, 200)]));
         }

@@ -1,4 +1,4 @@
-//! Checkpoints: all that a run needs to go on as if nothing had happened.
+//! Checkpoints: everything a run needs to continue bit-identically.
 
 use super::error::{RunDirError, io};
 use super::records::RecordSizes;
@@ -14,13 +14,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
-/// Ends the names of files with what the optimizer keeps.
+/// The suffix of files with optimizer state.
 const OPTIMIZER: &str = ".optimizer.safetensors";
 const VERSION: u32 = 1;
-/// Begins the names of checkpoints that are not finished.
+/// The prefix of unfinished checkpoints.
 const UNFINISHED: &str = ".step-";
 
-/// What a run was at one step.
+/// The state of a run at one step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
     pub manifest: Manifest,
@@ -30,14 +30,14 @@ pub struct Checkpoint {
     pub optimizer: Weights,
 }
 
-/// What stands in `manifest.json`.
+/// The content of `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     pub version: u32,
     pub step: u64,
-    /// Whole passes that were done.
+    /// Complete passes.
     pub pass: u64,
-    /// Batches that were done of the pass after those.
+    /// Batches done in the current pass.
     pub batch: u64,
     pub optimizer_steps: u64,
     /// Seconds of training, over all processes so far.
@@ -46,7 +46,7 @@ pub struct Manifest {
     pub loss: Option<f32>,
     pub val_loss: Option<f64>,
     pub val_acc: Option<f64>,
-    /// The last step after which the model was validated; older checkpoints do not say.
+    /// The last step after which the model was validated; missing in older checkpoints.
     #[serde(default)]
     pub validated: Option<u64>,
     pub best: Option<Best>,
@@ -69,12 +69,12 @@ impl Manifest {
         Place { step: self.step, pass: self.pass, batch: self.batch }
     }
 
-    /// Into how many parts the model was cut.
+    /// The number of stages the model was cut into.
     pub fn stages(&self) -> usize {
         self.files.iter().filter(|file| !file.name.ends_with(OPTIMIZER)).count()
     }
 
-    /// A manifest of the current version with nothing in it.
+    /// An empty manifest of the current version.
     pub(crate) fn at(place: Place) -> Self {
         Self {
             version: VERSION,
@@ -109,8 +109,8 @@ impl Manifest {
 }
 
 impl Checkpoint {
-    /// Writes it into a directory of its own, which is there whole or not at all.
-    /// `stages` are the names that each of several files has; all are in one when there are none.
+    /// Writes it atomically into a directory of its own. `stages` are the names in each of several files; if empty, all
+    /// are in one file.
     pub(super) fn save(
         &self,
         checkpoints: &Path,
@@ -120,14 +120,15 @@ impl Checkpoint {
         let (place, beside) = (checkpoints.join(&name), checkpoints.join(format!(".{name}")));
         let saved = self.write(&beside, stages).and_then(|()| {
             if place.exists() {
-                // The same step, saved before. A process that is killed here leaves the new one whole: `tidy_up`.
+                // Replaces a checkpoint of the same step. A process that is killed here leaves the new one complete;
+                // see `tidy_up`.
                 std::fs::remove_dir_all(&place).map_err(io("replace", &place))?;
             }
             std::fs::rename(&beside, &place).map_err(io("write", &place))?;
             sync_dir(checkpoints)
         });
         if saved.is_err() {
-            // What could not be written may not be removable either; the next start tries again.
+            // A file that could not be written may not be removable either; the next start tries again.
             let _removed = std::fs::remove_dir_all(&beside);
         }
         saved.map(|()| place)
@@ -155,7 +156,7 @@ impl Checkpoint {
         sync_dir(dir)
     }
 
-    /// What goes into which file: one pair for every stage. What no stage names goes with the first.
+    /// The tensors of each file: one pair of files for every stage. Tensors that no stage names go with the first.
     fn files(&self, stages: &[BTreeSet<String>]) -> Vec<(String, Weights)> {
         let stage_of =
             |parameter: &str| stages.iter().position(|names| names.contains(parameter)).unwrap_or(0);
@@ -173,10 +174,10 @@ impl Checkpoint {
         (0..stages.len().max(1)).flat_map(pair).collect()
     }
 
-    /// Reads a checkpoint, and checks that it is what was written.
+    /// Reads a checkpoint, and checks it against its manifest.
     ///
     /// # Errors
-    /// It cannot be read, or a file is not as the manifest says.
+    /// It cannot be read, or a file does not match the manifest.
     pub fn load(dir: &Path) -> Result<Self, RunDirError> {
         let manifest = Manifest::read(dir)?;
         let read = |entry: &FileEntry| -> Result<Weights, RunDirError> {
@@ -204,7 +205,7 @@ impl Checkpoint {
     }
 }
 
-/// The steps of checkpoints, oldest first, and where each is.
+/// The steps and paths of checkpoints, oldest first.
 pub(super) fn numbered(checkpoints: &Path) -> Vec<(u64, PathBuf)> {
     let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
     let entries = std::fs::read_dir(checkpoints).into_iter().flatten().flatten();
@@ -219,27 +220,27 @@ pub(super) fn list(checkpoints: &Path) -> Vec<PathBuf> {
     numbered(checkpoints).into_iter().map(|(_, path)| path).collect()
 }
 
-/// Removes all but the newest and the one that was saved just now, whatever its number.
+/// Removes all but the newest `keep` and the one that was just saved.
 pub(super) fn prune(checkpoints: &Path, keep: usize, saved: &Path) {
     let others: Vec<PathBuf> = list(checkpoints).into_iter().filter(|path| path != saved).collect();
     for path in others.iter().take(others.len().saturating_sub(keep.saturating_sub(1))) {
-        // One that cannot be removed takes room and nothing else.
+        // A checkpoint that cannot be removed only takes space.
         let _removed = std::fs::remove_dir_all(path);
     }
 }
 
-/// Moves a checkpoint that cannot be read out of the way of those that will be written.
+/// Moves an unreadable checkpoint out of the way of new ones.
 pub(super) fn set_aside(path: &Path) {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".damaged");
     let aside = path.with_file_name(name);
-    // One that stays in its place is replaced when the run comes to its step.
+    // If it stays, it is replaced when the run reaches its step.
     let _removed = std::fs::remove_dir_all(&aside);
     let _moved = std::fs::rename(path, &aside);
 }
 
-/// Puts right what a killed process left: a whole checkpoint that was to replace another of its step does so, what is
-/// half-written is removed.
+/// Repairs what a killed process left: completes the replacement of a checkpoint of the same step, and removes
+/// unfinished ones.
 pub(super) fn tidy_up(checkpoints: &Path) {
     for entry in std::fs::read_dir(checkpoints).into_iter().flatten().flatten() {
         let (beside, name) = (entry.path(), entry.file_name());

@@ -3,13 +3,13 @@
 use phalanx_types::Class;
 use std::path::{Path, PathBuf};
 
-/// Where a run is being trained.
+/// Whether and where a run is being trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trained {
     Nowhere,
-    /// In one process, which nobody can ask.
+    /// In one process, which does not answer queries.
     InProcess,
-    /// On nodes, which answer.
+    /// On nodes, which answer queries.
     OnNodes,
 }
 
@@ -45,7 +45,7 @@ impl RunDirError {
         }
     }
 
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Locked { .. } => "wait for it to end, or stop it".to_owned(),
@@ -73,7 +73,7 @@ impl RunDirError {
     }
 }
 
-/// Names what was done to which file when it fails.
+/// Adds the operation and the file to an IO error.
 pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunDirError {
     let path = path.to_owned();
     move |source| RunDirError::Io { what, path, source }

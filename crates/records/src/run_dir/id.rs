@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
 
-/// A name for a run that begins now (UTC): `2026-11-16-141502-3fa9`.
+/// A name for a run that starts now (UTC): `2026-11-16-141502-3fa9`.
 pub fn new_id(now: SystemTime) -> String {
     let stamp = humantime::format_rfc3339_seconds(now).to_string();
     let (date, time) = stamp.split_once('T').unwrap_or((&stamp, ""));

@@ -1,4 +1,4 @@
-//! What was recorded last, read from the ends of files that may be large.
+//! Reads the last record from the end of a file that may be large.
 
 use super::records::{ACCURACIES, METRICS};
 use super::state::{Best, RunState};
@@ -11,7 +11,7 @@ use std::path::Path;
 const TAIL: u64 = 16 << 10;
 const MOST: u64 = 16 << 20;
 
-/// A step as it was recorded.
+/// A recorded step.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct LastStep {
     pub(super) step: u64,
@@ -33,13 +33,13 @@ pub(crate) fn last_valid(dir: &Path) -> Option<Best> {
     })
 }
 
-/// How many steps are recorded, or were done as far as the state says.
+/// The number of recorded steps, or the number in the state.
 pub(crate) fn recorded_steps(dir: &Path) -> u64 {
     let stated = || RunState::read(dir).ok().map(|state| state.steps);
     last_step(dir).map(|last| last.step).or_else(stated).unwrap_or(0)
 }
 
-/// The last whole line that is of the kind that is looked for.
+/// The last complete line of the requested kind.
 fn last_line<T>(path: &Path, of: impl Fn(&str) -> Option<T>) -> Option<T> {
     let mut file = File::open(path).ok()?;
     let len = file.metadata().ok()?.len();
@@ -47,13 +47,13 @@ fn last_line<T>(path: &Path, of: impl Fn(&str) -> Option<T>) -> Option<T> {
     tails.find_map(|tail| whole_lines(&mut file, len, tail)?.lines().rev().find_map(&of))
 }
 
-/// The lines that begin in the last bytes of a file.
+/// The complete lines in the last `tail` bytes of a file.
 fn whole_lines(file: &mut File, len: u64, tail: u64) -> Option<String> {
     let from = len.saturating_sub(tail);
     file.seek(SeekFrom::Start(from)).ok()?;
     let mut bytes = Vec::new();
     file.take(tail).read_to_end(&mut bytes).ok()?;
-    // Half a number is a number, too.
+    // An incomplete number would look like a number, too.
     let end = bytes.iter().rposition(|byte| *byte == b'\n')? + 1;
     let begin = if from == 0 { 0 } else { bytes.iter().position(|byte| *byte == b'\n')? + 1 };
     Some(String::from_utf8_lossy(&bytes[begin..end]).into_owned())

@@ -1,4 +1,4 @@
-//! A run on disk.
+//! The run directory.
 //!
 //! ```text
 //! runs/<id>/
@@ -7,8 +7,8 @@
 //!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
 //!   model.safetensors  model.onnx
 //! ```
-//! Whoever writes holds the lock. Everything but the records is written whole or not at all: under another name
-//! first, then renamed. Records are cut back to the checkpoint when a run is resumed.
+//! The writing process holds the lock. Everything but the records is written atomically: under a temporary name, then
+//! renamed. Records are cut back to the checkpoint when a run is resumed.
 
 mod checkpoint;
 mod error;
@@ -36,17 +36,17 @@ use std::path::{Path, PathBuf};
 
 /// The resolved run file.
 pub const RUN_FILE: &str = "run.toml";
-/// The weights of a run that is finished.
+/// The weights of a finished run.
 pub const MODEL: &str = "model.safetensors";
 pub(crate) const MODEL_ONNX: &str = "model.onnx";
 /// The names of classes, in the order of the model's outputs.
 const CLASSES: &str = "classes.json";
 const LOCK: &str = "lock";
-/// Says where nodes train a run, while they do.
+/// Describes where nodes train a run, while they do.
 const LIVE: &str = "live.json";
 const CHECKPOINTS: &str = "checkpoints";
 
-/// A run directory that this process alone may write to, for as long as this value lives.
+/// A run directory with its lock: only this process may write to it while this value lives.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
@@ -55,10 +55,10 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes a directory for a new run; an empty one may be there already.
+    /// Creates a directory for a new run; an empty one may exist already.
     ///
     /// # Errors
-    /// There is a run or something else in it, or it cannot be made.
+    /// It contains a run or something else, or it cannot be created.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, RunDirError> {
         let path = path.into();
         std::fs::create_dir_all(&path).map_err(io("make", &path))?;
@@ -74,7 +74,7 @@ impl RunDir {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Opens the directory of a run to go on with it.
+    /// Opens the directory of a run to continue it.
     ///
     /// # Errors
     /// There is no run in it, or another process writes to it.
@@ -94,7 +94,7 @@ impl RunDir {
         &self.path
     }
 
-    /// What the run is called.
+    /// The name of the run.
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -107,19 +107,19 @@ impl RunDir {
         self.path.join(CHECKPOINTS)
     }
 
-    /// Writes a file whole or not at all.
+    /// Writes a file atomically.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// It cannot be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RunDirError> {
         let path = self.file(name);
         replace(&path, bytes).map_err(io("write", &path))
     }
 
-    /// Writes down the names of classes.
+    /// Writes the names of classes.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// It cannot be written.
     pub(crate) fn write_classes(&self, names: &[String]) -> Result<(), RunDirError> {
         let json = |source| RunDirError::Json { path: self.file(CLASSES), source };
         self.write(CLASSES, &serde_json::to_vec_pretty(names).map_err(json)?)
@@ -128,7 +128,7 @@ impl RunDir {
     /// Saves a checkpoint, then removes older ones until there are `keep`.
     ///
     /// # Errors
-    /// It could not be written; those before are as they were.
+    /// It cannot be written; earlier checkpoints are unchanged.
     pub fn save(
         &self,
         checkpoint: &Checkpoint,
@@ -140,10 +140,10 @@ impl RunDir {
         Ok(path)
     }
 
-    /// The newest checkpoint that is whole; what is wrong with newer ones comes along, and those are set aside.
+    /// The newest complete checkpoint, with the errors of newer ones, which are set aside.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no complete checkpoint.
     pub fn newest(&self) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
         let (checkpoint, wrong) = newest_of(&self.path)?;
         let set_aside = |(path, error): (PathBuf, RunDirError)| {
@@ -153,15 +153,15 @@ impl RunDir {
         Ok((checkpoint, wrong.into_iter().map(set_aside).collect()))
     }
 
-    /// How many steps the newest checkpoint has behind it.
+    /// The step of the newest checkpoint.
     pub fn steps(&self) -> u64 {
         newest_manifest(&self.path).map_or(0, |manifest| manifest.step)
     }
 
-    /// Removes the model of a run that goes on: it is that of fewer steps.
+    /// Removes the model of a run that continues: it is outdated.
     ///
     /// # Errors
-    /// It stays.
+    /// It cannot be removed.
     pub(crate) fn remove_model(&self) -> Result<(), RunDirError> {
         for name in [MODEL, MODEL_ONNX] {
             let path = self.file(name);
@@ -176,21 +176,21 @@ impl RunDir {
     }
 }
 
-/// The steps of which a run has a checkpoint, oldest first, and where each is.
+/// The steps and paths of a run's checkpoints, oldest first.
 pub fn checkpoints(run: &Path) -> Vec<(u64, PathBuf)> {
     checkpoint::numbered(&run.join(CHECKPOINTS))
 }
 
-/// The newest checkpoint of a run that is whole; what is wrong with newer ones comes along.
+/// The newest complete checkpoint of a run, with the errors of newer ones.
 ///
 /// # Errors
-/// There is none.
+/// There is no complete checkpoint.
 pub fn newest_checkpoint(run: &Path) -> Result<(Checkpoint, Vec<RunDirError>), RunDirError> {
     let (checkpoint, wrong) = newest_of(run)?;
     Ok((checkpoint, wrong.into_iter().map(|(_, error)| error).collect()))
 }
 
-/// The same, with the places of those that cannot be used.
+/// The same, with the paths of unusable checkpoints.
 fn newest_of(run: &Path) -> Result<(Checkpoint, Vec<(PathBuf, RunDirError)>), RunDirError> {
     let mut wrong = Vec::new();
     for (_, path) in checkpoints(run).into_iter().rev() {
@@ -199,17 +199,17 @@ fn newest_of(run: &Path) -> Result<(Checkpoint, Vec<(PathBuf, RunDirError)>), Ru
             Err(error) => wrong.push((path, error)),
         }
     }
-    // The newest one's trouble says more than that there is none.
+    // The error of the newest checkpoint is more useful than that there is none.
     match wrong.into_iter().next() {
         Some((_, error)) => Err(error),
         None => Err(RunDirError::NoCheckpoint { path: run.to_owned(), trained: Trained::now(run) }),
     }
 }
 
-/// The names of a run's classes, in the order of the model's outputs; none where labels are numbers.
+/// The names of a run's classes, in the order of the model's outputs; `None` if labels are numbers.
 ///
 /// # Errors
-/// They are there and cannot be read.
+/// They exist and cannot be read.
 pub fn read_classes(run: &Path) -> Result<Option<Vec<String>>, RunDirError> {
     let path = run.join(CLASSES);
     match std::fs::read(&path) {
@@ -222,20 +222,20 @@ pub fn read_classes(run: &Path) -> Result<Option<Vec<String>>, RunDirError> {
     }
 }
 
-/// What the newest checkpoint says of itself.
+/// The manifest of the newest checkpoint.
 fn newest_manifest(run: &Path) -> Option<Manifest> {
     checkpoints(run).iter().rev().find_map(|(_, path)| Manifest::read(path).ok())
 }
 
-/// Whether there is a run in this directory, and not only a file that is called like that of a run.
+/// Whether this directory contains a run, and not just a file with the name of a run file.
 pub fn is_run(path: &Path) -> bool {
     let begun = || path.join(LOCK).is_file() && path.join(CHECKPOINTS).is_dir();
     path.join(RUN_FILE).is_file() && (path.join(state::STATE).is_file() || begun())
 }
 
-/// Something in a directory that no run has put there.
+/// A file in a directory that does not belong to a run.
 fn foreign_file(dir: &Path) -> Result<Option<String>, RunDirError> {
-    // What a process leaves that is killed before it writes down what the run was told.
+    // Files that a process leaves when it is killed before it writes the run file.
     const OURS: [&str; 3] = [LOCK, CHECKPOINTS, "run.toml.tmp"];
     for entry in std::fs::read_dir(dir).map_err(io("read", dir))? {
         let name = entry.map_err(io("read", dir))?.file_name();
@@ -246,7 +246,7 @@ fn foreign_file(dir: &Path) -> Result<Option<String>, RunDirError> {
     Ok(None)
 }
 
-/// Takes the lock of a directory and writes who holds it. It goes with the process, however that ends.
+/// Locks a directory and records the holder. The lock ends with the process.
 fn lock(dir: &Path) -> Result<File, RunDirError> {
     let path = dir.join(LOCK);
     let mut options = File::options();
@@ -268,7 +268,7 @@ fn lock(dir: &Path) -> Result<File, RunDirError> {
 /// Whether some process holds the lock of a directory, and which.
 fn is_locked(dir: &Path) -> bool {
     let Ok(file) = File::open(dir.join(LOCK)) else { return false };
-    // Shared, and given back at once: it hinders only whoever starts in this very moment, who then says so.
+    // Shared, and released at once: it blocks only a run that starts at this very moment, which then reports it.
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
@@ -283,7 +283,7 @@ impl Trained {
     }
 }
 
-/// Writes a file beside its place and moves it there.
+/// Writes a temporary file next to the target and renames it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");

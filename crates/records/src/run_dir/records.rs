@@ -1,4 +1,4 @@
-//! What happens in a run, line by line: `metrics.jsonl`, `losses.csv`, `val_accuracies.csv`.
+//! The records of a run, line by line: `metrics.jsonl`, `losses.csv`, `val_accuracies.csv`.
 
 use super::error::{RunDirError, io};
 use super::state::Best;
@@ -19,13 +19,13 @@ pub(super) const ACCURACIES: &str = "val_accuracies.csv";
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepRecord {
     pub step: u64,
-    /// Counted from 1, as people count epochs.
+    /// Counted from 1, like epochs.
     pub pass: u64,
     pub loss: f32,
     pub lr: f32,
     pub grad_norm: f32,
     pub samples_per_s: f64,
-    /// What the replicas did, where there are several.
+    /// The replicas, if there are several.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<ReplicasRecord>,
 }
@@ -50,12 +50,12 @@ impl StepRecord {
 pub struct ReplicasRecord {
     /// The version of the formation.
     pub epoch: u64,
-    /// Which samples were computed: the sum of a number for each, in hexadecimal digits.
+    /// A checksum of the computed samples: the sum of a number for each, in hexadecimal digits.
     pub seen: String,
-    /// What the parameters were before the step, in short, where that was looked at.
+    /// A short hash of the parameters before the step, if they were verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// Bytes that a replica gave to others.
+    /// Bytes that a replica sent to others.
     pub sent_bytes: u64,
     pub replicas: Vec<ReplicaRecord>,
 }
@@ -82,9 +82,9 @@ pub struct ReplicaRecord {
     pub compute_ms: f64,
     /// The part of the exchange in which it did not compute.
     pub exchange_ms: f64,
-    /// For the others, in the step before.
+    /// Waiting for the others, in the step before.
     pub wait_ms: f64,
-    /// What a stage of a pipeline has to say besides.
+    /// Additional values of a pipeline stage.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageRecord>,
 }
@@ -115,15 +115,14 @@ impl ReplicaRecord {
 pub struct StageRecord {
     pub replica: u32,
     pub stage: u32,
-    /// What it holds for parameters, gradients and their sums, activations and what optimizers keep, in units of several
-    /// steps also for what they can be taken back to and for parameters of batches on their way. Predictions count
-    /// 24 MiB for its process besides.
+    /// Memory for parameters, gradients and their sums, activations and optimizer state. With intervals of several
+    /// steps also for the anchor and for parameters of batches in flight. Predictions add 24 MiB for the process.
     pub memory_bytes: u64,
-    /// Of activations and their gradients.
+    /// Bytes of activations and their gradients.
     pub link_bytes: u64,
-    /// For activations and their gradients.
+    /// Waiting for activations and their gradients.
     pub idle_ms: f64,
-    /// Updates between the forward and the backward of a batch, at most.
+    /// The most updates between the forward and the backward of a batch.
     pub staleness: u32,
 }
 
@@ -135,7 +134,7 @@ pub struct ValidRecord {
     pub val_loss: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_acc: Option<f64>,
-    /// Whatever else was asked for, by name.
+    /// Other requested metrics, by name.
     #[serde(flatten)]
     pub metrics: BTreeMap<String, f64>,
 }
@@ -149,7 +148,7 @@ impl ValidRecord {
     }
 }
 
-/// How long the records are, to cut them back to.
+/// The sizes of the records, for cutting them back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordSizes {
     pub metrics: u64,
@@ -163,7 +162,7 @@ pub struct Records {
     metrics: Log,
     losses: Log,
     accuracies: Log,
-    /// Used again for every line.
+    /// Reused for every line.
     line: Vec<u8>,
 }
 
@@ -175,7 +174,7 @@ struct Log {
 }
 
 impl Log {
-    /// Opens it, cut back to `len`, or begins it with a header.
+    /// Opens the file, cut back to `len`, or creates it with a header.
     fn open(path: PathBuf, len: Option<u64>, header: &str) -> Result<Self, RunDirError> {
         let mut options = File::options();
         options.write(true).create(true).truncate(false);
@@ -191,7 +190,7 @@ impl Log {
         Ok(log)
     }
 
-    /// How many bytes come before the first line of a later step.
+    /// The number of bytes before the first line of a later step.
     fn size_after(&self, step: u64, of: impl Fn(&str) -> Option<u64>) -> Result<u64, RunDirError> {
         let text = std::fs::read_to_string(&self.path).map_err(io("read", &self.path))?;
         let lines = text.split_inclusive('\n').take_while(|line| of(line).is_none_or(|of| of <= step));
@@ -206,7 +205,7 @@ impl Log {
 }
 
 impl Records {
-    /// Opens the records of a run: new ones, or cut back to what they were at a checkpoint.
+    /// Opens the records of a run: new ones, or cut back to their sizes at a checkpoint.
     pub(crate) fn open(dir: &Path, sizes: Option<RecordSizes>) -> Result<Self, RunDirError> {
         Ok(Self {
             metrics: Log::open(dir.join(METRICS), sizes.map(|s| s.metrics), "")?,
@@ -231,7 +230,7 @@ impl Records {
     }
 
     /// # Errors
-    /// The disk does not take it.
+    /// It cannot be written.
     pub fn step(&mut self, record: &StepRecord) -> Result<(), RunDirError> {
         self.event(record)?;
         self.line.clear();
@@ -241,7 +240,7 @@ impl Records {
     }
 
     /// # Errors
-    /// The disk does not take it.
+    /// It cannot be written.
     pub fn valid(&mut self, record: &ValidRecord) -> Result<(), RunDirError> {
         self.event(record)?;
         self.line.clear();
@@ -250,7 +249,7 @@ impl Records {
         self.accuracies.append(&self.line)
     }
 
-    /// How long the records were when everything up to a step was in them.
+    /// The sizes of the records when they ended with a step.
     pub(crate) fn sizes_after(&self, step: u64) -> Result<RecordSizes, RunDirError> {
         let of_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
         let of_csv = |line: &str| line.split(',').next()?.parse().ok();
@@ -261,10 +260,10 @@ impl Records {
         })
     }
 
-    /// Sees that all of it is on disk, and tells how long it is.
+    /// Flushes the records to disk and returns their sizes.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// They cannot be written.
     pub fn sync(&mut self) -> Result<RecordSizes, RunDirError> {
         for log in [&self.metrics, &self.losses, &self.accuracies] {
             log.file.sync_data().map_err(io("write", &log.path))?;
@@ -274,14 +273,14 @@ impl Records {
     }
 }
 
-/// What a line of `metrics.jsonl` says, in short.
+/// A line of `metrics.jsonl`, in short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Line {
     Step { step: u64, loss: f32 },
     Valid(Best),
 }
 
-/// The lines of `metrics.jsonl` in the order in which they were written, up to one that cannot be read.
+/// The lines of `metrics.jsonl` in order, up to one that cannot be read.
 pub(crate) fn read_lines(dir: &Path) -> Result<Vec<Line>, RunDirError> {
     let path = dir.join(METRICS);
     let file = File::open(&path).map_err(io("read", &path))?;

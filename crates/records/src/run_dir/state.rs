@@ -1,4 +1,4 @@
-//! How a run stands, for those who only look.
+//! The state of a run, for observers.
 
 use super::error::{RunDirError, io};
 use super::last::{last_step, last_valid};
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 pub(super) const STATE: &str = "state.json";
 
-/// Whether a run goes on.
+/// Whether a run is running, and how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -39,7 +39,7 @@ pub struct Best {
     pub val_acc: Option<f64>,
 }
 
-/// What stands in `state.json`.
+/// The content of `state.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     pub state: Status,
@@ -51,7 +51,7 @@ pub struct RunState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     pub model: String,
-    /// How many it will have.
+    /// The number of steps when it is finished.
     pub total_steps: u64,
     #[serde(default)]
     pub steps: u64,
@@ -69,7 +69,7 @@ pub struct RunState {
     pub params_hash: Option<String>,
 }
 
-/// Now, as it stands in files.
+/// The current time, as written in files.
 pub(crate) fn stamp() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
@@ -89,7 +89,7 @@ impl RunState {
     }
 }
 
-/// A run as listings show it.
+/// A run in listings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunInfo {
     pub id: String,
@@ -98,10 +98,10 @@ pub struct RunInfo {
     pub state: RunState,
 }
 
-/// Looks at a run.
+/// Reads the state of a run.
 ///
 /// # Errors
-/// There is none, or its state cannot be read.
+/// There is no run, or its state cannot be read.
 pub fn read_run(dir: &Path) -> Result<RunInfo, RunDirError> {
     if !is_run(dir) {
         return Err(RunDirError::NotARun { path: dir.to_owned() });
@@ -109,7 +109,7 @@ pub fn read_run(dir: &Path) -> Result<RunInfo, RunDirError> {
     let mut state = RunState::read(dir)?;
     if state.state == Status::Running {
         if !is_locked(dir) {
-            // It was killed before it could say so.
+            // It was killed before it could record its end.
             state.state = Status::Interrupted;
         }
         fill_in(&mut state, dir);
@@ -119,7 +119,7 @@ pub fn read_run(dir: &Path) -> Result<RunInfo, RunDirError> {
     Ok(RunInfo { id, path, state })
 }
 
-/// The runs in a directory, in the order of their names, which begin with their times.
+/// The runs in a directory, sorted by name, and so by time.
 pub fn list_runs(runs: &Path) -> Vec<RunInfo> {
     let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
     let mut found: Vec<RunInfo> = entries.filter_map(|entry| read_run(&entry.path()).ok()).collect();
@@ -127,7 +127,7 @@ pub fn list_runs(runs: &Path) -> Vec<RunInfo> {
     found
 }
 
-/// Says how a run stands that has not said so itself since it was taken up: running, or killed.
+/// Completes the state of a run that has not written it since it was opened: running, or killed.
 fn fill_in(state: &mut RunState, dir: &Path) {
     let spent_s = state.wall_s + since_taken_up(dir, state.state == Status::Running);
     if let Some(manifest) = newest_manifest(dir) {
@@ -148,7 +148,7 @@ fn fill_in(state: &mut RunState, dir: &Path) {
     }
 }
 
-/// Seconds since a process took up a run, which it then says first, or until it recorded something last.
+/// Seconds since a process opened a run, or until it recorded something last.
 fn since_taken_up(dir: &Path, goes_on: bool) -> f64 {
     let changed = |name: &str| std::fs::metadata(dir.join(name)).and_then(|file| file.modified()).ok();
     let until = if goes_on { Some(SystemTime::now()) } else { changed(METRICS) };

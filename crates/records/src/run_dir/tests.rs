@@ -56,7 +56,7 @@ fn a_checkpoint_that_was_to_replace_another_of_its_step_is_not_lost() {
         assert_eq!(dir.newest().unwrap().0.manifest.step, 7);
         assert!(!beside.exists());
     }
-    // One that is half-written is no checkpoint.
+    // An unfinished directory is not a checkpoint.
     std::fs::create_dir(&beside).unwrap();
     assert_eq!(RunDir::open(&path).unwrap().newest().unwrap().0.manifest.step, 7);
     assert!(!beside.exists());
@@ -84,7 +84,7 @@ fn damage_is_found_and_an_older_checkpoint_is_used() {
     }
     let (newest, wrong) = dir.newest().unwrap();
     assert_eq!((newest.manifest.step, wrong.len()), (1, 4), "{wrong:?}");
-    // They are out of the way of what is saved next.
+    // They do not get in the way of the next save.
     assert!(dir.checkpoints().join("step-000005.damaged").is_dir());
     let saved = dir.save(&checkpoint(2), &[], 1).unwrap();
     let (newest, wrong) = dir.newest().unwrap();
@@ -117,7 +117,7 @@ fn a_directory_with_files_of_others_is_left_alone() {
         "{refused:?}"
     );
     assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 1);
-    // What a process that was killed at once leaves is no hindrance.
+    // Files of a process that was killed at once do not get in the way.
     std::fs::remove_file(&file).unwrap();
     drop(RunDir::create(tmp.path()).unwrap());
     drop(RunDir::create(tmp.path()).unwrap());
@@ -201,7 +201,7 @@ fn the_last_records_are_found_at_the_end_of_long_files() {
             pass: 1,
             val_loss: 0.25,
             val_acc: None,
-            // One line is longer than what is read at first.
+            // One line is longer than the first read.
             metrics: (0..if number == 2000 { 2000 } else { 0 }).map(|i| (format!("val_{i}"), 1.0)).collect(),
         };
         records.valid(&valid).unwrap();
@@ -236,7 +236,7 @@ fn a_run_that_no_process_holds_is_not_running() {
     records.valid(&valid(1)).unwrap();
     records.valid(&ValidRecord { val_acc: Some(0.75), ..valid(3) }).unwrap();
     records.step(&step(4)).unwrap();
-    // A line that is not whole yet.
+    // An incomplete line.
     append(&path.join("val_accuracies.csv"), "4,1,0.1");
     let RunState { val_loss, val_acc, loss, .. } = read_run(&path).unwrap().state;
     assert_eq!((val_loss, val_acc, loss), (Some(0.25), Some(0.75), Some(0.5)));

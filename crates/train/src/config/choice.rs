@@ -1,10 +1,9 @@
 //! `loss`, `optimizer`, `schedule` and metrics: a name, or a table with a name and settings.
 //!
-//! Which settings there are is what the choice itself says when it is written down with its defaults; only those
-//! without a default are listed here.
+//! The settings of a choice are found by serialising its defaults; only settings without a default are listed here.
 
 use super::error::ConfigError;
-use super::section::{Said, Section, pick, unknown_key};
+use super::section::{Section, Sourced, pick, unknown_key};
 use super::source::Source;
 use super::tree::{Node, Table, Value};
 use serde::Serialize;
@@ -12,10 +11,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use std::path::PathBuf;
 
-/// Something that is chosen by name.
+/// A kind of setting that is chosen by name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
-    /// As errors call it.
+    /// The name in errors.
     pub(crate) what: &'static str,
     pub(crate) names: &'static [&'static str],
     pub(crate) bare: &'static [Bare],
@@ -26,18 +25,18 @@ pub(crate) struct Kind {
 pub(crate) struct Bare {
     pub(crate) name: &'static str,
     pub(crate) setting: &'static str,
-    /// Must be said; what must not be may also be nothing.
+    /// Whether it must be given; otherwise it may be absent.
     pub(crate) required: bool,
 }
 
-/// A choice with its settings, each with who said it.
+/// A choice with its settings, each with its source.
 #[derive(Debug)]
 pub(crate) struct Chosen<T> {
     pub(crate) value: T,
     settings: Vec<(String, Value, Source)>,
 }
 
-/// Reads the choice under a key; if there is none, the one called `default`.
+/// Reads the choice under a key; by default the one called `default`.
 pub(crate) fn read<T: Serialize + DeserializeOwned>(
     section: &mut Section<'_>,
     key: &'static str,
@@ -81,7 +80,7 @@ pub(crate) fn choose<T: Serialize + DeserializeOwned>(
         _ => return Err(wrong(node, "a name, or a table with a name")),
     };
     let Value::Text(text) = &name.value else { return Err(wrong(name, "a name")) };
-    let said = Said { value: text.clone(), key: key.to_owned(), source: name.source.clone() };
+    let said = Sourced { value: text.clone(), key: key.to_owned(), source: name.source.clone() };
     let picked = pick(&said, kind.what, kind.names)?;
     let mut chosen = with_settings(picked, &said, table, kind)?;
     chosen.settings.insert(0, ("name".to_owned(), name.value.clone(), name.source.clone()));
@@ -97,7 +96,7 @@ fn file_of(source: &Source) -> PathBuf {
 
 fn with_settings<T: Serialize + DeserializeOwned>(
     name: &'static str,
-    said: &Said<String>,
+    said: &Sourced<String>,
     table: Option<&Table>,
     kind: Kind,
 ) -> Result<Chosen<T>, ConfigError> {
@@ -130,10 +129,11 @@ fn with_settings<T: Serialize + DeserializeOwned>(
         check(&format!("{key}.{setting}"), setting, node, json.get(setting))?;
         json.insert(setting.to_owned(), to_json(&node.value));
         settings.push((setting.to_owned(), node.value.clone(), node.source.clone()));
-        // One after the other, so that the error is the one of this setting.
+        // One after the other, so that an error belongs to this setting.
         serde_json::from_value::<T>(Json::Object(json.clone())).map_err(|error| {
             let (key, source) = (format!("{key}.{setting}"), node.source.clone());
-            Said { value: node.value.to_toml(), key, source }.should_be(format!("something else ({error})"))
+            Sourced { value: node.value.to_toml(), key, source }
+                .should_be(format!("something else ({error})"))
         })?;
     }
     let value = serde_json::from_value(Json::Object(json))
@@ -141,7 +141,7 @@ fn with_settings<T: Serialize + DeserializeOwned>(
     Ok(Chosen { value, settings })
 }
 
-/// Checks the type of a setting and, where its name tells, its range.
+/// Checks the type of a setting and, if its name implies one, its range.
 fn check(key: &str, setting: &str, node: &Node, default: Option<&Json>) -> Result<(), ConfigError> {
     let value = to_json(&node.value);
     let wanted = match default {
@@ -176,11 +176,11 @@ fn check(key: &str, setting: &str, node: &Node, default: Option<&Json>) -> Resul
     if numbers.into_iter().all(fine) {
         return Ok(());
     }
-    let said = Said { value: node.value.to_toml(), key: key.to_owned(), source: node.source.clone() };
+    let said = Sourced { value: node.value.to_toml(), key: key.to_owned(), source: node.source.clone() };
     Err(said.should_be(wanted))
 }
 
-/// Checks the settings of a choice that was made in code, by the rules for one that was read.
+/// Checks the settings of a choice made in code, by the rules for run files.
 pub(crate) fn validate<T: Serialize + DeserializeOwned>(
     choice: &T,
     key: &str,
@@ -190,7 +190,7 @@ pub(crate) fn validate<T: Serialize + DeserializeOwned>(
     choose::<T>(&in_code(value), key, kind).map(|_chosen| ())
 }
 
-/// A value of the program's, with all that is in it.
+/// A value set by the program, with everything in it.
 fn in_code(value: Value) -> Node {
     let value = match value {
         Value::Table(table) => {
@@ -201,7 +201,7 @@ fn in_code(value: Value) -> Node {
     Node { value, source: Source::Code, key: Source::Code }
 }
 
-/// What serde writes of a value, as a value of a run file.
+/// A serialised value as a value of a run file.
 pub(crate) fn table_of(value: &impl Serialize) -> Option<Value> {
     from_json_table(&serde_json::to_value(value).ok()?)
 }
@@ -213,7 +213,7 @@ fn from_json_table(json: &Json) -> Option<Value> {
     Some(Value::Table(entries.collect()))
 }
 
-/// A choice written down with all its settings; those without a default are a number or nothing.
+/// A choice with all its settings; settings without a default are a number or absent.
 pub(crate) fn defaults<T: Serialize + DeserializeOwned>(name: &str, kind: Kind) -> Option<Map<String, Json>> {
     let bare = kind.bare.iter().filter(|bare| bare.name == name);
     let mut begin = Map::from_iter([("name".to_owned(), Json::from(name))]);
@@ -259,7 +259,7 @@ pub(crate) fn from_json(json: &Json) -> Option<Value> {
     })
 }
 
-/// A number that was an `f32`, without the digits that the wider type shows.
+/// An `f32` as `f64` without spurious digits.
 pub(super) fn shortest(x: f64) -> f64 {
     let narrow = x as f32;
     if f64::from(narrow) == x { narrow.to_string().parse().unwrap_or(x) } else { x }

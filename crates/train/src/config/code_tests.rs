@@ -1,4 +1,4 @@
-//! Configurations that are built in code.
+//! Configurations built in code.
 
 use super::*;
 use phalanx_collective::Compression;

@@ -1,4 +1,4 @@
-//! `[data]`: where samples come from and what is done to them.
+//! `[data]`: the sources of samples and their transformations.
 
 use super::error::ConfigError;
 use super::section::Section;
@@ -7,18 +7,18 @@ use phalanx_data::{Columns, Crop, Format, Sides, SourceSpec, Transform};
 
 pub(crate) const KEYS: &[&str] =
     &["train", "valid", "shuffle", "drop_last", "reshape", "crop", "flip", "scale", "mean", "std", "one_hot"];
-/// Of `data.train` and `data.valid`.
+/// The keys of `data.train` and `data.valid`.
 pub(crate) const SOURCE_KEYS: &[&str] =
     &["file", "x", "y", "labels_file", "format", "header", "size", "stream", "private"];
 const FORMATS: &[&str] = &["npy", "npz", "idx", "csv", "safetensors", "parquet", "images"];
 
-/// Where samples come from.
+/// The sources of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataConfig {
     pub train: SourceSpec,
     pub valid: Option<SourceSpec>,
     pub shuffle: bool,
-    /// Leave out a last batch with fewer samples.
+    /// Drop an incomplete last batch.
     pub drop_last: bool,
     pub transform: Transform,
 }

@@ -1,4 +1,4 @@
-//! Every way in which a run file can be wrong, with the place and the right word.
+//! Errors of run files, with the location and suggestions.
 
 use super::resolved::Resolved;
 use super::source::{FileLocation, Source};
@@ -31,7 +31,7 @@ pub enum ConfigError {
     Conflict { key: String, other: String, section: String, at: Source },
     #[error("`{key}` means nothing here: {why}{}", place(at))]
     Useless { key: String, why: String, at: Source },
-    /// Of a configuration that was built in code.
+    /// For a configuration that was built in code.
     #[error("`{key}` is in memory: a run file cannot name it")]
     InMemory { key: &'static str },
     #[error("cannot set `{text}`: {why}")]
@@ -43,7 +43,7 @@ fn at_place(at: &Source) -> String {
     if *at == Source::Code { String::new() } else { format!(" at {at}") }
 }
 
-/// The place of a value, if it has one.
+/// The location of a value, if it has one.
 fn place(at: &Source) -> String {
     if *at == Source::Code { String::new() } else { format!(", at {at}") }
 }
@@ -52,10 +52,10 @@ fn in_section(name: &str) -> String {
     if name.is_empty() { "the run file".to_owned() } else { format!("[{name}]") }
 }
 
-/// The words that would have been right.
+/// The valid words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words {
-    /// The one that may have been meant.
+    /// The most similar one.
     pub nearest: Option<String>,
     pub known: Vec<String>,
 }
@@ -79,14 +79,14 @@ impl fmt::Display for Words {
 }
 
 impl ConfigError {
-    /// That no loss is called so.
+    /// An error for an unknown loss.
     pub fn unknown_loss(word: &str) -> Self {
         let words = Words::new(word, super::train::LOSS.names);
         let (key, word) = ("train.loss".to_owned(), word.to_owned());
         Self::UnknownWord { key, what: "loss", word, at: Source::Code, words }
     }
 
-    /// The same with the place of its key, if that stands in a file.
+    /// Adds the location of the key, if it is in a file.
     pub(crate) fn placed(mut self, resolved: &Resolved) -> Self {
         if let Self::Range { key, at, .. } | Self::Useless { key, at, .. } = &mut self
             && *at == Source::Code
@@ -100,7 +100,7 @@ impl ConfigError {
         Class::Fatal
     }
 
-    /// What the user can do about it, where the message does not say it.
+    /// What the user can do about it, unless the message says it.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Missing { hint, .. } if !hint.is_empty() => Some((*hint).to_owned()),

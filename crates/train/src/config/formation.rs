@@ -1,9 +1,9 @@
-//! `[formation]`: who trains.
+//! `[formation]`: which nodes train, in how many replicas and stages.
 //!
-//! A value that the run would not follow is refused, with its place: `max_replicas` of a run in stages, say. A key that
-//! only lacks replicas or stages to act on is idle, so that one file can be run in one process and on many nodes:
-//! `shares` of a run in one process, `copies` of a run that was told `stages = 1`. Keys of stages in a file that does
-//! not say `stages` at all are refused: no formation of that file would use them.
+//! A value that the run would not follow is refused, with its location: `max_replicas` of a run in stages, for example.
+//! A key that only lacks replicas or stages to act on is idle, so that one file works in one process and on many nodes:
+//! `shares` of a run in one process, `copies` of a run with `stages = 1`. Stage keys in a file without `stages` are
+//! refused: no formation of that file would use them.
 
 use super::error::ConfigError;
 use super::section::Section;
@@ -34,69 +34,69 @@ pub(crate) const KEYS: &[&str] = &[
     "memory",
 ];
 
-/// Keys that act on stages only.
+/// Keys that act only on stages.
 const OF_STAGES: [&str; 8] =
     ["mode", "micro_batches", "in_flight", "ahead", "compress", "copies", "cuts", "measure"];
 /// The most replicas of one run.
 pub(super) const MOST: i64 = 1024;
-/// The most stages of one replica, batches in flight, and parts of a batch.
+/// The most stages of one replica, batches in flight, and micro-batches.
 pub(super) const MOST_STAGES: i64 = 1024;
-/// Micro-batches that an exact stage lets in to bridge pauses of others.
+/// Micro-batches that an exact stage admits to bridge pauses of others.
 pub(super) const AHEAD: usize = 2;
-/// Why it says nothing without exact stages.
+/// Why `in_flight` has no effect without exact stages.
 pub(super) const AHEAD_MEANS_NOTHING: &str = "`formation.in_flight` says how many asynchronous stages let in";
 /// The most cores that a run may ask of a node.
 pub(super) const MOST_CORES: i64 = 4096;
-/// Asynchronous stages come to a stop after so many steps, at most: whoever wants something of the run waits for that.
-/// Filling the stages and emptying them takes about as long as one or two steps.
+/// The most steps after which asynchronous stages stop: requests to the run wait for that. Filling and draining the
+/// stages takes about as long as one or two steps.
 const LONGEST_UNIT: u64 = 32;
 /// Steps between copies of a stage's state.
 const COPIES: u64 = 10;
-/// Why nothing can follow from the number of replicas.
+/// Why the learning rate cannot be scaled by the number of replicas.
 pub(crate) const NO_REPLICAS: &str =
     "with stages the planner decides how many replicas there are; say `formation.replicas`, too";
 
-/// Why a run in stages has no most replicas.
+/// Why a run in stages has no maximum of replicas.
 pub(super) const NO_MAXIMUM: &str =
     "with stages the planner decides how many replicas there are; `formation.replicas` fixes it";
 
-/// Who trains.
+/// Which nodes train, in how many replicas and stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormationConfig {
-    /// How many replicas to begin with.
+    /// The initial number of replicas.
     pub replicas: usize,
-    /// Nodes to start on this machine; none when 0.
+    /// Nodes to start on this machine; 0 for none.
     pub local: usize,
-    /// With fewer the run pauses.
+    /// The run pauses with fewer replicas.
     pub min_replicas: usize,
-    /// More are not taken in.
+    /// No further replicas are added.
     pub max_replicas: usize,
-    /// How long to wait for more nodes than the fewest before beginning.
+    /// How long to wait for more than the minimum of nodes before starting.
     pub patience: Duration,
     pub batch: BatchOf,
     pub shares: SharesBy,
-    /// Into how many parts every replica of the model is cut; the planner decides when not said.
+    /// The number of stages of every replica; `None` lets the planner choose.
     pub stages: Option<usize>,
-    /// How many replicas a run in stages has; the planner decides when not said.
+    /// The number of replicas of a run in stages; `None` lets the planner choose.
     pub pipelines: Option<usize>,
     pub mode: Mode,
-    /// Into how many parts a replica's batch is cut on its way through the stages; the planner decides when not said.
+    /// The micro-batches of a replica's batch; `None` lets the planner choose.
     pub micro_batches: Option<usize>,
-    /// Batches that may be on their way through asynchronous stages; twice as many as stages when not said.
+    /// Batches in flight in asynchronous stages; by default twice as many as stages.
     pub in_flight: Option<usize>,
-    /// Micro-batches that an exact stage lets in beyond those which keep the stages behind it busy.
+    /// Micro-batches that an exact stage admits beyond those that keep the stages behind it busy.
     pub ahead: usize,
-    /// Of what travels between stages.
+    /// Compression of activations and gradients between stages.
     pub compress: Compression,
-    /// Steps between copies of a stage's state on another node; never when 0.
+    /// Steps between copies of a stage's state on another node; 0 for never.
     pub copies: u64,
-    /// Operators before which the model may be cut; wherever the planner likes when none are named.
+    /// Operators before which the model may be cut; any if empty.
     pub cuts: Vec<CutBefore>,
-    /// Whether nodes are measured before a model is cut; else all count as equally fast.
+    /// Whether nodes are measured before a model is cut; otherwise all count as equally fast.
     pub measure: bool,
-    /// Cores that the run uses of every node; all of them when not said, so that it is alone there.
+    /// Cores that the run uses of every node; all of them by default, so that it is alone there.
     pub cores: Option<u32>,
-    /// Memory that the run claims on every node; what training is estimated to need when not said.
+    /// Memory that the run claims on every node; by default the estimate of what training needs.
     pub memory: Option<ByteSize>,
 }
 
@@ -104,7 +104,7 @@ pub struct FormationConfig {
 #[derive(Debug, Clone)]
 pub struct CutBefore {
     pub op: String,
-    /// Who said so.
+    /// Where the cut was requested.
     pub source: Source,
 }
 
@@ -116,7 +116,7 @@ impl PartialEq for CutBefore {
 
 impl Eq for CutBefore {}
 
-/// Whether a step waits for the one before.
+/// Whether a step waits for the previous one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
     /// One update of all stages after every batch: the same numbers as without stages.
@@ -126,17 +126,17 @@ pub enum Mode {
     Asynchronous,
 }
 
-/// Whose samples `train.batch` counts.
+/// Which samples `train.batch` counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BatchOf {
-    /// All replicas' together.
+    /// The samples of all replicas together.
     #[default]
     Global,
-    /// One replica's, of as many as the run begins with.
+    /// The samples of one replica, for the initial number of replicas.
     PerReplica,
 }
 
-/// How a batch is cut.
+/// How a batch is divided among replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SharesBy {
     /// A faster replica gets more samples.
@@ -178,12 +178,12 @@ impl FormationConfig {
         Self { replicas, pipelines: Some(replicas), ..Self::default() }
     }
 
-    /// A replica on each of this many nodes that the run starts on this machine.
+    /// One replica on each of this many nodes, which the run starts on this machine.
     pub fn on_local_nodes(nodes: usize) -> Self {
         Self { replicas: nodes, local: nodes, ..Self::default() }
     }
 
-    /// Every replica cut into this many stages, each on a node of its own; the planner decides where.
+    /// Every replica cut into this many stages, each on a node of its own; the planner chooses the nodes.
     pub fn staged(stages: usize, replicas: usize) -> Self {
         Self { replicas, pipelines: Some(replicas), stages: Some(stages), ..Self::default() }
     }
@@ -229,7 +229,7 @@ impl FormationConfig {
         })
     }
 
-    /// Whether nodes hold parts of the model, instead of all of it.
+    /// Whether nodes hold parts of the model instead of all of it.
     pub fn is_staged(&self) -> bool {
         self.stages != Some(1)
     }
@@ -238,7 +238,7 @@ impl FormationConfig {
         self.mode == Mode::Asynchronous
     }
 
-    /// Nodes that a run in stages waits for before it begins.
+    /// The number of nodes that a run in stages waits for before it starts.
     pub fn nodes_wanted(&self) -> usize {
         match self.local {
             0 => self.pipelines.unwrap_or(1) * self.stages.unwrap_or(1),
@@ -246,13 +246,13 @@ impl FormationConfig {
         }
     }
 
-    /// Batches that may be on their way through so many stages.
+    /// Batches in flight with this many stages.
     pub fn in_flight_of(&self, stages: usize) -> usize {
         self.in_flight.unwrap_or(2 * stages)
     }
 
-    /// Steps after which asynchronous stages of one replica come to a stop, at the latest: a copy of them is made then,
-    /// and what others wish is heard.
+    /// The most steps after which asynchronous stages of one replica stop: then they are copied and requests are
+    /// handled.
     pub fn unit(&self) -> u64 {
         match self.copies {
             0 => LONGEST_UNIT,
@@ -260,7 +260,7 @@ impl FormationConfig {
         }
     }
 
-    /// What the user should know of a run whose numbers depend on how fast its nodes happen to be.
+    /// A note for the user if the run's numbers depend on the speed of its nodes.
     pub fn timing_note(&self) -> Option<&'static str> {
         let by_speed = self.shares == SharesBy::Speed && !self.is_staged();
         (by_speed && self.is_distributed()).then_some(
@@ -275,12 +275,12 @@ impl FormationConfig {
     }
 }
 
-/// Whether a run file, or a flag, says into how many stages the model is cut: also that it is not.
+/// Whether a run file or a flag sets the number of stages, including 1.
 fn says_stages(section: &Section<'_>) -> bool {
     section.node("stages").is_some()
 }
 
-/// Refuses keys of stages where nobody said that there may be any.
+/// Refuses stage keys if the number of stages is not set.
 pub(super) fn check_stages(section: &Section<'_>) -> Result<(), ConfigError> {
     let found = OF_STAGES.into_iter().find(|key| section.node(key).is_some());
     match found.filter(|_| !says_stages(section)) {
@@ -292,12 +292,12 @@ pub(super) fn check_stages(section: &Section<'_>) -> Result<(), ConfigError> {
     }
 }
 
-/// Replicas of a run without stages: one on each node that is started here, or as many as are said.
+/// Replicas of a run without stages: one on each local node, or as many as are given.
 fn replicas(section: &mut Section<'_>, local: u64) -> Result<u64, ConfigError> {
     let node = section.node("local").filter(|_| local > 0);
     let Some(node) = node else { return section.int_or("replicas", 1..=MOST, 1) };
     if let Some(said) = section.int("replicas", 1..=MOST)?.filter(|said| said.value != local) {
-        // `--local` goes before the file.
+        // `--local` overrides the file.
         let overridden = matches!(said.source, Source::File(_)) && !matches!(node.source, Source::File(_));
         if !overridden {
             let wanted = format!("{local}, as `formation.local`: without stages each node holds a replica");
@@ -308,14 +308,14 @@ fn replicas(section: &mut Section<'_>, local: u64) -> Result<u64, ConfigError> {
     Ok(local)
 }
 
-/// The fewest and the most replicas of a run without stages.
+/// The minimum and maximum of replicas of a run without stages.
 fn limits(section: &mut Section<'_>) -> Result<(u64, u64), ConfigError> {
     let least = section.int_or("min_replicas", 1..=MOST, 1)?;
     let most = section.int("max_replicas", 1..=MOST)?;
     Ok((least, most.map_or(MOST as u64, |said| said.value)))
 }
 
-/// A run in stages goes on with any number of replicas, and the planner decides how many there are.
+/// A run in stages works with any number of replicas; the planner chooses the number.
 fn no_limits(section: &mut Section<'_>) -> Result<u64, ConfigError> {
     if section.int("max_replicas", 1..=MOST)?.is_some() {
         return Err(section.useless("max_replicas", NO_MAXIMUM));

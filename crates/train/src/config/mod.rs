@@ -1,11 +1,10 @@
-//! The run file: what it may say, where each value came from, and what is wrong with it.
+//! The run file: its keys, the source of each value, and its errors.
 //!
 //! ```text
 //! run.toml ─► tree (values with places) ─► + environment ─► + flags ─► sections, checked ─► RunConfig
 //!                                                                          └─► Resolved (run.toml of the run)
 //! ```
-//! Flags go before the environment, that before the file, and that before defaults. A key that nobody reads is an
-//! error.
+//! Flags override the environment, which overrides the file, which overrides defaults. An unknown key is an error.
 
 mod choice;
 #[cfg(test)]
@@ -41,10 +40,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tree::{Table, Value};
 
-/// The beginning of the names of variables that stand in for keys of `[train]`.
+/// The prefix of environment variables for keys of `[train]`.
 const ENV_PREFIX: &str = "PHALANX_TRAIN_";
 
-/// Everything a run file says. Built in code, it begins with what a file that says nothing means.
+/// The content of a run file. In code, `default()` is the meaning of an empty file.
 ///
 /// ```
 /// use phalanx_train::config::{FormationConfig, Length, RunConfig};
@@ -60,7 +59,7 @@ const ENV_PREFIX: &str = "PHALANX_TRAIN_";
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunConfig {
-    /// What the run is called; its time if it is not.
+    /// The name of the run; by default its start time.
     pub name: Option<String>,
     pub model: ModelConfig,
     pub data: DataConfig,
@@ -70,18 +69,18 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// The learning rate of a step, of so many.
+    /// The learning rate of a step in a run of `steps` steps.
     pub fn lr(&self, step: u64, steps: u64) -> f32 {
         let factor = self.sync.scale_lr.factor(self.formation.replicas);
         factor * self.train.schedule.lr(self.train.optimizer.lr(), step, steps)
     }
 
-    /// Compute threads of every process, if the run file says how many.
+    /// Compute threads of every process, if the run file sets them.
     pub fn threads(&self) -> Option<usize> {
         self.train.threads.or(self.formation.cores.map(|cores| cores as usize))
     }
 
-    /// What the result of a run follows from: not who computes it.
+    /// The part of the configuration that determines the result, without where it is computed.
     pub fn told(&self) -> Self {
         let mut told = self.clone();
         told.train.threads = None;
@@ -98,8 +97,8 @@ impl RunConfig {
             patience: Duration::ZERO,
             batch,
             shares,
-            // Stages change who computes. What comes of it depends on how batches are cut, which a run that is resumed
-            // knows from its formation before.
+            // Stages change where things are computed. The result depends on how batches are cut, which a resumed run
+            // knows from its earlier formation.
             stages: Some(1),
             pipelines: None,
             copies: 0,
@@ -113,14 +112,14 @@ impl RunConfig {
     }
 }
 
-/// A run file that was understood.
+/// A parsed run file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFile {
     pub config: RunConfig,
     pub resolved: Resolved,
 }
 
-/// A value said elsewhere than in the file.
+/// A value that is set outside the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     /// Dotted: `train.optimizer.lr`.
@@ -131,17 +130,17 @@ pub struct Override {
 }
 
 impl Override {
-    /// What a flag of its own says: `--epochs 3`.
+    /// A dedicated flag: `--epochs 3`.
     pub fn flag(flag: &str, key: &str, value: impl ToString) -> Self {
         Self { key: key.to_owned(), value: value.to_string(), source: Source::Flag(flag.to_owned()) }
     }
 
-    /// A value for a key of which neither the file nor an earlier override says anything.
+    /// A value for a key that neither the file nor an earlier override sets.
     pub fn unless_said(key: &str, value: impl ToString) -> Self {
         Self { key: key.to_owned(), value: value.to_string(), source: Source::Default }
     }
 
-    /// Reads `key=value`, as `--set` has it.
+    /// Parses `key=value`, as in `--set`.
     ///
     /// # Errors
     /// There is no `=`.
@@ -152,7 +151,7 @@ impl Override {
         }
     }
 
-    /// What variables of the environment say: `PHALANX_TRAIN_EPOCHS=3`.
+    /// Overrides from environment variables: `PHALANX_TRAIN_EPOCHS=3`.
     pub fn from_env(vars: impl Iterator<Item = (String, String)>) -> Vec<Self> {
         let mut found: Vec<Self> = vars
             .filter_map(|(name, value)| {
@@ -166,20 +165,20 @@ impl Override {
 }
 
 impl RunFile {
-    /// Reads a run file; later overrides go before earlier ones.
+    /// Reads a run file; later overrides win over earlier ones.
     ///
     /// # Errors
-    /// It cannot be read, or something in it is wrong.
+    /// It cannot be read or is invalid.
     pub fn load(path: &Path, overrides: &[Override]) -> Result<Self, ConfigError> {
         let read = |source| ConfigError::Read { path: path.to_owned(), source };
         let text = std::fs::read_to_string(path).map_err(read)?;
         Self::parse(path, &text, overrides)
     }
 
-    /// The same of a text that is, or would be, in a file of this name.
+    /// Parses the text of a file with this name.
     ///
     /// # Errors
-    /// Something in it is wrong.
+    /// It is invalid.
     pub fn parse(path: &Path, text: &str, overrides: &[Override]) -> Result<Self, ConfigError> {
         let mut root = tree::parse(&Arc::from(path), text)?;
         for said in overrides {
@@ -200,7 +199,7 @@ fn move_lr(root: &mut Table) -> Result<(), ConfigError> {
     let Some(Value::Table(train)) = root.get_mut("train").map(|node| &mut node.value) else { return Ok(()) };
     let Some(lr) = train.remove("lr") else { return Ok(()) };
     if let Some(Value::Table(optimizer)) = train.get("optimizer").map(|node| &node.value) {
-        // The one that was said later, and elsewhere than in the file, goes first.
+        // The later one that is not from the file wins.
         if let (Some(other), Source::File(_)) = (optimizer.get("lr"), &lr.source) {
             let (key, at) = ("lr".to_owned(), other.key.clone());
             let (other, section) = ("optimizer.lr".to_owned(), "train".to_owned());
@@ -212,7 +211,7 @@ fn move_lr(root: &mut Table) -> Result<(), ConfigError> {
     tree::put(train, "optimizer.lr", lr)
 }
 
-/// Of `epochs` and `steps` the one that was not said in the file goes first.
+/// Of `epochs` and `steps` the one that is not from the file wins.
 fn choose_length(root: &mut Table) {
     let Some(Value::Table(train)) = root.get_mut("train").map(|node| &mut node.value) else { return };
     let in_file = |key: &str| Some(matches!(train.get(key)?.source, Source::File(_)));
@@ -261,7 +260,7 @@ fn read(root: &Table, origin: Origin<'_>) -> Result<RunFile, ConfigError> {
     Ok(RunFile { config, resolved })
 }
 
-/// What the run is called: also the name of its directory.
+/// The name of the run, which is also the name of its directory.
 fn name(root: &Table, resolved: &mut Resolved) -> Result<Option<String>, ConfigError> {
     let Some(node) = root.get("name") else { return Ok(None) };
     let Value::Text(name) = &node.value else {

@@ -1,4 +1,4 @@
-//! `[model]`: where the graph comes from.
+//! `[model]`: the source of the graph.
 
 use super::error::ConfigError;
 use super::section::Section;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 pub(crate) const KEYS: &[&str] = &["onnx", "toml", "zoo", "input", "classes", "dims", "weights", "dropout"];
 
-/// Which model, and with which first weights.
+/// The model and its initial weights.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelConfig {
     pub from: ModelFrom,
@@ -19,25 +19,25 @@ pub struct ModelConfig {
     pub dims: BTreeMap<String, usize>,
     /// A safetensors file to start from.
     pub weights: Option<PathBuf>,
-    /// The ratio of every dropout, where the model's own is not wanted.
+    /// Replaces the ratio of every dropout.
     pub dropout: Option<f32>,
 }
 
-/// Where a graph comes from.
+/// The source of a graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ModelFrom {
     Onnx(PathBuf),
     /// A list of layers.
     Toml(PathBuf),
-    /// By name.
+    /// A built-in model, by name.
     Zoo(String),
-    /// The program has it: no file names it.
+    /// In the program's memory, without a file.
     #[default]
     Memory,
 }
 
 impl ModelConfig {
-    /// A model with nothing else said about it.
+    /// A model with defaults for everything else.
     pub fn new(from: ModelFrom) -> Self {
         Self { from, ..Self::default() }
     }

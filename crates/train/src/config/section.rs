@@ -1,4 +1,4 @@
-//! One table of a run file, read key by key: what is taken is checked, and noted with its source.
+//! Reads one table of a run file key by key; each value is checked and recorded with its source.
 
 use super::error::{ConfigError, Words};
 use super::resolved::Resolved;
@@ -9,12 +9,12 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where a run file stands.
+/// The location of a run file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
     /// As the user wrote it.
     pub(crate) file: &'a Path,
-    /// Where relative paths in it begin.
+    /// The base of relative paths in it.
     pub(crate) base: &'a Path,
 }
 
@@ -28,16 +28,16 @@ pub(crate) struct Section<'a> {
     resolved: &'a mut Resolved,
 }
 
-/// A value with its key and source, for errors that only its reader can tell.
+/// A value with its key and source, for errors that only the reader can detect.
 #[derive(Debug, Clone)]
-pub(crate) struct Said<T> {
+pub(crate) struct Sourced<T> {
     pub(crate) value: T,
     pub(crate) key: String,
     pub(crate) source: Source,
 }
 
-impl<T: Display> Said<T> {
-    /// That it should have been something else.
+impl<T: Display> Sourced<T> {
+    /// An error that it should have been something else.
     pub(crate) fn should_be(&self, wanted: impl Into<String>) -> ConfigError {
         let (key, got, at) = (self.key.clone(), self.value.to_string(), self.source.clone());
         ConfigError::Range { key, wanted: wanted.into(), got, at }
@@ -45,7 +45,7 @@ impl<T: Display> Said<T> {
 }
 
 impl<'a> Section<'a> {
-    /// Opens a table of the root; one that is not there has no keys.
+    /// Opens a table of the root; a missing table has no keys.
     pub(crate) fn open(
         root: &'a Table,
         name: &str,
@@ -63,7 +63,7 @@ impl<'a> Section<'a> {
         Ok(section)
     }
 
-    /// Opens a table in this one. A text stands for a table with that `name`.
+    /// Opens a subtable. A string means a table with that `name`.
     pub(crate) fn table(
         &mut self,
         key: &'static str,
@@ -80,13 +80,13 @@ impl<'a> Section<'a> {
         Ok(Some(section))
     }
 
-    /// A table in this one of which nothing was said.
+    /// A subtable that was not set.
     pub(crate) fn unsaid(&mut self, key: &'static str) -> Section<'_> {
         let name = format!("{}.{key}", self.name);
         Section { name, origin: self.origin, table: None, resolved: self.resolved }
     }
 
-    /// Refuses keys that nobody reads.
+    /// Refuses unknown keys.
     pub(crate) fn check(&self, known: &[&'static str]) -> Result<(), ConfigError> {
         unknown_key(self.table.into_iter().flatten(), &self.name, known)
     }
@@ -95,7 +95,7 @@ impl<'a> Section<'a> {
         self.table?.get(key)
     }
 
-    /// A key with the table's name before it.
+    /// A key with the table's name as prefix.
     pub(crate) fn key(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
@@ -104,12 +104,12 @@ impl<'a> Section<'a> {
         self.resolved.add(&self.name, key, value, source.clone());
     }
 
-    /// Notes a value that nobody said.
+    /// Records a default value.
     pub(crate) fn note_default(&mut self, key: &str, value: &Value) {
         self.note(key, value.to_toml(), &Source::Default);
     }
 
-    /// Notes a value as it was said.
+    /// Records a value that was set.
     pub(crate) fn note_node(&mut self, key: &str, node: &Node) {
         self.note(key, node.value.to_toml(), &node.source);
     }
@@ -119,27 +119,27 @@ impl<'a> Section<'a> {
         ConfigError::Missing { key: key.to_owned(), section: self.name.clone(), file, hint }
     }
 
-    /// That two keys exclude each other.
+    /// An error that two keys exclude each other.
     pub(crate) fn conflict(&self, key: &str, other: &str) -> ConfigError {
         let at = self.node(key).map_or(Source::Default, |node| node.key.clone());
         ConfigError::Conflict { key: key.to_owned(), other: other.to_owned(), section: self.name.clone(), at }
     }
 
-    /// That a key which may be said elsewhere does nothing here.
+    /// An error that a valid key has no effect here.
     pub(crate) fn useless(&self, key: &str, why: &str) -> ConfigError {
         let at = self.node(key).map_or(Source::Default, |node| node.key.clone());
         ConfigError::Useless { key: self.key(key), why: why.to_owned(), at }
     }
 
-    fn said<T>(&self, key: &str, node: &Node, value: T) -> Said<T> {
-        Said { value, key: self.key(key), source: node.source.clone() }
+    fn said<T>(&self, key: &str, node: &Node, value: T) -> Sourced<T> {
+        Sourced { value, key: self.key(key), source: node.source.clone() }
     }
 
     pub(crate) fn wrong(&self, key: &str, wanted: &'static str, node: &Node) -> ConfigError {
         wrong_type(&self.key(key), wanted, &node.value, &node.source)
     }
 
-    pub(crate) fn text(&mut self, key: &str) -> Result<Option<Said<String>>, ConfigError> {
+    pub(crate) fn text(&mut self, key: &str) -> Result<Option<Sourced<String>>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let Value::Text(text) = &node.value else { return Err(self.wrong(key, "a text", node)) };
         self.note_node(key, node);
@@ -152,13 +152,13 @@ impl<'a> Section<'a> {
         key: &str,
         what: &'static str,
         known: &[&'static str],
-    ) -> Result<Option<Said<&'static str>>, ConfigError> {
+    ) -> Result<Option<Sourced<&'static str>>, ConfigError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let word = pick(&text, what, known)?;
-        Ok(Some(Said { value: word, key: text.key, source: text.source }))
+        Ok(Some(Sourced { value: word, key: text.key, source: text.source }))
     }
 
-    /// A path, absolute: those of the file begin where it stands, others where the user stands.
+    /// An absolute path: relative to the file for values of the file, otherwise to the working directory.
     pub(crate) fn path(&mut self, key: &str) -> Result<Option<PathBuf>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let Value::Text(text) = &node.value else { return Err(self.wrong(key, "a path", node)) };
@@ -186,7 +186,7 @@ impl<'a> Section<'a> {
         &mut self,
         key: &str,
         range: RangeInclusive<i64>,
-    ) -> Result<Option<Said<u64>>, ConfigError> {
+    ) -> Result<Option<Sourced<u64>>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let Value::Int(value) = node.value else { return Err(self.wrong(key, "a whole number", node)) };
         self.note_node(key, node);
@@ -212,7 +212,7 @@ impl<'a> Section<'a> {
     }
 
     /// A finite number.
-    pub(crate) fn number(&mut self, key: &str) -> Result<Option<Said<f64>>, ConfigError> {
+    pub(crate) fn number(&mut self, key: &str) -> Result<Option<Sourced<f64>>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let value = number(node).ok_or_else(|| self.wrong(key, "a number", node))?;
         self.note_node(key, node);
@@ -235,7 +235,7 @@ impl<'a> Section<'a> {
         Ok(Some(numbers))
     }
 
-    /// Sizes of dimensions, of which there is one at least.
+    /// Sizes of dimensions, at least one.
     pub(crate) fn dims(&mut self, key: &str) -> Result<Option<Vec<usize>>, ConfigError> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let wanted = "a list of whole numbers from 1 on, like [1, 8, 8]";
@@ -249,7 +249,7 @@ impl<'a> Section<'a> {
         Ok(Some(dims))
     }
 
-    /// Something that is written as a text.
+    /// A value that is written as a string.
     pub(crate) fn parsed<T: FromStr>(&mut self, key: &str, wanted: &str) -> Result<Option<T>, ConfigError> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         text.value.parse().map(Some).map_err(|_unreadable: T::Err| text.should_be(wanted))
@@ -283,9 +283,9 @@ fn wrong_type(key: &str, wanted: &'static str, got: &Value, at: &Source) -> Conf
     ConfigError::Type { key: key.to_owned(), wanted, got: got.kind(), at: at.clone() }
 }
 
-/// The word that was said, if it is a known one.
+/// Returns the word if it is known.
 pub(crate) fn pick(
-    said: &Said<String>,
+    said: &Sourced<String>,
     what: &'static str,
     known: &[&'static str],
 ) -> Result<&'static str, ConfigError> {

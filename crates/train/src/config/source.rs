@@ -1,24 +1,24 @@
-//! Where a value of a run file comes from.
+//! The source of a value of a run file.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Who said a value.
+/// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     File(FileLocation),
-    /// A flag of the command line, as it is written there: `--epochs`, `--set`.
+    /// A command-line flag, as written: `--epochs`, `--set`.
     Flag(String),
-    /// A variable of the environment.
+    /// An environment variable.
     Env(String),
     /// The program that built the configuration.
     Code,
-    /// Nobody.
+    /// Not set: the default.
     Default,
 }
 
-/// A place in a file, counted from 1.
+/// A location in a file, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLocation {
     pub file: Arc<Path>,
@@ -27,7 +27,7 @@ pub struct FileLocation {
 }
 
 impl FileLocation {
-    /// The place of a byte of a text.
+    /// The location of a byte of a text.
     pub(crate) fn of(file: &Arc<Path>, text: &str, byte: usize) -> Self {
         let before = text.get(..byte).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -58,7 +58,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// As it stands behind a value of a resolved run file.
+    /// The comment behind a value in a resolved run file.
     pub(crate) fn comment(&self) -> String {
         match self {
             Source::File(FileLocation { file, line, .. }) => {

@@ -1,7 +1,7 @@
 //! `[sync]`: what replicas exchange, and when.
 //!
-//! A run with one replica has nothing to exchange: these keys are then idle, so that one file can be run in one process
-//! and on many nodes. What contradicts the formation or another key is refused with its place.
+//! A run with one replica has nothing to exchange: these keys are then idle, so that one file works in one process and
+//! on many nodes. Values that contradict the formation or another key are refused with their location.
 
 use super::error::ConfigError;
 use super::formation::FormationConfig;
@@ -20,10 +20,10 @@ pub(crate) const KEYS: &[&str] = &[
     "average_optimizer",
 ];
 
-/// Steps between two looks at whether all replicas hold the same parameters.
+/// Steps between checks that all replicas hold the same parameters.
 pub(super) const VERIFY: u64 = 100;
 
-/// Why settings of the outer optimizer do nothing.
+/// Why settings of the outer optimizer have no effect.
 pub(super) const ONLY_OUTER: &str = "only `sync.exchange = \"outer\"` has an outer optimizer";
 
 /// What replicas exchange, and when.
@@ -36,28 +36,28 @@ pub struct SyncConfig {
     /// Whether a batch is normalised over all replicas.
     pub shared_statistics: bool,
     pub scale_lr: ScaleLr,
-    /// Of [`ExchangeOf::Outer`].
+    /// For [`ExchangeOf::Outer`].
     pub outer_lr: f32,
     pub outer_momentum: f32,
-    /// Steps between two looks at whether all replicas hold the same parameters; never when 0.
+    /// Steps between checks that all replicas hold the same parameters; 0 for never.
     pub verify: u64,
-    /// Whether what optimizers keep is averaged with the parameters.
+    /// Whether optimizer state is averaged with the parameters.
     pub average_optimizer: bool,
 }
 
 /// What replicas exchange.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ExchangeOf {
-    /// Of every step: all replicas together do what one would do with the whole batch.
+    /// Gradients of every step: all replicas together compute what one would with the whole batch.
     #[default]
     Gradients,
-    /// The average of what every replica learned alone.
+    /// The average of the parameters after local steps.
     Parameters,
-    /// What every replica learned alone, averaged, is a gradient for an optimizer of its own.
+    /// The average of the local updates, as a gradient for an outer optimizer.
     Outer,
 }
 
-/// How the learning rate follows from the number of replicas that the run begins with.
+/// How the learning rate depends on the initial number of replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ScaleLr {
     #[default]
@@ -94,12 +94,12 @@ impl Default for SyncConfig {
 }
 
 impl SyncConfig {
-    /// Replicas learn alone and average their parameters after this many steps.
+    /// Replicas train locally and average their parameters after this many steps.
     pub fn parameters(every: u64) -> Self {
         Self { exchange: ExchangeOf::Parameters, every, shared_statistics: false, ..Self::default() }
     }
 
-    /// Replicas learn alone; what they learned in this many steps, averaged, is a gradient for an outer optimizer.
+    /// Replicas train locally; the average of their updates after this many steps is a gradient for an outer optimizer.
     pub fn outer(every: u64) -> Self {
         Self { exchange: ExchangeOf::Outer, ..Self::parameters(every) }
     }
@@ -132,7 +132,7 @@ impl SyncConfig {
     }
 }
 
-/// Asynchronous stages update by themselves, so that they exchange parameters unless something else is said.
+/// Asynchronous stages update by themselves, so they exchange parameters by default.
 fn exchange(section: &mut Section<'_>, formation: &FormationConfig) -> Result<ExchangeOf, ConfigError> {
     let flows = formation.is_staged() && formation.is_asynchronous();
     let said = section.word("exchange", "exchange", &["gradients", "parameters", "outer"])?;
@@ -169,7 +169,7 @@ fn verify(section: &mut Section<'_>, exchange: ExchangeOf, staged: bool) -> Resu
     }
 }
 
-/// Settings of the outer optimizer may only be said where there is one, also when they say what is usual.
+/// Settings of the outer optimizer may only be set if there is one, even to their defaults.
 pub(super) fn check_outer(section: &Section<'_>, exchange: ExchangeOf) -> Result<(), ConfigError> {
     let said = ["outer_lr", "outer_momentum"].into_iter().find(|key| section.node(key).is_some());
     match said.filter(|_| exchange != ExchangeOf::Outer) {

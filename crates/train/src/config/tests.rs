@@ -28,7 +28,7 @@ fn with_overrides(overrides: &[(&str, &str)]) -> Result<RunFile, ConfigError> {
     parse(RUN, &overrides)
 }
 
-/// `RUN` with a line put in at the end of a section, or in the place of one that begins alike.
+/// `RUN` with a line added at the end of a section, or replacing the line of the same key.
 fn with_line(section: &str, line: &str) -> String {
     let key = line.split(['=', ' ']).next().unwrap();
     let mut out = Vec::new();
@@ -210,7 +210,7 @@ fn what_is_not_there_is_named() {
     );
 }
 
-/// What [formation] and [sync] cannot say together, and what the error says.
+/// Contradictions of [formation] and [sync], and the text of the error.
 const WRONG_FORMATIONS: &[(&str, &str)] = &[
     ("[formation]\nreplicas = 0", "`formation.replicas`"),
     ("[formation]\nreplicas = 2\nmin_replicas = 3", "at most `formation.replicas`, which is 2"),
@@ -310,7 +310,7 @@ fn nodes_that_a_flag_starts_go_before_the_replicas_of_the_file() {
     let text = format!("{RUN}[formation]\nreplicas = 2");
     let file = parse(&text, &[Override::flag("--local", "formation.local", 4)]).unwrap();
     assert_eq!(file.config.formation.replicas, 4);
-    // The file that the run directory keeps says the same, and nothing that contradicts itself.
+    // The file in the run directory is equivalent, and consistent.
     let again = parse(&file.resolved.to_toml(), &[]).unwrap().config.formation;
     assert_eq!((again.replicas, again.local), (4, 4));
 }

@@ -1,4 +1,4 @@
-//! `[train]`: how to learn.
+//! `[train]`: how to train.
 
 use super::choice::{self, Bare, Kind};
 use super::error::ConfigError;
@@ -50,40 +50,40 @@ pub(crate) const METRIC: Kind = Kind {
     bare: &[],
 };
 
-/// How to learn.
+/// How to train.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainConfig {
     pub loss: Loss,
     pub optimizer: OptimizerSpec,
     pub schedule: Schedule,
     pub length: Length,
-    /// Samples that are computed at once.
+    /// Samples computed at once.
     pub batch: usize,
     pub seed: Seed,
-    /// Batches that make one step.
+    /// Batches per step.
     pub accumulate: usize,
     pub clip_norm: Option<f32>,
     pub clip_value: Option<f32>,
     pub validate_every: Every,
     pub checkpoint_every: Every,
-    /// Checkpoints that are kept.
+    /// How many checkpoints are kept.
     pub keep: usize,
-    /// Compute threads; all cores if not said. Results do not depend on it.
+    /// Compute threads; all cores by default. Results do not depend on it.
     pub threads: Option<usize>,
     pub recompute: bool,
-    /// Measured beside the loss when validating.
+    /// Metrics of validation besides the loss.
     pub metrics: Vec<Metric>,
 }
 
-/// What `validate_every` may be.
+/// The valid values of `validate_every`.
 pub(super) const EVERY: &str = "a number of steps, or something like \"1 epoch\", \"500 steps\" or \"never\"";
 
-/// What `checkpoint_every` may be.
+/// The valid values of `checkpoint_every`.
 const EVERY_OR_TIME: &str =
     "a number of steps, or something like \"1 epoch\", \"500 steps\", \"30s\" or \"never\"";
 
 impl Default for TrainConfig {
-    /// One pass that minimises the mean of squares.
+    /// One pass with the mean squared error.
     fn default() -> Self {
         Self {
             loss: Loss::Mse,
@@ -146,7 +146,7 @@ fn length(section: &mut Section<'_>) -> Result<Length, ConfigError> {
     }
 }
 
-/// A text such as `"2 epochs"`, or a number of steps.
+/// A string such as `"2 epochs"`, or a number of steps.
 fn every(section: &mut Section<'_>, key: &str, default: Every, wanted: &str) -> Result<Every, ConfigError> {
     match section.node(key).map(|node| &node.value) {
         Some(Value::Int(_)) => Ok(section.int(key, 1..=i64::MAX)?.map_or(default, |n| Every::Steps(n.value))),

@@ -1,4 +1,4 @@
-//! A run file as a tree of values that know where they were said, before anything is known of keys.
+//! A run file as a tree of values with their sources, before keys are interpreted.
 
 use super::error::ConfigError;
 use super::source::{FileLocation, Source};
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Tables nested deeper than this say nothing that a run file could mean.
+/// The deepest nesting of tables that a run file can need.
 const DEEPEST: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) value: Value,
-    /// Of the value.
+    /// The source of the value.
     pub(crate) source: Source,
-    /// Of the key before it.
+    /// The source of its key.
     pub(crate) key: Source,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Value {
 }
 
 impl Node {
-    /// A value that nobody said.
+    /// A default value.
     pub(crate) fn default_of(value: Value) -> Self {
         Self { value, source: Source::Default, key: Source::Default }
     }
@@ -41,7 +41,7 @@ impl Node {
 pub(crate) type Table = BTreeMap<String, Node>;
 
 impl Value {
-    /// What it is, as an error says it.
+    /// The kind of the value, for errors.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Value::Bool(_) => "true or false",
@@ -136,7 +136,7 @@ fn node(
     Ok(Node { value, source, key })
 }
 
-/// Reads the value of an override: TOML when it is, else a text.
+/// Parses the value of an override: TOML if it is valid TOML, otherwise a string.
 pub(crate) fn parse_value(text: &str, source: &Source) -> Result<Node, ConfigError> {
     let place = |_byte: usize| source.clone();
     match DeValue::parse(text) {
@@ -147,7 +147,7 @@ pub(crate) fn parse_value(text: &str, source: &Source) -> Result<Node, ConfigErr
     }
 }
 
-/// Whether there is something at a dotted path.
+/// Whether a dotted path exists.
 pub(crate) fn has(root: &Table, path: &str) -> bool {
     match path.split_once('.') {
         None => root.contains_key(path),
@@ -158,8 +158,8 @@ pub(crate) fn has(root: &Table, path: &str) -> bool {
     }
 }
 
-/// Puts a value at a dotted path; tables on the way are made, and a text on the way (`optimizer = "adam"`) becomes
-/// the name in one.
+/// Sets a value at a dotted path. Missing tables are created, and a string on the way (`optimizer = "adam"`) becomes
+/// the name in a table.
 pub(crate) fn put(root: &mut Table, path: &str, node: Node) -> Result<(), ConfigError> {
     let wrong = |why| ConfigError::Override { text: path.to_owned(), why };
     let mut keys: Vec<&str> = path.split('.').map(str::trim).collect();

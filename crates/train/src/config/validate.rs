@@ -1,6 +1,6 @@
-//! The rules that a configuration has to keep, whether it was read from a file or built in code.
+//! The rules for a configuration, whether it was read from a file or built in code.
 //!
-//! An error names its key. One of a file gets its place afterwards ([`ConfigError::placed`]).
+//! An error names its key. For a file, [`ConfigError::placed`] adds the location.
 
 use super::choice;
 use super::error::ConfigError;
@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 impl RunConfig {
-    /// Checks every value by itself, and those that depend on others.
+    /// Checks every value by itself, and values that depend on each other.
     ///
     /// # Errors
     /// Names the first key whose value cannot be used.
@@ -50,7 +50,7 @@ impl ModelConfig {
 }
 
 impl DataConfig {
-    /// Checks every value by itself; sources and transformations are checked when they meet.
+    /// Checks every value by itself; sources and transformations are checked against each other when they are opened.
     ///
     /// # Errors
     /// Names the first key whose value cannot be used.
@@ -96,7 +96,7 @@ impl TrainConfig {
         above_zero("train.clip_norm", self.clip_norm)?;
         above_zero("train.clip_value", self.clip_value)?;
         match self.validate_every {
-            // Whether a step validates must not depend on how fast the machine is.
+            // Whether a step validates must not depend on the speed of the machine.
             Every::Time(_) => {
                 Err(should_be("train.validate_every", super::train::EVERY, self.validate_every))
             }
@@ -105,7 +105,7 @@ impl TrainConfig {
     }
 }
 
-/// The most samples of a step: one replica's, times the most replicas.
+/// The most samples of a step: the most of one replica times the most replicas.
 const MOST_SAMPLES: i64 = (1 << 24) * MOST;
 
 impl FormationConfig {
@@ -146,7 +146,7 @@ impl FormationConfig {
         }
         let samples = train.batch.saturating_mul(train.accumulate);
         if let Some(parts) = self.micro_batches.filter(|parts| *parts > samples) {
-            // Every micro-batch has a sample at least.
+            // Every micro-batch has at least one sample.
             return Err(should_be("formation.micro_batches", format!("at most the batch, {samples}"), parts));
         }
         if self.in_flight.is_some() && self.mode == Mode::Exact {
@@ -165,7 +165,7 @@ impl FormationConfig {
 }
 
 impl FormationConfig {
-    /// What only the planner decides cannot be said of a run in stages.
+    /// What only the planner decides cannot be set for a run in stages.
     fn validate_staged(&self) -> Result<(), ConfigError> {
         if self.max_replicas < MOST as usize {
             return Err(useless("formation.max_replicas", NO_MAXIMUM));
@@ -187,7 +187,7 @@ impl FormationConfig {
         }
     }
 
-    /// Refuses a share of a node that the run could not keep to.
+    /// Refuses a share of a node that the run could not respect.
     fn validate_share(&self, threads: Option<usize>) -> Result<(), ConfigError> {
         if self.memory.is_some() && self.pipelines.is_none() && self.local == 0 && !self.is_staged() {
             let why = "it is claimed on the nodes of a run, and this one is in one process";
@@ -206,7 +206,7 @@ impl FormationConfig {
 }
 
 impl SyncConfig {
-    /// Checks every value by itself, and against who trains.
+    /// Checks every value by itself, and against the formation.
     ///
     /// # Errors
     /// Names the first key whose value cannot be used.
@@ -257,7 +257,7 @@ impl SyncConfig {
     }
 }
 
-/// What a run may be called.
+/// The valid names of runs.
 pub(super) const NAME: &str = "a word of letters, digits, `-`, `_` and `.`, at most 64";
 
 /// The name of a run is also the name of its directory.

@@ -1,4 +1,4 @@
-//! A configuration that was built in code, as the run file that says the same.
+//! Writes a configuration built in code as an equivalent run file.
 
 use super::choice::table_of;
 use super::error::ConfigError;
@@ -15,10 +15,10 @@ use serde::Serialize;
 use std::path::Path;
 
 impl RunConfig {
-    /// The run file that says the same, for a run directory and for nodes.
+    /// The equivalent run file, for a run directory and for nodes.
     ///
     /// # Errors
-    /// The configuration is wrong, or its model or data are in memory and have no file.
+    /// The configuration is invalid, or its model or data are in memory and have no file.
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         self.validate()?;
         let mut resolved = Resolved::default();
@@ -207,7 +207,7 @@ impl SyncConfig {
             out.put("outer_lr", float(self.outer_lr));
             out.put("outer_momentum", float(self.outer_momentum));
         }
-        // Saying the default would be refused where nothing is verified.
+        // An explicit default would be refused where nothing is verified.
         out.option("verify", Some(self.verify).filter(|every| *every != VERIFY).map(int));
         out.put("average_optimizer", Value::Bool(self.average_optimizer));
     }

@@ -1,15 +1,15 @@
-//! Whether a model can be computed in the batches that it will get.
+//! Checks that a model can be computed in the batches it will get.
 
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use phalanx_graph::{Graph, Node, Op};
 
-/// The batch that a model is made for, if it takes no other.
+/// The batch size of a model, if it is fixed.
 pub fn fixed_batch(graph: &Graph) -> Option<usize> {
     graph.shape(*graph.inputs.first()?).dims().first()?.fixed()
 }
 
-/// Checks every batch that a pass over so many samples has.
+/// Checks every batch size of a pass over `samples` samples.
 pub(super) fn check(graph: &Graph, config: &RunConfig, samples: usize) -> Result<(), TrainError> {
     let (batch, drop_last) = (config.train.batch, config.data.drop_last);
     let rest = if drop_last { 0 } else { samples % batch.max(1) };
@@ -29,12 +29,12 @@ pub(super) fn check(graph: &Graph, config: &RunConfig, samples: usize) -> Result
     }
 }
 
-/// A node that cannot do with one sample at a time.
+/// A node that cannot compute a single sample.
 pub fn needs_several(graph: &Graph) -> Option<&Node> {
     graph.nodes.iter().find(|node| has_one_row(graph, node, 1))
 }
 
-/// Whether a node needs the spread of values of which there is one per channel.
+/// Whether a node needs a variance but has only one value per channel.
 fn has_one_row(graph: &Graph, node: &Node, batch: usize) -> bool {
     let Some(input) = node.inputs.first().filter(|_| matches!(node.op, Op::BatchNorm { .. })) else {
         return false;

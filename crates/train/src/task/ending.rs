@@ -1,9 +1,9 @@
-//! Whether a model ends in what its loss expects.
+//! Checks that the last layer of a model fits the loss.
 
 use phalanx_engine::Loss;
 use phalanx_graph::{Graph, Node, Op, Unary, ValueId};
 
-/// What the user should know when the last layer and the loss do the same thing twice.
+/// A note for the user if the last layer and the loss do the same thing twice.
 pub(super) fn note(graph: &Graph, loss: Loss) -> Option<String> {
     let [output] = graph.outputs.as_slice() else { return None };
     let last = last_layer(graph, *output)?;
@@ -11,7 +11,7 @@ pub(super) fn note(graph: &Graph, loss: Loss) -> Option<String> {
     match (&last.op, loss) {
         (Op::Softmax { axis }, Loss::CrossEntropy { .. }) => {
             let least = classes(graph, last, *axis).map_or_else(String::new, |classes| {
-                // A logarithm of a sum of exponentials less the largest of numbers from 0 to 1 that add up to 1.
+                // The least log-sum-exp minus the maximum for numbers from 0 to 1 that add up to 1.
                 let least = ((classes - 1.0) / std::f64::consts::E).ln_1p();
                 format!(" and the loss cannot fall below {least:.2}")
             });
@@ -37,7 +37,7 @@ pub(super) fn note(graph: &Graph, loss: Loss) -> Option<String> {
     }
 }
 
-/// The node that computes the numbers of a value, past nodes that only arrange them.
+/// The node that computes the numbers of a value, ignoring nodes that only rearrange them.
 fn last_layer(graph: &Graph, mut value: ValueId) -> Option<&Node> {
     loop {
         let node = graph.nodes.iter().find(|node| node.outputs.contains(&value))?;
@@ -48,7 +48,7 @@ fn last_layer(graph: &Graph, mut value: ValueId) -> Option<&Node> {
     }
 }
 
-/// How many numbers add up to 1.
+/// The number of classes that add up to 1.
 fn classes(graph: &Graph, softmax: &Node, axis: usize) -> Option<f64> {
     let size = graph.shape(*softmax.outputs.first()?).dims().get(axis)?.fixed()?;
     Some(size as f64)
@@ -62,7 +62,7 @@ mod tests {
 
     const CROSS_ENTROPY: Loss = Loss::CrossEntropy { smoothing: 0.0 };
 
-    /// A layer of ten numbers, and what `end` puts behind it.
+    /// A layer of ten outputs, followed by `end`.
     fn graph(end: impl FnOnce(&mut Builder, ValueId) -> ValueId) -> Graph {
         let mut b = Builder::new("small");
         let x = b.input("x", &[4]);
@@ -118,7 +118,7 @@ mod tests {
             assert_eq!(note(&inside, loss), None);
             assert_eq!(note(&graph(|_, x| x), loss), None);
         }
-        // What is the logarithm of a probability already is left as it is by cross-entropy.
+        // Cross-entropy leaves log-probabilities unchanged.
         assert_eq!(note(&graph(log_softmax), Loss::Nll), None);
         assert_eq!(note(&graph(log_softmax), CROSS_ENTROPY), None);
         assert_eq!(note(&graph(sigmoid), Loss::Bce), None);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_that_are_told_are_those_of_the_losses() {
+    fn reported_bounds_match_the_losses() {
         let threads = Threads::new(1);
         let loss = |loss: Loss, output: &[f32], target: &[f32]| {
             let (shape, target_shape) = ([1, output.len()], [1, target.len()]);

@@ -1,4 +1,4 @@
-//! Whether outputs and labels can be compared, and what they mean.
+//! Checks that outputs and labels can be compared, and what they mean.
 
 use super::{check_input, fixed_batch};
 use crate::error::{Dims, TrainError};
@@ -9,24 +9,24 @@ use phalanx_graph::Graph;
 /// How the labels of a dataset fit the outputs of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// Of one label, transformed.
+    /// The shape of one label, transformed.
     pub y_shape: Vec<usize>,
-    /// Of one sample's output.
+    /// The shape of one sample's output.
     pub output: Vec<usize>,
-    /// How many there are, if a label names one of some classes.
+    /// The number of classes, if labels are classes.
     pub classes: Option<usize>,
-    /// What labels have to be, for [`Dataset::with_label_check`].
+    /// The requirement for labels, for [`Dataset::with_label_check`].
     pub labels: LabelCheck,
 }
 
-/// How many labels are looked at before a run begins; the rest are checked as they are read.
+/// How many labels are checked before a run starts; the rest are checked as they are read.
 const LABELS_AT_FIRST: usize = 256;
 
 impl Fit {
     /// Checks samples and labels against a model and a loss.
     ///
-    /// Some labels, from the first to the last, are looked at here, so that most mistakes are told before anything
-    /// is written. All others are checked as they are read, by a dataset that has [`Fit::labels`] as its check.
+    /// Some labels, spread from the first to the last, are checked here, so that most mistakes are reported before
+    /// anything is written. All others are checked as they are read, by a dataset with [`Fit::labels`] as its check.
     ///
     /// # Errors
     /// They do not fit, or a label is not one of the classes.
@@ -44,13 +44,13 @@ impl Fit {
         let [output] = graph.outputs.as_slice() else {
             return Err(TrainError::Outputs { count: graph.outputs.len() });
         };
-        // Two samples where that is possible, so that the batch is not taken for an axis that may be left out.
+        // Two samples if possible, so that the batch is not mistaken for an axis that may be dropped.
         let batch = fixed_batch(graph).unwrap_or(2);
         let output = graph.shape(*output).at(batch);
         let target: Vec<usize> = std::iter::once(batch).chain(y_shape.iter().copied()).collect();
         let fits = match objective {
             Objective::Named(loss) => accepts(*loss, &output, &target, threads),
-            // What an own loss takes is for itself to say.
+            // A custom loss checks its own inputs.
             Objective::Own(_) => true,
         };
         let output = output.get(1..).unwrap_or_default().to_vec();
@@ -75,7 +75,7 @@ impl Fit {
         Ok(Self { y_shape, output, classes, labels })
     }
 
-    /// What to measure: what the user asked for, and accuracy wherever it means something.
+    /// The metrics to compute: those the user asked for, and accuracy wherever it is meaningful.
     pub fn metrics(&self, objective: &Objective, asked: &[Metric]) -> Vec<Metric> {
         let single = self.output.iter().product::<usize>() == 1;
         let usual = match objective.named() {
@@ -89,14 +89,14 @@ impl Fit {
     }
 }
 
-/// Whether a loss compares such outputs with such labels.
+/// Whether a loss accepts these outputs with these labels.
 fn accepts(loss: Loss, output: &[usize], target: &[usize], threads: &Threads) -> bool {
     let zeros = |shape: &[usize]| vec![0.0; shape.iter().product()];
     let (y, outputs) = (zeros(target), zeros(output));
     loss.evaluate(threads, &outputs, output, Target { data: &y, shape: target }, 1.0, None).is_ok()
 }
 
-/// How a loss is written in a run file; an own loss is called as its user calls it.
+/// The name of a loss in a run file; a custom loss has the user's name.
 pub(crate) fn name_of(objective: &Objective) -> String {
     let loss = match objective {
         Objective::Named(loss) => loss,
@@ -106,8 +106,8 @@ pub(crate) fn name_of(objective: &Objective) -> String {
     json["name"].as_str().or(json.as_str()).unwrap_or_default().to_owned()
 }
 
-/// The number of classes, if labels have the shape of outputs but for the axis of classes, which is the last or
-/// the first of a sample.
+/// The number of classes, if labels have the shape of outputs without the axis of classes, which is the last or the
+/// first of a sample.
 fn classes(output: &[usize], label: &[usize], loss: Loss) -> Option<usize> {
     let dense = |shape: &[usize]| shape.iter().copied().filter(|d| *d != 1).collect::<Vec<_>>();
     let of_classes = matches!(loss, Loss::CrossEntropy { .. } | Loss::Nll);

@@ -1,4 +1,4 @@
-//! Whether a run fits into this machine, before anything is allocated.
+//! Checks that a run fits into the memory of this machine, before anything is allocated.
 
 use crate::config::TrainConfig;
 use crate::error::TrainError;
@@ -19,19 +19,19 @@ fn compare(needed: u64, have: Option<u64>) -> Result<(), TrainError> {
     }
 }
 
-/// About how much: what is computed again is not kept.
+/// An estimate; recomputed activations do not count.
 fn needed(graph: &Graph, train: &TrainConfig) -> u64 {
     of_batch(graph, train, train.batch)
 }
 
-/// The same with so many samples at once.
+/// The same with this many samples at once.
 pub(super) fn of_batch(graph: &Graph, train: &TrainConfig, batch: usize) -> u64 {
     let per_parameter = 4 * train.optimizer.state_names().len() as u64;
     let batch = if train.recompute { 1 } else { batch as u64 };
     graph.cost().training_bytes(batch, per_parameter)
 }
 
-/// The memory of this machine, where it says.
+/// The memory of this machine, if it is known.
 fn total() -> Option<u64> {
     parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }

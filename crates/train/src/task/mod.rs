@@ -23,7 +23,7 @@ use phalanx_wire::train::{DataRef, ShareAsk};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What computes: an engine, and the threads that losses and optimizers use.
+/// An engine, and the threads that losses and optimizers use.
 #[derive(Debug, Clone)]
 pub struct Compute {
     pub engine: Arc<dyn Engine>,
@@ -31,7 +31,7 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// The CPU, with this many threads; as many as there are cores when not said.
+    /// The CPU, with this many threads; by default as many as cores.
     pub fn cpu(threads: Option<usize>) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let engine = CpuEngine::new(threads.unwrap_or_else(cores));
@@ -40,15 +40,15 @@ impl Compute {
     }
 }
 
-/// Makes what a run on this node computes with: with a number of threads if the run says how many.
+/// Creates the compute of a run on this node, with the run's number of threads if it sets one.
 pub type MakeCompute = Arc<dyn Fn(Option<usize>) -> Compute + Send + Sync>;
 
-/// Everything a run needs that is not written anywhere yet.
+/// Everything a run needs before anything is written.
 #[derive(Debug)]
 pub struct Task {
     pub config: RunConfig,
     pub graph: Graph,
-    /// Those to start from.
+    /// The initial weights.
     pub weights: Weights,
     pub train: Dataset,
     pub valid: Option<Dataset>,
@@ -56,33 +56,33 @@ pub struct Task {
     pub samples: usize,
     /// The number of validation samples.
     pub validation: usize,
-    /// Of one label, transformed.
+    /// The shape of one label, transformed.
     pub y_shape: Vec<usize>,
-    /// What validation measures; the first is shown as accuracy where it is one.
+    /// The metrics of validation; the first is shown as accuracy if it is one.
     pub metrics: Vec<Metric>,
-    /// What the user should know about the model.
+    /// Notes for the user about the model.
     pub notes: Vec<String>,
-    /// What is minimised: the loss that the run file names, or one of the program's own.
+    /// The objective: the loss that the run file names, or a custom one.
     pub objective: Objective,
 }
 
-/// A model, data and a loss that a program has in memory.
+/// A model, data and a loss in a program's memory.
 #[derive(Debug)]
 pub struct InMemory {
     pub graph: Graph,
-    /// What parameters begin with; those that are not here are made from the seed.
+    /// Initial values of parameters; the others are made from the seed.
     pub weights: Weights,
     pub train: Dataset,
     pub valid: Option<Dataset>,
-    /// In the place of the loss that the configuration names.
+    /// Replaces the loss that the configuration names.
     pub loss: Option<OwnLoss>,
 }
 
 impl Task {
-    /// Opens the model and the data, and checks that they belong together.
+    /// Opens the model and the data, and checks them against each other.
     ///
     /// # Errors
-    /// Something is not there or does not fit.
+    /// Something is missing or does not fit.
     pub fn new(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
         let found = find_model(&config.model)?;
         if !config.formation.is_staged() {
@@ -92,11 +92,10 @@ impl Task {
         Self::open(config, found, threads)
     }
 
-    /// A task of what a program has in memory. What the configuration says of the model's and the data's files is not
-    /// looked at.
+    /// A task from a program's memory. The files of model and data in the configuration are ignored.
     ///
     /// # Errors
-    /// The configuration is wrong, or the parts do not fit each other.
+    /// The configuration is invalid, or the parts do not fit each other.
     pub fn in_memory(config: RunConfig, given: InMemory, threads: &Threads) -> Result<Self, TrainError> {
         config.validate()?;
         let InMemory { graph, weights, train, valid, loss } = given;
@@ -109,10 +108,10 @@ impl Task {
         Self::assemble(config, found, (train, valid), objective, threads)
     }
 
-    /// The same for a node that will hold a part of the model only: weights that the seed makes are not made yet.
+    /// The same for a node that will hold only a part of the model: weights from the seed are not made yet.
     ///
     /// # Errors
-    /// Something is not there or does not fit.
+    /// Something is missing or does not fit.
     pub fn of_stages(config: RunConfig, threads: &Threads) -> Result<Self, TrainError> {
         let mut found = find_model(&config.model)?;
         if config.model.weights.is_some() {
@@ -184,7 +183,7 @@ impl Task {
         })
     }
 
-    /// How much of every node it asks for. What a stage needs is known only when the model is cut.
+    /// The share of every node that it asks for. The needs of a stage are known only when the model is cut.
     pub fn share(&self) -> ShareAsk {
         let formation = &self.config.formation;
         let estimate = match formation.is_staged() {
@@ -197,7 +196,7 @@ impl Task {
         ShareAsk { cores: formation.cores, memory: formation.memory, estimate: ByteSize(estimate) }
     }
 
-    /// What other nodes must have, too.
+    /// The data that other nodes must have, too.
     pub fn data(&self) -> DataRef {
         DataRef {
             samples: self.samples as u64,
@@ -206,10 +205,10 @@ impl Task {
         }
     }
 
-    /// Takes over how the driver of a run numbers classes.
+    /// Adopts the driver's numbering of classes.
     ///
     /// # Errors
-    /// The data are not those of the run.
+    /// The data differ from the run's.
     pub fn agree_on(&mut self, data: &DataRef) -> Result<(), TrainError> {
         let own = self.data();
         for (what, here, there) in
@@ -225,7 +224,7 @@ impl Task {
         }
     }
 
-    /// Numbers the classes of all samples as they stand in a list.
+    /// Numbers the classes of all samples by their position in a list.
     pub fn number_classes(&mut self, classes: &[String]) -> Result<(), TrainError> {
         self.train = self.train.with_classes(classes)?;
         if let Some(valid) = &self.valid {
@@ -234,12 +233,12 @@ impl Task {
         Ok(())
     }
 
-    /// A model with its optimizer, still without weights.
+    /// A model with its optimizer, without weights.
     pub fn stepper(&self, compute: &Compute) -> Result<Stepper, TrainError> {
         self.stepper_of(0..self.graph.nodes.len(), compute)
     }
 
-    /// What a stage of the model begins with.
+    /// The initial weights of a stage of the model.
     pub fn first_weights_of(&self, stage: &Graph) -> Weights {
         let mut weights = stage.initialise(self.config.train.seed.derive("init"));
         for (name, tensor) in &self.weights {
@@ -250,7 +249,7 @@ impl Task {
         weights
     }
 
-    /// A stage of the model with its optimizer, still without weights.
+    /// A stage of the model with its optimizer, without weights.
     pub fn stepper_of(
         &self,
         nodes: std::ops::Range<usize>,
@@ -273,7 +272,7 @@ impl Task {
         Ok(Stepper::new(model, optimizer, options, compute.threads.clone()))
     }
 
-    /// How its model is validated.
+    /// The evaluator of its validation.
     pub fn evaluator<'a>(&'a self, threads: &'a Threads) -> Evaluator<'a> {
         Evaluator {
             loss: self.objective.clone(),
@@ -295,7 +294,7 @@ impl Task {
         }
     }
 
-    /// What the records of the run have to know.
+    /// The information for the records of the run.
     pub fn about(&self) -> About {
         About {
             graph: self.graph.clone(),
@@ -310,7 +309,7 @@ impl Task {
         self.valid.is_some() && self.config.train.validate_every != Every::Never
     }
 
-    /// How many steps the run will have when it is finished.
+    /// The number of steps of the finished run.
     pub fn total_steps(&self) -> u64 {
         self.plan().steps()
     }
@@ -324,10 +323,10 @@ impl Task {
     }
 }
 
-/// The shape of one sample that a model takes.
+/// The sample shape of a model's input.
 ///
 /// # Errors
-/// It takes more than one input.
+/// It has more than one input.
 pub fn sample_shape(graph: &Graph) -> Result<Vec<usize>, TrainError> {
     match graph.inputs.as_slice() {
         [input] => Ok(graph.shape(*input).at(1).split_off(1)),
@@ -335,15 +334,15 @@ pub fn sample_shape(graph: &Graph) -> Result<Vec<usize>, TrainError> {
     }
 }
 
-/// Checks that samples, transformed, are what a model takes.
+/// Checks that transformed samples fit a model's input.
 ///
 /// # Errors
-/// They are not.
+/// They do not.
 pub fn check_input(graph: &Graph, data: &Dataset, transform: &Transform) -> Result<(), TrainError> {
     let wanted = sample_shape(graph)?;
     let prepared = transform.prepare(data)?;
     let got = prepared.x_shape();
-    // Axes of one element do not move any other.
+    // Axes of length one do not affect the order of elements.
     let dense = |shape: &[usize]| shape.iter().copied().filter(|d| *d != 1).collect::<Vec<_>>();
     if dense(got) != dense(&wanted) {
         let (origin, data) = (data.origin().to_string(), Dims(got.to_vec()));

@@ -43,7 +43,7 @@ impl TrainedModelError {
         }
     }
 
-    /// What the user can do about it, where that is known.
+    /// What the user can do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Train(error) => error.hint(),

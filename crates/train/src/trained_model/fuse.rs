@@ -7,7 +7,7 @@ use phalanx_records::run_dir::{Checkpoint, RunDirError, Trained, checkpoints, is
 use phalanx_types::Class;
 use std::path::{Path, PathBuf};
 
-/// How often a checkpoint is looked for that its run removes in the same moment.
+/// How often to retry when the run removes a checkpoint at the same moment.
 const TRIES: usize = 3;
 
 /// The model of a checkpoint.
@@ -15,7 +15,7 @@ const TRIES: usize = 3;
 pub struct Fused {
     /// The model, with all of its weights.
     pub model: TrainedModel,
-    /// Steps that it has behind it.
+    /// Its number of steps.
     pub step: u64,
     /// Into how many stages it was cut.
     pub stages: usize,
@@ -31,7 +31,7 @@ pub enum FuseError {
     NoCheckpoint { run: PathBuf, trained: Trained },
     #[error("the run in {} has no checkpoint of step {step}", run.display())]
     NoStep { run: PathBuf, step: u64, have: Vec<u64> },
-    /// `whole` are the steps of checkpoints that can be read.
+    /// `whole` are the steps of readable checkpoints.
     #[error("could not fuse the checkpoint of step {step}")]
     Unreadable { step: u64, source: RunDirError, whole: Vec<u64> },
     #[error("the stages of step {step} are not the whole model")]
@@ -40,7 +40,7 @@ pub enum FuseError {
     OtherHash { step: u64, found: String, recorded: String },
 }
 
-/// Loads the newest checkpoint of a run, or that of a step, as one model. The run may still go on.
+/// Loads the newest checkpoint of a run, or the checkpoint of a step, as one model. The run may be running.
 ///
 /// # Errors
 /// There is no such checkpoint, it is damaged, or it is not the whole model.
@@ -61,7 +61,7 @@ pub fn fuse(run: &Path, step: Option<u64>) -> Result<Fused, FuseError> {
     Ok(Fused { model, step, stages })
 }
 
-/// The checkpoint of this step, or the newest. A run that goes on removes old ones, so that one may be gone again.
+/// The checkpoint of this step, or the newest. A running run removes old ones, so one may be gone again.
 fn load(run: &Path, step: Option<u64>) -> Result<Checkpoint, FuseError> {
     let mut tried = 1;
     loop {
@@ -74,7 +74,7 @@ fn load(run: &Path, step: Option<u64>) -> Result<Checkpoint, FuseError> {
     }
 }
 
-/// The step and the place of the checkpoint that is asked for.
+/// The step and path of the requested checkpoint.
 fn chosen(run: &Path, step: Option<u64>) -> Result<(u64, PathBuf), FuseError> {
     let mut all = checkpoints(run);
     let have: Vec<u64> = all.iter().map(|(step, _)| *step).collect();
@@ -86,7 +86,7 @@ fn chosen(run: &Path, step: Option<u64>) -> Result<(u64, PathBuf), FuseError> {
     all.into_iter().find(|(step, _)| *step == wanted).ok_or_else(missing)
 }
 
-/// Steps of other checkpoints that can be read. An older checkpoint is another model, so none is taken unasked.
+/// Steps of other readable checkpoints. An older checkpoint is another model, so none is used unasked.
 fn whole(run: &Path, but: u64) -> Vec<u64> {
     let others = checkpoints(run).into_iter().filter(|(step, _)| *step != but);
     others.filter(|(_, path)| Checkpoint::load(path).is_ok()).map(|(step, _)| step).collect()

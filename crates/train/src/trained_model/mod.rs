@@ -1,4 +1,4 @@
-//! A trained model: from a run, a checkpoint or files; predicts, is evaluated and is saved.
+//! Trained models: loaded from a run, a checkpoint or files; for prediction, evaluation and saving.
 
 mod error;
 mod fuse;
@@ -20,50 +20,50 @@ use phalanx_records::run_dir::{
 use phalanx_records::{Evaluation, Predictions, params_hash};
 use std::path::{Path, PathBuf};
 
-/// Samples that are computed at once where no run says how many.
+/// The default number of samples computed at once.
 const BATCH: usize = 64;
 
-/// A model that has learned something.
+/// A trained model.
 #[derive(Debug, Clone)]
 pub struct TrainedModel {
     /// The graph of the model.
     pub graph: Graph,
     /// Its parameters and buffers, named as in the graph.
     pub weights: Weights,
-    /// What its run was told, if that is known.
+    /// The configuration of its run, if it is known.
     pub config: Option<RunConfig>,
-    /// What its outputs stand for, if its run had names for that.
+    /// The names of its classes, if its run had them.
     pub classes: Option<Vec<String>>,
-    /// What its run minimised, if that was a loss of the program's own.
+    /// The objective of its run, if that was a custom loss.
     own: Option<Objective>,
 }
 
-/// How to understand a file that says less than a run directory.
+/// How to load a file that has less information than a run directory.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// The model that weights alone are of.
+    /// The model that a file of weights belongs to.
     pub model: Option<ModelConfig>,
-    /// In the place of what the run was told.
+    /// Replaces the configuration of the run.
     pub config: Option<RunConfig>,
 }
 
 impl TrainedModel {
-    /// A graph with its weights, and nothing known of how it was trained.
+    /// A graph with its weights, without a run.
     pub fn new(graph: Graph, weights: Weights) -> Self {
         Self { graph, weights, config: None, classes: None, own: None }
     }
 
-    /// What a task has learned.
+    /// The result of a task.
     pub fn of_task(task: Task, weights: Weights) -> Self {
         let own = Some(task.objective).filter(|objective| objective.named().is_none());
         let classes = task.train.classes().map(<[String]>::to_vec);
         Self { graph: task.graph, weights, config: Some(task.config), classes, own }
     }
 
-    /// Loads a run directory, a checkpoint in one, an `.onnx` file, or a `.safetensors` file of a model that is named.
+    /// Loads a run directory, a checkpoint in one, an `.onnx` file, or a `.safetensors` file of a given model.
     ///
     /// # Errors
-    /// There is nothing of the kind, or it cannot be read.
+    /// There is no such file, or it cannot be read.
     pub fn load(path: &Path, options: LoadOptions) -> Result<Self, TrainedModelError> {
         let LoadOptions { model, config } = options;
         if is_run(path) {
@@ -92,7 +92,7 @@ impl TrainedModel {
         }
     }
 
-    /// What a run has learned: its result, or what its newest checkpoint holds.
+    /// The model of a run: its result, or its newest checkpoint.
     fn of_run(path: &Path, config: Option<RunConfig>) -> Result<Self, TrainedModelError> {
         let config = config_of(path, config)?;
         let graph = find_model(&config.model).map_err(TrainError::from)?.graph;
@@ -104,7 +104,7 @@ impl TrainedModel {
         Ok(Self { config: Some(config), classes, ..Self::new(graph, weights) })
     }
 
-    /// What a run had learned at one step; as the run was told, unless something else is said.
+    /// The model of a run at one step, with the configuration of the run unless another is given.
     ///
     /// # Errors
     /// The run's own files cannot be read.
@@ -119,7 +119,7 @@ impl TrainedModel {
         Ok(Self { config: Some(config), classes, ..Self::new(graph, checkpoint.weights) })
     }
 
-    /// The model of a run that is being trained elsewhere, without what it has learned.
+    /// The model of a run that is being trained elsewhere, without its weights.
     ///
     /// # Errors
     /// The model cannot be built here.
@@ -160,7 +160,7 @@ impl TrainedModel {
         onnx::export(&self.graph, &self.weights, path).map_err(failed)
     }
 
-    /// Ready to compute, but not to learn.
+    /// Compiles it for inference.
     ///
     /// # Errors
     /// The engine cannot compute it.
@@ -171,13 +171,13 @@ impl TrainedModel {
         Ok(model)
     }
 
-    /// The outputs for samples that lie in `x` one after the other, each of the shape that the run's data have.
+    /// The outputs for samples that follow each other in `x`, each of the shape of the run's data.
     ///
     /// # Errors
     /// The numbers do not make whole samples.
     pub fn predict(&self, x: &[f32], compute: &Compute) -> Result<Predictions, TrainError> {
         let transform = self.transform();
-        // Transformations begin with what the data have; without any, that is what the model takes.
+        // Transformations start with the shape of the data; without any, that is the model's input shape.
         let shape = match &transform.reshape {
             Some(reshape) => reshape.clone(),
             None => sample_shape(&self.graph)?,
@@ -188,22 +188,22 @@ impl TrainedModel {
     /// The outputs for all samples of a dataset, in its order.
     ///
     /// # Errors
-    /// The samples are not what the model takes, or cannot be read.
+    /// The samples do not fit the model, or cannot be read.
     pub fn predict_all(&self, data: &Dataset, compute: &Compute) -> Result<Predictions, TrainError> {
         self.predict_in_batches(data, self.batch().unwrap_or(BATCH), compute)
     }
 
-    /// The same with so many samples at once.
+    /// The same with this many samples at once.
     ///
     /// # Errors
-    /// The samples are not what the model takes, or cannot be read.
+    /// The samples do not fit the model, or cannot be read.
     pub fn predict_in_batches(
         &self,
         data: &Dataset,
         batch: usize,
         compute: &Compute,
     ) -> Result<Predictions, TrainError> {
-        // Labels are not looked at.
+        // Labels are not needed.
         let transform = Transform { one_hot: None, ..self.transform() };
         check_input(&self.graph, data, &transform)?;
         let mut model = self.compile(compute)?;
@@ -226,7 +226,7 @@ impl TrainedModel {
     /// Loss and metrics over a dataset.
     ///
     /// # Errors
-    /// Samples or labels are not what the model and the loss take, or cannot be read.
+    /// Samples or labels do not fit the model and the loss, or cannot be read.
     pub fn evaluate(&self, data: &Dataset, compute: &Compute) -> Result<Evaluation, TrainError> {
         let (transform, objective) = (self.transform(), self.objective());
         let fit = Fit::new(&self.graph, data, &transform, &objective, &compute.threads)?;
@@ -243,22 +243,22 @@ impl TrainedModel {
         evaluator.run(self.compile(compute)?.as_mut(), &data)
     }
 
-    /// Samples that its run computes at once, if it is known.
+    /// The batch size of its run, if it is known.
     pub fn batch(&self) -> Option<usize> {
         self.config.as_ref().map(|config| config.train.batch)
     }
 
-    /// What its run does to samples.
+    /// The transformation of samples in its run.
     pub fn transform(&self) -> Transform {
         self.config.as_ref().map(|config| config.data.transform.clone()).unwrap_or_default()
     }
 
-    /// What its run measures beside the loss.
+    /// The metrics of its run.
     pub fn metrics(&self) -> Vec<Metric> {
         self.config.as_ref().map(|config| config.train.metrics.clone()).unwrap_or_default()
     }
 
-    /// What its run minimised; cross-entropy if that is not known.
+    /// The objective of its run; cross-entropy if it is not known.
     pub fn objective(&self) -> Objective {
         let named = self.config.as_ref().map(|config| config.train.loss);
         let named = named.unwrap_or(Loss::CrossEntropy { smoothing: 0.0 });
@@ -273,7 +273,7 @@ fn config_of(run: &Path, config: Option<RunConfig>) -> Result<RunConfig, Trained
     }
 }
 
-/// The weights of a run that has come to its end, and that went no further since they were written.
+/// The weights of a finished run, unless it continued after they were written.
 fn finished(path: &Path, graph: &Graph) -> Result<Option<Weights>, TrainedModelError> {
     let file: PathBuf = path.join(MODEL);
     let state = read_run(path).map_err(TrainError::from)?.state;

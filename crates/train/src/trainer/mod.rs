@@ -1,4 +1,4 @@
-//! What takes a step: the model with its optimizer, and the batches it takes.
+//! Computing a step: the model with its optimizer, and the batches it takes.
 
 mod stepper;
 
@@ -8,7 +8,7 @@ use crate::task::Task;
 use phalanx_data::{LoaderOptions, Position};
 use phalanx_protocol::progress::Place;
 
-/// Which batches a run takes from a place on: a step is one, whatever it is computed in.
+/// The batches of a run from a position on; a step is one batch, however it is divided for computing.
 pub fn loader_options(task: &Task, place: Place) -> LoaderOptions {
     let train = &task.config.train;
     LoaderOptions {

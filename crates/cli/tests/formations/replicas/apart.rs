@@ -1,4 +1,4 @@
-//! Replicas on hosts of their own, which a network joins that breaks.
+//! Replicas on separate hosts, with a network that breaks.
 
 use super::{BATCHES, CNN, ENDLESS, SGD, VERIFY, losses, run_file, sandbox};
 use crate::run::{RUN, Run, assert_whole};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 const LAB: [&str; 5] = ["--domain", "lab", "--no-mdns", "--heartbeat", "1s"];
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How much longer than a silence may last the others may take to go on.
+/// How much longer than the heartbeat the others may take to continue.
 const MARGIN: Duration = Duration::from_secs(1);
 const SEED: &str = "10.75.0.1:7000";
 
-/// Hosts on one switch, each with a node but the last, which is the driver's.
+/// Hosts on one switch: each has a node, except the last, which is the driver's.
 struct Lab<'a> {
     sandbox: &'a Sandbox,
     spaces: Vec<Namespace>,

@@ -1,4 +1,4 @@
-//! What becomes of a run whose driver is killed or asked to stop, or whose numbers are none any more.
+//! What happens to a run whose driver is killed or interrupted, or whose numbers are not finite any more.
 
 use super::{BATCHES, CNN, ENDLESS, SGD, VERIFY, formation, run_file, sandbox};
 use crate::run::{LocalNode, RUN, Run, assert_whole, is_step, last_step, resume_to_the_end};
@@ -6,14 +6,14 @@ use phalanx_testkit::{Sandbox, eventually};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// Waits until nodes are gone whose driver is.
+/// Waits until the nodes of a driver that has gone are gone too.
 fn all_end(nodes: &[LocalNode]) {
     assert!(!nodes.is_empty());
     eventually("the nodes end with their driver", || nodes.iter().all(|node| !node.is_alive()).then_some(()));
 }
 
 #[test]
-fn a_killed_driver_leaves_nobody_behind_and_its_run_goes_on() {
+fn a_killed_driver_leaves_no_process_behind_and_its_run_goes_on() {
     let sandbox = sandbox();
     let passes = 20;
     run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\nepochs = {passes}\ncheckpoint_every = 23"), VERIFY);
@@ -60,7 +60,7 @@ fn an_interrupted_driver_saves_everything_and_its_run_goes_on() {
     for (at, signal) in [(30, Signal::INT), (90, Signal::TERM)] {
         run.reaches(at);
         let nodes = run.until_nodes(3);
-        // Ctrl-C in a terminal goes to everybody in the group of the driver.
+        // Ctrl-C in a terminal goes to every process in the driver's group.
         let group = process_group(run.process.id());
         assert!(nodes.iter().all(|node| process_group(node.pid) != group), "nodes are not asked to stop");
         run.process.signal(signal);
@@ -74,7 +74,7 @@ fn an_interrupted_driver_saves_everything_and_its_run_goes_on() {
         let checkpoint = run.dir.join(format!("checkpoints/step-{step:06}/manifest.json"));
         assert!(checkpoint.is_file(), "{summary}");
         assert!(nodes.iter().all(|node| !node.is_alive()), "nodes end before their driver");
-        // The same command goes on with the same run.
+        // The same command continues the same run.
         run = Run::start(&sandbox, &["--local", "3"]);
     }
     run.ends();
@@ -86,7 +86,7 @@ fn a_driver_is_interrupted_at_any_moment_of_a_formation() {
     let sandbox = sandbox();
     run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}\ncheckpoint_every = \"never\""), VERIFY);
     let mut done = 0;
-    // After a loss the driver has heard of it, waits for the others, or has them get ready.
+    // After a loss the driver has received it, waits for the others, or has them prepare.
     for wait in 0..4 {
         let mut run = Run::start(&sandbox, &["--local", "3"]);
         run.reaches(done + 10);
@@ -146,13 +146,13 @@ fn a_validation_that_was_not_done_any_more_is_done_when_the_run_goes_on() {
 }
 
 #[test]
-fn whoever_asks_twice_does_not_wait_for_the_step() {
+fn a_second_interrupt_does_not_wait_for_the_step() {
     let sandbox = sandbox();
     run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}\ncheckpoint_every = 10"), VERIFY);
     let mut run = Run::start(&sandbox, &["--local", "2", "--heartbeat", "5m"]);
     run.reaches(25);
     let nodes = run.until_nodes(2);
-    // Nobody takes a frozen node for lost so soon, so this step does not end.
+    // A frozen node is not considered lost so soon, so this step does not end.
     nodes[0].signal(Signal::STOP);
     run.process.signal(Signal::INT);
     run.process.says("stopping after this step");
@@ -170,7 +170,7 @@ fn whoever_asks_twice_does_not_wait_for_the_step() {
     assert_whole(run.lines(), 51);
 }
 
-/// Trains until a number is none; gives the run, what was said after `error: `, and the nodes that there were.
+/// Trains until a number is not finite; returns the run and the text after `error: `.
 fn fails_in_step_2(sandbox: &Sandbox) -> (Run, String) {
     let train = "optimizer = { name = \"sgd\", lr = 1e30 }\nbatch = 64\nsteps = 100";
     run_file(sandbox, CNN, train, VERIFY);

@@ -1,4 +1,4 @@
-//! Several replicas do what one does with the whole batch.
+//! Several replicas compute what one computes with the whole batch.
 
 use super::{CNN, MLP, SGD, VERIFY, digits, losses, run_file, run_file_on, sandbox};
 use crate::run::{RUN, Run, is_step, replicas, samples};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const EQUAL: &str = "[formation]\nshares = \"equal\"";
 
-/// Trains on one replica and on four; gives what the four recorded.
+/// Trains on one replica and on four; returns the records of the four.
 #[expect(clippy::print_stdout, reason = "how near the limit it comes")]
 fn assert_equal(sandbox: &Sandbox, steps: usize) -> Vec<Value> {
     let mut run = Run::start(sandbox, &["--local", "4"]);
@@ -79,7 +79,7 @@ fn four_times_16_is_once_64_for_cifar_cnn() {
     let data = "train = { file = \"large.safetensors\", x = \"x\", y = \"y\" }
 mean = [0.3, 0.15, 0.1]
 std = [0.37, 0.19, 0.12]";
-    // With larger steps rounding grows past any limit: it does so in one process, too, when a weight is changed by
+    // With larger steps rounding errors grow without bound; they do so in one process, too, when a weight is changed by
     // its last bit.
     let sgd = SGD.replace("0.005", "0.0005");
     let train = format!("{sgd}\nbatch = 64\nsteps = 200");
@@ -103,7 +103,7 @@ fn a_last_batch_with_fewer_samples_than_replicas_is_computed_by_some_of_them() {
 #[test]
 fn a_step_in_parts_is_the_same_on_several_replicas() {
     let sandbox = sandbox();
-    // Without batch norm, which would see which samples are in a part.
+    // Without batch norm, which depends on how samples are grouped.
     let train = format!("{SGD}\nbatch = 32\naccumulate = 2\nsteps = 100\nvalidate_every = \"never\"");
     run_file(&sandbox, MLP, &train, &format!("{VERIFY}\n{EQUAL}"));
     let steps = assert_equal(&sandbox, 100);

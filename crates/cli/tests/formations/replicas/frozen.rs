@@ -1,4 +1,4 @@
-//! Replicas that are frozen, for good or again and again.
+//! Replicas that are frozen, for good or repeatedly.
 
 use super::{CNN, ENDLESS, SGD, VERIFY, digits, formation, run_file, run_file_on, sandbox};
 use crate::run::{LocalNode, Run, is_step, resume_to_the_end, samples};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// How much longer than a silence may last the others may take to go on.
+/// How much longer than the heartbeat the others may take to continue.
 const MARGIN: Duration = Duration::from_secs(1);
 
 #[test]
@@ -37,16 +37,16 @@ fn the_others_go_on_without_a_frozen_replica_and_it_comes_back() {
     resume_to_the_end(&sandbox, done, &[]);
 }
 
-/// How much longer a slow node stands still than it runs. Where replicas have to share cores, none has one of its own,
-/// and this makes it about four times slower than the others.
+/// How much longer a slow node is stopped than it runs. Replicas that share cores have less than a core each, so this
+/// makes it about four times slower than the others.
 const STANDSTILL: u32 = 6;
 
-/// How long it runs at a time: much shorter than it computes in a step.
+/// How long it runs at a time: much shorter than its computing time in a step.
 const SHORT: Duration = Duration::from_micros(300);
 /// Samples of a step.
 const LARGE: u64 = 1024;
 
-/// Slows a node down until `stopped` hears of its end.
+/// Slows a node down until `stopped` is closed.
 fn slow_down(node: &LocalNode, stopped: &Receiver<()>) {
     let mut run = SHORT;
     loop {
@@ -57,7 +57,7 @@ fn slow_down(node: &LocalNode, stopped: &Receiver<()>) {
         let since = Instant::now();
         node.signal(Signal::CONT);
         let _goes_on = stopped.recv_timeout(SHORT);
-        // On a busy machine this thread comes late, too.
+        // On a busy machine this thread is late, too.
         run = since.elapsed().min(Duration::from_millis(30));
     }
 }
@@ -65,7 +65,7 @@ fn slow_down(node: &LocalNode, stopped: &Receiver<()>) {
 #[test]
 fn a_slow_replica_gets_fewer_samples() {
     let sandbox = sandbox();
-    // A step has to be long beside the pauses, and no batch short.
+    // A step has to be long compared with the pauses, and no batch incomplete.
     let digits = digits();
     let file = digits.display();
     let data = format!("train = {{ file = \"{file}\", x = \"x_train\", y = \"y_train\" }}\ndrop_last = true");
@@ -87,10 +87,10 @@ fn a_slow_replica_gets_fewer_samples() {
     println!("samples of the slow one, of {LARGE}: {shares:?}");
     let mut later = shares[40..].to_vec();
     later.sort_unstable();
-    // The median, because whatever else runs here may slow the others down in some steps.
+    // The median, because other load may slow the others down in some steps.
     let slow = later[later.len() / 2];
     let others = (LARGE - slow) / 3;
-    // The others are slowed down as well: they have half a core each, and whatever else runs here has its part.
+    // The others are slowed down as well: they have half a core each, and other load takes its part.
     assert!(
         slow * 3 <= others * 2,
         "{slow} samples to {others}, the median of the last 60 steps: {shares:?}"

@@ -19,18 +19,18 @@ fn twenty_killed_replicas_cost_no_step_and_no_sample() {
     let mut recoveries = Vec::new();
     let mut kills = 0;
     while kills < KILLS {
-        // Three hold the model, so it is safe with the others whoever is killed. New ones do not compute before.
+        // Three replicas hold the model, so it survives any kill. New ones do not compute before that.
         let holders = |line: &Value| replicas(line).iter().filter(|id| samples(line, id) > 0).count();
         run.until_step("three replicas", |line| holders(line) >= 3);
         run.goes_on(dice.random_range(0..20));
         let (nodes, members) = (run.nodes(), run.members());
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
-        // The first one reports for all of them, so it is the most interesting.
+        // The first one reports for all of them, so it is the most interesting victim.
         let first = dice.random_bool(0.5);
         let victim = &nodes[if first { 0 } else { dice.random_range(0..nodes.len()) }];
         victim.signal(Signal::KILL);
         kills += 1;
-        // One that was starting, or coming in, costs nothing.
+        // A victim that was still starting or joining costs nothing.
         if let Some(id) = victim.among(&members) {
             recoveries.push(run.goes_on_without(id));
         }
@@ -46,7 +46,7 @@ fn twenty_killed_replicas_cost_no_step_and_no_sample() {
     let epochs = formation(&run.dir);
     resume_to_the_end(&sandbox, done, &[]);
     let lost = epochs.iter().filter(|epoch| epoch.ended.is_some()).count();
-    // Not every loss ends one: some come while a group is forming.
+    // Not every loss ends an epoch: some happen while a group is forming.
     assert!(lost > KILLS / 2, "losses end epochs: {epochs:?}");
 }
 
@@ -79,7 +79,7 @@ fn a_run_that_lost_all_replicas_may_be_stopped_before_it_is_as_far_again() {
     let mut run = Run::start(&sandbox, &["--local", "2"]);
     run.reaches(115);
     run.until_nodes(2).iter().for_each(|node| node.signal(Signal::KILL));
-    // Nodes start one after the other; the first that is there begins.
+    // Nodes start one after the other; training begins with the first.
     run.process.says_where("another formation", |said| said.contains("(formation 2)"));
     let done = run.interrupt();
     resume_to_the_end(&sandbox, done.max(115), &[]);
@@ -91,7 +91,7 @@ fn parameters_are_compared_while_the_first_replica_is_new() {
     run_file(&sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}"), VERIFY);
     let mut run = Run::start(&sandbox, &["--local", "2"]);
     run.reaches(20);
-    // Ranks are in the order of names, so another takes the first place.
+    // Ranks are in the order of names, so another node becomes the first.
     let first = run.members().swap_remove(0);
     run.nodes()[0].signal(Signal::KILL);
     run.goes_on_without(&first);

@@ -1,4 +1,4 @@
-//! Replicas on the nodes of a domain, which come and go as they like.
+//! Replicas on the nodes of a domain, which come and go.
 
 use super::{BATCHES, CNN, ENDLESS, SGD, VERIFY, digits, formation, run_file, run_file_on, sandbox};
 use crate::run::{Run, assert_whole, resume_to_the_end};
@@ -29,7 +29,7 @@ fn nodes_come_and_go_while_a_run_goes_on() {
     println!("a drained node was gone after {:?}", since.elapsed());
     run.goes_on(5);
 
-    // The first one, which has spoken for the others so far.
+    // The first one, which has reported for the others so far.
     first.signal(Signal::KILL);
     run.until_replicas("one replica", |replicas| replicas == [b.as_str()]);
     let (_fourth, d) = sandbox.node(&["--name", "d", "--cores", "1"]);
@@ -69,7 +69,7 @@ fn with_fewer_than_the_fewest_replicas_a_run_waits() {
     let mut run = Run::start(&sandbox, &["--replicas", "2"]);
     run.process.says("waiting: needs 2 replicas, there are 1");
     assert_eq!(run.lines().len(), 0);
-    // One that waits is stopped like any other.
+    // A waiting run is stopped like any other.
     assert_eq!(run.interrupt(), 0);
 
     let mut run = Run::start(&sandbox, &["--replicas", "2"]);
@@ -85,7 +85,7 @@ fn with_fewer_than_the_fewest_replicas_a_run_waits() {
     assert_whole(run.lines(), 4 * BATCHES);
 }
 
-/// Starts a node that keeps files it is sent at this place.
+/// Starts a node with this cache directory.
 fn node_with_cache(sandbox: &Sandbox, name: &str, cache: &Path) -> (Process, String) {
     let mut command = sandbox.command(&["node", "--output", "json", "--cores", "1", "--name", name]);
     command.env("PHALANX_CACHE_DIR", cache);
@@ -105,7 +105,7 @@ fn a_node_that_cannot_open_the_data_is_named_with_its_reason() {
     let (_second, b) = sandbox.node(&["--name", "b", "--cores", "1"]);
     let mut run = Run::start(&sandbox, &["--replicas", "2"]);
     run.until_replicas("two replicas", |replicas| replicas == [a.as_str(), &b]);
-    // Those that train have read it; others get it from the driver, if they have a place for it.
+    // Nodes that train have read it; others get it from the driver, if they have a cache.
     std::fs::remove_file(&data).unwrap();
     let (_third, c) = node_with_cache(&sandbox, "c", Path::new("/dev/null/nowhere"));
     run.process.says(&format!("warning: {c} does not take part: "));

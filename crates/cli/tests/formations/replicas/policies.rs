@@ -1,4 +1,4 @@
-//! What replicas exchange, how rarely and how small, and a timeline of it.
+//! What replicas exchange, how rarely and how compressed, and a timeline of it.
 
 use super::{BATCHES, CNN, run_file, sandbox};
 use crate::run::{Run, assert_whole, is_step};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 const ADAM: &str = "optimizer = { name = \"adam\", lr = 0.001 }\nbatch = 64\nepochs = 20";
 
-/// Trains on two replicas with this in [sync]; gives the validation accuracy and the bytes that a replica sent.
+/// Trains on two replicas with these keys in [sync]; returns the validation accuracy and the bytes that a replica sent.
 fn trained(sync: &str) -> (f64, u64) {
     let sandbox = sandbox();
     run_file(&sandbox, CNN, ADAM, &format!("[sync]\n{sync}"));
@@ -78,8 +78,8 @@ fn a_timeline_shows_what_every_replica_did_in_every_step() {
             assert_eq!(done.len(), steps, "{what} of process {process}");
         }
     }
-    // On one clock, as well as replicas woke at the same moment: nobody has voted on a step before all have computed
-    // it.
+    // On one clock, as precisely as replicas woke at the same moment: no replica votes on a step before all have
+    // computed it.
     let ends = |step: u64, what: &str| {
         let of = move |event: &&Value| event["name"] == what && event["args"]["step"] == step;
         let end = |event: &Value| event["ts"].as_u64().unwrap() + event["dur"].as_u64().unwrap();

@@ -9,7 +9,7 @@ use serde_json::Value;
 const TWO_REPLICAS: [&str; 2] = ["--replicas", "2"];
 const ONE_CORE: [&str; 2] = ["--set", "formation.cores=1"];
 
-/// Writes a run file for a run that ends when it is told to.
+/// Writes a run file for a run that ends only when it is stopped.
 fn endless(sandbox: &Sandbox) {
     run_file(sandbox, CNN, &format!("{SGD}\nbatch = 64\n{ENDLESS}"), VERIFY);
 }
@@ -18,7 +18,7 @@ fn jobs(sandbox: &Sandbox, args: &[&str]) -> Process {
     sandbox.start(&[&["job", "submit", "--wait", "--output", "json"], args].concat())
 }
 
-/// What uses each computing node at one moment: never more than it has.
+/// The uses of each computing node at one moment, which must not exceed its resources.
 fn sample(sandbox: &Sandbox) -> Vec<Vec<Value>> {
     let nodes = sandbox.nodes();
     let computing = nodes.iter().filter(|node| node["kind"] == "computing");
@@ -38,7 +38,7 @@ fn cores(uses: &[Value], kind: &str) -> Vec<u64> {
     of.map(|part| part["cores"].as_u64().unwrap()).collect()
 }
 
-/// Replicas that a node's process computes.
+/// The number of replicas in a node's process.
 fn replica_threads(node: &Process) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", node.id())).unwrap();
     let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -161,7 +161,7 @@ fn a_run_that_wants_all_of_a_node_waits_for_the_jobs_on_it() {
     run.process.says(&format!("{id} does not take part: needs 2 cores, 0 of 2 are free (2 jobs use 2)"));
     assert_eq!(run.lines().len(), 0);
     std::fs::write(sandbox.path().join("go"), "").unwrap();
-    // The other two jobs let it go first, or it would wait for as long as there are jobs.
+    // The other two jobs release it first; otherwise it would wait as long as there are jobs.
     run.goes_on(1);
     let uses = sample(&sandbox);
     assert_eq!(cores(&uses[0], "run"), [2], "{uses:?}");

@@ -1,4 +1,4 @@
-//! What becomes of a run in stages whose driver is killed or asked to stop.
+//! What happens to a run in stages whose driver is killed or interrupted.
 
 use super::{
     BATCHES, CHAIN, CHAINS, ENDLESS, SAMPLES, assert_measured, formation, kill, params_hash, run_file,
@@ -131,7 +131,7 @@ fn a_last_validation_that_is_missing_is_made_up_for() {
     let sandbox = sandbox();
     run_file(&sandbox, "epochs = 2", "");
     let ended = Run::start(&sandbox, &CHAIN).ends();
-    // As when Ctrl-C came while the last steps were validated.
+    // As if Ctrl-C came during the last validation.
     let dir = sandbox.path().join(RUN);
     let edit = |file: &str, change: &dyn Fn(&mut serde_json::Value)| {
         let path = dir.join(file);
@@ -154,14 +154,14 @@ fn a_last_validation_that_is_missing_is_made_up_for() {
 fn no_replica_is_left_with_a_sample_that_batch_norm_cannot_have_alone() {
     let sandbox = sandbox();
     run_file(&sandbox, "steps = 4", "stages = \"auto\"");
-    // The second batch of a pass has two samples: two replicas would have one each, however fast they were.
+    // The second batch of a pass has two samples: two replicas would have one each, whatever their speed.
     let batch = ((SAMPLES - 2) / 2).to_string();
     let mut run = Run::start(&sandbox, &["--local", "2", "--batch", &batch]);
     run.ends();
     assert_eq!(formation(&run.dir)[0].replicas.len(), 1);
 }
 
-/// What is wrong, as it is said after `error: `, up to the samples.
+/// The text after `error: `, up to the samples.
 fn fails(train: &str, args: &[&str]) -> String {
     let sandbox = sandbox();
     run_file(&sandbox, train, "");
@@ -177,7 +177,7 @@ fn fails(train: &str, args: &[&str]) -> String {
 
 #[test]
 fn a_number_that_is_none_is_traced_to_the_operator_that_made_it() {
-    // Of a hundred batches the first is not finite because of what the parameters have become.
+    // The first of a hundred batches that is not finite because of the parameters.
     let steep = "steps = 100\nclip_norm = 1e30";
     let set = ["--set", "train.optimizer.lr=1e30", "--set", "formation.micro_batches=1"];
     let whole = fails(steep, &[&["--set", "formation.stages=1"], &set[..]].concat());

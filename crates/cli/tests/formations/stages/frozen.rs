@@ -1,4 +1,4 @@
-//! A stage that stands still for longer than others wait for it.
+//! A stage that is frozen for longer than the others wait for it.
 
 use super::{BACK, BATCHES, CHAIN, formation, params_hash, run_file, sandbox, undisturbed};
 use crate::run::{Run, assert_whole};

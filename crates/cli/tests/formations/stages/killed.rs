@@ -95,7 +95,7 @@ fn a_second_loss_while_a_group_gets_ready_is_survived() {
     assert_whole(run.lines(), passes * BATCHES);
 }
 
-/// A run of which nodes of these ranks are killed does every step once and learns.
+/// A run whose nodes of these ranks are killed does every step once and learns.
 fn learns_without(args: &[&str], rest: &str, ranks: [usize; 2]) {
     let sandbox = sandbox();
     let passes = 10;

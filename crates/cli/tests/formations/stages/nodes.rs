@@ -1,4 +1,4 @@
-//! Stages on the nodes of a domain, which come and go as they like.
+//! Stages on the nodes of a domain, which come and go.
 
 use super::{BACK, BATCHES, ENDLESS, formation, params_hash, run_file, sandbox, undisturbed};
 use crate::run::{RUN, Run, assert_whole};
@@ -49,7 +49,7 @@ fn what_nodes_hold_is_saved_while_the_run_waits_for_others() {
     let saved = || sandbox.json(&["run", "show", RUN, "--output", "json"])["checkpoint"].as_u64();
     let step = eventually("a checkpoint", saved);
     assert!(step > 0, "nothing was saved of 45 steps");
-    // Now nobody holds all of the model any more.
+    // Now the remaining nodes do not hold the whole model.
     nodes.remove(0).0.signal(Signal::KILL);
     nodes.extend(["d", "e"].map(node));
     run.ends();
@@ -92,12 +92,12 @@ fn a_checkpoint_that_is_newer_than_all_copies_is_what_a_run_goes_on_from() {
     assert_eq!(params_hash(&run.dir), undisturbed(&sandbox, &["--local", "3"]).hash);
 }
 
-/// A run that would be faster with another node, and the one that it has. Whether it would is measured: another test
-/// that computes could take the cores which make it faster.
+/// A run that would be faster with a second node, and its node. Whether it would be is measured: another test could
+/// take the cores that make it faster.
 fn run_on_one_node(sandbox: &Sandbox) -> (Run, Process) {
     run_file(sandbox, ENDLESS, "stages = \"auto\"");
     let (first, _) = sandbox.node(&["--name", "a", "--cores", "1"]);
-    // With so few operators only large batches are worth the way to another node.
+    // With so few operators only large batches pay for the transfer to another node.
     let mut run = Run::start(sandbox, &["--batch", "512"]);
     run.reaches(30);
     (run, first)
@@ -168,7 +168,7 @@ fn of_a_node_that_would_not_make_the_run_faster_it_is_said_so() {
     let slowed = Slowed::new(&third);
     run.process.says(&format!("{id} would not make the run faster: "));
     drop(slowed);
-    // That was not guessed.
+    // It was measured, not assumed.
     let nodes = sandbox.json(&["nodes", "--output", "json"]);
     let speed =
         nodes.as_array().unwrap().iter().find(|of| of["id"] == id.as_str()).map(|of| &of["speed_gflops"]);

@@ -1,4 +1,4 @@
-//! What can be done with a model that was trained.
+//! Using a trained model.
 
 use super::{CNN, digits, run_file, sandbox, train};
 use phalanx_graph::weights;
@@ -67,13 +67,13 @@ fn a_run_that_went_on_is_not_what_it_was() {
     let said = sandbox.fails(2, &["run", "resume", "run", "--steps", "1"]);
     assert!(said.contains("is at step 2 already, 1 steps were asked for"), "{said}");
     let summary = sandbox.json(&["run", "resume", "run", "--steps", "4", "--output", "json"]);
-    // As if the run had been killed while it went on.
+    // As if the run had been killed while it continued.
     std::fs::write(&model, before).unwrap();
     let exported = sandbox.json(&["export", "run", "--safetensors", "a.safetensors", "--output", "json"]);
     assert_eq!(exported["params_hash"], summary["params_hash"], "{exported}");
 }
 
-/// A table of two kinds of points; those of the first kind are small.
+/// A table of two kinds of points; points of the first kind are small.
 fn table(sandbox: &phalanx_testkit::Sandbox, name: &str, kinds: &[(&str, f32)]) {
     let line = |i: usize| {
         let (kind, size) = kinds[i % kinds.len()];

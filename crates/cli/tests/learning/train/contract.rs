@@ -1,4 +1,4 @@
-//! What a run leaves behind, on standard output and on disk.
+//! The output and the files of a run.
 
 use super::{CNN, MLP, losses, metrics, run_file, sandbox, train};
 use phalanx_testkit::{keys, read_json};
@@ -142,7 +142,7 @@ fn a_finished_run_is_left_as_it_is() {
         }
         assert_eq!(read(), before, "{args:?}");
     }
-    // What a finished run should have and has not is made again.
+    // Missing files of a finished run are created again.
     std::fs::remove_file(sandbox.path().join("run/model.safetensors")).unwrap();
     assert_eq!(sandbox.json(&resume)["params_hash"], summary["params_hash"]);
     assert!(sandbox.path().join("run/model.safetensors").is_file());

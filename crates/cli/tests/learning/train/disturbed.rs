@@ -1,4 +1,4 @@
-//! Runs that are killed, stopped, or cannot write end as if nothing had happened.
+//! Runs that are killed, interrupted, or cannot write end as if undisturbed.
 
 use super::{CNN, losses, run_file, sandbox, train};
 use phalanx_graph::{Weights, weights};
@@ -64,7 +64,7 @@ fn an_interrupted_run_saves_and_goes_on() {
     let undisturbed = train(&sandbox, &["--run-dir", "undisturbed"]);
     for (i, signal) in [Signal::INT, Signal::TERM].into_iter().enumerate() {
         let start = ["train", "run.toml", "--run-dir", "disturbed", "--output", "json"];
-        // The same command goes on with the same run.
+        // The same command continues the same run.
         let mut process = sandbox.start(&start);
         reaches(&sandbox.path().join("disturbed"), 50 + 200 * i);
         process.signal(signal);
@@ -84,7 +84,7 @@ fn an_interrupted_run_saves_and_goes_on() {
 }
 
 #[test]
-fn whoever_asks_twice_does_not_wait_for_the_step() {
+fn a_second_interrupt_does_not_wait_for_the_step() {
     let sandbox = sandbox();
     // One step of this takes seconds.
     let x: Vec<f32> = (0..64 * 3 * 64 * 64).map(|i| (i % 7) as f32).collect();
@@ -112,7 +112,7 @@ fn whoever_asks_twice_does_not_wait_for_the_step() {
 }
 
 #[test]
-fn whoever_stops_before_the_first_step_hears_that_nothing_is_saved() {
+fn an_interrupt_before_the_first_step_says_that_nothing_is_saved() {
     let sandbox = sandbox();
     run_file(&sandbox, CNN, TRAIN);
     let mut process = sandbox.start(&["train", "run.toml", "--run-dir", "disturbed", "--replicas", "2"]);
@@ -180,7 +180,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_those_before_whole() {
     run_file(&sandbox, CNN, "steps = 40\ncheckpoint_every = 10");
     let run = sandbox.path().join("disturbed");
     std::fs::create_dir_all(run.join("checkpoints")).unwrap();
-    // Nobody, not even root, makes a directory where a file is.
+    // Not even root can create a directory where a file is.
     std::fs::write(run.join("checkpoints/.step-000030"), "in the way").unwrap();
     let said = sandbox.fails(3, &["train", "run.toml", "--run-dir", "disturbed"]);
     assert!(said.contains("step-000030") && said.contains("caused by: "), "{said}");

@@ -35,7 +35,7 @@ fn a_step_in_parts_is_the_step_in_one() {
 #[test]
 fn without_shuffling_samples_come_in_the_order_of_the_file() {
     let sandbox = sandbox();
-    // A learning rate too small to change anything: the loss of a step is that of its samples.
+    // A learning rate too small to change anything: the loss of a step depends only on its samples.
     run_file(&sandbox, MLP, "epochs = 2\noptimizer = { name = \"sgd\", lr = 1e-30 }");
     let losses = |args: &[&str], run: &str| {
         train(&sandbox, &[args, &["--run-dir", run]].concat());

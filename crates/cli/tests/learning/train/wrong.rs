@@ -70,7 +70,7 @@ fn save_samples(sandbox: &Sandbox, file: &str, labels: &[f32], shape: &[u64]) {
     weights::save(&sandbox.path().join(file), &tensors).unwrap();
 }
 
-/// Of 600 labels, 301 is none of those that are looked at before a run begins.
+/// Of 600 labels, label 301 is not among those that are checked before a run starts.
 fn one_wrong_label_of_many(sandbox: &Sandbox, file: &str, wrong: f32) {
     let mut labels: Vec<f32> = (0..600).map(|i| (i % 10) as f32).collect();
     labels[301] = wrong;
@@ -171,7 +171,7 @@ fn a_wrong_label_is_told_when_it_is_read() {
     let shown = sandbox.json(&["run", "show", "run", "--output", "json"]);
     assert_eq!((&shown["state"], shown["checkpoint"].as_u64()), (&"failed".into(), Some(5)), "{shown}");
     assert!(said.contains(shown["reason"].as_str().unwrap()), "{shown} {said}");
-    // With a better label the run goes on.
+    // With a valid label the run continues.
     one_wrong_label_of_many(&sandbox, "data.safetensors", 2.0);
     sandbox.json(&["run", "resume", "run", "--output", "json"]);
     assert_eq!(super::losses(&run).len(), 12);

@@ -1,4 +1,4 @@
-//! Many at once: some babble, some say nothing at all.
+//! Many connections at once: some send garbage, some nothing at all.
 
 use phalanx_testkit::{Process, Raw, Sandbox};
 use phalanx_wire::handshake::{Purpose, preface};
@@ -7,10 +7,10 @@ use rand_pcg::Pcg32;
 use std::net::SocketAddr;
 
 const THREADS: usize = 4;
-/// Said of a connection that is given up for its silence.
+/// The message for a connection that is dropped for its silence.
 pub(crate) const TOO_LONG: &str = "the handshake took too long";
 
-/// So many connections that say something random, half of them behind a right beginning.
+/// Opens this many connections that send random bytes, half of them after a valid preface.
 pub(crate) fn babbling(address: SocketAddr, connections: usize) {
     std::thread::scope(|scope| {
         for seed in 0..THREADS {
@@ -29,7 +29,7 @@ pub(crate) fn babbling(address: SocketAddr, connections: usize) {
     });
 }
 
-/// Hundreds that connect and say nothing, or only hello; those who speak are heard all the same.
+/// Hundreds of connections that send nothing, or only hello; members are served all the same.
 pub(crate) fn silent(sandbox: &Sandbox, process: &Process, address: SocketAddr) {
     let crowd: Vec<_> = (0..600)
         .map(|i| {

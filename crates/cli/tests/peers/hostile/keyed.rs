@@ -1,4 +1,4 @@
-//! Against a node of a domain with a key: nothing gets past TLS but members.
+//! Against a node of a domain with a key: only members get past TLS.
 
 use super::{Opened, assert_flat, crowd, member, refused, stranger, undisturbed};
 use phalanx_fabric::{DomainKey, subject_name};
@@ -23,7 +23,7 @@ fn id(node: &str) -> NodeId {
     NodeId::new(node).expect("a node id")
 }
 
-/// A certificate for a node that began and will end so many years from now.
+/// A certificate for a node, valid from and until this many years from now.
 fn issue(key: &DomainKey, node: &str, from: i32, until: i32) -> Credentials {
     let at = |years: i32| {
         let span = YEAR * years.unsigned_abs();
@@ -51,7 +51,7 @@ impl Target {
         (tls(raw.stream, self.key.authority(), name, mine).boxed(), from)
     }
 
-    /// Opens a connection with a right certificate for this node.
+    /// Opens a connection with a valid certificate for this node.
     fn open_as(&self, node: &str) -> Opened {
         self.open(Some(issue(&self.key, node, -1, 1)))
     }
@@ -64,7 +64,7 @@ impl Target {
 }
 
 #[test]
-fn a_node_with_a_key_lets_in_only_whom_the_key_vouches_for() {
+fn a_node_with_a_key_admits_only_nodes_certified_by_the_key() {
     let target = Target::new();
     let process = &target.node.process;
     let foreign = DomainKey::generate(&DomainName::new("lab").expect("a name")).expect("a key");
@@ -107,7 +107,7 @@ fn a_node_with_a_key_lets_in_only_whom_the_key_vouches_for() {
     });
 }
 
-/// A real node whose user made a domain of the same name.
+/// A real node of another domain with the same name.
 fn another_process_with_another_key(target: &Target) {
     let other = target.sandbox.path().join("other.key");
     let other = other.to_str().expect("a path");
@@ -122,7 +122,7 @@ fn another_process_with_another_key(target: &Target) {
     assert!(!listed.to_string().contains(&spy.id), "{listed}");
 }
 
-/// Members that say they are another member.
+/// Members that claim to be another member.
 fn borrowed_names(target: &Target) {
     for claimed in [&target.node.id[..], "main-0001"] {
         let (mut raw, from): (Raw<Box<dyn Wire>>, _) = target.open_as("thief-0001");

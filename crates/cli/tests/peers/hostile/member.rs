@@ -1,4 +1,4 @@
-//! Members gone mad: they join as they should and then say what nobody should.
+//! Hostile members: they join correctly and then send invalid messages.
 
 use super::{Target, refused};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use phalanx_wire::node::NodeKind;
 /// Joins under an id.
 type Join<'a> = &'a dyn Fn(&str) -> (Raw<Box<dyn Wire>>, Welcome);
 
-/// A frame header that announces the longest body there could be.
+/// A frame header that announces the longest possible body.
 fn huge(kind: FrameKind) -> Vec<u8> {
     vec![255, 255, 255, 255, kind as u8]
 }
@@ -69,7 +69,7 @@ pub(crate) fn all(process: &Process, join: Join<'_>) {
         raw.closed();
         cut_off(process, &format!("driver={id} "), "malformed ToReplica");
     }
-    // Nobody serves two masters over one link: the first would never be let go.
+    // A node serves one main node per link: the first would never be released.
     let (mut raw, _) = join("mad-main-many");
     for session in 0..2 {
         raw.send(FrameKind::Jobs, &ToWorker::Invite { session: SessionId(session), epoch: Epoch(1) });
@@ -95,7 +95,7 @@ fn bulk(target: &Target, id: &str, welcome: &Welcome) -> Raw<Box<dyn Wire>> {
     raw
 }
 
-/// Members whose words are well-formed and useless, many and large.
+/// Members whose messages are well-formed and useless, many and large.
 pub(crate) fn rude(target: &Target) {
     let process = &target.node.process;
     for (i, (words, bytes)) in [
@@ -118,7 +118,7 @@ pub(crate) fn rude(target: &Target) {
     endless_blob(target);
 }
 
-/// Words for nobody: topics, services, answers, blobs and leases that there are not.
+/// Messages about topics, services, answers, blobs and leases that do not exist.
 fn talkers(target: &Target) {
     let (mut raw, welcome) = target.join("rude-talker", NodeKind::Main);
     let body = Bytes::from(vec![7; 64 << 10]);
@@ -150,7 +150,7 @@ fn talkers(target: &Target) {
     bulk.read_where(FrameKind::Bulk, |message: &BulkMessage| *message == missing);
 }
 
-/// A job whose payload is said to have more bytes than any machine.
+/// A job whose payload is announced with more bytes than any machine has.
 fn endless_blob(target: &Target) {
     for (i, len) in [1u64 << 40, u64::MAX, 1 << 30].into_iter().enumerate() {
         let id = format!("rude-blob-{i}");

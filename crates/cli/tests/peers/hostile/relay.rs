@@ -1,4 +1,4 @@
-//! Against a relay, by strangers and by those who have its token and nothing more.
+//! Against a relay, by strangers and by holders of only its token.
 
 use super::{assert_flat, crowd, refused, undisturbed};
 use phalanx_fabric::{DomainKey, subject_name};
@@ -17,7 +17,7 @@ fn id(node: &str) -> NodeId {
     NodeId::new(node).expect("a node id")
 }
 
-/// A relay and a node that is reached through it only.
+/// A relay and a node that is reachable only through it.
 struct Target {
     sandbox: Sandbox,
     relay: Process,
@@ -44,7 +44,7 @@ impl Target {
         let node = sandbox.host("far", None).node(&args);
         let key = DomainKey::load(shown["file"].as_str().expect("a file").as_ref()).expect("the key");
         let target = Self { sandbox, relay, address, node, key, tag, secret };
-        // A node says that it runs before the relay knows it.
+        // A node announces that it runs before it is registered at the relay.
         let (mut raw, _) = target.register("ghost-0001");
         let reached = id(&target.node.id);
         let here = |words: &FromRelay| matches!(words, FromRelay::Present(nodes) if nodes.contains(&reached));
@@ -52,7 +52,7 @@ impl Target {
         target
     }
 
-    /// Comes to the relay as a member would, up to its challenge.
+    /// Connects to the relay as a member would, up to its challenge.
     fn approach(&self) -> (Raw<TcpStream>, String, Nonce) {
         let mut raw = Raw::connect(self.address);
         let from = raw.name();
@@ -119,7 +119,7 @@ fn a_relay_serves_on_among_strangers_and_its_token_opens_no_node() {
     });
 }
 
-/// Those without the token.
+/// Peers without the token.
 fn strangers(target: &Target) {
     let after_preface = |tail: &[u8]| [&preface(Purpose::Relay)[..], tail].concat();
     let mut version = preface(Purpose::Relay);
@@ -163,7 +163,7 @@ fn strangers(target: &Target) {
     }
 }
 
-/// Those with the token who ask for what is not there, or babble once they are registered.
+/// Peers with the token that ask for missing nodes, or send garbage once they are registered.
 fn token_holders(target: &Target) {
     let (mut raw, _, nonce) = target.approach();
     let proof = target.prove("accept", &nonce, "ghost-0002", &7u64.to_le_bytes());
@@ -188,7 +188,7 @@ fn token_holders(target: &Target) {
     }
 }
 
-/// Those with the token who want to be taken for members.
+/// Peers with the token that pretend to be members.
 fn ghosts(target: &Target) {
     let process = &target.node.process;
     let from = |ghost: &str| format!("{ghost} through relay {}", target.address);
@@ -210,7 +210,7 @@ fn ghosts(target: &Target) {
     raw.say_last(b"PHLX");
     refused(process, &from("ghost-0004"), "certificate refused: issued by another domain");
 
-    // The node dials whoever is registered, and finds out.
+    // The node dials the registered id, and detects the impostor.
     let (mut raw, _) = target.register("ghost-0005");
     let caller = id(&target.node.id);
     let calls = |words: &FromRelay| matches!(words, FromRelay::Incoming { from, .. } if *from == caller);

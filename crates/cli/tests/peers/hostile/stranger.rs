@@ -1,4 +1,4 @@
-//! Those that never get past the first words.
+//! Peers that never complete the handshake.
 
 use super::{Open, Target, refused};
 use bytes::BytesMut;
@@ -7,7 +7,7 @@ use phalanx_wire::frame::{self, FrameKind};
 use phalanx_wire::handshake::{Channel, HelloReply, Purpose, Refusal, preface};
 use phalanx_wire::node::NodeKind;
 
-/// What strangers say first, and why that is refused.
+/// The first bytes of strangers, and why they are refused.
 fn first_words() -> Vec<(&'static str, Vec<u8>)> {
     let mut version = preface(Purpose::Node);
     version[5] = 1;
@@ -45,7 +45,7 @@ pub(crate) fn all(process: &Process, open: Open<'_>) {
     }
 }
 
-/// Those that know the words but not the secret, or claim to be somebody they are not.
+/// Peers that know the protocol but not the secret, or claim the id of another node.
 pub(crate) fn pretenders(target: &Target) {
     let process = &target.node.process;
     let say = |token: Option<&[u8]>, hello| {

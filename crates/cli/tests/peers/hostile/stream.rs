@@ -12,8 +12,8 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// One main node after the other has jobs solved while `attack` lasts; all are, at the first try.
-#[expect(clippy::print_stdout, reason = "a measurement for whoever reads what the test prints")]
+/// One main node after the other has jobs solved while `attack` lasts; all are solved, at the first attempt.
+#[expect(clippy::print_stdout, reason = "a measurement to read in the output of the test")]
 pub(crate) fn undisturbed(host: Host<'_>, domain: &[&str], attack: impl FnOnce()) {
     let count = JOBS.to_string();
     let jobs =

@@ -6,7 +6,7 @@ use serde_json::Value;
 const LAB: [&str; 5] = ["--domain", "lab", "--no-mdns", "--heartbeat", "1s"];
 const SEED: &str = "10.73.0.1:7000";
 
-/// How often a node that logs everything came to be linked to another.
+/// How often a node was linked to another, by its log.
 fn links(node: &Node, to: &str) -> usize {
     let to = format!("node={to}");
     node.process.stderr().lines().filter(|line| line.contains("link up") && line.contains(&to)).count()
@@ -22,7 +22,7 @@ fn nodes_introduced_by_a_third_stay_together_without_it() {
     let first = a.node(&with(&["--name", "a", "--bind", SEED], &LAB));
     let second = b.node(&with(&["--name", "b", "--cores", "1", "--connect", SEED, "--verbose"], &LAB));
     let third = c.node(&with(&["--name", "c", "--cores", "1", "--connect", SEED], &LAB));
-    // From the second node's host only that node is known; it tells of those it is linked to.
+    // The second node's host knows only that node, which reports the nodes it is linked to.
     let listed = || b.json(&with(&["nodes", "--output", "json"], &LAB));
     eventually("all three listed", || {
         let listed = listed();

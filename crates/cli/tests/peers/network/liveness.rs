@@ -4,18 +4,18 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// How much later than it could be known a loss may be told on a busy machine.
+/// How late a loss may be reported on a busy machine.
 const MARGIN: Duration = Duration::from_millis(300);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Starts an onlooker that has seen the node.
+/// Starts a watcher that has seen the node.
 fn watch(host: Host<'_>, node: &Node, domain: &[&str]) -> Process {
     let watch = host.start(&with(&["nodes", "--watch", "--output", "json"], domain));
     watch.json_where("the node", |line| tells(line, "appeared", &node.id));
     watch
 }
 
-/// How long after `since` the onlooker tells that the node is gone, and what it tells.
+/// How long after `since` the watcher reports that the node is gone, and its report.
 fn told_gone(watch: &Process, node: &Node, since: Instant) -> (Duration, Value) {
     let gone = watch.json_where("the node gone", |line| tells(line, "gone", &node.id));
     let told = since.elapsed();
@@ -25,7 +25,7 @@ fn told_gone(watch: &Process, node: &Node, since: Instant) -> (Duration, Value) 
 
 fn assert_silent(gone: &Value, told: Duration) {
     assert_eq!(gone["why"], "silent for longer than the heartbeat of 1000 ms");
-    // The last word may have come up to a quarter of the heartbeat before.
+    // The last message may have come up to a quarter of the heartbeat before.
     assert!(told > HEARTBEAT / 2 && told < HEARTBEAT + MARGIN, "{told:?}");
 }
 

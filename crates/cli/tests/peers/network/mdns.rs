@@ -19,11 +19,11 @@ fn nodes_of_one_network_find_each_other_without_an_address() {
     watch.json_where("the first node", |line| tells(line, "appeared", &first.id));
     println!("multicast DNS: two that started at once met {:?} after that", started.elapsed());
 
-    // Long enough that no record was multicast within the second before: none is repeated sooner.
+    // Long enough that no record was multicast within the last second: records are not repeated sooner.
     let summary = submit(c, &LAB, &["--kind", "sleep", "--arg", "10ms", "--count", "300", "--cores", "2"]);
     assert_all_solved(&summary, 300);
 
-    // A new node is seen by those that are there already.
+    // Existing nodes see a new node.
     let started = Instant::now();
     let second = b.node(&with(&["--name", "second", "--cores", "2"], &LAB));
     let joined = started.elapsed();
@@ -34,7 +34,7 @@ fn nodes_of_one_network_find_each_other_without_an_address() {
     );
     assert!(seen < Duration::from_secs(2), "{seen:?}");
 
-    // A newcomer sees those that are there already, the first time it looks.
+    // A new node sees existing nodes the first time it looks.
     let newcomer = sandbox.host("d", Some(&spaces[2]));
     let started = Instant::now();
     let listed = newcomer.json(&with(&["nodes", "--output", "json"], &LAB));

@@ -3,11 +3,11 @@ use phalanx_testkit::{Cable, Namespace, Process, Sandbox, eventually};
 use rustix::process::Signal;
 use std::process::Command;
 
-/// The relay as each side reaches it.
+/// The relay's address on each side.
 const LEFT: &str = "10.71.1.2:7700";
 const RIGHT: &str = "10.71.2.2:7700";
 
-/// Two networks without a way between them, and a machine that is in both.
+/// Two networks without a connection, and a machine that is in both.
 struct Networks {
     sandbox: Sandbox,
     left: Namespace,
@@ -27,7 +27,7 @@ impl Networks {
         Self { sandbox: keyed(), left, middle, right, right_cable }
     }
 
-    /// What a relay gets to serve the domain of a key.
+    /// The relay token for the domain of a key.
     fn token(&self, key: &str) -> String {
         let args = ["domain", "show", "lab", "--file", key, "--relay-token", "--output", "quiet"];
         let shown = self.sandbox.run(&args);
@@ -101,7 +101,7 @@ fn a_main_node_uses_nodes_it_can_reach_through_a_relay_only() {
         (near + far == 253).then_some((near, far - 53))
     });
     assert!(near > 20 && far > 20, "near solved {near}, far {far}");
-    // Members that leave are nothing to warn about.
+    // Members that leave cause no warnings.
     assert!(!relay.stderr().contains("connection failed"), "{}", relay.stderr());
 }
 
@@ -176,7 +176,7 @@ fn a_relay_with_the_token_of_another_domain_is_refused_with_its_reason() {
     let why = "the relay does not serve this domain, or the relay token is wrong";
     node.process.says(why);
     relay.says(why);
-    // What is not a token does not make a relay at all.
+    // An invalid token prevents the relay from starting.
     let bad = nets.sandbox.path().join("bad");
     std::fs::write(&bad, "phalanx-relay:00:11\n").expect("a file");
     let bad = bad.to_str().expect("a path");

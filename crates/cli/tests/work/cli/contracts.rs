@@ -1,4 +1,4 @@
-//! What programs read on standard output.
+//! The JSON on standard output.
 
 use super::{keys, sandbox};
 use phalanx_testkit::eventually;
@@ -77,7 +77,7 @@ fn a_watch_shows_nodes_appear_change_and_go() {
 }
 
 #[test]
-fn a_watch_ends_when_nobody_reads_it() {
+fn a_watch_ends_when_its_output_is_closed() {
     let sandbox = sandbox();
     let mut command = sandbox.command(&["nodes", "--watch"]);
     let mut watch = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -91,7 +91,7 @@ fn a_watch_ends_when_nobody_reads_it() {
 #[test]
 fn a_look_at_the_nodes_ends_with_ctrl_c() {
     let sandbox = sandbox();
-    // Takes connections and says nothing, so that there is something to wait for.
+    // Accepts connections and stays silent, so that there is something to wait for.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let mut look = sandbox.start(&["nodes", "--patience", "50s", "--connect", &address]);

@@ -10,7 +10,7 @@ fn commands(help: &str) -> Vec<String> {
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// Asks for the help of a command and of those below it; gives how many commands do something.
+/// Checks the help of a command and its subcommands; returns the number of commands that do something.
 fn check(sandbox: &Sandbox, path: &[String]) -> usize {
     let help = sandbox.stdout(&[path, &["--help".to_owned()]].concat());
     let below = commands(&help);

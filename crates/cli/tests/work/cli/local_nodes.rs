@@ -69,7 +69,7 @@ fn a_killed_benchmark_leaves_no_rank_behind() {
 }
 
 #[test]
-fn local_nodes_need_nobody_and_trouble_nobody() {
+fn local_nodes_work_alone_and_disturb_no_other_node() {
     let sandbox = sandbox();
     let (_other, id) = sandbox.node(&[]);
     let args = ["--kind", "exec", "--arg", "echo $PHALANX_JOB", "--count", "6", "--local", "2"];
@@ -88,7 +88,7 @@ fn local_nodes_join_a_domain_with_a_key_and_leave_the_users_address_alone() {
     let args = ["--kind", "upper", "--arg", "hi", "--count", "6", "--local", "2", "--heartbeat", "5s"];
     let domain = ["--domain", "lab", "--key", "lab.key", "--output", "json"];
     let mut command = sandbox.command(&[&["job", "submit"], &args[..], &domain].concat());
-    // One address for this command, and none of its nodes can have the same.
+    // The address is for this command only; its nodes cannot use the same.
     let output = command.env("PHALANX_BIND", free).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let summary: serde_json::Value =

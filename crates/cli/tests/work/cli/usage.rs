@@ -1,4 +1,4 @@
-//! Wrong command lines: exit code 2, and the option named.
+//! Invalid command lines: exit code 2, and the option named.
 
 use super::sandbox;
 
@@ -64,7 +64,7 @@ fn what_is_not_there_is_said_with_a_hint() {
 #[test]
 fn what_breaks_beyond_the_command_line_is_infrastructure() {
     let sandbox = sandbox();
-    // Nobody, not even root, makes files there.
+    // Not even root can create files there.
     for wait in [&["--wait"][..], &[]] {
         let submit = ["job", "submit", "--kind", "echo", "--journal", "/sys/jobs.journal"];
         let said = sandbox.fails(3, &[&submit[..], wait].concat());

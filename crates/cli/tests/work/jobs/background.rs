@@ -4,7 +4,7 @@ use serde_json::json;
 use std::io::Write;
 use std::process::Stdio;
 
-/// Ends the jobs of background main nodes, which nobody waits for, with the test.
+/// Cancels the jobs of background main nodes at the end of the test.
 struct CancelAll<'a>(&'a Sandbox);
 
 impl Drop for CancelAll<'_> {
@@ -14,7 +14,7 @@ impl Drop for CancelAll<'_> {
 }
 
 #[test]
-fn jobs_nobody_waits_for_are_seen_to_in_the_background() {
+fn jobs_without_wait_run_in_the_background() {
     let sandbox = sandbox();
     let _cancel = CancelAll(&sandbox);
     let submitted = sandbox

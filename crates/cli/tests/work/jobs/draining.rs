@@ -27,7 +27,7 @@ fn a_node_told_twice_stops_at_once_and_its_job_runs_elsewhere() {
     let sandbox = sandbox();
     let (mut leaver, id) = sandbox.node(&["--cores", "1", "--allow-exec"]);
     let mut watch = sandbox.watch(&[]);
-    // The first node to run it never ends it; the second one ends it at once.
+    // The first node to run it never finishes it; the second one does at once.
     let line = "if mkdir begun; then exec sleep 300; fi";
     let mut main = submit(&sandbox, &["--kind", "exec", "--arg", line]);
     watch.until_is(&id, "jobs_running", 1);

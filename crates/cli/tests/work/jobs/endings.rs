@@ -3,7 +3,7 @@ use phalanx_testkit::{Process, Sandbox, eventually, is_alive};
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// Far less than the jobs here would take if nobody stopped them.
+/// Far less than the jobs here would take if they were not stopped.
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
@@ -82,7 +82,7 @@ fn what_was_solved_before_a_submission_was_stopped_is_kept() {
     assert!(kept > 0 && kept == counts(&summary)[1], "{kept} files, {summary}");
 }
 
-/// Starts a command that has a child and stays; gives both processes once they are there.
+/// Starts a command that has a child and does not exit; returns both processes once they exist.
 fn stubborn_command(sandbox: &Sandbox) -> (Process, [u32; 2]) {
     let line = "sleep 60 & echo $$ $! > pids.new; mv pids.new pids; wait";
     let main = submit(sandbox, &["--kind", "exec", "--arg", line]);

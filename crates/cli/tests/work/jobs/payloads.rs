@@ -5,7 +5,7 @@ use std::path::Path;
 
 const BLOCK: usize = 1 << 20;
 
-/// A file of so many blocks, no two alike.
+/// Writes a file of this many blocks, no two alike.
 fn write_blocks(path: &Path, blocks: u64) {
     let mut file = File::create(path).unwrap();
     let mut block: Vec<u8> = (0..BLOCK).map(|i| (i * i / 251) as u8).collect();

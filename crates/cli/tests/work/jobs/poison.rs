@@ -22,7 +22,7 @@ fn a_job_that_takes_its_nodes_down_is_set_aside_and_others_are_solved() {
             dead.push(id.clone());
         }
     }
-    // The first loss may come before anybody knows that the job runs; from then on it is watched.
+    // The first loss may come before the main node knows that the job runs; from then on it is watched.
     assert!((ATTEMPTS..=ATTEMPTS + 1).contains(&dead.len()), "dead: {dead:?}");
     let why = summary["first_failure"].as_str().unwrap();
     let named = dead.iter().filter(|id| why.contains(id.as_str())).count();

@@ -42,7 +42,7 @@ fn jobs_of_higher_priority_go_first() {
             read_journal(&journal).ok().filter(|h| h.jobs.len() == jobs).map(|_| ())
         });
     };
-    // A journal gathers jobs of three priorities in one main node before any node is there.
+    // A journal collects jobs of three priorities in one main node before a node joins.
     for (count, priority) in [("2", "0"), ("4", "-3")] {
         let mut main = submit(count, priority);
         recorded(count.parse().unwrap());

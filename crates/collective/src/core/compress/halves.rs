@@ -1,4 +1,4 @@
-//! Values as they are, and as floats of two bytes.
+//! Codecs for uncompressed `f32` and for two-byte floats.
 
 use crate::core::numbers::halves::{round_to_bf16, round_to_f16, widen_bf16, widen_f16};
 use half::{bf16, f16};

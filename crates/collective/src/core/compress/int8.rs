@@ -1,8 +1,8 @@
-//! Blocks of bytes with a common scale.
+//! The `int8` codec: blocks of one-byte codes with a common scale.
 
 use super::{DecodeError, INFINITE, greatest};
 
-/// Values with one scale.
+/// Values that share a scale.
 const BLOCK: usize = 256;
 /// Bytes of a scale.
 const SCALE: usize = 4;
@@ -32,8 +32,8 @@ pub(super) fn encode(values: &[f32], bytes: &mut [u8]) {
     }
 }
 
-/// What a code of 1 stands for, given the greatest magnitude of the block. Of values that are not finite it is NaN,
-/// which makes the whole block NaN; of values too small to be divided exactly it is 0.
+/// The value of code 1, given the greatest magnitude of the block. It is NaN if a value is not finite, which makes the
+/// whole block NaN, and 0 if the values are too small to be divided exactly.
 #[inline(always)]
 fn scale(greatest: u32) -> f32 {
     let scale = f32::from_bits(greatest) / CODES;

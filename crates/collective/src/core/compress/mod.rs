@@ -1,14 +1,14 @@
-//! Gradients of `f32` in fewer bytes.
+//! Compression of `f32` gradients.
 //!
 //! ```text
 //!   none   4 bytes a value
-//!   f16    2 bytes a value; what is too large becomes infinity
+//!   f16    2 bytes a value; overflow becomes infinity
 //!   bf16   2 bytes a value
 //!   int8   blocks of 256 values: the block's scale as f32, then a byte a value
 //!   topk   the values of greatest magnitude, each as its index (u32) and itself (f32), by index
 //! ```
-//! All numbers are little-endian. What is lost can be kept as *feedback* and sent with the next gradient. NaN and
-//! infinity stay NaN or infinity, so that whoever decodes can notice.
+//! All numbers are little-endian. The compression error can be kept as *feedback* and sent with the next gradient. NaN
+//! and infinity stay NaN or infinity, so the receiver can detect them.
 
 mod halves;
 mod int8;
@@ -23,11 +23,11 @@ use super::numbers::operation::each;
 use super::numbers::wide::wide;
 use phalanx_types::Class;
 
-/// Values that are added to their feedback, encoded and taken away again while they are in the first-level cache. A
-/// multiple of the blocks of every codec.
+/// Values processed at a time (feedback added, encoded, subtracted), so that they stay in the L1 cache. A multiple of
+/// the block size of every codec.
 const BLOCK: usize = 4096;
 
-/// Why bytes are not what an encoder made of that many values.
+/// Why bytes cannot be decoded to that number of values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -47,7 +47,7 @@ impl DecodeError {
     }
 }
 
-/// The bytes that so many values take.
+/// Bytes of `elements` encoded values.
 pub(crate) fn encoded_len(compression: Compression, elements: usize) -> usize {
     match compression {
         Compression::None => 4 * elements,
@@ -59,8 +59,8 @@ pub(crate) fn encoded_len(compression: Compression, elements: usize) -> usize {
 
 /// Appends the encoded values to `out`.
 ///
-/// `feedback` is what was not sent so far, at first zeros: it is added to the values, and what is lost now is left in
-/// it. Of values that become NaN or infinity nothing is left, so that they do not come back for ever.
+/// `feedback` holds the compression error of earlier calls, initially zeros. It is added to the values and then holds
+/// the error of this call. NaN and infinity leave no error behind, otherwise they would be sent again in every call.
 ///
 /// # Panics
 /// `feedback` has another length, or there are more values than a `u32` can count.
@@ -87,10 +87,10 @@ pub(crate) fn encode(
     }
 }
 
-/// Decodes into `out`, which is left as it was on an error.
+/// Decodes into `out`, which is unchanged on an error.
 ///
 /// # Errors
-/// These bytes were not encoded so from that many values.
+/// The bytes are not an encoding of that number of values.
 pub(crate) fn decode(compression: Compression, bytes: &[u8], out: &mut [f32]) -> Result<(), DecodeError> {
     check(compression, bytes, out.len())?;
     if let Compression::TopK { .. } = compression {
@@ -100,17 +100,17 @@ pub(crate) fn decode(compression: Compression, bytes: &[u8], out: &mut [f32]) ->
     Ok(())
 }
 
-/// Adds what is decoded to `out`, which is left as it was on an error.
+/// Adds the decoded values to `out`, which is unchanged on an error.
 ///
 /// # Errors
-/// These bytes were not encoded so from that many values.
+/// The bytes are not an encoding of that number of values.
 pub(crate) fn decode_add(compression: Compression, bytes: &[u8], out: &mut [f32]) -> Result<(), DecodeError> {
     check(compression, bytes, out.len())?;
     decode_values(compression, bytes, out, plus);
     Ok(())
 }
 
-/// Everything that can be wrong with bytes.
+/// Checks everything that can be wrong with the bytes.
 fn check(compression: Compression, bytes: &[u8], elements: usize) -> Result<(), DecodeError> {
     let (wanted, got) = (encoded_len(compression, elements), bytes.len());
     if wanted != got {
@@ -166,13 +166,13 @@ fn remainder(value: f32, decoded: f32) -> f32 {
     if rest.is_finite() { rest } else { 0.0 }
 }
 
-/// The magnitude, as an integer in the same order; NaN is greater than infinity.
+/// The magnitude as an integer with the same order; NaN is greater than infinity.
 #[inline(always)]
 fn magnitude(value: f32) -> u32 {
     value.to_bits() & (u32::MAX >> 1)
 }
 
-/// The greatest magnitude; 0 of nothing.
+/// The greatest magnitude; 0 if there are no values.
 #[inline(always)]
 fn greatest(values: &[f32]) -> u32 {
     let mut greatest = 0;
@@ -182,5 +182,5 @@ fn greatest(values: &[f32]) -> u32 {
     greatest
 }
 
-/// Magnitudes from here on are of infinity and NaN.
+/// Magnitudes from here on are infinity or NaN.
 const INFINITE: u32 = f32::INFINITY.to_bits();

@@ -36,7 +36,7 @@ fn decoded(compression: Compression, bytes: &[u8], count: usize) -> Vec<f32> {
     out
 }
 
-/// How far from `value` the decoded one may be, when the greatest of its block is `greatest`.
+/// The allowed distance of the decoded value from `value` when the greatest magnitude of its block is `greatest`.
 fn bound(compression: Compression, value: f32, greatest: f32) -> f32 {
     match compression {
         Compression::None => 0.0,

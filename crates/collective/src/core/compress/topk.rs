@@ -1,18 +1,18 @@
-//! The values of greatest magnitude.
+//! The `topk` codec: sends only the values of greatest magnitude.
 
 use super::{DecodeError, INFINITE, greatest, magnitude, remainder};
 use crate::core::numbers::wide::wide;
 
 /// Bytes of an index and a value.
 const PAIR: usize = 8;
-/// Values that are skipped together if none of them is great enough.
+/// Values that are skipped together if none of them is large enough.
 const BLOCK: usize = 32;
-/// How many bits of the magnitudes, which have 31, the first search settles.
+/// Bits of a magnitude (of 31) that the first search determines.
 const HIGH: u32 = 11;
-/// How many bits each of the other two searches settles.
+/// Bits that each of the other two searches determines.
 const LOW: u32 = 10;
 
-/// How many magnitudes have the same bits in some place, for each of these bits.
+/// A histogram of magnitudes by some of their bits.
 type Counts = [u32; 1 << HIGH];
 
 pub(super) fn encoded_len(elements: usize, per_mille: u32) -> usize {
@@ -25,7 +25,7 @@ pub(super) fn encode(values: &[f32], bytes: &mut [u8]) {
     encode_and_tell(values, bytes);
 }
 
-/// Encodes as many values as `bytes` has room for and leaves only the others, as far as they are finite.
+/// Encodes as many values as `bytes` has room for. Leaves in `values` only the finite ones that were not sent.
 pub(super) fn encode_rest(values: &mut [f32], bytes: &mut [u8]) {
     let least = encode_and_tell(values, bytes);
     decode(bytes, values, remainder);
@@ -36,7 +36,7 @@ pub(super) fn encode_rest(values: &mut [f32], bytes: &mut [u8]) {
 
 /// Encodes and returns the least magnitude that was sent.
 ///
-/// The magnitudes are counted by their highest bits first. Then only those that may be sent are looked at again.
+/// Counts the magnitudes by their highest bits first, then looks again only at values that may be sent.
 fn encode_and_tell(values: &[f32], bytes: &mut [u8]) -> u32 {
     assert!(u32::try_from(values.len()).is_ok(), "an index is a u32");
     let mut missing = (bytes.len() / PAIR) as u32;
@@ -52,7 +52,7 @@ fn encode_and_tell(values: &[f32], bytes: &mut [u8]) -> u32 {
         }
         least = least << LOW | search(&counts, LOW, &mut missing);
     }
-    // Of those that equal the least, only so many as are missing are sent: the first ones.
+    // Among values equal to the least magnitude, the first ones are sent until `bytes` is full.
     let sent = candidates.into_iter().filter(|index| {
         let tie = magnitude(*index) == least && missing > 0;
         missing -= u32::from(tie);
@@ -65,8 +65,8 @@ fn encode_and_tell(values: &[f32], bytes: &mut [u8]) -> u32 {
     least
 }
 
-/// The bits of the last magnitude that is sent when `missing` are, from the greatest on. Leaves in `missing` how many
-/// are sent of those with the same bits.
+/// The bits of the last magnitude that is sent if the `missing` greatest are. Leaves in `missing` how many values with
+/// these bits are sent.
 fn search(counts: &Counts, bits: u32, missing: &mut u32) -> u32 {
     let mut found = (1 << bits) - 1;
     while found > 0 && counts[found as usize] < *missing {
@@ -76,8 +76,8 @@ fn search(counts: &Counts, bits: u32, missing: &mut u32) -> u32 {
     found
 }
 
-/// Counts all magnitudes by their highest bits. In two tables, because neighbours often have the same and would wait
-/// for each other.
+/// Counts all magnitudes by their highest bits. Uses two tables, because neighbours often have the same bits and their
+/// increments would wait for each other.
 fn count_high(values: &[f32]) -> Counts {
     let (mut counts, mut others): (Counts, Counts) = ([0; 1 << HIGH], [0; 1 << HIGH]);
     let (two, rest) = values.as_chunks::<2>();
@@ -94,7 +94,7 @@ fn count_high(values: &[f32]) -> Counts {
     counts
 }
 
-/// The indices of all magnitudes from `least` on.
+/// The indices of all magnitudes of at least `least`.
 #[inline(always)]
 fn candidates(values: &[f32], least: u32) -> Vec<u32> {
     let mut candidates = Vec::new();

@@ -1,10 +1,10 @@
-//! The words of compression.
+//! The names of the compression methods.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How gradients are made smaller to be sent.
+/// How gradients are compressed before they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Compression {
@@ -12,32 +12,32 @@ pub enum Compression {
     None,
     F16,
     Bf16,
-    /// A byte a value and a scale for every 256.
+    /// One byte a value and a scale for every 256 values.
     Int8,
-    /// Only the values of greatest magnitude: so many of a thousand, at least one.
+    /// Only the values of greatest magnitude: `per_mille` of a thousand, at least one.
     TopK {
         per_mille: u32,
     },
 }
 
 impl Compression {
-    /// What `topk` means: one of a hundred.
+    /// The meaning of a bare `topk`: one value of a hundred.
     const TOPK: Compression = Compression::TopK { per_mille: 10 };
 
-    /// The bytes that so many values take.
+    /// Bytes of `elements` encoded values.
     pub fn encoded_len(self, elements: usize) -> usize {
         super::encoded_len(self, elements)
     }
 
-    /// Appends values, compressed; what is lost is lost.
+    /// Appends the compressed values to `out`, without feedback.
     pub fn encode(self, values: &[f32], out: &mut Vec<u8>) {
         super::encode(self, values, None, out);
     }
 
-    /// The values of what was encoded so, into `out`, which is left as it was on an error.
+    /// Decodes into `out`, which is unchanged on an error.
     ///
     /// # Errors
-    /// These bytes were not encoded so from that many values.
+    /// The bytes are not an encoding of that number of values.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) -> Result<(), super::DecodeError> {
         super::decode(self, bytes, out)
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Compression {
     }
 }
 
-/// Why a text names no compression.
+/// Why a text does not name a compression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseCompressionError {

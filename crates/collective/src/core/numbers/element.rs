@@ -1,4 +1,4 @@
-//! Which Rust types are elements of tensors that collectives take.
+//! The Rust types that can be elements of tensors in collectives.
 
 use half::{bf16, f16};
 use phalanx_types::DType;
@@ -7,7 +7,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A number that collectives can carry and reduce.
+/// A number that collectives can transfer and reduce.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
     const DTYPE: DType;
 }

@@ -1,4 +1,4 @@
-//! What is done with two numbers, and the loops that do it with many.
+//! Operations on pairs of numbers, and the loops that apply them to slices.
 
 use super::element::Element;
 use super::halves::{round_to_bf16, round_to_f16, widen_bf16, widen_f16};
@@ -82,8 +82,8 @@ macro_rules! float {
     };
 }
 
-/// Integers in the order of floats, with -0 before 0: instructions for the lesser of two floats disagree about both
-/// zeros and NaN from machine to machine.
+/// Floats as integers with the same order, -0 before 0. The minimum and maximum instructions of different machines
+/// disagree about zeros and NaN.
 mod order {
     #[inline(always)]
     pub(super) fn f32(value: f32) -> i32 {
@@ -102,7 +102,7 @@ float!(f32, 0x7fc0_0000);
 float!(f64, 0x7ff8_0000_0000_0000);
 
 macro_rules! integer {
-    // Divided as a wider type, which can count all ranks.
+    // Divides in a wider type, in which every number of ranks fits.
     ($integer:ident, $wide:ident) => {
         impl Number for $integer {
             #[inline(always)]

@@ -9,7 +9,7 @@ const SIZES: [usize; 6] = [0, 1, 7, 64, 1000, 9001];
 const REDUCTIONS: [Reduction; 5] =
     [Reduction::Sum, Reduction::Average, Reduction::Min, Reduction::Max, Reduction::Product];
 
-/// What the tests know about a type: how to draw it and what one combination and one division must give.
+/// How to draw values of a type, and the expected result of one combination and one division.
 trait Sample: Element + Debug {
     fn draw(dice: &mut Pcg64) -> Self;
     fn combined(reduction: Reduction, a: Self, b: Self) -> Self;
@@ -117,7 +117,7 @@ fn assert_same<T: Sample>(got: &[T], expected: &[T], what: &str) {
     }
 }
 
-/// Combines and finishes inputs of that many ranks, in one go and one by one, and compares with the reference.
+/// Combines and finishes inputs of that many ranks, at once and one by one, and compares with the reference.
 fn check<T: Sample>() {
     let mut dice = Pcg64::seed_from_u64(7 + T::DTYPE.size() as u64);
     for reduction in REDUCTIONS {
@@ -221,7 +221,7 @@ fn zeros_are_ordered_and_nan_is_never_lost() {
 fn halves_are_rounded_and_widened_as_by_the_crate() {
     let mut dice = Pcg64::seed_from_u64(3);
     let random: Vec<u32> = (0..200_000).map(|_| dice.next_u32()).collect();
-    // Between any two neighbours of f16 and beyond: what is halfway, and a little more and less.
+    // Between any two neighbours of f16 and beyond: halfway, and slightly more and less.
     let halfway = (0..=u16::MAX).flat_map(|bits| {
         let bits = f16::from_bits(bits).to_f32().to_bits();
         [

@@ -1,9 +1,9 @@
-//! Straight from everybody to everybody: one exchange.
+//! Direct algorithms: every rank sends to every other rank, in one exchange.
 
 use super::{Area, Program, Seat, Step, spread};
 use crate::core::words::Algorithm;
 
-/// Everybody combines all values alone, in the order of ranks.
+/// Every rank combines all values itself, in rank order.
 pub(super) fn all_reduce(seat: Seat, n: usize, own: Area) -> Program {
     let mut program = Program::new(Algorithm::Direct);
     let own = aside(&mut program, seat, n, own);
@@ -14,7 +14,7 @@ pub(super) fn all_reduce(seat: Seat, n: usize, own: Area) -> Program {
     program
 }
 
-/// The root combines all values, in the order of ranks.
+/// The root combines all values, in rank order.
 pub(super) fn reduce(seat: Seat, root: usize, n: usize, own: Area) -> Program {
     let mut program = Program::new(Algorithm::Direct);
     if seat.rank == root {
@@ -26,7 +26,7 @@ pub(super) fn reduce(seat: Seat, root: usize, n: usize, own: Area) -> Program {
     program
 }
 
-/// Moves values out of the output, which fills in the order of ranks.
+/// Moves values out of the output, which is filled in rank order.
 fn aside(program: &mut Program, seat: Seat, n: usize, own: Area) -> Area {
     if own != Area::Output || seat.ranks == 1 {
         return own;

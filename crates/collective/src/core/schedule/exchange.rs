@@ -1,9 +1,9 @@
-//! What moves without being combined: gather, scatter, all-to-all, barrier.
+//! Programs that move values without combining them: gather, scatter, all-to-all, barrier.
 
 use super::{Area, Program, Seat, spread};
 use crate::core::words::Algorithm;
 
-/// The root gets everybody's input, `counts[rank]` elements from each, in the order of ranks.
+/// The root gets the input of every rank, `counts[rank]` elements from each, in rank order.
 pub(crate) fn gather(seat: Seat, root: usize, counts: &[usize]) -> Program {
     let mut program = Program::new(Algorithm::Direct);
     let mine = Area::Input.span(0..counts[seat.rank]);
@@ -20,7 +20,7 @@ pub(crate) fn gather(seat: Seat, root: usize, counts: &[usize]) -> Program {
     program
 }
 
-/// Everybody gets its part of the root's input, where `counts[rank]` elements for each follow each other.
+/// Every rank gets its part of the root's input, which holds `counts[rank]` elements for each rank in order.
 pub(crate) fn scatter(seat: Seat, root: usize, counts: &[usize]) -> Program {
     let mut program = Program::new(Algorithm::Direct);
     let mine = Area::Output.span(0..counts[seat.rank]);
@@ -37,8 +37,7 @@ pub(crate) fn scatter(seat: Seat, root: usize, counts: &[usize]) -> Program {
     program
 }
 
-/// Everybody gives `give[rank]` elements of its input to each rank and gets `get[rank]` from each, in the order of
-/// ranks.
+/// Every rank gives `give[rank]` elements of its input to each rank and gets `get[rank]` from each, in rank order.
 pub(crate) fn all_to_all(seat: Seat, give: &[usize], get: &[usize]) -> Program {
     let mut program = Program::new(Algorithm::Direct);
     let (given, got) = (spread(give), spread(get));
@@ -55,8 +54,8 @@ pub(crate) fn all_to_all(seat: Seat, give: &[usize], get: &[usize]) -> Program {
     program
 }
 
-/// In round `k` everybody tells the rank `2^k` places further that all it has heard of have come. One element stands
-/// for the word; a round's word is sent only when that of the round before has come.
+/// Dissemination barrier: in round `k` every rank signals the rank `2^k` places further that all ranks it has heard of
+/// have arrived. A signal is one element, and is sent only after the signal of the round before has arrived.
 pub(crate) fn barrier(seat: Seat) -> Program {
     let mut program = Program::new(Algorithm::HalvingDoubling);
     program.scratch = 1;

@@ -1,4 +1,4 @@
-//! Halves are exchanged with ranks ever nearer, then gathered from ranks ever farther away.
+//! Recursive halving and doubling: halves are exchanged with ever nearer ranks, then gathered from ever farther ones.
 
 use super::{Area, Program, Seat};
 use crate::core::parts::part;

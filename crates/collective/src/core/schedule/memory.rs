@@ -1,4 +1,4 @@
-//! The areas of one rank while a program runs.
+//! The memory areas of one rank while a program runs.
 
 use super::{Area, Span};
 use crate::core::numbers;
@@ -12,7 +12,7 @@ pub(crate) struct Arithmetic {
     pub(crate) dtype: DType,
     /// Programs that combine nothing need none.
     pub(crate) reduction: Reduction,
-    /// How many ranks' values an average is of.
+    /// The number of ranks that an average is over.
     pub(crate) ranks: usize,
 }
 
@@ -25,7 +25,7 @@ impl Arithmetic {
     }
 }
 
-/// Ranges are of bytes.
+/// The areas as bytes; ranges are in bytes.
 #[derive(Debug)]
 pub(crate) struct Memory<'a> {
     pub(crate) input: &'a [u8],
@@ -59,7 +59,7 @@ impl Memory<'_> {
         into.copy_from_slice(from);
     }
 
-    /// Combines bytes of another area into those of `into`.
+    /// Combines bytes of another area into the bytes of `into`.
     pub(crate) fn combine(&mut self, into: (Area, Range<usize>), other: (Area, usize), last: bool) {
         let arithmetic = self.arithmetic;
         let length = into.1.len();
@@ -67,13 +67,13 @@ impl Memory<'_> {
         arithmetic.combine(into, other, last);
     }
 
-    /// Combines bytes that stand outside all areas into those of `into`.
+    /// Combines bytes from outside all areas into the bytes of `into`.
     pub(crate) fn combine_block(&mut self, into: (Area, Range<usize>), block: &[u8], last: bool) {
         let arithmetic = self.arithmetic;
         arithmetic.combine(self.write(into.0, into.1), block, last);
     }
 
-    /// Where elements stand in bytes.
+    /// Converts a range of elements to a range of bytes.
     pub(crate) fn bytes(&self, range: &Range<usize>) -> Range<usize> {
         let size = self.arithmetic.dtype.size();
         range.start * size..range.end * size

@@ -1,12 +1,11 @@
 //! Programs: what one rank sends, receives and combines in one collective.
 //!
-//! A program is a list of steps. Sends start in the order of the list but do not hold up what follows; all other
-//! steps are done one after the other. [`Progress`] keeps the two apart: a send goes out as far as what it sends is
-//! final, and nothing is written over what still has to be sent. So a long message passes through a rank in pieces.
+//! A program is a list of steps. Sends start in list order but do not block the steps after them; all other steps run
+//! one after the other. [`Progress`] tracks both: a send goes out as far as its data is final, and data that still has
+//! to be sent is never overwritten. So a long message passes through a rank in pieces.
 //!
-//! Every program combines in an order that depends only on the algorithm, the number of ranks and the number of
-//! elements. Except in [`Algorithm::Direct`], each part of a result is combined along one
-//! path of ranks and then copied.
+//! The order of combination depends only on the algorithm, the number of ranks and the number of elements. Except in
+//! [`Algorithm::Direct`], each part of a result is combined along one path of ranks and then copied.
 
 mod direct;
 mod exchange;
@@ -26,7 +25,7 @@ pub(crate) use ring::reduce_scatter;
 use super::words::Algorithm;
 use std::ops::Range;
 
-/// Which rank a program is for.
+/// The rank a program is for, and the number of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) rank: usize,
@@ -34,29 +33,29 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// The rank `by` places further, around the ring.
+    /// The rank `by` places after this one in the ring.
     fn after(self, by: usize) -> usize {
         (self.rank + by) % self.ranks
     }
 
-    /// The rank `by` places back, around the ring.
+    /// The rank `by` places before this one in the ring.
     fn before(self, by: usize) -> usize {
         (self.rank + self.ranks - by % self.ranks) % self.ranks
     }
 }
 
-/// Where elements stand.
+/// A memory area of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Area {
-    /// What the rank brings; only read.
+    /// The rank's values; read only.
     Input,
-    /// What the rank gets.
+    /// The result.
     Output,
-    /// Room of the length that the program asks for.
+    /// Scratch memory of the length that the program asks for.
     Scratch,
 }
 
-/// Some elements of an area.
+/// A range of elements in an area.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) area: Area,
@@ -85,7 +84,7 @@ pub(crate) enum Step {
         from: Span,
         into: Span,
     },
-    /// Combines `other` into `into`, which stand in different areas.
+    /// Combines `other` into `into`; they are in different areas.
     Combine {
         into: Span,
         other: Span,
@@ -93,12 +92,12 @@ pub(crate) enum Step {
     },
 }
 
-/// What becomes of received elements.
+/// What happens to received elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Then {
     Store,
-    /// They are combined with `own`, which is where the result goes or stands in another area. With the `last`
-    /// combination the result is complete.
+    /// Combined with `own`. The result goes to the `into` of the receive, which is `own` or in another area. After the
+    /// `last` combination the result is complete.
     Combine {
         own: Span,
         last: bool,
@@ -152,7 +151,7 @@ impl Program {
         self.steps.push(Step::Receive { from, into, then: Then::Combine { own, last } });
     }
 
-    /// Copies unless it is where it should be already.
+    /// Copies unless source and destination are the same.
     fn copy(&mut self, from: Span, into: Span) {
         if from != into {
             self.steps.push(Step::Copy { from, into });
@@ -160,7 +159,7 @@ impl Program {
     }
 }
 
-/// Everybody gets the combination of everybody's `n` elements. They stand in `own`: the input, or the output when
+/// Every rank gets the combination of the `n` elements of all ranks. They are in `own`: the input, or the output when
 /// computing in place.
 pub(crate) fn all_reduce(algorithm: Algorithm, seat: Seat, n: usize, own: Area) -> Program {
     match algorithm {
@@ -170,8 +169,8 @@ pub(crate) fn all_reduce(algorithm: Algorithm, seat: Seat, n: usize, own: Area) 
     }
 }
 
-/// Everybody gets everybody's elements, `counts[rank]` from each. The rank's own stand at the start of the input, or
-/// at their place in the output.
+/// Every rank gets the elements of all ranks, `counts[rank]` from each. The rank's own are at the start of the input,
+/// or at their position in the output.
 pub(crate) fn all_gather(algorithm: Algorithm, seat: Seat, counts: &[usize], own: Area) -> Program {
     match algorithm {
         Algorithm::Direct => direct::all_gather(seat, counts, own),
@@ -179,7 +178,7 @@ pub(crate) fn all_gather(algorithm: Algorithm, seat: Seat, counts: &[usize], own
     }
 }
 
-/// Everybody gets the root's `n` elements; the root's stand in its output.
+/// Every rank gets the root's `n` elements, which are in the root's output.
 pub(crate) fn broadcast(algorithm: Algorithm, seat: Seat, root: usize, n: usize) -> Program {
     match algorithm {
         Algorithm::Direct => direct::broadcast(seat, root, n),
@@ -188,7 +187,7 @@ pub(crate) fn broadcast(algorithm: Algorithm, seat: Seat, root: usize, n: usize)
     }
 }
 
-/// The root gets the combination of everybody's `n` elements, which stand in `own`.
+/// The root gets the combination of the `n` elements of all ranks, which are in `own`.
 pub(crate) fn reduce(algorithm: Algorithm, seat: Seat, root: usize, n: usize, own: Area) -> Program {
     match algorithm {
         Algorithm::Direct => direct::reduce(seat, root, n, own),
@@ -197,7 +196,7 @@ pub(crate) fn reduce(algorithm: Algorithm, seat: Seat, root: usize, n: usize, ow
     }
 }
 
-/// Where each rank's elements stand when `counts[rank]` of each follow each other.
+/// The range of each rank when `counts[rank]` elements of each follow each other.
 fn spread(counts: &[usize]) -> Vec<Range<usize>> {
     counts
         .iter()

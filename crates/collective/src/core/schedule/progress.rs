@@ -1,16 +1,16 @@
-//! How far a program has come, and what may be done next.
+//! The progress of a program: which steps are done and which may run next.
 
 use super::{Area, Program, Span, Step};
 use std::ops::Range;
 
-/// One run of a program, counted in bytes. Whoever carries it out asks what can go on and says what was done.
+/// One run of a program, counted in bytes. The caller asks what can proceed, does it, and reports it.
 #[derive(Debug)]
 pub(crate) struct Progress<'p> {
     steps: &'p [Step],
     element: usize,
     /// The bytes done of each step.
     done: Vec<usize>,
-    /// The step, other than a send, that is under way; all before it are complete.
+    /// The current step that is not a send; all before it are complete.
     turn: usize,
     /// The sends to each rank that are not complete, in order.
     sends: Vec<Sends>,
@@ -51,7 +51,7 @@ impl<'p> Progress<'p> {
         sends.steps.get(sends.complete).map(|step| (sends.to, *step))
     }
 
-    /// The step other than a send that is under way.
+    /// The current step that is not a send.
     pub(crate) fn turn(&self) -> Option<(usize, &'p Step)> {
         self.steps.get(self.turn).map(|step| (self.turn, step))
     }
@@ -61,13 +61,13 @@ impl<'p> Progress<'p> {
         span(&self.steps[step]).area
     }
 
-    /// The bytes of its area that a send or the step under way still has to do.
+    /// The byte range of its area that a send or the current step still has to process.
     pub(crate) fn left(&self, step: usize) -> Range<usize> {
         let range = self.bytes(span(&self.steps[step]));
         range.start + self.done[step]..range.end
     }
 
-    /// The bytes of its area that a send may send now: those that are final.
+    /// The byte range of its area that a send may send now, because it is final.
     pub(crate) fn sendable(&self, step: usize) -> Range<usize> {
         let Step::Send { span: sent, .. } = &self.steps[step] else { return 0..0 };
         let mut left = self.left(step);
@@ -79,7 +79,7 @@ impl<'p> Progress<'p> {
         left
     }
 
-    /// The bytes of its area that the step under way may write now: those that need not be sent any more.
+    /// The byte range of its area that the current step may write now, because no send needs it any more.
     pub(crate) fn writable(&self) -> Range<usize> {
         let Some((turn, step)) = self.turn() else { return 0..0 };
         let mut left = self.left(turn);
@@ -92,18 +92,18 @@ impl<'p> Progress<'p> {
         left
     }
 
-    /// Counts bytes done of a send or of the step under way.
+    /// Counts bytes done of a send or of the current step.
     pub(crate) fn did(&mut self, step: usize, bytes: usize) {
         self.done[step] += bytes;
         debug_assert!(self.done[step] <= self.bytes(span(&self.steps[step])).len());
     }
 
-    /// Goes on to the next send to a target.
+    /// Moves on to the next send to a target.
     pub(crate) fn complete_send(&mut self, target: usize) {
         self.sends[target].complete += 1;
     }
 
-    /// Goes on to the next step that is no send.
+    /// Moves on to the next step that is not a send.
     pub(crate) fn complete_turn(&mut self) {
         self.turn += 1;
         self.skip_sends();
@@ -131,7 +131,7 @@ impl<'p> Progress<'p> {
     }
 }
 
-/// What a step sends or writes.
+/// The span that a step sends or writes.
 fn span(step: &Step) -> &Span {
     match step {
         Step::Send { span, .. } => span,

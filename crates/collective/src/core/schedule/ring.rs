@@ -1,4 +1,4 @@
-//! Around the ring: the least data per rank.
+//! Ring algorithms: the least data per rank.
 
 use super::{Area, Program, Seat, spread};
 use crate::core::parts::part;
@@ -27,7 +27,7 @@ pub(super) fn all_reduce(seat: Seat, n: usize, own: Area) -> Program {
     program
 }
 
-/// Everybody gets its part of the combination of everybody's `n` elements, which stand in the input.
+/// Every rank gets its part of the combination of the `n` input elements of all ranks.
 ///
 /// Part `p` starts at rank `p + 1`, is combined with the values of `p + 2` and so on, and is complete at rank `p`.
 pub(crate) fn reduce_scatter(seat: Seat, n: usize) -> Program {
@@ -54,7 +54,7 @@ pub(crate) fn reduce_scatter(seat: Seat, n: usize) -> Program {
     program
 }
 
-/// Everybody's elements go around the ring once.
+/// The elements of all ranks go around the ring once.
 pub(super) fn all_gather(seat: Seat, counts: &[usize], own: Area) -> Program {
     let mut program = Program::new(Algorithm::Ring);
     let places = spread(counts);

@@ -1,9 +1,9 @@
-//! Along a binomial tree: few exchanges.
+//! Binomial-tree algorithms: few exchanges.
 
 use super::{Area, Program, Seat};
 use crate::core::words::Algorithm;
 
-/// Counted from the root, rank `v` gets the elements from `v` without its lowest bit.
+/// Counted from the root, rank `v` gets the elements from the rank that is `v` without its lowest bit.
 pub(super) fn broadcast(seat: Seat, root: usize, n: usize) -> Program {
     let mut program = Program::new(Algorithm::HalvingDoubling);
     let place = seat.before(root);
@@ -21,8 +21,8 @@ pub(super) fn broadcast(seat: Seat, root: usize, n: usize) -> Program {
     program
 }
 
-/// Counted from the root, rank `v` combines its values with those of `v + 1`, `v + 2`, `v + 4` and so on, each of
-/// which has done the same, up to its lowest bit, and gives the result to `v` without that bit.
+/// Counted from the root, rank `v` combines its values with the results of `v + 1`, `v + 2`, `v + 4` and so on, up to
+/// its lowest bit. It then sends the result to the rank that is `v` without that bit.
 pub(super) fn reduce(seat: Seat, root: usize, n: usize, own: Area) -> Program {
     let mut program = Program::new(Algorithm::HalvingDoubling);
     let place = seat.before(root);

@@ -1,13 +1,13 @@
-//! Ending a group from any thread of any rank, whatever it waits for.
+//! Aborting a group from any thread of any rank, whatever it waits for.
 
-use super::alarm::{Alarm, Post};
+use super::alarm::{Alarm, AlarmStream};
 use super::links_end::{LinksAborter, LinksEnd, Remains};
 use crate::shell::shared;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-/// Ends a group: the calls of all its ranks fail, those that are under way and those to come.
+/// Aborts a group: the calls of all its ranks fail, current and future ones.
 #[derive(Debug, Clone)]
 pub struct GroupAborter {
     inner: Arc<Inner>,
@@ -31,12 +31,13 @@ impl GroupAborter {
         Self { inner: Arc::new(Inner { reason: OnceLock::new(), shared, links, alarm }) }
     }
 
-    /// Ends the group. Of several reasons the first counts.
+    /// Aborts the group. The first reason counts.
     pub fn abort(&self, reason: String) {
         let Inner { reason: first, shared, links, alarm } = &*self.inner;
         let again = first.set(reason).is_err();
         let Some(reason) = first.get() else { return };
-        // Again too: whoever did it first may not have come so far, and the own rank may leave as soon as this returns.
+        // Also on a repeated abort: the first caller may not have reached this point yet, and this rank may leave as
+        // soon as this function returns.
         if let Some(links) = links {
             links.abort(reason);
         }
@@ -51,21 +52,22 @@ impl GroupAborter {
         }
     }
 
-    /// Why the group is over, as far as this rank knows.
+    /// Why the group was aborted, as far as this rank knows.
     pub fn reason(&self) -> Option<&str> {
         self.inner.reason.get().map(String::as_str)
     }
 
-    /// Listens to the other ranks of the host, and for other leaders that end the group, on a thread.
-    pub(super) fn watch(&self, leaders: Vec<Post>) -> io::Result<Option<JoinHandle<()>>> {
+    /// Starts a thread that listens to the other ranks of the host and to other leaders for an abort.
+    pub(super) fn watch(&self, leaders: Vec<AlarmStream>) -> io::Result<Option<JoinHandle<()>>> {
         if self.inner.alarm.is_none() {
             return Ok(None);
         }
         let aborter = self.clone();
         let listen = move || {
             let Inner { links, alarm, .. } = &*aborter.inner;
-            let remains =
-                |post: &Post| links.as_ref().map_or(Remains::Nothing, |links| links.remains(post.rank));
+            let remains = |post: &AlarmStream| {
+                links.as_ref().map_or(Remains::Nothing, |links| links.remains(post.rank))
+            };
             if let Some(reason) = alarm.as_ref().and_then(|alarm| alarm.listen(&leaders, remains)) {
                 aborter.abort(reason);
             }
@@ -73,7 +75,7 @@ impl GroupAborter {
         std::thread::Builder::new().name("group alarm".to_owned()).spawn(listen).map(Some)
     }
 
-    /// Says goodbye, for the reason if there is one, and ends the watch.
+    /// Tells the other ranks that this rank leaves, with the reason if there is one, and ends the watch.
     pub(super) fn leave(&self) {
         let Inner { links, alarm, .. } = &*self.inner;
         if let (Some(links), Some(reason)) = (links, self.reason()) {

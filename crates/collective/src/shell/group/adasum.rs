@@ -1,4 +1,4 @@
-//! Adasum: needs products of whole vectors, which are cut among the ranks.
+//! Adasum over a group. It needs dot products of whole vectors, which are divided among the ranks.
 
 use super::buffer::Words;
 use super::{Group, system};
@@ -9,8 +9,8 @@ use crate::error::CollectiveError;
 use phalanx_types::DType;
 
 impl Group {
-    /// Combines `data` over all ranks. Each rank gets its part of everybody's vectors and combines these in pairs; all
-    /// ranks add up the products of parts alike.
+    /// Combines `data` over all ranks. Each rank gets its part of every vector and combines these parts in pairs; all
+    /// ranks sum the dot products of the parts in the same order.
     pub(super) fn adasum(
         &mut self,
         data: &mut [u8],
@@ -26,7 +26,7 @@ impl Group {
             let elements = part(elements, ranks, rank);
             elements.start * size..elements.end * size
         };
-        // The first part is the longest; zeros after the others change no product.
+        // The first part is the longest; zeros after the others change no dot product.
         let longest = place(0).len();
         let (mut send, mut parts) = (Words::zeros(longest * ranks), Words::zeros(longest * ranks));
         for rank in 0..ranks {
@@ -54,7 +54,7 @@ impl Group {
         Ok(())
     }
 
-    /// Adds up numbers in the order of ranks.
+    /// Sums numbers in rank order.
     fn add_up(&mut self, own: &[f64], name: &str) -> Result<Vec<f64>, CollectiveError> {
         let all = self.all_gather(bytemuck::cast_slice(own), DType::F64, name)?;
         let mut sums = vec![0.0; own.len()];

@@ -1,13 +1,14 @@
-//! Hearing of what ends a group of several hosts, on a thread.
+//! A thread that listens for the abort of a group of several hosts.
 //!
 //! ```text
-//!   within a host: LEAVE when a rank drops its group, ABORT and a reason when it ends the group
+//!   within a host: LEAVE when a rank drops its group, ABORT and a reason when it aborts the group
 //! ```
-//! Who waits for shared memory wakes by it. But a leader may wait for another host, or for nothing: a thread of it
-//! listens here. A stream that closes without a word is of a rank that is lost.
+//! A rank that waits for shared memory is woken through shared memory. But a leader may wait for another host, or not
+//! wait at all, so it runs a thread that listens here. A stream that closes without a message means that its rank is
+//! lost.
 //!
-//! Links hear of an abort while they are in use. For when they are not, the thread watches them too: who has aborted
-//! closes its side of every stream after its last word.
+//! Links detect an abort while they are in use. The thread watches them while they are not: a rank that aborts closes
+//! its side of every stream after its last message.
 
 use super::links_end::Remains;
 use crate::shell::links::Socket;
@@ -21,26 +22,26 @@ const ABORT: u8 = 2;
 /// The most bytes of a reason.
 const REASON: usize = 512;
 
-/// How long until it is looked again whether a call that may hear of an abort has ended.
+/// How soon to check again whether the call that may receive an abort has ended.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// A stream to another rank.
 #[derive(Debug)]
-pub(super) struct Post {
-    /// Its number in the whole group.
+pub(super) struct AlarmStream {
+    /// The rank in the whole group.
     pub(super) rank: usize,
     pub(super) stream: Socket,
 }
 
 #[derive(Debug)]
 pub(super) struct Alarm {
-    posts: Vec<Post>,
-    /// Readable once nobody needs to listen any more.
+    posts: Vec<AlarmStream>,
+    /// Readable once the thread should stop listening.
     stop: OwnedFd,
 }
 
 impl Alarm {
-    pub(super) fn new(posts: Vec<Post>) -> io::Result<Self> {
+    pub(super) fn new(posts: Vec<AlarmStream>) -> io::Result<Self> {
         for post in &posts {
             post.stream.set_nonblocking(true)?;
         }
@@ -54,21 +55,21 @@ impl Alarm {
         self.say(&[&[ABORT], length.as_slice(), reason].concat());
     }
 
-    /// Says that this rank has done its part.
+    /// Tells the other ranks that this rank is done.
     pub(super) fn leave(&self) {
         self.say(&[LEAVE]);
     }
 
-    /// Lets [`Alarm::listen`] return.
+    /// Makes [`Alarm::listen`] return.
     pub(super) fn stop(&self) {
         if let Err(error) = rustix::io::write(&self.stop, &1u64.to_ne_bytes()) {
             tracing::warn!(%error, "could not stop listening to the ranks of this host");
         }
     }
 
-    /// So little is said that there is always room for it; who is lost need not hear it.
+    /// Messages are so short that the socket always has room; a lost rank need not receive them.
     fn say(&self, word: &[u8]) {
-        for Post { rank, stream } in &self.posts {
+        for AlarmStream { rank, stream } in &self.posts {
             let mut stream = stream;
             if let Err(error) = stream.write_all(word) {
                 tracing::debug!(rank, %error, "could not tell a rank of this host");
@@ -76,9 +77,13 @@ impl Alarm {
         }
     }
 
-    /// Waits until a rank ends the group or is lost, and gives the reason; `None` after [`Alarm::stop`]. `leaders` are
-    /// the streams to other hosts, and `remains` tells what is left in one that nothing more comes from.
-    pub(super) fn listen(&self, leaders: &[Post], remains: impl Fn(&Post) -> Remains) -> Option<String> {
+    /// Waits until a rank aborts the group or is lost, and returns the reason; `None` after [`Alarm::stop`]. `leaders`
+    /// are the streams to other hosts; `remains` returns what is left in a stream that has ended.
+    pub(super) fn listen(
+        &self,
+        leaders: &[AlarmStream],
+        remains: impl Fn(&AlarmStream) -> Remains,
+    ) -> Option<String> {
         let mut heard: Vec<_> = self.posts.iter().map(|post| (post, Vec::new())).collect();
         let mut leaders: Vec<_> = leaders.iter().map(|post| (post, false)).collect();
         loop {
@@ -96,10 +101,10 @@ impl Alarm {
             let mut ready = posts_ready.iter();
             heard.retain_mut(|(post, heard)| {
                 let comes = ready.next().is_some_and(|flags| !flags.is_empty());
-                match if comes { post.hear(heard) } else { Heard::Nothing } {
-                    Heard::Nothing => true,
-                    Heard::Left => false,
-                    Heard::Over(reason) => over.replace(reason).is_none(),
+                match if comes { post.hear(heard) } else { AlarmMessage::Nothing } {
+                    AlarmMessage::Nothing => true,
+                    AlarmMessage::Left => false,
+                    AlarmMessage::Over(reason) => over.replace(reason).is_none(),
                 }
             });
             let mut ready = leaders_ready.iter();
@@ -120,8 +125,12 @@ impl Alarm {
         }
     }
 
-    /// Waits for any stream. Tells what came of each: first of the one to stop, then of the others.
-    fn wait(&self, heard: &[(&Post, Vec<u8>)], leaders: &[(&Post, bool)]) -> Result<Vec<PollFlags>, Errno> {
+    /// Waits for any stream. Returns what happened on each: first on `stop`, then on the others.
+    fn wait(
+        &self,
+        heard: &[(&AlarmStream, Vec<u8>)],
+        leaders: &[(&AlarmStream, bool)],
+    ) -> Result<Vec<PollFlags>, Errno> {
         let mut waits = vec![PollFd::new(&self.stop, PollFlags::IN)];
         waits.extend(heard.iter().map(|(post, _)| PollFd::new(&post.stream, PollFlags::IN)));
         let closing = leaders.iter().filter(|(_, silent)| !silent);
@@ -131,40 +140,40 @@ impl Alarm {
         let mut ready = waits.iter().map(PollFd::revents);
         let mut all: Vec<PollFlags> = ready.by_ref().take(1 + heard.len()).collect();
         let nothing = PollFlags::empty();
-        let flags = |(_, silent): &(&Post, bool)| if *silent { None } else { ready.next() };
+        let flags = |(_, silent): &(&AlarmStream, bool)| if *silent { None } else { ready.next() };
         all.extend(leaders.iter().map(flags).map(|flags| flags.unwrap_or(nothing)));
         Ok(all)
     }
 }
 
-enum Heard {
+enum AlarmMessage {
     Nothing,
     Left,
     Over(String),
 }
 
-impl Post {
-    fn hear(&self, heard: &mut Vec<u8>) -> Heard {
+impl AlarmStream {
+    fn hear(&self, heard: &mut Vec<u8>) -> AlarmMessage {
         let mut more = [0; 3 + REASON];
         match (&self.stream).read(&mut more) {
-            Ok(0) => return Heard::Over(format!("rank {} is gone: it closed its stream", self.rank)),
+            Ok(0) => return AlarmMessage::Over(format!("rank {} is gone: it closed its stream", self.rank)),
             Ok(got) => heard.extend(&more[..got]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Heard::Nothing;
+                return AlarmMessage::Nothing;
             }
-            Err(error) => return Heard::Over(format!("rank {} is gone: {error}", self.rank)),
+            Err(error) => return AlarmMessage::Over(format!("rank {} is gone: {error}", self.rank)),
         }
         match heard.as_slice() {
-            [LEAVE, ..] => Heard::Left,
+            [LEAVE, ..] => AlarmMessage::Left,
             [ABORT, low, high, reason @ ..] => {
                 let length = usize::from(u16::from_le_bytes([*low, *high])).min(REASON);
                 match reason.get(..length) {
-                    Some(reason) => Heard::Over(String::from_utf8_lossy(reason).into_owned()),
-                    None => Heard::Nothing,
+                    Some(reason) => AlarmMessage::Over(String::from_utf8_lossy(reason).into_owned()),
+                    None => AlarmMessage::Nothing,
                 }
             }
-            [ABORT, ..] => Heard::Nothing,
-            _ => Heard::Over(format!("rank {} says what nobody knows", self.rank)),
+            [ABORT, ..] => AlarmMessage::Nothing,
+            _ => AlarmMessage::Over(format!("rank {} sent an unknown message", self.rank)),
         }
     }
 }
@@ -178,9 +187,12 @@ mod tests {
     fn who_leaves_is_not_lost_and_who_is_lost_is_named() {
         let (here, leaves) = UnixStream::pair().unwrap();
         let (also_here, lost) = UnixStream::pair().unwrap();
-        let posts = vec![Post { rank: 4, stream: here.into() }, Post { rank: 9, stream: also_here.into() }];
+        let posts = vec![
+            AlarmStream { rank: 4, stream: here.into() },
+            AlarmStream { rank: 9, stream: also_here.into() },
+        ];
         let alarm = Alarm::new(posts).unwrap();
-        Alarm::new(vec![Post { rank: 0, stream: leaves.into() }]).unwrap().leave();
+        Alarm::new(vec![AlarmStream { rank: 0, stream: leaves.into() }]).unwrap().leave();
         drop(lost);
         assert_eq!(alarm.listen(&[], |_| Remains::Nothing).unwrap(), "rank 9 is gone: it closed its stream");
     }
@@ -188,8 +200,8 @@ mod tests {
     #[test]
     fn reasons_are_heard_and_stopping_is_no_reason() {
         let (here, there) = UnixStream::pair().unwrap();
-        let alarm = Alarm::new(vec![Post { rank: 1, stream: here.into() }]).unwrap();
-        let other = Alarm::new(vec![Post { rank: 0, stream: there.into() }]).unwrap();
+        let alarm = Alarm::new(vec![AlarmStream { rank: 1, stream: here.into() }]).unwrap();
+        let other = Alarm::new(vec![AlarmStream { rank: 0, stream: there.into() }]).unwrap();
         other.abort(&"ä".repeat(300));
         assert_eq!(alarm.listen(&[], |_| Remains::Nothing).unwrap(), "ä".repeat(256));
         alarm.stop();
@@ -201,19 +213,19 @@ mod tests {
         let alarm = Alarm::new(Vec::new()).unwrap();
         let leader = |rank: usize| {
             let (here, there) = UnixStream::pair().unwrap();
-            (Post { rank, stream: here.into() }, there)
+            (AlarmStream { rank, stream: here.into() }, there)
         };
         let (here, there): (Vec<_>, Vec<_>) = [3, 5, 6].map(leader).into_iter().unzip();
         let mut there = there.into_iter();
         let _speaks = there.next().unwrap();
         drop(there);
         let asked = std::cell::Cell::new(0);
-        let remains = |post: &Post| {
+        let remains = |post: &AlarmStream| {
             let rank = post.rank;
             asked.set(asked.get() + 1);
             match (rank, asked.get()) {
                 (5, _) => Remains::Nothing,
-                // A call was under way the first times.
+                // The first attempts found a call under way.
                 (6, 5..) => Remains::Reason("enough".to_owned()),
                 (6, _) => Remains::Unknown,
                 _ => panic!("leader {rank} was asked"),

@@ -20,12 +20,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Without a group there is nobody left to carry it out.
+/// `None` if there is no group left to carry it out.
 type Order = Box<dyn FnOnce(Option<&mut Group>) + Send>;
 
 /// Makes a group's calls on a thread of its own, one after the other.
 ///
-/// Dropping it with calls still to be made ends the group, so that nobody waits for them.
+/// Dropping it while calls are queued aborts the group, so that no rank waits for them.
 pub struct Background {
     orders: Option<Sender<Order>>,
     counts: Arc<Counts>,
@@ -35,30 +35,30 @@ pub struct Background {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Orders that are not done.
+    /// Orders that are not done yet.
     outstanding: AtomicUsize,
     sent: AtomicU64,
 }
 
-/// A call that is under way, and what it works on.
+/// A call under way, and the value it works on.
 #[derive(Debug)]
 pub struct Handle<T> {
-    slot: Arc<Slot<T>>,
+    slot: Arc<ResultSlot<T>>,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct ResultSlot<T> {
     done: Mutex<Option<Done<T>>>,
     changed: Condvar,
 }
 
-/// A call that was made.
+/// A finished call.
 #[derive(Debug)]
 pub struct Done<T> {
-    /// What it worked on.
+    /// The value it worked on.
     pub subject: T,
     pub result: Result<(), CollectiveError>,
-    /// When the thread came to it.
+    /// When the thread started it.
     pub began: Instant,
     pub ended: Instant,
 }
@@ -69,13 +69,13 @@ impl<T> Handle<T> {
         self.slot.done.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Waits until the call is made, and gives back what it worked on.
+    /// Waits for the call and returns the value it worked on.
     pub fn wait(self) -> (T, Result<(), CollectiveError>) {
         let Done { subject, result, .. } = self.wait_done();
         (subject, result)
     }
 
-    /// The same, with when it was made.
+    /// As [`Handle::wait`], with the times of the call.
     pub fn wait_done(self) -> Done<T> {
         let mut done = self.slot.done.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -88,10 +88,10 @@ impl<T> Handle<T> {
 }
 
 impl Background {
-    /// Starts the thread. Buffers are made before, as is everything else that only the group can do.
+    /// Starts the thread. Buffers must be made before, like everything else that needs the group itself.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub fn new(mut group: Group) -> Result<Self, CollectiveError> {
         let (orders, waiting) = channel::<Order>();
         let counts = Arc::new(Counts::default());
@@ -158,7 +158,7 @@ impl Background {
         self.counts.sent.load(Ordering::Relaxed)
     }
 
-    /// Something that ends the group from any thread.
+    /// A handle that aborts the group from any thread.
     pub fn aborter(&self) -> GroupAborter {
         self.aborter.clone()
     }
@@ -168,7 +168,7 @@ impl Background {
         mut subject: T,
         work: impl FnOnce(&mut Group, &mut T) -> Result<(), CollectiveError> + Send + 'static,
     ) -> Handle<T> {
-        let slot = Arc::new(Slot { done: Mutex::new(None), changed: Condvar::new() });
+        let slot = Arc::new(ResultSlot { done: Mutex::new(None), changed: Condvar::new() });
         let (there, counts) = (Arc::clone(&slot), Arc::clone(&self.counts));
         let order: Order = Box::new(move |group| {
             let began = Instant::now();
@@ -193,7 +193,7 @@ impl Background {
     }
 }
 
-/// A panic ends the group, not the thread: what the call worked on is given back all the same.
+/// A panic aborts the group, not the thread: the value is given back all the same.
 fn carry_out<T>(
     group: &mut Group,
     subject: &mut T,

@@ -1,4 +1,4 @@
-//! Memory for tensors that a group works on.
+//! Memory for tensors that a group reduces.
 
 use super::{Group, system};
 use crate::error::CollectiveError;
@@ -7,10 +7,10 @@ use bytemuck::Pod;
 use std::collections::TryReserveError;
 use std::ops::Range;
 
-/// Where own memory begins: at a line of the cache.
+/// Alignment of private memory: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// A tensor's memory: where collectives of its group are fastest. It may be filled on one thread while another makes
+/// Memory of a tensor, placed where collectives of its group are fastest. One thread may fill it while another makes
 /// calls with other buffers of the group.
 #[derive(Debug)]
 pub struct GroupBuffer {
@@ -65,11 +65,11 @@ impl GroupBuffer {
 }
 
 impl Group {
-    /// Makes a buffer of zeros: in shared memory if other ranks of this host can map it, else in memory of its own,
-    /// every page of which is there. All ranks make the same buffers in the same order.
+    /// Makes a zeroed buffer: in shared memory if other ranks of this host can map it, otherwise in private memory with
+    /// every page touched. All ranks must make the same buffers in the same order.
     ///
     /// # Errors
-    /// There is not so much room left.
+    /// There is not enough room left.
     pub fn buffer(&mut self, bytes: usize) -> Result<GroupBuffer, CollectiveError> {
         let memory = match &mut self.shared {
             Some(shared) => Memory::Shared(shared.buffer(bytes)?),
@@ -79,7 +79,7 @@ impl Group {
     }
 }
 
-/// Bytes that begin where elements of every type may.
+/// Bytes that are aligned for elements of every type.
 #[derive(Debug)]
 pub(super) struct Words {
     words: Vec<u64>,
@@ -93,7 +93,7 @@ impl Words {
         Self::from_words(vec![0; Self::room(bytes)], bytes)
     }
 
-    /// As many bytes as others say.
+    /// Allocates a length that came from a peer: fails instead of aborting the process.
     pub(super) fn try_zeros(bytes: usize) -> Result<Self, TryReserveError> {
         let mut words = Vec::new();
         words.try_reserve_exact(Self::room(bytes))?;
@@ -101,7 +101,7 @@ impl Words {
         Ok(Self::from_words(words, bytes))
     }
 
-    /// The words that are needed to begin where elements of every type may.
+    /// The words needed to reach the alignment.
     fn room(bytes: usize) -> usize {
         (bytes.div_ceil(size_of::<u64>())).saturating_add(ALIGNMENT / size_of::<u64>())
     }
@@ -109,7 +109,7 @@ impl Words {
     fn from_words(mut words: Vec<u64>, bytes: usize) -> Self {
         let more = ALIGNMENT / size_of::<u64>();
         let start = words.as_ptr().align_offset(ALIGNMENT).min(more);
-        // Else the first call would wait for the kernel to find every page.
+        // Otherwise the first call would wait for the kernel to find every page.
         std::hint::black_box(&mut words).fill(0);
         Self { words, start, bytes }
     }

@@ -12,11 +12,11 @@ use phalanx_types::DType;
 use std::ops::Range;
 
 impl Group {
-    /// Combines `data` over all ranks; every rank's gets the result.
+    /// Combines `data` over all ranks; every rank gets the result in `data`.
     ///
     /// # Errors
-    /// The group is over, ranks call different things, or the bytes are no whole numbers that can be reduced so. This
-    /// holds for all calls; each of these ends the group.
+    /// The group is over, ranks make different calls, or the bytes are not whole elements of a type that supports the
+    /// reduction. This holds for all calls. Each of these errors ends the group.
     pub fn all_reduce(
         &mut self,
         data: &mut [u8],
@@ -44,11 +44,11 @@ impl Group {
         })
     }
 
-    /// Combines a range of bytes of a buffer over all ranks; every rank's gets the result. Where ranks share the buffer
-    /// it is combined where it stands.
+    /// Combines a range of bytes of a buffer over all ranks; every rank gets the result. A buffer that ranks share is
+    /// combined in place.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`], or the buffer is of another group.
+    /// As [`Group::all_reduce`], or the buffer belongs to another group.
     pub fn all_reduce_buffer(
         &mut self,
         buffer: &mut GroupBuffer,
@@ -81,7 +81,7 @@ impl Group {
         })
     }
 
-    /// Combines several tensors over all ranks, as one.
+    /// Combines several tensors over all ranks, in one exchange.
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
@@ -109,7 +109,7 @@ impl Group {
         result
     }
 
-    /// Combines `data` over all ranks; the root's gets the result, the others' stays as it is.
+    /// Combines `data` over all ranks into the root's `data`; that of the other ranks is unchanged.
     ///
     /// # Errors
     /// As [`Group::all_reduce`], or there is no such root.
@@ -147,7 +147,7 @@ impl Group {
         })
     }
 
-    /// Everybody gets one part of the combination of `all`, which holds a part for every rank.
+    /// Every rank gets one part of the combination of `all`, which holds a part for every rank.
     ///
     /// # Errors
     /// As [`Group::all_reduce`], or the parts are not equally long.
@@ -184,7 +184,7 @@ impl Group {
         })
     }
 
-    /// Everybody gets the root's values.
+    /// Every rank gets the root's values.
     ///
     /// # Errors
     /// As [`Group::all_reduce`], or there is no such root.
@@ -213,7 +213,7 @@ impl Group {
         })
     }
 
-    /// Everybody gets everybody's values; ranks may give different amounts.
+    /// Every rank gets the values of all ranks; ranks may contribute different amounts.
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
@@ -235,7 +235,7 @@ impl Group {
         })
     }
 
-    /// The root gets everybody's values, the others nothing; ranks may give different amounts.
+    /// The root gets the values of all ranks, the others nothing; ranks may contribute different amounts.
     ///
     /// # Errors
     /// As [`Group::all_reduce`], or there is no such root.
@@ -264,7 +264,7 @@ impl Group {
         })
     }
 
-    /// Everybody gets its part of the root's values; `all` is the root's, with a part for every rank.
+    /// Every rank gets its part of the root's values; `all` matters only on the root and holds a part for every rank.
     ///
     /// # Errors
     /// As [`Group::all_reduce`], or there is no such root, or the parts are not equally long.
@@ -343,7 +343,7 @@ impl Group {
         })
     }
 
-    /// Does something that ends the group on all ranks if it fails here: else the others would wait for this rank.
+    /// Runs something whose failure ends the group on all ranks: otherwise the others would wait for this rank.
     pub(super) fn guard<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, CollectiveError>,
@@ -362,7 +362,7 @@ impl Group {
         result
     }
 
-    /// Counts what a ring would have sent.
+    /// Counts the bytes that a ring would have sent.
     pub(super) fn count(&mut self, kind: Kind, bytes: usize) {
         self.sent += ring_bytes(kind, Seat { rank: self.rank, ranks: self.ranks }, bytes);
     }
@@ -393,7 +393,7 @@ fn check_reduction(
     check_whole(length, dtype)
 }
 
-/// Whether bytes are whole elements.
+/// Fails unless the bytes are whole elements.
 fn check_whole(length: usize, dtype: DType) -> Result<(), CollectiveError> {
     if length.is_multiple_of(dtype.size()) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Sums of tensors that travel in fewer bytes.
+//! Compressed all-reduce.
 
 use super::{Group, system};
 use crate::core::compress::{self, Compression, DecodeError};
@@ -8,24 +8,24 @@ use crate::core::words::Reduction;
 use crate::error::CollectiveError;
 use phalanx_types::DType;
 
-/// What one tensor has lost to compression so far: it is sent with the next values. Made on first use; a tensor of
-/// another length, or a group of other ranks, begins anew.
+/// The compression error of one tensor so far, sent with the next values. Allocated on first use. A tensor of another
+/// length, or a group of other ranks, starts again with zeros.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Feedback {
-    /// Of the own values.
+    /// Error of this rank's values.
     values: Vec<f32>,
-    /// Of the part of the sum that this rank computes.
+    /// Error of the part of the sum that this rank computes.
     sum: Vec<f32>,
 }
 
 impl Group {
-    /// Sums `values` over all ranks. What is sent is compressed; every rank gets the same bits.
+    /// Sums `values` over all ranks. Transfers are compressed; every rank gets the same bits.
     ///
-    /// Ranks send each other their values of the parts that these sum, in the order of ranks, and then the sums. By
-    /// `topk` everybody sends everybody its greatest values.
+    /// Each rank gets from all ranks their values of its part, sums them in rank order, and sends the sum to all ranks.
+    /// With `topk` every rank sends its greatest values to every other rank instead.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]. Then the feedback is of no use any more.
+    /// As [`Group::all_reduce`]. The feedback must not be used after an error.
     pub fn all_reduce_compressed(
         &mut self,
         values: &mut [f32],
@@ -37,7 +37,7 @@ impl Group {
             let bytes = bytemuck::cast_slice_mut(values);
             return self.all_reduce(bytes, DType::F32, Reduction::Sum, name);
         }
-        // So that ranks that compress in different ways see it.
+        // Makes ranks that compress differently detect it.
         let name = format!("{name} by {compression}");
         self.guard(|group| {
             feedback.fit(values.len(), part(values.len(), group.ranks, group.rank).len());

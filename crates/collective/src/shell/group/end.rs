@@ -1,4 +1,4 @@
-//! How the others reach a rank.
+//! The addresses by which ranks reach each other.
 
 use crate::core::mark::hash;
 use crate::error::CollectiveError;
@@ -6,7 +6,7 @@ use crate::shell::shared::SegmentAddress;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a rank is: ranks with the same one can map each other's memory.
+/// Identifies a host: ranks with the same id can map each other's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostId([u8; 16]);
 
@@ -20,10 +20,10 @@ impl HostId {
         self.0
     }
 
-    /// Where this process is: which start of which machine, which namespaces of processes and of networks, which user.
+    /// The id of the host of this process: boot of the machine, namespaces of processes and networks, user.
     ///
     /// # Errors
-    /// The kernel does not tell.
+    /// The kernel does not provide one of these.
     pub fn here() -> Result<Self, CollectiveError> {
         let problem = |error: &dyn fmt::Display| CollectiveError::System {
             what: "find out which host this is",
@@ -51,11 +51,11 @@ impl fmt::Debug for HostId {
     }
 }
 
-/// How the others reach a rank. It goes to all of them, by other means.
+/// How the other ranks reach a rank. The caller delivers it to all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupEnd {
     pub(super) host: HostId,
-    /// Its memory, if others may map it.
+    /// Its shared memory, if others may map it.
     pub(super) segment: Option<SegmentAddress>,
 }
 
@@ -75,7 +75,7 @@ impl GroupEnd {
         self.segment
     }
 
-    /// What ranks that share memory have in common.
+    /// The key that ranks with shared memory have in common.
     pub(super) fn key(&self) -> Option<HostId> {
         self.segment.is_some().then_some(self.host)
     }

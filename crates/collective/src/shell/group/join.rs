@@ -1,13 +1,13 @@
-//! Ranks that have no more values, over several hosts.
+//! Joining over several hosts: ranks that have no more values.
 //!
 //! ```text
-//!   within a host   a rank that has joined calls so, and the others' next call differs from that: so all ranks of the
-//!                   host tell each other their calls, make the one of those that have not joined, with zeros or with
-//!                   values, and go on
-//!   between hosts   when all ranks of a host have joined, its leader joins the other leaders, and the others of the
-//!                   host wait for it
+//!   within a host   a joined rank calls `join`, and the next call of the others differs from that. So all ranks of
+//!                   the host exchange their calls, make the call of those that have not joined (the joined ranks
+//!                   with zeros), and go on
+//!   between hosts   when all ranks of a host have joined, its leader joins the other leaders, and the other ranks
+//!                   of the host wait for it
 //! ```
-//! Whoever has not joined does nothing more than ever until a rank of its own host has.
+//! A rank that has not joined does no extra work until a rank of its own host has joined.
 
 use super::buffer::Words;
 use super::tiers::{Called, Within};
@@ -23,18 +23,18 @@ use crate::shell::shared::Gathered;
 use phalanx_types::DType;
 use std::cell::Cell;
 
-/// The bytes of a number that ranks tell each other.
+/// Bytes of a number that ranks exchange.
 const NUMBER: usize = size_of::<u64>();
 
 impl Group {
-    /// Says that this rank has no more values. Until all ranks have said so it takes part with zeros in what the others
-    /// sum or average by [`Group::all_reduce`], [`Group::all_reduce_buffer`] or [`Group::all_reduce_grouped`]; an
-    /// average is still that of all ranks.
+    /// Declares that this rank has no more values. Until all ranks have joined it takes part with zeros in the sums and
+    /// averages of the others by [`Group::all_reduce`], [`Group::all_reduce_buffer`] or [`Group::all_reduce_grouped`];
+    /// an average is still over all ranks.
     ///
-    /// Gives the rank that joined last. Of those that joined between the same two calls it is the highest.
+    /// Returns the rank that joined last. Among ranks that joined between the same two calls it is the highest.
     ///
     /// # Errors
-    /// As [`Group::all_reduce`]; every other call of a rank that has not joined differs from this one.
+    /// As [`Group::all_reduce`]; any other call of a rank that has not joined is a mismatch.
     pub fn join(&mut self) -> Result<usize, CollectiveError> {
         self.guard(|group| match (&mut group.shared, group.reach) {
             (_, Reach::Alone) => Ok(group.rank),
@@ -80,7 +80,7 @@ impl Group {
         known.ok_or_else(|| system("join", format!("there is no rank {last} that could have joined last")))
     }
 
-    /// The rank of this host that joined last, given since when each of them has joined.
+    /// The rank of this host that joined last, given when each of them joined.
     fn last_here(&self, all: &Gathered) -> usize {
         let members = self.hosts.members(self.hosts.seat(self.rank).0);
         let since = |place: usize| all.part(place).and_then(|bytes| bytes.first_chunk()).copied();
@@ -100,8 +100,8 @@ impl Group {
         self.all_reduce_hosts(&Called::new(signature), zeros.get_mut(), dtype, reduction)
     }
 
-    /// Takes part with zeros in the calls of other hosts. Gives the rank that joined last and the number of the next
-    /// call; `last` is the one of this host.
+    /// Takes part with zeros in the calls of other hosts. Returns the rank that joined last and the number of the next
+    /// call; `last` is the rank of this host that joined last.
     fn join_leaders(&mut self, last: usize) -> Result<(usize, u64), CollectiveError> {
         let Some(links) = &self.links else { return Ok((last, self.sequence + 1)) };
         let (seat, leaders) = (self.seat(), self.hosts.leaders());

@@ -1,4 +1,4 @@
-//! Links that an abort closes also between two calls.
+//! Links that an abort can close between two calls.
 
 use crate::error::CollectiveError;
 use crate::shell::links::{Aborter, Links, OnWait};
@@ -6,14 +6,14 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
-/// A leader's links to the others. They are gone once the group is over.
+/// A leader's links to the other leaders. They are gone once the group is over.
 #[derive(Debug)]
 pub(super) struct LinksEnd {
     links: Arc<Mutex<Option<Links>>>,
     aborter: Aborter,
 }
 
-/// Ends links, from any thread.
+/// Aborts links from any thread.
 #[derive(Debug)]
 pub(super) struct LinksAborter {
     links: Weak<Mutex<Option<Links>>>,
@@ -30,10 +30,10 @@ impl LinksEnd {
         LinksAborter { links: Arc::downgrade(&self.links), aborter: self.aborter.clone() }
     }
 
-    /// Does something with the links; `over` says whether somebody has ended the group.
+    /// Runs something with the links; `over` says whether the group was aborted.
     ///
-    /// Who aborts says so and then looks whether the links are free; who has used them lets them go and then looks
-    /// whether somebody has aborted. So one of the two closes them.
+    /// An aborting thread first records the abort and then checks whether the links are free. A thread that used the
+    /// links first releases them and then checks for an abort. So one of the two closes them.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut Links) -> Result<T, CollectiveError>,
@@ -60,7 +60,7 @@ impl LinksEnd {
 }
 
 impl LinksAborter {
-    /// Ends the call under way, or closes the links if there is none: they tell the others why when they are dropped.
+    /// Aborts the current call, or closes the links if there is none: when dropped, they tell the others why.
     pub(super) fn abort(&self, reason: &str) {
         self.aborter.abort(reason.to_owned());
         fence(Ordering::SeqCst);
@@ -72,7 +72,7 @@ impl LinksAborter {
         }
     }
 
-    /// Looks at what a leader that sends nothing more has sent last.
+    /// Looks at the last message of a leader that sends nothing more.
     pub(super) fn remains(&self, rank: usize) -> Remains {
         let Some(links) = self.links.upgrade() else { return Remains::Nothing };
         let Ok(links) = links.try_lock() else { return Remains::Unknown };
@@ -81,17 +81,17 @@ impl LinksAborter {
     }
 }
 
-/// What a leader that sends nothing more has left behind.
+/// What a leader that sends nothing more has sent last.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// A call is under way; it hears of an abort.
+    /// A call is under way; it will detect an abort.
     Unknown,
-    /// It has done its part.
+    /// The leader left without aborting.
     Nothing,
     Reason(String),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Links that a panic left in the middle of a call fail the next one: the others see no call that fits.
+    // Links that a panic left in the middle of a call fail the next one, because the other ranks see no call that fits.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

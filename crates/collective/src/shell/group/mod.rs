@@ -1,14 +1,15 @@
-//! One rank's end of a group, wherever its ranks are.
+//! One rank's end of a group, over one or several hosts.
 //!
 //! ```text
-//!   Group::prepare -> GroupEnd --by other means, to all--> needs -> streams -> connect
+//!   Group::prepare -> GroupEnd --delivered by the caller to all--> needs -> streams -> connect
 //!
 //!   Reach::Host    all ranks share memory: SharedGroup does it
 //!   Reach::Hosts   within each host (if several ranks are there), between the leaders of hosts, within each host
-//!                  tiers: how to do that;  reduce, moves, join: what is done
+//!                  tiers: the steps of a call;  reduce, moves, join: the calls
 //! ```
-//! Every failure ends the group on all ranks: the rank that notices aborts what it has (shared memory, links, the
-//! streams within a host), and whoever hears of it does the same. Ranks in errors are always those of the whole group.
+//! Every failure ends the group on all ranks: the rank that detects it aborts shared memory, links and the streams
+//! within its host, and every rank that receives the abort does the same. Ranks in errors are numbers in the whole
+//! group.
 
 mod aborter;
 mod adasum;
@@ -52,20 +53,20 @@ pub struct Group {
     epoch: u64,
     hosts: Hosts,
     reach: Reach,
-    /// With the other ranks of this host.
+    /// The group with the other ranks of this host.
     shared: Option<SharedGroup>,
-    /// A leader's, to other leaders.
+    /// A leader's links to other leaders.
     links: Option<LinksEnd>,
     aborter: GroupAborter,
     watch: Option<JoinHandle<()>>,
-    /// The calls that this rank has begun.
+    /// How many calls this rank has begun.
     sequence: u64,
     sent: u64,
-    /// Tensors that are exchanged as one.
+    /// Scratch memory for tensors that are exchanged together.
     fused: Vec<f32>,
 }
 
-/// How far a group reaches.
+/// Whether a group spans one host or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Alone,
@@ -86,12 +87,12 @@ impl Group {
         self.epoch
     }
 
-    /// How many hosts there are; a rank that shares no memory counts as one.
+    /// The number of hosts; a rank that shares no memory counts as one.
     pub fn hosts(&self) -> usize {
         self.hosts.count()
     }
 
-    /// How a collective would be computed; `bytes` is what a rank gets of one result.
+    /// The algorithm that would be used; `bytes` is what a rank gets of one result.
     pub fn algorithm(&self, kind: Kind, bytes: u64) -> Algorithm {
         let (ranks, hosts) = (self.ranks, self.hosts());
         if self.reach == Reach::Hosts && ranks > hosts {
@@ -101,19 +102,19 @@ impl Group {
         select::choose(kind, bytes, place, &AlgorithmTable::default())
     }
 
-    /// The bytes that this rank has given to others in all calls. For shared memory these are the bytes that a network
-    /// would have carried for a ring: of an all-reduce among `n` ranks 2(n-1)/n of the tensor, and so on.
+    /// The bytes that this rank has sent in all calls. For shared memory it is what a ring would have sent over a
+    /// network: 2(n-1)/n of the tensor for an all-reduce among `n` ranks, and so on.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Something that ends the group from any thread.
+    /// A handle that aborts the group from any thread.
     pub fn aborter(&self) -> GroupAborter {
         self.aborter.clone()
     }
 
-    /// Calls `on_wait` with the rank that is waited for and how long so far, whenever a wait lasts `after` longer. A
-    /// rank whose host's leader waits for another host waits for the leader.
+    /// Sets a callback for long waits: it is called with the rank waited for and the time so far, each time a wait has
+    /// lasted `after` longer. If the host's leader waits for another host, its other ranks wait for the leader.
     pub fn set_on_wait(&mut self, after: Duration, on_wait: impl FnMut(usize, Duration) + Send + 'static) {
         let on_wait = Arc::new(Mutex::new(on_wait));
         let call = move |rank: usize, waited: Duration| {

@@ -1,4 +1,4 @@
-//! Values moved over several hosts.
+//! Calls that move values over several hosts.
 
 use super::tiers::{Called, MOVE};
 use super::{Group, system};
@@ -122,8 +122,8 @@ impl Group {
         self.scatter_within(called, Some(&parts), mine)
     }
 
-    /// Leaders exchange what their hosts' ranks send. From host to host go, for each sender in order, its parts for
-    /// each receiver in order.
+    /// Leaders exchange what the ranks of their hosts send. A message between hosts holds, for each sender in order,
+    /// its parts for each receiver in order.
     pub(super) fn all_to_all_hosts(
         &mut self,
         called: &Called,
@@ -146,7 +146,7 @@ impl Group {
             let mut got = vec![0; given.len()];
             let program = schedule::all_to_all(self.seat(), &counts, &counts);
             self.between(called, program, MOVE, &given, &mut got)?;
-            // What came is, host by host, that of each sender for each of the own ranks.
+            // The received bytes are ordered by host, then sender, then receiver on this host.
             let pieces = self.hosts.by_host().zip(got.chunks(part.max(1) * own_ranks));
             for (sender, piece) in pieces {
                 for place in 0..own_ranks {
@@ -166,7 +166,7 @@ impl Group {
         self.barrier_within(called)
     }
 
-    /// The bytes of each host and of all, given those of ranks, host by host.
+    /// The bytes of each host and of all hosts; `lengths` is by rank, in host order.
     fn totals(&self, lengths: &[usize]) -> Result<(Vec<usize>, usize), CollectiveError> {
         let sum =
             |lengths: &[usize]| lengths.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length));
@@ -181,7 +181,7 @@ impl Group {
         Ok((totals, total))
     }
 
-    /// Both come host by host.
+    /// Both arguments are in host order.
     fn in_rank_order(&self, bytes: Vec<u8>, lengths: &[usize]) -> Gathered {
         let mut of_ranks = vec![0; self.ranks];
         for (rank, length) in self.hosts.by_host().zip(lengths) {
@@ -191,7 +191,7 @@ impl Group {
         Gathered { bytes, ends }
     }
 
-    /// What the leader has packed; the others of the host gave nothing.
+    /// Unpacks what the leader has packed; the other ranks of the host gave nothing.
     fn unpack(&self, packed: Gathered) -> Result<Gathered, CollectiveError> {
         let mut bytes = packed.bytes;
         let start = self.ranks * LENGTH;
@@ -205,7 +205,7 @@ impl Group {
     }
 }
 
-/// Where the parts end, then the bytes.
+/// The ends of the parts, then the bytes.
 fn pack(gathered: &Gathered) -> Vec<u8> {
     let mut packed = Vec::with_capacity(gathered.ends.len() * LENGTH + gathered.bytes.len());
     packed.extend(gathered.ends.iter().flat_map(|end| (*end as u64).to_le_bytes()));
@@ -224,7 +224,7 @@ fn read_lengths(bytes: &[u8]) -> Vec<usize> {
     bytes.as_chunks().0.iter().map(length).collect()
 }
 
-/// So many bytes as others say they send.
+/// Allocates a length that came from peers: fails instead of aborting the process.
 fn zeros(bytes: usize) -> Result<Vec<u8>, CollectiveError> {
     let mut room = Vec::new();
     room.try_reserve_exact(bytes).map_err(|error| system("gather", error))?;

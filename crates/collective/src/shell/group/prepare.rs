@@ -1,7 +1,7 @@
 //! Making a group.
 
 use super::aborter::GroupAborter;
-use super::alarm::{Alarm, Post};
+use super::alarm::{Alarm, AlarmStream};
 use super::end::{GroupEnd, HostId};
 use super::links_end::LinksEnd;
 use super::{Group, Reach, system};
@@ -10,30 +10,29 @@ use crate::error::CollectiveError;
 use crate::shell::links::{Links, Socket};
 use crate::shell::shared::{Prepared, SharedGroup};
 
-/// What one rank wants of a group.
+/// How one rank takes part in a group.
 ///
-/// Any ranks can form a group, whatever other groups they are in: a rank has one number in each. Groups know nothing of
-/// each other; a rank that calls two of them from one thread must do so in an order that cannot make ranks wait for
-/// each other in a circle.
+/// Any ranks can form a group, whatever other groups they are in; a rank has one number in each. Groups are independent
+/// of each other. A rank that calls two groups from one thread must order its calls so that ranks cannot deadlock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupOptions {
     /// The number of this rank.
     pub rank: usize,
     /// How many ranks there are.
     pub ranks: usize,
-    /// Which attempt of the group it is; the same on all ranks. What belongs to another is refused.
+    /// The attempt of the group; the same on all ranks. Messages of other epochs are refused.
     pub epoch: u64,
-    /// The bytes of all buffers that will be made; the same on all ranks.
+    /// The bytes of all buffers together; the same on all ranks.
     pub room: usize,
     /// Whether shared memory may be used.
     pub share: bool,
-    /// How many cores the ranks of this host have to run on, if not all of this process.
+    /// How many cores the ranks of this host run on, if not all cores of this process.
     pub cores: Option<usize>,
-    /// Where this rank counts as being, if not where it is.
+    /// The host that this rank counts as being on, if not the real one.
     pub host: Option<HostId>,
 }
 
-/// A rank that does not know the others yet.
+/// A rank with its own memory that does not know the other ranks yet.
 #[derive(Debug)]
 pub struct PreparedGroup {
     options: GroupOptions,
@@ -41,10 +40,10 @@ pub struct PreparedGroup {
 }
 
 impl Group {
-    /// Makes what this rank needs. The end goes to all other ranks.
+    /// Allocates what this rank needs. The end must be delivered to all other ranks.
     ///
     /// # Errors
-    /// There is no such rank, or not so much memory.
+    /// There is no such rank, or not enough memory.
     pub fn prepare(options: GroupOptions) -> Result<(PreparedGroup, GroupEnd), CollectiveError> {
         let GroupOptions { rank, ranks, .. } = options;
         if rank >= ranks || u32::try_from(ranks).is_err() {
@@ -70,7 +69,8 @@ impl Group {
 }
 
 impl PreparedGroup {
-    /// The ranks to which this rank needs a connected stream, given the ends of all in their order. It is mutual.
+    /// The ranks to which this rank needs a connected stream, given the ends of all ranks in order. The relation is
+    /// symmetric.
     pub fn needs(&self, ends: &[GroupEnd]) -> Vec<usize> {
         if ends.len() != self.options.ranks {
             return Vec::new();
@@ -78,8 +78,8 @@ impl PreparedGroup {
         hosts(ends).connected(self.options.rank)
     }
 
-    /// Connects to the others, given the ends of all and the streams that [`PreparedGroup::needs`] asks for, both in
-    /// the order of ranks. Waits for nobody.
+    /// Connects to the other ranks, given the ends of all and the streams that [`PreparedGroup::needs`] asks for, both
+    /// in rank order. Does not wait for any rank.
     ///
     /// # Errors
     /// An end or a stream is missing, or a rank of the same host cannot be reached.
@@ -112,7 +112,7 @@ impl PreparedGroup {
             local = Some(shared.connect_members(members, &addresses)?);
             let others = if place == 0 { &members[1..] } else { &members[..1] };
             for other in others.iter().filter(|_| reach == Reach::Hosts) {
-                posts.push(Post { rank: *other, stream: stream(*other)? });
+                posts.push(AlarmStream { rank: *other, stream: stream(*other)? });
             }
         }
         let (mut links, mut leaders) = (None, Vec::new());
@@ -121,7 +121,7 @@ impl PreparedGroup {
             for other in hosts.leaders().into_iter().filter(|other| *other != rank) {
                 let stream = stream(other)?;
                 let again = stream.try_clone().map_err(|error| system("watch a stream", error))?;
-                leaders.push(Post { rank: other, stream: again });
+                leaders.push(AlarmStream { rank: other, stream: again });
                 between[other] = Some(stream);
             }
             let between =

@@ -10,7 +10,7 @@ use crate::error::CollectiveError;
 use phalanx_types::DType;
 use std::ops::Range;
 
-/// Parts of a reduce-scatter between hosts are multiples of so many elements.
+/// Parts of a reduce-scatter between hosts are multiples of this many elements.
 const UNIT: usize = 16;
 
 impl Group {
@@ -32,7 +32,7 @@ impl Group {
         self.broadcast_within(called, 0, data)
     }
 
-    /// As [`Group::all_reduce_hosts`]; where ranks share the buffer it is combined where it stands.
+    /// As [`Group::all_reduce_hosts`]; a buffer that ranks share is combined in place.
     pub(super) fn all_reduce_buffer_hosts(
         &mut self,
         called: &Called,
@@ -50,7 +50,7 @@ impl Group {
         })?;
         let data = buffer.range_mut(range)?;
         if let Within::Joined(_) = reduced {
-            // Ranks that have joined have no part of the buffer to give.
+            // Joined ranks have no part of the buffer to contribute.
             self.reduce_within(called, data, dtype, within(reduction))?;
         }
         self.all_reduce_leaders(called, data, dtype, reduction)?;
@@ -117,7 +117,7 @@ impl Group {
         reduction: Reduction,
     ) -> Result<(), CollectiveError> {
         let (part, size) = (mine.len(), dtype.size());
-        // Every host's parts, and then nothing up to the longest: so all hosts' are equally long.
+        // The parts of each host, padded to the longest host, so that all hosts have equal lengths.
         let most = self.hosts.sizes().max().unwrap_or(1);
         let chunk = (most * part).next_multiple_of(UNIT * size);
         let seat = self.seat();
@@ -143,7 +143,7 @@ impl Group {
     }
 }
 
-/// What is done within hosts: an average is divided only once.
+/// The reduction within hosts: an average is divided only once, at the end.
 fn within(reduction: Reduction) -> Reduction {
     if reduction == Reduction::Average { Reduction::Sum } else { reduction }
 }

@@ -1,6 +1,6 @@
-//! Steps of a call that goes over several hosts: within the host and between leaders.
+//! The steps of a call over several hosts: within the host and between leaders.
 //!
-//! Within a host whose only rank this is nothing has to be done.
+//! Steps within a host are skipped if this is the host's only rank.
 
 use super::Group;
 use crate::core::hosts::renumber;
@@ -19,7 +19,7 @@ use phalanx_types::DType;
 #[derive(Debug)]
 pub(super) struct Called {
     signature: Signature,
-    /// Stands for the signature within the host.
+    /// Identifies the signature in calls within the host.
     mark: String,
 }
 
@@ -30,13 +30,14 @@ impl Called {
     }
 }
 
-/// What came of a step within a host.
+/// The result of a step within a host.
 #[derive(Debug)]
 pub(super) enum Within<T> {
     /// No other rank is there.
     Alone,
     Done(T),
-    /// Nothing was done, for some of the ranks have joined. This is what the others call; all ranks of the host know.
+    /// Nothing was done, because some ranks have joined. Holds the call of the other ranks, which all ranks of the host
+    /// now know.
     Joined(Signature),
 }
 
@@ -59,12 +60,12 @@ impl Group {
         Called::new(signature)
     }
 
-    /// The place of this rank's host among hosts.
+    /// The number of this rank's host among hosts.
     pub(super) fn seat(&self) -> Seat {
         Seat { rank: self.hosts.seat(self.rank).0, ranks: self.hosts.count() }
     }
 
-    /// The place of this rank in its host.
+    /// The position of this rank in its host.
     pub(super) fn place(&self) -> Seat {
         let (host, place) = self.hosts.seat(self.rank);
         Seat { rank: place, ranks: self.hosts.members(host).len() }
@@ -74,7 +75,7 @@ impl Group {
         self.place().rank == 0
     }
 
-    /// How leaders compute something of so many bytes.
+    /// The algorithm that leaders use for this many bytes.
     pub(super) fn algorithm_between(&self, kind: Kind, bytes: usize) -> Algorithm {
         let hosts = self.hosts.count();
         let place = GroupShape { ranks: hosts, hosts, shared: false };
@@ -97,7 +98,7 @@ impl Group {
         links.with(|links| links.run(call), || self.aborted())
     }
 
-    /// The leader's `data` gets the combination over the host.
+    /// The leader gets the combination over the host in `data`.
     pub(super) fn reduce_within(
         &mut self,
         called: &Called,
@@ -109,13 +110,13 @@ impl Group {
         let mut reduce =
             |shared: &mut SharedGroup, mark: &str| shared.reduce(0, data, dtype, reduction, mark);
         if let Within::Joined(_) = self.attempt(called, kind, bytes, &mut reduce)? {
-            // Now they make the same call.
+            // Now all of them make the same call.
             self.attempt(called, kind, bytes, reduce)?;
         }
         Ok(())
     }
 
-    /// All ranks of the host get the values of the one at place `root`.
+    /// All ranks of the host get the values of the rank at position `root`.
     pub(super) fn broadcast_within(
         &mut self,
         called: &Called,
@@ -128,7 +129,7 @@ impl Group {
         within.unwrap_or(Ok(()))
     }
 
-    /// The rank at place `root` gets the values of all ranks of the host.
+    /// The rank at position `root` gets the values of all ranks of the host.
     pub(super) fn gather_within(
         &mut self,
         called: &Called,
@@ -153,7 +154,7 @@ impl Group {
         within.unwrap_or_else(|| Ok(Gathered { bytes: mine.to_vec(), ends: vec![mine.len()] }))
     }
 
-    /// All ranks of the host get their part of what the leader has.
+    /// All ranks of the host get their part of the leader's values.
     pub(super) fn scatter_within(
         &mut self,
         called: &Called,
@@ -174,7 +175,7 @@ impl Group {
         self.within(called, Kind::Barrier, 0, SharedGroup::barrier).unwrap_or(Ok(()))
     }
 
-    /// Does something with the host's other ranks, if there are any, that no rank that has joined can take part in.
+    /// Runs a step with the host's other ranks, if there are any; joined ranks cannot take part in it.
     fn within<T>(
         &mut self,
         called: &Called,
@@ -190,7 +191,7 @@ impl Group {
         }
     }
 
-    /// Does something with the host's other ranks, if there are any.
+    /// Runs a step with the host's other ranks, if there are any.
     pub(super) fn attempt<T>(
         &mut self,
         called: &Called,
@@ -209,8 +210,8 @@ impl Group {
         }
     }
 
-    /// Finds out which calls differ. All ranks of the host have seen at the same step that some do, so all come here.
-    /// Gives what ranks that have joined take part in, if that is the only difference.
+    /// Finds out which calls differ. All ranks of the host saw a difference at the same step, so all come here. Returns
+    /// the call that joined ranks take part in, if joining is the only difference.
     fn compare(&mut self, called: &Called) -> Result<Signature, CollectiveError> {
         let nothing = super::system("compare calls", "no rank says what it calls");
         let own = mark::encode(&called.signature);

@@ -1,30 +1,30 @@
-//! Ending a collective from outside.
+//! Aborting a collective from another thread.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-/// Ends what a rank's links are doing, from any thread.
+/// Aborts what a rank's links are doing, from any thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Aborter {
-    shared: Arc<Shared>,
+    shared: Arc<AbortState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct AbortState {
     reason: OnceLock<String>,
-    /// Readable for ever once there is a reason: wakes whoever waits.
+    /// Stays readable once there is a reason, which wakes every waiting thread.
     event: OwnedFd,
 }
 
 impl Aborter {
     pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { shared: Arc::new(Shared { reason: OnceLock::new(), event }) })
+        Ok(Self { shared: Arc::new(AbortState { reason: OnceLock::new(), event }) })
     }
 
-    /// Makes the collective under way, and all later ones, fail for this reason. The first reason counts.
+    /// Makes the current collective, and all later ones, fail for this reason. The first reason counts.
     pub(crate) fn abort(&self, reason: String) {
         if self.shared.reason.set(reason).is_ok()
             && let Err(error) = rustix::io::write(&self.shared.event, &1u64.to_ne_bytes())

@@ -1,4 +1,4 @@
-//! Telling the others why the group is over.
+//! Telling the other ranks why the group is over.
 
 use super::frame;
 use super::link::Link;
@@ -8,13 +8,13 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long peers have to take the last word before their connections are closed.
+/// How long peers have to take the last message before their connections are closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sends the reason to all peers and closes the connections.
 ///
-/// What can be sent at once is sent before this returns. A thread does the rest: a connection closed while the peer's
-/// bytes are unread would take the reason with it, so these are read until the peer closes too.
+/// What can be sent at once is sent before this returns. A thread does the rest: closing a connection while bytes of
+/// the peer are unread would discard the reason, so these are read until the peer closes too.
 pub(super) fn farewell(links: Vec<Link>, reason: &str) {
     let word = frame::abort(reason);
     let mut open = Vec::new();
@@ -60,7 +60,7 @@ fn linger(mut links: Vec<Link>) {
     }
 }
 
-/// Sends what it can. Says whether the connection still stands.
+/// Sends what it can. Returns whether the connection is still open.
 fn flush(link: &mut Link) -> bool {
     if link.notes.is_empty() {
         return true;

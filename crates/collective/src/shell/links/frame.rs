@@ -1,7 +1,7 @@
-//! What travels on a link: frames of a head and a body.
+//! Frames on a link: a head and a body.
 //!
 //! ```text
-//!   head: what (1 byte), 3 zeros, length of the body (4 bytes, little-endian)
+//!   head: kind (1 byte), 3 zeros, length of the body (4 bytes, little-endian)
 //!   call: epoch and what the sender computes; the first frame of every collective in each direction
 //!   data: elements
 //!   abort: why the group is over; the last frame
@@ -20,7 +20,7 @@ const CALL: u8 = 1;
 const DATA: u8 = 2;
 const ABORT: u8 = 3;
 
-/// The start of what has arrived.
+/// A frame at the start of the received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     Call(&'a [u8]),
@@ -33,7 +33,7 @@ pub(super) enum Frame<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Reads the next frame, if a data frame's head or another's body is all there.
+/// Parses the next frame if the head of a data frame, or the whole body of another frame, has arrived.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let [what, 0, 0, 0, length @ ..] = *head else { return Err(Malformed) };
@@ -61,12 +61,12 @@ pub(super) fn abort(reason: &str) -> Vec<u8> {
     [&head(ABORT, reason.len()), reason.as_bytes()].concat()
 }
 
-/// What a call frame says.
+/// The content of a call frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct CallFrame {
     pub(super) epoch: u64,
     pub(super) algorithm: Algorithm,
-    /// With the name cut.
+    /// With the name shortened.
     pub(super) signature: Signature,
 }
 
@@ -78,7 +78,7 @@ const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::Hierarchical,
 ];
 
-impl Call {
+impl CallFrame {
     pub(super) fn encode(&self) -> Vec<u8> {
         let Signature { sequence, kind, reduction, dtype, count, name } = &self.signature;
         let (kind, root) = kind.code();
@@ -125,24 +125,24 @@ impl Call {
     }
 }
 
-/// Since which call the sender has joined, and the rank that was the last of those it speaks for, if that is what the
-/// body of a call frame of this epoch says.
+/// If this is the body of a call frame of this epoch that announces a join: since which call the sender has joined, and
+/// the last rank to join among those it speaks for.
 pub(super) fn joined(body: &[u8], epoch: u64) -> Option<(u64, u64)> {
     const KIND: usize = 28;
     let (join, _) = Kind::Join.code();
     if body.get(KIND) != Some(&join) {
         return None;
     }
-    let call = Call::decode(body).ok()?;
+    let call = CallFrame::decode(body).ok()?;
     (call.epoch == epoch).then_some((call.signature.sequence, call.signature.count))
 }
 
-/// Where a word stands in the list of all of its kind.
+/// The index of a value in the list of all values of its kind.
 fn code<T: PartialEq>(all: &[T], word: T) -> u8 {
     all.iter().position(|other| *other == word).expect("the list is complete") as u8
 }
 
-/// The longest start of a text of at most so many bytes.
+/// The longest prefix of a text of at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
@@ -164,12 +164,12 @@ mod tests {
                         count: u64::MAX,
                         name: "layer 3 gewicht ä".into(),
                     };
-                    let call = Call { epoch: 3, algorithm, signature };
+                    let call = CallFrame { epoch: 3, algorithm, signature };
                     let bytes = call.encode();
                     let Ok(Some(Frame::Call(body))) = parse(&bytes) else { panic!("no call") };
                     let since = (call.signature.kind == Kind::Join).then_some((7, u64::MAX));
                     assert_eq!((joined(body, 3), joined(body, 4)), (since, None));
-                    assert_eq!(Call::decode(body), Ok(call));
+                    assert_eq!(CallFrame::decode(body), Ok(call));
                     assert_eq!(parse(&bytes[..bytes.len() - 1]), Ok(None));
                 }
             }
@@ -186,8 +186,8 @@ mod tests {
             count: 0,
             name: "ä".repeat(40) + "b" + &"ä".repeat(400),
         };
-        let bytes = Call { epoch: 0, algorithm: Algorithm::Ring, signature }.encode();
-        assert_eq!(Call::decode(&bytes[HEAD..]).unwrap().signature.name, "ä".repeat(32));
+        let bytes = CallFrame { epoch: 0, algorithm: Algorithm::Ring, signature }.encode();
+        assert_eq!(CallFrame::decode(&bytes[HEAD..]).unwrap().signature.name, "ä".repeat(32));
         assert_eq!(parse(&abort(&"ä".repeat(400))), Ok(Some(Frame::Abort("ä".repeat(256).as_bytes()))));
     }
 
@@ -199,8 +199,8 @@ mod tests {
         assert_eq!(parse(&[ABORT, 1, 0, 0, 0, 0, 0, 0]), Err(Malformed));
         for length in 0..NOTE {
             for byte in [0, 1, 8, 255] {
-                // Only that it returns.
-                let _ = Call::decode(&vec![byte; length]);
+                // Checks only that it returns.
+                let _ = CallFrame::decode(&vec![byte; length]);
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Ranks that have no more values.
+//! Joining over links: ranks that have no more values.
 //!
-//! A rank that joins says so on every link. Then it waits for the call of any other rank, makes the same one and takes
-//! part in it with zeros, so the others need not know. Nobody gets an element of a sum without it; where there is none,
-//! a rank may be a call ahead, and what it says then stays where it is until this rank has come so far. Joining itself
-//! counts as one call: whoever still waits can tell a call that others make after it from one that it has to follow.
+//! A rank that joins announces it on every link. Then it waits for the call of any other rank and takes part in it with
+//! zeros, so the others need not know. A sum cannot complete without it. In a call without elements another rank may be
+//! one call ahead; its frames stay unread until this rank catches up. Joining counts as a call, so a rank that still
+//! waits can tell a call made after the join from one that it has to follow.
 
 use super::frame::{self, Frame};
 use super::link::Link;
@@ -17,34 +17,34 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Instant;
 
-/// What a rank that has joined waits for.
-enum Heard {
-    /// A rank's call.
-    Call(usize, frame::Call),
+/// The event that a joined rank waits for.
+enum JoinMessage {
+    /// A rank and its call.
+    Call(usize, frame::CallFrame),
     /// All have joined.
     All,
 }
 
-/// What a rank says when it joins.
+/// What a rank announces when it joins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Joining {
-    /// The number of the call to come.
+    /// The number of the next call.
     pub(crate) sequence: u64,
-    /// How many ranks' values an average is of; more than have links, where one speaks for several.
+    /// The number of ranks that an average is over; more than there are links if a rank speaks for several.
     pub(crate) ranks: usize,
-    /// Of those that it speaks for, the rank that joined last.
+    /// The last rank to join among those that this rank speaks for.
     pub(crate) last: usize,
 }
 
 impl Links {
-    /// Takes part with zeros in what the others sum or average until all have joined; `program` makes the program of a
-    /// call.
+    /// Takes part with zeros in the sums and averages of the others until all have joined; `program` makes the program
+    /// of a call.
     ///
-    /// Gives the rank that joined last, of those between the same two calls the highest, and the number of the next
-    /// call.
+    /// Returns the rank that joined last (the highest of those that joined between the same two calls) and the number
+    /// of the next call.
     ///
     /// # Errors
-    /// As [`Links::run`], or a rank calls what zeros cannot take part in.
+    /// As [`Links::run`], or a rank makes a call that zeros cannot take part in.
     pub(crate) fn join(
         &mut self,
         joining: Joining,
@@ -56,23 +56,25 @@ impl Links {
         }
         let own = joined::joining(sequence);
         let signature = Signature { count: last as u64, ..own.clone() };
-        let word = frame::Call { epoch: self.epoch, algorithm: Algorithm::Direct, signature };
+        let word = frame::CallFrame { epoch: self.epoch, algorithm: Algorithm::Direct, signature };
         for link in self.links.iter_mut().flatten() {
             link.notes.extend(word.encode());
         }
         loop {
             let heard = self.hear(sequence).and_then(|heard| match heard {
-                Heard::Call(rank, call) if !call.signature.takes_zeros() => Err(CollectiveError::Mismatch {
-                    own_rank: self.rank,
-                    rank,
-                    ours: Box::new(own.clone()),
-                    theirs: Box::new(call.signature),
-                }),
+                JoinMessage::Call(rank, call) if !call.signature.takes_zeros() => {
+                    Err(CollectiveError::Mismatch {
+                        own_rank: self.rank,
+                        rank,
+                        ours: Box::new(own.clone()),
+                        theirs: Box::new(call.signature),
+                    })
+                }
                 other => Ok(other),
             });
             match heard {
-                Ok(Heard::Call(_, call)) => self.follow(&call, ranks, &program)?,
-                Ok(Heard::All) => break,
+                Ok(JoinMessage::Call(_, call)) => self.follow(&call, ranks, &program)?,
+                Ok(JoinMessage::All) => break,
                 Err(error) => {
                     self.close(match &error {
                         CollectiveError::Aborted { reason, .. } => reason.clone(),
@@ -91,7 +93,7 @@ impl Links {
     /// Takes part in a call with zeros.
     fn follow(
         &mut self,
-        call: &frame::Call,
+        call: &frame::CallFrame,
         ranks: usize,
         program: impl Fn(&Signature, Algorithm) -> Program,
     ) -> Result<(), CollectiveError> {
@@ -117,7 +119,7 @@ impl Links {
     }
 
     /// Waits until a rank calls something or all have joined.
-    fn hear(&mut self, sequence: u64) -> Result<Heard, CollectiveError> {
+    fn hear(&mut self, sequence: u64) -> Result<JoinMessage, CollectiveError> {
         let start = Instant::now();
         loop {
             if let Some(reason) = self.aborter.reason() {
@@ -125,21 +127,21 @@ impl Links {
             }
             for rank in 0..self.links.len() {
                 if let Some(call) = self.heard_from(rank, sequence)? {
-                    return Ok(Heard::Call(rank, call));
+                    return Ok(JoinMessage::Call(rank, call));
                 }
             }
             self.check_last_call()?;
-            // Who says that it joined later has made a call that this rank has not heard of yet.
+            // A rank that joined later has made a call that this rank has not seen yet.
             let joined = |link: &Link| link.joined.is_some_and(|(since, _)| since <= sequence);
             if self.links.iter().flatten().all(|link| joined(link) && link.notes.is_empty()) {
-                return Ok(Heard::All);
+                return Ok(JoinMessage::All);
             }
             self.wait_for_word(start)?;
         }
     }
 
-    /// A rank that had joined before the last call that takes no zeros had no part in it. Whoever only sent in that call
-    /// may not have known.
+    /// A rank that had joined before the last call that takes no zeros had no part in that call. A rank that only sent
+    /// in it may not have known.
     fn check_last_call(&self) -> Result<(), CollectiveError> {
         let Some(call) = &self.without_zeros else { return Ok(()) };
         for (rank, link) in self.links.iter().enumerate() {
@@ -156,8 +158,12 @@ impl Links {
         Ok(())
     }
 
-    /// Sends what is left to say on a link, and gives the call that has come on it.
-    fn heard_from(&mut self, rank: usize, sequence: u64) -> Result<Option<frame::Call>, CollectiveError> {
+    /// Sends what is left to send on a link, and returns the call that has arrived on it.
+    fn heard_from(
+        &mut self,
+        rank: usize,
+        sequence: u64,
+    ) -> Result<Option<frame::CallFrame>, CollectiveError> {
         let epoch = self.epoch;
         let ended = |reason| CollectiveError::Aborted { epoch, reason };
         let Some(link) = self.links[rank].as_mut() else { return Ok(None) };
@@ -181,15 +187,15 @@ impl Links {
                     Ok(Some(_)) => {}
                 },
                 Ok(Some(Frame::Call(body))) => {
-                    let call = frame::Call::decode(body).ok().filter(|call| call.epoch == epoch);
+                    let call = frame::CallFrame::decode(body).ok().filter(|call| call.epoch == epoch);
                     return match call {
                         Some(call)
                             if call.signature.sequence == sequence && call.signature.kind != Kind::Join =>
                         {
                             Ok(Some(call))
                         }
-                        // It is past this join already, or past a call in which it needed nothing of this rank (a
-                        // sum of no elements): of that one another rank tells.
+                        // It is past this join already, or past a call in which it needed nothing from this rank (a sum
+                        // of no elements); another rank announces that call.
                         Some(call) if call.signature.sequence > sequence => Ok(None),
                         _ => Err(ended(format!("rank {rank} calls out of turn"))),
                     };
@@ -248,8 +254,8 @@ impl Links {
     }
 }
 
-/// Notes that a peer has joined, if that is the next that it says, and says whether it is. A second time belongs to a
-/// later join.
+/// Records that a peer has joined, if that is its next frame, and returns whether it is. A second join frame belongs to
+/// a later join.
 pub(super) fn note_join(link: &mut Link, epoch: u64) -> bool {
     if link.joined.is_some() || link.data_in > 0 {
         return false;

@@ -7,34 +7,34 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use std::io::{self, ErrorKind, IoSlice, Read};
 
-/// What is read at once when nobody knows how much comes.
+/// Bytes read at once when the length is unknown.
 const BUFFER: usize = 4096;
 
-/// The most bytes that are looked through for a lost peer's last word.
+/// The most bytes that are searched for a lost peer's last message.
 const LAST_WORD: usize = 64 << 20;
 
-/// What the kernel may hold of what is sent within one host. Two runs of 64 MiB with 2 ranks on a busy machine took a
-/// quarter less CPU time than with the kernel's own choice. Between hosts the kernel chooses.
+/// The kernel's send buffer for connections within one host. Two runs of 64 MiB with 2 ranks on a busy machine took a
+/// quarter less CPU time than with the kernel's default. Between hosts the kernel chooses.
 const SEND_BUFFER: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) stream: Socket,
-    /// Heads and calls that go out before any more data.
+    /// Heads and calls that go out before further data.
     pub(super) notes: Vec<u8>,
-    /// Bytes of the data frame going out that are still to be sent.
+    /// Bytes of the outgoing data frame that are still to be sent.
     pub(super) data_out: usize,
     /// Whether the call of this collective was sent.
     pub(super) called: bool,
     /// Whether the peer's call of this collective was received.
     pub(super) heard: bool,
-    /// Since which call the peer has joined, and the rank that was the last of those it speaks for.
+    /// Since which call the peer has joined, and the last rank to join among those it speaks for.
     pub(super) joined: Option<(u64, u64)>,
-    /// Bytes of the data frame coming in that are still to be read.
+    /// Bytes of the incoming data frame that are still to be read.
     pub(super) data_in: usize,
-    /// Whether the peer sends nothing more, and all that it sent was taken.
+    /// Whether the peer sends nothing more and everything it sent was taken.
     pub(super) closed: bool,
-    /// Whether the peer sends nothing more, and its last word was looked for.
+    /// Whether the peer sends nothing more and its last message was searched for.
     pub(super) ended: bool,
     buffer: Box<[u8; BUFFER]>,
     start: usize,
@@ -64,7 +64,7 @@ impl Link {
         })
     }
 
-    /// Sends what it can of the notes and of the data frame's rest. Gives the bytes of data, or `None` if nothing
+    /// Sends what it can of the notes and of the outgoing data frame. Returns the bytes of data, or `None` if nothing
     /// can be sent now.
     pub(super) fn send(&mut self, data: &[u8]) -> io::Result<Option<usize>> {
         let parts = [IoSlice::new(&self.notes), IoSlice::new(data)];
@@ -84,30 +84,30 @@ impl Link {
         self.data_out = length;
     }
 
-    /// The next frame, if enough of it has arrived. Not to be asked within a data frame.
+    /// The next frame, if enough of it has arrived. Must not be called within a data frame.
     pub(super) fn next(&self) -> Result<Option<Frame<'_>>, Malformed> {
         frame::parse(&self.buffer[self.start..self.end])
     }
 
-    /// Goes past the frame that [`Link::next`] gave; `note` is the length of its body unless it is data.
+    /// Skips the frame that [`Link::next`] returned; `note` is the length of its body unless it is data.
     pub(super) fn skip(&mut self, note: usize) {
         self.start += HEAD + note;
     }
 
-    /// Reads more frames. Gives the number of bytes, 0 at the end, or `None` if nothing is there now.
+    /// Reads more frames. Returns the number of bytes, 0 at the end, or `None` if nothing is there now.
     pub(super) fn fill(&mut self) -> io::Result<Option<usize>> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         let got = now((&self.stream).read(&mut self.buffer[self.end..]))?;
         self.end += got.unwrap_or(0);
-        // Of what comes before an abort nothing is needed any more.
+        // Frames before an abort are not needed any more.
         if let Some((place, _)) = abort_among(&self.buffer[self.start..self.end], self.data_in) {
             self.start += place;
         }
         Ok(got)
     }
 
-    /// Reads data of the frame coming in. Gives the number of bytes, 0 at the end, or `None` if nothing is there now.
+    /// Reads data of the incoming frame. Returns the number of bytes, 0 at the end, or `None` if nothing is there now.
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let most = into.len().min(self.data_in);
         let into = &mut into[..most];
@@ -123,15 +123,15 @@ impl Link {
         Ok(got)
     }
 
-    /// Why a peer that sends nothing more says that the group is over, if it does. What it sent stays where it is.
+    /// The reason in the abort of a peer that sends nothing more, if there is one. Leaves what it sent unread.
     pub(super) fn peek_last_word(&self) -> Option<String> {
         let mut bytes = self.buffer[self.start..self.end].to_vec();
         peek(&self.stream, &mut bytes)?;
         abort_among(&bytes, self.data_in).map(|(_, reason)| reason)
     }
 
-    /// Looks for an abort behind frames that came early, once, when what has happened on the stream says that the peer
-    /// sends nothing more: who aborts closes its side of the stream.
+    /// Searches once for an abort behind frames that came early, when the state of the stream shows that the peer sends
+    /// nothing more: a rank that aborts closes its side of the stream.
     pub(super) fn hear_end(&mut self, ready: PollFlags) -> Option<String> {
         if self.ended || !ready.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
             return None;
@@ -140,7 +140,7 @@ impl Link {
         self.peek_last_word()
     }
 
-    /// Why a peer says that the group is over, in what it sent before it was lost.
+    /// The reason in the abort that a lost peer sent before it was lost.
     pub(super) fn last_word(&mut self) -> Option<String> {
         let mut passed = 0;
         let mut rest = vec![0; 64 << 10];
@@ -166,7 +166,7 @@ impl Link {
     }
 }
 
-/// Where an abort stands among frames, of which the first begins after `data` bytes, and its reason.
+/// The position and reason of an abort among frames; the first frame begins after `data` bytes.
 fn abort_among(bytes: &[u8], data: usize) -> Option<(usize, String)> {
     let mut place = data;
     loop {
@@ -179,7 +179,7 @@ fn abort_among(bytes: &[u8], data: usize) -> Option<(usize, String)> {
     }
 }
 
-/// Appends what has come and was not read yet, and leaves it there. Nothing if it is too much.
+/// Appends bytes that have arrived, without consuming them. Appends nothing if they are too many.
 fn peek(stream: &Socket, bytes: &mut Vec<u8>) -> Option<()> {
     let waiting = rustix::io::ioctl_fionread(stream).ok()?;
     let waiting = usize::try_from(waiting).ok().filter(|waiting| *waiting < LAST_WORD)?;
@@ -207,7 +207,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    /// Frames that come early, and then an abort.
+    /// Frames that come early, followed by an abort.
     fn frames() -> Vec<u8> {
         [frame::data_head(3).as_slice(), &[3, 0, 0], &frame::abort("enough")].concat()
     }

@@ -30,16 +30,16 @@ use crate::core::words::{Reduction, Signature};
 use crate::error::CollectiveError;
 use farewell::farewell;
 use link::Link;
-use run::Run;
+use run::CallRun;
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// The least bytes of a frame that is not the last, and the most that are received before they are combined: they stay
-/// in the second-level cache from one to the other.
+/// The least bytes of a frame that is not the last, and the most bytes received before they are combined, so that they
+/// are still in the L2 cache.
 const BLOCK: usize = 256 << 10;
 
-/// Hears of the rank that is waited for, and for how long already.
+/// Called with the rank waited for and the time so far.
 pub(crate) type OnWait = Box<dyn FnMut(usize, Duration) + Send>;
 
 /// One rank's connections to the others.
@@ -48,10 +48,10 @@ pub(crate) struct Links {
     epoch: u64,
     links: Vec<Option<Link>>,
     aborter: Aborter,
-    /// Received elements until they are combined.
+    /// Received elements that are not combined yet.
     block: Vec<u64>,
     scratch: Vec<u64>,
-    /// The last call that no rank took part in that had joined.
+    /// The last call in which joined ranks could not take part.
     without_zeros: Option<Signature>,
     /// Why the group is over.
     over: Option<String>,
@@ -83,7 +83,7 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// Takes connected streams, one for each rank but the own.
+    /// Takes connected streams, one for each other rank.
     ///
     /// # Errors
     /// A stream cannot be set up.
@@ -113,7 +113,7 @@ impl Links {
         self.on_wait = Some((after, call));
     }
 
-    /// Why a rank that sends nothing more says that the group is over, if it does.
+    /// The reason in the abort of a rank that sends nothing more, if there is one.
     pub(crate) fn last_word(&self, rank: usize) -> Option<String> {
         self.links.get(rank)?.as_ref()?.peek_last_word()
     }
@@ -121,8 +121,8 @@ impl Links {
     /// Carries out one collective.
     ///
     /// # Errors
-    /// The ranks do not agree, a rank is lost, somebody aborts, or the call does not fit its program. The others hear
-    /// of it, and every later call fails for the same reason.
+    /// The ranks do not agree, a rank is lost, the group is aborted, or the call does not fit its program. The other
+    /// ranks are told, and every later call fails for the same reason.
     pub(crate) fn run(&mut self, call: Call<'_>) -> Result<(), CollectiveError> {
         if let Some(reason) = &self.over {
             return Err(CollectiveError::Aborted { epoch: self.epoch, reason: reason.clone() });
@@ -144,11 +144,14 @@ impl Links {
         if self.scratch.len() < words {
             self.scratch.resize(words, 0);
         }
-        let call =
-            frame::Call { epoch: self.epoch, algorithm: program.algorithm, signature: signature.clone() };
+        let call = frame::CallFrame {
+            epoch: self.epoch,
+            algorithm: program.algorithm,
+            signature: signature.clone(),
+        };
         let scratch = bytemuck::cast_slice_mut(&mut self.scratch);
         let memory = Memory { input, output, scratch, arithmetic };
-        let mut run = Run {
+        let mut run = CallRun {
             rank: self.rank,
             signature,
             call: call.encode(),
@@ -171,7 +174,7 @@ impl Links {
         result
     }
 
-    /// What a program asks for is there.
+    /// Checks that the call provides what its program needs.
     fn check(&self, call: &Call<'_>) -> Result<(), CollectiveError> {
         let Call { signature, program, arithmetic, input, output } = call;
         let what = signature.kind.word();
@@ -208,7 +211,7 @@ impl Links {
 }
 
 impl Drop for Links {
-    /// An abort that came between two collectives reaches the others too.
+    /// An abort that arrived between two collectives is passed on too.
     fn drop(&mut self) {
         if self.over.is_none()
             && let Some(reason) = self.aborter.reason()

@@ -1,4 +1,4 @@
-//! One program, carried out over the links.
+//! Runs one program over the links.
 
 use super::aborter::Aborter;
 use super::frame::{self, Frame};
@@ -14,15 +14,15 @@ use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The most bytes of a data frame. A longer one costs a system call less at both ends, but a last word has to wait for
-/// its end.
+/// The most bytes of a data frame. A longer frame saves a system call at both ends, but an abort has to wait for its
+/// end.
 const FRAME: usize = 4 << 20;
 
-pub(super) struct Run<'a> {
+pub(super) struct CallRun<'a> {
     pub(super) rank: usize,
     pub(super) epoch: u64,
     pub(super) signature: &'a Signature,
-    /// The own call frame.
+    /// This rank's call frame.
     pub(super) call: Vec<u8>,
     pub(super) links: &'a mut [Option<Link>],
     pub(super) aborter: &'a Aborter,
@@ -30,19 +30,19 @@ pub(super) struct Run<'a> {
     pub(super) progress: Progress<'a>,
     pub(super) memory: Memory<'a>,
     pub(super) block: &'a mut [u8],
-    /// Bytes of the receive under way that have arrived and are not combined yet.
+    /// Bytes of the current receive that have arrived and are not combined yet.
     pub(super) held: usize,
 }
 
-/// What an attempt to go on came to.
+/// The result of an attempt to proceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Went,
-    /// It has to wait for a link or for another step.
+    /// It has to wait for a link or another step.
     Stuck,
 }
 
-impl Run<'_> {
+impl CallRun<'_> {
     pub(super) fn run(&mut self) -> Result<(), CollectiveError> {
         for rank in 0..self.links.len() {
             let Some(link) = self.links[rank].as_mut() else { continue };
@@ -67,7 +67,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Gives the links the rest of the data frames that are going out, so that a last word can follow.
+    /// Sends the rest of the outgoing data frames, so that an abort can follow.
     pub(super) fn leave(&mut self) {
         for target in 0..self.progress.targets() {
             let Some((to, step)) = self.progress.send(target) else { continue };
@@ -82,7 +82,7 @@ impl Run<'_> {
         self.aborter.reason().map_or(Ok(()), |reason| Err(self.aborted(reason.to_owned())))
     }
 
-    /// A rank that has joined makes no call that takes no zeros, and may never hear of this one.
+    /// A joined rank never takes part in a call that takes no zeros, and may never learn of this one.
     fn check_join(&self, rank: usize) -> Result<(), CollectiveError> {
         let Some((since, _)) = self.links[rank].as_ref().and_then(|link| link.joined) else { return Ok(()) };
         if since > self.signature.sequence || self.signature.takes_zeros() {
@@ -100,7 +100,7 @@ impl Run<'_> {
         CollectiveError::Aborted { epoch: self.epoch, reason }
     }
 
-    /// A peer is lost; if it said why, that is the reason.
+    /// A peer is lost; if it sent an abort, that is the reason.
     fn gone(&mut self, rank: usize, problem: &str) -> CollectiveError {
         let word = self.links[rank].as_mut().and_then(Link::last_word);
         self.aborted(word.unwrap_or_else(|| format!("rank {rank} is gone: {problem}")))
@@ -120,7 +120,7 @@ impl Run<'_> {
         }
         let left = self.progress.left(step);
         if link.data_out == 0 && !left.is_empty() {
-            // No frame but the last is short: many small ones would cost more than they gain.
+            // Only the last frame may be short: many small ones would cost more than they gain.
             let take = self.progress.sendable(step).len().min(FRAME);
             if take >= BLOCK || take == left.len() {
                 link.start_data(take);
@@ -142,7 +142,7 @@ impl Run<'_> {
         Ok(Attempt::Went)
     }
 
-    /// Goes on with the step under way.
+    /// Proceeds with the current step.
     fn turn(&mut self) -> Result<Attempt, CollectiveError> {
         let Some((index, step)) = self.progress.turn() else { return Ok(Attempt::Stuck) };
         if let Step::Receive { from, into, then } = step {
@@ -202,7 +202,7 @@ impl Run<'_> {
         Ok(Attempt::Went)
     }
 
-    /// Combines the whole elements among the bytes that have arrived; `start` is where they go.
+    /// Combines the whole elements among the bytes that have arrived; `start` is their destination.
     fn arrived(&mut self, index: usize, start: usize, got: usize, into: &Span, then: &Then) {
         let Then::Combine { own, last } = then else {
             self.progress.did(index, got);
@@ -223,7 +223,7 @@ impl Run<'_> {
         self.progress.did(index, whole);
     }
 
-    /// Reads frames until data of this collective comes. Says whether it does, or none is needed.
+    /// Reads frames until data of this collective comes. Returns whether it does, or none is needed.
     fn at_data(&mut self, index: usize, from: usize) -> Result<bool, CollectiveError> {
         loop {
             let left = self.progress.left(index).len() - self.held;
@@ -267,13 +267,14 @@ impl Run<'_> {
         }
     }
 
-    /// Compares a peer's call with the own one; a second one within this collective never fits.
+    /// Compares a peer's call with this rank's; a second call within this collective never fits.
     fn compare(&self, from: usize, theirs: &[u8], again: bool) -> Result<(), CollectiveError> {
         let ours = &self.call[frame::HEAD..];
         if ours == theirs && !again {
             return Ok(());
         }
-        let (Ok(ours), Ok(theirs)) = (frame::Call::decode(ours), frame::Call::decode(theirs)) else {
+        let (Ok(ours), Ok(theirs)) = (frame::CallFrame::decode(ours), frame::CallFrame::decode(theirs))
+        else {
             return Err(self.aborted(format!("rank {from} sends what is no call")));
         };
         if theirs.epoch != ours.epoch {
@@ -325,7 +326,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The ranks to wait for, and what to wait for: first an abort, then each of these.
+    /// The ranks to wait for, and the descriptors to poll: first the aborter, then one for each rank.
     fn waits(&self) -> (Vec<usize>, Vec<PollFd<'_>>) {
         let receiving = self.receiving().filter(|_| !self.progress.writable().is_empty());
         let mut ranks = Vec::new();
@@ -334,7 +335,7 @@ impl Run<'_> {
             let Some(link) = link else { continue };
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::OUT, link.data_out > 0 || !link.notes.is_empty());
-            // What comes early stays where it is, but an abort is heard on every link: it is the peer's last word.
+            // Early frames stay unread, but an abort is detected on every link: it is the peer's last message.
             let silent = link.data_in == 0 && matches!(link.next(), Ok(None));
             flags.set(PollFlags::IN, !link.closed && (silent || receiving == Some(rank)));
             flags.set(PollFlags::RDHUP, !link.ended);
@@ -346,7 +347,7 @@ impl Run<'_> {
         (ranks, waits)
     }
 
-    /// Looks at what has come on a link that nothing is received from at the moment, and for a last word on any.
+    /// Handles what has arrived on a link that is not receiving at the moment, and an abort on any link.
     fn listen(&mut self, rank: usize, ready: PollFlags) -> Result<(), CollectiveError> {
         if let Some(reason) = self.link(rank).hear_end(ready) {
             return Err(self.aborted(reason));

@@ -1,4 +1,4 @@
-//! What a link can be made of.
+//! The streams that a link can use.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,12 +10,12 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub enum Socket {
     Tcp(Arc<TcpStream>),
-    /// A rank of the same host, or one end of a pair whose other end somebody carries to the rank by other means.
+    /// A rank of the same host, or one end of a pair whose other end is proxied to the rank.
     Unix(UnixStream),
 }
 
 impl Socket {
-    /// The same connection again.
+    /// Duplicates the handle of the connection.
     ///
     /// # Errors
     /// The process has too many files open.
@@ -70,7 +70,7 @@ impl From<TcpStream> for Socket {
     }
 }
 
-/// Whoever else holds it may end it.
+/// Another holder of the stream may shut it down.
 impl From<Arc<TcpStream>> for Socket {
     fn from(stream: Arc<TcpStream>) -> Self {
         Socket::Tcp(stream)

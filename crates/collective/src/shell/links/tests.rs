@@ -38,7 +38,7 @@ fn signature(kind: Kind, count: usize) -> Signature {
     }
 }
 
-/// What one rank runs.
+/// The program and data of one rank.
 struct Task {
     kind: Kind,
     program: Program,
@@ -59,7 +59,7 @@ impl Task {
     }
 }
 
-/// Runs one thread for each rank and gives back what each gave.
+/// Runs one thread for each rank and returns their results.
 fn each<T: Send>(links: &mut [Links], work: impl Fn(Seat, &mut Links) -> T + Sync) -> Vec<T> {
     let ranks = links.len();
     thread::scope(|scope| {
@@ -80,7 +80,7 @@ fn sum(ranks: usize, n: usize) -> Vec<f32> {
     repeated(n, |index| (0..ranks).map(|rank| ((index * 7 + rank * 13) % PERIOD) as f32).sum())
 }
 
-/// After so many elements values come back.
+/// Values repeat after this many elements.
 const PERIOD: usize = 101;
 
 /// Computes one period: computing every element would take a debug build minutes.

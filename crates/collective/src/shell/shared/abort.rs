@@ -1,4 +1,4 @@
-//! Ending a group from any thread of any rank.
+//! Aborting a group from any thread of any rank.
 
 use super::header::{Parting, REASON_BYTES};
 use super::segment::Segment;
@@ -7,7 +7,7 @@ use crate::error::CollectiveError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The segments of all ranks, in their order.
+/// The segments of all ranks, in rank order.
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) segments: Vec<Segment>,
@@ -27,7 +27,7 @@ impl Members {
     }
 
     pub(super) fn abort(&self, reason: &str) {
-        // The reason first: whoever sees the mark finds it.
+        // The reason is written first, so that a rank that sees the mark finds it.
         for segment in &self.segments {
             write_reason(&segment.header().parting, reason);
         }
@@ -47,14 +47,14 @@ impl Members {
     }
 }
 
-/// Ends a group: the calls of all its ranks fail, those that are under way and those to come.
+/// Aborts a group: the calls of all its ranks fail, current and future ones.
 #[derive(Debug, Clone)]
 pub struct Aborter {
     pub(super) members: Arc<Members>,
 }
 
 impl Aborter {
-    /// Ends the group. Of several reasons the first counts.
+    /// Aborts the group. The first reason counts.
     pub fn abort(&self, reason: String) {
         self.members.abort(&reason);
     }
@@ -75,7 +75,7 @@ fn read_reason(parting: &Parting) -> Option<String> {
     complete.then(|| read_text(&parting.text, parting.bytes.load(Ordering::Relaxed) as usize))
 }
 
-/// The first bytes of a text, whole characters only.
+/// The longest prefix of whole characters.
 pub(super) fn cut(text: &str, most: usize) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(most)]
 }
@@ -86,7 +86,7 @@ pub(super) fn write_text(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// Reads a text that a peer may have written: any length and any bytes do no harm.
+/// Reads a text that a peer may have written: any length and any bytes are safe.
 pub(super) fn read_text(words: &[AtomicU64], bytes: usize) -> String {
     let mut text: Vec<u8> =
         words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();

@@ -1,20 +1,20 @@
 //! All-reduce and reduce of private memory, through the staging slots.
 #![expect(unsafe_code, reason = "copies to and from shared memory")]
 
-use super::calls::Call;
+use super::calls::SharedCall;
 use super::group::{SLOT_BYTES, SharedGroup};
 use super::reduce_shared::{SMALL, check, combine_others, part};
 use crate::core::words::{Kind, Reduction};
 use crate::error::CollectiveError;
 use phalanx_types::DType;
 
-/// What is copied in, combined and copied out while it stays in the caches.
+/// Bytes copied in, combined and copied out while they stay in the caches.
 const BLOCK: usize = 256 << 10;
-/// What is combined while it stays in the nearest cache.
+/// Bytes combined while they stay in the L1 cache.
 const CHUNK: usize = 16 << 10;
 
 impl SharedGroup {
-    /// Combines `data` over all ranks; every rank's gets the result.
+    /// Combines `data` over all ranks; every rank gets the result in `data`.
     pub fn all_reduce(
         &mut self,
         data: &mut [u8],
@@ -23,7 +23,7 @@ impl SharedGroup {
         name: &str,
     ) -> Result<(), CollectiveError> {
         check(data.len(), dtype, reduction)?;
-        let call = Call::all_reduce(data.len(), dtype, reduction, name);
+        let call = SharedCall::all_reduce(data.len(), dtype, reduction, name);
         if data.len() <= SMALL {
             self.all_reduce_small(data, &call)
         } else {
@@ -31,7 +31,7 @@ impl SharedGroup {
         }
     }
 
-    /// Combines `data` over all ranks; the root's gets the result, the others' stays as it is.
+    /// Combines `data` over all ranks into the root's `data`; that of the other ranks is unchanged.
     pub fn reduce(
         &mut self,
         root: usize,
@@ -42,15 +42,15 @@ impl SharedGroup {
     ) -> Result<(), CollectiveError> {
         check(data.len(), dtype, reduction)?;
         let kind = Kind::Reduce { root: self.check_root(root)? };
-        let call = Call { kind, ..Call::all_reduce(data.len(), dtype, reduction, name) };
+        let call = SharedCall { kind, ..SharedCall::all_reduce(data.len(), dtype, reduction, name) };
         self.reduce_staged(data, &call, self.rank == root)
     }
 
-    /// Everybody combines everything: one step.
+    /// Every rank combines everything: one step.
     pub(super) fn all_reduce_small(
         &mut self,
         data: &mut [u8],
-        call: &Call<'_>,
+        call: &SharedCall<'_>,
     ) -> Result<(), CollectiveError> {
         let slot = self.stage(0, data);
         self.agree(call, 0)?;
@@ -59,7 +59,7 @@ impl SharedGroup {
         Ok(())
     }
 
-    /// Writes `data` into the own slot for the step to come, from `offset` in it. Gives where the slot stands.
+    /// Writes `data` into this rank's slot for the next step, at `offset`. Returns where the slot begins.
     pub(super) fn stage(&self, offset: usize, data: &[u8]) -> usize {
         let slot = self.slot();
         // SAFETY: all ranks have read what stood in this slot, three steps ago, before they arrived at the last step
@@ -68,14 +68,14 @@ impl SharedGroup {
         slot
     }
 
-    /// Reads what `rank` has staged for the last step or, where a call lets it stand so long, the one before.
+    /// Reads what `rank` has staged for the last step or, if the call leaves it in place that long, the step before.
     pub(super) fn staged(&self, rank: usize, offset: usize, into: &mut [u8]) {
         // SAFETY: all ranks have arrived at the last step and write this slot again only when this rank has arrived
         // at the next (see the module).
         into.copy_from_slice(unsafe { self.members.segments[rank].read(offset, into.len()) });
     }
 
-    /// Combines what all ranks have staged at `offset` for the last step, into `data`.
+    /// Combines what all ranks have staged at `offset` for the last step into `data`.
     pub(super) fn combine_staged(&self, offset: usize, data: &mut [u8], dtype: DType, reduction: Reduction) {
         if data.as_ptr().align_offset(dtype.size()) != 0 {
             let mut aligned = vec![0_u64; data.len().div_ceil(8)];
@@ -88,7 +88,7 @@ impl SharedGroup {
         unsafe { combine_others(&self.members, offset, None, data, dtype, reduction) };
     }
 
-    /// What is staged in one step of a long call.
+    /// Bytes staged in one step of a long call.
     pub(super) fn block_bytes(&self) -> usize {
         if self.crowded { SLOT_BYTES } else { BLOCK }
     }
@@ -96,7 +96,7 @@ impl SharedGroup {
     fn reduce_staged(
         &mut self,
         data: &mut [u8],
-        call: &Call<'_>,
+        call: &SharedCall<'_>,
         wanted: bool,
     ) -> Result<(), CollectiveError> {
         if data.as_ptr().align_offset(call.dtype.size()) != 0 {
@@ -112,15 +112,16 @@ impl SharedGroup {
         self.reduce_blocks(data, data.len(), call, wanted)
     }
 
-    /// Block after block, three at a time: one is copied in while the one before it is combined, by every rank a
-    /// part of it, and the one before that is copied out. One step a block. The first block has been copied in.
+    /// Pipelines the blocks, three at a time: one is copied in, the block before it is combined (each rank combines a
+    /// part), and the block before that is copied out. Each block takes one step. The first block has been copied in
+    /// already.
     ///
-    /// If `data` is shorter than `whole`, it is one block that stands for all; then nothing must be `wanted`.
+    /// If `data` is shorter than `whole`, it is one block that is used for all blocks; then `wanted` must be false.
     pub(super) fn reduce_blocks(
         &mut self,
         data: &mut [u8],
         whole: usize,
-        call: &Call<'_>,
+        call: &SharedCall<'_>,
         wanted: bool,
     ) -> Result<(), CollectiveError> {
         let block = self.block_bytes();
@@ -152,7 +153,7 @@ impl SharedGroup {
         Ok(())
     }
 
-    /// Stages only what others combine. Where the own part would stand in the own slot, the result is put.
+    /// Stages only what other ranks combine. The result goes where this rank's own part would be in its slot.
     fn stage_block(&self, block: &[u8]) {
         for rank in self.others() {
             let part = part(block.len(), rank, self.ranks);
@@ -160,16 +161,16 @@ impl SharedGroup {
         }
     }
 
-    /// Combines the own part of the block that was staged for the last step: in the own slot and, if `wanted`, in
+    /// Combines this rank's part of the block that was staged for the last step: in its slot and, if `wanted`, in
     /// `data` too.
-    fn reduce_own_part(&self, data: &mut [u8], call: &Call<'_>, wanted: bool) {
+    fn reduce_own_part(&self, data: &mut [u8], call: &SharedCall<'_>, wanted: bool) {
         let part = part(data.len(), self.rank, self.ranks);
         let reduction = call.reduction.unwrap_or(Reduction::Sum);
         for start in part.clone().step_by(CHUNK) {
             let range = start..part.end.min(start + CHUNK);
             let offset = self.slot_back(1) + start;
-            // SAFETY: of the own slot nobody reads the own part before this rank arrives at the next step, nor writes
-            // it ever.
+            // SAFETY: no rank reads this part of this rank's slot before this rank arrives at the next step, and no
+            // other rank ever writes it.
             let result = unsafe { self.members.segments[self.rank].write(offset, range.len()) };
             if self.rank == 0 {
                 result.copy_from_slice(&data[range.clone()]);
@@ -185,7 +186,7 @@ impl SharedGroup {
         }
     }
 
-    /// The other ranks, the next one first, so that not all ask the same one at the same time.
+    /// The other ranks, the next one first, so that not all read from the same rank at the same time.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         (self.rank + 1..self.ranks).chain(0..self.rank)
     }

@@ -1,4 +1,4 @@
-//! Buffers in shared memory, which collectives work on where they stand.
+//! Buffers in shared memory, which collectives reduce in place.
 #![expect(unsafe_code, reason = "hands out slices of shared memory")]
 
 use super::abort::Members;
@@ -10,15 +10,15 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A place in the memory of every rank of a group; this rank's copy of it can be read and written.
+/// A range in the memory of every rank of a group; this rank's copy of it can be read and written.
 ///
-/// It may be filled on one thread while another makes calls with other buffers of the group.
+/// One thread may fill it while another makes calls with other buffers of the group.
 pub struct SharedBuffer {
     members: Arc<Members>,
     rank: usize,
     offset: usize,
     bytes: usize,
-    /// A call with it has failed, and others may still be writing.
+    /// A call with it has failed, and other ranks may still be writing.
     failed: Option<CollectiveError>,
 }
 
@@ -67,7 +67,7 @@ impl SharedBuffer {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Notes how a call with it ended.
+    /// Records how a call with it ended.
     pub(super) fn after(&mut self, result: Result<(), CollectiveError>) -> Result<(), CollectiveError> {
         if let Err(error @ (CollectiveError::Aborted { .. } | CollectiveError::System { .. })) = &result {
             self.failed = Some(error.clone());
@@ -77,11 +77,11 @@ impl SharedBuffer {
 }
 
 impl SharedGroup {
-    /// Takes `bytes` of the room for buffers. All ranks make the same buffers in the same order. The room is given
-    /// back when the group and all its buffers are dropped.
+    /// Takes `bytes` of the room for buffers. All ranks must make the same buffers in the same order. The room is freed
+    /// when the group and all its buffers are dropped.
     ///
     /// # Errors
-    /// There is not so much room left.
+    /// There is not enough room left.
     pub fn buffer(&mut self, bytes: usize) -> Result<SharedBuffer, CollectiveError> {
         let align = if bytes >= PAGE { PAGE } else { 64 };
         let offset = self.allocated.next_multiple_of(align);
@@ -94,7 +94,7 @@ impl SharedGroup {
         Ok(SharedBuffer { members: Arc::clone(&self.members), rank: self.rank, offset, bytes, failed: None })
     }
 
-    /// Where a range of a buffer stands in every segment.
+    /// The offset of a range of a buffer in every segment.
     pub(super) fn place_in(
         &self,
         buffer: &SharedBuffer,

@@ -1,4 +1,4 @@
-//! What a rank calls, as words that its peers compare with their own.
+//! The encoding of a call in shared memory, which peers compare with their own call.
 
 use super::abort::{cut, read_text, word_of, write_text};
 use super::header::{CallWords, NAME_BYTES};
@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One call, as its caller describes it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(super) struct SharedCall<'a> {
     pub(super) kind: Kind,
     pub(super) reduction: Option<Reduction>,
     pub(super) dtype: DType,
-    /// Elements that all ranks must give; 0 where they may give different amounts.
+    /// Elements that every rank must contribute; 0 where ranks may contribute different amounts.
     pub(super) count: usize,
     pub(super) name: &'a str,
-    /// Where in shared memory it happens, if it does: the same for all ranks that made their buffers in one order.
+    /// Its offset in shared memory, if it has one: the same for all ranks that made their buffers in the same order.
     pub(super) place: usize,
 }
 
-impl Call<'_> {
-    /// Writes the details and gives their hash.
+impl SharedCall<'_> {
+    /// Writes the details and returns their hash.
     pub(super) fn write(&self, sequence: u64, words: &CallWords) -> u64 {
         let name = cut(self.name, NAME_BYTES);
         let fields = [
@@ -53,7 +53,7 @@ impl Call<'_> {
     }
 }
 
-/// What a peer calls, if its words say anything.
+/// Decodes a peer's call.
 pub(super) fn read(words: &CallWords) -> Option<Signature> {
     let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
     let index = |word: &AtomicU64| usize::try_from(load(word)).unwrap_or(usize::MAX);
@@ -70,7 +70,7 @@ pub(super) fn read(words: &CallWords) -> Option<Signature> {
     })
 }
 
-/// Where in shared memory a peer's call happens.
+/// The offset of a peer's call in shared memory.
 pub(super) fn read_place(words: &CallWords) -> u64 {
     words.place.load(Ordering::Relaxed)
 }
@@ -79,7 +79,7 @@ fn code<T: PartialEq>(all: &[T], value: &T) -> u64 {
     all.iter().position(|one| one == value).unwrap_or(all.len()) as u64
 }
 
-/// Never 0, which is what words say that nobody has written.
+/// Never 0, the value of words that were never written.
 fn kind_code(kind: Kind) -> u64 {
     let (code, root) = kind.code();
     (u64::from(code) + 1) << 32 | u64::from(root)

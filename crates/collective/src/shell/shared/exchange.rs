@@ -1,6 +1,6 @@
 //! Collectives that move values, through the staging slots.
 
-use super::calls::Call;
+use super::calls::SharedCall;
 use super::group::{SLOT_BYTES, SharedGroup};
 use super::reduce_shared::{check, whole};
 use super::segment::system;
@@ -12,9 +12,9 @@ use std::ops::Range;
 /// The values of all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Gathered {
-    /// One rank's after the other's.
+    /// The values, in rank order.
     pub bytes: Vec<u8>,
-    /// Where each rank's end.
+    /// The end offset of each rank's values.
     pub ends: Vec<usize>,
 }
 
@@ -27,7 +27,7 @@ impl Gathered {
 }
 
 impl SharedGroup {
-    /// Everybody gets the root's values.
+    /// Every rank gets the root's values.
     pub fn broadcast(
         &mut self,
         root: usize,
@@ -50,13 +50,13 @@ impl SharedGroup {
         Ok(())
     }
 
-    /// Everybody gets everybody's values; ranks may give different amounts.
+    /// Every rank gets the values of all ranks; ranks may contribute different amounts.
     pub fn all_gather(&mut self, mine: &[u8], dtype: DType, name: &str) -> Result<Gathered, CollectiveError> {
-        let call = Call { count: 0, ..plain(Kind::AllGather, dtype, mine.len(), name)? };
+        let call = SharedCall { count: 0, ..plain(Kind::AllGather, dtype, mine.len(), name)? };
         self.gather_for(mine, &call, true)
     }
 
-    /// The root gets everybody's values, the others nothing; ranks may give different amounts.
+    /// The root gets the values of all ranks, the others nothing; ranks may contribute different amounts.
     pub fn gather(
         &mut self,
         root: usize,
@@ -65,7 +65,7 @@ impl SharedGroup {
         name: &str,
     ) -> Result<Option<Gathered>, CollectiveError> {
         let kind = Kind::Gather { root: self.check_root(root)? };
-        let call = Call { count: 0, ..plain(kind, dtype, mine.len(), name)? };
+        let call = SharedCall { count: 0, ..plain(kind, dtype, mine.len(), name)? };
         let gathered = self.gather_for(mine, &call, self.rank == root)?;
         Ok((self.rank == root).then_some(gathered))
     }
@@ -73,7 +73,7 @@ impl SharedGroup {
     fn gather_for(
         &mut self,
         mine: &[u8],
-        call: &Call<'_>,
+        call: &SharedCall<'_>,
         wanted: bool,
     ) -> Result<Gathered, CollectiveError> {
         let mut gathered = Gathered::default();
@@ -102,7 +102,7 @@ impl SharedGroup {
         }
     }
 
-    /// Everybody gets one part of the combination of `all`, which holds a part for every rank.
+    /// Every rank gets one part of the combination of `all`, which holds a part for every rank.
     pub fn reduce_scatter(
         &mut self,
         all: &[u8],
@@ -113,14 +113,14 @@ impl SharedGroup {
     ) -> Result<(), CollectiveError> {
         check(mine.len(), dtype, reduction)?;
         let call =
-            Call { reduction: Some(reduction), ..plain(Kind::ReduceScatter, dtype, mine.len(), name)? };
+            SharedCall { reduction: Some(reduction), ..plain(Kind::ReduceScatter, dtype, mine.len(), name)? };
         self.check_parts("reduce-scatter", all.len(), mine.len())?;
         self.exchange(&call, Some(all), mine.len(), |group, offset, range| {
             group.combine_staged(offset, &mut mine[range], dtype, reduction);
         })
     }
 
-    /// Everybody gets its part of the root's values; `all` is the root's, with a part for every rank.
+    /// Every rank gets its part of the root's values; `all` matters only on the root and holds a part for every rank.
     pub fn scatter(
         &mut self,
         root: usize,
@@ -159,11 +159,11 @@ impl SharedGroup {
         })
     }
 
-    /// Stages the same range of every rank's part of `all`, range after range, and lets `take` have where the own
-    /// rank's stands in every slot.
+    /// Stages the same range of every rank's part of `all`, range after range, and calls `take` with the offset of this
+    /// rank's part in every slot.
     fn exchange(
         &mut self,
-        call: &Call<'_>,
+        call: &SharedCall<'_>,
         all: Option<&[u8]>,
         part: usize,
         mut take: impl FnMut(&SharedGroup, usize, Range<usize>),
@@ -186,7 +186,7 @@ impl SharedGroup {
     pub(super) fn agree_or_step(
         &mut self,
         round: usize,
-        call: &Call<'_>,
+        call: &SharedCall<'_>,
         length: usize,
     ) -> Result<(), CollectiveError> {
         if round == 0 { self.agree(call, length) } else { self.step() }
@@ -198,12 +198,17 @@ impl SharedGroup {
     }
 }
 
-fn plain<'a>(kind: Kind, dtype: DType, length: usize, name: &'a str) -> Result<Call<'a>, CollectiveError> {
+fn plain<'a>(
+    kind: Kind,
+    dtype: DType,
+    length: usize,
+    name: &'a str,
+) -> Result<SharedCall<'a>, CollectiveError> {
     whole(length, dtype)?;
-    Ok(Call { kind, reduction: None, dtype, count: length / dtype.size(), name, place: 0 })
+    Ok(SharedCall { kind, reduction: None, dtype, count: length / dtype.size(), name, place: 0 })
 }
 
-/// The ranges of `length` bytes that travel one after the other: at least one, if an empty one.
+/// The ranges of `length` bytes that are transferred one after the other: at least one, which may be empty.
 pub(super) fn rounds(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     (0..length.div_ceil(most).max(1)).map(move |round| round_of(round, most, length))
 }
@@ -212,7 +217,7 @@ fn round_of(round: usize, most: usize, length: usize) -> Range<usize> {
     length.min(round.saturating_mul(most))..length.min((round + 1).saturating_mul(most))
 }
 
-/// Room for the values of all ranks, who may say anything about their lengths.
+/// Allocates memory for the values of all ranks; their lengths came from peers.
 fn room_for(lengths: &[usize]) -> Result<Gathered, CollectiveError> {
     let mut ends = Vec::with_capacity(lengths.len());
     let mut end = 0_usize;

@@ -1,7 +1,7 @@
-//! One rank's end of a group.
+//! One rank's end of a group on one host.
 
 use super::abort::{Aborter, Members};
-use super::calls::{self, Call};
+use super::calls::{self, SharedCall};
 use super::header::{PLACES, STEP};
 use super::segment::{HEADER_BYTES, PAGE, Segment, SegmentAddress};
 use super::waiter::{Waited, Waiter};
@@ -17,13 +17,13 @@ use std::time::Duration;
 pub(super) const SLOT_BYTES: usize = 1 << 20;
 /// Where the buffers begin.
 const DATA_OFFSET: usize = HEADER_BYTES + PLACES * SLOT_BYTES;
-/// So many ranks each have a cache line of a slot.
+/// Each of up to this many ranks has a cache line of a slot.
 const MOST_RANKS: usize = 1024;
-/// Longer than it takes to wake a rank that sleeps (55 µs on virtual machines): else the rank that woke it would be
-/// asleep itself when it comes, and so on for ever.
+/// Longer than it takes to wake a sleeping rank (55 µs on virtual machines). Otherwise the rank that woke it would
+/// itself be asleep when it arrives, and so on.
 const SPIN: Duration = Duration::from_micros(150);
 
-/// A rank that has its own memory, but does not know the others' yet.
+/// A rank with its own memory that does not know the other ranks' memory yet.
 #[derive(Debug)]
 pub struct Prepared {
     rank: usize,
@@ -39,26 +39,26 @@ pub struct SharedGroup {
     pub(super) members: Arc<Members>,
     pub(super) rank: usize,
     pub(super) ranks: usize,
-    /// Ranks outnumber cores: who waits sleeps at once, and who runs does the others' work.
+    /// There are more ranks than cores: a waiting rank sleeps at once, and a running rank does work of the others.
     pub(super) crowded: bool,
-    /// The steps that this rank has arrived at.
+    /// How many steps this rank has arrived at.
     step: u64,
-    /// The calls that this rank has begun.
+    /// How many calls this rank has begun.
     sequence: u64,
-    /// Where the next buffer begins.
+    /// The offset of the next buffer.
     pub(super) allocated: usize,
-    /// Where the count of claims of every rank's part stands between calls.
+    /// The claim count of every rank's part, between calls.
     pub(super) claimed: Vec<u64>,
-    /// Which ranks have joined: they take part in the call under way with zeros. Empty if none has.
+    /// Which ranks have joined: they take part in the current call with zeros. Empty if none has.
     pub(super) joined: Vec<bool>,
-    /// What ended this rank's part in the group.
+    /// The error that ended this rank's part in the group.
     failed: Option<CollectiveError>,
     waiter: Waiter,
 }
 
 impl SharedGroup {
-    /// Makes this rank's memory, with room for buffers of `data_bytes` in all, the same on every rank. The address
-    /// goes to the other ranks.
+    /// Allocates this rank's memory, with room for buffers of `data_bytes` in total, the same on every rank. The
+    /// address must be delivered to the other ranks.
     pub fn prepare(
         rank: usize,
         ranks: usize,
@@ -69,7 +69,7 @@ impl SharedGroup {
         SharedGroup::prepare_for_cores(rank, ranks, epoch, data_bytes, cores)
     }
 
-    /// As [`SharedGroup::prepare`], for ranks that have `cores` to run on; rank 0's number counts.
+    /// As [`SharedGroup::prepare`], for ranks that run on `cores` cores; rank 0's number counts.
     pub fn prepare_for_cores(
         rank: usize,
         ranks: usize,
@@ -97,28 +97,30 @@ impl SharedGroup {
         self.ranks
     }
 
-    /// Something that ends the group from any thread.
+    /// A handle that aborts the group from any thread.
     pub fn aborter(&self) -> Aborter {
         Aborter { members: Arc::clone(&self.members) }
     }
 
-    /// Calls `on_wait` with the rank that is waited for and how long so far, whenever a wait lasts `after` longer.
+    /// Sets a callback for long waits: it is called with the rank waited for and the time so far, each time a wait has
+    /// lasted `after` longer.
     pub fn set_on_wait(&mut self, after: Duration, on_wait: impl FnMut(usize, Duration) + Send + 'static) {
         self.waiter.set_on_wait(after, Box::new(on_wait));
     }
 
     /// Returns when all ranks have called it.
     pub fn barrier(&mut self, name: &str) -> Result<(), CollectiveError> {
-        let call = Call { kind: Kind::Barrier, reduction: None, dtype: DType::U8, count: 0, name, place: 0 };
+        let call =
+            SharedCall { kind: Kind::Barrier, reduction: None, dtype: DType::U8, count: 0, name, place: 0 };
         self.agree(&call, 0)
     }
 
-    /// Where the values for the step to come are staged, in every segment.
+    /// The offset, in every segment, of the values staged for the next step.
     pub(super) fn slot(&self) -> usize {
         self.slot_of(self.step + 1)
     }
 
-    /// Where the values of the step that came `back` steps before the one to come stand.
+    /// The offset of the values of the step `back` steps before the next one.
     pub(super) fn slot_back(&self, back: u64) -> usize {
         self.slot_of((self.step + 1).saturating_sub(back))
     }
@@ -128,7 +130,7 @@ impl SharedGroup {
     }
 
     /// The first step of a call: returns when all ranks have arrived with the same one, or have joined.
-    pub(super) fn agree(&mut self, call: &Call<'_>, length: usize) -> Result<(), CollectiveError> {
+    pub(super) fn agree(&mut self, call: &SharedCall<'_>, length: usize) -> Result<(), CollectiveError> {
         let (sequence, hash, place) = self.announce(call, length)?;
         self.joined.clear();
         for (rank, segment) in self.members.segments.iter().enumerate() {
@@ -152,11 +154,11 @@ impl SharedGroup {
         Ok(())
     }
 
-    /// Tells the others what this rank calls and waits until all have arrived. Gives the number of the call, its hash
-    /// and the place where everybody's call stands.
+    /// Announces this rank's call and waits until all ranks have arrived. Returns the number of the call, its hash and
+    /// the place of every rank's call.
     pub(super) fn announce(
         &mut self,
-        call: &Call<'_>,
+        call: &SharedCall<'_>,
         length: usize,
     ) -> Result<(u64, u64, usize), CollectiveError> {
         let sequence = self.sequence;
@@ -170,7 +172,7 @@ impl SharedGroup {
         Ok((sequence, hash, place))
     }
 
-    /// What a rank calls, right after it was announced.
+    /// The call of a rank, right after it was announced.
     pub(super) fn read_call(&self, rank: usize, place: usize) -> Result<Signature, CollectiveError> {
         calls::read(&self.members.segments[rank].header().calls[place]).ok_or_else(|| {
             CollectiveError::System {
@@ -180,12 +182,12 @@ impl SharedGroup {
         })
     }
 
-    /// The number of the call to come.
+    /// The number of the next call.
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The bytes that every rank gives, right after it agreed.
+    /// The bytes that every rank contributes, right after the ranks agreed.
     pub(super) fn lengths(&self) -> Vec<usize> {
         let place = place(self.step);
         let length = |segment: &Segment| segment.header().progress.length[place].load(Ordering::Relaxed);
@@ -196,7 +198,7 @@ impl SharedGroup {
             .collect()
     }
 
-    /// Tells the others that this rank has done what the step needs, and waits until all have.
+    /// Announces that this rank has done what the step needs, and waits until all ranks have.
     pub(super) fn step(&mut self) -> Result<(), CollectiveError> {
         self.check()?;
         self.step += 1;
@@ -212,12 +214,12 @@ impl SharedGroup {
         Err(error)
     }
 
-    /// An error if the group is over.
+    /// Fails if the group is over.
     pub(super) fn check(&self) -> Result<(), CollectiveError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Ends the group, because this rank cannot go on with a call that all agreed to.
+    /// Ends the group because this rank cannot carry out a call that all agreed to.
     pub(super) fn give_up(&mut self, error: CollectiveError) -> CollectiveError {
         self.members.abort(&format!("rank {} gave up: {error}", self.rank));
         self.failed = Some(self.members.aborted());
@@ -226,7 +228,7 @@ impl SharedGroup {
 
     fn arrive_and_wait(&mut self) -> Result<Waited, CollectiveError> {
         let members = &*self.members;
-        // Words wrap around; they are only compared with words a step away.
+        // Step counters wrap around; they are only compared with counters one step away.
         let target = (self.step as u32).wrapping_mul(STEP);
         if members.progress(self.rank).advance() == Waited::Over {
             return Ok(Waited::Over);
@@ -258,7 +260,7 @@ impl Members {
 }
 
 impl Prepared {
-    /// Maps the memory of all ranks, whose addresses come in their order.
+    /// Maps the memory of all ranks, given their addresses in rank order.
     ///
     /// # Errors
     /// As [`Prepared::connect_members`].
@@ -267,11 +269,11 @@ impl Prepared {
         self.connect_members(&all, addresses)
     }
 
-    /// Maps the memory of some ranks, this one among them, whose addresses come in their order. In their group a rank
-    /// is known by its place among them.
+    /// Maps the memory of some ranks, including this one, given their addresses in order. In the group a rank is
+    /// identified by its position among them.
     ///
     /// # Errors
-    /// An address is missing or is of another rank, this rank is not among them, or there are too many.
+    /// An address is missing or belongs to another rank, this rank is not among them, or there are too many ranks.
     pub fn connect_members(
         self,
         members: &[usize],

@@ -1,14 +1,14 @@
-//! What stands at the beginning of a segment: words that other processes read and write.
+//! The header of a segment: words that other processes read and write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Values written for step `s` stand in place `s mod PLACES`.
+/// Values written for step `s` are in place `s mod PLACES`.
 pub(super) const PLACES: usize = 3;
-/// Names of calls are cut to so many bytes.
+/// Names of calls are cut to this many bytes.
 pub(super) const NAME_BYTES: usize = 64;
-/// Reasons of an abort are cut to so many bytes.
+/// Reasons of an abort are cut to this many bytes.
 pub(super) const REASON_BYTES: usize = 512;
-/// Set in a word that somebody may wait for: the group is over.
+/// Set in a word that a rank may wait for: the group is over.
 pub(super) const OVER: u32 = 1;
 /// What one step adds to such a word.
 pub(super) const STEP: u32 = 2;
@@ -19,14 +19,14 @@ pub(super) const STEP: u32 = 2;
 #[repr(C)]
 pub(super) struct Header {
     pub(super) identity: Identity,
-    pub(super) progress: Progress,
+    pub(super) progress: RankProgress,
     pub(super) gate: Gate,
     pub(super) claims: Claims,
     pub(super) calls: [CallWords; PLACES],
     pub(super) parting: Parting,
 }
 
-/// Written before the address is given away.
+/// Written before the address is published.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Identity {
@@ -37,33 +37,33 @@ pub(super) struct Identity {
     pub(super) cores: AtomicU64,
 }
 
-/// How far the owner is. One cache line, so that a peer that waits gets all of it at once.
+/// The owner's progress. One cache line, so that a waiting peer gets all of it at once.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Progress {
+pub(super) struct RankProgress {
     /// Steps × [`STEP`], and [`OVER`].
     pub(super) step: AtomicU32,
-    /// How many sleep until `step` changes.
+    /// How many ranks sleep until `step` changes.
     pub(super) sleepers: AtomicU32,
-    /// The hash of what the owner calls.
+    /// The hash of the owner's call.
     pub(super) hash: [AtomicU64; PLACES],
-    /// The bytes that the owner gives, where ranks may give different amounts.
+    /// The bytes that the owner contributes, where ranks may contribute different amounts.
     pub(super) length: [AtomicU64; PLACES],
 }
 
-/// Where all ranks meet when they outnumber the cores: who waits sleeps once, not once for every rank. Only rank 0's
-/// is used.
+/// The barrier that all ranks use when there are more ranks than cores: a waiting rank sleeps once, not once for every
+/// other rank. Only rank 0's is used.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Gate {
     /// Complete steps × [`STEP`], and [`OVER`].
     pub(super) step: AtomicU32,
     pub(super) sleepers: AtomicU32,
-    /// How often anybody has arrived.
+    /// The number of arrivals of all ranks.
     pub(super) arrivals: AtomicU64,
 }
 
-/// How many pieces of the owner's part have been claimed, by itself or by ranks that were done with theirs.
+/// How many pieces of the owner's part have been claimed, by the owner or by ranks that finished their own part.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Claims {
@@ -88,7 +88,7 @@ pub(super) struct CallWords {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Parting {
-    /// 0: nothing written, 1: somebody writes, 2: complete.
+    /// 0: nothing written, 1: a rank is writing, 2: complete.
     pub(super) state: AtomicU32,
     pub(super) bytes: AtomicU32,
     pub(super) text: [AtomicU64; REASON_BYTES / 8],

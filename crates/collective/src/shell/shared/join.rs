@@ -1,9 +1,9 @@
-//! Ranks that have no more values.
+//! Joining in shared memory: ranks that have no more values.
 //!
-//! A rank that has joined stages zeros before it knows what the others call, then looks at their call and takes part
-//! in it. Nobody touches the buffers of such a rank: zeros stand for them.
+//! A joined rank stages zeros before it knows the call of the others, then reads their call and takes part in it. No
+//! rank touches the buffers of a joined rank: zeros are used in their place.
 
-use super::calls::{self, Call};
+use super::calls::{self, SharedCall};
 use super::group::SharedGroup;
 use super::reduce_shared::SMALL;
 use super::segment::{HEADER_BYTES, system};
@@ -12,35 +12,36 @@ use crate::error::CollectiveError;
 use phalanx_types::DType;
 use std::sync::atomic::Ordering;
 
-/// What the ranks call that have not joined.
+/// The call of the ranks that have not joined.
 struct Followed {
     rank: usize,
     hash: u64,
     signature: Signature,
-    /// Where in shared memory it happens; 0 in private memory.
+    /// Its offset in shared memory; 0 if it uses private memory.
     place: u64,
 }
 
 impl SharedGroup {
-    /// Says that this rank has no more values. Until all ranks have said so it takes part with zeros in what the others
-    /// sum or average; an average is still that of all ranks.
+    /// Declares that this rank has no more values. Until all ranks have joined it takes part with zeros in the sums and
+    /// averages of the others; an average is still over all ranks.
     ///
-    /// Gives the rank that joined last. Of those that joined between the same two calls it is the highest.
+    /// Returns the rank that joined last. Among ranks that joined between the same two calls it is the highest.
     ///
     /// # Errors
-    /// The group is over, or the others call different things or what zeros cannot take part in. Then their calls fail
-    /// too, and this one may be made again.
+    /// The group is over, or the other ranks make different calls or one that zeros cannot take part in. Then their
+    /// calls fail too, and this call may be repeated.
     pub fn join(&mut self) -> Result<usize, CollectiveError> {
         self.join_each(|_| {})
     }
 
-    /// The same; `on_call` hears the bytes of every call that this rank has taken part in.
+    /// The same; `on_call` gets the bytes of every call that this rank has taken part in.
     pub(crate) fn join_each(&mut self, mut on_call: impl FnMut(usize)) -> Result<usize, CollectiveError> {
         let mut zeros = vec![0_u64; self.block_bytes() / 8];
         let zeros: &mut [u8] = bytemuck::cast_slice_mut(&mut zeros);
-        // Counts when this rank joined.
+        // The length field announces when this rank joined.
         let count = self.sequence() as usize;
-        let call = Call { kind: Kind::Join, reduction: None, dtype: DType::U8, count, name: "", place: 0 };
+        let call =
+            SharedCall { kind: Kind::Join, reduction: None, dtype: DType::U8, count, name: "", place: 0 };
         loop {
             self.stage(0, zeros);
             let (sequence, _, place) = self.announce(&call, 0)?;
@@ -81,7 +82,7 @@ impl SharedGroup {
         }
     }
 
-    /// Takes part in a call that the others have agreed on, after its first step. Gives its bytes.
+    /// Takes part in a call that the others have agreed on, after its first step. Returns its bytes.
     fn follow(&mut self, followed: &Followed, zeros: &mut [u8]) -> Result<usize, CollectiveError> {
         let Signature { dtype, reduction, count, name, .. } = &followed.signature;
         let (dtype, reduction) = (*dtype, reduction.unwrap_or(Reduction::Sum));
@@ -90,11 +91,11 @@ impl SharedGroup {
             return Err(self.give_up(system("join", "a call is longer than memory")));
         };
         if length <= SMALL {
-            // The others combine what this rank has staged.
+            // The other ranks combine what this rank has staged.
             return Ok(length);
         }
         if offset == 0 {
-            let call = Call::all_reduce(length, dtype, reduction, name);
+            let call = SharedCall::all_reduce(length, dtype, reduction, name);
             let most = zeros.len().min(length);
             self.reduce_blocks(&mut zeros[..most], length, &call, false)?;
             return Ok(length);

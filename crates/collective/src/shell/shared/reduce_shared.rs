@@ -1,9 +1,9 @@
-//! All-reduce of buffers in shared memory: nothing is copied before or after.
+//! All-reduce of buffers in shared memory, without copies.
 #![expect(unsafe_code, reason = "combines shared memory")]
 
 use super::abort::Members;
 use super::buffers::SharedBuffer;
-use super::calls::Call;
+use super::calls::SharedCall;
 use super::group::SharedGroup;
 use crate::core::numbers;
 use crate::core::words::{Kind, Reduction};
@@ -12,20 +12,20 @@ use phalanx_types::DType;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Up to so many bytes, every rank combines everything by itself: one step instead of two.
+/// Up to this many bytes every rank combines everything by itself: one step instead of two.
 pub(super) const SMALL: usize = 16 << 10;
 /// Parts are cut at cache lines.
 const LINE: usize = 64;
-/// What is read, combined and written while it stays in the nearest cache.
+/// Bytes read, combined and written while they stay in the L1 cache.
 const BLOCK: usize = 16 << 10;
-/// What is claimed at a time.
+/// Bytes claimed at a time.
 const PIECE: usize = 256 << 10;
 
 impl SharedGroup {
     /// Combines a range of bytes of a buffer over all ranks; every rank's copy gets the result.
     ///
     /// # Errors
-    /// The group is over, ranks call different things, or the range holds no whole numbers.
+    /// The group is over, ranks make different calls, or the range is not whole elements.
     pub fn all_reduce_shared(
         &mut self,
         buffer: &mut SharedBuffer,
@@ -53,7 +53,7 @@ impl SharedGroup {
             let wanted = range.start.next_multiple_of(dtype.size());
             return Err(CollectiveError::Length { what: "the start of a range", wanted, got: range.start });
         }
-        let call = Call { place: offset, ..Call::all_reduce(length, dtype, reduction, name) };
+        let call = SharedCall { place: offset, ..SharedCall::all_reduce(length, dtype, reduction, name) };
         if length <= SMALL {
             let members = std::sync::Arc::clone(&self.members);
             // SAFETY: as in `SharedBuffer::slice_mut`; a small call touches only staging slots of other ranks.
@@ -65,15 +65,15 @@ impl SharedGroup {
         self.step()
     }
 
-    /// Combines the own part and what others have not begun, between the two steps of a call.
+    /// Combines this rank's part and pieces that other ranks have not begun, between the two steps of a call.
     pub(super) fn reduce_parts(&mut self, offset: usize, length: usize, dtype: DType, reduction: Reduction) {
         let (members, joined) = (&*self.members, self.joined.as_slice());
         let work = |range: Range<usize>| {
             for start in range.clone().step_by(BLOCK) {
                 let length = BLOCK.min(range.end - start);
                 // SAFETY: all ranks have arrived with this call and none passes the next step before all have done
-                // their parts, so nobody but the rank whose part it is, or that claimed the piece, touches these
-                // bytes of any segment.
+                // their parts, so only the rank that owns the part, or that claimed the piece, touches these bytes of
+                // any segment.
                 unsafe {
                     if joined.is_empty() {
                         reduce_block(members, offset + start, length, dtype, reduction);
@@ -86,7 +86,8 @@ impl SharedGroup {
         if length < 2 * PIECE {
             return work(part(length, self.rank, self.ranks));
         }
-        // First the own part, then what others have not begun. Who owns a piece does not change its bits.
+        // First this rank's part, then pieces that others have not begun. Which rank combines a piece does not change
+        // its bits.
         for owner in (self.rank..self.ranks).chain(0..self.rank) {
             let part = part(length, owner, self.ranks);
             let pieces = part.len().div_ceil(PIECE) as u64;
@@ -99,13 +100,13 @@ impl SharedGroup {
                 let start = part.start + piece as usize * PIECE;
                 work(start..part.end.min(start + PIECE));
             }
-            // Every rank goes on until it finds nothing, once.
+            // Every rank makes one claim beyond the last piece before it stops.
             self.claimed[owner] = self.claimed[owner].wrapping_add(pieces + self.ranks as u64);
         }
     }
 }
 
-/// The part of `length` bytes that is `rank`'s to combine.
+/// The part of `length` bytes that `rank` combines.
 pub(super) fn part(length: usize, rank: usize, ranks: usize) -> Range<usize> {
     let lines = length.div_ceil(LINE);
     let cut = |rank: usize| (lines * rank / ranks * LINE).min(length);
@@ -115,7 +116,7 @@ pub(super) fn part(length: usize, rank: usize, ranks: usize) -> Range<usize> {
 /// Combines the same bytes of all segments, in the order of ranks, and writes the result to all.
 ///
 /// # Safety
-/// Nobody else may touch these bytes of any segment meanwhile.
+/// No other code may touch these bytes of any segment meanwhile.
 unsafe fn reduce_block(members: &Members, offset: usize, length: usize, dtype: DType, reduction: Reduction) {
     // SAFETY: the caller vouches for these bytes.
     let result = unsafe { members.segments[0].write(offset, length) };
@@ -127,10 +128,10 @@ unsafe fn reduce_block(members: &Members, offset: usize, length: usize, dtype: D
     }
 }
 
-/// As [`reduce_block`], with zeros for the ranks that have joined; their segments are not touched.
+/// As [`reduce_block`], with zeros for the joined ranks; their segments are not touched.
 ///
 /// # Safety
-/// Nobody else may touch these bytes of the segments of the other ranks meanwhile.
+/// No other code may touch these bytes of the segments of the other ranks meanwhile.
 unsafe fn reduce_block_of_some(
     members: &Members,
     joined: &[bool],
@@ -158,11 +159,11 @@ unsafe fn reduce_block_of_some(
     }
 }
 
-/// Combines the values of ranks 1.. from `offset`, in their order, into `first`, which holds rank 0's. `own` stands
-/// for the values of the rank it names.
+/// Combines the values of ranks 1.. at `offset`, in rank order, into `first`, which holds rank 0's. `own` replaces the
+/// values of the rank it names.
 ///
 /// # Safety
-/// Nobody may write these bytes of segments 1.. meanwhile, except that of the rank that `own` names.
+/// No rank may write these bytes of segments 1.. meanwhile, except the segment of the rank that `own` names.
 pub(super) unsafe fn combine_others(
     members: &Members,
     offset: usize,
@@ -191,7 +192,7 @@ pub(super) unsafe fn combine_others(
     }
 }
 
-/// Whether so many bytes can be reduced so, element by element.
+/// Checks that this many bytes can be reduced element by element.
 pub(super) fn check(length: usize, dtype: DType, reduction: Reduction) -> Result<(), CollectiveError> {
     if reduction == Reduction::Adasum || !numbers::supports(dtype, reduction) {
         return Err(CollectiveError::DType { what: "a reduction in shared memory", dtype });
@@ -199,7 +200,7 @@ pub(super) fn check(length: usize, dtype: DType, reduction: Reduction) -> Result
     whole(length, dtype)
 }
 
-/// Whether bytes are whole elements.
+/// Checks that the bytes are whole elements.
 pub(super) fn whole(length: usize, dtype: DType) -> Result<(), CollectiveError> {
     if length.is_multiple_of(dtype.size()) {
         return Ok(());
@@ -208,9 +209,14 @@ pub(super) fn whole(length: usize, dtype: DType) -> Result<(), CollectiveError> 
     Err(CollectiveError::Length { what: "a tensor in bytes", wanted, got: length })
 }
 
-impl<'a> Call<'a> {
-    pub(super) fn all_reduce(length: usize, dtype: DType, reduction: Reduction, name: &'a str) -> Call<'a> {
+impl<'a> SharedCall<'a> {
+    pub(super) fn all_reduce(
+        length: usize,
+        dtype: DType,
+        reduction: Reduction,
+        name: &'a str,
+    ) -> SharedCall<'a> {
         let count = length / dtype.size();
-        Call { kind: Kind::AllReduce, reduction: Some(reduction), dtype, count, name, place: 0 }
+        SharedCall { kind: Kind::AllReduce, reduction: Some(reduction), dtype, count, name, place: 0 }
     }
 }

@@ -1,4 +1,4 @@
-//! One rank's memory, mapped by all.
+//! One rank's memory segment, mapped by all ranks of the host.
 #![expect(unsafe_code, reason = "maps memory and hands out what stands in it")]
 
 use super::header::Header;
@@ -14,13 +14,13 @@ pub(super) const PAGE: usize = 4096;
 /// The bytes before the staging slots.
 pub(super) const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);
 
-/// Where peers find a segment.
+/// How peers open a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentAddress {
     pub pid: u32,
     pub fd: i32,
     pub bytes: u64,
-    /// Stands in the segment too: the descriptor's number may have been given to another file since.
+    /// Also in the segment itself: the descriptor's number may have been given to another file since.
     pub token: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Segment {
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and lives until the drop. Through `&Segment` safe code
-// reaches only the header, whose fields are atomic; whoever reads or writes the rest says why it may.
+// reaches only the header, whose fields are atomic; every access to the rest justifies itself.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
@@ -49,7 +49,7 @@ impl Segment {
         let bytes = bytes.checked_add(HEADER_BYTES + PAGE - 1).ok_or(too_large)? / PAGE * PAGE;
         let file = rustix::fs::memfd_create("phalanx", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|e| system("make a shared segment", e))?;
-        // Reserves the memory too: better an error now than a signal when a page is touched.
+        // Reserves the memory too: an error now is better than a signal when a page is touched.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)
             .map_err(|e| system("reserve a shared segment", e))?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)
@@ -80,7 +80,7 @@ impl Segment {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(path.as_str(), flags, Mode::empty())
             .map_err(|e| system("open a peer's segment", e))?;
-        // Only a memfd has seals: of anything else this is an error.
+        // Only a memfd has seals; for any other file this is an error.
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|e| system("map a peer's segment", e))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(wrong("it can shrink"));
@@ -140,7 +140,7 @@ impl Segment {
     /// `length` bytes from `offset`, to read.
     ///
     /// # Safety
-    /// Nobody may write them while the reference lives.
+    /// No code may write them while the reference lives.
     pub(super) unsafe fn read(&self, offset: usize, length: usize) -> &[u8] {
         // SAFETY: within the mapping, as `at` checks, which lives as long as `self`; the caller vouches for the rest.
         unsafe { std::slice::from_raw_parts(self.at(offset, length), length) }
@@ -149,7 +149,7 @@ impl Segment {
     /// `length` bytes from `offset`, to write.
     ///
     /// # Safety
-    /// Nobody else may read or write them while the reference lives.
+    /// No other code may read or write them while the reference lives.
     #[expect(clippy::mut_from_ref, reason = "the caller vouches that there is no other reference")]
     pub(super) unsafe fn write(&self, offset: usize, length: usize) -> &mut [u8] {
         // SAFETY: within the mapping, as `at` checks, which lives as long as `self`; the caller vouches for the rest.
@@ -159,7 +159,7 @@ impl Segment {
     /// The address of `length` bytes from `offset`.
     ///
     /// # Panics
-    /// Panics if they are not within the segment, behind its header: offsets come from the own calls, never from a
+    /// Panics if they are not within the segment, behind its header: offsets come from this rank's calls, never from a
     /// peer.
     fn at(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
@@ -174,7 +174,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: `map` made this mapping, nobody else unmaps it, and whatever points into it borrows `self`.
+        // SAFETY: `map` made this mapping, no other code unmaps it, and every pointer into it borrows `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         if let Err(error) = unmapped {
             tracing::debug!(%error, "could not unmap a segment");

@@ -1,4 +1,4 @@
-//! Ranks as threads; what only the crate itself can compare with.
+//! Ranks as threads; compares with results that only the crate itself can compute.
 
 mod join;
 
@@ -7,7 +7,7 @@ use super::SharedGroup;
 /// More cores than ranks, and fewer: both ways of waiting.
 const CORES: [usize; 2] = [64, 1];
 
-/// Runs one thread per rank and gives what they return, in the order of ranks.
+/// Runs one thread per rank and returns their results in rank order.
 fn run<T: Send>(ranks: usize, cores: usize, rank: impl Fn(&mut SharedGroup) -> T + Sync) -> Vec<T> {
     let prepare = |rank| SharedGroup::prepare_for_cores(rank, ranks, 7, 3 << 20, cores).unwrap();
     let (prepared, addresses): (Vec<_>, Vec<_>) = (0..ranks).map(prepare).unzip();

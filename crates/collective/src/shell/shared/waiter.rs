@@ -8,13 +8,13 @@ use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Called with the rank that is waited for, and how long.
+/// Called with the rank waited for and the time so far.
 pub(super) type OnWait = Box<dyn FnMut(usize, Duration) + Send>;
 
-/// How long a rank that has a core of its own keeps it from others.
+/// How long a rank that has a core of its own spins before it yields.
 const ALONE: Duration = Duration::from_micros(20);
 
-/// A word that counts steps, and how many sleep until it changes.
+/// A word that counts steps, and the number of ranks that sleep until it changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counter<'a> {
     pub(super) word: &'a AtomicU32,
@@ -29,11 +29,11 @@ pub(super) enum Waited {
 }
 
 impl Counter<'_> {
-    /// Counts one step and wakes whoever sleeps. A word that is marked stays as it is: nobody may take a call for
+    /// Counts one step and wakes sleeping ranks. A word that is marked stays unchanged: no rank may consider a call
     /// complete that failed here.
     ///
-    /// No wake-up is lost: this counts and then looks for sleepers, a sleeper announces itself and then looks at the
-    /// word, and all four are sequentially consistent, so one of the two sees the other.
+    /// No wake-up is lost: this function counts and then looks for sleepers; a sleeper announces itself and then looks
+    /// at the word. All four accesses are sequentially consistent, so one of the two sees the other.
     pub(super) fn advance(self) -> Waited {
         let counted = |word: u32| (word & OVER == 0).then(|| word.wrapping_add(STEP));
         if self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_err() {
@@ -60,7 +60,7 @@ impl Counter<'_> {
 
     fn look(self, target: u32, order: Ordering) -> Result<Waited, u32> {
         let word = self.word.load(order);
-        // What all have reached counts even when somebody has ended the group since: then all ranks see it alike.
+        // A step that all ranks reached counts even if the group was aborted since: then all ranks see the same.
         if word.wrapping_sub(target).cast_signed() >= 0 {
             Ok(Waited::Reached)
         } else if word & OVER != 0 {
@@ -74,7 +74,7 @@ impl Counter<'_> {
 /// Spins for a while, then sleeps.
 pub(super) struct Waiter {
     spin: Duration,
-    /// Others need the core to become ready: they get it at every turn.
+    /// Other ranks need this core to become ready, so it is yielded at every turn.
     yields: bool,
     on_wait: Option<(Duration, OnWait)>,
 }
@@ -88,7 +88,7 @@ impl Waiter {
         self.on_wait = Some((after, on_wait));
     }
 
-    /// Waits until `counter` has reached `target`; `behind` names the rank that is waited for.
+    /// Waits until `counter` has reached `target`; `behind` names the rank waited for.
     pub(super) fn wait(
         &mut self,
         counter: Counter<'_>,
@@ -104,7 +104,7 @@ impl Waiter {
             if waited >= self.spin {
                 break;
             }
-            // Whoever is waited for may want this very core, though there are enough for all.
+            // The rank waited for may be scheduled on this core, even if there are enough cores.
             if self.yields || waited >= ALONE {
                 std::thread::yield_now();
             }

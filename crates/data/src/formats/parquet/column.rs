@@ -24,10 +24,10 @@ pub(super) struct Column {
     origin: Origin,
     pub(super) dtype: DType,
     leaf: usize,
-    /// What a value that is there has as its definition level.
+    /// The definition level of a value that is not null.
     defined: i16,
     list: bool,
-    /// The length of every list, once there was one.
+    /// The length of every list, once one was read.
     width: Option<usize>,
     reader: Option<ColumnReader>,
     values: Values,
@@ -164,7 +164,7 @@ impl Column {
         Ok(rows)
     }
 
-    /// Checks that lists are all as long, and that every row has all its values.
+    /// Checks that all lists have the same length, and that no value is missing.
     fn check_block(&mut self, rows: usize, before: usize) -> Result<(), DataError> {
         let mut starts =
             self.repetitions.iter().enumerate().filter(|(_, level)| **level == 0).map(|(at, _)| at);
@@ -203,7 +203,7 @@ impl Column {
 /// Why a block could not be read.
 enum Stopped {
     Decoder(String),
-    /// Which of the block's values is at fault.
+    /// The index of the faulty value in the block.
     Inexact {
         value: i128,
         level: usize,
@@ -238,7 +238,7 @@ enum Element {
     Name,
 }
 
-/// What the values of a column are, if they are numbers or text.
+/// The element type of a column, if it is numbers or text.
 fn element(column: &ColumnDescriptor) -> Option<Element> {
     let dtype = match (column.physical_type(), column.converted_type()) {
         (Type::BOOLEAN, _) => DType::Bool,
@@ -258,7 +258,7 @@ fn element(column: &ColumnDescriptor) -> Option<Element> {
         (Type::BYTE_ARRAY, ConvertedType::UTF8 | ConvertedType::ENUM) => return Some(Element::Name),
         _ => return None,
     };
-    // A time without a converted type is a number to look at, but not one to compute with.
+    // A time without a converted type is a number for display, not for computing.
     match column.logical_type_ref() {
         None | Some(LogicalType::Integer { .. } | LogicalType::Float16) => Some(Element::Number(dtype)),
         Some(_) => None,

@@ -1,12 +1,12 @@
-//! Columns as Arrow, pandas and Spark store them: numbers, and lists of numbers that are all as long.
+//! Parquet tables, as written by Arrow, pandas and Spark: numbers, and lists of numbers of equal length.
 //!
-//! Blocks of rows are read from all columns at once, so that besides the result only a page of each
-//! column is in memory.
+//! Blocks of rows are read from all columns at once, so that besides the result only a page of each column is in
+//! memory.
 
 mod column;
 
 use super::malformed;
-use super::table::{Choice, Labels, Numbers, choose};
+use super::table::{ColumnChoice, Labels, Numbers, choose};
 use crate::arrays::{Arrays, LabelArray};
 use crate::error::{DataError, Fault, Origin};
 use crate::inflate;
@@ -24,12 +24,12 @@ use std::path::Path;
 
 /// Rows read at a time.
 const BLOCK: usize = 1024;
-/// What any file may become in memory, however small it is.
+/// The memory that any file may use, however small it is.
 const ALWAYS_ALLOWED: u64 = 64 << 20;
 
 pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
     let bytes = map(file)?;
-    // The decoder is of others. Should it panic on a file that nobody tried yet, the file is at fault.
+    // The decoder is third-party code. If it panics on an unusual file, the file is reported as malformed.
     match catch_unwind(AssertUnwindSafe(|| read(file, spec, &bytes))) {
         Ok(result) => result,
         Err(_) => {
@@ -47,7 +47,7 @@ fn read(file: &Path, spec: &SourceSpec, bytes: &Bytes) -> Result<Arrays, DataErr
         schema.root_schema().get_fields().iter().map(|field| field.name().to_owned()).collect();
     let choice = choose(file, spec, &names)?;
     let find = |name: usize| Column::new(file, names.get(name).map_or("", |n| n), schema);
-    let mut table = Table {
+    let mut table = ParquetTable {
         file,
         columns: choice.x.iter().map(|name| find(*name)).collect::<Result<_, _>>()?,
         label: choice.y.map(find).transpose()?,
@@ -68,7 +68,7 @@ fn read(file: &Path, spec: &SourceSpec, bytes: &Bytes) -> Result<Arrays, DataErr
     table.finish()
 }
 
-struct Table<'a> {
+struct ParquetTable<'a> {
     file: &'a Path,
     columns: Vec<Column>,
     label: Option<Column>,
@@ -80,9 +80,9 @@ struct Table<'a> {
     most: u64,
 }
 
-impl Table<'_> {
-    /// Refuses what could not be read to its end.
-    fn check(&self, metadata: &ParquetMetaData, choice: &Choice) -> Result<(), DataError> {
+impl ParquetTable<'_> {
+    /// Refuses a file that cannot be read completely.
+    fn check(&self, metadata: &ParquetMetaData, choice: &ColumnChoice) -> Result<(), DataError> {
         let rows = metadata.file_metadata().num_rows();
         let columns = choice.x.len() + usize::from(choice.y.is_some());
         let needed = u64::try_from(rows).ok().and_then(|rows| rows.checked_mul(4 * columns as u64));
@@ -131,7 +131,7 @@ impl Table<'_> {
             match label.values() {
                 Values::Numbers(values) => values.iter().for_each(|value| self.y.push(*value)),
                 Values::Names(values) => {
-                    // Whatever they look like: what is stored as text is a name.
+                    // Values stored as text are names, whatever they look like.
                     let names = self.names.get_or_insert_with(|| Labels::like("name"));
                     for name in values {
                         names.push(name, label.origin())?;

@@ -1,4 +1,4 @@
-//! Where the rows of heads stand: side by side in one buffer, and written by different threads.
+//! The layout of heads in buffers: heads may be side by side in one buffer and are written by different threads.
 
 use super::Attention;
 use std::marker::PhantomData;
@@ -13,14 +13,14 @@ pub(crate) struct HeadLayout {
     pub(crate) row: usize,
 }
 
-/// Rows of heads that are read.
+/// Heads that are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadView<'a> {
     pub(crate) data: &'a [f32],
     pub(crate) layout: HeadLayout,
 }
 
-/// Rows of heads that are written.
+/// Heads that are written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Out<'a> {
     pub(crate) data: SharedOutput<'a>,
@@ -37,7 +37,7 @@ pub(crate) struct Mask<'a> {
     pub(crate) col: usize,
 }
 
-/// A buffer in which several outputs may have their places.
+/// A buffer that several outputs may share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SharedOutput<'a> {
     data: *mut f32,
@@ -45,7 +45,7 @@ pub(crate) struct SharedOutput<'a> {
     borrowed: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: it is written only through `write_rows`, whose callers keep to places of their own.
+// SAFETY: it is written only through `write_rows`, whose callers write disjoint elements.
 unsafe impl Sync for SharedOutput<'_> {}
 // SAFETY: as above.
 unsafe impl Send for SharedOutput<'_> {}
@@ -69,7 +69,7 @@ impl<'a> HeadView<'a> {
     }
 }
 
-/// An output of known size, whose heads were found to be apart.
+/// An output of known size whose heads were checked to be disjoint.
 #[derive(Clone, Copy)]
 pub(super) struct OutputRows<'a> {
     out: Out<'a>,
@@ -78,7 +78,7 @@ pub(super) struct OutputRows<'a> {
 }
 
 impl OutputRows<'_> {
-    /// Writes rows of one head, from row `first` on; those of `values` are `stride` apart.
+    /// Writes rows of one head, from row `first` on; rows of `values` are `stride` apart.
     ///
     /// # Safety
     /// No other thread writes this head at the same time.
@@ -88,7 +88,7 @@ impl OutputRows<'_> {
             let values = &values[..self.width];
             let at = layout.at(number) + (first + r) * layout.row;
             assert!(at <= data.len && values.len() <= data.len - at, "a row ends beyond its buffer");
-            // SAFETY: within the buffer, as checked; nobody else writes there, as promised.
+            // SAFETY: within the buffer, as checked; no other thread writes there, as the caller promises.
             let out = unsafe { slice::from_raw_parts_mut(data.data.add(at), values.len()) };
             out.copy_from_slice(values);
         }
@@ -106,7 +106,7 @@ fn reach(count: usize, stride: usize, inner: usize) -> usize {
     count.saturating_sub(1) * stride + inner
 }
 
-/// Makes sure that no element belongs to two heads, of one output or of two.
+/// Checks that no element belongs to two heads, of one output or of two.
 ///
 /// # Panics
 /// One does.
@@ -134,7 +134,7 @@ pub(super) fn apart<'a, const N: usize>(
     outs
 }
 
-/// Whether both are columns of the same rows, the one beginning where the other has ended.
+/// Whether both are columns of the same rows, one after the other.
 fn side_by_side(heads: usize, a: &OutputRows<'_>, b: &OutputRows<'_>) -> bool {
     let (a, b) = if a.out.layout.offset <= b.out.layout.offset { (a, b) } else { (b, a) };
     let line = |rows: &OutputRows<'_>| reach(heads, rows.out.layout.head, rows.width);

@@ -15,7 +15,7 @@ pub(super) struct ScoreBlock<'a> {
     pub(super) mask: Option<(&'a [f32], usize, usize)>,
 }
 
-/// What backward knows of a head's result and its gradient; rows are `strides` apart.
+/// The result of a head and its gradient, for backward; rows are `strides` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Outer<'a> {
     pub(super) o: &'a [f32],
@@ -33,7 +33,8 @@ impl ScoreBlock<'_> {
         if self.causal { self.keys.min(self.first + r + 1) } else { self.keys }
     }
 
-    /// Adds the mask to a row of scaled products; without one they are left to be scaled by what this returns.
+    /// Adds the mask to a row of scaled products. Without a mask the products are unchanged. Returns the scale still to
+    /// be applied.
     #[inline(always)]
     fn masked(&self, r: usize, row: &mut [f32]) -> f32 {
         match self.mask {
@@ -61,7 +62,7 @@ pub(super) fn probabilities((block, scores, lse): (ScoreBlock<'_>, &mut [f32], &
         let max = largest(row) * scale;
         let max = if max == f32::NEG_INFINITY { 0.0 } else { max };
         let total = exp_in_place(row, scale, max);
-        // A query that sees nothing gets nothing, in backward too.
+        // A query that sees no keys gets zeros, in backward too.
         *lse = if total == 0.0 { f32::INFINITY } else { max + log(total) };
         let factor = if total == 0.0 { 0.0 } else { 1.0 / total };
         row.iter_mut().for_each(|x| *x *= factor);
@@ -70,7 +71,7 @@ pub(super) fn probabilities((block, scores, lse): (ScoreBlock<'_>, &mut [f32], &
 
 type ScoreArguments<'a> = (ScoreBlock<'a>, Outer<'a>, &'a mut [f32], &'a mut [f32], usize);
 
-/// Turns products `p` into probabilities and their gradients `dp` into those of the products.
+/// Turns products `p` into probabilities and the gradients `dp` of these into gradients of the products.
 #[inline(always)]
 pub(super) fn score_gradients((block, outer, p, dp, count): ScoreArguments<'_>) {
     let rows = p.chunks_exact_mut(block.row).zip(dp.chunks_exact_mut(block.row)).take(count);

@@ -1,5 +1,5 @@
-//! Products of matrices that fit a cache: no packing, operands in buffers of our own whose rows are padded with
-//! zeros to whole vectors.
+//! Products of matrices that fit the cache: no packing; operands are copied to buffers whose rows are padded with zeros
+//! to whole vectors.
 
 use crate::simd::arch;
 use pulp::{Simd, WithSimd};
@@ -134,7 +134,7 @@ impl WithSimd for Product<'_> {
 impl Product<'_> {
     #[inline(always)]
     fn panels<S: Simd, const N: usize>(&mut self, simd: S) {
-        // Also when there is nothing to add up: the result is zero then.
+        // Also when the inner dimension is empty: then the result is zero.
         for from in (0..self.depth.end().max(1)).step_by(DEPTH) {
             let mut j = 0;
             while j + N * S::F32_LANES <= self.n {

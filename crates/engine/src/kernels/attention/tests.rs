@@ -64,7 +64,7 @@ fn operands(sizes: &Attention) -> ([Vec<f32>; 3], Vec<f32>) {
 }
 
 #[test]
-fn results_and_gradients_are_those_of_the_definition() {
+fn results_and_gradients_match_the_definition() {
     let hide = |i: usize| if i % 4 == 1 || i / 9 == 2 { f32::NEG_INFINITY } else { 0.1 };
     let mask: Vec<f32> = (0..54).map(hide).collect();
     let cases = [

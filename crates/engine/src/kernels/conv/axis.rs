@@ -1,4 +1,4 @@
-//! Which input positions an output position looks at, along one dimension.
+//! Which input positions an output position covers, along one dimension.
 
 use super::Conv2d;
 use std::ops::Range;
@@ -48,8 +48,8 @@ impl Dimension {
         }
     }
 
-    /// The gradient of the input at the positions `phase`, `phase + stride`, …: those that were touched by the same
-    /// weights. The weights that touch them are evenly apart, and so are the outputs they come from.
+    /// The gradient of the input at the positions `phase`, `phase + stride`, …: the positions that the same weights
+    /// touch. Those weights are evenly spaced, and so are the outputs.
     fn backward(self, phase: usize) -> ConvAxis {
         let Self { stride, dilation, .. } = self;
         let common = gcd(stride, dilation);
@@ -92,7 +92,7 @@ impl ConvAxis {
         self.before(self.output)
     }
 
-    /// How many of them stand before output position `end`.
+    /// How many of them are before output position `end`.
     pub(super) fn before(&self, end: usize) -> usize {
         end.saturating_sub(self.out_first).div_ceil(self.out_step)
     }
@@ -106,12 +106,12 @@ impl ConvAxis {
         }
     }
 
-    /// Whether some output looks beyond the input.
+    /// Whether some output covers positions outside the input.
     pub(super) fn overhangs(&self) -> bool {
         self.first < 0 || self.first as usize + self.span(self.count()) > self.input
     }
 
-    /// The taps that meet the input for output `i`.
+    /// The taps of output `i` that are inside the input.
     #[inline(always)]
     pub(super) fn valid(&self, i: usize) -> Range<usize> {
         let at = (i * self.stride) as isize + self.first;
@@ -120,7 +120,7 @@ impl ConvAxis {
         from.min(self.taps)..to.min(self.taps).max(from.min(self.taps))
     }
 
-    /// The outputs all of whose taps meet the input.
+    /// The outputs whose taps are all inside the input.
     pub(super) fn inner(&self) -> Range<usize> {
         let count = self.count();
         let reach = ((self.taps.max(1) - 1) * self.step) as isize + self.first;

@@ -1,4 +1,4 @@
-//! Convolutions in which every channel stands alone. Vectors run along the channels; sums stay in registers.
+//! Depthwise convolutions: every channel by itself. Vectors run along the channels; sums stay in registers.
 //!
 //! As for other convolutions the gradient of the input is one convolution for each phase of the stride.
 
@@ -17,12 +17,13 @@ use pulp::{MemMask, Simd, WithSimd};
 use std::ops::Range;
 pub(super) use weights::gradient;
 
-/// Numbers of the output worth a task of their own; few enough to stay in the second cache.
+/// Output elements per task, few enough to stay in the L2 cache.
 const TASK: usize = 1 << 15;
 /// Output pixels side by side, computed at once.
 const ABREAST: usize = 4;
 
-/// `y` from `x`, or with `back` the gradient of `x` from that of `y`; in either case `input` and `output`.
+/// Computes `y` from `x`, or with `back` the gradient of `x` from the gradient of `y`; both are called `input` and
+/// `output`.
 pub(super) fn convolve(
     threads: &Threads,
     s: &Conv2d,
@@ -55,7 +56,7 @@ pub(super) fn convolve(
     });
 }
 
-/// Weights `[channel][tap]` to `[tap][channel]`.
+/// Transposes weights from `[channel][tap]` to `[tap][channel]`.
 fn turn(w: &[f32], taps: usize, packed: &mut [f32]) {
     let c = w.len() / taps.max(1);
     for (tap, packed) in packed.chunks_exact_mut(c.max(1)).enumerate() {
@@ -110,7 +111,7 @@ impl WithSimd for OutputRows<'_> {
     }
 }
 
-/// The columns' geometry again: constants where the code was made for them.
+/// The geometry of the columns as constants where code is specialised for them.
 #[derive(Clone, Copy)]
 struct ColumnShape {
     taps: usize,
@@ -122,7 +123,7 @@ struct ColumnShape {
 struct OutputRow<'a> {
     job: DepthwisePhase<'a>,
     image: usize,
-    /// Which of the axis' positions.
+    /// Index along the axis.
     y: usize,
     line: &'a mut [f32],
 }
@@ -139,7 +140,7 @@ impl OutputRow<'_> {
         Strip { job: &self.job, input, down: rows.step * pitch, valid, line: self.line }
     }
 
-    /// The pixels that have neighbours to be computed with.
+    /// The pixels that are computed several at a time.
     fn abreast(&self) -> Range<usize> {
         let inner = self.job.cols.inner();
         inner.start..inner.start + inner.len() / ABREAST * ABREAST
@@ -154,7 +155,7 @@ impl OutputRow<'_> {
         }
     }
 
-    /// The pixels at the edges, and what is left over.
+    /// The pixels at the edges and the remainder.
     #[inline(always)]
     fn rest<S: Simd>(&mut self, simd: S) {
         let abreast = self.abreast();
@@ -170,14 +171,14 @@ impl OutputRow<'_> {
 /// Some pixels of a row, side by side.
 struct Strip<'a> {
     job: &'a DepthwisePhase<'a>,
-    /// From the first row of the window that is there.
+    /// From the first row of the window that is inside the input.
     input: &'a [f32],
     down: usize,
     valid: Range<usize>,
     line: &'a mut [f32],
 }
 
-/// Where the strip stands: pointers to its first channel.
+/// Pointers to the first channel of the strip.
 struct StripPointers {
     x: *const f32,
     w: *const f32,
@@ -214,7 +215,8 @@ impl Strip<'_> {
             y_ahead,
         };
         let lanes = S::F32_LANES;
-        // SAFETY: for `c` channels from `place`, all rows, taps and pixels are within the slices, as checked above.
+        // SAFETY: for `c` channels from the pointers on, all rows, taps and pixels are within the slices, as checked
+        // above.
         unsafe {
             if c < lanes {
                 let few = simd.mask_between_m32s(0, c as u32);
@@ -222,7 +224,7 @@ impl Strip<'_> {
                 return;
             }
             let all = simd.mask_between_m32s(0, lanes as u32);
-            // The last vector may compute some channels once more.
+            // The last vector may recompute some channels.
             for lane in (0..c).step_by(lanes) {
                 self.vector::<S, N, true>(simd, shape, taps.len(), &place, lane.min(c - lanes), all);
             }

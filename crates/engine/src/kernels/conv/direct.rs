@@ -1,7 +1,7 @@
-//! Convolution without unfolding the image: tiles walk along the rows of the windows where they stand.
+//! Convolution without unfolding the image (im2col): tiles read the rows of the windows in place.
 //!
 //! Used for the output and for the gradient of the input. The latter is, for each phase of the stride, again a
-//! convolution: of the outputs' gradients with part of the weights, turned around.
+//! convolution: of the output's gradient with part of the weights, reversed.
 
 use super::Conv2d;
 use super::axis::ConvAxis;
@@ -12,23 +12,24 @@ use crate::simd;
 use crate::threads::{Threads, per_task, scratch};
 use pulp::{Simd, WithSimd};
 
-/// Packed weights that stay in the nearest cache, in numbers.
+/// Packed weights that fit the L1 cache, in elements.
 const NEAR: usize = 8 << 10;
-/// What a block of output rows and its input may take of the second cache, in numbers.
+/// Size of a block of output rows with its input, to fit the L2 cache, in elements.
 const BLOCK: usize = 128 << 10;
-/// Multiplications worth a task of their own.
+/// Multiplications per task.
 const WORK: (usize, usize) = (1 << 18, 1 << 21);
-/// Pixels for which it pays to bring the weights nearer: from the second cache, from further away.
+/// Pixels for which it pays to copy the weights closer: from the L2 cache, from memory.
 const PIXELS: usize = 64;
 const MORE_PIXELS: usize = 128;
-/// Packed weights that stay in the second cache, in numbers.
+/// Packed weights that fit the L2 cache, in elements.
 const SECOND: usize = 128 << 10;
-/// Packed weights that are larger are not kept: each task packs them as it goes.
+/// Larger packed weights are not kept: each task packs them as it goes.
 const FAR: usize = 1 << 20;
-/// Stretches a walk is made of at most.
+/// The most stretches of a walk.
 const STRETCHES: usize = 64;
 
-/// `y` from `x`, or with `back` the gradient of `x` from that of `y`; in either case `input` and `output`.
+/// Computes `y` from `x`, or with `back` the gradient of `x` from the gradient of `y`; both are called `input` and
+/// `output`.
 pub(super) fn convolve(
     threads: &Threads,
     s: &Conv2d,
@@ -85,7 +86,7 @@ pub(super) fn convolve(
     });
 }
 
-/// By the shape alone: enough work and pixels for a task, not more than the cache holds.
+/// Depends on the shape alone: enough work and pixels for a task, no more than the cache holds.
 fn rows_per_task(s: &Conv2d, back: bool, weights: usize) -> usize {
     let work = s.ow * s.o * (s.c / s.groups) * s.kh * s.kw;
     let numbers = s.ow * s.o + s.stride.0 * s.w * s.c;
@@ -96,7 +97,7 @@ fn rows_per_task(s: &Conv2d, back: bool, weights: usize) -> usize {
     if back { rows * s.stride.0 } else { rows }
 }
 
-/// The weights, packed or still to be.
+/// The weights, packed or not.
 #[derive(Clone, Copy)]
 enum WeightData<'a> {
     Packed(&'a [f32]),
@@ -158,7 +159,7 @@ struct BlockRun<'a> {
     source: &'a [u32],
     target: &'a [u32],
     weights: WeightData<'a>,
-    /// Where weights are packed as they are needed.
+    /// Scratch for weights that are packed on demand.
     near: &'a mut [f32],
     output: &'a mut [f32],
 }

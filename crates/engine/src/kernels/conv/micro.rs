@@ -1,8 +1,8 @@
 //! The inner loop of every convolution: a tile of sums of products kept in registers.
 //!
-//! A tile is `MR` rows of `NV` vectors. Step by step it takes one number a row from the first operand and `NV` vectors
-//! from the second, and adds all their products. The second operand is packed: vectors follow each other in the order
-//! in which they are taken. The first need not be: its rows may begin anywhere, and all go along the same walk.
+//! A tile is `MR` rows of `NV` vectors. Each step takes one number per row from the first operand and `NV` vectors from
+//! the second, and adds all their products. The second operand is packed: its vectors are in the order in which they
+//! are used. The first need not be: its rows may begin anywhere, and all follow the same walk.
 
 #![expect(
     unsafe_code,
@@ -11,14 +11,14 @@
 
 use pulp::{MemMask, Simd};
 
-/// A stretch of a walk: where it begins, from the beginning of a row, and how many numbers it has.
+/// A stretch of a walk: its offset from the beginning of a row, and its length.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Stretch {
     pub(super) from: usize,
     pub(super) len: usize,
 }
 
-/// The numbers of a row that a tile takes, in order; how far they reach is found once for all tiles.
+/// The numbers of a row that a tile reads, in order. Their extent is computed once for all tiles.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk<'a> {
     stretches: &'a [Stretch],
@@ -37,19 +37,19 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Where a tile of sums goes.
+/// The destination of a tile of sums.
 pub(super) struct TileTarget<'a> {
     pub(super) c: &'a mut [f32],
     /// Where each row of the tile begins.
     pub(super) rows: &'a [u32],
     /// How many numbers a row has; the last vector may be partly used.
     pub(super) lanes: usize,
-    /// Add to what is there.
+    /// Add to the destination.
     pub(super) add: bool,
 }
 
-/// Computes one tile. `rows` says where each row begins in `a`; there may be fewer than `MR`, and then the rest of
-/// the tile is thrown away.
+/// Computes one tile. `rows` are the offsets of the rows in `a`. If there are fewer than `MR`, the rest of the tile is
+/// discarded.
 #[inline(always)]
 pub(super) fn tile<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
@@ -129,7 +129,7 @@ unsafe fn step<S: Simd, const MR: usize, const NV: usize>(
     }
 }
 
-/// Writes a tile, or adds it to what is there.
+/// Writes a tile or adds it to the destination.
 #[inline(always)]
 fn put<S: Simd, const MR: usize, const NV: usize>(
     simd: S,

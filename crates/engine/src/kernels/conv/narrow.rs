@@ -9,21 +9,21 @@ use crate::kernels::gemm::{self, Mat, Size};
 use crate::threads::{Threads, scratch};
 use std::ops::Range;
 
-/// Channels that are too few for vectors of their own.
+/// The most channels for which this method is used.
 const FEW: usize = 4;
-/// Multiplications worth a task of their own.
+/// Multiplications per task.
 const WORK: usize = 1 << 20;
-/// Products of a block, in numbers: what stays in the second cache.
+/// Products of a block, in elements, to stay in the L2 cache.
 const BLOCK: usize = 96 << 10;
 
-/// Whether this way is faster.
+/// Whether this method is faster.
 pub(super) fn suits(s: &Conv2d, back: bool) -> bool {
     let (from, to) = if back { (s.o, s.c) } else { (s.c, s.o) };
     let used = back || s.stride == (1, 1);
     used && s.groups == 1 && to <= FEW && from >= 8 && s.kh * s.kw >= 4
 }
 
-/// What is the same for all blocks.
+/// The arguments, the same for all blocks.
 struct NarrowConv<'a> {
     s: &'a Conv2d,
     back: bool,
@@ -34,7 +34,8 @@ struct NarrowConv<'a> {
     to: usize,
 }
 
-/// `y` from `x`, or with `back` the gradient of `x` from that of `y`; in either case `input` and `output`.
+/// Computes `y` from `x`, or with `back` the gradient of `x` from the gradient of `y`; both are called `input` and
+/// `output`.
 pub(super) fn convolve(
     threads: &Threads,
     s: &Conv2d,
@@ -104,7 +105,7 @@ impl NarrowConv<'_> {
         });
     }
 
-    /// The rows of the input that some rows of the output look at.
+    /// The rows of the input that some rows of the output cover.
     fn sources(&self, phase: usize, lines: &Range<usize>) -> Range<usize> {
         let (rows, _) = self.axes(phase);
         let (from, to) = (rows.before(lines.start), rows.before(lines.end));

@@ -1,4 +1,4 @@
-//! Weights in the order in which the tiles take them.
+//! Packing weights in the order in which tiles read them.
 
 use super::Conv2d;
 use super::axis::ConvAxis;
@@ -7,7 +7,7 @@ use crate::threads::Threads;
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
-/// The vectors of this machine, and how many of them a tile is wide at most.
+/// The vector width of this machine, and the greatest tile width in vectors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Vectors {
     pub(super) lanes: usize,
@@ -49,7 +49,7 @@ pub(super) struct Panels {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panel {
     pub(super) vectors: usize,
-    /// The first of its columns, and how many there are; the last vector may be partly used.
+    /// Its first column and number of columns; the last vector may be partly used.
     pub(super) first: usize,
     pub(super) columns: usize,
 }
@@ -63,12 +63,12 @@ impl Panels {
         })
     }
 
-    /// The columns of the widest panel, with those of the last vector that are not used.
+    /// The columns of the widest panel, including unused ones of the last vector.
     pub(super) fn widest(self) -> usize {
         self.each * self.lanes
     }
 
-    /// The number of columns with those of the last vector that are not used.
+    /// The number of columns, including unused ones of the last vector.
     pub(super) fn padded(self) -> usize {
         self.vectors * self.lanes
     }
@@ -82,7 +82,7 @@ pub(super) struct Matrix {
     /// Channels of a group on either side.
     pub(super) from: usize,
     pub(super) to: usize,
-    /// The weights' channels are exchanged: from outputs to inputs.
+    /// Input and output channels of the weights are swapped.
     pub(super) back: bool,
 }
 
@@ -91,7 +91,7 @@ impl Matrix {
         self.rows.taps * self.cols.taps * self.from
     }
 
-    /// How much room the packed weights of all groups take.
+    /// Elements of the packed weights of all groups.
     pub(super) fn room(&self, s: &Conv2d, vectors: Vectors) -> usize {
         self.depth() * vectors.panels(self.to).padded() * s.groups
     }

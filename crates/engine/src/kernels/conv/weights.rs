@@ -1,9 +1,9 @@
-//! The gradient of the weights: the product of the outputs' gradients and the windows, summed over all pixels.
+//! The gradient of the weights: the product of the output's gradient and the windows, summed over all pixels.
 //!
-//! Block by block of pixels, the gradients and a few columns of the windows are put in the order in which the tiles
-//! take them; the windows are never unfolded as a whole.
+//! For each block of pixels the gradients and a few columns of the windows are packed in the order in which tiles read
+//! them; the windows are never unfolded as a whole.
 //!
-//! A task has some of the filters and a part of the pixels. The sums over parts are added up in the end, in order.
+//! A task has some of the filters and a part of the pixels. The sums over parts are added at the end, in order.
 
 mod columns;
 
@@ -17,14 +17,14 @@ use columns::Columns;
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
-/// Pixels of a block: enough to be worth loading and storing a tile for, few enough to stay in the nearest cache.
+/// Pixels of a block: enough to pay for loading and storing a tile, few enough to stay in the L1 cache.
 const PIXELS: usize = 160;
-/// Multiplications worth a task of their own.
+/// Multiplications per task.
 const WORK: usize = 1 << 18;
-/// Tasks at most, and what the sums of their parts may take, in numbers.
+/// The most tasks, and the most elements of their partial sums.
 const TASKS: usize = 8;
 const ROOM: usize = 1 << 20;
-/// Filters of a task: fewer would not be worth laying out the windows for, more would not stay in cache.
+/// Filters of a task: with fewer, packing the windows does not pay; more do not stay in cache.
 const FILTERS: Range<usize> = 48..256;
 
 /// Computes the gradient of the weights.
@@ -37,7 +37,7 @@ pub(super) fn gradient(threads: &Threads, s: &Conv2d, x: &[f32], dy: &[f32], dw:
     let filter = size / s.o;
     let tasks = (pixels * size / WORK).clamp(1, TASKS);
     let parts = tasks.min(ROOM / size).clamp(1, pixels.div_ceil(PIXELS));
-    // Filters of different groups look at different windows.
+    // Filters of different groups read different windows.
     let filters = if s.groups > 1 {
         s.o / s.groups
     } else {
@@ -89,7 +89,7 @@ impl WithSimd for AddUp<'_> {
     }
 }
 
-/// What is the same for all tasks.
+/// The arguments, the same for all tasks.
 struct WeightGradient<'a> {
     s: &'a Conv2d,
     x: &'a [f32],
@@ -171,7 +171,7 @@ impl FilterBlock<'_> {
     }
 }
 
-/// Lays out the gradients of some filters for tiles of `MR` rows: `[tile][pixel][row]`.
+/// Packs the gradients of some filters for tiles of `MR` rows: `[tile][pixel][row]`.
 #[inline(always)]
 fn pack_rows<const MR: usize>(dy: &[f32], o: usize, filters: &Range<usize>, count: usize, rows: &mut [f32]) {
     for (tile, rows) in rows.chunks_exact_mut(count * MR).enumerate() {

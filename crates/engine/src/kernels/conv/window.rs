@@ -1,15 +1,15 @@
-//! The part of the input that a block of output rows looks at, and where in it each output pixel begins.
+//! The part of the input that a block of output rows covers, and the offset of each output pixel's window in it.
 
 use super::axis::ConvAxis;
 
-/// Some output rows (all columns) of a stack of images, and the images they look at.
+/// Some output rows (all columns) of a stack of images, and the images they cover.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ImageBlock {
     pub(super) rows: ConvAxis,
     pub(super) cols: ConvAxis,
-    /// Channels of the images looked at.
+    /// Channels of the input images.
     pub(super) c: usize,
-    /// Numbers from an output pixel to the next.
+    /// Elements from an output pixel to the next.
     pub(super) out_c: usize,
     /// Rows of the output, counted through all images.
     pub(super) first: usize,
@@ -25,7 +25,7 @@ pub(super) struct Span {
 }
 
 impl ImageBlock {
-    /// Whether the input must be copied between zeros.
+    /// Whether the input must be copied with zero padding.
     pub(super) fn copies(&self) -> bool {
         self.rows.overhangs() || self.cols.overhangs()
     }
@@ -46,12 +46,12 @@ impl ImageBlock {
         self.spans().map(|span| (span.to - span.from) * cols).sum()
     }
 
-    /// Numbers from one row to the next in what [`ImageBlock::begin`] points into.
+    /// Elements from one row to the next in the memory that [`ImageBlock::begin`] refers to.
     pub(super) fn pitch(&self) -> usize {
         if self.copies() { self.cols.span(self.cols.count()) * self.c } else { self.cols.input * self.c }
     }
 
-    /// How much room the copy takes.
+    /// Elements of the copy.
     pub(super) fn room(&self) -> usize {
         if !self.copies() {
             return 0;
@@ -60,7 +60,7 @@ impl ImageBlock {
         self.spans().map(|span| self.rows.span(span.to - span.from) * pitch).sum()
     }
 
-    /// Copies what the block looks at, with zeros where there is no input.
+    /// Copies the input of the block, with zeros outside the image.
     pub(super) fn copy(&self, x: &[f32], window: &mut [f32]) {
         let pitch = self.pitch();
         if pitch == 0 {
@@ -105,7 +105,7 @@ impl ImageBlock {
         })
     }
 
-    /// Where the images of the block begin in the input, so that positions within it are small.
+    /// The offset of the block's images in the input, so that offsets within it are small.
     pub(super) fn base(&self) -> usize {
         if self.copies() {
             0
@@ -114,7 +114,7 @@ impl ImageBlock {
         }
     }
 
-    /// Lists where each pixel begins in what it looks at, and in the output rows of the block.
+    /// Lists the offset of each pixel in its input, and in the output rows of the block.
     pub(super) fn pixels_into(&self, source: &mut [u32], target: &mut [u32]) {
         let columns = self.cols.count();
         let (ahead, aside) = (self.cols.stride * self.c, self.cols.out_step * self.out_c);

@@ -24,15 +24,15 @@ use pulp::{Simd, WithSimd};
 
 /// Positions of a square.
 const POSITIONS: usize = 16;
-/// Transformed inputs of a block, in numbers: what stays in the second cache; and its squares.
+/// Transformed inputs of a block, in elements, to stay in the L2 cache; and its squares.
 const BLOCK: usize = 160 << 10;
 const SQUARES: std::ops::RangeInclusive<usize> = 64..=160;
-/// Transformed weights that can be kept, in numbers.
+/// The most elements of transformed weights that are kept.
 const WEIGHTS: usize = 5 << 18;
-/// Depth of a product whose weights stay in the nearest cache.
+/// Depth of a product whose weights stay in the L1 cache.
 const DEPTH: usize = 128;
 
-/// Whether this way is possible, and faster.
+/// Whether this method is possible and faster.
 pub(super) fn suits(s: &Conv2d) -> bool {
     let plain = (s.kh, s.kw, s.stride, s.dilation, s.groups) == (3, 3, (1, 1), (1, 1), 1);
     let whole = s.c.is_multiple_of(16) && s.o.is_multiple_of(16) && s.pad.0 <= 2 && s.pad.1 <= 2;
@@ -44,7 +44,8 @@ pub(super) fn suits(s: &Conv2d) -> bool {
     !wasted(s.oh, s.ow) && !wasted(s.h, s.w)
 }
 
-/// `y` from `x`, or with `back` the gradient of `x` from that of `y`; in either case `input` and `output`.
+/// Computes `y` from `x`, or with `back` the gradient of `x` from the gradient of `y`; both are called `input` and
+/// `output`.
 pub(super) fn convolve(
     threads: &Threads,
     s: &Conv2d,

@@ -3,12 +3,12 @@
 /// Elements that are added in single precision before they go to a longer sum.
 const BLOCK: usize = 6 * 1024;
 
-/// Narrow rows are taken several at a time, so that they fill vectors: `width` columns, of `c` channels repeated.
+/// Combines several narrow rows so that they fill vectors: `width` columns, of `c` channels repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
     pub(super) c: usize,
     pub(super) width: usize,
-    /// Rows to a wide row.
+    /// Rows per wide row.
     pub(super) rows: usize,
 }
 
@@ -25,7 +25,7 @@ impl Fold {
         Self { c, width: fold * c, rows: fold }
     }
 
-    /// Writes what belongs to every column's channel.
+    /// Writes the value of every column's channel.
     pub(super) fn fill(&self, out: &mut [f32], value: impl Fn(usize) -> f32) {
         let (first, rest) = out.split_at_mut(self.c);
         first.iter_mut().enumerate().for_each(|(channel, out)| *out = value(channel));
@@ -95,7 +95,7 @@ pub(super) fn moments((fold, x, sums, buffer): (Fold, &[f32], &mut [f64], &mut [
     add_moments(&x[whole..], fold.c, fold.c, sums, buffer);
 }
 
-/// Single precision sees only distances from a number close by: the mean of the block before, or the first row.
+/// Uses single precision only for distances from a nearby number: the mean of the previous block, or the first row.
 #[inline(always)]
 fn add_moments(x: &[f32], width: usize, c: usize, sums: &mut [f64], buffer: &mut [f32]) {
     if x.is_empty() {
@@ -151,7 +151,7 @@ fn add_four(rows: &[f32], near: &[f32], (direct, squares): (&mut [f32], &mut [f3
     }
 }
 
-/// Adds the totals of columns to those of their channels.
+/// Adds the totals of columns to the totals of their channels.
 #[inline(always)]
 fn add_up((a, b): (&[f64], &[f64]), c: usize, sums: &mut [f64]) {
     let (first, second) = sums.split_at_mut(c);

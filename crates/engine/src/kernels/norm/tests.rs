@@ -74,7 +74,7 @@ fn floats(bits: &[u32]) -> Vec<f32> {
     bits.iter().map(|bits| f32::from_bits(*bits)).collect()
 }
 
-/// Nobody has anything to add.
+/// No other replica has anything to add.
 fn alone(_: &mut [f64]) -> Result<(), ()> {
     Ok(())
 }
@@ -94,7 +94,7 @@ fn run(case: &Case, threads: usize, x: &[f32], weight: &[f32], bias: &[f32], dy:
 }
 
 #[test]
-fn results_and_gradients_are_those_of_the_definition() {
+fn results_and_gradients_match_the_definition() {
     for case in cases() {
         let what = format!("{} x {} x {} in {}", case.n, case.rows, case.c, case.groups);
         let elements = case.n * case.rows * case.c;

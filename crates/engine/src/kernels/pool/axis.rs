@@ -14,13 +14,13 @@ pub(super) struct PoolAxis {
 }
 
 impl PoolAxis {
-    /// Where the first tap of output `i` looks.
+    /// The position of the first tap of output `i`.
     #[inline(always)]
     pub(super) fn corner(&self, i: usize) -> isize {
         (i * self.stride) as isize - self.pad as isize
     }
 
-    /// How many of the taps of output `i` look at positions before `end`, counted from the first tap.
+    /// How many of the taps of output `i`, from the first on, are at positions before `end`.
     #[inline(always)]
     fn before(&self, i: usize, end: usize) -> usize {
         let room = (end as isize - self.corner(i)).max(0).unsigned_abs();
@@ -29,7 +29,7 @@ impl PoolAxis {
         taps.min(self.taps)
     }
 
-    /// The taps of output `i` that meet the input.
+    /// The taps of output `i` that are inside the input.
     #[inline(always)]
     pub(super) fn valid(&self, i: usize) -> Range<usize> {
         let to = self.before(i, self.input);
@@ -42,13 +42,13 @@ impl PoolAxis {
         self.before(i, self.input + self.pad_after)
     }
 
-    /// Whether no output looks beyond the input.
+    /// Whether all windows are inside the input.
     pub(super) fn whole(&self) -> bool {
         let all = |i: usize| self.valid(i).len() == self.taps;
         self.output == 0 || all(0) && all(self.output - 1)
     }
 
-    /// The output that looks at position `at` with tap `t`.
+    /// The output whose tap `t` is at position `at`.
     #[inline(always)]
     pub(super) fn looking(&self, at: usize, t: usize) -> Option<usize> {
         let from = (at + self.pad).checked_sub(t * self.step)?;

@@ -1,4 +1,4 @@
-//! The gradients of pooling: every input position asks which windows look at it.
+//! The gradients of pooling: computed for every input position from the windows that cover it.
 
 use super::window::{Window, channel_blocks, meetings, windows};
 use super::{AverageScale, Pool2d, rows_per_task};
@@ -6,7 +6,7 @@ use crate::simd;
 use crate::threads::Threads;
 use pulp::{Simd, WithSimd};
 
-/// Gives each output's gradient to the input that won.
+/// Adds each output's gradient to its maximal input.
 pub(crate) fn max_backward(threads: &Threads, s: &Pool2d, dy: &[f32], index: &[u8], dx: &mut [f32]) {
     let rows = rows_per_task(s.n * s.h, s.w, s.c);
     threads.chunks(dx, (rows * s.w * s.c).max(1), |i, dx| {
@@ -40,7 +40,7 @@ impl WithSimd for MaxGradRows<'_> {
     }
 }
 
-/// As [`max_backward`], for windows too large for an index: finds the winners again.
+/// As [`max_backward`], for windows too large for an index: searches for the maxima again.
 pub(crate) fn max_backward_from(threads: &Threads, s: &Pool2d, x: &[f32], dy: &[f32], dx: &mut [f32]) {
     threads.chunks(dx, (s.h * s.w * s.c).max(1), |image, dx| {
         simd::arch().dispatch(MaxAgain { s, x, dy, image, dx });
@@ -84,7 +84,7 @@ fn give_block<const W: usize>(at: usize, window: &Window<'_>, dy: &[f32], dx: &m
     }
 }
 
-/// Gives each output's gradient to the inputs of its window in equal shares.
+/// Distributes each output's gradient equally over the inputs of its window.
 pub(crate) fn average_backward(
     threads: &Threads,
     s: &Pool2d,

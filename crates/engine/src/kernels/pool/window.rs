@@ -3,7 +3,7 @@
 use super::Pool2d;
 use std::ops::Range;
 
-/// A window of the input that is partly or wholly there.
+/// A window of the input, which may be partly or wholly outside.
 pub(super) struct Window<'a> {
     x: &'a [f32],
     pub(super) s: &'a Pool2d,
@@ -15,7 +15,7 @@ pub(super) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Calls `visit(tap, the channels c .. c + W at this tap)` for the taps that are there, in order.
+    /// Calls `visit(tap, the channels c .. c + W at this tap)` for the taps inside the input, in order.
     #[inline(always)]
     pub(super) fn taps<const W: usize>(&self, c: usize, mut visit: impl FnMut(usize, &[f32; W])) {
         let s = self.s;
@@ -30,7 +30,7 @@ impl Window<'_> {
         }
     }
 
-    /// The largest, or the last that is not a number, and which tap it was.
+    /// The maximum, or the last NaN, and its tap.
     #[inline(always)]
     pub(super) fn max<const W: usize>(&self, c: usize) -> ([f32; W], [u32; W]) {
         let first = self.rows.start * self.s.kw + self.cols.start;
@@ -85,8 +85,8 @@ pub(super) fn windows(
     }
 }
 
-/// Calls `visit(tap, output pixel, input pixel in these rows)` for each meeting of a window with some rows of the
-/// input, in an order that depends on the shape alone.
+/// Calls `visit(tap, output pixel, input pixel in these rows)` for each pair of a window and a row of the input that it
+/// covers, in an order that depends on the shape alone.
 #[inline(always)]
 pub(super) fn meetings(s: &Pool2d, first: usize, count: usize, mut visit: impl FnMut(usize, usize, usize)) {
     let (rows, cols) = s.axes();

@@ -67,7 +67,7 @@ pub(super) fn backward(
     let Sizes { t, h, .. } = *sizes;
     let (n, three, four) = (dh.len() / h, 3 * h, 4 * h);
     begin(back.dh, first * h, dh);
-    // A step in a buffer of its own: rows of the slopes are so far apart that they share lines of a cache.
+    // Each step has a buffer of its own: rows of the slopes are so far apart that they map to the same cache lines.
     scratch(n * four, |block| {
         for step in (0..t).rev() {
             let now = sizes.time(step);

@@ -23,7 +23,7 @@ pub(super) fn forward(
         begin(given.c0, first * h, cell_states);
         for step in 0..t {
             let now = sizes.time(step);
-            // Into a buffer of its own: rows of the gates are so far apart that they share lines of a cache.
+            // Into a buffer of its own: rows of the gates are so far apart that they map to the same cache lines.
             let size = Size { m: n, n: four, k: h };
             product(size, Mat::rows(states, h), Mat::rows(turned, four), products, four, false);
             for (r, (c, state)) in cell_states.chunks_exact_mut(h).zip(states.chunks_exact_mut(h)).enumerate()

@@ -114,7 +114,7 @@ fn run(shape: &Shape, threads: usize, ins: &[Vec<f32>], d: &[Option<Vec<f32>>]) 
 }
 
 #[test]
-fn results_and_gradients_are_those_of_the_formulas() {
+fn results_and_gradients_match_the_formulas() {
     for case in 0..24u32 {
         let flag = |bit: u32| case >> bit & 1 == 1;
         let flags = [flag(1), flag(2), case % 3 != 0, case % 5 != 0];

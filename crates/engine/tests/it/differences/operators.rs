@@ -41,7 +41,7 @@ pub(crate) const OPERATORS: &[(&str, Make, u64)] = &[
     ("dropout", dropout, 160),
 ];
 
-/// Ends a case: what follows may be merged into the operator, or ask for another order of elements.
+/// Ends a case with an operator that may be merged into the tested one or need another element order.
 fn end(net: &mut Net, y: ValueId) {
     let shape = net.shape(y);
     let z = match net.dice.below(5) {
@@ -118,7 +118,7 @@ fn convolution(net: &mut Net) -> Vec<usize> {
     vec![]
 }
 
-/// Large enough for the ways that large ones are computed.
+/// Large enough for the algorithms of large convolutions.
 fn large_convolution(net: &mut Net) -> Vec<usize> {
     let (c, o, size) = (net.dice.one_of(&[32, 48]), net.dice.one_of(&[32, 64]), net.dice.between(6, 9));
     let x = net.operand(&[2, c, size, size], UNIT);

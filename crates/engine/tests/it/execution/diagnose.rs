@@ -1,4 +1,4 @@
-//! The first operator that makes something that is not a number is named.
+//! The first operator with a non-finite result is named.
 
 use super::zoo::{Case, PASS, noise};
 use super::{gradients, step};

@@ -1,4 +1,4 @@
-//! What cannot be run is refused by name; nothing panics, and the model can be used afterwards.
+//! Invalid use is refused with a typed error; nothing panics, and the model is usable afterwards.
 
 use super::zoo::{Case, PASS, noise};
 use super::{gradients, step};
@@ -52,7 +52,7 @@ fn backward_needs_a_training_forward() {
     assert_eq!(back(&mut *model, 0), Ok(()));
 }
 
-/// Backward uses the room of what forward kept.
+/// Backward reuses the memory of what forward kept.
 #[test]
 fn a_second_backward_is_refused_or_the_same() {
     let (case, mut model) = digits();

@@ -1,4 +1,4 @@
-//! A model cut into stages, run on one thread: what one stage makes is copied to the next, and gradients back.
+//! A model cut into stages, run on one thread: outputs are copied to the next stage, gradients back.
 
 use phalanx_engine::{
     CompileOptions, CpuEngine, Engine, Loss, Model, Optimizer, OptimizerSpec, ParameterSet, Pass, Sgd,
@@ -77,7 +77,7 @@ impl Pipeline {
         Self { engine, stages, batch: case.batch, loss: case.loss, first }
     }
 
-    /// Steps of two micro-batches each; both are in flight before the first goes back if so wanted.
+    /// Steps of two micro-batches each; with `in_flight` both run forward before the first runs backward.
     pub(crate) fn train(&mut self, steps: u64, in_flight: bool) {
         for step in 0..steps {
             self.stages.iter_mut().flat_map(|s| &mut s.sums).for_each(|s| s.fill(0.0));
@@ -161,7 +161,7 @@ impl Pipeline {
         all
     }
 
-    /// For every cut, whether the sides agree about gradients: what is given is taken.
+    /// Checks for every cut that both sides agree about gradients: a gradient is given exactly if it is taken.
     pub(crate) fn check_gradients(&self) {
         for pair in self.stages.windows(2) {
             for i in 0..pair[1].graph.inputs.len() {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 /// Bytes of a blob per frame.
 pub(crate) const CHUNK: usize = 256 << 10;
 
-/// What this node holds ready for others.
+/// The blobs that this node holds for others to fetch.
 #[derive(Debug, Default)]
 pub(crate) struct BlobStore {
     next: AtomicU64,
@@ -37,7 +37,7 @@ impl BlobStore {
     }
 }
 
-/// A blob on its way out; shares the memory of the parcel.
+/// An outgoing blob; shares the memory of the parcel.
 #[derive(Debug)]
 pub(super) struct Serving {
     pub(super) transfer: u64,

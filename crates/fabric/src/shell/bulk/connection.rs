@@ -59,7 +59,7 @@ pub(crate) fn open(inner: &Arc<Inner>, link: &Arc<Link>) {
     }));
 }
 
-/// Uses a fresh connection for the transfers of a link, and starts them over on it.
+/// Uses a fresh connection for the transfers of a link, and restarts them on it.
 pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream) {
     let mut number = 0;
     {
@@ -67,7 +67,7 @@ pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream) {
         if state.closed {
             return;
         }
-        // Under the lock, so that of two connections the one in use is the newest.
+        // Under the lock, so that of two connections the newest is used.
         link.bulk.newest.send_modify(|n| {
             *n += 1;
             number = *n;
@@ -96,7 +96,7 @@ pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream) {
     }));
 }
 
-/// Gives up a broken connection; what was under way starts over on the next one.
+/// Gives up a broken connection; its transfers restart on the next one.
 fn detach(inner: &Arc<Inner>, link: &Arc<Link>, number: u64) {
     let mut state = lock(&link.bulk.state);
     if state.connected != Some(number) {

@@ -6,9 +6,9 @@
 //!   | <-- Begin{transfer, len} --------- |   or Missing
 //!   | <-- chunk frames, interleaved ---- |
 //! ```
-//! The side that dialed the control link opens the bulk connection when it is first needed; the
-//! other side asks it to with `OpenBulk`. A broken connection is opened again and the transfers
-//! start over, three times at most, as long as the control link lives.
+//! The side that dialed the control link opens the bulk connection when it is first needed; the other side asks for it
+//! with `OpenBulk`. A broken connection is opened again and its transfers restart, at most three times, as long as the
+//! control link lives.
 
 mod blobs;
 mod connection;
@@ -33,12 +33,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// How often a transfer is started over after its connection broke.
+/// How often a transfer is restarted after its connection broke.
 const MAX_RESTARTS: u32 = 3;
 /// How long a fetch waits for a bulk connection.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A blob that somebody here waits for.
+/// A blob that a caller on this node waits for.
 #[derive(Debug)]
 struct PendingFetch {
     blob: BlobId,
@@ -63,7 +63,7 @@ struct BulkState {
 pub(crate) struct Bulk {
     state: Mutex<BulkState>,
     wake: Notify,
-    /// A fetch was given up; what has arrived of it is for nobody.
+    /// A fetch was cancelled; the bytes that have arrived are not needed.
     withdrawn: Notify,
     /// The number of the newest connection; an older one ends when it changes.
     newest: watch::Sender<u64>,
@@ -105,11 +105,11 @@ impl Bulk {
 
 fn settle(get: PendingFetch, result: Result<Bytes, FetchError>) {
     if get.done.send(result).is_err() {
-        tracing::debug!(blob = %get.blob, "nobody waits for this blob any more");
+        tracing::debug!(blob = %get.blob, "no caller waits for this blob any more");
     }
 }
 
-/// Takes back a fetch whose caller went away.
+/// Cancels a fetch whose caller went away.
 struct Withdraw<'a>(&'a Bulk, u64);
 
 impl Drop for Withdraw<'_> {

@@ -2,7 +2,7 @@ use super::super::lock;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 
-/// Bytes kept ready at most; writing into fresh pages is several times slower than into used ones.
+/// The most bytes kept for reuse; writing into fresh pages is several times slower than into used ones.
 const KEEP: usize = 64 << 20;
 /// Shorter buffers are left to the allocator.
 const WORTH_KEEPING: usize = 64 << 10;
@@ -18,10 +18,10 @@ struct Free {
 }
 
 impl BufferPool {
-    /// An empty buffer, with room for `len` bytes already when a fitting one lies ready.
+    /// An empty buffer, with capacity for `len` bytes if a fitting one is available.
     pub(super) fn take(&self, len: u64) -> Vec<u8> {
         let mut free = lock(&self.0);
-        // Not one many times too large, which a small blob would then hold on to.
+        // Not one many times too large, which a small blob would then keep occupied.
         let fits = |b: &Vec<u8>| b.capacity() as u64 >= len && b.capacity() as u64 / 4 <= len;
         let best = free.buffers.iter().enumerate().filter(|(_, b)| fits(b));
         let Some(index) = best.min_by_key(|(_, b)| b.capacity()).map(|(i, _)| i) else { return Vec::new() };
@@ -30,7 +30,7 @@ impl BufferPool {
         buffer
     }
 
-    /// Bytes that give their buffer back when they are dropped.
+    /// Bytes that return their buffer to the pool when dropped.
     pub(super) fn seal(&self, buffer: Vec<u8>) -> Bytes {
         Bytes::from_owner(Pooled { buffer, pool: self.clone() })
     }

@@ -1,4 +1,4 @@
-//! Reading blobs straight into the buffers they end up in.
+//! Reading blobs directly into their final buffers.
 
 use super::super::inner::Inner;
 use super::super::link::Link;
@@ -14,14 +14,14 @@ use phalanx_wire::handshake::Refusal;
 use std::collections::BTreeMap;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Memory reserved beyond what has arrived, whatever length was announced.
+/// The most memory reserved beyond what has arrived, whatever length was announced.
 const AHEAD: u64 = 64 << 20;
-/// Transfers of one peer that are served at the same time.
+/// The most transfers served to one peer at the same time.
 const MAX_SERVING: usize = 1 << 16;
-/// Answers that a peer may leave unread.
+/// The most answers that a peer may leave unread.
 const MAX_ORDERS: usize = 1 << 17;
 
-/// A blob on its way in.
+/// An incoming blob.
 struct Arriving {
     buffer: Vec<u8>,
     len: u64,
@@ -30,7 +30,7 @@ struct Arriving {
 struct Receiver<'a, R> {
     inner: &'a Inner,
     link: &'a Link,
-    /// Which of the link's connections this is.
+    /// The number of this connection of the link.
     number: u64,
     stream: R,
     arriving: BTreeMap<u64, Arriving>,
@@ -86,7 +86,7 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
         }
     }
 
-    /// Acts on a message, unless another connection has taken the place of this one.
+    /// Acts on a message, unless another connection has replaced this one.
     fn on_message(&mut self, message: BulkMessage) -> bool {
         let bulk = &self.link.bulk;
         let mut state = lock(&bulk.state);
@@ -124,7 +124,7 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
         true
     }
 
-    /// Gives up the bytes of transfers that nobody waits for any more.
+    /// Drops the bytes of transfers that no caller waits for any more.
     fn drop_unwanted(&mut self) {
         let state = lock(&self.link.bulk.state);
         self.arriving.retain(|transfer, _| state.gets.contains_key(transfer));
@@ -205,7 +205,7 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
     }
 }
 
-/// Makes room for `next` bytes of the `missing` ones, or says that there is no memory.
+/// Reserves room for `next` bytes of the `missing` ones; false if there is no memory.
 fn reserve(buffer: &mut Vec<u8>, next: usize, missing: u64) -> bool {
     if buffer.capacity() - buffer.len() >= next {
         return true;

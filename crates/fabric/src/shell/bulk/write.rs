@@ -1,4 +1,4 @@
-//! Writing blobs from where they lie, several at a time and chunk by chunk.
+//! Writing blobs without copying, several at a time and chunk by chunk.
 
 use super::super::link::Link;
 use super::super::lock;
@@ -11,11 +11,11 @@ use phalanx_wire::frame::{self, FrameKind};
 use tokio::io::AsyncWriteExt;
 
 #[derive(Debug)]
-enum Step {
+enum BulkStep {
     Orders,
     Chunk(ChunkFrame),
     Idle,
-    /// Another connection has taken the place of this one.
+    /// Another connection has replaced this one.
     Replaced,
 }
 
@@ -25,17 +25,17 @@ pub(super) async fn send(link: &Link, number: u64, mut half: WriteHalf) -> Resul
     loop {
         let step = next_step(&mut lock(&bulk.state), number, &mut orders)?;
         match step {
-            Step::Orders => {
+            BulkStep::Orders => {
                 half.write_all(&orders).await?;
                 orders.clear();
             }
-            Step::Chunk(mut chunk) => half.write_all_buf(&mut chunk).await?,
-            Step::Idle => {
+            BulkStep::Chunk(mut chunk) => half.write_all_buf(&mut chunk).await?,
+            BulkStep::Idle => {
                 half.flush().await?;
                 bulk.wake.notified().await;
             }
-            Step::Replaced => {
-                // What woke this task was meant for the other connection.
+            BulkStep::Replaced => {
+                // The notification was meant for the other connection.
                 bulk.wake.notify_one();
                 return Ok(());
             }
@@ -43,23 +43,23 @@ pub(super) async fn send(link: &Link, number: u64, mut half: WriteHalf) -> Resul
     }
 }
 
-fn next_step(state: &mut BulkState, number: u64, orders: &mut BytesMut) -> Result<Step, ConnError> {
+fn next_step(state: &mut BulkState, number: u64, orders: &mut BytesMut) -> Result<BulkStep, ConnError> {
     if state.connected != Some(number) {
-        return Ok(Step::Replaced);
+        return Ok(BulkStep::Replaced);
     }
     for order in state.orders.drain(..) {
         frame::put(FrameKind::Bulk, &order, orders)
             .map_err(|error| ConnError::Io(std::io::Error::other(error)))?;
     }
     if !orders.is_empty() {
-        return Ok(Step::Orders);
+        return Ok(BulkStep::Orders);
     }
-    let Some(mut serving) = state.serving.pop_front() else { return Ok(Step::Idle) };
+    let Some(mut serving) = state.serving.pop_front() else { return Ok(BulkStep::Idle) };
     let chunk = serving.next_chunk();
     if !serving.is_done() {
         state.serving.push_back(serving);
     }
-    Ok(Step::Chunk(chunk))
+    Ok(BulkStep::Chunk(chunk))
 }
 
 #[cfg(test)]
@@ -72,9 +72,9 @@ mod tests {
         let mut state = BulkState { connected: Some(2), ..BulkState::default() };
         state.orders.push_back(BulkMessage::Cancel { transfer: 1 });
         let mut orders = BytesMut::new();
-        assert!(matches!(next_step(&mut state, 1, &mut orders), Ok(Step::Replaced)));
+        assert!(matches!(next_step(&mut state, 1, &mut orders), Ok(BulkStep::Replaced)));
         assert!(orders.is_empty());
-        assert!(matches!(next_step(&mut state, 2, &mut orders), Ok(Step::Orders)));
+        assert!(matches!(next_step(&mut state, 2, &mut orders), Ok(BulkStep::Orders)));
         assert!(state.orders.is_empty());
     }
 }

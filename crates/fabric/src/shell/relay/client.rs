@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Calls through one relay that are answered at the same time.
+/// The most calls through one relay that are answered at the same time.
 const MAX_CALLS: usize = 64;
 
 /// Keeps this node registered at a relay for as long as it runs.
@@ -87,7 +87,7 @@ async fn stay(inner: &Arc<Inner>, relay: &SmolStr, registered: &mut bool) -> Res
     }
 }
 
-/// Takes a call that came through the relay.
+/// Accepts a call that came through the relay.
 async fn answer(inner: &Arc<Inner>, relay: &SmolStr, ticket: u64, from: &NodeId) {
     let name = format!("{from} through relay {relay}");
     let call = async {

@@ -1,7 +1,7 @@
-//! Relays: how nodes meet that cannot reach each other directly.
+//! Relays: connect nodes that cannot reach each other directly.
 //!
 //! ```text
-//! A -- Register --> relay <-- Register -- B        both are told who is Present
+//! A -- Register --> relay <-- Register -- B        both are told which nodes are Present
 //! A -- Dial{B} ---> relay -- Incoming{ticket} --> B
 //!                   relay <-- Accept{ticket} ---- B (a new connection)
 //! A <-- Spliced --- relay --- Spliced ----------> B  then bytes pass through unread
@@ -25,12 +25,12 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// How often both sides of a registration speak.
+/// How often both sides of a registration send a message.
 const PACE: Duration = Duration::from_secs(2);
-/// Silence after which a registration is over: three words missed.
+/// Silence after which a registration is over: three missed messages.
 const SILENCE: Duration = Duration::from_secs(6);
 
-/// Reads one message and not a byte more: what follows may belong to another node.
+/// Reads one message and no byte more: the bytes after it may belong to another node.
 async fn read_exactly<T: DeserializeOwned>(stream: &mut TcpStream) -> Result<T, ConnError> {
     let mut header = [0; HEADER_LEN];
     stream.read_exact(&mut header).await.map_err(ConnError::from_io)?;
@@ -39,7 +39,7 @@ async fn read_exactly<T: DeserializeOwned>(stream: &mut TcpStream) -> Result<T, 
         return Err(FrameError::UnknownKind(kind).into());
     }
     let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-    // Nothing before a splice is long but a list of nodes; those come on registrations only.
+    // Before a splice only lists of nodes are long, and those come on registrations only.
     let max = FrameKind::Handshake.max_len();
     if len > max {
         return Err(FrameError::TooLong { kind: FrameKind::Relay, len, max }.into());
@@ -49,7 +49,7 @@ async fn read_exactly<T: DeserializeOwned>(stream: &mut TcpStream) -> Result<T, 
     Ok(codec::decode(&body)?)
 }
 
-/// Takes the next message off a registration's buffer.
+/// Takes the next message from a registration's buffer.
 fn take_message<T: DeserializeOwned>(buffer: &mut BytesMut) -> Result<Option<T>, ConnError> {
     let Some(frame) = frame::take(buffer)? else { return Ok(None) };
     if frame.kind != FrameKind::Relay {

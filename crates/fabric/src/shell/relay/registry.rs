@@ -1,4 +1,4 @@
-//! Who is registered at a relay, and the calls that wait for an answer.
+//! The nodes registered at a relay, and the calls that wait for an answer.
 
 use super::super::lock;
 use crate::security::RelayToken;
@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-/// Calls that wait for the called node.
+/// The most calls that wait for the called node.
 const MAX_TICKETS: usize = 256;
-/// Calls that a registered node may be behind.
+/// The most calls that a registered node may be behind.
 const MAX_CALLS: usize = 64;
 
-/// The place of a connection among those of the relay and among those of its domain.
+/// The permits of a connection: one of the relay's and one of its domain's.
 pub(super) type Places = (OwnedSemaphorePermit, OwnedSemaphorePermit);
-/// A connection of a node that answered a call, with its places.
+/// A connection of a node that answered a call, with its permits.
 pub(super) type Answered = (TcpStream, Places);
 
 struct Registered {
@@ -47,7 +47,7 @@ struct RegistryState {
 
 pub(super) struct Registry(Mutex<RegistryState>);
 
-/// A node's place in the registry while its connection lasts.
+/// A node's entry in the registry while its connection lasts.
 pub(super) struct Registration {
     pub(super) number: u64,
     pub(super) calls: mpsc::Receiver<FromRelay>,
@@ -71,7 +71,7 @@ impl Registry {
         lock(&self.0).domains.get(tag).map(|d| d.token.clone())
     }
 
-    /// Takes one of the places of a domain.
+    /// Takes one of the permits of a domain.
     pub(super) fn enter(&self, tag: &DomainTag) -> Option<OwnedSemaphorePermit> {
         let places = lock(&self.0).domains.get(tag)?.places.clone();
         places.try_acquire_owned().ok()
@@ -106,7 +106,7 @@ impl Registry {
         nodes.unwrap_or_default()
     }
 
-    /// Calls a node and hands out the ticket its answer will carry.
+    /// Calls a node and returns the ticket that its answer will carry.
     pub(super) fn call(
         &self,
         tag: &DomainTag,
@@ -133,7 +133,7 @@ impl Registry {
         lock(&self.0).tickets.remove(&ticket);
     }
 
-    /// Takes the ticket that a called node answers with; only that node has it.
+    /// Redeems the ticket that a called node answers with; only that node has it.
     pub(super) fn redeem(
         &self,
         tag: &DomainTag,
@@ -146,7 +146,7 @@ impl Registry {
     }
 }
 
-/// What one domain may use, so that it cannot keep out the others.
+/// The connections that one domain may use, so that it cannot keep out the others.
 fn share(all: usize, domains: usize) -> usize {
     if domains > 1 { all / 2 } else { all }
 }

@@ -1,4 +1,4 @@
-//! The relay itself.
+//! The relay server.
 
 use super::super::handshake::HANDSHAKE_TIMEOUT;
 use super::super::refusal::{ConnError, RefusalStats};
@@ -24,9 +24,9 @@ use tokio::time::Instant;
 
 const MAX_CONNECTIONS: usize = 4096;
 const MAX_UNFINISHED: usize = 256;
-/// A registered node has nothing to say but heartbeats.
+/// The most bytes from a registered node at a time: it sends only heartbeats.
 const MAX_WORDS: usize = 1024;
-/// How long one end of a stream may go on after the other has ended.
+/// How long one direction of a stream may continue after the other has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
@@ -98,7 +98,7 @@ impl Relay {
         self.address
     }
 
-    /// How often connections came to nothing, by the name of the reason.
+    /// How many connections failed or were refused, by the name of the reason.
     pub fn refused(&self) -> Vec<(String, u64)> {
         self.shared.refusals.snapshot()
     }
@@ -190,7 +190,7 @@ async fn serve(
         return refuse(&mut stream, RelayRefusal::Busy).await;
     };
     match grant(shared, stream, (place, of_domain), words).await {
-        // Members come and go; that is nothing they are refused for.
+        // Members come and go; that is not a refusal.
         Err(ConnError::Io(error)) => {
             tracing::debug!(%error, "a member went away");
             Ok(())
@@ -199,7 +199,7 @@ async fn serve(
     }
 }
 
-/// Does what a member asks.
+/// Carries out a member's request.
 async fn grant(
     shared: &Shared,
     mut stream: TcpStream,
@@ -255,7 +255,7 @@ async fn refuse(stream: &mut TcpStream, refusal: RelayRefusal) -> Result<(), Con
     Err(ConnError::Relay(refusal))
 }
 
-/// Keeps a registered node informed for as long as it is heard from.
+/// Keeps a registered node informed while it sends heartbeats.
 async fn attend(
     shared: &Shared,
     mut stream: TcpStream,
@@ -295,7 +295,7 @@ async fn attend(
     }
 }
 
-/// Calls the other node and joins both streams once it answers.
+/// Calls the other node and splices both streams once it answers.
 async fn connect(
     shared: &Shared,
     mut stream: TcpStream,
@@ -320,12 +320,12 @@ async fn connect(
     Ok(())
 }
 
-/// Passes bytes both ways until either side has ended and the other has had its last words.
+/// Copies bytes both ways until either side has ended and the other has had time to finish.
 async fn splice(mut one: TcpStream, mut two: TcpStream) {
     let ((mut from_one, mut to_one), (mut from_two, mut to_two)) = (one.split(), two.split());
     let mut there = std::pin::pin!(pass_on(&mut from_one, &mut to_two));
     let mut back = std::pin::pin!(pass_on(&mut from_two, &mut to_one));
-    // Whoever vanished without a word would otherwise keep its place for ever.
+    // Otherwise a peer that vanished silently would keep its permits for ever.
     let answered = tokio::select! {
         () = &mut there => tokio::time::timeout(LAST_WORDS, back).await,
         () = &mut back => tokio::time::timeout(LAST_WORDS, there).await,

@@ -1,4 +1,4 @@
-//! Streams that nobody has accepted yet, and accepts whose stream has not come yet.
+//! Streams that are not accepted yet, and accepts whose stream has not arrived yet.
 
 use super::StreamKey;
 use std::collections::BTreeMap;
@@ -17,21 +17,21 @@ pub(super) struct Arrivals<S> {
 struct Kept<S> {
     stream: S,
     since: Instant,
-    /// Tells whoever watches over the time that there is nothing to watch any more.
+    /// Dropped on removal, which tells the expiry task that there is nothing to watch any more.
     _removed: oneshot::Sender<()>,
 }
 
-/// What became of a stream.
+/// What happened to an arrived stream.
 #[derive(Debug)]
 pub(super) enum Arrived {
-    /// Somebody waited for it.
+    /// A waiting accept took it.
     Taken,
-    /// It is kept; the receiver ends when it is not any more.
+    /// It is kept; the receiver ends when it is removed.
     Kept(oneshot::Receiver<()>),
     Full,
 }
 
-/// What an accept is to do.
+/// What an accept has to do.
 #[derive(Debug)]
 pub(super) enum Wait<S> {
     Over(S),
@@ -48,7 +48,7 @@ impl<S> Arrivals<S> {
         waited_for || self.kept.len() < self.most || self.kept.contains_key(&key)
     }
 
-    /// Takes a stream in; an earlier one of its key that nobody accepted is closed.
+    /// Adds a stream; an earlier unaccepted stream of the same key is closed.
     pub(super) fn arrive(&mut self, key: StreamKey, mut stream: S, now: Instant) -> Arrived {
         if let Some(waiting) = self.waiting.remove(&key) {
             match waiting.send(stream) {
@@ -64,7 +64,7 @@ impl<S> Arrivals<S> {
         Arrived::Kept(watch)
     }
 
-    /// Takes the stream of a key out, or waits for it; an earlier wait for the same key is over.
+    /// Takes the stream of a key, or waits for it; an earlier wait for the same key ends.
     pub(super) fn wait(&mut self, key: StreamKey) -> Wait<S> {
         if let Some(kept) = self.kept.remove(&key) {
             return Wait::Over(kept.stream);
@@ -75,12 +75,12 @@ impl<S> Arrivals<S> {
         Wait::Until(receiver)
     }
 
-    /// Closes what was kept for so long.
+    /// Closes streams that were kept for `kept_for`.
     pub(super) fn expire(&mut self, now: Instant, kept_for: Duration) {
         self.kept.retain(|_, kept| now.duration_since(kept.since) < kept_for);
     }
 
-    /// Leaves nothing behind, so that everything ends when the result is dropped.
+    /// Empties this, so that everything ends when the result is dropped.
     pub(super) fn take_all(&mut self) -> Self {
         let empty = Self::new(self.most);
         std::mem::replace(self, empty)
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_a_key_is_kept_and_only_so_many_keys() {
+    fn the_newest_stream_of_a_key_is_kept_and_keys_are_limited() {
         let (mut arrivals, now) = (Arrivals::new(2), Instant::now());
         let Arrived::Kept(mut first) = arrivals.arrive(key(1), 10, now) else { panic!("not kept") };
         assert!(matches!(arrivals.arrive(key(2), 20, now), Arrived::Kept(_)));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_accepts_is_closed_after_a_while() {
+    fn unaccepted_streams_are_closed_after_a_while() {
         let (mut arrivals, start) = (Arrivals::new(2), Instant::now());
         let second = Duration::from_secs(1);
         let Arrived::Kept(mut old) = arrivals.arrive(key(1), 10, start) else { panic!("not kept") };

@@ -1,20 +1,20 @@
-//! Streams of bytes beside a control link, for users that block.
+//! Streams of bytes besides a control link, for users that block.
 //!
 //! ```text
 //! opener                                     acceptor
-//!   | -- Hello{Stream{link, key}} ------------> |   kept until somebody accepts the key
-//!   | <-- Welcome ----------------------------- |   then bytes of the users only
+//!   | -- Hello{Stream{link, key}} ------------> |   kept until the key is accepted
+//!   | <-- Welcome ----------------------------- |   then only bytes of the users
 //! ```
-//! Only the side that dialed the control link is known to reach the other, so it dials the streams of
-//! both. When the other side opens one, it asks to be dialed, under a key made for this once:
+//! Only the side that dialed the control link is known to reach the other, so it dials the streams of both. When the
+//! other side opens a stream, it asks to be dialed, under a one-time key:
 //! ```text
 //! opener (was dialed)                        acceptor (dialed)
 //!   | -- Request{key, once} ------------------> |
 //!   | <----------- Hello{Stream{link, once}} -- |   its own end is kept under `key`
 //!   | -- Welcome -----------------------------> |
 //! ```
-//! Every stream ends when its control link goes down: a peer that is frozen or cut off says nothing on
-//! a stream, and only the heartbeats of the link show it.
+//! Every stream ends when its control link goes down: a peer that is frozen or cut off is silent on its streams, and
+//! only the heartbeats of the link show it.
 
 mod arrivals;
 mod open;
@@ -37,16 +37,16 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// Streams of one link that nobody has accepted yet.
+/// The most unaccepted streams of one link.
 const MAX_KEPT: usize = 64;
-/// How long a stream is kept for somebody to accept it.
+/// How long a stream is kept until it is accepted.
 const KEPT_FOR: Duration = Duration::from_secs(30);
-/// Streams of one link that are dialed at the same time because the peer asked.
+/// The most streams of one link that are dialed at the same time at the peer's request.
 const MAX_CALLED_BACK: usize = 16;
-/// The name under which a peer is asked to dial a stream; the fabric answers it itself.
+/// The service name for asking a peer to dial a stream; the fabric answers it itself.
 pub(crate) const SERVICE: &str = "fabric.stream";
 
-/// 16 bytes that both ends derive from what they agreed on.
+/// 16 bytes that both ends derive from something they agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(pub [u8; 16]);
 
@@ -62,7 +62,7 @@ pub(crate) struct Streams {
 struct StreamsState {
     closed: bool,
     arrivals: Arrivals<Stream>,
-    /// What users read and write themselves. Weak, so that a connection is closed when its user drops it.
+    /// Connections that users read and write themselves. Weak, so that a connection is closed when its user drops it.
     plain: Vec<Weak<TcpStream>>,
 }
 
@@ -75,7 +75,7 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Whether one more stream could be kept or is waited for.
+    /// Whether one more stream could be kept, or this one is waited for.
     pub(crate) fn has_room(&self, key: StreamKey) -> bool {
         lock(&self.state).arrivals.has_room(key)
     }
@@ -89,7 +89,7 @@ impl Streams {
         };
         drop(arrivals);
         for tcp in plain.iter().filter_map(Weak::upgrade) {
-            // Whoever blocks in a read or a write wakes up.
+            // Wakes threads that block in a read or a write.
             if let Err(error) = tcp.shutdown(Shutdown::Both) {
                 tracing::debug!(%error, "a stream had ended before its link");
             }
@@ -97,7 +97,7 @@ impl Streams {
         self.down.send_replace(true);
     }
 
-    /// Ends a connection together with the link; `false` if that is down already.
+    /// Makes a connection end with the link; `false` if the link is down already.
     fn end_with_link(&self, tcp: &Arc<TcpStream>) -> bool {
         let mut state = lock(&self.state);
         if state.closed {
@@ -117,7 +117,7 @@ impl Streams {
     }
 }
 
-/// Hands a stream to whoever waits for its key, or keeps it for a while.
+/// Hands a stream to the accept that waits for its key, or keeps it for a while.
 pub(crate) fn arrive(
     inner: &Arc<Inner>,
     link: &Arc<Link>,

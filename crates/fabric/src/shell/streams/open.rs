@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a stream that the peer was asked to dial may take: its dial, and those before it.
+/// How long a stream that the peer was asked to dial may take, including dials queued before it.
 const CALL_BACK: Duration = Duration::from_secs(10);
 
 pub(crate) async fn open(
@@ -63,7 +63,7 @@ fn refused(link: &Link, refusal: Refusal) -> StreamError {
     }
 }
 
-/// Has the peer dial, since this side may not reach it.
+/// Asks the peer to dial, since this side may not reach it.
 async fn asked_for(inner: &Inner, link: &Link, key: StreamKey) -> Result<Stream, StreamError> {
     let once = random().ok_or_else(|| StreamError::System(io::Error::other("no random numbers")))?;
     let called = arrival(link, StreamKey(once));
@@ -93,7 +93,7 @@ async fn asked_for(inner: &Inner, link: &Link, key: StreamKey) -> Result<Stream,
     tokio::time::timeout(CALL_BACK, both).await.unwrap_or_else(|_| Err(timeout()))
 }
 
-/// Dials a stream that the peer asked for, and keeps this end for somebody to accept.
+/// Dials a stream that the peer asked for, and keeps this end until it is accepted.
 pub(crate) async fn call_back(
     inner: &Arc<Inner>,
     link: &Arc<Link>,

@@ -1,4 +1,4 @@
-//! A stream as its user has it.
+//! The user's end of a stream.
 
 use super::super::inner::Inner;
 use super::super::link::Link;
@@ -11,22 +11,22 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Bytes of one direction that an encrypted stream takes at once.
+/// The buffer of each direction of an encrypted stream.
 const BUFFER: usize = 256 << 10;
 
 /// A connected stream, in blocking mode.
 ///
-/// Dropping it closes it. It ends like a connection that the peer closed when the link to the peer goes
-/// down, whatever blocks on it then.
+/// Dropping it closes it. When the link to the peer goes down it ends as if the peer had closed it, and wakes every
+/// blocked call.
 #[derive(Debug)]
 pub enum StreamSocket {
     /// The connection itself, without a domain key.
     ///
-    /// The fabric does not own it, but ends it while it lives. A duplicate of its descriptor that outlives
-    /// it is out of the fabric's reach.
+    /// The fabric does not own it, but can end it while it lives. A duplicate of its descriptor that outlives it is out
+    /// of the fabric's reach.
     Tcp(Arc<TcpStream>),
-    /// One end of a pair, with a domain key; the node's runtime encrypts and sends on what comes to the
-    /// other.
+    /// One end of a socket pair, with a domain key; the node's runtime encrypts and forwards the bytes of the other
+    /// end.
     Unix(UnixStream),
 }
 
@@ -42,7 +42,7 @@ impl StreamSocket {
         }
     }
 
-    /// Whether reading and writing are to wait.
+    /// Whether reading and writing block.
     ///
     /// # Errors
     /// The system refuses.
@@ -92,7 +92,7 @@ impl Write for &StreamSocket {
     }
 }
 
-/// Makes a socket for a user of a connection, which ends with the link from now on.
+/// Makes a socket for the user of a connection, which from now on ends with the link.
 pub(super) fn hand_over(
     inner: &Arc<Inner>,
     link: &Arc<Link>,

@@ -1,4 +1,4 @@
-//! Lists of nodes that are given, cut in every way that may be better than the best.
+//! Tries all cuts of given lists of nodes that may beat the best formation.
 
 use super::Search;
 use crate::cuts::{self, Lane};
@@ -8,19 +8,19 @@ use crate::search::build::Found;
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-/// Replicas with their cuts that are kept at a time: about a hundred megabytes of them.
+/// The most replicas with cuts that are stored at a time: about a hundred megabytes.
 const MOST_CUTS: usize = 100_000;
-/// Lists of which it is kept how much they can take, as much again.
+/// The most lists whose capacity is cached: about as much again.
 const MOST_KNOWN: usize = 500_000;
 
-/// A replica with its cuts, and the samples that it takes in time.
+/// A replica with its cuts, and the samples that it can process in time.
 type Ready = (Rc<Timed>, usize);
 
 impl Search<'_, '_, '_> {
-    /// Tries the lists as they are with so many micro-batches. False when there is no more effort.
+    /// Tries the current lists with this many micro-batches. False when there is no more effort.
     pub(super) fn with(&mut self, micro_batches: usize, exchange: f64) -> bool {
         let bound = self.bound();
-        // What every step takes; crowded cores only add to it. A little more, for what rounding may hide.
+        // A lower bound of every step; contention for cores only adds to it. Slightly more, to allow for rounding.
         let limit = bound - exchange - shortest_pause(self.problem) + bound * 1e-9;
         if limit <= 0.0 {
             return true;
@@ -46,7 +46,7 @@ impl Search<'_, '_, '_> {
         self.combine(&all, &mut Vec::new(), micro_batches)
     }
 
-    /// One list: the cuts that labels leave over, and all where those do not tell everything.
+    /// One list: the cuts that labels leave, or all cuts where labels do not tell everything.
     fn alone(&mut self, micro_batches: usize, limit: f64) -> bool {
         let (problem, most) = (self.problem, self.limit);
         let Some(list) = self.lists.first() else { return true };
@@ -65,7 +65,7 @@ impl Search<'_, '_, '_> {
                 || cuts::all(problem, lane, limit, self.patience, &mut consider))
     }
 
-    /// Samples that a list can take within what was once the bound, wherever it is cut.
+    /// Samples that a list can process within an earlier bound, wherever it is cut.
     fn takes(&mut self, list: &[usize], micro_batches: usize, bound: f64) -> usize {
         let key = (list.to_vec(), micro_batches);
         if let Some(known) = self.known.get(&key) {
@@ -81,7 +81,7 @@ impl Search<'_, '_, '_> {
         most
     }
 
-    /// For each list all cuts that leave no more to the others than they can take. Nothing if they are too many.
+    /// For each list all cuts that leave no more to the others than they can process. `None` if they are too many.
     fn cuts(&mut self, micro_batches: usize, limit: f64, takes: &[usize]) -> Option<Vec<Vec<Ready>>> {
         let sum: usize = takes.iter().sum();
         let mut all = Vec::with_capacity(takes.len());
@@ -108,7 +108,7 @@ impl Search<'_, '_, '_> {
         Some(all)
     }
 
-    /// Tries all combinations that can take a batch.
+    /// Tries all combinations that can process a batch.
     fn combine(&mut self, all: &[Vec<Ready>], chosen: &mut Vec<Ready>, micro_batches: usize) -> bool {
         let sum = |some: &[Ready]| some.iter().map(|(_, n)| *n).sum::<usize>();
         let Some(next) = all.get(chosen.len()) else {
@@ -133,7 +133,7 @@ impl Search<'_, '_, '_> {
     }
 }
 
-/// Keeps what is better.
+/// Keeps the better one.
 fn improve(best: &mut Option<Found>, other: Option<Found>) {
     let bound = best.as_ref().map_or(f64::INFINITY, Found::total);
     if let Some(other) = other.filter(|f| f.total() < bound) {
@@ -141,7 +141,7 @@ fn improve(best: &mut Option<Found>, other: Option<Found>) {
     }
 }
 
-/// How many evaluations take as long as finding out how much a list can take.
+/// How many evaluations take as long as computing the capacity of a list.
 fn programming(problem: &Problem<'_>, stages: usize) -> u64 {
     1 + (stages * problem.end().pow(2) / 12) as u64
 }
@@ -150,7 +150,7 @@ fn lane(nodes: &[usize], micro_batches: usize, samples: usize) -> Lane<'_> {
     Lane { nodes, micro_batches: micro_batches.min(samples), m: samples.div_ceil(micro_batches) }
 }
 
-/// The most samples, up to `most`, that a list can take within a time, wherever it is cut.
+/// The most samples, up to `most`, that a list can process within a time, wherever it is cut.
 fn most_samples(
     problem: &Problem<'_>,
     list: &[usize],
@@ -159,7 +159,7 @@ fn most_samples(
     patience: &mut Patience<'_>,
 ) -> usize {
     let mut within = |n: usize| cuts::within(problem, lane(list, micro_batches, n), limit, patience);
-    // A share of a whole number of micro-batches takes as long as one that is a little smaller.
+    // A share of whole micro-batches takes as long as a slightly smaller one.
     let full = |m: usize| (m * micro_batches).min(most);
     let levels = most.div_ceil(micro_batches);
     if levels == 0 || !within(full(1)) {

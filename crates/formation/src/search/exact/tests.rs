@@ -25,7 +25,7 @@ fn more_cuts_than_can_be_kept_are_not_proved() {
     let options = Options { replicas: Some(2), stages: Some(5), effort, ..Options::default() };
     let (model, pool) = (model(50), pool(10));
     let problem = Problem::new(&model, &pool, &options).unwrap();
-    // With nothing known to be good, there are 200,000 ways to cut each list, and none is skipped.
+    // With no good formation known, there are 200,000 ways to cut each list, and none is skipped.
     let (best, proved) = exact(&mut Builder::new(&problem), None, &mut Patience::new(&mut || true));
     assert!(best.is_none() && !proved);
 }
@@ -35,7 +35,7 @@ fn cuts_end_soon_after_patience_does() {
     let (model, pool, options) = (model(50), pool(5), Options::default());
     let problem = Problem::new(&model, &pool, &options).unwrap();
     let lane = Lane { nodes: &[0, 1, 2, 3, 4], micro_batches: 4, m: 8 };
-    // Also where none is quick enough to be visited.
+    // Also if none is fast enough to be visited.
     let fastest = cuts::best(&problem, lane, f64::INFINITY).map_or(0.0, |(time, _)| time);
     for limit in [f64::INFINITY, fastest] {
         let (mut asked, mut visited) = (0, 0);
@@ -71,7 +71,7 @@ fn combinations_of_cuts_end_soon_after_patience_does() {
         assert!(!exact(&mut builder, None, &mut Patience::new(&mut some)).1);
         builder.evaluations
     };
-    // Of the first lists alone there are 29,000 combinations.
+    // The first lists alone have 29,000 combinations.
     let counts: Vec<u64> = (0..8).map(|n| evaluations(20 * n)).collect();
     let most = counts.windows(2).map(|pair| pair[1] - pair[0]).max();
     assert!(most.is_some_and(|most| most < 3000) && counts[7] > 1000, "{counts:?}");

@@ -1,4 +1,4 @@
-//! The best formation by trying all of them. Shares nothing with the planner but the objective.
+//! The best formation by exhaustive search. Shares only the objective with the planner.
 
 use crate::random::Case;
 use phalanx_formation::{Shape, ShapeStage, predict};

@@ -1,4 +1,4 @@
-//! Models, pools and options by chance, from a seed.
+//! Random models, pools and options from a seed.
 
 use phalanx_formation::{
     CutCost, Exchange, Held, Link, Mode, ModelCost, OpCost, Options, Pool, PoolNode, Work,

@@ -1,4 +1,4 @@
-//! What every plan has to be.
+//! Invariants of every plan.
 
 use crate::random::Case;
 use phalanx_formation::{Plan, predict};

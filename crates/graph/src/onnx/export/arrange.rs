@@ -30,7 +30,7 @@ impl Writer<'_> {
                 let end = |r: &crate::Range, len: usize| match (r.start as i64)
                     .saturating_add(r.step * len as i64)
                 {
-                    // Going down past the first element: before everything.
+                    // Counting down past the first element: the end is before everything.
                     e if e < 0 => i64::MIN + 1,
                     e => e,
                 };

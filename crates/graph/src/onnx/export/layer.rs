@@ -141,7 +141,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Gates go from PyTorch's order to ONNX's: `iofc` of input, forget, cell, output; `zrh` of reset, update, new.
+    /// Reorders gates from PyTorch's order to ONNX's: `iofc` of input, forget, cell, output; `zrh` of reset, update,
+    /// new.
     pub(super) fn recurrent(&mut self, node: &Node, r: &Recurrent, inputs: &[&str]) -> Result<(), OnnxError> {
         let (op, order): (&str, &[usize]) =
             if matches!(node.op, Op::Lstm(_)) { ("LSTM", &[0, 3, 1, 2]) } else { ("GRU", &[1, 0, 2]) };
@@ -169,7 +170,7 @@ impl Writer<'_> {
         if op == "GRU" {
             attributes.push(("linear_before_reset", Attribute::Int(1)));
         }
-        // Importers, ours too, find the module's name in the node's.
+        // Importers, including ours, take the module's name from the node's.
         let weight = &self.graph.value(node.inputs[1]).name;
         let module = weight.rsplit_once('.').map_or(weight.as_str(), |(m, _)| m);
         let name = self.unique(&format!("/{module}/{op}"));

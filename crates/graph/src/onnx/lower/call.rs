@@ -1,4 +1,4 @@
-//! One node of the file, with what its inputs stand for.
+//! One node of the file, with its resolved inputs.
 
 use super::Val;
 use crate::onnx::attributes::Attributes;
@@ -11,7 +11,7 @@ pub(in crate::onnx) struct Call {
     pub at: Box<At>,
     pub attributes: Attributes,
     pub inputs: Vec<Val>,
-    /// Which outputs anybody could read.
+    /// Which outputs may be read.
     pub outputs: Vec<bool>,
     pub opset: i64,
     pub name: String,
@@ -28,7 +28,7 @@ impl Call {
         OnnxError::Malformed { at: self.at.clone(), why }
     }
 
-    /// An input that must be there.
+    /// A required input.
     pub(super) fn input(&self, i: usize) -> Result<&Val, OnnxError> {
         self.optional(i).ok_or_else(|| self.malformed("an input that is needed is missing"))
     }
@@ -37,7 +37,7 @@ impl Call {
         self.inputs.get(i).filter(|v| !matches!(v, Val::Absent))
     }
 
-    /// An input that must be known.
+    /// An input that must be known at import time.
     pub(super) fn known(&self, i: usize) -> Result<Rc<Lit>, OnnxError> {
         let lit = match self.input(i)? {
             Val::Lit(l) => Some(l.clone()),

@@ -1,4 +1,4 @@
-//! What is known about values of the graph, and parameters among them.
+//! Known properties of graph values, and the parameters among them.
 
 use super::{Lower, Val};
 use crate::onnx::eval::eval;
@@ -6,7 +6,7 @@ use crate::onnx::lit::Lit;
 use crate::{Init, Op, Shape, Value, ValueId, ValueKind};
 use phalanx_types::Tensor;
 
-/// How many nodes between a weight and its use are looked through.
+/// How many nodes between a weight and its use are followed.
 const DEEPEST: usize = 24;
 
 impl Lower<'_> {
@@ -24,13 +24,13 @@ impl Lower<'_> {
         id
     }
 
-    /// The parameter of this name, if it holds just this.
+    /// The parameter of this name, if it has exactly these values.
     pub(super) fn parameter_like(&self, name: &str, tensor: &Tensor) -> Option<ValueId> {
         let id = *self.parameters.get(name)?;
         (self.tensors.get(&id)? == tensor).then_some(id)
     }
 
-    /// The numbers of a value that is made of weights and constants only.
+    /// The numbers of a value that depends only on weights and constants.
     pub(super) fn numbers(&self, val: &Val, depth: usize) -> Option<Lit> {
         let Val::Graph(id) = val else { return self.lit(val).map(|l| (*l).clone()) };
         if depth > DEEPEST {
@@ -51,7 +51,7 @@ impl Lower<'_> {
         eval(&node.op, &args.iter().collect::<Vec<_>>())
     }
 
-    /// The number that fills a value of a size that depends on the batch.
+    /// The constant that fills a value whose size depends on the batch.
     pub(super) fn filled_with(&self, val: &Val) -> Option<f64> {
         let Val::Graph(mut id) = *val else { return None };
         for _ in 0..DEEPEST {

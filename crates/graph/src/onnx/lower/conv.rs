@@ -15,7 +15,7 @@ pub(super) struct Window {
 }
 
 impl Call {
-    /// Settings of a window; `kernel` is used when the node gives none.
+    /// The settings of a window; `kernel` is the default.
     pub(super) fn window(&self, x: &Shape, kernel: Option<Vec<usize>>) -> Result<Window, OnnxError> {
         let n = x.rank().checked_sub(2).ok_or_else(|| self.malformed("its input has too few dimensions"))?;
         let list = |name: &str, usual: i64| {

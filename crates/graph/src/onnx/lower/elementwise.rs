@@ -18,7 +18,7 @@ impl Lower<'_> {
         self.apply(call, Op::Binary(op), &[a.clone(), b.clone()])
     }
 
-    /// Two inputs, or any number of them joined from the left.
+    /// A variadic operator: joins its inputs from the left.
     pub(super) fn joined(&mut self, call: &Call, op: Binary) -> Made {
         let mut made = call.input(0)?.clone();
         for i in 1..call.inputs.len() {
@@ -34,7 +34,7 @@ impl Lower<'_> {
         self.binary(call, op, a, b)
     }
 
-    /// A product with a random mask is half of a dropout written out; what scales it up again is the other half.
+    /// Recognises a decomposed dropout: a product with a random mask, and a later factor that scales it up again.
     fn dropped(&mut self, call: &Call, op: Binary, a: &Val, b: &Val) -> Result<Option<Val>, OnnxError> {
         let (x, keep) = match (op, a, b) {
             (Binary::Mul, Val::Chance(p), x) | (Binary::Mul, x, Val::Chance(p)) => (x.clone(), *p),
@@ -51,7 +51,7 @@ impl Lower<'_> {
         }
         let ratio = (1.0 - keep) as f32;
         let dropped = self.apply(call, Op::Dropout { ratio }, &[x])?;
-        // Ours scales what it keeps; undo that here, and the file's own scaling meets it.
+        // Our dropout scales what it keeps; this undoes it, so that the file's own scaling applies.
         Ok(Some(self.binary(call, Binary::Mul, &dropped, &self.number(&dropped, keep))?))
     }
 
@@ -130,14 +130,14 @@ impl Lower<'_> {
         self.above(call, x, 0.0, scaled)
     }
 
-    /// Rounds up: down, of the negative.
+    /// Rounds up: the negative of rounding the negative down.
     pub(super) fn ceil(&mut self, call: &Call) -> Made {
         let y = self.unary(call, Unary::Neg)?;
         let y = self.apply(call, Op::Unary(Unary::Floor), &[y])?;
         self.apply(call, Op::Unary(Unary::Neg), &[y])
     }
 
-    /// The rest of a division, with the sign of the divisor.
+    /// The remainder of a division, with the sign of the divisor.
     pub(super) fn modulo(&mut self, call: &Call) -> Made {
         let (a, b) = (call.input(0)?, call.input(1)?);
         if call.attributes.flag("fmod") {
@@ -187,7 +187,7 @@ impl Lower<'_> {
     pub(super) fn select(&mut self, call: &Call) -> Made {
         let (condition, a, b) = (call.input(0)?, call.input(1)?, call.input(2)?);
         match condition {
-            // Attention guards rows without any key; ours has none.
+            // Attention guards rows without any key; ours has no such rows.
             Val::IsNan(of) if matches!(b, Val::Graph(id) if id == of) => Ok(b.clone()),
             Val::Chance(keep) => {
                 let zero = |v: &Val| self.lit(v).is_some_and(|l| l.single() == Some(0.0));

@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use super::{Call, Lower, Val};
 use crate::onnx::error::OnnxError;
@@ -22,7 +22,7 @@ impl Lower<'_> {
         self.apply(call, Op::Transpose { perm }, std::slice::from_ref(x))
     }
 
-    /// Vectors become matrices, and the extra dimension goes afterwards.
+    /// Vectors become matrices, and the extra dimension is removed afterwards.
     pub(super) fn matmul(&mut self, call: &Call) -> Made {
         let (mut a, mut b) = (call.input(0)?.clone(), call.input(1)?.clone());
         let (da, db) = (self.shape(call, &a)?, self.shape(call, &b)?);

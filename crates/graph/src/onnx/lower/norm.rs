@@ -17,7 +17,7 @@ impl Lower<'_> {
         }
         let eps = call.attributes.float("epsilon").unwrap_or(1e-5);
         let momentum = 1.0 - call.attributes.float("momentum").unwrap_or(0.9);
-        // 1 - 0.9 as PyTorch meant it, without the error of the float in between.
+        // 1 - 0.9 as PyTorch means it, without the rounding error of the float in between.
         let momentum = (f64::from(momentum) * 1e6).round() as f32 / 1e6;
         self.apply(call, Op::BatchNorm { eps, momentum }, &call.inputs)
     }
@@ -32,7 +32,7 @@ impl Lower<'_> {
         self.apply(call, Op::LayerNorm { axis, eps }, &inputs)
     }
 
-    /// `x / √(mean(x²) + ε) × weight`, written out.
+    /// Decomposed as `x / √(mean(x²) + ε) × weight`.
     pub(super) fn rms_norm(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let rank = self.shape(call, &x)?.rank();
@@ -112,7 +112,7 @@ impl Lower<'_> {
         self.apply(call, Op::Dropout { ratio }, &[call.input(0)?.clone()])
     }
 
-    /// Up to operator set 12 everything from the axis on is one distribution.
+    /// Up to opset 12 all axes from `axis` on form one distribution.
     pub(super) fn softmax(&mut self, call: &Call, log: bool) -> Made {
         let x = call.input(0)?.clone();
         let shape = self.shape(call, &x)?;

@@ -1,4 +1,4 @@
-//! Which operator is which.
+//! Maps ONNX operators to their conversions.
 
 use super::{Call, Lower, Val};
 use crate::onnx::error::OnnxError;
@@ -18,7 +18,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Operators with one result, or whose other results nobody should want.
+    /// Operators with one result, or whose other results are not supported.
     fn single(&mut self, call: &Call) -> Result<Val, OnnxError> {
         if let Some(op) = unary(call) {
             return self.unary(call, op);

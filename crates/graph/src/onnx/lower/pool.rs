@@ -1,4 +1,4 @@
-//! Windows that reduce.
+//! Pooling.
 
 use super::{Call, Lower, Val};
 use crate::onnx::error::OnnxError;
@@ -35,7 +35,7 @@ impl Lower<'_> {
         self.apply(call, Op::Reduce { kind: Reduce::Mean, axes, keep: true }, &[x])
     }
 
-    /// As one window over everything: at equal values the first one wins, as in PyTorch.
+    /// As one window over all positions: among equal values the first wins, as in PyTorch.
     pub(super) fn global_max_pool(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let shape = self.shape(call, &x)?;

@@ -1,4 +1,4 @@
-//! LSTM and GRU: the weights go back to the layout and the names PyTorch has for them.
+//! LSTM and GRU: the weights are converted to PyTorch's layout and names.
 
 use super::{Call, Lower, Val};
 use crate::onnx::error::OnnxError;
@@ -82,7 +82,7 @@ impl Lower<'_> {
         made.into_iter().enumerate().map(join).collect()
     }
 
-    /// The initial states of one direction; none when they are zero.
+    /// The initial states of one direction; none if they are zero.
     fn states(&mut self, call: &Call, cells: &Cells<'_>, d: usize) -> Result<Vec<Val>, OnnxError> {
         let wanted: &[usize] = if cells.gates.len() == 4 { &[5, 6] } else { &[5] };
         let zero = |v: &Val| {
@@ -139,7 +139,7 @@ impl Lower<'_> {
         Ok(ids.chunks(each).map(<[ValueId]>::to_vec).collect())
     }
 
-    /// The parameters of the module's next layer, or of the one that has these very weights already.
+    /// The parameters of the module's next layer, or of a layer that already has the same weights.
     fn layer(&mut self, module: &str, tensors: Vec<(&str, &str, Tensor)>) -> Vec<ValueId> {
         let mut l = 0;
         loop {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 type Made = Result<Val, OnnxError>;
 
 impl Lower<'_> {
-    /// The axes and whether they stay; `None` when nothing is reduced.
+    /// The axes and whether they are kept; `None` if nothing is reduced.
     fn reduction(&self, call: &Call) -> Result<Option<(Vec<usize>, bool)>, OnnxError> {
         let rank = self.shape(call, call.input(0)?)?.rank();
         let axes = call.ints("axes", 1)?.unwrap_or_default();
@@ -55,7 +55,7 @@ impl Lower<'_> {
         self.apply(call, Op::Unary(Unary::Log), &[sum])
     }
 
-    /// With the largest element taken out, so that nothing overflows.
+    /// Subtracts the maximum first, so that nothing overflows.
     pub(super) fn reduce_log_sum_exp(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let Some((axes, keep)) = self.reduction(call)? else { return Ok(x) };

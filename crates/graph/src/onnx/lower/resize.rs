@@ -1,4 +1,4 @@
-//! Images of another size.
+//! Resizing images.
 
 use super::{Call, Lower, Val};
 use crate::onnx::error::OnnxError;
@@ -50,7 +50,7 @@ impl Lower<'_> {
         let usual = if old || call.opset < 11 { "asymmetric" } else { "half_pixel" };
         let coordinates = match call.attributes.text("coordinate_transformation_mode").unwrap_or(usual) {
             "half_pixel" => Coordinates::HalfPixel,
-            // They differ only where the output has one pixel.
+            // They differ only for outputs of one pixel.
             "pytorch_half_pixel" if size.iter().all(|n: &usize| *n > 1) => Coordinates::HalfPixel,
             "align_corners" => Coordinates::AlignCorners,
             "asymmetric" => Coordinates::Asymmetric,
@@ -63,7 +63,7 @@ impl Lower<'_> {
         self.apply(call, Op::Resize(Resize { size, scale, mode, coordinates }), &[x])
     }
 
-    /// Ours takes the pixel at or before; which of ONNX's ways of rounding come to the same.
+    /// Ours takes the pixel at or before; accepts the ONNX rounding modes that give the same result.
     fn nearest(
         &self,
         call: &Call,
@@ -81,7 +81,7 @@ impl Lower<'_> {
         let whole = scale.iter().all(|s| *s >= 1.0 && s.fract() == 0.0);
         match (coordinates, rounding) {
             (Coordinates::Asymmetric, "floor") => Ok((coordinates, whole)),
-            // With whole factors, the nearest centre is that of the pixel this one was made of.
+            // With integer factors, the nearest centre is that of the source pixel.
             (Coordinates::HalfPixel, "round_prefer_floor" | "round_prefer_ceil") if whole => {
                 Ok((Coordinates::Asymmetric, whole))
             }

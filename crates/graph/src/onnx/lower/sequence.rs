@@ -1,4 +1,4 @@
-//! Sequences of tensors, branches, and random numbers: what exporters leave of Python.
+//! Sequences of tensors, branches and random numbers: remains of Python code in exports.
 
 use super::{Call, Lower, Val};
 use crate::onnx::error::OnnxError;
@@ -88,7 +88,7 @@ impl Lower<'_> {
         self.branch(call, &branch)
     }
 
-    /// Numbers of [low, high) become a threshold's only if they are those of [0, 1).
+    /// Random numbers of [low, high) are accepted only for [0, 1).
     pub(super) fn random(&mut self, call: &Call) -> Made {
         let (low, high) =
             (call.attributes.float("low").unwrap_or(0.0), call.attributes.float("high").unwrap_or(1.0));

@@ -37,7 +37,7 @@ impl Lower<'_> {
         self.reshape_to(call, &x, to)
     }
 
-    /// Fills the one open dimension, and finds the batch where the file has a number.
+    /// Fills the one open dimension, and finds the batch dimension if the file has a number.
     fn resolve(&self, from: &Shape, wanted: &[Option<Dim>]) -> Option<Vec<Dim>> {
         let count = from.count()?;
         let all_numbers = wanted.iter().flatten().all(|d| d.fixed().is_some());
@@ -280,7 +280,7 @@ impl Lower<'_> {
         self.apply(call, Op::Expand { to }, &[x])
     }
 
-    /// Each axis is given a new one in front of it, which is expanded and merged.
+    /// Each axis gets a new one in front of it, which is expanded and merged.
     pub(super) fn tile(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let from = self.shape(call, &x)?;
@@ -345,7 +345,7 @@ impl Lower<'_> {
         self.apply(call, Op::Pad { before, after, mode }, &[x])
     }
 
-    /// Joins the end before the beginning, axis by axis.
+    /// Prepends the end and appends the beginning, axis by axis.
     fn wrap(&mut self, call: &Call, x: &Val, before: &[i64], after: &[i64]) -> Made {
         let mut y = x.clone();
         for axis in 0..before.len() {
@@ -430,8 +430,8 @@ fn range(dim: Dim, start: Sym, end: Sym, step: i64) -> Option<Range> {
     }
 }
 
-/// Where the batch goes when a target is written for a batch of one size: elements keep their order, so it is in the
-/// dimension that has as many elements before it as the batch had.
+/// Finds the batch dimension of a target that is written for a fixed batch size: elements keep their order, so it is
+/// the dimension with as many elements before it as the batch dimension had.
 fn batch_in(from: &Shape, wanted: &[Option<Dim>], batch: usize) -> Option<Vec<Dim>> {
     let at = from.dims().iter().position(|d| matches!(d, Dim::Batch(_)))?;
     let before = Shape::new(from.dims()[..at].to_vec()).count()?.factor;

@@ -1,4 +1,4 @@
-//! Operators that are made of several of ours, or of none.
+//! Operators that become several of ours, or none.
 
 use super::{Call, Lower, Val};
 use crate::onnx::error::OnnxError;
@@ -103,7 +103,7 @@ impl Lower<'_> {
         Ok(known(Lit { dtype: DType::I64, shape: vec![rank, found.len()], data: Data::Ints(data) }))
     }
 
-    /// A matrix of truth values: whether row and column fulfil something.
+    /// A boolean matrix from a predicate on row and column.
     fn matrix(rows: usize, columns: usize, holds: impl Fn(i64, i64) -> bool) -> Lit {
         let all = (0..rows as i64).flat_map(|r| (0..columns as i64).map(move |c| (r, c)));
         let data = Data::Ints(all.map(|(r, c)| Sym::N(i64::from(holds(r, c)))).collect());
@@ -131,7 +131,7 @@ impl Lower<'_> {
         self.apply(call, Op::Where, &[known(keep), x, zero])
     }
 
-    /// Running sums are products with a triangle of ones.
+    /// Cumulative sums, as products with a triangle of ones.
     pub(super) fn cum_sum(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let shape = self.shape(call, &x)?;
@@ -186,7 +186,7 @@ impl Lower<'_> {
         self.transpose_by(call, &y, perm)
     }
 
-    /// Known positions in the first axes, which are merged for it.
+    /// Known indices into the first axes, which are merged for it.
     pub(super) fn gather_nd(&mut self, call: &Call) -> Made {
         let x = call.input(0)?.clone();
         let shape = self.shape(call, &x)?;
@@ -296,7 +296,7 @@ impl Lower<'_> {
         self.transpose_by(call, &y, vec![0, 2, 1, 3])
     }
 
-    /// Every head of keys serves several heads of queries.
+    /// Repeats every head of keys for several heads of queries.
     fn repeat_heads(&mut self, call: &Call, x: &Val, times: usize) -> Made {
         let shape = self.shape(call, x)?;
         let &[n, Dim::Fixed(heads), t, width] = shape.dims() else { return Err(call.malformed("not heads")) };
@@ -307,7 +307,7 @@ impl Lower<'_> {
         self.reshape_to(call, &y, vec![n, f(many), t, width])
     }
 
-    /// A mask to be added: of truth values, those that are false forbid.
+    /// An additive mask; in a boolean mask false forbids.
     fn additive(&mut self, call: &Call, mask: &Val) -> Made {
         if self.dtype(mask) != Some(DType::Bool) {
             return Ok(mask.clone());

@@ -1,4 +1,4 @@
-//! Activations written out.
+//! Decomposed activations.
 
 use super::{Change, From, Step, View};
 use crate::{Binary, Node, Op, Unary, ValueId};
@@ -11,7 +11,7 @@ fn single(op: Unary, x: ValueId) -> Option<Change> {
     Some(Change::Steps { named: None, steps: vec![Step::new(Op::Unary(op), vec![From::Value(x)])] })
 }
 
-/// The factors of a product, numbers joined into one.
+/// The factors of a product, with numbers combined into one.
 fn factors(view: &View<'_>, node: &Node) -> Option<(Vec<ValueId>, f64)> {
     if !matches!(node.op, Op::Binary(Binary::Mul | Binary::Div)) {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn gelu(view: &View<'_>, node: &Node) -> Option<Change> {
     let [a, b] = found[..] else { return None };
     [(a, b), (b, a)].into_iter().find_map(|(x, gate)| {
         let (inner, one) = view.shifted(gate)?;
-        // The half may be inside of the bracket.
+        // The half may be inside of the parentheses.
         let (inner, half) = match view.scaled(inner) {
             Some((inner, c)) if near(c, 0.5) && near(one, 0.5) => (inner, near(number, 1.0)),
             _ => (inner, near(one, 1.0) && near(number, 0.5)),

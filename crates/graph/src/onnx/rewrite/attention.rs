@@ -1,10 +1,10 @@
-//! Attention written out: scores, mask, softmax, mix.
+//! Decomposed attention: scores, mask, softmax, weighted sum.
 
 use super::{Change, From, Step, View};
 use crate::onnx::lit::{Data, Lit};
 use crate::{Binary, Node, Op, ValueId};
 
-/// Forbids as good as minus infinity does.
+/// Mask values below this count as minus infinity.
 const NEVER: f64 = -1e4;
 
 /// `softmax(q kᵀ × scale + mask) v`.
@@ -30,7 +30,7 @@ pub(super) fn attention(view: &View<'_>, node: &Node) -> Option<Change> {
     }
     let mut swap: Vec<usize> = (0..rank).collect();
     swap.swap(rank - 1, rank - 2);
-    // A transposition that is there already is joined with ours.
+    // An existing transposition is merged with ours.
     let (k, perm) = match view.maker(kt).map(|m| (&m.op, m.inputs[0])) {
         Some((Op::Transpose { perm }, source)) => (source, swap.iter().map(|i| perm[*i]).collect()),
         _ => (kt, swap),
@@ -54,7 +54,7 @@ pub(super) fn attention(view: &View<'_>, node: &Node) -> Option<Change> {
     Some(Change::Steps { named: None, steps })
 }
 
-/// Scores whose later positions are replaced by something huge and negative.
+/// Scores whose later positions are replaced by a huge negative number.
 fn filled(view: &View<'_>, v: ValueId) -> (ValueId, bool) {
     let Some(node) = view.maker(v).filter(|m| m.op == Op::Where) else { return (v, false) };
     let [condition, a, b] = node.inputs[..] else { return (v, false) };
@@ -72,7 +72,7 @@ fn filled(view: &View<'_>, v: ValueId) -> (ValueId, bool) {
     if mask.is_some_and(|m| is_causal(&m)) { (scores, true) } else { (v, false) }
 }
 
-/// Scores and what is added to them.
+/// Scores and the mask that is added to them.
 fn masked(view: &View<'_>, v: ValueId) -> (ValueId, Option<ValueId>) {
     let product = |v: ValueId| {
         let (inner, _) = unscaled(view, v);
@@ -93,7 +93,7 @@ fn unscaled(view: &View<'_>, mut v: ValueId) -> (ValueId, f64) {
     (v, scale)
 }
 
-/// Whether a mask forbids just what comes later.
+/// Whether a mask forbids exactly the later positions.
 fn is_causal(mask: &Lit) -> bool {
     let [lead @ .., rows, columns] = &mask.shape[..] else { return false };
     let Some(all) = mask.floats().filter(|_| lead.iter().all(|d| *d == 1) && rows == columns && *rows > 1)

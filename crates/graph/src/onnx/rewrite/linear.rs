@@ -4,7 +4,7 @@ use super::{Change, From, Step, View};
 use crate::onnx::scope::is_made_up;
 use crate::{Binary, Node, Op, Shape, ValueId};
 
-/// `x × wᵀ`, or `x × w` where the exporter has transposed the weight for good.
+/// `x × wᵀ`, or `x × w` if the exporter has transposed the weight.
 pub(super) fn product(view: &View<'_>, node: &Node) -> Option<Change> {
     let [x, w] = node.inputs[..] else { return None };
     if node.op != Op::MatMul || view.is_parameter(x) {

@@ -1,9 +1,9 @@
-//! Normalisations written out.
+//! Decomposed normalisations.
 
 use super::{Change, From, Step, View};
 use crate::{Binary, Dim, Node, Op, Reduce, Shape, Unary, ValueId};
 
-/// The mean over the last axes, kept: what it is of, and the first of the axes.
+/// A mean over the last axes with kept dimensions: its argument, and the first of the axes.
 fn mean(view: &View<'_>, v: ValueId) -> Option<(ValueId, usize)> {
     let node = view.maker(v)?;
     let Op::Reduce { kind: Reduce::Mean, axes, keep: true } = &node.op else { return None };
@@ -40,7 +40,7 @@ pub(super) fn layer(view: &View<'_>, node: &Node) -> Option<Change> {
     Some(Change::Steps { named: None, steps: vec![Step::new(op, vec![From::Value(x)])] })
 }
 
-/// A weight, then a bias, behind a normalisation that has none yet.
+/// A weight, then a bias, after a normalisation without them.
 pub(super) fn affine(view: &View<'_>, node: &Node) -> Option<Change> {
     let wanted = match node.op {
         Op::Binary(Binary::Mul) => 1,
@@ -110,7 +110,7 @@ pub(super) fn group(view: &View<'_>, node: &Node) -> Option<Change> {
     })
 }
 
-/// The parameter behind a value of one element per channel, and whether it must be reshaped first.
+/// The parameter of a value with one element per channel, and whether it must be reshaped first.
 fn per_channel(view: &View<'_>, w: ValueId, channels: usize, rank: usize) -> Option<(ValueId, bool)> {
     let dims = view.graph.shape(w).as_fixed()?;
     let mut wanted = vec![1; rank];

@@ -1,4 +1,4 @@
-//! Detours of exporters.
+//! Removes detours of exporters.
 
 use super::{Change, From, Step, View};
 use crate::init::put;
@@ -35,7 +35,7 @@ pub(super) fn nested(view: &View<'_>, node: &Node) -> Option<Change> {
     }
 }
 
-/// Leading dimensions merged, the last two swapped, and the leading ones parted again.
+/// Leading dimensions merged, the last two swapped, and the leading ones split again.
 pub(super) fn sandwich(view: &View<'_>, node: &Node) -> Option<Change> {
     let Op::Reshape { to } = &node.op else { return None };
     let middle = view.maker(node.inputs[0])?;
@@ -59,7 +59,7 @@ pub(super) fn sandwich(view: &View<'_>, node: &Node) -> Option<Change> {
     Some(Change::Steps { named: None, steps: vec![Step::new(Op::Transpose { perm }, vec![From::Value(x)])] })
 }
 
-/// Two factors that cancel each other: a dropout written out scales up what ours has scaled already.
+/// Two factors that cancel each other: a decomposed dropout scales up what ours has scaled already.
 pub(super) fn neutral(view: &View<'_>, node: &Node) -> Option<Change> {
     let out = *node.outputs.first()?;
     let (inner, a) = view.scaled(out)?;
@@ -69,7 +69,7 @@ pub(super) fn neutral(view: &View<'_>, node: &Node) -> Option<Change> {
         .then_some(Change::Alias(x))
 }
 
-/// Gives weights that an exporter has arranged for itself the arrangement in which they are used.
+/// Converts weights that an exporter has rearranged to the layout in which they are used.
 pub(super) fn settle(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>) {
     let mut found: Vec<(usize, Tensor)> = Vec::new();
     let view = View::new(graph);
@@ -90,7 +90,7 @@ pub(super) fn settle(graph: &mut Graph, tensors: &mut BTreeMap<ValueId, Tensor>)
         let node = graph.nodes.remove(*i);
         let (source, out) = (node.inputs[0], node.outputs[0]);
         let (name, kind) = (graph.value(source).name.clone(), graph.value(source).kind.clone());
-        // The old one keeps nothing; nobody reads it.
+        // The old value holds nothing; it is not read any more.
         graph.values[source.index()].kind = ValueKind::Computed;
         tensors.remove(&source);
         let value = &mut graph.values[out.index()];

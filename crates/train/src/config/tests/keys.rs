@@ -3,14 +3,14 @@
 use super::super::{data, formation, model, sync, train};
 use super::*;
 
-/// What becomes of a key in a formation.
+/// The effect of a key in a formation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
-    /// The run is another one.
+    /// The run differs.
     Acts,
-    /// It is read, but the run has nothing that it could act on, or does the same without it.
+    /// It is accepted, but has nothing to act on, or makes no difference.
     Idle,
-    /// With these words.
+    /// An error with this text.
     Refused(&'static str),
 }
 
@@ -35,13 +35,13 @@ const BASE: [(&str, &str); 8] = [
 #[derive(Debug, Clone)]
 struct Row {
     key: &'static str,
-    /// One that is not the default.
+    /// A value that is not the default.
     value: &'static str,
-    /// Keys without which it could not be said.
+    /// Keys that it requires.
     with: &'static [(&'static str, &'static str)],
-    /// Keys of [`BASE`] that it takes the place of.
+    /// Keys of [`BASE`] that it replaces.
     without: &'static [&'static str],
-    /// In one process, in replicas, in stages whose replicas the planner counts, and in replicas of stages.
+    /// In one process, in replicas, in stages with planned replicas, and in replicas of stages.
     fates: [Fate; 4],
 }
 
@@ -56,7 +56,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Keys that have nothing to do with who computes.
+/// Keys that do not depend on the formation.
 fn everywhere() -> Vec<Row> {
     let onnx = |key, value| Row {
         with: &[("model.onnx", "\"a.onnx\"")],
@@ -134,7 +134,7 @@ fn of_formation() -> Vec<Row> {
         row("formation.shares", "\"equal\"", [Idle, Acts, SHARED, SHARED]),
         row("formation.mode", "\"asynchronous\"", OF_STAGES),
         row("formation.micro_batches", "4", OF_STAGES),
-        // Without the mode that it belongs to it is refused in every formation.
+        // Without its mode it is refused in every formation.
         row("formation.in_flight", "4", [Refused("only asynchronous stages"); 4]),
         Row { with: flows, ..row("formation.in_flight", "4", [Acts; 4]) },
         row("formation.ahead", "5", OF_STAGES),
@@ -176,7 +176,7 @@ fn of_sync() -> Vec<Row> {
     ]
 }
 
-/// A run file of dotted keys, one on each line; later ones take the place of earlier ones.
+/// A run file of dotted keys, one on each line; later ones replace earlier ones.
 fn text(lines: &[(String, &str)]) -> String {
     let is_last = |at: usize| lines[at + 1..].iter().all(|(key, _)| *key != lines[at].0);
     let kept = lines.iter().enumerate().filter(|(at, _)| is_last(*at));
@@ -200,7 +200,7 @@ fn every_key_acts_or_is_idle_or_is_refused_in_every_formation() {
             let read = parse(&said, &[]);
             match (fate, read) {
                 (Acts | Idle, Ok(file)) => {
-                    // A key that another had to make way for has nothing to be compared with.
+                    // A key that replaces another has nothing to be compared with.
                     let without = parse(&text(&plain), &[]).ok();
                     assert_ne!(
                         without.map(|file| file.config),

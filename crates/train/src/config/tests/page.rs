@@ -1,4 +1,4 @@
-//! `docs/run-files.md` names the keys that there are, with their defaults, and no others.
+//! `docs/run-files.md` lists exactly the existing keys, with their defaults.
 
 use super::super::choice::{self, Kind};
 use super::super::{data, formation, model, sync, train};
@@ -24,7 +24,7 @@ fn tables() -> BTreeMap<String, Vec<Vec<String>>> {
     tables
 }
 
-/// What stands between backticks at the beginning of a cell.
+/// The text between backticks at the beginning of a cell.
 fn quoted(cell: &str) -> &str {
     cell.trim_start_matches('`').split('`').next().unwrap()
 }
@@ -70,7 +70,7 @@ fn the_page_has_the_defaults_that_a_run_has() {
     assert!(compared >= 12, "{compared} of\n{resolved}");
 }
 
-/// As the page has them: `lr` = 0.01, `momentum` = 0.0.
+/// As on the page: `lr` = 0.01, `momentum` = 0.0.
 fn settings<T: serde::Serialize + serde::de::DeserializeOwned>(name: &str, kind: Kind) -> String {
     let all = choice::defaults::<T>(name, kind).unwrap();
     let required = |setting: &str| {

@@ -1,4 +1,4 @@
-//! What combines: each result equals the combination in the order that the algorithm documents.
+//! Reductions: each result equals the combination in the order that the algorithm documents.
 
 use super::super::{Area, Program, Seat, all_reduce, reduce, reduce_scatter};
 use super::machine::{Aligned, DTYPES, REDUCTIONS, Rank, run, values};
@@ -9,7 +9,7 @@ use phalanx_types::DType;
 use std::ops::Range;
 
 const SIZES: [usize; 6] = [0, 1, 15, 16, 17, MANY];
-/// More than 16 for each of 9 ranks, and no multiple of anything.
+/// More than 16 for each of 9 ranks, and a multiple of none of the block sizes.
 const MANY: usize = 401;
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Direct, Algorithm::HalvingDoubling, Algorithm::Ring];
 
@@ -33,7 +33,7 @@ impl Expected<'_> {
         into.bytes().to_vec()
     }
 
-    /// One after the other, from rank `start` on around the ring.
+    /// Combined in ring order, starting with rank `start`.
     fn around(&self, start: usize) -> Vec<u8> {
         let ranks = self.inputs.len();
         (1..ranks).fold(self.of(start), |sum, by| self.both(sum, self.of((start + by) % ranks)))
@@ -106,7 +106,7 @@ fn filled(inputs: &[Vec<u8>], own: Area, length: usize, program: impl Fn(Seat) -
     seats(inputs.len()).map(rank).collect()
 }
 
-/// Every number of ranks and every size, with every type and every reduction; each with each of these only for one size.
+/// Every number of ranks and every size; every combination of type and reduction only for one size.
 fn each_case(mut check: impl FnMut(DType, Reduction, usize, &[Vec<u8>], Area)) {
     for ranks in 1..=9 {
         for own in [Area::Input, Area::Output] {

@@ -5,7 +5,7 @@ use crate::core::words::Reduction;
 use phalanx_types::DType;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Numbers that look drawn, from a seed.
+/// Pseudo-random numbers from a seed.
 pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
@@ -43,7 +43,7 @@ impl Aligned {
     }
 }
 
-/// Values whose sums and products depend on their order, of no more than 9 ranks without overflow.
+/// Values whose sums and products depend on their order, without overflow for up to 9 ranks.
 pub(super) fn values(dtype: DType, n: usize, seed: usize) -> Vec<u8> {
     let mut draws = Draws(seed as u64 * 7919 + 1);
     let mut bytes = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn values(dtype: DType, n: usize, seed: usize) -> Vec<u8> {
     bytes
 }
 
-/// What one rank brings.
+/// The program and memory of one rank.
 pub(super) struct Rank {
     pub(super) program: Program,
     pub(super) input: Vec<u8>,
@@ -73,16 +73,16 @@ pub(super) struct Rank {
 struct Seated<'a> {
     progress: Progress<'a>,
     memory: Memory<'a>,
-    /// Bytes of the receive under way that are not combined yet.
+    /// Bytes of the current receive that are not combined yet.
     held: Vec<u8>,
 }
 
 type Wires = BTreeMap<(usize, usize), VecDeque<u8>>;
 
-/// Runs all programs and gives back all outputs.
+/// Runs all programs and returns all outputs.
 ///
 /// # Panics
-/// No rank can go on though not all are finished, or messages are left over.
+/// No rank can proceed though not all are finished, or messages are left over.
 pub(super) fn run(ranks: Vec<Rank>, dtype: DType, reduction: Reduction, seed: u64) -> Vec<Vec<u8>> {
     let count = ranks.len();
     let arithmetic = Arithmetic { dtype, reduction, ranks: count };
@@ -114,7 +114,7 @@ pub(super) fn run(ranks: Vec<Rank>, dtype: DType, reduction: Reduction, seed: u6
         idle = if went { 0 } else { idle + 1 };
         assert!(idle < 10_000, "no rank can go on");
     }
-    assert!(wires.values().all(VecDeque::is_empty), "nobody received a message");
+    assert!(wires.values().all(VecDeque::is_empty), "a message was not received");
     drop(seated);
     outputs.iter().map(|output| output.bytes().to_vec()).collect()
 }

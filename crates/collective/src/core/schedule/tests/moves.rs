@@ -1,4 +1,4 @@
-//! What only moves elements.
+//! Programs that only move elements.
 
 use super::super::{Area, Program, Seat, Step, all_gather, all_to_all, barrier, broadcast, gather, scatter};
 use super::machine::{Rank, run, values};
@@ -21,7 +21,7 @@ fn counts(ranks: usize, seed: usize) -> Vec<usize> {
 }
 
 #[test]
-fn all_gather_gives_everything_to_everybody() {
+fn all_gather_gives_everything_to_every_rank() {
     for ranks in 1..=9 {
         for seed in 0..5 {
             let counts = counts(ranks, seed);
@@ -49,7 +49,7 @@ fn all_gather_gives_everything_to_everybody() {
 }
 
 #[test]
-fn broadcast_gives_the_root_s_values_to_everybody() {
+fn broadcast_gives_the_root_s_values_to_every_rank() {
     for ranks in 1..=9 {
         for root in 0..ranks {
             for n in [0, 1, 1000] {
@@ -107,9 +107,9 @@ fn all_to_all_exchanges_every_pair() {
     }
 }
 
-/// After the last round every rank has heard, through others, of every rank.
+/// After the last round every rank has a signal, direct or indirect, from every rank.
 #[test]
-fn a_barrier_hears_of_everybody() {
+fn a_barrier_hears_of_every_rank() {
     for ranks in 1..=9 {
         moved(ranks, |seat| (barrier(seat), Vec::new(), 0));
         let programs: Vec<_> = (0..ranks).map(|rank| barrier(Seat { rank, ranks }).steps).collect();

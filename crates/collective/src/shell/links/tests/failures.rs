@@ -1,4 +1,4 @@
-//! Disagreement, lost peers and aborts: everybody fails, at once and for one reason.
+//! Disagreement, lost peers and aborts: all ranks fail, at once and for the same reason.
 
 use super::super::{Links, frame};
 use super::{EPOCH, Task, each, mesh, whole};
@@ -91,7 +91,7 @@ fn each_of<T: Send>(
     each(links, |seat, links| work(Seat { rank: seat.rank, ranks }, links))
 }
 
-/// All ranks but the last wait in a barrier that the last never comes to; one of them is aborted while it waits.
+/// All ranks but the last wait in a barrier that the last never enters; one of them is aborted while it waits.
 #[test]
 fn an_abort_wakes_those_who_wait() {
     for ranks in 2..=5 {
@@ -101,7 +101,7 @@ fn an_abort_wakes_those_who_wait() {
         links[0].on_wait(
             Duration::from_millis(1),
             Box::new(move |rank, waited| {
-                // Nobody listens any more once the abort is under way.
+                // The receiver is gone once the abort is under way.
                 let _ = waiting.send((rank, waited));
             }),
         );
@@ -118,7 +118,7 @@ fn an_abort_wakes_those_who_wait() {
             })
         });
         assert!(results.iter().all(|result| reason(result) == "the user left"), "{results:?}");
-        // The others came to the first barrier, but not to the second.
+        // The other ranks arrived at the first barrier, but not at the second.
         let results = each(std::slice::from_mut(&mut last), |_, links| {
             let task = Task::new(Kind::Barrier, barrier(Seat { rank: ranks - 1, ranks }));
             let first = task.run(links, &[], &mut []);
@@ -140,7 +140,7 @@ fn an_abort_between_calls_reaches_the_others() {
     assert_eq!(reason(&results[0]), "stopped");
 }
 
-/// Rank 1 waits for rank 2, who never comes. Meanwhile rank 0 has sent more than a link reads ahead, and aborts.
+/// Rank 1 waits for rank 2, which never comes. Meanwhile rank 0 has sent more than a link reads ahead, and aborts.
 #[test]
 fn an_abort_behind_what_came_early_is_heard() {
     const N: usize = 10_000;
@@ -170,7 +170,7 @@ fn an_abort_behind_what_came_early_is_heard() {
     drop(late);
 }
 
-/// What the root of a gather does, except that it takes what rank 2 gives before anything else.
+/// As the root of a gather, except that it takes rank 2's elements first.
 fn from_rank_2_first(seat: Seat, n: usize) -> Program {
     let mut program = gather(seat, seat.rank, &[n; 3]);
     program.steps.sort_by_key(|step| !matches!(step, Step::Receive { from: 2, .. }));
@@ -203,7 +203,7 @@ fn leaving_after_the_last_call_is_no_failure() {
 /// Whatever a peer sends, the call ends with an error and without a panic.
 #[test]
 fn a_peer_s_bytes_do_no_harm() {
-    let call = frame::Call {
+    let call = frame::CallFrame {
         epoch: EPOCH,
         algorithm: Algorithm::Ring,
         signature: super::signature(Kind::AllReduce, 0),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::Direct, Algorithm::HalvingDoubling, Algorithm::Ring];
 
-/// One call that all ranks make that have values left.
+/// One call that all ranks with values left make.
 struct Planned {
     count: usize,
     algorithm: Algorithm,
@@ -28,7 +28,7 @@ fn follow(seat: Seat) -> impl Fn(&Signature, Algorithm) -> Program {
     move |signature, algorithm| all_reduce(algorithm, seat, signature.count as usize, Area::Output)
 }
 
-/// Makes the calls of one rank, then joins. Gives the number of the next call.
+/// Makes the calls of one rank, then joins. Returns the number of the next call.
 fn carry_out(seat: Seat, links: &mut Links, mut sequence: u64, steps: &[usize], plan: &[Planned]) -> u64 {
     let Seat { rank, ranks } = seat;
     for (call, planned) in plan.iter().enumerate().take(steps[rank]) {
@@ -93,7 +93,7 @@ fn what_takes_no_zeros_ends_the_group() {
         let signature = signature(Kind::Broadcast { root: 0 }, 4);
         let output = &mut [0; 16];
         links.run(Call { signature: &signature, program: &program, arithmetic, input: &[], output })?;
-        // Whoever had nothing to do with rank 2 hears of it in the next call.
+        // A rank that did not exchange anything with rank 2 learns of it in the next call.
         links.join(Joining { sequence: 2, ranks: 3, last: seat.rank }, follow(seat)).map(drop)
     });
     assert!(ends.iter().any(|end| matches!(end, Err(CollectiveError::Mismatch { .. }))), "{ends:?}");
@@ -109,7 +109,7 @@ fn what_takes_no_zeros_ends_the_group() {
     }
 }
 
-/// The root of a gather sends nothing: only it can find out.
+/// The root of a gather sends nothing: only the root can detect it.
 #[test]
 fn who_waits_for_a_rank_that_has_joined_fails() {
     let mut links = mesh(2);
@@ -129,7 +129,7 @@ fn who_waits_for_a_rank_that_has_joined_fails() {
     assert!(matches!(&ends[1], Err(CollectiveError::Aborted { epoch: EPOCH, .. })), "{:?}", ends[1]);
 }
 
-/// Rank 2 is past a call that rank 1 knows nothing of: rank 1 waits until it hears of it.
+/// Rank 2 is past a call that rank 1 has not seen; rank 1 waits until it sees it.
 #[test]
 fn who_is_a_call_ahead_is_waited_for() {
     let ahead = Signature { reduction: Some(Reduction::Sum), sequence: 2, ..signature(Kind::AllReduce, 0) };
@@ -146,13 +146,13 @@ fn who_is_a_call_ahead_is_waited_for() {
             stream.write_all(bytes).unwrap();
         };
         for (place, signature) in [joining(1), said].into_iter().enumerate() {
-            say(place, &frame::Call { epoch: EPOCH, algorithm: Algorithm::Direct, signature }.encode());
+            say(place, &frame::CallFrame { epoch: EPOCH, algorithm: Algorithm::Direct, signature }.encode());
         }
         let end = thread::scope(|scope| {
             let joins = scope.spawn(move || {
                 own.join(Joining { sequence: 1, ranks: 3, last: 1 }, follow(Seat { rank: 1, ranks: 3 }))
             });
-            // If it returns it does not wait.
+            // If it returned, it did not wait.
             if waits.recv().is_ok() {
                 say(0, &frame::abort("enough"));
             }

@@ -9,14 +9,14 @@ use phalanx_types::DType;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// One call that all ranks make that have values left.
+/// One call that all ranks with values left make.
 struct Planned {
     count: usize,
     average: bool,
     shared: bool,
 }
 
-/// How many calls each rank makes before it joins, all of them, and what comes of each.
+/// How many calls each rank makes before it joins, all the calls, and the result of each.
 struct Round {
     steps: Vec<usize>,
     plan: Vec<Planned>,
@@ -31,7 +31,7 @@ fn value(rank: usize, call: usize, index: usize) -> f32 {
     }
 }
 
-/// The sum in the order of ranks, with zeros for those that have joined.
+/// The sum in rank order, with zeros for joined ranks.
 fn expected(steps: &[usize], call: usize, planned: &Planned) -> Vec<u32> {
     let of = |rank: usize, index: usize| if steps[rank] > call { value(rank, call, index) } else { 0.0 };
     let sum = |index: usize| {
@@ -62,7 +62,7 @@ fn carry_out(group: &mut SharedGroup, round: &Round) {
     buffer.slice_mut::<u8>().unwrap().fill(rank as u8 + 1);
     let last = (0..steps.len()).max_by_key(|rank| (steps[*rank], *rank)).unwrap();
     assert_eq!(group.join(), Ok(last));
-    // Nobody has touched the buffer of a rank that has joined.
+    // No rank has touched the buffer of a joined rank.
     assert!(buffer.slice::<u8>().unwrap().iter().all(|byte| *byte == rank as u8 + 1));
 }
 
@@ -135,7 +135,7 @@ fn what_takes_no_zeros_fails_on_all_ranks() {
                     assert_eq!([ours.count, theirs.count], [2, 4]);
                 }
             }
-            // The group goes on: all ranks failed alike.
+            // The group is still usable: all ranks failed alike.
             let mut data = 1_f32.to_ne_bytes();
             group.all_reduce(&mut data, DType::F32, Reduction::Sum, "agreed").unwrap();
             assert_eq!(data, 3_f32.to_ne_bytes());

@@ -8,9 +8,9 @@ use crate::simd;
 use crate::threads::{Threads, scratch};
 use pulp::{MemMask, Simd, WithSimd};
 
-/// Numbers of input and output in a block of rows, which is gone over once for every vector of channels.
+/// Elements of input and output in a block of rows, which is read once for every vector of channels.
 const BLOCK: usize = 48 << 10;
-/// Numbers of the output worth a task of their own.
+/// Output elements per task.
 const TASK: usize = 1 << 16;
 const PARTS: usize = 8;
 /// Pixels side by side, each with sums of its own.
@@ -69,7 +69,7 @@ impl WithSimd for RowBlock<'_> {
             return;
         }
         for lane in (0..c).step_by(lanes) {
-            // The last vector goes back over channels that are done; they do not count again.
+            // The last vector overlaps channels that are done; these are not added again.
             let first = lane.min(c - lanes);
             self.vector::<S, true>(simd, first, simd.mask_between_m32s((lane - first) as u32, lanes as u32));
         }
@@ -104,7 +104,7 @@ impl RowBlock<'_> {
         rest: MemMask<S::m32s>,
     ) {
         let Conv2d { c, h, w, oh, ow, kw, .. } = *self.s;
-        // The same axis, looking only at these taps.
+        // The same axis, restricted to these taps.
         let first = self.cols.first + (q * self.cols.step) as isize;
         let cols = ConvAxis { first, taps: K, ..self.cols };
         let inner = cols.inner();
@@ -171,7 +171,7 @@ impl Lines<'_> {
         }
     }
 
-    /// Adds the products of the pixels `inner`, all of whose taps meet the input.
+    /// Adds the products of the pixels `inner`, whose taps are all inside the input.
     #[inline(always)]
     fn abreast<S: Simd, const K: usize, const WHOLE: bool>(
         &self,

@@ -22,26 +22,26 @@ pub(super) struct Columns<'a> {
     pub(super) pixels: Range<usize>,
 }
 
-/// Weights of a filter that look at neighbouring numbers of a row.
+/// Weights of a filter that read neighbouring elements of a row.
 struct Piece {
     /// Which row of the window.
     row: usize,
-    /// Where they look, from the window's first pixel on.
+    /// Offset of the elements from the window's first pixel.
     from: usize,
-    /// Where they stand in the panel.
+    /// Offset in the panel.
     to: usize,
     len: usize,
 }
 
 impl Columns<'_> {
-    /// How many neighbouring weights look at neighbouring numbers, and how many such runs a row of the window has.
+    /// How many neighbouring weights read neighbouring elements, and how many such runs a row of the window has.
     #[inline(always)]
     fn runs(&self) -> (usize, usize) {
         let (s, c) = (self.s, self.s.c / self.s.groups);
         if s.kw == 1 || s.dilation.1 == 1 && s.groups == 1 { (s.kw * c, 1) } else { (c, s.kw) }
     }
 
-    /// Lays out the columns of `panel`, `[pixel][column]`; what the last vector has too much is left as it is.
+    /// Packs the columns of `panel` as `[pixel][column]`; unused columns of the last vector are left as they are.
     #[inline(always)]
     pub(super) fn pack<S: Simd>(&self, panel: Panel, out: &mut [f32]) {
         let s = self.s;
@@ -128,7 +128,7 @@ impl Columns<'_> {
     }
 }
 
-/// Copies `len` numbers: few, so that a call would take longer than the copy.
+/// Copies `len` elements: so few that a call to `memcpy` would take longer than the copy.
 ///
 /// # Safety
 /// They are there on both sides.
@@ -148,7 +148,7 @@ unsafe fn copy<S: Simd>(from: *const f32, to: *mut f32, len: usize) {
     }
 }
 
-/// Copies `len` numbers as pieces of the size of `T`; the last two may overlap.
+/// Copies `len` elements as pieces of the size of `T`; the last two may overlap.
 ///
 /// # Safety
 /// They are there on both sides, and at least one piece of them.
@@ -167,7 +167,7 @@ unsafe fn pieces<T: Copy>(from: *const f32, to: *mut f32, len: usize) {
     }
 }
 
-/// Sets a few numbers to zero: a call would take longer.
+/// Sets a few elements to zero; a call to `memset` would take longer.
 #[inline(always)]
 fn clear(out: &mut [f32]) {
     let mut fours = out.chunks_exact_mut(4);
