@@ -12,6 +12,7 @@ mod stop;
 use args::{Cli, Command};
 use clap::Parser;
 use failure::Failure;
+use phalanx_jobs::builtin::python;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -19,12 +20,24 @@ fn main() -> ExitCode {
     if let Some(failure) = exec_shim::run_if_asked() {
         return failure.report();
     }
+    if let Some(ended) = stand_in_worker() {
+        return ended;
+    }
     let cli = Cli::parse();
     start_logging(&cli);
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Answers calls as a worker without Python, if that is asked for: benchmarks name this program as the Python.
+fn stand_in_worker() -> Option<ExitCode> {
+    let asked = std::env::args().skip(1).eq(python::STAND_IN_ARGUMENTS.map(str::to_owned));
+    asked.then(|| match python::stand_in_worker() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Failure::infrastructure(error).report(),
+    })
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
@@ -47,6 +60,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Run(args) => commands::run::run(args, output).await,
             Command::Eval(args) => commands::eval::run(*args, output).await,
             Command::Predict(args) => commands::predict::run(*args, output).await,
+            Command::Infer(args) => commands::infer::run(*args, output).await,
             Command::Export(args) => commands::export::run(args, output),
             Command::Fuse(args) => commands::fuse::run(args, output),
             Command::Model(args) => commands::model::run(args, output),
