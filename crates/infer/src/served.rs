@@ -213,7 +213,9 @@ impl ServedModel {
     ) -> Result<Vec<Vec<f32>>, TrainError> {
         let inputs = 0..self.inputs.len();
         let mut joined: Vec<Vec<f32>> = inputs
-            .map(|i| requests.iter().flat_map(|(_, request)| request.values[i].iter().copied()).collect())
+            .map(|i| {
+                requests.iter().map(|(_, request)| request.values[i].as_slice()).collect::<Vec<_>>().concat()
+            })
             .collect();
         let sample = requests.first().and_then(|(_, request)| request.samples.first());
         let ([x], Some(sample)) = (joined.as_mut_slice(), sample) else { return Ok(joined) };

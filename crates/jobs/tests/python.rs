@@ -34,11 +34,14 @@ struct Place {
 
 impl Place {
     async fn new(cores: u32) -> Self {
+        Self::with(cores, vec![stand_in()]).await
+    }
+
+    async fn with(cores: u32, worker: Vec<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = MainOptions::default();
         let main = MainNode::start(config(dir.path(), "main", NodeKind::Main, 0), options).await.unwrap();
-        let python = Python::with_command(vec![stand_in()]);
-        let handlers = Handlers::new().with(KIND, python);
+        let handlers = Handlers::new().with(KIND, Python::with_command(worker));
         let node = ComputingNode::start(config(dir.path(), "node", NodeKind::Computing, cores), handlers);
         let node = node.await.unwrap();
         let stopper = node.stopper();
@@ -154,6 +157,26 @@ async fn large_buffers_go_through_shared_memory_and_come_back_whole() {
             assert_eq!(result.value, name);
             assert!(result.buffers == buffers, "round {round}: other buffers came back");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_worker_in_python_needs_no_more_than_the_documented_protocol() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/worker.py");
+    let place = Place::with(1, vec!["python3".to_owned(), script.to_str().unwrap().to_owned()]).await;
+    for n in 0..100 {
+        assert_eq!(place.value("echo", &n.to_string()).await, n.to_string());
+    }
+    let Outcome::Failed(FailReason::Raised(raised)) = ended(place.call("raise", "too small").await).await
+    else {
+        panic!("not raised")
+    };
+    assert_eq!(raised.to_string(), "ValueError: too small");
+    assert!(raised.traceback.contains("line "), "{}", raised.traceback);
+    for round in 0_u8..4 {
+        let buffers = vec![Bytes::from(vec![round; 3_000_001]), Bytes::from_static(b"small")];
+        let job = place.main.submit(spec("echo", "x", buffers.clone())).await.unwrap();
+        assert!(result(ended(job).await).buffers == buffers, "round {round}: other buffers came back");
     }
 }
 

@@ -63,7 +63,9 @@ impl<'a> JobFeed<'a> {
         let mut waiting = lock(&self.batch.waiting);
         self.leave(&control);
         if control.is_cancelled() {
+            self.ended.set(self.ended.get() + 1);
             self.push(Happened::Finished { key: run.key, end: Ended::Cancelled, run_micros: 0 });
+            self.shared.wake.notify_one();
         } else {
             waiting.push_front(run);
         }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// The most calls on their way to a worker.
 const MOST_AHEAD: usize = 64;
+/// Workers that may end, one after the other, without having taken a call.
+const MOST_WORKERS: u32 = 3;
 /// Calls that take less are worth sending ahead.
 const QUICK: Duration = Duration::from_micros(500);
 /// A call that takes longer gives back those behind it.
@@ -54,26 +56,35 @@ impl<'a> Lane<'a> {
         Self { python, jobs, flights: VecDeque::new() }
     }
 
-    /// Has all jobs of the batch answered.
+    /// Has all jobs of the batch answered, with as many workers as it takes.
     pub(super) fn run(mut self) {
-        let Some(job) = self.jobs.take() else { return };
-        let mut worker = match self.python.worker() {
-            Ok(worker) => worker,
-            Err(error) => {
-                let message = format!("could not start a Python worker: {error}");
-                return self.jobs.finish(job, Err(HandlerError::retry(message)));
-            }
-        };
-        self.jobs.put_back(job);
-        match self.answer(&mut worker) {
-            // First the worker, then the answer: whatever the answer sets off finds the worker idle.
-            Ok(last) => {
-                self.python.give_back(worker);
-                if let Some((job, result)) = last {
-                    self.jobs.finish(job, result);
+        let mut blameless = 0;
+        loop {
+            let Some(job) = self.jobs.take() else { return };
+            let mut worker = match self.python.worker() {
+                Ok(worker) => worker,
+                Err(error) => {
+                    let message = format!("could not start a Python worker: {error}");
+                    return self.jobs.finish(job, Err(HandlerError::retry(message)));
                 }
+            };
+            self.jobs.put_back(job);
+            match self.answer(&mut worker) {
+                // First the worker, then the answer: whatever the answer sets off finds the worker idle.
+                Ok(last) => {
+                    self.python.give_back(worker);
+                    return last.map_or((), |(job, result)| self.jobs.finish(job, result));
+                }
+                Err(lost) => blameless = if self.lost(worker, &lost) { 0 } else { blameless + 1 },
             }
-            Err(lost) => self.lost(worker, &lost),
+            // Workers that end before they take a call would be started for ever.
+            if blameless >= MOST_WORKERS
+                && let Some(job) = self.jobs.take()
+            {
+                blameless = 0;
+                let message = "Python workers end before they take the call";
+                self.jobs.finish(job, Err(HandlerError::retry(message)));
+            }
         }
     }
 
@@ -207,18 +218,22 @@ impl<'a> Lane<'a> {
         self.jobs.put_back(flight.job);
     }
 
-    /// The worker is gone or of no use. The call that it was at is lost, the others have another worker.
-    fn lost(mut self, mut worker: Worker, lost: &Lost) {
+    /// The worker is gone or of no use. The call that it was at is lost, the others have another worker; tells
+    /// whether there was such a call.
+    fn lost(&mut self, mut worker: Worker, lost: &Lost) -> bool {
         let status = worker.end();
         self.take_back(&mut worker);
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        for flight in std::mem::take(&mut self.flights) {
+        let blamed = std::mem::take(&mut self.flights);
+        let any = !blamed.is_empty();
+        for flight in blamed {
             let error = match flight.job.is_cancelled() {
                 true => HandlerError::cancelled(),
                 false => HandlerError::retry(format!("{lost} ({status})")),
             };
             self.jobs.finish(flight.job, Err(error));
         }
+        any
     }
 }
 
