@@ -101,6 +101,7 @@ impl StandIn {
         Ok(())
     }
 
+    #[expect(clippy::exit, reason = "what `exit` is for")]
     fn run(&mut self, id: u64, function: &[u8], values: &[&[u8]]) -> io::Result<()> {
         let text = String::from_utf8_lossy(values.first().copied().unwrap_or_default()).into_owned();
         let number = || text.parse().unwrap_or(0);
@@ -111,11 +112,7 @@ impl StandIn {
                 std::thread::sleep(Duration::from_millis(number()));
                 self.answer(id, &[])
             }
-            b"exit" =>
-            {
-                #[expect(clippy::exit, reason = "what it was asked for")]
-                std::process::exit(i32::try_from(number()).unwrap_or(1))
-            }
+            b"exit" => std::process::exit(i32::try_from(number()).unwrap_or(1)),
             _ => {
                 let raised = Raised {
                     exception: "ValueError".to_owned(),
