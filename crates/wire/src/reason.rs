@@ -82,7 +82,7 @@ pub enum FailReason {
     /// The solution could not be taken over from the node.
     Unreadable { message: String },
     /// A Python function raised an exception.
-    Raised(Raised),
+    Raised(Box<Raised>),
 }
 
 /// An exception of a Python function, as far as it can be told elsewhere.

@@ -203,12 +203,12 @@ fn fail_reasons() -> [FailReason; 5] {
         FailReason::Panicked { message: "index out of bounds".into() },
         FailReason::NodesLost { attempts: 2, nodes: vec![node("n1"), node("n2")] },
         FailReason::Unreadable { message: "blob b9 is gone".into() },
-        FailReason::Raised(Raised {
+        FailReason::Raised(Box::new(Raised {
             exception: "ValueError".into(),
             message: "three".into(),
             traceback: "Traceback (most recent call last):\nValueError: three\n".into(),
             pickled: (&b"\x80\x05."[..]).into(),
-        }),
+        })),
     ]
 }
 

@@ -116,7 +116,7 @@ impl<'a> Lane<'a> {
                 }
                 Heard::Raised { id, kept, raised } => {
                     self.pace(worker, asked);
-                    last = self.end(worker, id, kept, Err(HandlerError::raised(*raised)));
+                    last = self.end(worker, id, kept, Err(HandlerError::raised(raised)));
                 }
                 Heard::Unknown { id } => self.send_again(worker, id),
             }
@@ -239,7 +239,7 @@ impl<'a> Lane<'a> {
 
 impl HandlerError {
     /// A function raised an exception.
-    fn raised(raised: Raised) -> Self {
+    fn raised(raised: Box<Raised>) -> Self {
         Self::because(FailReason::Raised(raised))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The bytes of a function are a command for it: `echo` gives back arguments and buffers, `raise` raises an exception
 //! with the arguments as its message, `sleep` sleeps so many milliseconds, `exit` ends the process with this code,
-//! `pid` gives the id of the process.
+//! `pid` gives the id of the process, `hold` writes it to a file and never ends.
 
 use super::packets::{receive, send};
 use super::protocol::{
@@ -101,7 +101,6 @@ impl StandIn {
         Ok(())
     }
 
-    #[expect(clippy::exit, reason = "what `exit` is for")]
     fn run(&mut self, id: u64, function: &[u8], values: &[&[u8]]) -> io::Result<()> {
         let text = String::from_utf8_lossy(values.first().copied().unwrap_or_default()).into_owned();
         let number = || text.parse().unwrap_or(0);
@@ -111,6 +110,12 @@ impl StandIn {
             b"sleep" => {
                 std::thread::sleep(Duration::from_millis(number()));
                 self.answer(id, &[])
+            }
+            b"hold" => {
+                std::fs::write(&text, std::process::id().to_string())?;
+                loop {
+                    std::thread::park();
+                }
             }
             b"exit" => std::process::exit(i32::try_from(number()).unwrap_or(1)),
             _ => {
