@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Eval(Box<commands::eval::EvalArgs>),
     /// Write down what a trained model says about samples.
     Predict(Box<commands::predict::PredictArgs>),
+    /// Ask a model that nodes serve what it says about samples.
+    Infer(Box<commands::infer::InferArgs>),
     /// Write a trained model as ONNX or safetensors.
     Export(commands::export::ExportArgs),
     /// Combine the stages of a run's checkpoint into one model.

@@ -16,6 +16,7 @@ mod stop;
 use args::{Cli, Command};
 use clap::Parser;
 use failure::Failure;
+use phalanx_jobs::builtin::python;
 use phalanx_nodes::Program;
 use std::ffi::OsString;
 
@@ -28,6 +29,9 @@ pub fn run_command(program: Program, arguments: Vec<OsString>) -> u8 {
     // Before anything else: this process becomes a job's command, and there may be many.
     if let Some(failure) = exec_shim::run_if_asked(&arguments) {
         return failure.report();
+    }
+    if let Some(code) = stand_in_worker(&arguments) {
+        return code;
     }
     let words = std::iter::once(OsString::from("phalanx")).chain(arguments);
     let cli = match Cli::try_parse_from(words) {
@@ -43,6 +47,15 @@ pub fn run_command(program: Program, arguments: Vec<OsString>) -> u8 {
         Ok(()) => 0,
         Err(failure) => failure.report(),
     }
+}
+
+/// Answers calls as a worker without Python, if that is asked for: benchmarks name this program as the Python.
+fn stand_in_worker(arguments: &[OsString]) -> Option<u8> {
+    let asked = arguments.iter().eq(python::STAND_IN_ARGUMENTS.iter());
+    asked.then(|| match python::stand_in_worker() {
+        Ok(()) => 0,
+        Err(error) => Failure::infrastructure(error).report(),
+    })
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
@@ -65,6 +78,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Run(args) => commands::run::run(args, output).await,
             Command::Eval(args) => commands::eval::run(*args, output).await,
             Command::Predict(args) => commands::predict::run(*args, output).await,
+            Command::Infer(args) => commands::infer::run(*args, output).await,
             Command::Export(args) => commands::export::run(args, output),
             Command::Fuse(args) => commands::fuse::run(args, output),
             Command::Model(args) => commands::model::run(args, output),

@@ -84,8 +84,13 @@ pub(crate) fn listing<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    listing_of(&header, rows.into_iter().map(Vec::from))
+}
+
+/// The same with as many columns as the header has.
+pub(crate) fn listing_of(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.map(str::to_uppercase));
+    table.load_style(presets::NOTHING).set_header(header.iter().map(|name| name.to_uppercase()));
     for row in rows {
         table.add_row(row);
     }

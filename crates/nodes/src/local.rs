@@ -37,6 +37,8 @@ pub struct LocalSpec {
     /// Whether a node that ends is started again. Such nodes are not interrupted together with this process: what
     /// started them stops them when they have said all.
     pub restart: bool,
+    /// Further arguments of every node.
+    pub arguments: Vec<String>,
 }
 
 impl LocalSpec {
@@ -51,6 +53,7 @@ impl LocalSpec {
             cores: None,
             allow_exec: false,
             restart: false,
+            arguments: Vec::new(),
         }
     }
 
@@ -78,6 +81,7 @@ impl LocalSpec {
         if self.allow_exec {
             command.arg("--allow-exec");
         }
+        command.args(&self.arguments);
         if self.restart {
             command.process_group(0);
         }

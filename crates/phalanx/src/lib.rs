@@ -22,6 +22,7 @@
 //! | watch a run | [`records::Observer`] | `own_observer` |
 //! | let a program be a node | [`nodes::Node`] | `embedded_node` |
 //! | solve jobs | [`jobs::MainNode`] | `jobs` |
+//! | serve models, and ask them | [`infer`] | `inference` |
 //! | reduce over a group of ranks | [`collective::Group`] | `all_reduce` |
 //! | plan who holds which part of a model | [`plan`] | `plan_formation` |
 //! | fuse the stages of a checkpoint | [`model::fuse`] | `fuse` |
@@ -49,6 +50,7 @@
 pub mod collective;
 pub mod data;
 mod error;
+pub mod infer;
 pub mod jobs;
 pub mod model;
 pub mod nodes;

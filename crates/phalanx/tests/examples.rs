@@ -22,6 +22,7 @@ examples!(
     embedded_node,
     fuse,
     in_memory,
+    inference,
     jobs,
     own_loss,
     own_observer,

@@ -11,6 +11,8 @@ use zip::write::SimpleFileOptions;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PredictionFormat {
     Npz,
+    /// The outputs alone.
+    Npy,
     Csv,
     Safetensors,
 }
@@ -20,6 +22,7 @@ impl PredictionFormat {
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "npz" => Some(Self::Npz),
+            "npy" => Some(Self::Npy),
             "csv" => Some(Self::Csv),
             "safetensors" => Some(Self::Safetensors),
             _ => None,
@@ -105,6 +108,7 @@ impl Predictions {
     pub fn write(&self, path: &Path, format: PredictionFormat) -> Result<(), WritePredictionsError> {
         match format {
             PredictionFormat::Npz => self.npz(path),
+            PredictionFormat::Npy => self.npy(path),
             PredictionFormat::Csv => self.csv(path),
             PredictionFormat::Safetensors => self.safetensors(path),
         }
@@ -128,6 +132,16 @@ impl Predictions {
             }
         }
         archive.finish()?.flush()?;
+        Ok(())
+    }
+
+    fn npy(&self, path: &Path) -> Result<(), WritePredictionsError> {
+        let mut out = BufWriter::new(File::create(path)?);
+        out.write_all(&npy_header("<f4", &self.shape()))?;
+        for value in &self.values {
+            out.write_all(&value.to_le_bytes())?;
+        }
+        out.flush()?;
         Ok(())
     }
 

@@ -18,6 +18,22 @@ pub enum NodeKind {
     Computing,
     /// Only looks.
     Observer,
+    /// Asks models for their outputs.
+    Edge,
+    /// Serves models, and solves jobs.
+    Inference,
+}
+
+impl NodeKind {
+    /// Whether it hands out jobs.
+    pub fn asks(self) -> bool {
+        matches!(self, NodeKind::Main | NodeKind::Edge)
+    }
+
+    /// Whether it solves jobs.
+    pub fn solves(self) -> bool {
+        matches!(self, NodeKind::Computing | NodeKind::Inference)
+    }
 }
 
 impl fmt::Display for NodeKind {
@@ -26,6 +42,8 @@ impl fmt::Display for NodeKind {
             NodeKind::Main => "main",
             NodeKind::Computing => "computing",
             NodeKind::Observer => "observer",
+            NodeKind::Edge => "edge",
+            NodeKind::Inference => "inference",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Why something waits or failed, as data; every front prints the same words for it.
 
 use crate::usage::Shortage;
+use bytes::Bytes;
 use phalanx_types::{ByteSize, NodeId};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -80,6 +81,36 @@ pub enum FailReason {
     NodesLost { attempts: u32, nodes: Vec<NodeId> },
     /// The solution could not be taken over from the node.
     Unreadable { message: String },
+    /// A Python function raised an exception.
+    Raised(Box<Raised>),
+}
+
+/// An exception of a Python function, as far as it can be told elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Raised {
+    /// The qualified name of its class: `ValueError`, `mine.Broken`.
+    pub exception: String,
+    pub message: String,
+    /// The lines that Python prints for it.
+    pub traceback: String,
+    /// The exception itself, pickled; empty if it could not be pickled or is too long.
+    pub pickled: Bytes,
+}
+
+impl Raised {
+    /// About how many bytes it takes in a message.
+    pub fn encoded_len(&self) -> usize {
+        self.exception.len() + self.message.len() + self.traceback.len() + self.pickled.len() + 40
+    }
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message.is_empty() {
+            true => f.write_str(&self.exception),
+            false => write!(f, "{}: {}", self.exception, self.message),
+        }
+    }
 }
 
 impl fmt::Display for FailReason {
@@ -95,6 +126,7 @@ impl fmt::Display for FailReason {
                 Ok(())
             }
             FailReason::Unreadable { message } => write!(f, "solution could not be read: {message}"),
+            FailReason::Raised(raised) => write!(f, "the function raised {raised}"),
         }
     }
 }

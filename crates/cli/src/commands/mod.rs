@@ -5,6 +5,7 @@ pub(crate) mod domain;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod fuse;
+pub(crate) mod infer;
 pub(crate) mod job;
 mod live;
 pub(crate) mod model;

@@ -1,21 +1,29 @@
 //! `phalanx node`: a computing node.
 
 use crate::args::{DomainArgs, node_name, start_failure};
+use crate::commands::trained::{model_from, run_path};
 use crate::exec_shim::{self, die_with_parent, has_parent};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_fabric::NodeKind;
-use phalanx_jobs::{NodeError, Stopper, builtin};
+use phalanx_infer::Serving;
+use phalanx_jobs::builtin::python::DEFAULT_PROGRAM;
+use phalanx_jobs::{Handlers, NodeError, Stopper, builtin};
 use phalanx_nodes::{Node, machine};
+use phalanx_train::LoadOptions;
+use phalanx_train::config::ModelConfig;
 use phalanx_types::{ByteSize, Resources};
+use phalanx_wire::python;
 use serde::Serialize;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   phalanx node                                   join the nodes of this user on this host
-  phalanx node --domain lab --connect n1:7000    join a domain that has a key")]
+  phalanx node --domain lab --connect n1:7000    join a domain that has a key
+  phalanx node --serve digits=runs/first         answer requests of `phalanx infer --model digits`")]
 pub(crate) struct NodeArgs {
     /// A name to know it by; random digits are added.
     #[arg(long, default_value = "node", value_parser = node_name)]
@@ -29,6 +37,20 @@ pub(crate) struct NodeArgs {
     /// Let jobs of kind "exec" run commands on this machine.
     #[arg(long)]
     allow_exec: bool,
+    /// Let jobs call Python functions on this machine, in workers of this program; python3 when none is named.
+    ///
+    /// Workers are `PROGRAM -m phalanx.worker`: the program must have the phalanx package.
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PROGRAM)]
+    allow_python: Option<String>,
+    /// Serve a model under this name; may be given several times.
+    ///
+    /// MODEL is an .onnx file, a run directory, a checkpoint in one, or WEIGHTS.safetensors+GRAPH, where GRAPH is a
+    /// .toml file, an .onnx file or zoo:NAME. A node that serves models takes no part in training.
+    #[arg(long, value_name = "NAME=MODEL", value_parser = served)]
+    serve: Vec<Served>,
+    /// How many samples a served model computes at once at most.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    max_batch: u64,
     /// Solve this many jobs, one at a time, then leave.
     #[arg(long, value_name = "N")]
     solve: Option<u64>,
@@ -37,6 +59,48 @@ pub(crate) struct NodeArgs {
     die_with: Option<u32>,
     #[command(flatten)]
     domain: DomainArgs,
+}
+
+/// A model to serve.
+#[derive(Debug, Clone)]
+struct Served {
+    name: String,
+    path: PathBuf,
+    graph: Option<String>,
+}
+
+fn served(text: &str) -> Result<Served, String> {
+    let (name, model) = text.split_once('=').ok_or("expected NAME=MODEL, like digits=runs/first")?;
+    let (path, graph) = match model.split_once(".safetensors+") {
+        Some((weights, graph)) => (format!("{weights}.safetensors"), Some(graph.to_owned())),
+        None => (model.to_owned(), None),
+    };
+    Ok(Served { name: name.to_owned(), path: path.into(), graph })
+}
+
+/// Calls of Python functions, once it is certain that there is a worker for them.
+fn allow_python(program: &str) -> Result<builtin::Python, Failure> {
+    let python = builtin::Python::new(program).wrapped(exec_shim::wrapper());
+    python.check().map_err(|error| {
+        let context = format!("could not start a worker with `{program} -m phalanx.worker`");
+        Failure::usage(anyhow::Error::new(error).context(context))
+            .hint("name a Python that has the phalanx package: --allow-python=venv/bin/python")
+    })?;
+    Ok(python)
+}
+
+/// Adds handlers for the models that are to be served.
+fn serve(args: &NodeArgs, handlers: Handlers) -> Result<Handlers, Failure> {
+    let mut serving = Serving::beside(handlers).max_batch(args.max_batch as usize);
+    for Served { name, path, graph } in &args.serve {
+        let model = graph.as_deref().map(model_from).transpose()?.map(ModelConfig::new);
+        let options = LoadOptions { model, config: None };
+        serving = serving.load(name, &run_path(path), options).map_err(|error| {
+            let hint = error.hint();
+            Failure::usage(error).hint_if(hint)
+        })?;
+    }
+    Ok(serving.into_handlers())
 }
 
 #[derive(Debug, Serialize)]
@@ -81,7 +145,12 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
         let wrapper = exec_shim::wrapper();
         handlers = handlers.with("exec", builtin::Exec { wrapper });
     }
-    let mut config = args.domain.fabric(&args.name, NodeKind::Computing)?;
+    if let Some(program) = &args.allow_python {
+        handlers = handlers.with(python::KIND, allow_python(program)?);
+    }
+    let handlers = serve(&args, handlers)?;
+    let kind = if args.serve.is_empty() { NodeKind::Computing } else { NodeKind::Inference };
+    let mut config = args.domain.fabric(&args.name, kind)?;
     let machine = machine();
     config.resources = Resources {
         cores: args.cores.unwrap_or(machine.cores),

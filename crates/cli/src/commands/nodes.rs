@@ -5,11 +5,12 @@ mod uses;
 
 use crate::args::{DomainArgs, start_failure};
 use crate::failure::Failure;
-use crate::output::{Output, Render, listing, print_line, reader_gone};
+use crate::output::{Output, Render, listing_of, print_line, reader_gone};
 use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_fabric::{Fabric, NodeEvent, NodeKind, NodeState, NodeStatus};
 use phalanx_types::{ByteSize, NodeId};
+use phalanx_wire::infer::model_of;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -71,6 +72,9 @@ struct NodeRow {
     since: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     handles: Vec<String>,
+    /// The models it serves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    serves: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -94,6 +98,7 @@ impl NodeRow {
             uses: status.uses.iter().map(UseRow::new).collect(),
             since: humantime::format_rfc3339_seconds(since).to_string(),
             handles: status.handles.iter().map(ToString::to_string).collect(),
+            serves: status.handles.iter().filter_map(|kind| model_of(kind)).map(str::to_owned).collect(),
             why: match &status.state {
                 NodeState::Lost(reason) => Some(reason.to_string()),
                 NodeState::Running | NodeState::Draining | NodeState::Stopped => None,
@@ -101,7 +106,7 @@ impl NodeRow {
         }
     }
 
-    fn cells(&self) -> [String; 10] {
+    fn cells(&self) -> Vec<String> {
         let state = match &self.why {
             Some(why) => format!("{}: {why}", self.state),
             None => self.state.to_owned(),
@@ -109,13 +114,14 @@ impl NodeRow {
         let resources =
             (self.cores > 0).then(|| format!("{} cores, {}", self.cores, ByteSize(self.memory_bytes)));
         let speed = self.speed_gflops.map(|speed| format!("{speed:.1} GFLOP/s"));
-        [
+        vec![
             self.id.clone(),
             self.kind.clone(),
             state,
             resources.unwrap_or_default(),
             in_words(&self.uses),
             speed.unwrap_or_default(),
+            self.serves.join(", "),
             self.jobs_running.to_string(),
             self.jobs_done.to_string(),
             self.address.clone(),
@@ -124,12 +130,8 @@ impl NodeRow {
     }
 }
 
-const HEADER: [&str; 10] =
-    ["id", "kind", "state", "resources", "in use", "speed", "running", "done", "address", "since"];
-
-fn without_speed<T>([id, kind, state, resources, uses, _, running, done, address, since]: [T; 10]) -> [T; 9] {
-    [id, kind, state, resources, uses, running, done, address, since]
-}
+const HEADER: [&str; 11] =
+    ["id", "kind", "state", "resources", "in use", "speed", "serves", "running", "done", "address", "since"];
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
@@ -140,12 +142,18 @@ impl Render for NodeTable {
         if self.0.is_empty() {
             return "no nodes here; `phalanx node` starts one".to_owned();
         }
-        let rows = self.0.iter().map(NodeRow::cells);
-        if self.0.iter().any(|n| n.speed_gflops.is_some()) {
-            listing(HEADER, rows)
-        } else {
-            listing(without_speed(HEADER), rows.map(without_speed))
-        }
+        // Columns that would be empty for every node are left out.
+        let idle = |name: &&str| match *name {
+            "speed" => self.0.iter().all(|n| n.speed_gflops.is_none()),
+            "serves" => self.0.iter().all(|n| n.serves.is_empty()),
+            _ => false,
+        };
+        let shown: Vec<usize> = (0..HEADER.len()).filter(|i| !idle(&HEADER[*i])).collect();
+        let rows = self.0.iter().map(|node| {
+            let cells = node.cells();
+            shown.iter().map(|i| cells[*i].clone()).collect::<Vec<_>>()
+        });
+        listing_of(&shown.iter().map(|i| HEADER[*i]).collect::<Vec<_>>(), rows)
     }
 
     fn quiet(&self) -> String {

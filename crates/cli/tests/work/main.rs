@@ -4,6 +4,7 @@
 
 mod chaos;
 mod cli;
+mod infer;
 mod jobs;
 mod journal;
 mod plan;

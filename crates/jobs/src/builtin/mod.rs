@@ -1,8 +1,12 @@
 //! Handlers that every computing node has, so that it is useful without writing Rust.
 
 mod exec;
+#[cfg(target_os = "linux")]
+pub mod python;
 
 pub use exec::{Exec, exec_payload};
+#[cfg(target_os = "linux")]
+pub use python::Python;
 
 use crate::{HandlerError, Handlers, JobContext};
 use phalanx_types::Parcel;

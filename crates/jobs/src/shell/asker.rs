@@ -57,7 +57,7 @@ impl Asker {
         config.kind = NodeKind::Observer;
         let fabric = Fabric::start(config).await?;
         fabric.settled(LOOK).await;
-        let live = |s: &NodeStatus| s.kind == NodeKind::Main && s.state.is_live();
+        let live = |s: &NodeStatus| s.kind.asks() && s.state.is_live();
         let mains = fabric.nodes().into_iter().filter(live).map(|s| s.id).collect();
         Ok(Self { fabric, mains })
     }

@@ -4,6 +4,7 @@
 use phalanx_fabric::{FrameKind, LostReason, Peer};
 use phalanx_types::{Class, Epoch, Needs};
 use phalanx_wire::jobs::{Dispatch, Done, DoneResult, Offer, OfferGroup, ParcelRef, Report};
+use phalanx_wire::reason::FailReason;
 use serde::Serialize;
 use smol_str::SmolStr;
 
@@ -89,6 +90,7 @@ pub(super) fn split_report(mut report: Report) -> Vec<Report> {
 fn done_len(done: &Done) -> usize {
     match &done.result {
         DoneResult::Solved(parcel) => inline_len(parcel) + 32,
+        DoneResult::Failed { reason: FailReason::Raised(raised), .. } => raised.encoded_len(),
         DoneResult::Failed { reason, .. } => reason.to_string().len() + 64,
     }
 }

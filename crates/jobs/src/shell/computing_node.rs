@@ -106,7 +106,9 @@ impl ComputingNode {
     /// # Errors
     /// The fabric could not start.
     pub async fn start(mut config: FabricConfig, handlers: Handlers) -> Result<Self, NodeError> {
-        config.kind = NodeKind::Computing;
+        if config.kind != NodeKind::Inference {
+            config.kind = NodeKind::Computing;
+        }
         config.handles = handlers.kinds().cloned().collect();
         let capacity = Needs { cores: config.resources.cores, memory: config.resources.memory };
         let worker = WorkerConfig {
@@ -120,12 +122,14 @@ impl ComputingNode {
         let events = fabric.channel(FrameKind::Jobs);
         let (wish, wishes) = watch::channel(Wish::Run);
         let account = NodeAccount::new(capacity);
+        let mut core = WorkerCore::new(worker);
+        core.gather(handlers.gathered());
         Ok(Self {
             taken: account.taken_changes(),
             known_taken: 0,
             account,
             events,
-            core: WorkerCore::new(worker),
+            core,
             executor: Executor::new(handlers),
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -302,7 +306,7 @@ impl ComputingNode {
         let now = self.fabric.now();
         match event {
             LinkEvent::Up(peer) => {
-                if peer.kind() == NodeKind::Main {
+                if peer.kind().asks() {
                     self.peers.insert(peer.key(), peer);
                 }
             }

@@ -3,10 +3,12 @@
 //! The threads never touch the core. They put what ended into a list and wake the node's task, at
 //! most every [`WAKE_EVERY`] while a batch of short jobs lasts.
 
-use super::handler::{HandlerErrorKind, Handlers, JobContext};
+use super::feed::JobFeed;
+use super::handler::{Handlers, MAX_TEXT};
 use crate::core::{BatchId, Run, RunKey};
 use phalanx_types::{LeaseId, Parcel};
 use phalanx_wire::reason::FailReason;
+use smol_str::SmolStr;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// How long results may wait for the end of their batch before the node is woken for them.
-const WAKE_EVERY: Duration = Duration::from_micros(200);
+pub(super) const WAKE_EVERY: Duration = Duration::from_micros(200);
 
 /// How long a thread looks out for the next short job before it goes to sleep. Waking it takes
 /// about as long, and an idle processor longer still.
@@ -24,8 +26,6 @@ const LINGER: Duration = Duration::from_micros(200);
 
 /// Progress of one run is told at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(20);
-/// Messages and notes are for people; what is longer is cut, so that every report fits a frame.
-const MAX_TEXT: usize = 1 << 10;
 
 /// How a run ended, before its solution is put inline or into a blob.
 #[derive(Debug)]
@@ -44,11 +44,11 @@ pub(super) enum Happened {
 
 /// What compute threads and the node's task share.
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct Shared {
     queue: Mutex<Queue>,
     more: Condvar,
-    happened: Mutex<Vec<Happened>>,
-    wake: Notify,
+    pub(super) happened: Mutex<Vec<Happened>>,
+    pub(super) wake: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -62,23 +62,29 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Batch {
+pub(super) struct Batch {
     id: BatchId,
-    waiting: Mutex<VecDeque<Run>>,
-    current: Mutex<Option<Arc<RunControl>>>,
+    pub(super) waiting: Mutex<VecDeque<Run>>,
+    /// What the handler has taken and not ended.
+    pub(super) current: Mutex<Vec<Arc<RunControl>>>,
 }
 
 impl Batch {
+    /// The kind of what waits; all runs of a batch are of one kind.
+    fn next_kind(&self) -> Option<SmolStr> {
+        lock(&self.waiting).front().map(|run| run.kind.clone())
+    }
+
     /// Whether something of it runs or waits to.
     fn is_live(&self) -> bool {
-        !lock(&self.waiting).is_empty() || lock(&self.current).is_some()
+        !lock(&self.waiting).is_empty() || !lock(&self.current).is_empty()
     }
 }
 
 /// The line between a running handler and its node.
 #[derive(Debug)]
 pub(super) struct RunControl {
-    key: RunKey,
+    pub(super) key: RunKey,
     shared: Arc<Shared>,
     cancelled: AtomicBool,
     /// When progress was last told.
@@ -98,11 +104,22 @@ impl fmt::Debug for OnCancel {
 }
 
 /// A lock whose holder panicked still guards plain data that is whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RunControl {
+    pub(super) fn new(key: RunKey, shared: Arc<Shared>) -> Self {
+        Self {
+            key,
+            shared,
+            cancelled: AtomicBool::new(false),
+            told: Mutex::default(),
+            on_cancel: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
     pub(super) fn lease(&self) -> LeaseId {
         self.key.lease
     }
@@ -182,7 +199,7 @@ impl Executor {
     /// the node has cores; a thread about to be idle may make it one more than that.
     pub(super) fn start(&mut self, id: BatchId, runs: Vec<Run>) -> std::io::Result<()> {
         let batch =
-            Arc::new(Batch { id, waiting: Mutex::new(VecDeque::from(runs)), current: Mutex::new(None) });
+            Arc::new(Batch { id, waiting: Mutex::new(VecDeque::from(runs)), current: Mutex::default() });
         self.live.retain(|_, b| b.is_live());
         self.live.insert(id, batch.clone());
         let (need_thread, need_wake) = {
@@ -220,7 +237,7 @@ impl Executor {
         for batch in self.live.values() {
             // Taken in the order the compute thread takes them, so a run is never between the two.
             let mut waiting = lock(&batch.waiting);
-            if let Some(control) = lock(&batch.current).as_ref().filter(|c| c.key == key) {
+            if let Some(control) = lock(&batch.current).iter().find(|c| c.key == key) {
                 control.cancel();
                 return;
             }
@@ -238,9 +255,7 @@ impl Executor {
     pub(super) fn cancel_all(&mut self) {
         for batch in self.live.values() {
             lock(&batch.waiting).clear();
-            if let Some(control) = lock(&batch.current).as_ref() {
-                control.cancel();
-            }
+            lock(&batch.current).iter().for_each(|control| control.cancel());
         }
     }
 
@@ -304,19 +319,18 @@ fn work(shared: &Arc<Shared>, handlers: &Handlers) {
     while let Some(batch) = next_batch(shared, linger) {
         tracing::trace!(batch = batch.id.0, "batch begins");
         let began = Instant::now();
-        let (mut woken, mut runs) = (began, 0);
-        while let Some((run, control)) = begin(shared, &batch) {
-            let (key, started) = (run.key, Instant::now());
-            let end = solve(handlers, run, control);
-            let now = Instant::now();
-            let run_micros =
-                u64::try_from(now.saturating_duration_since(started).as_micros()).unwrap_or(u64::MAX);
-            lock(&shared.happened).push(Happened::Finished { key, end, run_micros });
-            runs += 1;
-            if now.saturating_duration_since(woken) >= WAKE_EVERY {
-                shared.wake.notify_one();
-                woken = now;
+        let mut runs = 0;
+        // A handler that panics ends what it had taken; the rest of the batch has another try.
+        while let Some(kind) = batch.next_kind() {
+            let feed = JobFeed::new(shared, &batch);
+            match handlers.get(&kind) {
+                Some(handler) => {
+                    let solved = std::panic::catch_unwind(AssertUnwindSafe(|| handler.solve_batch(&feed)));
+                    feed.close(solved.err());
+                }
+                None => feed.refuse(&kind),
             }
+            runs += feed.ended();
         }
         shared.wake.notify_one();
         // Where jobs are shorter than a thread takes to wake, the next may be close.
@@ -324,28 +338,8 @@ fn work(shared: &Arc<Shared>, handlers: &Handlers) {
     }
 }
 
-/// Takes the next run of a batch and makes it the current one, in one step for `cancel`.
-fn begin(shared: &Arc<Shared>, batch: &Batch) -> Option<(Run, Arc<RunControl>)> {
-    let mut waiting = lock(&batch.waiting);
-    let mut current = lock(&batch.current);
-    let Some(run) = waiting.pop_front() else {
-        *current = None;
-        return None;
-    };
-    let control = Arc::new(RunControl {
-        key: run.key,
-        shared: shared.clone(),
-        cancelled: AtomicBool::new(false),
-        told: Mutex::default(),
-        on_cancel: Mutex::default(),
-        changed: Condvar::new(),
-    });
-    *current = Some(control.clone());
-    Some((run, control))
-}
-
 /// The end of a text, which says most, when it is too long for all of it.
-fn shortened(text: String) -> String {
+pub(super) fn shortened(text: String) -> String {
     if text.len() <= MAX_TEXT {
         return text;
     }
@@ -354,32 +348,4 @@ fn shortened(text: String) -> String {
         from += 1;
     }
     format!("…{}", text.get(from..).unwrap_or_default())
-}
-
-fn solve(handlers: &Handlers, run: Run, control: Arc<RunControl>) -> Ended {
-    let Run { kind, payload, .. } = run;
-    let Some(handler) = handlers.get(&kind) else {
-        let message = format!("this node does not handle {kind:?}");
-        return Ended::Failed { reason: FailReason::Handler { message }, retry: true };
-    };
-    let context = JobContext::new(kind, payload, control);
-    match std::panic::catch_unwind(AssertUnwindSafe(|| handler.solve(&context))) {
-        Ok(Ok(parcel)) => Ended::Solved(parcel),
-        // A handler that stops by itself is not cancelled, whatever it says: it would run for ever.
-        Ok(Err(error)) if error.kind == HandlerErrorKind::Cancelled && context.is_cancelled() => {
-            Ended::Cancelled
-        }
-        Ok(Err(error)) => Ended::Failed {
-            reason: FailReason::Handler { message: shortened(error.message) },
-            retry: error.kind == HandlerErrorKind::Retry,
-        },
-        Err(panic) => {
-            let message = panic
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".to_owned());
-            Ended::Failed { reason: FailReason::Panicked { message: shortened(message) }, retry: false }
-        }
-    }
 }

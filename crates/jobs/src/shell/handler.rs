@@ -1,12 +1,18 @@
 //! What solves jobs: handlers by kind, and what a handler may ask for while it runs.
 
-use super::executor::RunControl;
+use super::executor::{RunControl, shortened};
+use super::feed::JobFeed;
+use crate::core::Run;
 use phalanx_types::{JobId, LeaseId, Parcel};
+use phalanx_wire::reason::FailReason;
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Messages and notes are for people; what is longer is cut, so that every report fits a frame.
+pub(super) const MAX_TEXT: usize = 1 << 10;
 
 /// Solves jobs of one kind. Runs on a compute thread and may block.
 pub trait Handler: Send + Sync {
@@ -15,6 +21,19 @@ pub trait Handler: Send + Sync {
     /// # Errors
     /// The job failed; [`HandlerError::retry`] asks for another try on some node.
     fn solve(&self, job: &JobContext) -> Result<Parcel, HandlerError>;
+
+    /// Solves the jobs of a batch on one thread; one after the other, unless the handler has a better way.
+    fn solve_batch(&self, jobs: &JobFeed<'_>) {
+        while let Some(job) = jobs.take() {
+            let result = self.solve(&job);
+            jobs.finish(job, result);
+        }
+    }
+
+    /// How many jobs of any main nodes make a batch, if jobs that wait together should be solved together.
+    fn gathers(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl<F> Handler for F
@@ -37,6 +56,15 @@ pub struct JobContext {
 impl JobContext {
     pub(super) fn new(kind: SmolStr, payload: Parcel, control: Arc<RunControl>) -> Self {
         Self { kind, payload, control }
+    }
+
+    pub(super) fn into_control(self) -> Arc<RunControl> {
+        self.control
+    }
+
+    pub(super) fn into_run(self) -> (Run, Arc<RunControl>) {
+        let Self { kind, payload, control } = self;
+        (Run { key: control.key, kind, payload }, control)
     }
 
     /// The job's id in the session of its main node.
@@ -76,6 +104,11 @@ impl JobContext {
         done
     }
 
+    /// Has `act` done, on another thread, when the job is cancelled before it ends.
+    pub(crate) fn on_cancel(&self, act: Box<dyn FnOnce() + Send>) {
+        self.control.on_cancel(act);
+    }
+
     /// Waits, but no longer than until the job is cancelled.
     ///
     /// # Errors
@@ -88,7 +121,7 @@ impl JobContext {
 /// Why a handler has no solution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerError {
-    pub(super) message: String,
+    pub(super) reason: FailReason,
     pub(super) kind: HandlerErrorKind,
 }
 
@@ -100,25 +133,36 @@ pub(super) enum HandlerErrorKind {
 }
 
 impl HandlerError {
+    fn new(message: String, kind: HandlerErrorKind) -> Self {
+        Self { reason: FailReason::Handler { message: shortened(message) }, kind }
+    }
+
     /// The job cannot be solved.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), kind: HandlerErrorKind::Failed }
+        Self::new(message.into(), HandlerErrorKind::Failed)
+    }
+
+    pub(crate) fn because(reason: FailReason) -> Self {
+        Self { reason, kind: HandlerErrorKind::Failed }
     }
 
     /// The job may be solved on another try.
     pub fn retry(message: impl Into<String>) -> Self {
-        Self { message: message.into(), kind: HandlerErrorKind::Retry }
+        Self::new(message.into(), HandlerErrorKind::Retry)
     }
 
     /// The handler stopped because the job was cancelled.
     pub fn cancelled() -> Self {
-        Self { message: "cancelled".to_owned(), kind: HandlerErrorKind::Cancelled }
+        Self::new("cancelled".to_owned(), HandlerErrorKind::Cancelled)
     }
 }
 
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        match &self.reason {
+            FailReason::Handler { message } => f.write_str(message),
+            reason => reason.fmt(f),
+        }
     }
 }
 
@@ -144,6 +188,11 @@ impl Handlers {
 
     pub fn kinds(&self) -> impl Iterator<Item = &SmolStr> {
         self.by_kind.keys()
+    }
+
+    /// The kinds whose jobs are solved together, and how many at once.
+    pub(super) fn gathered(&self) -> impl Iterator<Item = (SmolStr, usize)> + '_ {
+        self.by_kind.iter().filter_map(|(kind, handler)| Some((kind.clone(), handler.gathers()?)))
     }
 
     pub(super) fn get(&self, kind: &str) -> Option<&Arc<dyn Handler>> {

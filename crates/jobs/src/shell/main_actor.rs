@@ -15,7 +15,7 @@ use phalanx_wire::codec;
 use phalanx_wire::jobs::{
     Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, JobState, Offer, ParcelRef, ToWorker,
 };
-use phalanx_wire::node::{LostReason, NodeKind};
+use phalanx_wire::node::LostReason;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::Duration;
@@ -188,7 +188,7 @@ impl Actor {
     fn on_event(&mut self, event: LinkEvent) {
         match event {
             LinkEvent::Up(peer) => {
-                if peer.kind() == NodeKind::Computing {
+                if peer.kind().solves() {
                     let worker = WorkerKey(peer.key().0);
                     self.feed(MainEvent::WorkerUp { worker, node: peer.id().clone() });
                     self.peers.insert(worker, peer);

@@ -120,7 +120,9 @@ impl MainNode {
     /// # Errors
     /// The fabric could not start, or the journal cannot be used.
     pub async fn start(mut config: FabricConfig, options: MainOptions) -> Result<Self, MainError> {
-        config.kind = NodeKind::Main;
+        if config.kind != NodeKind::Edge {
+            config.kind = NodeKind::Main;
+        }
         // Before the fabric starts: a journal that cannot be used should trouble nobody.
         let opened =
             options.journal.as_deref().map(|path| Journal::open(path, random_session())).transpose()?;

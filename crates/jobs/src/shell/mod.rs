@@ -4,6 +4,7 @@ mod asker;
 mod batching;
 mod computing_node;
 mod executor;
+mod feed;
 mod handler;
 mod journal;
 mod main_actor;
@@ -12,6 +13,7 @@ mod wake;
 
 pub use asker::{AskError, Asker, PastMain, kept_outcome, past_mains};
 pub use computing_node::{ComputingNode, NodeError, Stopper};
+pub use feed::JobFeed;
 pub use handler::{Handler, HandlerError, Handlers, JobContext};
 pub use journal::{JournalError, JournalHistory, JournaledJob, read_journal};
 pub use main_node::{JobHandle, MainError, MainNode, MainOptions, Outcomes, Recovered};

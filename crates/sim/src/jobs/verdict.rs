@@ -85,6 +85,7 @@ impl World {
             Outcome::Failed(FailReason::Handler { .. }) => {
                 matches!(plan.behaviour, Behaviour::FailsForGood | Behaviour::FailsAlways)
             }
+            Outcome::Failed(FailReason::Raised(_)) => false,
             Outcome::Failed(FailReason::Panicked { .. } | FailReason::Unreadable { .. }) => {
                 plan.behaviour == Behaviour::FailsAlways && plan.large.1
             }

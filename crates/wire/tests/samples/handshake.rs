@@ -28,10 +28,7 @@ pub(super) fn add(samples: &mut Samples) {
         .each("hello-addr", addresses(), |addr| Hello { addresses: vec![addr], ..hello(Channel::Control) });
     let v6 = PeerAddr::Tcp("[fe80::1]:47001".parse().expect("an address"));
     samples.one("hello-addr-tcp-v6", &Hello { addresses: vec![v6], ..hello(Channel::Control) });
-    samples.each("hello-kind", [NodeKind::Main, NodeKind::Computing, NodeKind::Observer], |kind| Hello {
-        kind,
-        ..hello(Channel::Control)
-    });
+    samples.each("hello-kind", NODE_KINDS, |kind| Hello { kind, ..hello(Channel::Control) });
     let welcome = Welcome {
         node: node("n2"),
         incarnation: Incarnation(2),
@@ -84,3 +81,6 @@ fn refusals() -> [Refusal; 9] {
         Refusal::Busy,
     ]
 }
+
+const NODE_KINDS: [NodeKind; 5] =
+    [NodeKind::Main, NodeKind::Computing, NodeKind::Observer, NodeKind::Edge, NodeKind::Inference];

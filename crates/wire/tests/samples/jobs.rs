@@ -17,7 +17,7 @@ use phalanx_wire::jobs::{
     Dispatch, Done, DoneResult, FromWorker, Held, JobAnswer, JobInfo, JobQuery, JobState, Join, Offer,
     OfferGroup, ParcelRef, Progress, QUERY_SERVICE, Report, ToWorker,
 };
-use phalanx_wire::reason::{FailReason, WaitReason};
+use phalanx_wire::reason::{FailReason, Raised, WaitReason};
 use phalanx_wire::usage::{Holder, Shortage};
 use serde::Serialize;
 
@@ -197,12 +197,18 @@ fn finished(result: DoneResult) -> FromWorker {
     FromWorker::Report(Report { epoch: Epoch(2), window: 1, done, ..Report::default() })
 }
 
-fn fail_reasons() -> [FailReason; 4] {
+fn fail_reasons() -> [FailReason; 5] {
     [
         FailReason::Handler { message: "no such file".into() },
         FailReason::Panicked { message: "index out of bounds".into() },
         FailReason::NodesLost { attempts: 2, nodes: vec![node("n1"), node("n2")] },
         FailReason::Unreadable { message: "blob b9 is gone".into() },
+        FailReason::Raised(Box::new(Raised {
+            exception: "ValueError".into(),
+            message: "three".into(),
+            traceback: "Traceback (most recent call last):\nValueError: three\n".into(),
+            pickled: (&b"\x80\x05."[..]).into(),
+        })),
     ]
 }
 

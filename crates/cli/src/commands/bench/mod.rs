@@ -1,7 +1,9 @@
 //! `phalanx bench`: measures this machine.
 
 mod allreduce;
+mod infer;
 mod jobs;
+mod python;
 mod stats;
 pub(crate) mod train;
 
@@ -21,6 +23,10 @@ enum What {
     Allreduce(allreduce::AllreduceArgs),
     /// Jobs per second, round trips and memory of work distribution.
     Jobs(jobs::JobsArgs),
+    /// Requests per second to a served model, and how long each takes.
+    Infer(infer::InferArgs),
+    /// Calls of Python functions per second, round trips, and large arrays.
+    Python(python::PythonArgs),
     /// Training steps of known models, and products of matrices.
     Train(train::TrainArgs),
 }
@@ -29,6 +35,8 @@ pub(crate) async fn run(command: BenchCommand, output: Output) -> Result<(), Fai
     match command.what {
         What::Allreduce(args) => allreduce::run(&args, output),
         What::Jobs(args) => jobs::run(args, output).await,
+        What::Infer(args) => infer::run(args, output).await,
+        What::Python(args) => python::run(args, output).await,
         What::Train(args) => train::run(args, output),
     }
 }

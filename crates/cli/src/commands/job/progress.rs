@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use phalanx_fabric::{NodeKind, NodeState};
+use phalanx_fabric::NodeState;
 use phalanx_jobs::MainNode;
 use phalanx_types::JobId;
 use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
@@ -71,7 +71,7 @@ async fn first_wait(main: &MainNode) -> Option<String> {
 
 fn working(main: &MainNode) -> String {
     let nodes = main.fabric().nodes();
-    let computing = || nodes.iter().filter(|n| n.kind == NodeKind::Computing);
+    let computing = || nodes.iter().filter(|n| n.kind.solves());
     let live = computing().filter(|n| n.state.is_live()).count();
     let lost = computing().filter(|n| matches!(n.state, NodeState::Lost(_))).count();
     if lost == 0 { format!("{live} nodes") } else { format!("{live} nodes, {lost} lost") }

@@ -25,7 +25,7 @@ pub(crate) struct PredictArgs {
     learned: TrainedArgs,
     #[command(flatten)]
     data: DataArgs,
-    /// Where to write; the name ends in .npz, .csv or .safetensors.
+    /// Where to write; the name ends in .npz, .npy, .csv or .safetensors.
     ///
     /// It holds `outputs`, and `argmax` where an output has more than one number.
     #[arg(long, short = 'o', value_name = "FILE")]
@@ -63,7 +63,7 @@ impl Render for Predicted {
 pub(crate) async fn run(args: PredictArgs, output: Output) -> Result<(), Failure> {
     let form = PredictionFormat::of(&args.out).ok_or_else(|| {
         Failure::usage(anyhow!("cannot tell how to write {}", args.out.display()))
-            .hint("give a name that ends in .npz, .csv or .safetensors")
+            .hint("give a name that ends in .npz, .npy, .csv or .safetensors")
     })?;
     let (all, steps) = if args.live.is_asked() {
         let (formation, learned) = args.live.find(&args.learned).await?;

@@ -22,6 +22,10 @@ struct Batch {
     since: Time,
     reported: bool,
     taking_back: bool,
+    /// When the shell was last asked for what has not begun.
+    looked: Time,
+    /// All of them run at once, so none can be taken back.
+    together: bool,
 }
 
 /// A run that is over.
@@ -71,8 +75,17 @@ impl Batches {
         for (key, _) in &runs {
             self.by_run.insert(*key, id);
         }
-        self.live.insert(id, Batch { needs, charge, runs, since: now, reported, taking_back: false });
+        let (taking_back, together) = (false, false);
+        let batch = Batch { needs, charge, runs, since: now, reported, taking_back, looked: now, together };
+        self.live.insert(id, batch);
         id
+    }
+
+    /// Says that all runs of a batch began at once.
+    pub(super) fn run_together(&mut self, id: BatchId) {
+        if let Some(batch) = self.live.get_mut(&id) {
+            batch.together = true;
+        }
     }
 
     /// Removes one run; a batch without runs ends and frees what it held.
@@ -82,7 +95,7 @@ impl Batches {
         let at = batch.runs.iter().position(|(k, _)| *k == key)?;
         let (_, kind) = batch.runs.remove(at)?;
         let ended = Ended { kind, cores: batch.needs.cores, charge: batch.charge };
-        if at == 0 {
+        if at == 0 && !batch.together {
             batch.since = now;
             batch.reported = false;
         }
@@ -93,10 +106,10 @@ impl Batches {
     }
 
     /// Removes runs that had not begun when the shell took them out; gives what each was charged.
-    pub(super) fn take_back(&mut self, id: BatchId, keys: &[RunKey]) -> u64 {
+    pub(super) fn take_back(&mut self, now: Time, id: BatchId, keys: &[RunKey]) -> u64 {
         let Some(batch) = self.live.get_mut(&id) else { return 0 };
         let charge = batch.charge;
-        batch.taking_back = false;
+        (batch.taking_back, batch.looked) = (false, now);
         batch.runs.retain(|(key, _)| !keys.contains(key));
         for key in keys {
             self.by_run.remove(key);
@@ -113,16 +126,17 @@ impl Batches {
         self.live
             .values_mut()
             .filter(due)
-            .filter_map(|b| {
+            .flat_map(|b| {
                 b.reported = true;
-                b.runs.front().map(|(key, _)| *key)
+                let begun = if b.together { b.runs.len() } else { 1 };
+                b.runs.iter().take(begun).map(|(key, _)| *key)
             })
             .collect()
     }
 
-    /// Batches whose rest should run elsewhere, once each.
+    /// Batches whose rest should run elsewhere.
     pub(super) fn stuck(&mut self, now: Time) -> Vec<BatchId> {
-        let due = |b: &Batch| b.runs.len() > 1 && !b.taking_back && now.since(b.since) >= STUCK_AFTER;
+        let due = |b: &Batch| b.stuck_at().is_some_and(|at| now >= at);
         let mut stuck = Vec::new();
         for (id, batch) in &mut self.live {
             if due(batch) {
@@ -135,7 +149,15 @@ impl Batches {
 
     pub(super) fn next_wake(&self) -> Time {
         let report = self.live.values().filter(|b| !b.reported).map(|b| b.since + REPORT_AFTER);
-        let stuck = self.live.values().filter(|b| b.runs.len() > 1 && !b.taking_back);
-        report.chain(stuck.map(|b| b.since + STUCK_AFTER)).min().unwrap_or(Time::NEVER)
+        report.chain(self.live.values().filter_map(Batch::stuck_at)).min().unwrap_or(Time::NEVER)
+    }
+}
+
+impl Batch {
+    /// When the runs behind the first one have waited too long. A handler may have begun several of them, so they
+    /// are asked for again and again.
+    fn stuck_at(&self) -> Option<Time> {
+        let waiting = self.runs.len() > 1 && !self.together && !self.taking_back;
+        waiting.then(|| self.since.max(self.looked) + STUCK_AFTER)
     }
 }

@@ -4,7 +4,7 @@
 //! node has recorded it. Main nodes share the node fairly by the time their jobs take, and each
 //! may have a few jobs more here than run, so that the next one starts without a round trip.
 //! Short jobs start in batches that one thread works off; a batch that turns out slow is taken
-//! apart again.
+//! apart again. Jobs of a gathered kind start together, whichever main nodes they come from.
 //!
 //! Training may take a part of the node. Jobs start only on what is left, and a lease that does not fit there goes
 //! back to its main node.
@@ -12,6 +12,7 @@
 mod batch;
 mod dispatch;
 mod finish;
+mod gather;
 mod lease;
 mod links;
 mod pace;
@@ -126,6 +127,8 @@ pub struct WorkerConfig {
 #[derive(Debug)]
 pub struct WorkerCore {
     config: WorkerConfig,
+    /// Kinds whose jobs are handed to the handler together, and how many at most.
+    gathered: BTreeMap<SmolStr, usize>,
     /// What jobs cannot have of the capacity.
     taken: Vec<NodeUse>,
     /// What jobs may use together: the capacity without what is taken.
@@ -149,6 +152,7 @@ impl WorkerCore {
         Self {
             share: config.capacity,
             taken: Vec::new(),
+            gathered: BTreeMap::new(),
             config,
             sessions: BTreeMap::new(),
             mains: BTreeMap::new(),
@@ -161,6 +165,11 @@ impl WorkerCore {
             drained: false,
             done: 0,
         }
+    }
+
+    /// Starts jobs of these kinds together, up to so many at once.
+    pub fn gather(&mut self, kinds: impl IntoIterator<Item = (SmolStr, usize)>) {
+        self.gathered = kinds.into_iter().map(|(kind, most)| (kind, most.max(1))).collect();
     }
 
     /// Jobs that run now.
@@ -183,7 +192,7 @@ impl WorkerCore {
         match (self.draining || self.share.cores == 0, self.config.once) {
             (true, _) => 0,
             (false, true) => 1,
-            (false, false) => self.pace.window(self.share.cores),
+            (false, false) => self.pace.window(self.share.cores).max(self.gathering_window()),
         }
     }
 

@@ -89,6 +89,9 @@ impl WorkerCore {
             return;
         };
         let kind = first.kind.clone();
+        if let Some(most) = self.gathered.get(&kind).copied().filter(|_| !self.config.once) {
+            return self.start_together(now, &kind, needs, (most, lanes), out);
+        }
         let most = self.pace.batch(&kind).min(session.ready.len().div_ceil(lanes));
         let most = if self.config.once { 1 } else { most };
         let mut runs = Vec::with_capacity(most);
@@ -122,7 +125,7 @@ impl WorkerCore {
         out: &mut Outbox<WorkerCommand>,
     ) {
         let keys: Vec<RunKey> = runs.iter().map(|r| r.key).collect();
-        let charge = self.batches.take_back(batch, &keys);
+        let charge = self.batches.take_back(now, batch, &keys);
         for Run { key, payload, .. } in runs {
             let Some(session) = self.sessions.get_mut(&key.session) else { continue };
             session.served = session.served.saturating_sub(charge);

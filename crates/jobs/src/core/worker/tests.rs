@@ -1,3 +1,4 @@
+mod gather;
 mod share;
 
 use super::*;

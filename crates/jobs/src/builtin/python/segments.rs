@@ -1,0 +1,132 @@
+//! Memory that a node and a worker share: arguments are written once and results are sent from where they lie.
+#![expect(unsafe_code, reason = "maps memory that another process writes or reads")]
+
+use super::protocol::aligned;
+use bytes::Bytes;
+use memmap2::{Mmap, MmapMut};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The smallest segment; most of it is never touched.
+const SMALLEST: usize = 1 << 20;
+
+/// Memory of the node in which a worker finds the data of a call.
+#[derive(Debug)]
+pub(super) struct ArgumentSegment {
+    pub(super) id: u32,
+    /// The worker has mapped it.
+    pub(super) known: bool,
+    /// A call that has not been answered is in it, or the worker kept something of it.
+    pub(super) busy: bool,
+    file: OwnedFd,
+    map: MmapMut,
+}
+
+impl ArgumentSegment {
+    pub(super) fn new(id: u32, len: usize) -> io::Result<Self> {
+        let len = len.checked_next_power_of_two().unwrap_or(len).max(SMALLEST);
+        let file = memfd_create("phalanx-call", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        // Without this the worker could shorten it, and writing to it would end the node.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        // SAFETY: the file cannot get shorter, and only this node writes to it; the worker reads what was written
+        // before the message about it, and is told when it changes.
+        let map = unsafe { MmapMut::map_mut(&file)? };
+        Ok(Self { id, known: false, busy: false, file, map })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Copies parts into it, each to an aligned place.
+    pub(super) fn write<'a>(&mut self, parts: impl IntoIterator<Item = &'a [u8]>) {
+        let mut at = 0;
+        for part in parts {
+            self.map[at..at + part.len()].copy_from_slice(part);
+            at = aligned(at + part.len());
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Segments that are not used any more, by id.
+pub(super) type Freed = Arc<Mutex<Vec<u32>>>;
+
+/// Memory of a worker in which the node finds results.
+#[derive(Debug, Clone)]
+pub(super) struct ResultSegment {
+    id: u32,
+    map: Arc<Mmap>,
+}
+
+impl ResultSegment {
+    /// Maps what a worker sent.
+    ///
+    /// # Errors
+    /// It cannot be mapped, or could get shorter while it is.
+    pub(super) fn map(id: u32, file: OwnedFd) -> io::Result<Self> {
+        if !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
+            return Err(io::Error::other("a segment of results must be sealed against shrinking"));
+        }
+        // SAFETY: the seal keeps the file from getting shorter. The worker must not write to it until it is told
+        // that it may; one that does spoils its own results.
+        let map = unsafe { Mmap::map(&File::from(file))? };
+        Ok(Self { id, map: Arc::new(map) })
+    }
+
+    /// The first bytes of it. The segment is freed when the last reference to them is gone.
+    pub(super) fn bytes(&self, len: usize, freed: &Freed) -> Option<Bytes> {
+        (len <= self.map.len()).then(|| {
+            let lent = Lent { map: self.map.clone(), len, id: self.id, freed: freed.clone() };
+            Bytes::from_owner(lent)
+        })
+    }
+}
+
+/// A result on its way out of the node.
+struct Lent {
+    map: Arc<Mmap>,
+    len: usize,
+    id: u32,
+    freed: Freed,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.map[..self.len]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+    }
+}
+
+/// What a stand-in for a worker shares its results in.
+#[derive(Debug)]
+pub(super) struct OwnResults {
+    pub(super) id: u32,
+    pub(super) file: OwnedFd,
+    pub(super) map: MmapMut,
+}
+
+impl OwnResults {
+    pub(super) fn new(id: u32, len: usize) -> io::Result<Self> {
+        let ArgumentSegment { file, map, .. } = ArgumentSegment::new(id, len)?;
+        Ok(Self { id, file, map })
+    }
+}
+
+/// Maps a segment of the node, for a stand-in.
+pub(super) fn map_arguments(file: OwnedFd) -> io::Result<Mmap> {
+    // SAFETY: the node seals its segments, and does not write to one while a call in it is not answered.
+    unsafe { Mmap::map(&File::from(file)) }
+}
