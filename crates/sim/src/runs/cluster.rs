@@ -14,9 +14,10 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Its name in the domain.
+    /// Its name in the domain; names are in the order of nodes.
     pub(super) fn id(self) -> NodeId {
-        NodeId::with_suffix(&format!("n{:02}", self.node), self.life).expect("letters and digits make a name")
+        let name = format!("n{:05}", self.node);
+        NodeId::with_suffix(&name, self.life).expect("letters and digits make a name")
     }
 }
 
@@ -25,7 +26,7 @@ impl Process {
 pub(super) enum Upward {
     Up,
     Says(FromReplica),
-    Down { reason: &'static str },
+    Down,
 }
 
 /// One place in the cluster, where one process after the other takes part.
@@ -33,6 +34,12 @@ pub(super) enum Upward {
 pub(super) struct Node {
     pub(super) life: u16,
     pub(super) up: bool,
+    /// Counts the links between its processes and drivers.
+    pub(super) link: u32,
+    /// Whether there is one.
+    pub(super) connected: bool,
+    /// Until then it has not noticed that the driver of the run before is gone.
+    pub(super) busy_until: Time,
     pub(super) rank: Rank,
 }
 
@@ -67,6 +74,12 @@ pub(super) struct Rank {
     pub(super) start: Option<Start>,
     /// States that the driver has not fetched, with the group they are of.
     pub(super) untaken: BTreeMap<BlobId, (Epoch, Ops, u64)>,
+    /// Parts of the state of its group that have come while it catches up.
+    pub(super) caught: BTreeSet<u32>,
+    /// Queries to its group that it has not answered.
+    pub(super) queries: Vec<(Epoch, u64)>,
+    /// Microseconds of a sample in the last round; 0 before the first.
+    pub(super) cost: f64,
 }
 
 /// The part of the model that a process trains: all of it where replicas are not cut.
@@ -78,7 +91,7 @@ pub(super) struct Part {
     pub(super) pending: bool,
 }
 
-/// The norm of the gradients of a step: the same whoever computes it.
+/// The norm of the gradients of a step: the same on every rank.
 pub(super) fn norm_of(step: u64) -> Option<u64> {
     (step > 0).then_some(step << 8)
 }
@@ -93,6 +106,11 @@ impl Rank {
         });
         let copy = |(ops, step): &(Ops, u64)| HoldRef { ops: *ops, step: *step, norm: None, pending: false };
         own.into_iter().chain(self.copies.iter().map(copy)).collect()
+    }
+
+    pub(super) fn keep_copy(&mut self, ops: Ops, step: u64) {
+        self.copies.retain(|copy| *copy != (ops, step));
+        self.copies.push((ops, step));
     }
 
     /// Applies an update that others have seen, or takes back half a step.
