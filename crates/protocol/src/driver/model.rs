@@ -146,6 +146,19 @@ impl DriverCore {
         self.group.as_ref().is_some_and(|group| epoch < group.epoch)
     }
 
+    /// Records what is held when a run was stopped, by nodes or in a checkpoint that has come: no group will do those
+    /// steps again. The checkpoint is written then, whatever becomes of the nodes.
+    pub(super) fn commit_held(&mut self, now: Time, out: &mut Outbox<DriverCommand>) {
+        let held = match self.is_staged() {
+            true => self.held_by_nodes().map(|resume| resume.step),
+            false => self.holders.values().max().copied(),
+        };
+        if let Some(step) = held {
+            self.commit(now, step, out);
+        }
+        self.records.commit_whole(now, out);
+    }
+
     /// Asks for the model, or ends the run, when all ranks have done the last step; returns whether the run goes on
     /// after all.
     pub(super) fn advance_end(&mut self, now: Time, out: &mut Outbox<DriverCommand>) -> bool {
@@ -154,14 +167,18 @@ impl DriverCore {
         if !idle || !self.checkpoints.is_quiet() || self.after_rewind.is_some() {
             return false;
         }
+        if self.formation.is_stopping() {
+            self.commit_held(now, out);
+        }
         if self.is_staged() { self.ask_for_last_parts(now, out) } else { self.ask_for_model(now, out) }
     }
 
     /// Asks a node that has done the last step for the model; where that is lost with its holders, the run goes on.
     fn ask_for_model(&mut self, now: Time, out: &mut Outbox<DriverCommand>) -> bool {
         let most = self.holders.iter().max_by_key(|(_, step)| **step);
-        let most = most.map(|(node, step)| (node.clone(), *step));
-        let held = most.as_ref().map_or(self.records.recorded().saved, |(_, step)| *step);
+        let saved = self.records.recorded().saved;
+        let most = most.map(|(node, step)| (node.clone(), *step)).filter(|(_, step)| *step >= saved);
+        let held = most.as_ref().map_or(saved, |(_, step)| *step);
         if !self.formation.is_stopping() && held < self.config.plan.steps() {
             self.go_on(now);
             return true;

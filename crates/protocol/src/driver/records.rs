@@ -195,6 +195,14 @@ impl PendingRecords {
         }
     }
 
+    /// Records everything up to the newest step whose whole state is here, which is written then. No group may go on
+    /// from an earlier step after that.
+    pub(super) fn commit_whole(&mut self, now: Time, out: &mut Outbox<DriverCommand>) {
+        if let Some(step) = self.states.last_key_value().map(|(step, _)| *step) {
+            self.commit_all(now, step, out);
+        }
+    }
+
     /// Records what was held back, when what was missing has come.
     pub(super) fn commit_more(&mut self, now: Time, out: &mut Outbox<DriverCommand>) {
         self.commit(now, self.sure, out);

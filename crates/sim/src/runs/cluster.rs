@@ -72,6 +72,8 @@ pub(super) struct Rank {
     pub(super) gives: BTreeMap<(Epoch, NodeId, Ops), u64>,
     /// With what it begins in its group.
     pub(super) start: Option<Start>,
+    /// How long it waits for that.
+    pub(super) waits_until: Time,
     /// States that the driver has not fetched, with the group they are of.
     pub(super) untaken: BTreeMap<BlobId, (Epoch, Ops, u64)>,
     /// Parts of the state of its group that have come while it catches up.

@@ -12,6 +12,9 @@ use phalanx_wire::train::{
 };
 use std::time::Duration;
 
+/// How long a rank waits for a part of the state.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 impl World<'_> {
     pub(super) fn on_hears(&mut self, process: Process, message: ToReplica) {
         let run = self.run_id();
@@ -138,6 +141,7 @@ impl World<'_> {
             true => self.pace.transfer(),
             false => self.pace.connecting(ranks, behind),
         };
+        self.nodes[process.node].rank.waits_until = self.now + PATIENCE;
         self.schedule(self.now + takes, Event::Acquired { process, epoch });
     }
 
@@ -152,11 +156,11 @@ impl World<'_> {
             let Source::Node(from) = from else { continue };
             match self.is_given(epoch, &from, &process.id(), ops) {
                 Some(true) => {}
-                Some(false) => {
+                Some(false) if self.now < self.nodes[process.node].rank.waits_until => {
                     let at = self.now + Duration::from_millis(100);
                     return self.schedule(at, Event::Acquired { process, epoch });
                 }
-                None => {
+                Some(false) | None => {
                     self.leave_broken(process, epoch);
                     return self.break_group(epoch, Duration::ZERO);
                 }
