@@ -3,6 +3,7 @@
 use super::checkpoints::StateParts;
 use super::group::AfterRewind;
 use super::{CheckpointFetch, DriverCommand, DriverCore, DriverFailure, Notice, Phase, Ticket};
+use crate::bugs::{RunBug, planted};
 use crate::holdings::{self, Resume, Transfer, newest, transfers};
 use crate::progress::End;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
@@ -169,6 +170,10 @@ impl DriverCore {
         }
         if self.formation.is_stopping() {
             self.commit_held(now, out);
+            if planted(RunBug::StopsWithoutACheckpoint) {
+                self.finish_on_disk(out);
+                return false;
+            }
         }
         if self.is_staged() { self.ask_for_last_parts(now, out) } else { self.ask_for_model(now, out) }
     }

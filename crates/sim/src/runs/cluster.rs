@@ -24,7 +24,7 @@ impl Process {
 /// Something on its way to the driver.
 #[derive(Debug, Clone)]
 pub(super) enum Upward {
-    Up,
+    Up { link: u32 },
     Says(FromReplica),
     Down,
 }

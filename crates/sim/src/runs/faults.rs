@@ -42,7 +42,8 @@ impl World<'_> {
         let node = &mut self.nodes[node];
         node.link += 1;
         node.connected = self.driver.up;
-        self.send_up(process, Upward::Up);
+        let link = node.link;
+        self.send_up(process, Upward::Up { link });
     }
 
     fn schedule_failure(&mut self, process: Process) {

@@ -40,7 +40,7 @@ impl World<'_> {
         }
         let epoch = self.driver.core.epoch();
         let idle = |process: &Process| {
-            let told = self.downlinks.get(process).is_some_and(|last| *last >= self.now);
+            let told = self.downlinks.get(process).is_some_and(|(_, last)| *last >= self.now);
             let says = self.uplinks.get(process).is_some_and(|uplink| !uplink.queue.is_empty());
             let trains = self.lives(*process) && self.nodes[process.node].rank.group == Some(epoch);
             !told && !says && !trains

@@ -190,8 +190,8 @@ pub(super) struct World<'o> {
     pub(super) uplinks: BTreeMap<Process, Uplink>,
     /// Processes that the driver has a link to.
     pub(super) linked: BTreeMap<NodeId, Process>,
-    /// When the last message to a process arrives.
-    pub(super) downlinks: BTreeMap<Process, Time>,
+    /// By process: which of its links the driver uses, and when the last message on it arrives.
+    pub(super) downlinks: BTreeMap<Process, (u32, Time)>,
     pub(super) group: Option<Group>,
     /// Checkpoints that must be written: their step, and the processes whose parts are not fetched.
     pub(super) owed: BTreeMap<(Epoch, u64), BTreeSet<Process>>,
@@ -466,8 +466,9 @@ impl<'o> World<'o> {
         self.trace.mix(process.node as u64);
         let node = process.id();
         match upward {
-            Upward::Up => {
+            Upward::Up { link } => {
                 self.linked.insert(node.clone(), process);
+                self.downlinks.insert(process, (link, now));
                 if self.dice.driver.chance(1, 20) {
                     // Both sides have dialed: the second link takes the place of the first.
                     self.drive(DriverEvent::NodeUp { node: node.clone() });
@@ -489,11 +490,12 @@ impl<'o> World<'o> {
     /// The driver tells a process something.
     pub(super) fn tell(&mut self, node: &NodeId, message: ToReplica) {
         let Some(process) = self.linked.get(node).copied() else { return };
-        let last = self.downlinks.get(&process).copied().unwrap_or(Time::ZERO);
-        let at = last.max(self.now + self.pace.message());
-        self.downlinks.insert(process, at);
-        let (link, message) = (self.nodes[process.node].link, Box::new(message));
-        self.schedule(at, Event::Hears { process, link, message });
+        let takes = self.pace.message();
+        let Some((link, last)) = self.downlinks.get_mut(&process) else { return };
+        let at = self.now + takes;
+        *last = at.max(*last);
+        let (link, at) = (*link, *last);
+        self.schedule(at, Event::Hears { process, link, message: Box::new(message) });
     }
 
     pub(super) fn progress(&mut self, what: Progressed) {
