@@ -77,6 +77,7 @@ impl DriverCore {
             FormationCommand::Paused(pause) => self.pause = Some((pause, now + SHORT_PAUSE)),
             FormationCommand::Ended => {
                 self.drop_saving(out);
+                self.pause = None;
                 if matches!(self.phase, Phase::Working) {
                     self.phase = Phase::Ending(ModelRequest::None);
                     if self.formation.is_stopping() {

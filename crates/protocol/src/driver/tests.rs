@@ -240,6 +240,33 @@ fn a_plan_is_asked_for_and_a_late_one_changes_nothing() {
 }
 
 #[test]
+fn a_run_that_is_stopped_while_it_waits_fetches_the_model_once() {
+    let mut run = Run::new(Some(StagedConfig::default()));
+    run.on(DriverEvent::NodeUp { node: node("a") });
+    let asked = run.says("a", FromReplica::Enlisted { run: RUN, step: None });
+    let [DriverCommand::Plan(request)] = &asked[..] else { panic!("{asked:?}") };
+    let whole = Ops { start: 0, end: 6 };
+    let layout = Layout { replicas: vec![ReplicaLayout { samples: 8, micro: 4, stages: vec![whole] }] };
+    let alone = PlannedGroup { layout, ..planned(&["a"]) };
+    run.on(DriverEvent::Planned { ticket: request.ticket, plan: Ok(alone) });
+    run.says("a", FromReplica::Prepared { run: RUN, epoch: Epoch(1), end: vec![1].into() });
+    run.steps("a", 1..=2);
+    let holds = vec![HoldRef { ops: whole, step: 2, norm: Some(1), pending: false }];
+    let why = LeftWhy::Broken { reason: "it stumbled".to_owned() };
+    let again = run.left("a", 2, why, holds);
+    let Some(DriverCommand::Plan(request)) = again.last() else { panic!("{again:?}") };
+    let no_plan = NoPlan { reason: "it is too small".to_owned(), kind: NoPlanKind::NeedsNodes };
+    run.on(DriverEvent::Planned { ticket: request.ticket, plan: Err(no_plan) });
+    assert!(matches!(run.core.phase(), DriverPhase::Paused(_)));
+    let fetches = |commands: &[DriverCommand]| {
+        commands.iter().filter(|command| matches!(command, DriverCommand::FetchPart { .. })).count()
+    };
+    assert_eq!(fetches(&run.on(DriverEvent::StopAsked)), 1);
+    run.now += 2 * SHORT_PAUSE;
+    assert_eq!(run.on(DriverEvent::Tick), [], "the pause is over");
+}
+
+#[test]
 fn a_busy_node_is_asked_again_after_a_while() {
     let mut run = Run::new(None);
     run.on(DriverEvent::NodeUp { node: node("a") });
