@@ -110,6 +110,18 @@ impl Rank {
         own.into_iter().chain(self.copies.iter().map(copy)).collect()
     }
 
+    /// Notes a step and how many are reported together: a log remembers that many, and no fewer than 256.
+    pub(super) fn see_step(&mut self, step: u64, together: usize) {
+        self.seen_steps.insert(step);
+        while self.seen_steps.len() > together.max(256) {
+            self.seen_steps.pop_first();
+        }
+        let oldest = self.seen_steps.first().copied().unwrap_or(0);
+        while self.seen_validations.len() > 1 && self.seen_validations.first() < Some(&oldest) {
+            self.seen_validations.pop_first();
+        }
+    }
+
     pub(super) fn keep_copy(&mut self, ops: Ops, step: u64) {
         self.copies.retain(|copy| *copy != (ops, step));
         self.copies.push((ops, step));

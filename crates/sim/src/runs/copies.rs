@@ -1,10 +1,11 @@
 //! Copies that stages keep of each other, so that a stage that is lost can be made up for.
 
+use super::pace::Pace;
 use super::world::{Event, World};
 use phalanx_types::Epoch;
 use std::collections::BTreeSet;
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     /// Copies are made after a round that passed a step at which they are due.
     pub(super) fn copy_after_round(&mut self, steps: u64) {
         self.let_go_of_copies();

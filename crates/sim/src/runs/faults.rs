@@ -1,7 +1,7 @@
 //! Nodes that come, die and freeze, links that are cut, and a driver that is slow.
 
 use super::cluster::{Process, Rank, Upward};
-use super::pace::Progressed;
+use super::pace::{Pace, Progressed};
 use super::world::{Event, World};
 use phalanx_types::Time;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const FROZEN: u32 = 4;
 /// One failure in this many cuts the link of a node that goes on, where links are cut.
 const CUT: u32 = 3;
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn has_healed(&self) -> bool {
         self.now.since(Time::ZERO) >= self.options.heals_at || self.tally.deaths >= self.options.most_deaths
     }

@@ -1,7 +1,7 @@
 //! A group of ranks that trains together: how it begins, what it does next, how it comes apart.
 
 use super::cluster::{Part, Process};
-use super::pace::{Progressed, RoundTimes};
+use super::pace::{Pace, Progressed, RoundTimes};
 use super::world::{Event, World};
 use phalanx_protocol::layout::{self, Post};
 use phalanx_protocol::progress::Progress;
@@ -156,7 +156,7 @@ impl Group {
     }
 }
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     /// Whether members that lack the state of a group get it while the others go on.
     fn catches_up(&self, group: &Group) -> bool {
         let worth = self.options.catch_up && self.options.average_every.is_none() && group.from_step > 0;

@@ -1,12 +1,13 @@
 //! The lives of a run: its driver dies, the user stops it, it fails; each time it is resumed from its directory.
 
+use super::pace::Pace;
 use super::world::{Event, World};
 use phalanx_protocol::driver::{DriverEvent, DriverFailure, Ticket};
 use phalanx_protocol::holdings::{Inventory, newest};
 use phalanx_protocol::progress::End;
 use std::time::Duration;
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn schedule_death_of_driver(&mut self) {
         if let Some(mean) = self.options.driver_mtbf {
             let at = self.now + self.exponential(mean);

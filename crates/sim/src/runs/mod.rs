@@ -33,7 +33,7 @@ mod world;
 pub use coverage::kinds;
 pub use options::Options;
 
-use pace::RoughPace;
+use pace::{Pace, RoughPace};
 use phalanx_types::Time;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,6 +70,10 @@ pub struct Report {
     pub answers: u64,
     /// Reports that no rank could repeat, because all that knew them were lost.
     pub unknown: u64,
+    /// Steps that nodes held last.
+    pub held: u64,
+    /// Faults were so frequent that the run was not followed to its end.
+    pub gave_up: bool,
     /// Events that were simulated.
     pub events: u64,
     /// The virtual time at the end.
@@ -95,7 +99,12 @@ pub struct Violation {
 
 /// Simulates one run to its end, or to its first violation.
 pub fn run(seed: u64, options: &Options) -> Report {
-    let mut world = World::new(seed, options, Box::new(RoughPace::new(seed, options)));
+    simulate(seed, options, RoughPace::new(seed, options)).0
+}
+
+/// The same with another model of time.
+pub(crate) fn simulate<P: Pace>(seed: u64, options: &Options, pace: P) -> (Report, P) {
+    let mut world = World::new(seed, options, pace);
     // The cores assert what they rely on; a failed assertion is a violation like any other.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.run())) {
         let text = panic.downcast_ref::<String>().map(String::as_str);

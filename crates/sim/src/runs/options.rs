@@ -50,6 +50,8 @@ pub struct Options {
     pub mttr: Duration,
     /// Whether links to living nodes are cut at times.
     pub cut_links: bool,
+    /// Whether nodes refuse to take part at times.
+    pub refusals: bool,
     /// How long a frozen node is silent before it counts as lost.
     pub heartbeat: Duration,
     /// After this time nothing fails any more.
@@ -99,6 +101,7 @@ impl Default for Options {
             mtbf: None,
             mttr: Duration::from_secs(10),
             cut_links: false,
+            refusals: false,
             heartbeat: Duration::from_secs(2),
             heals_at: Duration::from_secs(600),
             most_deaths: u64::MAX,
@@ -123,11 +126,12 @@ impl Options {
         let steps = 40 + dice.number(0..40);
         let heals_at = dice.millis(20_000..120_000);
         let exchange = Options { stages, ..Options::default() }.with_exchange(&mut dice);
-        Self {
+        let fails_at_first = dice.chance(1, 40);
+        let random = Self {
             nodes,
             min: 1 + nodes / 3,
             max: if dice.chance(1, 2) { nodes } else { 2 * nodes },
-            private: dice.chance(1, 8),
+            private: if fails_at_first { dice.chance(1, 2) } else { dice.chance(1, 8) },
             steps,
             pass: 5 + dice.number(0..12),
             checkpoint_every: (!dice.chance(1, 20)).then(|| 3 + dice.number(0..12)),
@@ -139,14 +143,31 @@ impl Options {
             mtbf: (!dice.chance(1, 20)).then(|| dice.millis(5_000..60_000) * nodes as u32),
             mttr: dice.millis(500..20_000),
             cut_links: dice.chance(1, 2),
+            refusals: dice.chance(9, 10),
             heals_at,
             slow_driver: dice.chance(1, 2),
             driver_mtbf: dice.chance(1, 3).then(|| dice.millis(10_000..90_000)),
             stop_at: dice.chance(1, 3).then(|| dice.millis(0..heals_at.as_millis() as u64)),
             fails_after: dice.chance(1, 20).then(|| dice.number(0..steps)),
-            fails_at_first: dice.chance(1, 40),
+            fails_at_first,
             queries: dice.chance(1, 3).then(|| dice.millis(500..10_000)),
             ..exchange
+        };
+        if dice.chance(1, 40) { random.with_many_steps(&mut dice) } else { random }
+    }
+
+    /// Steps that take so little time that a slow driver is many of them behind: ranks do not remember all.
+    fn with_many_steps(self, dice: &mut Dice) -> Self {
+        Self {
+            steps: 600 + dice.number(0..900),
+            pass: 40 + dice.number(0..100),
+            checkpoint_every: Some(100 + dice.number(0..200)),
+            step: dice.millis(1..6),
+            latency: dice.micros(100..2000),
+            mtbf: Some(dice.millis(1_000..6_000) * self.nodes as u32),
+            mttr: dice.millis(500..3000),
+            slow_driver: true,
+            ..self
         }
     }
 

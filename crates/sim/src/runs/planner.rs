@@ -1,5 +1,6 @@
 //! A planner that is right, if not clever: it cuts the model into as many stages as were asked for.
 
+use super::pace::Pace;
 use super::reasons;
 use super::world::{Event, World};
 use phalanx_protocol::driver::{
@@ -7,7 +8,7 @@ use phalanx_protocol::driver::{
 };
 use phalanx_wire::train::{Layout, Ops, ReplicaLayout};
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn plan(&mut self, request: &PlanRequest) {
         let takes = if request.urgent {
             self.dice.planner.millis(1..400)

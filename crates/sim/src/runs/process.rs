@@ -1,6 +1,7 @@
 //! What a simulated process does when the driver tells it something.
 
 use super::cluster::{Part, Process, Upward};
+use super::pace::Pace;
 use super::reasons;
 use super::world::{Event, World};
 use phalanx_protocol::layout::covers;
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// How long a rank waits for a part of the state.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn on_hears(&mut self, process: Process, message: ToReplica) {
         let run = self.run_id();
         let rank = &mut self.nodes[process.node].rank;
@@ -69,7 +70,7 @@ impl World<'_> {
         let takes = self.pace.opening();
         let refuses = self.options.private && self.fails_at_first();
         let at_times = |world: &mut Self, of| {
-            !world.options.private && world.options.mtbf.is_some() && world.dice.nodes.chance(1, of)
+            !world.options.private && world.options.refusals && world.dice.nodes.chance(1, of)
         };
         let busy = self.now < self.nodes[process.node].busy_until || at_times(self, 40);
         let message = if refuses {

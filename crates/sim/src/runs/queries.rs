@@ -1,6 +1,7 @@
 //! Clients that ask the model something while it is being trained.
 
 use super::cluster::Process;
+use super::pace::Pace;
 use super::reasons;
 use super::shell::Fetch;
 use super::world::{Event, World};
@@ -30,7 +31,7 @@ impl Queries {
     }
 }
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn schedule_query(&mut self) {
         if let Some(mean) = self.options.queries {
             let at = self.now + self.exponential(mean);

@@ -2,7 +2,7 @@
 
 use super::cluster::{Part, Process};
 use super::group::{Group, LeftBy, Todo, Work};
-use super::pace::{Heard, Progressed, RoundAhead};
+use super::pace::{Heard, Pace, Progressed, RoundAhead};
 use super::reasons;
 use super::world::{SMALL, World};
 use phalanx_protocol::progress::{End, Progress};
@@ -13,7 +13,7 @@ use phalanx_wire::train::{FromReplica, RankReport, StepReport, ValidSums};
 /// Steps after which a replica that has not caught up gets the state while all wait.
 const LATE: u64 = 20;
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     /// Whether a group does several steps as one: replicas that learn alone, or stages that overlap.
     fn has_intervals(&self, group: &Group) -> bool {
         match &group.layout {
@@ -49,7 +49,7 @@ impl World<'_> {
             group.computes = computes;
         }
         self.begin_work(Todo::Round, times, steps);
-        if ranks > 1 && ranks <= SMALL && self.options.mtbf.is_some() && self.dice.nodes.chance(1, 100) {
+        if ranks > 1 && ranks <= SMALL && self.options.refusals && self.dice.nodes.chance(1, 100) {
             let (on, waits) = (self.dice.nodes.index(ranks), self.dice.nodes.index(ranks));
             let process = self.group.as_ref().map(|group| group.members[waits]);
             let message = FromReplica::Waits { run: self.run_id(), epoch, on: on as u32, millis: 3000 };
@@ -123,7 +123,7 @@ impl World<'_> {
                 own.log.on_step(report.clone(), steps as usize);
             }
             if self.options.nodes <= SMALL {
-                own.seen_steps.extend(reports.iter().map(|report| report.step));
+                reports.iter().for_each(|report| own.see_step(report.step, steps as usize));
             }
         }
         if step <= self.tally.furthest {

@@ -2,6 +2,7 @@
 
 use super::cluster::Process;
 use super::group::{Group, Standing};
+use super::pace::Pace;
 use super::reasons;
 use super::world::{Event, World};
 use phalanx_protocol::driver::{DriverCommand, DriverEvent, GroupStart, Notice, Ticket};
@@ -31,7 +32,7 @@ pub(super) enum Fetch {
 /// How often a part is waited for that a node has not been told to give yet.
 const TRIES: u32 = 100;
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn execute(&mut self, command: DriverCommand) -> Option<DriverEvent> {
         let run = self.run_id();
         match command {

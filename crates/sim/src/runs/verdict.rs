@@ -1,13 +1,13 @@
 //! What must hold after every event, and at the end.
 
 use super::cluster::{Process, Upward};
-use super::pace::Progressed;
+use super::pace::{Pace, Progressed};
 use super::world::{SMALL, World};
 use phalanx_protocol::driver::DriverPhase;
 use phalanx_protocol::progress::End;
 use phalanx_wire::train::{FromReplica, Get, Start};
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     /// Checks after every event.
     pub(super) fn check(&mut self) {
         if self.nodes.len() > SMALL {

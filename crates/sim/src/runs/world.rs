@@ -176,9 +176,9 @@ pub(super) struct Driver {
 }
 
 #[derive(Debug)]
-pub(super) struct World<'o> {
+pub(super) struct World<'o, P> {
     pub(super) options: &'o Options,
-    pub(super) pace: Box<dyn Pace + 'o>,
+    pub(super) pace: P,
     pub(super) plan: Plan,
     pub(super) now: Time,
     /// With the driver's life that an event belongs to.
@@ -214,8 +214,8 @@ pub(super) struct World<'o> {
     violation: Option<(Time, String)>,
 }
 
-impl<'o> World<'o> {
-    pub(super) fn new(seed: u64, options: &'o Options, pace: Box<dyn Pace + 'o>) -> Self {
+impl<'o, P: Pace> World<'o, P> {
+    pub(super) fn new(seed: u64, options: &'o Options, pace: P) -> Self {
         let plan = Plan {
             batches_per_pass: options.pass,
             length: Length::Steps(options.steps),
@@ -507,11 +507,11 @@ impl<'o> World<'o> {
         self.violation.get_or_insert((self.now, what));
     }
 
-    pub(super) fn into_report(mut self, seed: u64) -> Report {
+    pub(super) fn into_report(mut self, seed: u64) -> (Report, P) {
         let valid = |line: &&super::book::Line| matches!(line, super::book::Line::Valid(_));
         let validations = self.book.lines.iter().filter(valid).count() as u64;
         let Tally { deaths, groups, redone, rewinds, restarts, stops, failures, intervals, .. } = self.tally;
-        Report {
+        let report = Report {
             seed,
             steps: self.book.lines.len() as u64 - validations,
             validations,
@@ -524,6 +524,8 @@ impl<'o> World<'o> {
             stops,
             failures,
             intervals,
+            held: self.committed,
+            gave_up: self.gave_up,
             unknown: (self.book.unknown_steps.len() + self.book.unknown_validations.len()) as u64,
             answers: self.queries.answered(),
             events: self.events,
@@ -532,7 +534,8 @@ impl<'o> World<'o> {
             trace_hash: self.trace.hash(),
             trace: self.trace.take_text(),
             violation: self.violation.map(|(at, what)| Violation { at, what }),
-        }
+        };
+        (report, self.pace)
     }
 }
 
