@@ -132,7 +132,7 @@ impl<P: Pace> World<'_, P> {
         self.tally.futile = 0;
         self.tally.intervals += u64::from(steps > 1);
         self.tally.furthest = self.tally.furthest.max(step);
-        self.committed = step;
+        (self.committed, self.last_round) = (step, step - steps..step);
         self.round_ends.insert(step);
         self.trace.line(self.now, format_args!("group {} has done step {step}, {wish:?}", epoch.0));
         self.progress(Progressed::RoundDone { steps });

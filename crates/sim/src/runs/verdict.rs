@@ -77,14 +77,18 @@ impl<P: Pace> World<'_, P> {
         if let Some(steps) = self.committed.checked_sub(from).filter(|steps| *steps > 0) {
             self.progress(Progressed::StepsLost { steps });
         }
-        self.committed = from;
+        (self.committed, self.last_round) = (from, from..from);
     }
 
-    /// Steps of an interval are recorded together.
+    /// Steps of an interval are recorded when all of it is sure to have happened, not before.
     pub(super) fn check_records(&mut self) {
         let step = self.book.step();
-        if !self.round_ends.contains(&step) {
-            self.violate(format!("the records end with step {step}, in the middle of an interval"));
+        // An interval that is done again may have been another one before.
+        if self.last_round.start < step && step < self.last_round.end && !self.round_ends.contains(&step) {
+            let (start, end) = (self.last_round.start, self.last_round.end);
+            self.violate(format!(
+                "the records end with step {step}, and steps {start} to {end} are done as one"
+            ));
         }
     }
 

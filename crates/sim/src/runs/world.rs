@@ -197,6 +197,8 @@ pub(super) struct World<'o, P> {
     pub(super) owed: BTreeMap<(Epoch, u64), BTreeSet<Process>>,
     /// Steps after which a round ended.
     pub(super) round_ends: BTreeSet<u64>,
+    /// Steps before and after the round that was done last.
+    pub(super) last_round: std::ops::Range<u64>,
     /// Steps that have happened and are held.
     pub(super) committed: u64,
     pub(super) blobs: u64,
@@ -260,6 +262,7 @@ impl<'o, P: Pace> World<'o, P> {
             group: None,
             owed: BTreeMap::new(),
             round_ends: BTreeSet::from([0]),
+            last_round: 0..0,
             committed: 0,
             blobs: 0,
             marks: std::iter::once(0).chain(sums).collect(),
