@@ -10,7 +10,7 @@ fn random(seed: u64) -> Report {
 /// The first seed, and how many; more than in the usual tests when the environment says so.
 fn seeds() -> std::ops::Range<u64> {
     let count = std::env::var("PHALANX_RUN_SEEDS").ok().and_then(|count| count.parse().ok());
-    0..count.unwrap_or(1000)
+    0..count.unwrap_or(2000)
 }
 
 #[test]

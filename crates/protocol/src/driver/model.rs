@@ -55,6 +55,21 @@ impl ModelRequest {
 }
 
 impl Gather {
+    /// Whether a part has come that its node was told to give before: of another step.
+    fn is_other_step<E>(&self, result: &Result<u64, E>) -> bool {
+        result.as_ref().is_ok_and(|step| *step != self.step)
+    }
+
+    /// Lets go of such a part; the right one is still to come.
+    fn fetch_again(&mut self, ticket: Ticket, tickets: &mut u64, out: &mut Outbox<DriverCommand>) {
+        out.push(DriverCommand::Discard { ticket });
+        let Some((node, ops)) = self.fetches.remove(&ticket) else { return };
+        *tickets += 1;
+        let ticket = Ticket(*tickets);
+        out.push(DriverCommand::FetchPart { ticket, node: node.clone(), epoch: self.epoch, ops });
+        self.fetches.insert(ticket, (node, ops));
+    }
+
     fn discard(mut self, out: &mut Outbox<DriverCommand>) {
         self.parts.take().into_iter().for_each(|ticket| out.push(DriverCommand::Discard { ticket }));
     }
@@ -87,6 +102,9 @@ impl DriverCore {
                 }
             }
             Phase::Ending(ModelRequest::Parts(gather)) if gather.fetches.contains_key(&ticket) => {
+                if gather.is_other_step(&result) {
+                    return gather.fetch_again(ticket, &mut self.tickets, out);
+                }
                 let Some((node, ops)) = gather.fetches.remove(&ticket) else { return };
                 if let Err(reason) = result {
                     return self.not_fetched(node, reason, out);
@@ -247,6 +265,9 @@ impl DriverCore {
         out: &mut Outbox<DriverCommand>,
     ) {
         let Some(gather) = &mut self.staging.saving else { return };
+        if gather.is_other_step(&result) {
+            return gather.fetch_again(ticket, &mut self.tickets, out);
+        }
         let Some((_, ops)) = gather.fetches.remove(&ticket) else { return };
         if result.is_err() {
             // The other parts are of no use then; that a node is lost is told of anyway.

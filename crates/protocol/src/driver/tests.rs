@@ -240,7 +240,7 @@ fn a_plan_is_asked_for_and_a_late_one_changes_nothing() {
 }
 
 #[test]
-fn a_run_that_is_stopped_while_it_waits_fetches_the_model_once() {
+fn a_run_that_is_stopped_while_it_waits_ends_with_one_state_of_one_step() {
     let mut run = Run::new(Some(StagedConfig::default()));
     run.on(DriverEvent::NodeUp { node: node("a") });
     let asked = run.says("a", FromReplica::Enlisted { run: RUN, step: None });
@@ -261,9 +261,22 @@ fn a_run_that_is_stopped_while_it_waits_fetches_the_model_once() {
     let fetches = |commands: &[DriverCommand]| {
         commands.iter().filter(|command| matches!(command, DriverCommand::FetchPart { .. })).count()
     };
-    assert_eq!(fetches(&run.on(DriverEvent::StopAsked)), 1);
+    let asked = run.on(DriverEvent::StopAsked);
+    assert_eq!(fetches(&asked), 1);
     run.now += 2 * SHORT_PAUSE;
     assert_eq!(run.on(DriverEvent::Tick), [], "the pause is over");
+    // The node was told to give the same part of another step before.
+    let Some(DriverCommand::FetchPart { ticket, .. }) = asked.last() else { panic!("{asked:?}") };
+    let other = run.on(DriverEvent::Fetched { ticket: *ticket, result: Ok(1) });
+    let [DriverCommand::Discard { ticket: dropped }, DriverCommand::FetchPart { ticket: next, .. }] =
+        other[..]
+    else {
+        panic!("{other:?}")
+    };
+    assert_eq!((dropped, next > *ticket), (*ticket, true));
+    let end = run.on(DriverEvent::Fetched { ticket: next, result: Ok(2) });
+    let finish = DriverCommand::Finish { step: 2, end: End::Interrupted, states: vec![next] };
+    assert_eq!(end.last(), Some(&finish));
 }
 
 #[test]

@@ -147,10 +147,13 @@ const OF_THE_SHELL: [&str; 8] = [
     "sends Compute",
 ];
 
+/// Kinds for nodes that break their word: a rank that remembers a step remembers its validation, too.
+const OF_WRONG_NODES: [&str; 1] = ["tells ValidationUnknown"];
+
 /// Every kind of event and command that a run can have.
 pub fn kinds() -> BTreeSet<&'static str> {
     let all = [EVENTS, MESSAGES, NO_PLANS, COMMANDS, NOTICES, FAILURES, SENT].into_iter().flatten().copied();
-    all.filter(|kind| !OF_THE_SHELL.contains(kind)).collect()
+    all.filter(|kind| !OF_THE_SHELL.contains(kind) && !OF_WRONG_NODES.contains(kind)).collect()
 }
 
 /// The kinds that a run had.

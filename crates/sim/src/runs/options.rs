@@ -153,7 +153,7 @@ impl Options {
             queries: dice.chance(1, 3).then(|| dice.millis(500..10_000)),
             ..exchange
         };
-        if dice.chance(1, 40) { random.with_many_steps(&mut dice) } else { random }
+        if dice.chance(1, 20) { random.with_many_steps(&mut dice) } else { random }
     }
 
     /// Steps that take so little time that a slow driver is many of them behind: ranks do not remember all.

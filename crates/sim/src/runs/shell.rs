@@ -143,8 +143,12 @@ impl<P: Pace> World<'_, P> {
     fn check_notice(&mut self, notice: &Notice) -> Result<(), String> {
         match notice {
             Notice::StepsUnknown { from, to } => {
-                let known = (*from..=*to).find_map(|step| Some((step, self.knows_step(step)?)));
-                self.book.unknown_steps.extend(*from..=*to);
+                let mut steps = *from..=*to;
+                let known = steps.clone().find_map(|step| Some((step, self.knows_step(step)?)));
+                // Nobody can say either how these steps were validated.
+                let lost = steps.clone().filter(|step| self.knows_validation(*step).is_none());
+                self.book.unknown_validations.extend(lost.collect::<Vec<u64>>());
+                self.book.unknown_steps.extend(&mut steps);
                 known.map_or(Ok(()), |(step, process)| {
                     Err(format!("step {step} is given up, and n{} knows it", process.node))
                 })
