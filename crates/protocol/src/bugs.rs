@@ -15,16 +15,28 @@ pub enum RunBug {
     SavesOutOfOrder = 4,
     /// A group resumes from a step of which not every operator is held.
     ResumesWithHoles = 5,
+    /// Steps of an interval are recorded although not all of it is sure to have happened.
+    RecordsHalfAnInterval = 6,
+    /// A run that is resumed forgets that its last step was validated.
+    ForgetsTheLastValidation = 7,
+    /// A run that is resumed takes the step after its checkpoint for recorded.
+    SkipsAStepAfterRestart = 8,
+    /// A run that is stopped ends without a checkpoint of its last step.
+    StopsWithoutACheckpoint = 9,
 }
 
 impl RunBug {
     /// Every mistake there is.
-    pub const ALL: [RunBug; 5] = [
+    pub const ALL: [RunBug; 9] = [
         RunBug::RemembersOneValidation,
         RunBug::ForgetsPendingReports,
         RunBug::IgnoresLostGivers,
         RunBug::SavesOutOfOrder,
         RunBug::ResumesWithHoles,
+        RunBug::RecordsHalfAnInterval,
+        RunBug::ForgetsTheLastValidation,
+        RunBug::SkipsAStepAfterRestart,
+        RunBug::StopsWithoutACheckpoint,
     ];
 }
 

@@ -78,8 +78,12 @@ impl DriverCore {
             FormationCommand::Paused(pause) => self.pause = Some((pause, now + SHORT_PAUSE)),
             FormationCommand::Ended => {
                 self.drop_saving(out);
+                self.pause = None;
                 if matches!(self.phase, Phase::Working) {
                     self.phase = Phase::Ending(ModelRequest::None);
+                    if self.formation.is_stopping() {
+                        self.commit_held(now, out);
+                    }
                 }
             }
         }
@@ -92,6 +96,8 @@ impl DriverCore {
 
     /// Goes back to the newest checkpoint when steps are recorded that no node holds any more, then goes on.
     pub(super) fn rewind_then(&mut self, now: Time, then: AfterRewind, out: &mut Outbox<DriverCommand>) {
+        // No node holds more than a checkpoint that is here: it is written first.
+        self.records.commit_whole(now, out);
         if self.records.has_begun() {
             self.after_rewind = Some(then);
             out.push(DriverCommand::Rewind);
@@ -187,7 +193,9 @@ impl DriverCore {
         if planted(RunBug::ForgetsPendingReports) {
             self.records.forget_after(0, out);
         }
-        self.commit(now, from_step, out);
+        // A replica that is ahead of the others may be lost before they have taken over its state.
+        let behind = seats.iter().filter_map(|seat| seat.step).min().filter(|_| stages.is_none());
+        self.commit(now, behind.unwrap_or(from_step), out);
         self.records.forget_after(from_step, out);
         self.checkpoints.begin_epoch();
         (self.pause, self.paused_told) = (None, None);

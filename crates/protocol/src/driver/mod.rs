@@ -212,10 +212,15 @@ impl DriverCore {
         self.take_in(now, event, out);
         self.carry_out(now, out);
         self.forward_queries(out);
+        self.discard_dropped(out);
         if self.advance_end(now, out) {
             // The run is not over after all.
             self.carry_out(now, out);
         }
+        self.discard_dropped(out);
+    }
+
+    fn discard_dropped(&mut self, out: &mut Outbox<DriverCommand>) {
         for ticket in self.checkpoints.take_dropped() {
             out.push(DriverCommand::Discard { ticket });
         }

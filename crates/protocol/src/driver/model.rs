@@ -3,6 +3,7 @@
 use super::checkpoints::StateParts;
 use super::group::AfterRewind;
 use super::{CheckpointFetch, DriverCommand, DriverCore, DriverFailure, FetchFailure, Notice, Phase, Ticket};
+use crate::bugs::{RunBug, planted};
 use crate::holdings::{self, Resume, Transfer, newest, transfers};
 use crate::progress::End;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
@@ -54,6 +55,21 @@ impl ModelRequest {
 }
 
 impl Gather {
+    /// Whether a part has come that its node was told to give before: of another step.
+    fn is_other_step<E>(&self, result: &Result<u64, E>) -> bool {
+        result.as_ref().is_ok_and(|step| *step != self.step)
+    }
+
+    /// Lets go of such a part; the right one is still to come.
+    fn fetch_again(&mut self, ticket: Ticket, tickets: &mut u64, out: &mut Outbox<DriverCommand>) {
+        out.push(DriverCommand::Discard { ticket });
+        let Some((node, ops)) = self.fetches.remove(&ticket) else { return };
+        *tickets += 1;
+        let ticket = Ticket(*tickets);
+        out.push(DriverCommand::FetchPart { ticket, node: node.clone(), epoch: self.epoch, ops });
+        self.fetches.insert(ticket, (node, ops));
+    }
+
     fn discard(mut self, out: &mut Outbox<DriverCommand>) {
         self.parts.take().into_iter().for_each(|ticket| out.push(DriverCommand::Discard { ticket }));
     }
@@ -86,6 +102,9 @@ impl DriverCore {
                 }
             }
             Phase::Ending(ModelRequest::Parts(gather)) if gather.fetches.contains_key(&ticket) => {
+                if gather.is_other_step(&result) {
+                    return gather.fetch_again(ticket, &mut self.tickets, out);
+                }
                 let Some((node, ops)) = gather.fetches.remove(&ticket) else { return };
                 if let Err(failure) = result {
                     return self.not_fetched(node, failure, out);
@@ -146,6 +165,19 @@ impl DriverCore {
         self.group.as_ref().is_some_and(|group| epoch < group.epoch)
     }
 
+    /// Records what is held when a run was stopped, by nodes or in a checkpoint that has come: no group will do those
+    /// steps again. The checkpoint is written then, whatever becomes of the nodes.
+    pub(super) fn commit_held(&mut self, now: Time, out: &mut Outbox<DriverCommand>) {
+        let held = match self.is_staged() {
+            true => self.held_by_nodes().map(|resume| resume.step),
+            false => self.holders.values().max().copied(),
+        };
+        if let Some(step) = held {
+            self.commit(now, step, out);
+        }
+        self.records.commit_whole(now, out);
+    }
+
     /// Asks for the model, or ends the run, when all ranks have done the last step; returns whether the run goes on
     /// after all.
     pub(super) fn advance_end(&mut self, now: Time, out: &mut Outbox<DriverCommand>) -> bool {
@@ -154,14 +186,22 @@ impl DriverCore {
         if !idle || !self.checkpoints.is_quiet() || self.after_rewind.is_some() {
             return false;
         }
+        if self.formation.is_stopping() {
+            self.commit_held(now, out);
+            if planted(RunBug::StopsWithoutACheckpoint) {
+                self.finish_on_disk(out);
+                return false;
+            }
+        }
         if self.is_staged() { self.ask_for_last_parts(now, out) } else { self.ask_for_model(now, out) }
     }
 
     /// Asks a node that has done the last step for the model; where that is lost with its holders, the run goes on.
     fn ask_for_model(&mut self, now: Time, out: &mut Outbox<DriverCommand>) -> bool {
         let most = self.holders.iter().max_by_key(|(_, step)| **step);
-        let most = most.map(|(node, step)| (node.clone(), *step));
-        let held = most.as_ref().map_or(self.records.recorded().saved, |(_, step)| *step);
+        let saved = self.records.recorded().saved;
+        let most = most.map(|(node, step)| (node.clone(), *step)).filter(|(_, step)| *step >= saved);
+        let held = most.as_ref().map_or(saved, |(_, step)| *step);
         if !self.formation.is_stopping() && held < self.config.plan.steps() {
             self.go_on(now);
             return true;
@@ -225,6 +265,9 @@ impl DriverCore {
         out: &mut Outbox<DriverCommand>,
     ) {
         let Some(gather) = &mut self.staging.saving else { return };
+        if gather.is_other_step(&result) {
+            return gather.fetch_again(ticket, &mut self.tickets, out);
+        }
         let Some((_, ops)) = gather.fetches.remove(&ticket) else { return };
         if result.is_err() {
             // The other parts are of no use then; that a node is lost is told of anyway.

@@ -6,6 +6,7 @@
 //! own link, so a step waits for the validation that is due before it.
 
 use super::{DriverCommand, Notice, Ticket};
+use crate::bugs::{RunBug, planted};
 use crate::progress::{Plan, Progress};
 use phalanx_types::{Outbox, Time};
 use phalanx_wire::train::{Recorded, StepReport, ValidSums};
@@ -49,6 +50,8 @@ pub(super) struct PendingRecords {
 impl PendingRecords {
     /// A run goes on after a step; it was validated last after `validated`.
     pub(super) fn new(plan: Plan, validates: bool, step: u64, validated: u64) -> Self {
+        let validated = if planted(RunBug::ForgetsTheLastValidation) { 0 } else { validated };
+        let step = if planted(RunBug::SkipsAStepAfterRestart) && step > 0 { step + 1 } else { step };
         Self {
             plan,
             validates,
@@ -192,6 +195,14 @@ impl PendingRecords {
             let Some(report) = self.steps.remove(&next) else { return };
             out.push(DriverCommand::RecordStep(report));
             self.recorded.step = next;
+        }
+    }
+
+    /// Records everything up to the newest step whose whole state is here, which is written then. No group may go on
+    /// from an earlier step after that.
+    pub(super) fn commit_whole(&mut self, now: Time, out: &mut Outbox<DriverCommand>) {
+        if let Some(step) = self.states.last_key_value().map(|(step, _)| *step) {
+            self.commit_all(now, step, out);
         }
     }
 

@@ -137,6 +137,73 @@ fn a_rank_that_fails_ends_the_run_when_others_had_time_to_say_why() {
     assert_eq!(run.on(DriverEvent::Tick), []);
 }
 
+/// One replica has done four steps, and its checkpoint of the last one is being fetched.
+fn saving() -> (Run, Ticket) {
+    let mut run = Run::running();
+    assert_eq!(run.steps("a", 1..=4), [], "the last steps are not sure");
+    let state = StateRef { step: 4, bytes: 1, blob: BlobId(4) };
+    let fetch = run.says("a", FromReplica::Snapshot { run: RUN, epoch: Epoch(1), ops: None, state });
+    let [DriverCommand::Fetch { ticket, .. }] = fetch[..] else { panic!("{fetch:?}") };
+    (run, ticket)
+}
+
+#[test]
+fn a_stopped_run_writes_the_checkpoint_of_its_last_step_whatever_dies_then() {
+    let (mut run, ticket) = saving();
+    run.on(DriverEvent::StopAsked);
+    let ended = run.left("a", 4, LeftWhy::Ended, Vec::new());
+    assert_eq!(steps_in(&ended), [1, 2, 3, 4]);
+    let fetched = run.on(DriverEvent::Fetched { ticket, result: Ok(4) });
+    assert_eq!(fetched[1], DriverCommand::Save { step: 4, states: vec![ticket] });
+    let lost = run.on(DriverEvent::NodeDown { node: node("a"), loss: LostReason::Replaced });
+    assert_eq!(lost, [DriverCommand::Rewind]);
+    let end = run.on(DriverEvent::Rewound { step: 4, validated: 0 });
+    let finish = DriverCommand::Finish { step: 4, end: End::Interrupted, states: Vec::new() };
+    assert_eq!(end.last(), Some(&finish));
+}
+
+#[test]
+fn a_checkpoint_that_is_here_is_written_before_the_run_goes_back() {
+    let (mut run, ticket) = saving();
+    run.on(DriverEvent::Fetched { ticket, result: Ok(4) });
+    run.on(DriverEvent::NodeDown { node: node("a"), loss: LostReason::Replaced });
+    run.on(DriverEvent::NodeUp { node: node("b") });
+    let back = run.says("b", FromReplica::Enlisted { run: RUN, step: None });
+    assert_eq!(steps_in(&back), [1, 2, 3, 4]);
+    let save = DriverCommand::Save { step: 4, states: vec![ticket] };
+    assert_eq!(back[4..], [DriverCommand::Draft { step: 4 }, save, DriverCommand::Rewind]);
+}
+
+#[test]
+fn a_step_that_one_replica_is_ahead_is_recorded_when_the_group_goes_on_from_it() {
+    let mut run = Run::running();
+    run.on(DriverEvent::NodeUp { node: node("b") });
+    run.says("b", FromReplica::Enlisted { run: RUN, step: None });
+    run.steps("a", 1..=1);
+    let prepared = |run: &mut Run| {
+        let epoch = run.core.epoch();
+        for name in ["a", "b"] {
+            let begun = run.says(name, FromReplica::Prepared { run: RUN, epoch, ends: RankEnds::default() });
+            if !begun.is_empty() {
+                return begun;
+            }
+        }
+        panic!("no group begins")
+    };
+    run.left("a", 1, LeftWhy::Reformed, Vec::new());
+    prepared(&mut run);
+    run.steps("a", 2..=2);
+    run.steps("a", 3..=3);
+    // Only one of the two has heard all votes on step 3.
+    let broken = || LeftWhy::Broken { reason: BreakReason::Failed { detail: "n1 is lost".into() } };
+    run.left("a", 3, broken(), Vec::new());
+    run.left("b", 2, broken(), Vec::new());
+    let begun = prepared(&mut run);
+    let Some(DriverCommand::Begin(start)) = begun.last() else { panic!("{begun:?}") };
+    assert_eq!((start.from_step, start.recorded.step), (3, 2), "the one that is ahead may be lost");
+    assert_eq!(steps_in(&run.steps("b", 4..=4)), [3]);
+}
+
 fn planned(members: &[&str]) -> PlannedGroup {
     let stages = vec![Ops { start: 0, end: 3 }, Ops { start: 3, end: 6 }];
     PlannedGroup {
@@ -214,6 +281,46 @@ fn a_node_that_is_cut_off_is_lost_with_the_reason_even_when_it_was_not_needed() 
     let mut quiet = run.on(DriverEvent::NodeDown { node: node("c"), loss: LostReason::Replaced });
     quiet.retain(|command| matches!(command, DriverCommand::Tell(Notice::NodeLost { .. })));
     assert_eq!(quiet, []);
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_waits_ends_with_one_state_of_one_step() {
+    let mut run = Run::new(Some(StagedConfig::default()));
+    run.on(DriverEvent::NodeUp { node: node("a") });
+    let asked = run.says("a", FromReplica::Enlisted { run: RUN, step: None });
+    let [DriverCommand::Plan(request)] = &asked[..] else { panic!("{asked:?}") };
+    let whole = Ops { start: 0, end: 6 };
+    let layout = Layout { replicas: vec![ReplicaLayout { samples: 8, micro: 4, stages: vec![whole] }] };
+    let alone = PlannedGroup { layout, ..planned(&["a"]) };
+    run.on(DriverEvent::Planned { ticket: request.ticket, plan: Ok(alone) });
+    run.says("a", FromReplica::Prepared { run: RUN, epoch: Epoch(1), ends: RankEnds::default() });
+    run.steps("a", 1..=2);
+    let holds = vec![HoldRef { ops: whole, step: 2, norm: Some(1), pending: false }];
+    let why = LeftWhy::Broken { reason: BreakReason::Failed { detail: "it stumbled".into() } };
+    let again = run.left("a", 2, why, holds);
+    let Some(DriverCommand::Plan(request)) = again.last() else { panic!("{again:?}") };
+    let no_plan = NoPlan { detail: "it is too small".into(), kind: NoPlanKind::NeedsNodes };
+    run.on(DriverEvent::Planned { ticket: request.ticket, plan: Err(no_plan) });
+    assert!(matches!(run.core.phase(), DriverPhase::Paused(_)));
+    let fetches = |commands: &[DriverCommand]| {
+        commands.iter().filter(|command| matches!(command, DriverCommand::FetchPart { .. })).count()
+    };
+    let asked = run.on(DriverEvent::StopAsked);
+    assert_eq!(fetches(&asked), 1);
+    run.now += 2 * SHORT_PAUSE;
+    assert_eq!(run.on(DriverEvent::Tick), [], "the pause is over");
+    // The node was told to give the same part of another step before.
+    let Some(DriverCommand::FetchPart { ticket, .. }) = asked.last() else { panic!("{asked:?}") };
+    let other = run.on(DriverEvent::Fetched { ticket: *ticket, result: Ok(1) });
+    let [DriverCommand::Discard { ticket: dropped }, DriverCommand::FetchPart { ticket: next, .. }] =
+        other[..]
+    else {
+        panic!("{other:?}")
+    };
+    assert_eq!((dropped, next > *ticket), (*ticket, true));
+    let end = run.on(DriverEvent::Fetched { ticket: next, result: Ok(2) });
+    let finish = DriverCommand::Finish { step: 2, end: End::Interrupted, states: vec![next] };
+    assert_eq!(end.last(), Some(&finish));
 }
 
 #[test]

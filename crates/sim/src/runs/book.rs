@@ -75,7 +75,9 @@ impl Book {
             return Err(format!("step {step} is recorded before the validation of step {last}"));
         }
         let samples: u64 = report.ranks.iter().map(|rank| u64::from(rank.samples)).sum();
-        if (report.seen, samples) != (seen, batch as u64) {
+        // Reports of large groups leave their ranks out.
+        let counted = report.ranks.is_empty() || samples == batch as u64;
+        if report.seen != seen || !counted {
             return Err(format!("step {step} has {samples} samples, not every one of {batch} once"));
         }
         self.step = step;
@@ -166,18 +168,39 @@ impl Book {
         if end < operators { Err(format!("a state of step {step} ends with operator {end}")) } else { Ok(()) }
     }
 
-    /// Goes back to the newest checkpoint; its step and the last validation before it.
-    pub(super) fn rewind(&mut self) -> (u64, u64) {
+    /// Writes the checkpoint that a run ends with; the one before it may be of the same step.
+    pub(super) fn save_last(&mut self, step: u64, states: &[Ticket], operators: u32) -> Result<(), String> {
+        if step != self.step {
+            return Err(format!("the run ends with step {step}, and step {} is recorded", self.step));
+        }
+        self.checkpoints.pop_if(|last| last.step == step);
+        let mark = Mark { step, lines: self.lines.len(), validated: self.validated };
+        self.write(mark, states, operators)
+    }
+
+    /// Goes back to the newest checkpoint: what was recorded since is cut off. Returns its step and the last validation
+    /// before it.
+    pub(super) fn reopen(&mut self) -> (u64, u64) {
         let mark = self.checkpoints.last().copied().unwrap_or(Mark { step: 0, lines: 0, validated: 0 });
-        self.lines.truncate(mark.lines);
-        (self.step, self.validated) = (mark.step, mark.validated);
+        self.cut(mark);
         (mark.step, mark.validated)
     }
 
+    /// A driver is gone, with its drafts and all that it has fetched.
+    pub(super) fn forget_driver(&mut self) {
+        self.drafts.clear();
+        self.fetched.clear();
+    }
+
     pub(super) fn cut_after(&mut self, step: u64) {
-        let mark = self.mark_after(step);
+        self.cut(Mark { step, ..self.mark_after(step) });
+    }
+
+    fn cut(&mut self, mark: Mark) {
         self.lines.truncate(mark.lines);
-        (self.step, self.validated) = (step, mark.validated);
+        (self.step, self.validated) = (mark.step, mark.validated);
+        self.unknown_steps.split_off(&(mark.step + 1));
+        self.unknown_validations.split_off(&(mark.step + 1));
     }
 
     /// The step of the newest checkpoint.
@@ -185,8 +208,14 @@ impl Book {
         self.checkpoints.last().map_or(0, |mark| mark.step)
     }
 
-    /// What is missing in the records of a run that ends after a step.
-    pub(super) fn missing(&self, end: u64) -> Option<String> {
+    /// The last step that is recorded.
+    pub(super) fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// What is missing in the records of a run that ends after a step; `validated` is the last step whose validation
+    /// must be there.
+    pub(super) fn missing(&self, end: u64, validated: u64) -> Option<String> {
         let steps: BTreeSet<u64> = self
             .lines
             .iter()
@@ -198,7 +227,7 @@ impl Book {
             .filter_map(|line| if let Line::Valid(step) = line { Some(*step) } else { None })
             .collect();
         let lost = (1..=end).find(|step| !steps.contains(step) && !self.unknown_steps.contains(step));
-        let owed = (1..=end).find(|step| {
+        let owed = (1..=validated).find(|step| {
             self.is_validation_due(*step) && !valid.contains(step) && !self.unknown_validations.contains(step)
         });
         lost.map(|step| format!("step {step} is not in the records"))

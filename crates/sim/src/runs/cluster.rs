@@ -3,7 +3,6 @@
 use phalanx_protocol::{ReportLog, Wish};
 use phalanx_types::{Epoch, NodeId, Time};
 use phalanx_wire::bulk::BlobId;
-use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{FromReplica, HoldRef, Ops, Recorded, Start};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,18 +14,19 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Its name in the domain.
+    /// Its name in the domain; names are in the order of nodes.
     pub(super) fn id(self) -> NodeId {
-        NodeId::with_suffix(&format!("n{:02}", self.node), self.life).expect("letters and digits make a name")
+        let name = format!("n{:05}", self.node);
+        NodeId::with_suffix(&name, self.life).expect("letters and digits make a name")
     }
 }
 
 /// Something on its way to the driver.
 #[derive(Debug, Clone)]
 pub(super) enum Upward {
-    Up,
+    Up { link: u32 },
     Says(FromReplica),
-    Down { loss: LostReason },
+    Down,
 }
 
 /// One place in the cluster, where one process after the other takes part.
@@ -34,6 +34,12 @@ pub(super) enum Upward {
 pub(super) struct Node {
     pub(super) life: u16,
     pub(super) up: bool,
+    /// Counts the links between its processes and drivers.
+    pub(super) link: u32,
+    /// Whether there is one.
+    pub(super) connected: bool,
+    /// Until then it has not noticed that the driver of the run before is gone.
+    pub(super) busy_until: Time,
     pub(super) rank: Rank,
 }
 
@@ -66,8 +72,16 @@ pub(super) struct Rank {
     pub(super) gives: BTreeMap<(Epoch, NodeId, Ops), u64>,
     /// With what it begins in its group.
     pub(super) start: Option<Start>,
+    /// How long it waits for that.
+    pub(super) waits_until: Time,
     /// States that the driver has not fetched, with the group they are of.
     pub(super) untaken: BTreeMap<BlobId, (Epoch, Ops, u64)>,
+    /// Parts of the state of its group that have come while it catches up.
+    pub(super) caught: BTreeSet<u32>,
+    /// Queries to its group that it has not answered.
+    pub(super) queries: Vec<(Epoch, u64)>,
+    /// Microseconds of a sample in the last round; 0 before the first.
+    pub(super) cost: f64,
 }
 
 /// The part of the model that a process trains: all of it where replicas are not cut.
@@ -79,7 +93,7 @@ pub(super) struct Part {
     pub(super) pending: bool,
 }
 
-/// The norm of the gradients of a step: the same whoever computes it.
+/// The norm of the gradients of a step: the same on every rank.
 pub(super) fn norm_of(step: u64) -> Option<u64> {
     (step > 0).then_some(step << 8)
 }
@@ -94,6 +108,23 @@ impl Rank {
         });
         let copy = |(ops, step): &(Ops, u64)| HoldRef { ops: *ops, step: *step, norm: None, pending: false };
         own.into_iter().chain(self.copies.iter().map(copy)).collect()
+    }
+
+    /// Notes a step and how many are reported together: a log remembers that many, and no fewer than 256.
+    pub(super) fn see_step(&mut self, step: u64, together: usize) {
+        self.seen_steps.insert(step);
+        while self.seen_steps.len() > together.max(256) {
+            self.seen_steps.pop_first();
+        }
+        let oldest = self.seen_steps.first().copied().unwrap_or(0);
+        while self.seen_validations.len() > 1 && self.seen_validations.first() < Some(&oldest) {
+            self.seen_validations.pop_first();
+        }
+    }
+
+    pub(super) fn keep_copy(&mut self, ops: Ops, step: u64) {
+        self.copies.retain(|copy| *copy != (ops, step));
+        self.copies.push((ops, step));
     }
 
     /// Applies an update that others have seen, or takes back half a step.

@@ -14,87 +14,32 @@
 
 mod book;
 mod cluster;
+mod copies;
+mod coverage;
 mod faults;
 mod group;
+mod life;
+mod options;
+pub(crate) mod pace;
 mod planner;
 mod process;
+mod queries;
+mod reasons;
+mod round;
 mod shell;
 mod verdict;
 mod world;
 
+pub use coverage::kinds;
+pub use options::Options;
+
+use pace::{Pace, RoughPace};
 use phalanx_recording::RecordingError;
 use phalanx_types::Time;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::time::Duration;
 use world::World;
-
-/// A cluster and the run that it trains.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// Nodes of the cluster.
-    pub nodes: usize,
-    /// Stages of a replica; replicas are not cut when 0.
-    pub stages: usize,
-    /// Operators of the model.
-    pub operators: u32,
-    /// Steps of the run.
-    pub steps: u64,
-    /// Steps of a pass: the model is validated after each.
-    pub pass: u64,
-    /// Steps from one checkpoint to the next.
-    pub checkpoint_every: u64,
-    /// Steps from one copy of a stage's state to the next; none with 0.
-    pub copies: u64,
-    /// Samples of a step.
-    pub batch: usize,
-    /// How long a step computes, about.
-    pub step: Duration,
-    /// One way, at least.
-    pub latency: Duration,
-    /// Seconds that the whole state takes to travel.
-    pub state_seconds: f64,
-    /// Mean time until a node dies or freezes; never without.
-    pub mtbf: Option<Duration>,
-    /// Mean time until it is back.
-    pub mttr: Duration,
-    /// How long a frozen node is silent before it counts as lost.
-    pub heartbeat: Duration,
-    /// After this time nothing fails any more.
-    pub heals_at: Duration,
-    /// Whether the driver is slow at times.
-    pub slow_driver: bool,
-    /// Keeps the text of the trace.
-    pub trace: bool,
-}
-
-impl Options {
-    /// A cluster as the seed decides: everything that can go wrong does in some of them.
-    pub fn random(seed: u64) -> Self {
-        let mut dice = crate::dice::Dice::new(seed, "options");
-        let stages = if dice.chance(1, 3) { 0 } else { 2 + dice.index(3) };
-        let nodes = stages.max(2) + dice.index(4);
-        Self {
-            nodes,
-            stages,
-            operators: 12,
-            steps: 40 + dice.number(0..40),
-            pass: 5 + dice.number(0..12),
-            checkpoint_every: 3 + dice.number(0..12),
-            copies: [0, 2, 5][dice.index(3)],
-            batch: 24,
-            step: dice.millis(50..1500),
-            latency: dice.micros(100..80_000),
-            state_seconds: dice.number(1..4000) as f64 / 1e3,
-            mtbf: (!dice.chance(1, 20)).then(|| dice.millis(5_000..60_000) * nodes as u32),
-            mttr: dice.millis(500..20_000),
-            heartbeat: Duration::from_secs(2),
-            heals_at: dice.millis(20_000..120_000),
-            slow_driver: dice.chance(1, 2),
-            trace: false,
-        }
-    }
-}
 
 /// What came of one seed.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,12 +60,28 @@ pub struct Report {
     pub redone: u64,
     /// Times that the run went back to a checkpoint.
     pub rewinds: u64,
+    /// Times that the driver's process died.
+    pub restarts: u64,
+    /// Times that the user stopped the run.
+    pub stops: u64,
+    /// Times that the run failed, as it should.
+    pub failures: u64,
+    /// Rounds of several steps that were done as one.
+    pub intervals: u64,
+    /// Queries that were answered.
+    pub answers: u64,
     /// Reports that no rank could repeat, because all that knew them were lost.
     pub unknown: u64,
+    /// Steps that nodes held last.
+    pub held: u64,
+    /// Faults were so frequent that the run was not followed to its end.
+    pub gave_up: bool,
     /// Events that were simulated.
     pub events: u64,
     /// The virtual time at the end.
     pub ended_at: Time,
+    /// Kinds of events and commands that the driver's core had.
+    pub kinds: BTreeSet<&'static str>,
     /// Equal for equal runs, whether or not the text was kept.
     pub trace_hash: u64,
     /// What happened, one line per event and command.
@@ -140,18 +101,24 @@ pub struct Violation {
 
 /// Simulates one run to its end, or to its first violation.
 pub fn run(seed: u64, options: &Options) -> Report {
-    finish(seed, World::new(seed, options, None).expect("only a recording can fail"))
+    simulate(seed, options, RoughPace::new(seed, options)).0
 }
 
-/// The same, and records what the driver's core is told, for `phalanx replay`.
+/// The same, and records what the driver's core is told until its process first dies, for `phalanx replay`.
 ///
 /// # Errors
 /// The recording cannot be begun.
 pub fn run_recorded(seed: u64, options: &Options, recording: &Path) -> Result<Report, RecordingError> {
-    Ok(finish(seed, World::new(seed, options, Some(recording))?))
+    let world = World::new(seed, options, RoughPace::new(seed, options), Some(recording))?;
+    Ok(finish(seed, world).0)
 }
 
-fn finish(seed: u64, mut world: World<'_>) -> Report {
+/// The same with another model of time.
+pub(crate) fn simulate<P: Pace>(seed: u64, options: &Options, pace: P) -> (Report, P) {
+    finish(seed, World::new(seed, options, pace, None).expect("only a recording can fail"))
+}
+
+fn finish<P: Pace>(seed: u64, mut world: World<'_, P>) -> (Report, P) {
     // The cores assert what they rely on; a failed assertion is a violation like any other.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| world.run())) {
         let text = panic.downcast_ref::<String>().map(String::as_str);

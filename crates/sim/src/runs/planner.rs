@@ -1,13 +1,14 @@
 //! A planner that is right, if not clever: it cuts the model into as many stages as were asked for.
 
+use super::pace::Pace;
+use super::reasons;
 use super::world::{Event, World};
 use phalanx_protocol::driver::{
     CompareRequest, Comparison, DriverEvent, NoPlan, NoPlanKind, PlanRequest, PlannedGroup,
 };
-use phalanx_types::NodeId;
 use phalanx_wire::train::{Layout, Ops, ReplicaLayout};
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn plan(&mut self, request: &PlanRequest) {
         let takes = if request.urgent {
             self.dice.planner.millis(1..400)
@@ -16,15 +17,22 @@ impl World<'_> {
         };
         let plan = self.plan_group(request);
         let event = DriverEvent::Planned { ticket: request.ticket, plan };
-        self.queue.push(self.now + takes, Event::ToDriver(Box::new(event)));
+        self.schedule(self.now + takes, Event::ToDriver(Box::new(event)));
     }
 
     fn plan_group(&mut self, request: &PlanRequest) -> Result<PlannedGroup, NoPlan> {
         let stages = self.options.stages;
         let most = request.nodes.len() / stages;
+        if self.fails_at_first() {
+            return Err(reasons::no_plan(NoPlanKind::Hopeless));
+        }
         if most == 0 {
-            let detail = format!("{stages} stages need as many nodes").into();
-            return Err(NoPlan { detail, kind: NoPlanKind::NeedsNodes });
+            return Err(reasons::no_plan(NoPlanKind::NeedsNodes));
+        }
+        // A group that has trained cannot go on with just any nodes; with all of them it can.
+        let some = request.nodes.len() < self.options.nodes;
+        if request.urgent && some && !self.has_healed() && self.dice.planner.chance(1, 30) {
+            return Err(reasons::no_plan(NoPlanKind::NeedsOtherNodes));
         }
         let replicas = 1 + self.dice.planner.index(most.min(2));
         let mut nodes = request.nodes.clone();
@@ -43,14 +51,10 @@ impl World<'_> {
         };
         let layout =
             Layout { replicas: (0..replicas).map(|number| replica(number, self.cuts(stages))).collect() };
-        let left_out: Vec<(NodeId, String)> =
-            left.into_iter().map(|node| (node, "there are enough".to_owned())).collect();
-        Ok(PlannedGroup {
-            members: nodes,
-            layout,
-            micro_batches: request.micro_batches.unwrap_or(4),
-            left_out,
-        })
+        let left_out = left.into_iter().map(reasons::left_out).collect();
+        let micro_batches = request.micro_batches.unwrap_or(4);
+        self.driver.planned_micro_batches = Some(micro_batches);
+        Ok(PlannedGroup { members: nodes, layout, micro_batches, left_out })
     }
 
     /// Stages of at least one operator each.
@@ -72,14 +76,16 @@ impl World<'_> {
     pub(super) fn compare(&mut self, request: &CompareRequest) {
         let takes = self.dice.planner.millis(1..400);
         let worth = self.dice.planner.chance(1, 2);
+        let impossible = self.dice.planner.chance(1, 8);
         let comparison = Comparison {
             present_score: 1.0,
             other_score: if worth { 0.5 } else { 1.0 },
             present_s: 1.0,
             other_s: 1.0,
-            micro_batches: 4,
+            micro_batches: [2, 4, 8][self.dice.planner.index(3)],
         };
-        let event = DriverEvent::Compared { ticket: request.ticket, comparison: Some(comparison) };
-        self.queue.push(self.now + takes, Event::ToDriver(Box::new(event)));
+        let event =
+            DriverEvent::Compared { ticket: request.ticket, comparison: (!impossible).then_some(comparison) };
+        self.schedule(self.now + takes, Event::ToDriver(Box::new(event)));
     }
 }

@@ -1,28 +1,40 @@
 //! A model of the driver's shell: it carries out what the real core decides.
 
 use super::cluster::Process;
-use super::group::Group;
-use super::world::{Event, RUN, World};
-use phalanx_protocol::driver::{DriverCommand, DriverEvent, FetchFailure, GroupStart, Notice, Ticket};
+use super::group::{Group, Standing};
+use super::pace::Pace;
+use super::reasons;
+use super::world::{Event, World};
+use phalanx_protocol::driver::{DriverCommand, DriverEvent, GroupStart, Notice, Ticket};
 use phalanx_protocol::layout;
-use phalanx_protocol::progress::End;
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::bulk::BlobId;
-use phalanx_wire::train::{DataRef, Enlist, Get, Ops, SeatRef, ShareAsk, Source, Start, StateRef, ToReplica};
+use phalanx_wire::train::{DataRef, Enlist, Get, Ops, ShareAsk, Source, Start, StateRef, ToReplica};
 use std::time::Duration;
 
 /// A state on its way to the driver.
 #[derive(Debug, Clone)]
 pub(super) enum Fetch {
-    Blob { ticket: Ticket, blob: BlobId },
-    Part { ticket: Ticket, epoch: Epoch, ops: Ops, tries: u32 },
+    Blob {
+        ticket: Ticket,
+        blob: BlobId,
+    },
+    Part {
+        ticket: Ticket,
+        epoch: Epoch,
+        ops: Ops,
+        tries: u32,
+    },
+    /// Outputs for a client.
+    Answer,
 }
 
 /// How often a part is waited for that a node has not been told to give yet.
 const TRIES: u32 = 100;
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     pub(super) fn execute(&mut self, command: DriverCommand) -> Option<DriverEvent> {
+        let run = self.run_id();
         match command {
             DriverCommand::Enlist { node } => {
                 let data = DataRef::default();
@@ -33,25 +45,25 @@ impl World<'_> {
                     data,
                     share: ShareAsk::default(),
                 };
-                self.tell(&node, ToReplica::Enlist { run: RUN, enlist });
+                self.tell(&node, ToReplica::Enlist { run, enlist });
             }
             DriverCommand::Send { node, message } => self.tell(&node, message),
             DriverCommand::Restore { node } => {
                 let step = self.book.newest();
                 let state = (step > 0).then_some(StateRef { step, bytes: 1, blob: BlobId(0) });
-                self.tell(&node, ToReplica::Restore { run: RUN, state });
+                self.tell(&node, ToReplica::Restore { run, state });
             }
             DriverCommand::Prepare { epoch, members, layout } => {
                 let ranks = members.len() as u32;
                 for (rank, node) in (0u32..).zip(&members) {
                     let layout = layout.clone();
-                    self.tell(node, ToReplica::Prepare { run: RUN, epoch, rank, ranks, layout });
+                    self.tell(node, ToReplica::Prepare { run, epoch, rank, ranks, layout });
                 }
             }
             DriverCommand::Begin(start) => self.begin(start),
             DriverCommand::Abort { epoch, nodes, reason } => {
                 for node in nodes {
-                    self.tell(&node, ToReplica::Abort { run: RUN, epoch, reason: reason.clone() });
+                    self.tell(&node, reasons::abort(run, epoch, &reason));
                 }
             }
             DriverCommand::Measure { nodes } => {
@@ -78,9 +90,14 @@ impl World<'_> {
             DriverCommand::Rewind => {
                 self.tally.rewinds += 1;
                 self.owed.clear();
-                let (step, validated) = self.book.rewind();
+                let (step, validated) = self.book.reopen();
                 return Some(DriverEvent::Rewound { step, validated });
             }
+            DriverCommand::ForwardQuery { query, node, epoch } => {
+                return self.forward_query(query, &node, epoch);
+            }
+            DriverCommand::FetchAnswer { query, node, .. } => self.fetch_answer(query, &node),
+            DriverCommand::RefuseQuery { query, .. } => self.refuse_query(query),
             command => self.write(command),
         }
         None
@@ -89,10 +106,10 @@ impl World<'_> {
     /// Commands that write to the run directory, or tell the user.
     fn write(&mut self, command: DriverCommand) {
         let operators = self.options.operators;
-        let seen = self.marks.last().copied().unwrap_or(0);
         let written = match command {
             DriverCommand::RecordStep(report) => {
                 self.trace.mix(report.step);
+                let seen = self.marks_of(report.step - 1, 0..self.options.batch);
                 self.book.on_step(&report, seen, self.options.batch)
             }
             DriverCommand::RecordValidation { step, .. } => {
@@ -115,7 +132,7 @@ impl World<'_> {
             }
             DriverCommand::Tell(notice) => self.check_notice(&notice),
             DriverCommand::Finish { step, end, states } => self.finish(step, end, &states),
-            DriverCommand::Fail(failure) => Err(format!("the run fails: {failure:?}")),
+            DriverCommand::Fail(failure) => self.fail(&failure),
             _ => Ok(()),
         };
         if let Err(what) = written {
@@ -126,8 +143,12 @@ impl World<'_> {
     fn check_notice(&mut self, notice: &Notice) -> Result<(), String> {
         match notice {
             Notice::StepsUnknown { from, to } => {
-                let known = (*from..=*to).find_map(|step| Some((step, self.knows_step(step)?)));
-                self.book.unknown_steps.extend(*from..=*to);
+                let mut steps = *from..=*to;
+                let known = steps.clone().find_map(|step| Some((step, self.knows_step(step)?)));
+                // Nobody can say either how these steps were validated.
+                let lost = steps.clone().filter(|step| self.knows_validation(*step).is_none());
+                self.book.unknown_validations.extend(lost.collect::<Vec<u64>>());
+                self.book.unknown_steps.extend(&mut steps);
                 known.map_or(Ok(()), |(step, process)| {
                     Err(format!("step {step} is given up, and n{} knows it", process.node))
                 })
@@ -144,22 +165,23 @@ impl World<'_> {
 
     fn reply_later(&mut self, event: DriverEvent, most_ms: u64) {
         let at = self.now + self.dice.planner.millis(1..most_ms);
-        self.queue.push(at, Event::ToDriver(Box::new(event)));
+        self.schedule(at, Event::ToDriver(Box::new(event)));
     }
 
-    fn fetch(&mut self, node: &NodeId, fetch: Fetch) {
+    pub(super) fn fetch(&mut self, node: &NodeId, fetch: Fetch) {
         let process = self.linked.get(node).copied();
-        let at = self.now + self.transfer();
-        self.queue.push(at, Event::FetchEnds { process, fetch });
+        let at = self.now + self.pace.transfer();
+        self.schedule(at, Event::FetchEnds { process, fetch });
     }
 
     pub(super) fn on_fetch_ends(&mut self, process: Option<Process>, fetch: Fetch) {
-        if self.now < self.slow_until {
-            return self.queue.push(self.slow_until, Event::FetchEnds { process, fetch });
+        if self.now < self.driver.slow_until {
+            return self.schedule(self.driver.slow_until, Event::FetchEnds { process, fetch });
         }
         let rank =
             process.filter(|process| self.lives(*process)).map(|process| &self.nodes[process.node].rank);
         let (ticket, found) = match fetch {
+            Fetch::Answer => return self.on_answer(process),
             Fetch::Blob { ticket, blob } => {
                 let state = rank.and_then(|rank| rank.untaken.get(&blob)).copied();
                 if let (Some((epoch, _, step)), Some(process)) = (state, process)
@@ -175,14 +197,12 @@ impl World<'_> {
                 if rank.is_some() && step.is_none() && tries < TRIES {
                     let fetch = Fetch::Part { ticket, epoch, ops, tries: tries + 1 };
                     let at = self.now + Duration::from_millis(100);
-                    return self.queue.push(at, Event::FetchEnds { process, fetch });
+                    return self.schedule(at, Event::FetchEnds { process, fetch });
                 }
                 (ticket, step.map(|step| (ops, step)))
             }
         };
-        let result = found
-            .map(|(_, step)| step)
-            .ok_or_else(|| FetchFailure::Transfer { detail: "the node is gone".into() });
+        let result = found.map(|(_, step)| step).ok_or_else(reasons::not_fetched);
         self.book.fetched.extend(found.map(|found| (ticket, found)));
         self.drive(DriverEvent::Fetched { ticket, result });
     }
@@ -190,6 +210,7 @@ impl World<'_> {
     fn begin(&mut self, start: GroupStart) {
         let GroupStart { epoch, seats, recorded, from_step, stages } = start;
         self.tally.groups += 1;
+        self.tally.futile += 1;
         self.owed.retain(|(_, step), _| *step <= from_step);
         let members: Vec<Option<Process>> =
             seats.iter().map(|seat| self.linked.get(&seat.node).copied()).collect();
@@ -201,35 +222,28 @@ impl World<'_> {
             Some(starts) => starts.clone(),
             None => from_disk(&layout::posts(&stages.layout), from_step),
         });
-        let level: Vec<bool> =
-            seats.iter().map(|seat| stages.is_some() || seat.step == Some(from_step)).collect();
-        let all: Vec<SeatRef> = seats
-            .iter()
-            .map(|seat| SeatRef { node: seat.node.clone(), ends: seat.ends.clone(), step: seat.step })
-            .collect();
+        let standing = |step: Option<u64>| match step {
+            _ if stages.is_some() => Standing::Level,
+            Some(step) if step == from_step => Standing::Level,
+            Some(_) => Standing::Behind,
+            None => Standing::New,
+        };
+        let standings: Vec<Standing> = seats.iter().map(|seat| standing(seat.step)).collect();
+        let run = self.run_id();
         for (rank, seat) in seats.iter().enumerate() {
             let start = starts.as_ref().map(|starts| starts[rank].clone());
-            let seats = all.clone();
-            self.tell(&seat.node, ToReplica::Connect { run: RUN, epoch, seats, recorded, start });
+            // Simulated ranks find each other without an address.
+            let seats = Vec::new();
+            self.tell(&seat.node, ToReplica::Connect { run, epoch, seats, recorded, start });
         }
         let over = !members.iter().all(|process| self.lives(*process));
         let layout = stages.map(|stages| stages.layout);
-        self.group = Some(Group::new(epoch, members, layout, from_step, &level));
+        let micro = layout.as_ref().and(self.driver.planned_micro_batches);
+        self.driver.micro_batches = micro.or(self.driver.micro_batches);
+        self.group = Some(Group::new(epoch, members, layout, from_step, standings, self.options.batch));
         if over {
             self.break_group(epoch, Duration::ZERO);
         }
-    }
-
-    fn finish(&mut self, step: u64, end: End, states: &[Ticket]) -> Result<(), String> {
-        self.finished = true;
-        if end != End::Finished || step != self.options.steps {
-            return Err(format!("the run ends after step {step}: {end:?}"));
-        }
-        if states.is_empty() {
-            return Err("the run ends without the model".to_owned());
-        }
-        self.book.take_state(step, states, self.options.operators)?;
-        self.check_end(step)
     }
 }
 

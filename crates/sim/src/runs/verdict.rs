@@ -1,13 +1,18 @@
 //! What must hold after every event, and at the end.
 
 use super::cluster::{Process, Upward};
-use super::world::World;
+use super::pace::{Pace, Progressed};
+use super::world::{SMALL, World};
 use phalanx_protocol::driver::DriverPhase;
+use phalanx_protocol::progress::End;
 use phalanx_wire::train::{FromReplica, Get, Start};
 
-impl World<'_> {
+impl<P: Pace> World<'_, P> {
     /// Checks after every event.
     pub(super) fn check(&mut self) {
+        if self.nodes.len() > SMALL {
+            return;
+        }
         let Some(group) = self.group.as_ref().filter(|group| group.begun && !group.over) else {
             return self.check_waits();
         };
@@ -16,8 +21,7 @@ impl World<'_> {
             let part = self.nodes[process.node].rank.part;
             if !self.lives(*process) || self.nodes[process.node].rank.group != Some(group.epoch) {
                 wrong = Some(format!("n{} trains in group {} and is not in it", process.node, group.epoch.0));
-            } else if group.is_level(rank) && part.is_none_or(|part| part.step != group.step || part.pending)
-            {
+            } else if group.level[rank] && part.is_none_or(|part| part.step != group.step || part.pending) {
                 wrong = Some(format!("n{} holds {part:?}, its group step {}", process.node, group.step));
             }
         }
@@ -28,19 +32,21 @@ impl World<'_> {
 
     /// The driver waits for members of a group only while they are in it, or something is on its way.
     fn check_waits(&mut self) {
-        if !matches!(self.core.phase(), DriverPhase::Running | DriverPhase::Leaving)
-            || self.now < self.slow_until
+        if !self.driver.up
+            || !matches!(self.driver.core.phase(), DriverPhase::Running | DriverPhase::Leaving)
+            || self.now < self.driver.slow_until
         {
             return;
         }
-        let epoch = self.core.epoch();
+        let epoch = self.driver.core.epoch();
         let idle = |process: &Process| {
-            let told = self.downlinks.get(process).is_some_and(|last| *last >= self.now);
+            let told = self.downlinks.get(process).is_some_and(|(_, last)| *last >= self.now);
             let says = self.uplinks.get(process).is_some_and(|uplink| !uplink.queue.is_empty());
             let trains = self.lives(*process) && self.nodes[process.node].rank.group == Some(epoch);
             !told && !says && !trains
         };
-        let forgotten = self.core.active().find(|node| self.linked.get(*node).is_none_or(idle)).cloned();
+        let forgotten =
+            self.driver.core.active().find(|node| self.linked.get(*node).is_none_or(idle)).cloned();
         if let Some(node) = forgotten {
             self.violate(format!("the driver waits for {node}, which is not in group {}", epoch.0));
         }
@@ -53,7 +59,36 @@ impl World<'_> {
             self.violate(format!("a group begins with step {from}; {newest} is on disk"));
         }
         if from > self.tally.furthest {
-            self.violate(format!("a group begins with step {from}, which nobody has done"));
+            self.violate(format!("a group begins with step {from}, which no rank has done"));
+        }
+        if !self.round_ends.contains(&from) {
+            self.violate(format!("a group begins with step {from}, in the middle of an interval"));
+        }
+        if self.options.stages == 0 {
+            let held = self.nodes.iter().filter_map(|node| node.rank.part).map(|part| part.step).max();
+            let recorded = self.book.step();
+            if held.is_some_and(|held| from < held) || from < recorded {
+                self.violate(format!(
+                    "a group begins with step {from}; {held:?} is held, {recorded} recorded"
+                ));
+            }
+        }
+        // Every node that held more is lost.
+        if let Some(steps) = self.committed.checked_sub(from).filter(|steps| *steps > 0) {
+            self.progress(Progressed::StepsLost { steps });
+        }
+        (self.committed, self.last_round) = (from, from..from);
+    }
+
+    /// Steps of an interval are recorded when all of it is sure to have happened, not before.
+    pub(super) fn check_records(&mut self) {
+        let step = self.book.step();
+        // An interval that is done again may have been another one before.
+        if self.last_round.start < step && step < self.last_round.end && !self.round_ends.contains(&step) {
+            let (start, end) = (self.last_round.start, self.last_round.end);
+            self.violate(format!(
+                "the records end with step {step}, and steps {start} to {end} are done as one"
+            ));
         }
     }
 
@@ -76,7 +111,7 @@ impl World<'_> {
     /// A checkpoint that is made again after more was recorded is not written, nor one of a group that is over.
     pub(super) fn excuse_redone(&mut self, message: &FromReplica) {
         if let FromReplica::Snapshot { epoch, state, .. } = message
-            && (state.step < self.core.recorded().step || *epoch != self.core.epoch())
+            && (state.step < self.driver.core.recorded().step || *epoch != self.driver.core.epoch())
         {
             self.owed.remove(&(*epoch, state.step));
         }
@@ -113,9 +148,11 @@ impl World<'_> {
         linked.or(sent.map(|(process, _)| process)).copied()
     }
 
-    /// Everything is recorded when the run ends.
-    pub(super) fn check_end(&self, step: u64) -> Result<(), String> {
-        if let Some(what) = self.book.missing(step) {
+    /// Everything is recorded when the run ends. A run that is interrupted may owe its last validation: it is made up
+    /// for when the run is resumed.
+    pub(super) fn check_end(&self, step: u64, end: End) -> Result<(), String> {
+        let validated = if end == End::Finished { step } else { step.saturating_sub(1) };
+        if let Some(what) = self.book.missing(step, validated) {
             return Err(what);
         }
         let owed = self.owed.keys().find(|(_, step)| !self.book.saved.contains(step));

@@ -1,7 +1,11 @@
 //! What is simulated.
 
+use crate::runs;
 use phalanx_collective::{Algorithm, Compression};
 use std::time::Duration;
+
+/// How long the driver waits for all nodes at the start.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What joins two hosts, the same for all pairs. A host sends and receives at once, each at the full rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,9 +36,14 @@ pub enum Sync {
 impl Sync {
     /// Steps from one exchange to the next.
     pub(super) fn every(self) -> u32 {
+        self.interval().unwrap_or(1)
+    }
+
+    /// Steps that replicas do alone before they exchange what they learned.
+    fn interval(self) -> Option<u32> {
         match self {
-            Sync::Gradients => 1,
-            Sync::Parameters { every } | Sync::Outer { every } => every.max(1),
+            Sync::Gradients => None,
+            Sync::Parameters { every } | Sync::Outer { every } => Some(every.max(1)),
         }
     }
 }
@@ -130,5 +139,31 @@ impl Options {
     /// Samples that a replica takes when all take the same.
     pub(super) fn share(&self) -> f64 {
         self.batch as f64 / self.replicas.max(1) as f64
+    }
+
+    /// The run and its faults; what takes how long is not in them.
+    pub(super) fn run(&self) -> runs::Options {
+        let faults = self.faults;
+        runs::Options {
+            nodes: self.replicas,
+            min: self.min.clamp(1, self.replicas),
+            // A node may be back before its death is known.
+            max: self.replicas * 2,
+            patience: PATIENCE,
+            steps: self.steps,
+            pass: 1,
+            validates: false,
+            checkpoint_every: self.checkpoint_every.map(|every| every.max(1)),
+            batch: self.batch,
+            average_every: self.sync.interval().map(u64::from),
+            mtbf: faults.map(|faults| faults.mtbf),
+            mttr: faults.map_or(Duration::ZERO, |faults| faults.mttr),
+            heartbeat: self.heartbeat,
+            heals_at: Duration::MAX,
+            most_deaths: faults.map_or(0, |faults| faults.most),
+            gives_up: true,
+            trace: self.trace,
+            ..runs::Options::default()
+        }
     }
 }

@@ -1,15 +1,9 @@
 //! What came of a simulated run.
 
-use super::world::World;
+use super::throughput::Throughput;
+use crate::runs;
+pub use crate::runs::Violation;
 use phalanx_collective::Algorithm;
-use phalanx_types::Time;
-
-/// Something that must never happen, and happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    pub at: Time,
-    pub what: String,
-}
 
 /// Predictions for one run. Times are in seconds; those of parts of a step are means over steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,26 +60,25 @@ impl Report {
     }
 }
 
-impl World<'_> {
-    pub(super) fn into_report(mut self, seed: u64) -> Report {
-        let seconds = self.began.map_or(0.0, |began| self.now.since(began).as_secs_f64());
-        if let Some(since) = self.idle_since.take() {
-            self.tally.reforming += self.now.since(since.max(self.began.unwrap_or(since))).as_secs_f64();
-        }
+impl Throughput<'_> {
+    /// What a run came to that was simulated at this pace.
+    pub(super) fn into_report(self, run: runs::Report) -> Report {
+        let ended = if run.gave_up { run.ended_at } else { self.tally.last_round };
+        let seconds = self.tally.began.map_or(0.0, |began| ended.since(began).as_secs_f64());
         let part = |of: f64| if seconds > 0.0 { of / seconds } else { 0.0 };
-        let samples = self.committed as f64 * self.options.batch as f64;
+        let samples = run.held as f64 * self.options.batch as f64;
         let per_sample = self.work.seconds_per_sample(self.options);
         let share = self.options.share();
         let alone = share / (share * per_sample + self.work.update_seconds());
         let samples_per_s = part(samples);
-        let speeds: f64 = self.nodes.iter().map(|node| 1.0 / node.slow).sum();
+        let speeds: f64 = self.slow.iter().map(|slow| 1.0 / slow).sum();
         let against = |replicas: f64| samples_per_s / (alone * replicas);
         let tally = &self.tally;
         let largest = self.rhythms.last_key_value().map(|(_, rhythm)| rhythm.algorithms.clone());
         Report {
-            seed,
-            steps_done: self.committed,
-            gave_up: self.gave_up,
+            seed: run.seed,
+            steps_done: run.held,
+            gave_up: run.gave_up,
             step_median: tally.percentile(0.5),
             step_p95: tally.percentile(0.95),
             compute: tally.mean(|round| round.compute),
@@ -97,20 +90,20 @@ impl World<'_> {
             algorithms: largest.unwrap_or_default(),
             samples_per_s,
             alone_samples_per_s: alone,
-            efficiency: against(self.nodes.len() as f64),
+            efficiency: against(self.slow.len() as f64),
             efficiency_of_ideal: against(speeds),
             lost_work: tally.lost_samples / (tally.lost_samples + samples).max(1.0),
-            reforming: part(tally.reforming),
+            reforming: part(tally.reforming_until(ended)),
             saving: part(tally.saving),
-            reformations: tally.groups.saturating_sub(1),
-            deaths: tally.deaths,
+            reformations: run.groups.saturating_sub(1),
+            deaths: run.deaths,
             joins: tally.joins,
             steps_lost: tally.steps_lost,
             seconds,
-            events: self.events,
-            trace_hash: self.trace.hash(),
-            trace: self.trace.take_text(),
-            violation: self.violation.map(|(at, what)| Violation { at, what }),
+            events: run.events,
+            trace_hash: run.trace_hash,
+            trace: run.trace,
+            violation: run.violation,
         }
     }
 }

@@ -89,15 +89,12 @@ fn options(args: &TrainArgs, stages: usize, graph: &Graph, work: &Work) -> Resul
     let whole = work.seconds_per_sample(&cluster) * cluster.batch as f64;
     let step = Duration::try_from_secs_f64(whole / cluster.replicas.max(1) as f64 / stages as f64);
     let state_seconds = work.state_bytes() as f64 / cluster.link.bytes_per_sec / stages as f64;
-    let every = cluster.checkpoint_every.unwrap_or(u64::MAX);
     Ok(Options {
         nodes: cluster.replicas * stages,
         stages,
         operators: u32::try_from(operators).unwrap_or(u32::MAX),
         steps: cluster.steps,
-        pass: 50,
-        checkpoint_every: every,
-        copies: 10,
+        checkpoint_every: cluster.checkpoint_every,
         batch: cluster.batch,
         step: step.unwrap_or(Duration::MAX),
         latency: cluster.link.latency,
@@ -106,8 +103,8 @@ fn options(args: &TrainArgs, stages: usize, graph: &Graph, work: &Work) -> Resul
         mttr: cluster.faults.map_or(Duration::ZERO, |faults| faults.mttr),
         heartbeat: cluster.heartbeat,
         heals_at: HEALS_AT,
-        slow_driver: false,
         trace: cluster.trace,
+        ..Options::default()
     })
 }
 
