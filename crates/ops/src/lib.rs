@@ -1,0 +1,2 @@
+//! Collectives for a program's own framework: operations of ranks in any order, matched by name.
+mod core;
