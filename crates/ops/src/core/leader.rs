@@ -10,7 +10,7 @@ mod tests;
 
 use super::failure::OpFailure;
 use super::fusion::next_batch;
-use super::messages::{ToLeader, ToRank, UnitId};
+use super::messages::{OpKey, ToLeader, ToRank, UnitId};
 use super::signature::{OpKind, OpSignature, SetId};
 use phalanx_types::{Outbox, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,7 +40,7 @@ pub(crate) struct LeaderCommand {
 
 #[derive(Debug)]
 struct Unit {
-    name: String,
+    key: OpKey,
     signature: OpSignature,
     /// When it was last announced, as a count of announcements.
     used: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Leader {
     sets: BTreeMap<SetId, Vec<u32>>,
     next_set: u32,
     units: BTreeMap<UnitId, Unit>,
-    by_name: BTreeMap<String, UnitId>,
+    by_name: BTreeMap<OpKey, UnitId>,
     next_unit: UnitId,
     uses: u64,
     pending: BTreeMap<UnitId, Pending>,
@@ -129,10 +129,10 @@ impl Leader {
     fn on_ready(&mut self, now: Time, rank: u32, unit: UnitId, out: &mut Outbox<LeaderCommand>) {
         // A number that was never given is a peer's mistake; there is no name to answer with.
         let Some(known) = self.units.get(&unit) else { return };
-        if self.by_name.get(&known.name) == Some(&unit) {
+        if self.by_name.get(&known.key) == Some(&unit) {
             self.note(now, rank, unit, None, out);
         } else {
-            let (name, signature) = (known.name.clone(), known.signature.clone());
+            let (name, signature) = (known.key.1.clone(), known.signature.clone());
             self.on_announce(now, rank, name, signature, out);
         }
     }
@@ -165,10 +165,13 @@ impl Leader {
     ) {
         let members = self.sets.get(&signature.set);
         if !members.is_some_and(|members| members.contains(&rank)) {
-            let failure = OpFailure::NoSet { name, set: signature.set.0 };
-            return out.push(LeaderCommand { to: vec![rank], message: ToRank::Fail { failure } });
+            let set = signature.set;
+            let failure = OpFailure::NoSet { name, set: set.0 };
+            return out.push(LeaderCommand { to: vec![rank], message: ToRank::Fail { set, failure } });
         }
-        let current = self.by_name.get(&name).copied();
+        let key = (signature.set, name);
+        let current = self.by_name.get(&key).copied();
+        let (_, name) = key;
         let current = current.and_then(|unit| self.units.get(&unit).map(|known| (unit, known)));
         let Some((unit, known)) = current else {
             let unit = self.define(name, signature, out);
@@ -204,8 +207,9 @@ impl Leader {
         let to = self.present(signature.set);
         let message = ToRank::Define { unit, name: name.clone(), signature: signature.clone() };
         out.push(LeaderCommand { to, message });
-        self.by_name.insert(name.clone(), unit);
-        self.units.insert(unit, Unit { name, signature, used: self.uses, retiring: None });
+        let key = (signature.set, name);
+        self.by_name.insert(key.clone(), unit);
+        self.units.insert(unit, Unit { key, signature, used: self.uses, retiring: None });
         unit
     }
 
@@ -221,8 +225,8 @@ impl Leader {
         let to = self.present(set);
         let Some(known) = self.units.get_mut(&unit) else { return };
         known.retiring = Some(to.iter().copied().collect());
-        if self.by_name.get(&known.name) == Some(&unit) {
-            self.by_name.remove(&known.name);
+        if self.by_name.get(&known.key) == Some(&unit) {
+            self.by_name.remove(&known.key);
         }
         out.push(LeaderCommand { to, message: ToRank::Forget { unit } });
         self.drop_retired(unit);
@@ -273,7 +277,7 @@ impl Leader {
         let members = self.sets.get(&known.signature.set).map(Vec::as_slice).unwrap_or_default();
         let missing = |rank: &&u32| !pending.announced.contains(rank);
         if pending.failure.is_none() {
-            let name = || known.name.clone();
+            let name = || known.key.1.clone();
             let gone = members.iter().filter(missing).find(|rank| self.left.contains(rank));
             let joined = members.iter().filter(missing).find(|rank| self.joined.contains(rank));
             pending.failure = match (gone, joined) {
@@ -282,7 +286,7 @@ impl Leader {
                     let kind = known.signature.kind.word().to_owned();
                     Some(OpFailure::Joined { name: name(), kind, rank: *rank })
                 }
-                _ => set_failure(&self.sets, &known.name, &known.signature.kind, self.ranks),
+                _ => set_failure(&self.sets, &known.key.1, &known.signature.kind, self.ranks),
             };
             if pending.failure.is_some() {
                 let told = pending.announced.iter().copied().collect();
@@ -299,7 +303,7 @@ impl Leader {
             pending.ready = true;
             return self.ready.push_back(unit);
         }
-        let name = known.name.clone();
+        let name = known.key.1.clone();
         let ahead = self.pending.remove(&unit).map(|pending| pending.ahead).unwrap_or_default();
         for (rank, signature) in ahead {
             self.on_announce(now, rank, name.clone(), signature, out);
@@ -308,8 +312,9 @@ impl Leader {
 
     fn tell_failure(&self, unit: UnitId, to: Vec<u32>, out: &mut Outbox<LeaderCommand>) {
         let failure = self.pending.get(&unit).and_then(|pending| pending.failure.clone());
-        if let Some(failure) = failure.filter(|_| !to.is_empty()) {
-            out.push(LeaderCommand { to, message: ToRank::Fail { failure } });
+        let set = self.units.get(&unit).map(|known| known.signature.set);
+        if let (Some(failure), Some(set)) = (failure.filter(|_| !to.is_empty()), set) {
+            out.push(LeaderCommand { to, message: ToRank::Fail { set, failure } });
         }
     }
 
@@ -378,7 +383,7 @@ impl Leader {
             let members = self.sets.get(&known.signature.set).map(Vec::as_slice).unwrap_or_default();
             let absent = |rank: &u32| !pending.announced.contains(rank) && !self.joined.contains(rank);
             let missing: Vec<u32> = members.iter().copied().filter(absent).collect();
-            let name = known.name.clone();
+            let name = known.key.1.clone();
             if self.limits.stall_limit.is_some_and(|limit| waited >= limit) {
                 pending.failure = Some(OpFailure::Stalled { name, missing, waited });
                 failed.push(*unit);

@@ -6,12 +6,15 @@
 //! ```
 
 use super::failure::OpFailure;
-use super::signature::OpSignature;
+use super::signature::{OpSignature, SetId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The number of a known operation. A number is never used for another operation.
 pub(crate) type UnitId = u32;
+
+/// By which operations are matched: names are those of a set.
+pub(crate) type OpKey = (SetId, String);
 
 /// From a rank to the leader.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,7 +41,7 @@ pub(crate) enum ToRank {
     /// All ranks that take part have issued these; they are computed now, together.
     Run { units: Vec<UnitId> },
     /// An operation of this rank does not happen.
-    Fail { failure: OpFailure },
+    Fail { set: SetId, failure: OpFailure },
     /// An operation waits for ranks; it may still happen.
     Stalled { name: String, missing: Vec<u32>, waited: Duration },
     /// All ranks have joined.
@@ -47,4 +50,6 @@ pub(crate) enum ToRank {
     Lost { rank: u32 },
     /// The leader leaves in order.
     Leave,
+    /// The leader knows that this rank leaves.
+    Goodbye,
 }

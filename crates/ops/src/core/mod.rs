@@ -2,6 +2,7 @@
 
 pub(crate) mod failure;
 pub(crate) mod fusion;
+pub(crate) mod gathering;
 pub(crate) mod leader;
 pub(crate) mod local;
 pub(crate) mod messages;

@@ -25,6 +25,7 @@ impl Leader {
     pub(super) fn on_leave(&mut self, now: Time, rank: u32, out: &mut Outbox<LeaderCommand>) {
         self.left.insert(rank);
         self.review_all(now, out);
+        out.push(LeaderCommand { to: vec![rank], message: ToRank::Goodbye });
     }
 
     /// A rank is lost: all others hear of it, and nothing more happens.
@@ -34,11 +35,6 @@ impl Leader {
         }
         let to = (0..self.ranks).filter(|other| *other != rank && !self.left.contains(other)).collect();
         out.push(LeaderCommand { to, message: ToRank::Lost { rank } });
-    }
-
-    /// Whether a rank has left in order.
-    pub(crate) fn has_left(&self, rank: u32) -> bool {
-        self.left.contains(&rank)
     }
 
     fn review_all(&mut self, now: Time, out: &mut Outbox<LeaderCommand>) {

@@ -39,7 +39,7 @@ fn run(to: &[u32], units: &[UnitId]) -> LeaderCommand {
 
 fn failures(commands: &[LeaderCommand]) -> Vec<(Vec<u32>, OpFailure)> {
     let failure = |command: &LeaderCommand| match &command.message {
-        ToRank::Fail { failure } => Some((command.to.clone(), failure.clone())),
+        ToRank::Fail { failure, .. } => Some((command.to.clone(), failure.clone())),
         _ => None,
     };
     commands.iter().filter_map(failure).collect()
@@ -170,7 +170,7 @@ fn a_stall_is_reported_again_and_again_and_fails_at_its_limit() {
     assert_eq!(at(secs(121)), [stalled(120)]);
     let failure =
         OpFailure::Stalled { name: "a".to_owned(), missing: vec![0, 2], waited: Duration::from_secs(150) };
-    assert_eq!(at(secs(151)), [ToRank::Fail { failure: failure.clone() }]);
+    assert_eq!(at(secs(151)), [ToRank::Fail { set: SetId::WORLD, failure: failure.clone() }]);
     assert_eq!(at(secs(400)), []);
     let late = failures(&tell(&mut leader, secs(401), 0, announce("a", sum(3))));
     assert_eq!(late, [(vec![0], failure)]);

@@ -123,7 +123,7 @@ impl Sim {
             None | Some(RankCommand::Report { .. }) => {}
             Some(RankCommand::Run(units)) => {
                 let name = |unit: &RunUnit| match unit {
-                    RunUnit::Issued { name } => {
+                    RunUnit::Issued { key: (_, name) } => {
                         here.under_way -= 1;
                         name.clone()
                     }
@@ -131,7 +131,7 @@ impl Sim {
                 };
                 here.order.push(units.iter().map(name).collect());
             }
-            Some(RankCommand::Fail(failure)) => {
+            Some(RankCommand::Fail(_, failure)) => {
                 here.under_way -= 1;
                 here.failed.push(failure);
             }
