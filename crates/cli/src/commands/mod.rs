@@ -6,6 +6,7 @@ pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod fuse;
 pub(crate) mod job;
+pub(crate) mod launch;
 mod live;
 pub(crate) mod model;
 pub(crate) mod node;
