@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Fuse(commands::fuse::FuseArgs),
     /// See what models are made of.
     Model(commands::model::ModelCommand),
+    /// Start ranks of a program of your own on this machine.
+    Launch(commands::launch::LaunchArgs),
     /// Measure this machine.
     Bench(commands::bench::BenchCommand),
     /// Repeat what a recorded main node or driver decided, and why.

@@ -4,6 +4,8 @@ pub(crate) struct Failure {
     kind: Kind,
     error: anyhow::Error,
     hint: Option<String>,
+    /// Another exit code than that of the kind.
+    code: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -18,15 +20,21 @@ enum Kind {
 
 impl Failure {
     pub(crate) fn work(error: impl Into<anyhow::Error>) -> Self {
-        Self { kind: Kind::Work, error: error.into(), hint: None }
+        Self { kind: Kind::Work, error: error.into(), hint: None, code: None }
     }
 
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
-        Self { kind: Kind::Usage, error: error.into(), hint: None }
+        Self { kind: Kind::Usage, error: error.into(), hint: None, code: None }
     }
 
     pub(crate) fn infrastructure(error: impl Into<anyhow::Error>) -> Self {
-        Self { kind: Kind::Infrastructure, error: error.into(), hint: None }
+        Self { kind: Kind::Infrastructure, error: error.into(), hint: None, code: None }
+    }
+
+    /// Ends with the exit code of a program that was run, if it is one.
+    pub(crate) fn exit_code(mut self, code: i32) -> Self {
+        self.code = u8::try_from(code).ok().filter(|code| *code != 0);
+        self
     }
 
     /// Adds what the user can do about it.
@@ -52,6 +60,6 @@ impl Failure {
         if let Some(hint) = &self.hint {
             eprintln!("hint: {hint}");
         }
-        self.kind as u8
+        self.code.unwrap_or(self.kind as u8)
     }
 }

@@ -82,6 +82,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Export(args) => commands::export::run(args, output),
             Command::Fuse(args) => commands::fuse::run(args, output),
             Command::Model(args) => commands::model::run(args, output),
+            Command::Launch(args) => commands::launch::run(args, output).await,
             Command::Bench(args) => commands::bench::run(args, output).await,
             Command::Replay(args) => commands::replay::run(&args, output),
             Command::Simulate(args) => commands::simulate::run(args, output),

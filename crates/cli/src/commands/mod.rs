@@ -7,6 +7,7 @@ pub(crate) mod export;
 pub(crate) mod fuse;
 pub(crate) mod infer;
 pub(crate) mod job;
+pub(crate) mod launch;
 mod live;
 pub(crate) mod model;
 pub(crate) mod node;

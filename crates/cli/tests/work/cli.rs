@@ -3,6 +3,7 @@
 mod contracts;
 mod domains;
 mod help;
+mod launch;
 mod local_nodes;
 mod simulate;
 mod usage;

@@ -1,0 +1,3 @@
+//! What needs no clock, process or socket.
+
+pub(crate) mod supervisor;

@@ -1,0 +1,332 @@
+//! Decides which processes run: who is started again, when the others end, and how it all went.
+
+use phalanx_types::{Outbox, Time};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A process with this many failures is not started again.
+const MOST_FAILURES: u32 = 3;
+
+/// How many processes there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchSize {
+    /// How many are started.
+    pub ranks: u32,
+    /// If set, the others go on when one fails, as long as this many are left.
+    pub elastic: Option<ElasticLimits>,
+    /// How long processes may take to end by themselves.
+    pub grace: Duration,
+}
+
+/// What an elastic program puts up with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ElasticLimits {
+    /// With fewer processes it ends.
+    pub min: u32,
+    /// More processes are never started.
+    pub max: u32,
+    /// How often processes may be lost.
+    pub reset_limit: Option<u32>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessExit {
+    /// With a code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl ProcessExit {
+    /// The exit code that says the same.
+    pub fn code(self) -> i32 {
+        match self {
+            ProcessExit::Code(code) => code,
+            ProcessExit::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Why a program did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchFailure {
+    /// A process failed.
+    Process {
+        /// Its number.
+        worker: u32,
+        /// How it ended.
+        exit: ProcessExit,
+    },
+    /// Too few processes are left.
+    TooFew {
+        /// How many are left.
+        left: u32,
+        /// How many are needed.
+        min: u32,
+        /// How the last of them ended.
+        exit: ProcessExit,
+    },
+    /// Processes were lost too often.
+    ResetLimit {
+        /// How often they may be lost.
+        limit: u32,
+        /// How the last of them ended.
+        exit: ProcessExit,
+    },
+    /// The user asked for the end.
+    Interrupted,
+}
+
+impl LaunchFailure {
+    /// The exit code of the whole program.
+    pub fn code(self) -> i32 {
+        match self {
+            LaunchFailure::Process { exit, .. }
+            | LaunchFailure::TooFew { exit, .. }
+            | LaunchFailure::ResetLimit { exit, .. } => match exit.code() {
+                0 => 1,
+                code => code,
+            },
+            LaunchFailure::Interrupted => 130,
+        }
+    }
+}
+
+/// What the shell does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SuperviseCommand {
+    /// Start a process.
+    Start { worker: u32 },
+    /// These processes are alive; they form a group when all of them ask for it.
+    Expect { workers: BTreeSet<u32> },
+    /// Ask a process to end.
+    Terminate { worker: u32 },
+    /// End a process.
+    Kill { worker: u32 },
+    /// Nothing runs any more.
+    Finish,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WorkerState {
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// The core of a launcher.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    size: LaunchSize,
+    workers: BTreeMap<u32, WorkerState>,
+    failures: BTreeMap<u32, u32>,
+    resets: u32,
+    failure: Option<LaunchFailure>,
+    kill_at: Option<Time>,
+    finished: bool,
+}
+
+impl Supervisor {
+    pub(crate) fn new(size: LaunchSize) -> Self {
+        Self {
+            size,
+            workers: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            resets: 0,
+            failure: None,
+            kill_at: None,
+            finished: false,
+        }
+    }
+
+    pub(crate) fn begin(&mut self, out: &mut Outbox<SuperviseCommand>) {
+        self.workers = (0..self.size.ranks).map(|worker| (worker, WorkerState::Running)).collect();
+        out.push(SuperviseCommand::Expect { workers: self.running() });
+        for worker in 0..self.size.ranks {
+            out.push(SuperviseCommand::Start { worker });
+        }
+    }
+
+    fn running(&self) -> BTreeSet<u32> {
+        let running = self.workers.iter().filter(|(_, state)| **state == WorkerState::Running);
+        running.map(|(worker, _)| *worker).collect()
+    }
+
+    pub(crate) fn on_exit(
+        &mut self,
+        now: Time,
+        worker: u32,
+        exit: ProcessExit,
+        out: &mut Outbox<SuperviseCommand>,
+    ) {
+        let succeeded = exit == ProcessExit::Code(0);
+        let state = if succeeded { WorkerState::Succeeded } else { WorkerState::Failed };
+        self.workers.insert(worker, state);
+        if self.failure.is_none() && !succeeded {
+            self.on_failure(now, worker, exit, out);
+        }
+        if self.failure.is_none() {
+            out.push(SuperviseCommand::Expect { workers: self.running() });
+        }
+        if self.running().is_empty() && !self.finished {
+            self.finished = true;
+            out.push(SuperviseCommand::Finish);
+        }
+    }
+
+    fn on_failure(&mut self, now: Time, worker: u32, exit: ProcessExit, out: &mut Outbox<SuperviseCommand>) {
+        let some_succeeded = self.workers.values().any(|state| *state == WorkerState::Succeeded);
+        // A process that comes anew could not do what is left without those that have ended.
+        let Some(limits) = self.size.elastic.filter(|_| !some_succeeded) else {
+            return self.fail(now, LaunchFailure::Process { worker, exit }, out);
+        };
+        self.resets += 1;
+        if let Some(limit) = limits.reset_limit.filter(|limit| self.resets > *limit) {
+            return self.fail(now, LaunchFailure::ResetLimit { limit, exit }, out);
+        }
+        let failures = self.failures.entry(worker).or_insert(0);
+        *failures += 1;
+        let left = self.running().len() as u32;
+        let failures = self.failures.get(&worker).copied().unwrap_or(0);
+        if failures < MOST_FAILURES && left < limits.max {
+            self.workers.insert(worker, WorkerState::Running);
+            out.push(SuperviseCommand::Start { worker });
+        } else if left < limits.min {
+            self.fail(now, LaunchFailure::TooFew { left, min: limits.min, exit }, out);
+        }
+    }
+
+    /// Ends all processes.
+    fn fail(&mut self, now: Time, failure: LaunchFailure, out: &mut Outbox<SuperviseCommand>) {
+        self.failure = Some(failure);
+        self.kill_at = Some(now + self.size.grace);
+        for worker in self.running() {
+            out.push(SuperviseCommand::Terminate { worker });
+        }
+    }
+
+    /// The user asks for the end; asked again, nothing is waited for.
+    pub(crate) fn on_interrupt(&mut self, now: Time, out: &mut Outbox<SuperviseCommand>) {
+        if self.failure.is_some() {
+            self.kill_at = Some(now);
+            return self.on_time(now, out);
+        }
+        self.fail(now, LaunchFailure::Interrupted, out);
+    }
+
+    pub(crate) fn on_time(&mut self, now: Time, out: &mut Outbox<SuperviseCommand>) {
+        if self.kill_at.take_if(|at| now >= *at).is_some() {
+            for worker in self.running() {
+                out.push(SuperviseCommand::Kill { worker });
+            }
+        }
+    }
+
+    /// When [`Supervisor::on_time`] has something to do.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        self.kill_at
+    }
+
+    pub(crate) fn failure(&self) -> Option<LaunchFailure> {
+        self.failure
+    }
+
+    pub(crate) fn resets(&self) -> u32 {
+        self.resets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SuperviseCommand::{Expect, Finish, Kill, Start, Terminate};
+    use super::*;
+
+    const KILLED: ProcessExit = ProcessExit::Signal(9);
+
+    fn supervisor(ranks: u32, elastic: Option<ElasticLimits>) -> Supervisor {
+        let mut supervisor = Supervisor::new(LaunchSize { ranks, elastic, grace: Duration::from_secs(5) });
+        let mut out = Outbox::default();
+        supervisor.begin(&mut out);
+        assert_eq!(out.commands().len(), 1 + ranks as usize);
+        supervisor
+    }
+
+    fn exit(supervisor: &mut Supervisor, worker: u32, exit: ProcessExit) -> Vec<SuperviseCommand> {
+        let mut out = Outbox::default();
+        supervisor.on_exit(Time::ZERO, worker, exit, &mut out);
+        out.drain().collect()
+    }
+
+    fn expect(workers: &[u32]) -> SuperviseCommand {
+        Expect { workers: workers.iter().copied().collect() }
+    }
+
+    #[test]
+    fn all_that_end_well_are_a_success() {
+        let mut supervisor = supervisor(2, None);
+        assert_eq!(exit(&mut supervisor, 1, ProcessExit::Code(0)), [expect(&[0])]);
+        assert_eq!(exit(&mut supervisor, 0, ProcessExit::Code(0)), [expect(&[]), Finish]);
+        assert_eq!(supervisor.failure(), None);
+    }
+
+    #[test]
+    fn one_that_fails_ends_the_others_with_its_code() {
+        let mut supervisor = supervisor(3, None);
+        let commands = exit(&mut supervisor, 1, ProcessExit::Code(7));
+        assert_eq!(commands, [Terminate { worker: 0 }, Terminate { worker: 2 }]);
+        assert_eq!(supervisor.next_time(), Some(Time::from_millis(5000)));
+        assert_eq!(exit(&mut supervisor, 0, ProcessExit::Signal(15)), []);
+        let mut out = Outbox::default();
+        supervisor.on_time(Time::from_millis(5000), &mut out);
+        assert_eq!(out.commands(), [Kill { worker: 2 }]);
+        assert_eq!(exit(&mut supervisor, 2, KILLED), [Finish]);
+        let failure = supervisor.failure().unwrap();
+        assert_eq!(failure, LaunchFailure::Process { worker: 1, exit: ProcessExit::Code(7) });
+        assert_eq!(failure.code(), 7);
+    }
+
+    #[test]
+    fn an_interrupt_ends_all_and_the_second_one_at_once() {
+        let mut supervisor = supervisor(1, None);
+        let mut out = Outbox::default();
+        supervisor.on_interrupt(Time(10), &mut out);
+        supervisor.on_interrupt(Time(20), &mut out);
+        assert_eq!(out.commands(), [Terminate { worker: 0 }, Kill { worker: 0 }]);
+        assert_eq!(supervisor.failure().map(LaunchFailure::code), Some(130));
+    }
+
+    #[test]
+    fn an_elastic_program_gets_a_new_process() {
+        let limits = ElasticLimits { min: 1, max: 3, reset_limit: None };
+        let mut supervisor = supervisor(3, Some(limits));
+        assert_eq!(exit(&mut supervisor, 1, KILLED), [Start { worker: 1 }, expect(&[0, 1, 2])]);
+        assert_eq!(supervisor.resets(), 1);
+        exit(&mut supervisor, 1, KILLED);
+        // It fails again and again: the others go on without it.
+        assert_eq!(exit(&mut supervisor, 1, KILLED), [expect(&[0, 2])]);
+        assert_eq!(exit(&mut supervisor, 0, ProcessExit::Code(0)), [expect(&[2])]);
+        // After a success nothing is started again.
+        assert_eq!(exit(&mut supervisor, 2, KILLED), [Finish]);
+        assert_eq!(supervisor.failure().map(LaunchFailure::code), Some(137));
+    }
+
+    #[test]
+    fn too_few_or_too_often_is_the_end() {
+        let limits = ElasticLimits { min: 2, max: 2, reset_limit: Some(2) };
+        let mut often = supervisor(2, Some(limits));
+        exit(&mut often, 0, KILLED);
+        exit(&mut often, 1, KILLED);
+        assert_eq!(exit(&mut often, 0, KILLED), [Terminate { worker: 1 }]);
+        assert_eq!(often.failure(), Some(LaunchFailure::ResetLimit { limit: 2, exit: KILLED }));
+        let mut few = supervisor(2, Some(ElasticLimits { reset_limit: None, ..limits }));
+        for _ in 0..2 {
+            exit(&mut few, 0, KILLED);
+        }
+        assert_eq!(exit(&mut few, 0, KILLED), [Terminate { worker: 1 }]);
+        assert_eq!(few.failure(), Some(LaunchFailure::TooFew { left: 1, min: 2, exit: KILLED }));
+    }
+}

@@ -1,0 +1,94 @@
+//! What ranks print, line by line, with the number of the rank in front.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+/// The longest line that is kept together.
+const MOST: u64 = 64 << 10;
+
+/// Where a line goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sink {
+    Out,
+    Err,
+}
+
+impl Sink {
+    fn write(self, line: &[u8]) -> io::Result<()> {
+        match self {
+            Sink::Out => {
+                let mut out = io::stdout().lock();
+                out.write_all(line)?;
+                out.flush()
+            }
+            Sink::Err => io::stderr().lock().write_all(line),
+        }
+    }
+}
+
+/// Copies all lines until the end. When nobody reads them any more they are dropped, so that the rank does not wait.
+pub(crate) fn pass_on(from: impl Read, prefix: Option<&str>, sink: Sink) {
+    let mut write = |line: &[u8]| sink.write(line);
+    if let Err(error) = copy_lines(from, prefix, &mut write) {
+        tracing::debug!(%error, "could not read the output of a rank");
+    }
+}
+
+fn copy_lines(
+    from: impl Read,
+    prefix: Option<&str>,
+    write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    let mut read_by_someone = true;
+    loop {
+        line.clear();
+        if let Some(prefix) = prefix {
+            line.extend_from_slice(prefix.as_bytes());
+        }
+        let start = line.len();
+        (&mut from).take(MOST).read_until(b'\n', &mut line)?;
+        if line.len() == start {
+            return Ok(());
+        }
+        if prefix.is_some() && line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
+        read_by_someone = read_by_someone && write(&line).is_ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(text: &str, prefix: Option<&str>) -> String {
+        let mut all = Vec::new();
+        copy_lines(text.as_bytes(), prefix, &mut |line| {
+            all.extend_from_slice(line);
+            Ok(())
+        })
+        .unwrap();
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn every_line_gets_its_rank() {
+        assert_eq!(copied("a\n\nlast", Some("[3] ")), "[3] a\n[3] \n[3] last\n");
+        assert_eq!(copied("a\nlast", None), "a\nlast");
+        assert_eq!(copied("", Some("[3] ")), "");
+        let long = "x".repeat(MOST as usize + 1);
+        assert_eq!(copied(&long, Some("[0] ")), format!("[0] {}\n[0] x\n", "x".repeat(MOST as usize)));
+    }
+
+    #[test]
+    fn a_reader_that_went_away_keeps_no_rank_waiting() {
+        let mut lines = 0;
+        let mut refuse = |_: &[u8]| {
+            lines += 1;
+            Err(io::ErrorKind::BrokenPipe.into())
+        };
+        copy_lines("a\nb\nc\n".as_bytes(), None, &mut refuse).unwrap();
+        assert_eq!(lines, 1);
+    }
+}

@@ -1,0 +1,148 @@
+//! Real processes: this test program started again as ranks.
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use phalanx_launch::{
+    ElasticLimits, LaunchError, LaunchFailure, LaunchSize, LaunchSpec, LaunchSummary, ProcessExit, launch,
+};
+use phalanx_ops::{DType, OpKind, OpSignature, Ops, OpsError, Reduction, TensorSpec};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const GRACE: Duration = Duration::from_secs(5);
+/// Sums before and after a rank dies.
+const STEPS: u32 = 200;
+
+fn spec(ranks: u32, elastic: Option<ElasticLimits>, command: Vec<OsString>) -> LaunchSpec {
+    let size = LaunchSize { ranks, elastic, grace: GRACE };
+    LaunchSpec { size, command, wrapper: Vec::new(), cores: None, prefix: true }
+}
+
+/// Starts ranks of this program that do what `mode` says.
+fn ranks(ranks: u32, elastic: Option<ElasticLimits>, mode: &str, dir: &Path) -> LaunchSummary {
+    let me = std::env::current_exe().unwrap().into_os_string();
+    let command = [me, "rank_program".into(), "--exact".into(), "--nocapture".into()].to_vec();
+    let mut directory = OsString::from("LAUNCH_TEST_DIR=");
+    directory.push(dir);
+    let mut spec = spec(ranks, elastic, command);
+    spec.wrapper = vec!["env".into(), format!("LAUNCH_TEST_MODE={mode}").into(), directory];
+    launch(&spec, |_| {}).unwrap()
+}
+
+/// What a rank does; nothing when it is run as a test.
+#[test]
+fn rank_program() {
+    let Ok(mode) = std::env::var("LAUNCH_TEST_MODE") else { return };
+    let dir = PathBuf::from(std::env::var_os("LAUNCH_TEST_DIR").unwrap());
+    let ops = Ops::init_from_env().unwrap();
+    match mode.as_str() {
+        "sum" => assert_eq!(sum(&ops, 100).unwrap(), vec![ops.size() as f32; 100]),
+        "fail" => {
+            sum(&ops, 1).unwrap();
+            if ops.rank() == 1 {
+                #[expect(clippy::exit, reason = "the test is about this exit code")]
+                std::process::exit(7);
+            }
+            while sum(&ops, 1).is_ok() {}
+            // Until the launcher ends this process.
+            std::thread::park_timeout(Duration::from_secs(60));
+        }
+        "elastic" => elastic(ops, &dir),
+        other => panic!("there is no mode {other}"),
+    }
+}
+
+fn sum(ops: &Ops, elements: usize) -> Result<Vec<f32>, OpsError> {
+    let mut values = vec![1.0_f32; elements];
+    let kind = OpKind::AllReduce { reduction: Reduction::Sum };
+    let signature = OpSignature::new(kind, TensorSpec::new(DType::F32, [elements as u64]));
+    ops.run_on("sum", signature, bytemuck::cast_slice_mut(&mut values))?;
+    Ok(values)
+}
+
+/// Rank 2 kills itself in the middle of the first epoch; the others go on with a new one.
+fn elastic(ops: Ops, dir: &Path) {
+    let mut ops = ops;
+    let worker = std::env::var("PHALANX_WORKER").unwrap();
+    let mut step = 0;
+    while step < STEPS {
+        if ops.epoch() == 1 && worker == "2" && step == STEPS / 2 {
+            note(dir, "killed");
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        }
+        match sum(&ops, 100_000) {
+            Ok(values) => assert!(values.iter().all(|value| *value == ops.size() as f32)),
+            Err(OpsError::PeerLost { rank }) => {
+                note(dir, &format!("lost{worker}"));
+                assert_eq!(rank, 2);
+                ops = ops.reset().unwrap();
+                step = 0;
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        step += 1;
+    }
+    note(dir, &format!("done{worker}-epoch{}-rank{}-of{}", ops.epoch(), ops.rank(), ops.size()));
+}
+
+fn note(dir: &Path, name: &str) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    std::fs::write(dir.join(name), now.as_micros().to_string()).unwrap();
+}
+
+fn noted(dir: &Path, name: &str) -> u128 {
+    std::fs::read_to_string(dir.join(name)).unwrap().parse().unwrap()
+}
+
+#[test]
+fn ranks_find_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = ranks(3, None, "sum", dir.path());
+    assert_eq!((summary.exit_code, summary.failure, summary.epochs), (0, None, 1));
+}
+
+#[test]
+fn the_first_failure_ends_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = ranks(3, None, "fail", dir.path());
+    assert_eq!(summary.exit_code, 7);
+    let failure = LaunchFailure::Process { worker: 1, exit: ProcessExit::Code(7) };
+    assert_eq!(summary.failure, Some(failure));
+    assert!(summary.seconds < 30.0);
+}
+
+#[test]
+fn a_killed_rank_is_told_at_once_and_a_new_one_takes_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = ElasticLimits { min: 2, max: 3, reset_limit: Some(5) };
+    let summary = ranks(3, Some(limits), "elastic", dir.path());
+    assert_eq!((summary.exit_code, summary.resets, summary.epochs), (0, 1, 2));
+    let killed = noted(dir.path(), "killed");
+    for worker in ["0", "1"] {
+        let waited = noted(dir.path(), &format!("lost{worker}")) - killed;
+        assert!(waited < 1_000_000, "rank {worker} heard of the loss after {waited} µs");
+    }
+    for (worker, rank) in [(0, 0), (1, 1), (2, 2)] {
+        noted(dir.path(), &format!("done{worker}-epoch2-rank{rank}-of3"));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_all() {
+    let summary =
+        launch(&spec(2, None, vec!["sleep".into(), "600".into()]), |control| control.interrupt()).unwrap();
+    assert_eq!((summary.exit_code, summary.failure), (130, Some(LaunchFailure::Interrupted)));
+    assert!(summary.seconds < GRACE.as_secs_f64(), "nobody had to be killed");
+}
+
+#[test]
+fn what_cannot_be_started_is_an_error() {
+    let error = launch(&spec(2, None, vec!["/nowhere/program".into()]), |_| {}).unwrap_err();
+    assert!(matches!(error, LaunchError::Start { .. }));
+    let limits = ElasticLimits { min: 2, max: 4, reset_limit: None };
+    for ranks in [1, 5] {
+        let error = launch(&spec(ranks, Some(limits), vec!["true".into()]), |_| {}).unwrap_err();
+        assert!(matches!(error, LaunchError::Size { min: 2, max: 4, .. }));
+    }
+}

@@ -1,0 +1,204 @@
+//! Messages between a rank and the leader: over a stream, or through rings with the stream as a doorbell.
+
+use super::ring::RingEnd;
+use rustix::net::sockopt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The most bytes of a message.
+const MOST: usize = 16 << 20;
+const LENGTH: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Channel {
+    stream: TcpStream,
+    rings: Option<RingEnd>,
+    /// Bytes that found no room yet.
+    unsent: Vec<u8>,
+    received: Vec<u8>,
+    /// Where the next message begins.
+    start: usize,
+    closed: bool,
+    /// Something was written since the doorbell was thought of.
+    bell_due: bool,
+}
+
+impl Channel {
+    pub(super) fn new(stream: TcpStream, rings: Option<RingEnd>) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        notice_dead_hosts(&stream)?;
+        Ok(Self {
+            stream,
+            rings,
+            unsent: Vec::new(),
+            received: Vec::new(),
+            start: 0,
+            closed: false,
+            bell_due: false,
+        })
+    }
+
+    /// Sends a message, or keeps what finds no room until [`Channel::flush`].
+    pub(super) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let start = self.unsent.len();
+        self.unsent.extend([0; LENGTH]);
+        self.unsent =
+            postcard::to_extend(message, std::mem::take(&mut self.unsent)).map_err(io::Error::other)?;
+        let length = (self.unsent.len() - start - LENGTH) as u32;
+        self.unsent[start..start + LENGTH].copy_from_slice(&length.to_le_bytes());
+        self.flush()
+    }
+
+    /// Sends what is left.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.unsent.is_empty() || self.closed {
+            return Ok(());
+        }
+        let sent = match &mut self.rings {
+            Some(rings) => {
+                self.bell_due = true;
+                rings.write(&self.unsent)
+            }
+            None => match (&self.stream).write(&self.unsent) {
+                Ok(sent) => sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                Err(error) => return Err(error),
+            },
+        };
+        self.unsent.drain(..sent);
+        Ok(())
+    }
+
+    /// Wakes the other end if it sleeps and has not read all. A thread that goes on looking may do so later than it
+    /// writes: between two operations the other end counts as asleep, but soon looks by itself.
+    pub(super) fn ring_if_due(&mut self) {
+        if !std::mem::take(&mut self.bell_due) {
+            return;
+        }
+        if self.rings.as_ref().is_some_and(RingEnd::must_ring)
+            && let Err(error) = ring_bell(&self.stream)
+        {
+            // The stream is closed, which the watching thread sees.
+            tracing::debug!(%error, "could not wake a rank");
+        }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() && !self.closed
+    }
+
+    /// Takes what has come. `stream` says whether to look at the stream although rings carry the messages.
+    pub(super) fn receive(&mut self, stream: bool) -> io::Result<()> {
+        if let Some(rings) = &mut self.rings
+            && rings.is_readable()
+        {
+            rings.read(&mut self.received)?;
+        }
+        if self.closed || (self.rings.is_some() && !stream) {
+            return Ok(());
+        }
+        let mut bytes = [0; 16 << 10];
+        loop {
+            match (&self.stream).read(&mut bytes) {
+                Ok(0) => break self.closed = true,
+                Ok(length) if self.rings.is_none() => self.received.extend_from_slice(&bytes[..length]),
+                // A doorbell.
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break self.closed = true,
+                Err(error) => return Err(error),
+            }
+        }
+        // What was written before the other end closed.
+        if self.closed
+            && let Some(rings) = &mut self.rings
+        {
+            rings.read(&mut self.received)?;
+        }
+        Ok(())
+    }
+
+    /// The next message, if it is whole.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let bytes = &self.received[self.start..];
+        let Some(length) = bytes.first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > MOST {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let Some(body) = bytes.get(LENGTH..LENGTH + length) else { return Ok(None) };
+        let message = postcard::from_bytes(body).map_err(io::Error::other)?;
+        self.start += LENGTH + length;
+        if self.start == self.received.len() {
+            self.received.clear();
+            self.start = 0;
+        } else if self.start > MOST {
+            self.received.drain(..self.start);
+            self.start = 0;
+        }
+        Ok(Some(message))
+    }
+
+    /// Whether the other end has closed and all it said was received.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Says that this end may sleep. `false` if something has come meanwhile.
+    pub(super) fn doze(&self) -> bool {
+        let Some(rings) = &self.rings else { return true };
+        rings.set_asleep(true);
+        if rings.is_readable() {
+            rings.set_asleep(false);
+            return false;
+        }
+        true
+    }
+
+    /// Says that this end looks by itself.
+    pub(super) fn rouse(&self) {
+        if let Some(rings) = &self.rings {
+            rings.set_asleep(false);
+        }
+    }
+
+    /// Says nothing more. What was sent still arrives.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        // It may be closed already.
+        let _closed = self.stream.shutdown(Shutdown::Write);
+    }
+
+    pub(super) fn try_clone_stream(&self) -> io::Result<TcpStream> {
+        self.stream.try_clone()
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// A host that vanishes closes nothing: the kernel asks for it, and closes the stream when it does not answer.
+fn notice_dead_hosts(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(4))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(2))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(())
+}
+
+fn ring_bell(mut stream: &TcpStream) -> io::Result<()> {
+    match stream.write(&[0]) {
+        Ok(_) => Ok(()),
+        // So many bells are enough.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    }
+}
