@@ -3,10 +3,10 @@
 use crate::background::Started;
 use crate::tool::{root, tool};
 use anyhow::Context;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What PyTorch and ONNX Runtime are installed from, below the root.
+/// What PyTorch, ONNX Runtime and the tools of the Python package are installed from, below the root.
 const TORCH: &str = "tests/roundtrip/requirements.txt";
 
 /// A virtual environment that should hold some packages.
@@ -77,6 +77,16 @@ impl Installing {
         }
         Ok(self.environment.python())
     }
+}
+
+/// Builds the Python package into the environment of this Python and checks it: types, stubs, tests, documents.
+pub(crate) fn check_package(python: &Path) -> anyhow::Result<()> {
+    let environment = python.parent().and_then(Path::parent).context("a Python outside of an environment")?;
+    // What the tests before have built is built the same way, so that little is left to do.
+    tool(python, &["-m", "maturin", "develop", "--quiet", "--profile", "dev"])
+        .env("VIRTUAL_ENV", environment)
+        .run()?;
+    tool(python, &["python/check.py"]).run()
 }
 
 #[expect(clippy::print_stderr, reason = "says what happens")]

@@ -14,7 +14,7 @@ pub(crate) struct TestArgs {
     /// Install nothing; fail if something is missing.
     #[arg(long)]
     no_install: bool,
-    /// Leave out what needs PyTorch: that it sees in a trained model what was seen here.
+    /// Leave out what needs Python: its package, and that PyTorch sees in a trained model what was seen here.
     #[arg(long)]
     no_python: bool,
     /// Seconds that one test may take before it and all its processes are killed.
@@ -40,11 +40,14 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
     let mut tests = cargo(&["test", "--workspace", "--config", &runner]);
-    if let Some(torch) = torch {
-        let python = torch.wait().context(NO_TORCH)?;
+    let python = torch.map(Installing::wait).transpose().context(NO_TORCH)?;
+    if let Some(python) = &python {
         tests = tests.env("PHALANX_TORCH_PYTHON", python).env("PHALANX_REQUIRE_TORCH", "1");
     }
     tests.run()?;
+    if let Some(python) = &python {
+        crate::python::check_package(python)?;
+    }
     // A second build of the cores with mistakes in them, to see that the simulator finds each.
     cargo(&[
         "test",
