@@ -1,7 +1,8 @@
 //! Copies that stages keep of each other, so that a stage that is lost can be made up for.
 
+use super::event::Event;
 use super::pace::Pace;
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_types::Epoch;
 use std::collections::BTreeSet;
 

@@ -1,8 +1,9 @@
 //! Nodes that come, die and freeze, links that are cut, and a driver that is slow.
 
 use super::cluster::{Process, Rank, Upward};
+use super::event::Event;
 use super::pace::{Pace, Progressed};
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_types::Time;
 use std::time::Duration;
 

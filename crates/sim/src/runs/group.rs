@@ -1,8 +1,9 @@
 //! A group of ranks that trains together: how it begins, what it does next, how it comes apart.
 
 use super::cluster::{Part, Process};
+use super::event::Event;
 use super::pace::{Pace, Progressed, RoundTimes};
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_protocol::layout::{self, Post};
 use phalanx_protocol::progress::Progress;
 use phalanx_protocol::{Balance, Shares, better};
@@ -65,7 +66,9 @@ pub(super) struct Group {
     ranks: BTreeMap<Process, usize>,
     pub(super) layout: Option<Layout>,
     posts: Vec<Post>,
-    standings: Vec<Standing>,
+    /// Whether members came without the state, and with an older one.
+    has_new: bool,
+    has_behind: bool,
     /// Steps that all members have behind them.
     pub(super) step: u64,
     /// Steps that it began with.
@@ -96,7 +99,7 @@ impl Group {
         members: Vec<Process>,
         layout: Option<Layout>,
         step: u64,
-        standings: Vec<Standing>,
+        standings: &[Standing],
         batch: usize,
     ) -> Self {
         let ranks = members.len();
@@ -109,7 +112,8 @@ impl Group {
             members,
             layout,
             level: standings.iter().map(|standing| *standing == Standing::Level).collect(),
-            standings,
+            has_new: standings.contains(&Standing::New),
+            has_behind: standings.contains(&Standing::Behind),
             step,
             from_step: step,
             parts: 0,
@@ -143,10 +147,6 @@ impl Group {
         self.layout.as_ref().is_some_and(|layout| layout.replicas.len() == 1 && self.members.len() > 1)
     }
 
-    fn has(&self, standing: Standing) -> bool {
-        self.standings.contains(&standing)
-    }
-
     /// Ranks whose states make a checkpoint.
     fn savers(&self) -> Vec<usize> {
         match self.posts.is_empty() {
@@ -160,12 +160,12 @@ impl<P: Pace> World<'_, P> {
     /// Whether members that lack the state of a group get it while the others go on.
     fn catches_up(&self, group: &Group) -> bool {
         let worth = self.options.catch_up && self.options.average_every.is_none() && group.from_step > 0;
-        worth && group.has(Standing::New) && !group.has(Standing::Behind)
+        worth && group.has_new && !group.has_behind
     }
 
     /// Whether members take over the state of a group before it goes on.
     pub(super) fn takes_over(&self, group: &Group) -> bool {
-        (group.has(Standing::New) || group.has(Standing::Behind)) && !self.catches_up(group)
+        (group.has_new || group.has_behind) && !self.catches_up(group)
     }
 
     /// A member is connected and has its part of the state; the group begins when all are.

@@ -1,7 +1,8 @@
 //! The lives of a run: its driver dies, the user stops it, it fails; each time it is resumed from its directory.
 
+use super::event::Event;
 use super::pace::Pace;
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_protocol::driver::{DriverEvent, DriverFailure, Ticket};
 use phalanx_protocol::holdings::{Inventory, newest};
 use phalanx_protocol::progress::End;

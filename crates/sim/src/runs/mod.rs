@@ -5,17 +5,26 @@
 //!              ^                                                             │
 //!              └── votes, holdings, report log (real) ◄── groups of ranks ◄──┘
 //! ```
-//! Replicas hold the whole model; stages hold parts of it, as a simulated planner decides. The driver may be slow, so
-//! that it lags many steps behind. After the faults everything heals, and the run must end.
+//! Replicas hold the whole model; stages hold parts of it, as a simulated planner decides. Rounds are single steps, or
+//! intervals of several: replicas that average, stages that overlap. Nodes die, freeze, refuse and lose their links; the
+//! driver may be slow, so that it lags many steps behind. The driver's process dies, between any two commands, the user
+//! stops the run, a rank finds that it cannot go on: each time another driver resumes the run from its directory. After
+//! the faults everything heals, and the run must end.
 //!
-//! Checked after every event: steps are recorded once and in order, with every sample of their batch once; every
-//! validation and checkpoint that is due is recorded once and in order, unless every rank that knew it is lost; no rank
-//! begins with a part of the state that nobody gave it; nobody waits without a reason.
+//! Checked after every event: steps are recorded once and in order, with every sample of their batch once, and intervals
+//! as a whole; every validation and checkpoint that is due is recorded once and in order, over all lives of the driver,
+//! unless every rank that knew it is lost; a run that ends has saved what nodes hold; no rank begins with a part of the
+//! state that no node gave it; nobody waits without a reason. [`kinds`] names every kind of event and command of the
+//! driver's core, and a test asks that each of them is simulated.
+//!
+//! How long things take is a [`pace::Pace`]: rough and random here, predicted from a model and its links in
+//! `crate::train`.
 
 mod book;
 mod cluster;
 mod copies;
 mod coverage;
+mod event;
 mod faults;
 mod group;
 mod life;

@@ -1,8 +1,9 @@
 //! A planner that is right, if not clever: it cuts the model into as many stages as were asked for.
 
+use super::event::Event;
 use super::pace::Pace;
 use super::reasons;
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_protocol::driver::{
     CompareRequest, Comparison, DriverEvent, NoPlan, NoPlanKind, PlanRequest, PlannedGroup,
 };

@@ -1,9 +1,10 @@
 //! What a simulated process does when the driver tells it something.
 
 use super::cluster::{Part, Process, Upward};
+use super::event::Event;
 use super::pace::Pace;
 use super::reasons;
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_protocol::layout::covers;
 use phalanx_protocol::{Unheard, Wish};
 use phalanx_types::{Epoch, NodeId, Time};

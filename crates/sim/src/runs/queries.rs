@@ -1,10 +1,11 @@
 //! Clients that ask the model something while it is being trained.
 
 use super::cluster::Process;
+use super::event::Event;
 use super::pace::Pace;
 use super::reasons;
 use super::shell::Fetch;
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_protocol::driver::DriverEvent;
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::bulk::BlobId;

@@ -1,10 +1,11 @@
 //! A model of the driver's shell: it carries out what the real core decides.
 
 use super::cluster::Process;
+use super::event::Event;
 use super::group::{Group, Standing};
 use super::pace::Pace;
 use super::reasons;
-use super::world::{Event, World};
+use super::world::World;
 use phalanx_protocol::driver::{DriverCommand, DriverEvent, GroupStart, Notice, Ticket};
 use phalanx_protocol::layout;
 use phalanx_types::{Epoch, NodeId};
@@ -240,7 +241,7 @@ impl<P: Pace> World<'_, P> {
         let layout = stages.map(|stages| stages.layout);
         let micro = layout.as_ref().and(self.driver.planned_micro_batches);
         self.driver.micro_batches = micro.or(self.driver.micro_batches);
-        self.group = Some(Group::new(epoch, members, layout, from_step, standings, self.options.batch));
+        self.group = Some(Group::new(epoch, members, layout, from_step, &standings, self.options.batch));
         if over {
             self.break_group(epoch, Duration::ZERO);
         }

@@ -3,10 +3,10 @@
 use super::book::Book;
 use super::cluster::{Node, Process, Uplink, Upward};
 use super::coverage::Coverage;
+use super::event::Event;
 use super::group::Group;
 use super::pace::{Pace, Progressed};
 use super::queries::Queries;
-use super::shell::Fetch;
 use super::{Options, Report, Violation, reasons};
 use crate::dice::Dice;
 use crate::event_queue::EventQueue;
@@ -31,107 +31,6 @@ const MOST_GROUPS: u64 = 200;
 const MOST_SEATS: u64 = 8_000_000;
 /// Clusters of up to this many nodes are checked after every event.
 pub(super) const SMALL: usize = 64;
-
-/// What can happen.
-#[derive(Debug)]
-pub(super) enum Event {
-    Starts {
-        node: usize,
-    },
-    /// A process dies or freezes, or its link is cut.
-    Fails {
-        process: Process,
-    },
-    /// A process ends because another one is to take its place.
-    Replaced {
-        process: Process,
-    },
-    /// A process has a link to the driver again.
-    Relinks {
-        process: Process,
-    },
-    /// The oldest thing on the way from a process is there.
-    Arrives {
-        process: Process,
-    },
-    /// A message of the driver is there.
-    Hears {
-        process: Process,
-        link: u32,
-        message: Box<ToReplica>,
-    },
-    ToDriver(Box<DriverEvent>),
-    /// A transfer to the driver ends.
-    FetchEnds {
-        process: Option<Process>,
-        fetch: Fetch,
-    },
-    /// A member of a group has got its part of the state, or cannot.
-    Acquired {
-        process: Process,
-        epoch: Epoch,
-    },
-    /// A part of the state has come to a replica that catches up.
-    Caught {
-        process: Process,
-        epoch: Epoch,
-        part: u32,
-    },
-    /// What a group does ends.
-    WorkEnds {
-        epoch: Epoch,
-        serial: u64,
-    },
-    /// A copy has arrived at the next stage.
-    CopyArrives {
-        epoch: Epoch,
-        step: u64,
-        rank: usize,
-    },
-    /// A survivor notices that its group is broken.
-    Notices {
-        process: Process,
-        epoch: Epoch,
-    },
-    /// A client asks the model something.
-    Query,
-    /// The driver is not scheduled for a while.
-    Slow,
-    /// The driver's process dies.
-    DriverDies,
-    /// A new driver takes the run up.
-    Resumes,
-    /// The user stops the run.
-    StopAsked,
-    Tick,
-}
-
-impl Event {
-    /// Whether it happens whatever becomes of the driver that there is now.
-    fn outlives_the_driver(&self) -> bool {
-        match self {
-            Event::Starts { .. }
-            | Event::Fails { .. }
-            | Event::Replaced { .. }
-            | Event::Relinks { .. }
-            | Event::Query
-            | Event::Slow
-            | Event::DriverDies
-            | Event::Resumes
-            | Event::StopAsked => true,
-            Event::Arrives { .. }
-            | Event::Hears { .. }
-            | Event::ToDriver(_)
-            | Event::FetchEnds { .. }
-            | Event::Acquired { .. }
-            | Event::Caught { .. }
-            | Event::WorkEnds { .. }
-            | Event::CopyArrives { .. }
-            | Event::Notices { .. }
-            | Event::Tick => false,
-        }
-    }
-}
 
 /// Random choices, by purpose.
 #[derive(Debug)]
