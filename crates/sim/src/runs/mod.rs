@@ -17,7 +17,7 @@
 //! state that no node gave it; nobody waits without a reason. [`kinds`] names every kind of event and command of the
 //! driver's core, and a test asks that each of them is simulated.
 //!
-//! How long things take is a [`pace::Pace`]: rough and random here, predicted from a model and its links in
+//! How long things take is a `pace::Pace`: rough and random here, predicted from a model and its links in
 //! `crate::train`.
 
 mod book;
