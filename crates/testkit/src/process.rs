@@ -92,7 +92,7 @@ impl Process {
     ///
     /// # Panics
     /// There is none by the deadline.
-    pub fn json_where(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub fn json_where(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         let until = Instant::now() + DEADLINE;
         let mut others = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
