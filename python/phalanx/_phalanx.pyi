@@ -6,7 +6,12 @@ from typing import Any, Callable, Optional, Protocol, Sequence, Tuple, Union, fi
 import numpy.typing as npt
 
 __all__ = [
+    "JobCall",
+    "JobMain",
+    "JobNode",
+    "Memory",
     "Model",
+    "NodeWatch",
     "command",
     "finish",
     "fuse",
