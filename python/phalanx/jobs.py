@@ -12,7 +12,9 @@ b'HOLD THE LINE'
 from __future__ import annotations
 
 import threading
+import time
 import traceback
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Union
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, "numpy.ndarray[Any, Any]"]
 
-__all__ = ["Job", "JobFuture", "Main", "Node", "Solution"]
+_TICK = 0.1
 
+__all__ = ["Job", "JobFuture", "Main", "Node", "Solution"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,18 @@ class JobFuture(Future[Solution]):
     def __init__(self, cancel: Callable[[], None]) -> None:
         super().__init__()
         self._cancel_job = cancel
+
+    def result(self, timeout: Optional[float] = None) -> Solution:
+        """Waits for the solution. Ctrl-C ends the wait."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            # A signal that comes just before a wait without end would be seen after it.
+            left = _TICK if until is None else min(_TICK, until - time.monotonic())
+            try:
+                return super().result(max(left, 0))
+            except futures.TimeoutError:
+                if self.done() or left < _TICK:
+                    return super().result(0)
 
     def cancel(self) -> bool:
         """Gives the job up; ``False`` if it has ended."""
