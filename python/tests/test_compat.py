@@ -154,7 +154,7 @@ def test_a_status_node_sees_nodes_come_and_go() -> None:
 
     assert changed.wait(lambda _: told(StateKind.RUNNING), PATIENCE * 1000) == AwakeReason.condition_met
     main.close()
-    # A link that closes before the goodbye is read makes the node a dropped one.
+    # A node that closes before its own side of the link is up says no goodbye, and counts as dropped.
     gone = (StateKind.STOPPED, StateKind.DROPPED)
     assert changed.wait(lambda _: told(*gone), PATIENCE * 1000) == AwakeReason.condition_met
     watcher.close()

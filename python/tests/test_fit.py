@@ -277,12 +277,12 @@ def test_logs_go_to_logging(proto, data, caplog):
     proto.graph.initializer[0].name = "fc.weight"
     with caplog.at_level(logging.DEBUG, logger="phalanx"):
         phalanx.fit(proto, data)
-        phalanx.nodes("nobody-is-here", patience=0.05)
+        phalanx.nodes("no-nodes-here", patience=0.05)
     names = {record.name for record in caplog.records}
     assert names and all(name.startswith("phalanx") for name in names)
     caplog.clear()
     with caplog.at_level(logging.CRITICAL, logger="phalanx"):
-        phalanx.nodes("nobody-is-here", patience=0.05)
+        phalanx.nodes("no-nodes-here", patience=0.05)
     assert not caplog.records
 
 

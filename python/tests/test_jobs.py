@@ -92,7 +92,7 @@ def test_a_job_that_runs_is_cancelled(domain: str, main: Main) -> None:
         assert ended.wait(PATIENCE)
 
 
-def test_a_deadline_ends_a_job_that_nobody_solves(main: Main) -> None:
+def test_a_deadline_ends_a_job_that_no_node_solves(main: Main) -> None:
     with pytest.raises(JobExpired):
         main.submit("unheard-of", deadline=0.1).result(PATIENCE)
 

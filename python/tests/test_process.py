@@ -88,7 +88,7 @@ def interrupted(body):
         """,
         """
         def wait():
-            phalanx.fit("mlp", (x, y), replicas=2, nodes="nobody-is-here", progress=lambda now: started.set())
+            phalanx.fit("mlp", (x, y), replicas=2, nodes="no-nodes-here", progress=lambda now: started.set())
         """,
         """
         import socket
@@ -105,7 +105,7 @@ def interrupted(body):
 
         def wait():
             address = f"127.0.0.1:{listener.getsockname()[1]}"
-            phalanx.nodes(phalanx.Domain("nobody-is-here", connect=[address]), patience=60)
+            phalanx.nodes(phalanx.Domain("no-nodes-here", connect=[address]), patience=60)
         """,
     ],
     ids=["here", "loss", "local", "waiting", "nodes"],

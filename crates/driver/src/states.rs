@@ -8,6 +8,7 @@ use bytes::Bytes;
 use phalanx_protocol::driver::{DriverEvent, FetchFailure, Ticket};
 use phalanx_protocol::progress::End;
 use phalanx_rank::take_part;
+use phalanx_records::run_dir::Manifest;
 use phalanx_records::{Events, Summary};
 use phalanx_records::{ModelState, state_bytes_limit};
 use phalanx_types::{Epoch, NodeId};
@@ -75,19 +76,28 @@ impl Driver<'_> {
         states: &[Ticket],
         events: &mut Events<'_>,
     ) -> Result<(), DriverError> {
-        let state = self.assemble(step, states);
         let draft = self.drafts.remove(&step).ok_or_else(|| gone("a checkpoint was not drafted"))?;
-        Ok(self.book.save(draft, state, events)?)
+        self.write(draft, states, events)
     }
 
+    /// Saves a checkpoint that was not drafted when its step was recorded.
     pub(super) fn save_earlier(
         &mut self,
         step: u64,
         states: &[Ticket],
         events: &mut Events<'_>,
     ) -> Result<(), DriverError> {
-        let state = self.assemble(step, states);
         let draft = self.book.draft_after(self.plan.place(step))?;
+        self.write(draft, states, events)
+    }
+
+    fn write(
+        &mut self,
+        draft: Manifest,
+        states: &[Ticket],
+        events: &mut Events<'_>,
+    ) -> Result<(), DriverError> {
+        let state = self.assemble(draft.step, states);
         Ok(self.book.save(draft, state, events)?)
     }
 

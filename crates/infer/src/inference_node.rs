@@ -36,7 +36,7 @@ impl Serving {
         Self { handlers, max_batch: DEFAULT_MAX_BATCH }
     }
 
-    /// Models added from now on compute at most so many samples at once.
+    /// The largest batch of models that are added from now on.
     #[must_use]
     pub fn max_batch(mut self, samples: usize) -> Self {
         self.max_batch = samples;

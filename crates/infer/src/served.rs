@@ -78,7 +78,7 @@ impl ServedModel {
         Ok(served)
     }
 
-    /// Computes at most so many samples at once.
+    /// The largest batch that it computes.
     #[must_use]
     pub fn max_batch(mut self, samples: usize) -> Self {
         self.max_batch = samples.max(1);

@@ -25,7 +25,7 @@ impl Sink {
     }
 }
 
-/// Copies all lines until the end. When nobody reads them any more they are dropped, so that the rank does not wait.
+/// Copies all lines until the end. When the reader is gone they are dropped, so that the rank does not wait.
 pub(crate) fn pass_on(from: impl Read, prefix: Option<&str>, sink: Sink) {
     let mut write = |line: &[u8]| sink.write(line);
     if let Err(error) = copy_lines(from, prefix, &mut write) {

@@ -133,7 +133,7 @@ fn an_interrupt_ends_all() {
     let summary =
         launch(&spec(2, None, vec!["sleep".into(), "600".into()]), |control| control.interrupt()).unwrap();
     assert_eq!((summary.exit_code, summary.failure), (130, Some(LaunchFailure::Interrupted)));
-    assert!(summary.seconds < GRACE.as_secs_f64(), "nobody had to be killed");
+    assert!(summary.seconds < GRACE.as_secs_f64(), "no rank had to be killed");
 }
 
 #[test]

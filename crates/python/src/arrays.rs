@@ -25,7 +25,7 @@ impl AsRef<[u8]> for ArrayMemory {
         }
         // SAFETY: `borrow` took address and length from a `numpy.ndarray` itself, not from a subclass or another
         // object, which is in one piece and owns or keeps alive this memory for as long as `_owner` lives. Arrays are
-        // not resized while there are other references to them. That nobody writes to it is asked of callers.
+        // not resized while there are other references to them. Callers must not write to it meanwhile.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
     }
 }

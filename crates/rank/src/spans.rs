@@ -11,7 +11,7 @@ const MANY: usize = 512;
 /// wake.
 #[derive(Debug)]
 pub(super) struct Spans {
-    /// Reports say how long things took. No clock is read where nobody wants to know.
+    /// Reports say how long things took. No clock is read where the time is not used.
     timed: bool,
     traced: bool,
     began: Instant,
@@ -44,7 +44,7 @@ impl Spans {
         self.traced.then(Instant::now)
     }
 
-    /// Notes something that ends now; says how long it took, or zero if nobody wants to know.
+    /// Notes something that ends now; says how long it took, or zero if the time is not used.
     pub(super) fn end(&mut self, what: Activity, step: u64, began: Option<Instant>) -> Duration {
         let Some(began) = began else { return Duration::ZERO };
         let now = Instant::now();

@@ -86,7 +86,7 @@ fn a_claim_that_fits_waits_behind_an_earlier_one_that_does_not_and_is_told_so() 
     assert_eq!(shortage.to_string(), format!("needs 1 core, 0 of 2 are free ({before})"));
     let small = account.wait_for(waiting(3), needs(1, 0));
     assert_eq!(account.claim_in_turn(small, run(3), needs(1, 0)), Err(shortage));
-    assert_eq!(account.jobs_share(), needs(1, 10), "jobs may use what nobody can have yet");
+    assert_eq!(account.jobs_share(), needs(1, 10), "jobs may use what no run can have yet");
     account.release(running);
     account.claim_in_turn(small, run(3), needs(1, 0)).unwrap_err();
     let large = account.claim_in_turn(large, run(2), needs(2, 0)).unwrap();

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn survivors_come_before_newcomers_and_nobody_waits_for_the_dead() {
+    fn survivors_come_before_newcomers_and_no_rank_waits_for_the_dead() {
         let mut gathering = Gathering::new(0..3);
         for (guest, worker) in [(1, 0), (2, 1), (3, 2)] {
             tell(&mut gathering, |g, out| g.on_message(guest, join(worker, 0), out));

@@ -5,7 +5,7 @@ use crate::core::signature::{OpSignature, TensorSpec};
 
 /// Memory of one tensor that the caller lends for the time of an operation.
 ///
-/// Another language owns the memory, so that no lifetime of Rust can guard it: whoever makes this value vouches for it.
+/// Another language owns the memory, so that no lifetime of Rust can guard it: the caller of the constructor vouches for it.
 #[derive(Debug, Clone, Copy)]
 pub struct RawTensor {
     input: *const u8,
@@ -59,7 +59,7 @@ impl RawTensor {
         if self.bytes == 0 {
             return &[];
         }
-        // SAFETY: whoever made this value vouched for it, and nothing writes there while the slice lives: slices of
+        // SAFETY: the constructor's caller vouched for it, and nothing writes there while the slice lives: slices of
         // one tensor are taken by one thread, one after the other.
         unsafe { std::slice::from_raw_parts(self.input, self.bytes) }
     }

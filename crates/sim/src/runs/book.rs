@@ -95,7 +95,7 @@ impl Book {
             ));
         }
         if !self.is_validation_due(step) {
-            return Err(format!("nobody asked for a validation of step {step}"));
+            return Err(format!("a validation of step {step} was not asked for"));
         }
         self.validated = step;
         self.lines.push(Line::Valid(step));

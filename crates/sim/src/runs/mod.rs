@@ -14,7 +14,7 @@
 //! Checked after every event: steps are recorded once and in order, with every sample of their batch once, and intervals
 //! as a whole; every validation and checkpoint that is due is recorded once and in order, over all lives of the driver,
 //! unless every rank that knew it is lost; a run that ends has saved what nodes hold; no rank begins with a part of the
-//! state that no node gave it; nobody waits without a reason. [`kinds`] names every kind of event and command of the
+//! state that no node gave it; no rank waits without a reason. [`kinds`] names every kind of event and command of the
 //! driver's core, and a test asks that each of them is simulated.
 //!
 //! How long things take is a `pace::Pace`: rough and random here, predicted from a model and its links in

@@ -1,7 +1,7 @@
 //! A worker that speaks the protocol without Python, for tests and benchmarks.
 //!
 //! The bytes of a function are a command for it: `echo` gives back arguments and buffers, `raise` raises an exception
-//! with the arguments as its message, `sleep` sleeps so many milliseconds, `exit` ends the process with this code,
+//! with the arguments as its message, `sleep` sleeps that number of milliseconds, `exit` ends the process with this code,
 //! `pid` gives the id of the process, `hold` writes it to a file and never ends.
 
 use super::packets::{receive, send};

@@ -72,7 +72,7 @@ impl WorkerCore {
         out.push(WorkerCommand::Start { batch, runs });
     }
 
-    /// What each main node has waiting of a kind, at most so many of each.
+    /// What each main node has waiting of a kind, up to a limit for each.
     fn lines(&self, kind: &SmolStr, needs: Needs, most: usize) -> Vec<Line> {
         let linked = self.sessions.iter().filter(|(_, session)| session.main.is_some());
         let line = linked.map(|(id, session)| {

@@ -167,7 +167,7 @@ impl WorkerCore {
         }
     }
 
-    /// Starts jobs of these kinds together, up to so many at once.
+    /// Starts jobs of these kinds together, up to a limit for each batch.
     pub fn gather(&mut self, kinds: impl IntoIterator<Item = (SmolStr, usize)>) {
         self.gathered = kinds.into_iter().map(|(kind, most)| (kind, most.max(1))).collect();
     }

@@ -21,7 +21,7 @@ fn offers(jobs: std::ops::RangeInclusive<u64>) -> Vec<Offer> {
 }
 
 #[test]
-fn what_gathers_while_a_batch_runs_is_the_next_batch_whoever_sent_it() {
+fn what_gathers_while_a_batch_runs_is_the_next_batch_from_all_main_nodes() {
     let mut worker = gathering(Worker::with_one_core(&[1, 2]), 4);
     assert_eq!(worker.offer(1, ONE_CORE, offers(1..=1)), [together(0, &[(1, l(1, 1))])]);
     assert_eq!(worker.offer(1, ONE_CORE, offers(2..=5)), []);
