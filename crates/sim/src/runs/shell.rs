@@ -218,6 +218,8 @@ impl<P: Pace> World<'_, P> {
         let Some(members) = members.into_iter().collect::<Option<Vec<Process>>>() else {
             return self.violate(format!("group {} has a member that is gone", epoch.0));
         };
+        let nodes: Vec<_> = seats.iter().map(|seat| seat.node.clone()).collect();
+        self.check_members(epoch, &nodes);
         self.check_from(from_step, stages.as_ref().is_some_and(|stages| stages.starts.is_some()));
         let starts = stages.as_ref().map(|stages| match &stages.starts {
             Some(starts) => starts.clone(),

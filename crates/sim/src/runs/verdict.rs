@@ -5,7 +5,9 @@ use super::pace::{Pace, Progressed};
 use super::world::{SMALL, World};
 use phalanx_protocol::driver::DriverPhase;
 use phalanx_protocol::progress::End;
+use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::train::{FromReplica, Get, Start};
+use std::collections::BTreeSet;
 
 impl<P: Pace> World<'_, P> {
     /// Checks after every event.
@@ -49,6 +51,22 @@ impl<P: Pace> World<'_, P> {
             self.driver.core.active().find(|node| self.linked.get(*node).is_none_or(idle)).cloned();
         if let Some(node) = forgotten {
             self.violate(format!("the driver waits for {node}, which is not in group {}", epoch.0));
+        }
+    }
+
+    /// A group has a newer epoch than the one before, every member once, and the members that the driver counts.
+    pub(super) fn check_members(&mut self, epoch: Epoch, seats: &[NodeId]) {
+        if let Some(last) = self.group.as_ref().map(|group| group.epoch).filter(|last| *last >= epoch) {
+            self.violate(format!("group {} begins after group {}", epoch.0, last.0));
+        }
+        let members: BTreeSet<&NodeId> = seats.iter().collect();
+        if members.len() < seats.len() {
+            self.violate(format!("a node has two seats in group {}", epoch.0));
+        }
+        let active: BTreeSet<&NodeId> = self.driver.core.active().collect();
+        if members != active {
+            let what = format!("group {} is {members:?}, the driver counts {active:?}", epoch.0);
+            self.violate(what);
         }
     }
 
