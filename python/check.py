@@ -24,7 +24,8 @@ def main() -> int:
         copy = pathlib.Path(folder)
         shutil.copytree(ROOT / "python" / "tests", copy / "python" / "tests")
         (copy / "docs").mkdir()
-        shutil.copy(ROOT / "docs" / "python.md", copy / "docs")
+        for page in ("python.md", "coming-from.md"):
+            shutil.copy(ROOT / "docs" / page, copy / "docs")
         shutil.copy(ROOT / "pyproject.toml", copy)
         config = str(copy / "pyproject.toml")
         checks = [

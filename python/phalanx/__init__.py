@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ._fit import fit
     from ._nodes import Domain, NodeInfo, nodes
     from ._plan import Machine, Plan, Stage, plan
+    from ._relay import Relay
     from ._run import Fused, Run, fuse
 
     __version__: str
@@ -50,6 +51,7 @@ __all__ = [
     "NodeInfo",
     "PhalanxError",
     "Plan",
+    "Relay",
     "Run",
     "Stage",
     "TrainingError",
@@ -66,6 +68,7 @@ _HOMES = {
     "Machine": "._plan",
     "NodeInfo": "._nodes",
     "Plan": "._plan",
+    "Relay": "._relay",
     "Run": "._run",
     "Stage": "._plan",
     "fit": "._fit",

@@ -34,12 +34,17 @@ class Domain:
         named = self.key or os.environ.get("PHALANX_KEY")
         if named:
             return os.fspath(named)
-        base = os.environ.get("PHALANX_CONFIG_DIR")
-        if not base:
-            config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-            base = os.path.join(config, "phalanx")
-        usual = os.path.join(base, "domains", f"{self.name}.key")
+        usual = os.path.join(keys_folder(), f"{self.name}.key")
         return usual if os.path.isfile(usual) else None
+
+
+def keys_folder() -> str:
+    """Where ``phalanx domain new`` puts keys."""
+    base = os.environ.get("PHALANX_CONFIG_DIR")
+    if not base:
+        config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+        base = os.path.join(config, "phalanx")
+    return os.path.join(base, "domains")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ __all__ = [
     "Memory",
     "Model",
     "NodeWatch",
+    "Relay",
     "command",
     "finish",
     "fuse",
@@ -176,4 +177,11 @@ class NodeWatch:
     @property
     def id(self) -> str: ...
     def take_changes(self, timeout: Optional[float] = None) -> Optional[str]: ...
+    def close(self) -> None: ...
+
+@final
+class Relay:
+    def __new__(cls, bind: str, keys: Sequence[_Path]) -> Relay: ...
+    @property
+    def address(self) -> str: ...
     def close(self) -> None: ...

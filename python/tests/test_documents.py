@@ -1,14 +1,27 @@
-"""Every example of docs/python.md and of the docstrings runs as it is written."""
+"""Every example of docs/python.md, docs/coming-from.md and the docstrings runs as it is written."""
 
 import doctest
 import importlib
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
-DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
-MODULES = ["phalanx", "phalanx.errors", "phalanx._settings", "phalanx._nodes", "phalanx._plan", "phalanx._fit"]
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+DOCUMENT = DOCS / "python.md"
+COMING_FROM = DOCS / "coming-from.md"
+MODULES = [
+    "phalanx",
+    "phalanx.errors",
+    "phalanx.jobs",
+    "phalanx.compat._serve",
+    "phalanx._settings",
+    "phalanx._nodes",
+    "phalanx._plan",
+    "phalanx._fit",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -22,9 +35,9 @@ def test_examples_of_docstrings_run(name):
     assert found.attempted > 0 and found.failed == 0
 
 
-def blocks():
+def blocks(document=DOCUMENT):
     """The Python examples, which follow on each other as in one session; those of torch are marked by their import."""
-    return re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```python\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def test_examples_of_the_document_run(tmp_path, monkeypatch):
@@ -47,3 +60,13 @@ def test_torch_examples_of_the_document_run(tmp_path, monkeypatch):
     for text in texts:
         exec(compile(text, str(DOCUMENT), "exec"), names)
     assert texts
+
+
+def test_examples_for_those_who_come_from_another_tool_run(tmp_path):
+    texts = [text for text in blocks(COMING_FROM) if "\n\n" in text]
+    assert texts
+    for number, text in enumerate(texts):
+        file = tmp_path / f"example_{number}.py"
+        file.write_text(text)
+        ran = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0 and ran.stdout, ran.stderr

@@ -18,8 +18,8 @@
 //! ```
 
 pub use phalanx_fabric::{
-    DomainKey, Fabric, FabricConfig, KeyError, NodeEvent, NodeKind, NodeState, NodeStatus, NodeWatch,
-    StartError,
+    DomainKey, Fabric, FabricConfig, KeyError, NodeEvent, NodeKind, NodeState, NodeStatus, NodeWatch, Relay,
+    RelayConfig, RelayError, RelayToken, StartError,
 };
 pub use phalanx_jobs::{NodeError, Stopper};
 pub use phalanx_nodes::{
@@ -75,7 +75,8 @@ impl Domain {
         self
     }
 
-    /// Names a relay, as `host:port`, to meet nodes of other networks at.
+    /// Names a relay, as `host:port`, to meet nodes of other networks at. One node of each network is enough: the
+    /// others take it over from that node.
     #[must_use]
     pub fn relay(mut self, relay: impl Into<String>) -> Self {
         self.relays.push(relay.into());

@@ -23,6 +23,7 @@ mod nodes;
 mod own_loss;
 mod plan;
 mod queue;
+mod relay;
 mod train;
 mod wait;
 
@@ -41,6 +42,8 @@ mod _phalanx {
     use crate::nodes::{NodeWatch, nodes};
     #[pymodule_export]
     use crate::plan::plan;
+    #[pymodule_export]
+    use crate::relay::Relay;
     #[pymodule_export]
     use crate::train::{read_run, resume, train};
     #[pymodule_export]

@@ -20,7 +20,7 @@ end to end. It needs only the relay token, which does not let it join the domain
 Examples:
   phalanx relay --bind 0.0.0.0:7700 --domain lab        on a machine that has the domain's key
   phalanx relay --bind 0.0.0.0:7700 --token-file token  with what `phalanx domain show lab --relay-token` prints
-  phalanx node --domain lab --relay relay.example:7700  on each side"
+  phalanx node --domain lab --relay relay.example:7700  on one node of each side; the others take it over"
 )]
 pub(crate) struct RelayArgs {
     /// The address to listen at.

@@ -135,6 +135,8 @@ pub(crate) enum Command {
         words: ControlMessage,
     },
     Announce(NodeEvent),
+    /// A peer named this relay.
+    JoinRelay(SmolStr),
     /// There was no news of the node for so long that its entry is dropped.
     Forget(NodeId),
 }

@@ -60,6 +60,7 @@ impl Membership {
             return;
         }
         peer.last_news = now;
+        let addresses = heard.addresses.clone();
         if *known != heard {
             *known = heard.clone();
             out.push(Command::Announce(NodeEvent::Changed(heard.clone())));
@@ -68,6 +69,7 @@ impl Membership {
             let node = entry.node.clone();
             self.tell_others(&node, &heard, out);
         }
+        self.learn_relays(&addresses, out);
     }
 
     pub(super) fn on_known(

@@ -16,6 +16,8 @@ const STATUS_PACE: Duration = Duration::from_millis(50);
 const YIELD: Duration = Duration::from_millis(30);
 /// The most nodes that are remembered, so that no member can fill another's memory.
 pub(super) const MAX_PEERS: usize = 10_000;
+/// The most relays that a node takes over from a peer.
+const MAX_LEARNED_RELAYS: usize = 4;
 /// The most dials at the same time.
 pub(super) const MAX_DIALS: usize = 256;
 
@@ -24,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) me: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) heartbeat: Duration,
+    /// Whether it can prove to a relay that it belongs to the domain.
+    pub(crate) keyed: bool,
 }
 
 #[derive(Debug)]
@@ -190,6 +194,23 @@ impl Membership {
             if peer.link.is_none() && !peer.dialing {
                 peer.backoff = Backoff::due_at(first_dial);
             }
+        }
+    }
+
+    /// A node that was given no relay registers at those of the first linked node that has some: then one node of a
+    /// network that knows the relay is enough for all.
+    pub(super) fn learn_relays(&mut self, addresses: &[PeerAddr], out: &mut Outbox<Command>) {
+        if !self.settings.keyed || !self.relays.is_empty() || self.stopping {
+            return;
+        }
+        let relay = |address: &PeerAddr| match address {
+            PeerAddr::Relay(relay) => Some(relay.clone()),
+            PeerAddr::Tcp(_) => None,
+        };
+        for relay in addresses.iter().filter_map(relay).take(MAX_LEARNED_RELAYS) {
+            // The peer tells of the nodes that it reaches there, so nothing has to wait for the relay's answer.
+            self.relays.insert(relay.clone(), true);
+            out.push(Command::JoinRelay(relay));
         }
     }
 

@@ -45,7 +45,8 @@ struct Net {
 impl Net {
     fn new(seed: u64) -> Self {
         let cores = (0..NODES).map(|i| {
-            let settings = Settings { me: id(i), incarnation: Incarnation(1), heartbeat: HEARTBEAT };
+            let settings =
+                Settings { me: id(i), incarnation: Incarnation(1), heartbeat: HEARTBEAT, keyed: false };
             Membership::new(settings, status(i))
         });
         Self {
@@ -126,7 +127,10 @@ impl Net {
                     let other = self.other(node, link);
                     self.mail_on_link(other, Letter::ControlMessage { link, words });
                 }
-                Command::CancelDial { .. } | Command::Announce(_) | Command::Forget(_) => {}
+                Command::CancelDial { .. }
+                | Command::Announce(_)
+                | Command::JoinRelay(_)
+                | Command::Forget(_) => {}
             }
         }
     }

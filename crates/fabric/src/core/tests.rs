@@ -73,7 +73,8 @@ struct Bench(Membership);
 
 impl Bench {
     fn new() -> Self {
-        let settings = Settings { me: n("m"), incarnation: Incarnation(1), heartbeat: HEARTBEAT };
+        let settings =
+            Settings { me: n("m"), incarnation: Incarnation(1), heartbeat: HEARTBEAT, keyed: true };
         Self(Membership::new(settings, status("m", 1, 1)))
     }
 
@@ -465,6 +466,28 @@ fn nodes_present_at_a_relay_are_dialed_through_it() {
     // Gone from the relay: there is no way to it any more.
     assert_eq!(b.feed(ms(3), present(&[])), []);
     assert_eq!(b.tick(ms(60_000), &[]), []);
+}
+
+#[test]
+fn a_node_without_a_relay_joins_the_one_that_a_linked_node_names() {
+    let named =
+        |relay: &str| NodeStatus { addresses: vec![PeerAddr::Relay(relay.into())], ..status("z", 5, 2) };
+    let joined = |commands: Vec<Command>| {
+        commands.into_iter().filter(|command| matches!(command, Command::JoinRelay(_))).collect::<Vec<_>>()
+    };
+    let mut b = Bench::new();
+    b.link(ms(0), 1, "z", None);
+    let told = b.feed(ms(1), Event::StatusHeard { link: LinkKey(1), status: named("r:1") });
+    assert_eq!(joined(told), [Command::JoinRelay("r:1".into())]);
+    assert!(b.0.relays.contains_key("r:1"));
+    // It has one now.
+    let again = NodeStatus { version: 3, ..named("r:2") };
+    assert_eq!(joined(b.feed(ms(2), Event::StatusHeard { link: LinkKey(1), status: again })), []);
+
+    let mut b = Bench::new();
+    b.feed(ms(0), Event::RelayAdded("mine:1".into()));
+    b.link(ms(0), 1, "z", None);
+    assert_eq!(joined(b.feed(ms(1), Event::StatusHeard { link: LinkKey(1), status: named("r:1") })), []);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::dial;
 use super::inner::{Incoming, Inner};
 use super::link::{Ending, Link};
-use super::lock;
+use super::{lock, relay};
 use crate::core::{Command, ControlMessage, DialTarget, Event, LinkKey, LinkOffer, LinkSample, Membership};
 use phalanx_types::{Outbox, Time};
 use phalanx_wire::fabric::FabricMessage;
@@ -162,6 +162,10 @@ impl Driver {
             }
             Command::Send { link, words } => self.send(link, words),
             Command::Announce(event) => self.inner.nodes.announce(event),
+            Command::JoinRelay(relay) => {
+                tracing::info!(%relay, "a node of this network named a relay");
+                self.inner.spawn(Box::pin(relay::stay_registered(self.inner.clone(), relay)));
+            }
             Command::Forget(node) => {
                 self.inner.dial_worked(&node);
                 self.inner.nodes.forget(&node);

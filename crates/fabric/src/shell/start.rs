@@ -56,8 +56,12 @@ pub(super) async fn start(config: FabricConfig) -> Result<Fabric, StartError> {
         pid: std::process::id(),
         incarnation: inner.incarnation,
     })?;
-    let settings =
-        Settings { me: inner.id.clone(), incarnation: inner.incarnation, heartbeat: inner.heartbeat };
+    let settings = Settings {
+        me: inner.id.clone(),
+        incarnation: inner.incarnation,
+        heartbeat: inner.heartbeat,
+        keyed: config.key.is_some(),
+    };
     let driver = Driver::new(inner.clone(), Membership::new(settings, own));
     inner.spawn_to_end(Box::pin(driver.run(incoming)));
     inner.spawn(accept::run(inner.clone(), listener));

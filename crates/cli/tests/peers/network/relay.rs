@@ -187,3 +187,24 @@ fn a_relay_with_the_token_of_another_domain_is_refused_with_its_reason() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("a relay token looks like"), "{refused:?}");
 }
+
+#[test]
+fn one_node_of_a_network_that_knows_the_relay_is_enough_for_all() {
+    let nets = Networks::new();
+    let _relay = nets.relay("0.0.0.0:7700", &nets.token(&nets.lab_key()));
+    let (left, right) =
+        (nets.sandbox.host("left", Some(&nets.left)), nets.sandbox.host("right", Some(&nets.right)));
+    let told_nothing = ["--domain", "lab", "--no-mdns", "--heartbeat", "1s"];
+    let _gate = right.node(&with(&["--name", "gate", "--cores", "1"], &through(RIGHT)));
+    let far = right.node(&with(&["--name", "far", "--cores", "2"], &told_nothing));
+    let _near = left.node(&with(&["--name", "near", "--cores", "1"], &through(LEFT)));
+    let watch = left.start(&with(&["nodes", "--watch", "--output", "json"], &told_nothing));
+    watch.json_where("the far node", |line| tells(line, "appeared", &far.id));
+
+    // A main node that was told of no relay, and a node that was told of none either.
+    let jobs = ["--kind", "sleep", "--arg", "10ms", "--count", "200"];
+    assert_all_solved(&submit(left, &told_nothing, &jobs), 200);
+    watch.json_where("jobs that the far node solved", |line| {
+        tells(line, "changed", &far.id) && line["jobs_done"].as_u64() > Some(0)
+    });
+}
