@@ -86,7 +86,24 @@ pub(crate) fn check_package(python: &Path) -> anyhow::Result<()> {
     tool(python, &["-m", "maturin", "develop", "--quiet", "--profile", "dev"])
         .env("VIRTUAL_ENV", environment)
         .run()?;
-    tool(python, &["python/check.py"]).run()
+    tool(python, &["python/check.py"]).run()?;
+    check_installing()
+}
+
+/// Installs the package into an empty environment, as a user does, and runs the examples of the documents there.
+fn check_installing() -> anyhow::Result<()> {
+    let dir = root().join("target/venv/empty");
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir).with_context(|| format!("could not remove {}", dir.display()))?;
+    }
+    tool("python3", &["-m", "venv", &dir.to_string_lossy()]).run()?;
+    let python = dir.join("bin/python");
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    // Not optimised, so that it need not be built a second time.
+    let package = ["--config-settings=build-args=--profile dev", ".", "pytest"];
+    tool(&python, &[&pip[..], &package[..]].concat()).run()?;
+    tool(dir.join("bin/phalanx"), &["--version"]).run()?;
+    tool(&python, &["-m", "pytest", "-q", "--noconftest", "python/tests/test_documents.py"]).run()
 }
 
 #[expect(clippy::print_stderr, reason = "says what happens")]
