@@ -27,6 +27,8 @@ class Domain:
     key: Optional[str] = None
     connect: Sequence[str] = field(default=())
     relays: Sequence[str] = field(default=())
+    bind: Optional[str] = None
+    """The address at which nodes of this process listen, such as ``"0.0.0.0:7000"``."""
 
     @property
     def key_file(self) -> Optional[str]:
@@ -40,6 +42,16 @@ class Domain:
             base = os.path.join(config, "phalanx")
         usual = os.path.join(base, "domains", f"{self.name}.key")
         return usual if os.path.isfile(usual) else None
+
+
+@dataclass(frozen=True)
+class EmbeddedNode:
+    """A node that trains inside this process while a call lasts."""
+
+    domain: Domain
+    name: str
+    cores: Optional[int] = None
+    memory: Optional[int] = None
 
 
 @dataclass(frozen=True)
