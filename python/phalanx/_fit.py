@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _arrays, _models, _phalanx, _progress
 from ._arrays import Array, Samples
-from ._nodes import Domain, Placement, placement
+from ._nodes import Domain, EmbeddedNode, Placement, placement
 from ._run import Run, Source
 from ._settings import Setting, settings
 from .errors import ConfigError, InputError
@@ -30,6 +30,7 @@ class Options:
     run_dir: Optional[str]
     placement: Placement
     progress: Optional[Callable[[str], None]]
+    node: Optional[EmbeddedNode] = None
 
 
 def fit(

@@ -27,6 +27,8 @@ class Domain:
     key: Optional[str] = None
     connect: Sequence[str] = field(default=())
     relays: Sequence[str] = field(default=())
+    bind: Optional[str] = None
+    """The address at which nodes of this process listen, such as ``"0.0.0.0:7000"``."""
 
     @property
     def key_file(self) -> Optional[str]:
@@ -45,6 +47,16 @@ def keys_folder() -> str:
         config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
         base = os.path.join(config, "phalanx")
     return os.path.join(base, "domains")
+
+
+@dataclass(frozen=True)
+class EmbeddedNode:
+    """A node that trains inside this process while a call lasts."""
+
+    domain: Domain
+    name: str
+    cores: Optional[int] = None
+    memory: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ class Stage:
     end_op: int
     memory_bytes: int
     utilisation: float
+    tensors: Tuple[str, ...] = ()
+    """The names of the parameters and buffers that it holds."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,19 @@ def _pool(machines: Union[Sequence[Machine], str, os.PathLike[str]]) -> Union[st
 def _of_json(told: Mapping[str, Any]) -> Plan:
     names = told["nodes"]
 
-    def stage(found: Mapping[str, Any]) -> Stage:
+    def stage(found: Mapping[str, Any], tensors: Sequence[str]) -> Stage:
         ops = found["ops"]
-        return Stage(names[found["node"]], ops["start"], ops["end"], found["memory"], found["utilisation"])
+        return Stage(
+            names[found["node"]], ops["start"], ops["end"], found["memory"], found["utilisation"], tuple(tensors)
+        )
+
+    held = told["tensors"]
 
     return Plan(
-        replicas=tuple(tuple(stage(found) for found in replica["stages"]) for replica in told["replicas"]),
+        replicas=tuple(
+            tuple(stage(found, tensors) for found, tensors in zip(replica["stages"], names_of))
+            for replica, names_of in zip(told["replicas"], held)
+        ),
         step_seconds=told["predicted"]["step_s"],
         samples_per_second=told["predicted"]["samples_per_s"],
         bottleneck=told["bottleneck"],

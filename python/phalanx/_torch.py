@@ -95,11 +95,17 @@ def check_names(module: torch.nn.Module, parameters: list[str], names: list[str]
 
 def load(module: torch.nn.Module, state: list[Tuple[str, str, list[int], bytearray]], steps: int) -> None:
     """Puts trained weights into the module, on the device and with the type that each has there."""
+    put_weights(module.state_dict(), state, steps, type(module).__name__)
+
+
+def put_weights(
+    mine: dict[str, torch.Tensor], state: list[Tuple[str, str, list[int], bytearray]], steps: int, name_of_model: str
+) -> None:
+    """Puts trained weights into the tensors of a ``state_dict``."""
     trained = {name: from_memory(memory, shape, dtype) for name, dtype, shape, memory in state}
-    mine = module.state_dict()
     unknown = sorted(set(trained) - set(mine))
     if unknown:
-        raise ModelError(f"{type(module).__name__} has no `{unknown[0]}`", "give the module that was trained")
+        raise ModelError(f"{name_of_model} has no `{unknown[0]}`", "give the module that was trained")
     with torch.no_grad():
         for name, value in mine.items():
             if name in trained:

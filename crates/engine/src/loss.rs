@@ -68,6 +68,8 @@ pub enum LossError {
     Label { sample: usize, label: f32, classes: usize },
     #[error("the batch is empty")]
     Empty,
+    #[error("the loss `{name}` is a function that this process does not have")]
+    Elsewhere { name: String },
 }
 
 impl LossError {

@@ -9,7 +9,7 @@ use std::f64::consts::PI;
 ///
 /// Every schedule may begin with `warmup` steps in which the rate grows: step `s` of the warm-up has the first rate of
 /// the schedule times `(s + 1) / (warmup + 1)`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Schedule {
     /// The same rate at every step.
@@ -55,6 +55,16 @@ pub enum Schedule {
         #[serde(default)]
         warmup: u64,
     },
+    /// A list of rates: from step `steps[i]` on the rate is `rates[i]`. Before the first of them it is the base rate.
+    Table {
+        /// Ascending.
+        #[serde(default)]
+        steps: Vec<u64>,
+        #[serde(default)]
+        rates: Vec<f64>,
+        #[serde(default)]
+        warmup: u64,
+    },
 }
 
 named!(Schedule);
@@ -89,7 +99,8 @@ impl Schedule {
             | Self::Step { warmup, .. }
             | Self::Cosine { warmup, .. }
             | Self::Exponential { warmup, .. }
-            | Self::OneCycle { warmup, .. } => warmup,
+            | Self::OneCycle { warmup, .. }
+            | Self::Table { warmup, .. } => warmup,
         }
     }
 
@@ -109,6 +120,10 @@ impl Schedule {
     fn after_warmup(&self, base: f64, step: u64, total: u64) -> f64 {
         match *self {
             Self::Constant { .. } => base,
+            Self::Table { ref steps, ref rates, .. } => {
+                let begun = steps.partition_point(|first| *first <= step);
+                begun.checked_sub(1).and_then(|last| rates.get(last)).copied().unwrap_or(base)
+            }
             Self::Step { every, gamma, .. } => base * gamma.powf((step / every.max(1)) as f64),
             Self::Cosine { min_lr, .. } => cosine(base, min_lr, step.min(total) as f64 / total as f64),
             Self::Exponential { gamma, .. } => base * gamma.powf(step as f64),
@@ -179,6 +194,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_table_says_the_rate_from_a_step_on() {
+        let table = read(json!({ "name": "table", "steps": [1, 3], "rates": [0.5, 0.25] }));
+        let rates: Vec<f32> = (0..5).map(|step| table.lr(0.1, step, 5)).collect();
+        assert_eq!(rates, [0.1, 0.5, 0.5, 0.25, 0.25]);
+        let short = read(json!({ "name": "table", "steps": [1, 3], "rates": [0.5] }));
+        assert_eq!(short.lr(0.1, 4, 5), 0.1);
+        assert_eq!(read(json!("table")).lr(0.1, 4, 5), 0.1);
     }
 
     #[test]

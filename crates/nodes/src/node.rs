@@ -3,9 +3,11 @@
 use phalanx_fabric::{Fabric, FabricConfig};
 use phalanx_jobs::{ComputingNode, Handlers, NodeError, Stopper};
 use phalanx_measure::this_host;
-use phalanx_train::{Compute, MakeCompute};
+use phalanx_rank::Offer;
+use phalanx_train::{Compute, Losses, MakeCompute};
 use phalanx_types::{ByteSize, NodeId, Resources};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// A node of this process: it solves jobs with handlers of the program, takes part in runs of its domain and can be
 /// measured.
@@ -15,6 +17,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Node {
     jobs: ComputingNode,
+    over: watch::Receiver<u64>,
 }
 
 impl Node {
@@ -23,12 +26,32 @@ impl Node {
     /// # Errors
     /// The domain cannot be joined.
     pub async fn start(config: FabricConfig, handlers: Handlers) -> Result<Self, NodeError> {
+        Self::start_with(config, handlers, Losses::new()).await
+    }
+
+    /// The same with losses of the user's own: the node takes part in runs whose `train.own_loss` is one of them.
+    ///
+    /// # Errors
+    /// The domain cannot be joined.
+    pub async fn start_with(
+        config: FabricConfig,
+        handlers: Handlers,
+        losses: Losses,
+    ) -> Result<Self, NodeError> {
         let cores = config.resources.cores.max(1) as usize;
         let jobs = ComputingNode::start(config, handlers).await?;
-        let make: MakeCompute = Arc::new(move |threads| Compute::cpu(Some(threads.unwrap_or(cores))));
-        phalanx_measure::serve(jobs.fabric(), make.clone());
-        tokio::spawn(phalanx_rank::serve(jobs.fabric().clone(), make, jobs.account().clone()));
-        Ok(Self { jobs })
+        let compute: MakeCompute = Arc::new(move |threads| Compute::cpu(Some(threads.unwrap_or(cores))));
+        phalanx_measure::serve(jobs.fabric(), compute.clone());
+        let (ended, over) = watch::channel(0);
+        let offer = Offer { compute, account: jobs.account().clone(), losses, over: ended };
+        tokio::spawn(phalanx_rank::serve(jobs.fabric().clone(), offer));
+        Ok(Self { jobs, over })
+    }
+
+    /// Counts the runs that this node took part in and whose drivers have ended them, be it done, stopped or failed. A
+    /// run whose driver is lost does not count: its driver may come back.
+    pub fn runs_over(&self) -> watch::Receiver<u64> {
+        self.over.clone()
     }
 
     /// Its id: its name and digits.

@@ -5,6 +5,7 @@ use crate::error::NodesError;
 use crate::node::{Node, machine};
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{Handlers, NodeError, Stopper};
+use phalanx_train::Losses;
 use phalanx_types::{ByteSize, DomainName, Resources};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::task::JoinHandle;
@@ -18,12 +19,14 @@ pub struct ThreadSpec {
     pub count: usize,
     /// How many cores each has; the machine's are shared out among them when not given.
     pub cores: Option<u32>,
+    /// Losses of the user's own that they have.
+    pub losses: Losses,
 }
 
 impl ThreadSpec {
     /// This many nodes that share the machine.
     pub fn new(domain: DomainName, count: usize) -> Self {
-        Self { domain, count, cores: None }
+        Self { domain, count, cores: None, losses: Losses::new() }
     }
 }
 
@@ -58,7 +61,7 @@ impl ThreadNodes {
             config.mdns = false;
             let memory = ByteSize(whole.memory.0 / u64::from(count));
             config.resources = Resources { cores, memory, ..whole.clone() };
-            let node = background.block_on(Node::start(config, handlers()))?;
+            let node = background.block_on(Node::start_with(config, handlers(), spec.losses.clone()))?;
             let stopper = node.stopper();
             let work = background.handle().spawn(node.run());
             nodes.nodes.push(Running { stopper, work, background });

@@ -149,7 +149,11 @@ impl Error {
             Self::NoNodes { .. } => {
                 Some("say `.nodes(Nodes::Domain(…))` or `.nodes(Nodes::Local(n))`".to_owned())
             }
-            Self::OwnLoss { .. } => Some("train in this process, without a run directory".to_owned()),
+            Self::OwnLoss { .. } => Some(
+                "train in this process without a run directory, on `Nodes::Local`, or on nodes that programs with \
+                 the loss embed (`Node::start_with`)"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

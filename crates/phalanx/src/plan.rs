@@ -23,8 +23,11 @@ pub use phalanx_formation::{
 };
 pub use phalanx_measure::costs;
 
+use crate::error::Error;
 use phalanx_graph::Graph;
 use phalanx_train::config::RunConfig;
+use phalanx_wire::train::Ops;
+use std::collections::BTreeSet;
 
 /// A plan with what it was made of.
 #[derive(Debug, Clone)]
@@ -41,6 +44,19 @@ impl Planned {
     /// The plan as a picture for people.
     pub fn picture(&self) -> String {
         picture(&self.plan, &self.cost, &self.pool)
+    }
+
+    /// The names of the parameters and buffers that every stage of every replica holds.
+    ///
+    /// # Errors
+    /// `graph` is not the model of this plan.
+    pub fn tensor_names(&self, graph: &Graph) -> Result<Vec<Vec<BTreeSet<String>>>, Error> {
+        let names = |stage: &StagePlan| {
+            let (start, end) = (stage.ops.start as u32, stage.ops.end as u32);
+            Ok(phalanx_rank::names_of(graph, Ops { start, end })?)
+        };
+        let of_replica = |replica: &ReplicaPlan| replica.stages.iter().map(names).collect();
+        self.plan.replicas.iter().map(of_replica).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use phalanx::model::{Builder, Graph};
+use phalanx::nodes::Program;
 use phalanx::records::{End, Event, RunEvent, is_run};
 use phalanx::train::config::FormationConfig;
 use phalanx::train::{LossBatch, OwnLoss, Stop};
@@ -89,7 +90,8 @@ fn mistakes_are_told_before_anything_begins() {
         gradient.fill(0.0);
         0.0
     });
-    let error = train(training().loss(own.clone()).nodes(Nodes::Local(2))).unwrap_err();
+    let processes = Nodes::Processes { count: 2, program: Program::new("never-started") };
+    let error = train(training().loss(own.clone()).nodes(processes)).unwrap_err();
     assert!(matches!(error, Error::OwnLoss { .. }) && error.hint().is_some(), "{error}");
     assert!(matches!(train(training().loss(own).run_dir("never-made")), Err(Error::OwnLoss { .. })));
     let replicated = training().configure(|config| config.formation = FormationConfig::replicated(2));

@@ -86,6 +86,7 @@ pub(crate) struct DomainInput {
     key_file: Option<PathBuf>,
     connect: Vec<String>,
     relays: Vec<String>,
+    bind: Option<String>,
 }
 
 impl DomainInput {
@@ -94,6 +95,11 @@ impl DomainInput {
         let mut domain = Domain::new(&self.name)?;
         if let Some(key) = self.key_file {
             domain = domain.key_file(key)?;
+        }
+        if let Some(bind) = self.bind {
+            let bad =
+                |_bad| Failure::input(format!("`bind` must be an address such as 0.0.0.0:7000, not {bind}"));
+            domain = domain.bind(bind.parse().map_err(bad)?);
         }
         domain = self.connect.into_iter().fold(domain, Domain::connect);
         Ok(self.relays.into_iter().fold(domain, Domain::relay))

@@ -12,6 +12,7 @@
 //! ```
 
 mod arrays;
+mod embedded;
 mod errors;
 mod history;
 mod inputs;
@@ -32,6 +33,8 @@ use pyo3::prelude::*;
 /// The extension module.
 #[pymodule]
 mod _phalanx {
+    #[pymodule_export]
+    use crate::embedded::serve_node;
     #[pymodule_export]
     use crate::jobs::{JobCall, JobMain, JobNode};
     #[pymodule_export]

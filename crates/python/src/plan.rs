@@ -7,6 +7,7 @@ use crate::wait::{Caller, wait};
 use phalanx::plan::{Plan, Pool, PoolNode, formation};
 use pyo3::prelude::*;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// A plan with the names of its nodes.
 #[derive(Serialize)]
@@ -15,6 +16,8 @@ struct Told<'a> {
     plan: &'a Plan,
     bottleneck: String,
     nodes: Vec<&'a str>,
+    /// Of every stage of every replica.
+    tensors: Vec<Vec<BTreeSet<String>>>,
     picture: String,
 }
 
@@ -71,6 +74,7 @@ pub(crate) fn plan(
             plan: &planned.plan,
             bottleneck: planned.plan.predicted.bottleneck.to_string(),
             nodes: planned.pool.nodes.iter().map(|node| node.name.as_str()).collect(),
+            tensors: planned.tensor_names(&found.graph)?,
             picture: planned.picture(),
         })
     };

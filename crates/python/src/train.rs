@@ -1,6 +1,7 @@
 //! Training, and going on with it.
 
 use crate::arrays;
+use crate::embedded::{Embedded, NodeInput};
 use crate::errors::Failure;
 use crate::history::History;
 use crate::inputs::{DomainInput, ModelInput, Setting, configuration, overrides};
@@ -57,6 +58,8 @@ pub(crate) struct Options {
     placement: PlacementInput,
     /// Is called with the progress as JSON.
     progress: Option<Py<PyAny>>,
+    /// A node that this process embeds meanwhile.
+    node: Option<NodeInput>,
 }
 
 /// Trains a model on arrays.
@@ -71,7 +74,7 @@ pub(crate) fn train(
 ) -> PyResult<Outcome> {
     let data = arrays::dataset(&train.0, train.1.as_ref())?;
     let valid = valid.map(|(x, y)| arrays::dataset(&x, y.as_ref())).transpose()?;
-    let Options { settings, loss, run_dir, placement, progress } = options;
+    let Options { settings, loss, run_dir, placement, progress, node } = options;
     let loss = loss.map(|(name, function)| PythonLoss::new(name, function));
     let own = loss.clone();
     let prepare = move || {
@@ -82,7 +85,7 @@ pub(crate) fn train(
         };
         placed(training, placement, run_dir)
     };
-    run(py, prepare, loss, progress.as_ref())
+    run(py, prepare, loss, node, progress.as_ref())
 }
 
 fn training(
@@ -124,7 +127,7 @@ pub(crate) fn resume(py: Python<'_>, run_dir: PathBuf, options: Options) -> PyRe
         let training = Training::of_config(continued(&run_dir, &settings)?);
         placed(training, placement, Some(run_dir))
     };
-    run(py, prepare, None, progress.as_ref())
+    run(py, prepare, None, None, progress.as_ref())
 }
 
 /// What a run is told from now on, which its directory keeps.
@@ -140,6 +143,7 @@ fn run(
     py: Python<'_>,
     prepare: impl FnOnce() -> Result<Training, Failure> + Send + 'static,
     loss: Option<PythonLoss>,
+    node: Option<NodeInput>,
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<Outcome> {
     let (stop, history) = (Stop::new(), History::default());
@@ -147,6 +151,7 @@ fn run(
     let work = move |caller: Caller| {
         let _connected = own.as_ref().map(|own| own.connect(caller));
         let training = prepare()?.stop(&asked).observe(move |event| told.add(event));
+        let _embedded = node.map(|node| Embedded::start(node, own.clone())).transpose()?;
         Ok(phalanx::train(training)?)
     };
     let mut tick = |py: Python<'_>| show(py, &history, progress);

@@ -8,7 +8,7 @@ use phalanx_protocol::VoteError;
 use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_train::config::ConfigError;
-use phalanx_train::{ModelError, TrainError};
+use phalanx_train::{MissingLoss, ModelError, TrainError};
 use phalanx_types::{Class, NodeId};
 use phalanx_wire::train_reason::StepFailure;
 use std::path::PathBuf;
@@ -31,6 +31,8 @@ pub enum RankError {
     Step(StepFailure),
     #[error("{path}: {problem}")]
     File { path: String, problem: FileProblem },
+    #[error(transparent)]
+    NoLoss(#[from] MissingLoss),
 }
 
 /// Why a file of a run cannot be brought to this node.
@@ -83,7 +85,7 @@ impl RankError {
             Self::Train(error) => error.blame(),
             Self::Step(_) | Self::File { .. } | Self::Differs { .. } => Blame::Work,
             Self::Together(_) => Blame::Machine,
-            Self::Vote(_) | Self::Cut(_) => Blame::Input,
+            Self::Vote(_) | Self::Cut(_) | Self::NoLoss(_) => Blame::Input,
         }
     }
 

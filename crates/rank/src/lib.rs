@@ -39,5 +39,5 @@ mod worker;
 pub use error::{FileProblem, RankError};
 pub use in_process::Trainer;
 pub use part::names_of;
-pub use service::serve;
+pub use service::{Offer, serve};
 pub use streams::take_part;

@@ -14,7 +14,7 @@ use crate::error::FileProblem;
 use phalanx_account::{ClaimGuard, Holder, NodeAccount};
 use phalanx_fabric::{BlobId, Fabric, FrameKind, LinkEvent, LinkKey, Peer};
 use phalanx_protocol::Wish;
-use phalanx_train::MakeCompute;
+use phalanx_train::{Losses, MakeCompute};
 use phalanx_types::{Epoch, Needs, NodeId, Parcel, RunId};
 use phalanx_wire::codec::{self, CodecError};
 use phalanx_wire::detail::Detail;
@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// Reports that are put into one message, at most.
@@ -34,14 +34,34 @@ const BURST: usize = 64;
 /// Runs that wait at once; more are refused without waiting.
 const MAX_WAITING: usize = 64;
 
+/// What a node trains with.
+#[derive(Clone)]
+pub struct Offer {
+    pub compute: MakeCompute,
+    pub account: NodeAccount,
+    /// The custom losses that it has; a run with another is refused.
+    pub losses: Losses,
+    /// Counts the runs that their drivers have ended on this node.
+    pub over: watch::Sender<u64>,
+}
+
+impl std::fmt::Debug for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offer").field("losses", &self.losses).finish_non_exhaustive()
+    }
+}
+
 /// Trains what drivers ask for, as far as the account has room for it, until the fabric ends.
-pub async fn serve(fabric: Fabric, compute: MakeCompute, account: NodeAccount) {
+pub async fn serve(fabric: Fabric, offer: Offer) {
     let events = fabric.channel(FrameKind::Train);
     let (reports, heard) = mpsc::unbounded_channel();
+    let Offer { compute, account, losses, over } = offer;
     let service = Service {
         fabric,
         compute,
         account,
+        losses,
+        over,
         peers: BTreeMap::new(),
         open: BTreeMap::new(),
         waiting: BTreeMap::new(),
@@ -55,6 +75,8 @@ struct Service {
     fabric: Fabric,
     compute: MakeCompute,
     account: NodeAccount,
+    losses: Losses,
+    over: watch::Sender<u64>,
     peers: BTreeMap<LinkKey, Peer>,
     open: BTreeMap<RunId, Open>,
     /// Runs that did not fit when they came.
@@ -174,6 +196,7 @@ impl Service {
             ToReplica::Dismiss { .. } => {
                 tracing::info!(driver = %open.driver.id(), "the run is over here");
                 self.close(run, CloseReason::Dismissed);
+                self.over.send_modify(|over| *over += 1);
             }
         }
     }
@@ -245,6 +268,7 @@ impl Service {
             enlist,
             fetch: self.fetch_file(from.clone()),
             compute: self.compute.clone(),
+            losses: self.losses.clone(),
             cores: claim.needs().cores as usize,
             mailbox: mailbox.clone(),
             reports,

@@ -25,7 +25,7 @@ use phalanx_protocol::{ReportLog, Unheard};
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::{RunConfig, RunFile};
-use phalanx_train::{Compute, MakeCompute, Task, TrainError};
+use phalanx_train::{Compute, Losses, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::train::{
@@ -146,6 +146,8 @@ pub(super) struct Opening {
     pub(super) enlist: Enlist,
     pub(super) fetch: FetchFile,
     pub(super) compute: MakeCompute,
+    /// The custom losses that this node has.
+    pub(super) losses: Losses,
     /// What the run may use of this node.
     pub(super) cores: usize,
     pub(super) mailbox: Arc<Mailbox>,
@@ -204,7 +206,10 @@ pub(super) fn carry_out_all(file: RunFile, opening: Opening, orders: &Receiver<O
 }
 
 fn unable(error: &RankError) -> Report {
-    Report::Refused(RunRefusal::Unable { detail: with_causes(error).into() })
+    Report::Refused(match error {
+        RankError::NoLoss(missing) => RunRefusal::NoLoss { name: missing.name.as_str().into() },
+        _ => RunRefusal::Unable { detail: with_causes(error).into() },
+    })
 }
 
 /// Brings the files of a run, and reads its run file.
@@ -215,11 +220,12 @@ fn read_run_file(opening: &Opening) -> Result<RunFile, RankError> {
 
 impl Worker<'static> {
     fn open(file: RunFile, opening: Opening) -> Result<Self, RankError> {
-        let Opening { enlist, compute, cores, mailbox, reports, .. } = opening;
+        let Opening { enlist, compute, losses, cores, mailbox, reports, .. } = opening;
         let compute = compute_on(&compute, cores, &file.config);
         let staged = file.config.formation.is_staged();
         let open = if staged { Task::of_stages } else { Task::new };
         let mut task = open(file.config, &compute.threads)?;
+        task.take_loss(&losses)?;
         task.agree_on(&enlist.data)?;
         let mut worker =
             Self { trace: enlist.trace, ..Self::new(task, compute, mailbox, Outlet::Driver(reports)) };

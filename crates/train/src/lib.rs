@@ -19,7 +19,8 @@ pub use error::{Culprit, Dims, NotFinite, TrainError};
 pub use evaluate::{Adding, Evaluator, evaluation};
 pub use source::{Found, ModelError, find_model, load_model};
 pub use task::{
-    Compute, Fit, InMemory, MakeCompute, Task, check_input, fixed_batch, needs_several, sample_shape,
+    Compute, Fit, InMemory, Losses, MakeCompute, MissingLoss, Task, check_input, fixed_batch, needs_several,
+    sample_shape,
 };
 pub use trained_model::{FuseError, Fused, LoadOptions, TrainedModel, TrainedModelError, fuse};
 pub use trainer::{Cut, OutputGradients, Ready, StepInput, Stepped, Stepper, StepperOptions, loader_options};

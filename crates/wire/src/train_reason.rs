@@ -93,6 +93,8 @@ pub enum RunRefusal {
     Panicked,
     /// It cannot open the run or go on with it: files, model or data are not as they should be.
     Unable { detail: Detail },
+    /// It does not have the custom loss of the run.
+    NoLoss { name: Detail },
 }
 
 impl RunRefusal {
@@ -101,7 +103,10 @@ impl RunRefusal {
         match self {
             RunRefusal::OtherDriver | RunRefusal::NoState { .. } => true,
             RunRefusal::Shortage(shortage) => !shortage.is_permanent(),
-            RunRefusal::NoThread { .. } | RunRefusal::Panicked | RunRefusal::Unable { .. } => false,
+            RunRefusal::NoThread { .. }
+            | RunRefusal::Panicked
+            | RunRefusal::Unable { .. }
+            | RunRefusal::NoLoss { .. } => false,
         }
     }
 }
@@ -115,6 +120,9 @@ impl fmt::Display for RunRefusal {
             RunRefusal::NoThread { detail } => write!(f, "there is no thread to be had: {detail}"),
             RunRefusal::Panicked => f.write_str("the replica panicked"),
             RunRefusal::Unable { detail } => write!(f, "{detail}"),
+            RunRefusal::NoLoss { name } => {
+                write!(f, "the loss `{name}` is a function of the user's own, which this node was not given")
+            }
         }
     }
 }

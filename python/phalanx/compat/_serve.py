@@ -12,7 +12,7 @@ from typing import Iterable, Optional, Sequence
 
 __all__ = ["SERVED", "serve"]
 
-SERVED = ("amlip_py", "amlip_swig", "py_utils")
+SERVED = ("amlip_py", "amlip_swig", "py_utils", "ravnest")
 """The packages that are served."""
 
 

@@ -50,22 +50,33 @@ impl<F: Fn(&LossBatch<'_>, &mut [f32]) -> f64 + Send + Sync> LossFunction for F 
     }
 }
 
-/// A loss function with a name for messages. Clones share the function.
+/// A loss function with a name, by which run files and messages mean it. Clones share the function.
 #[derive(Clone)]
 pub struct OwnLoss {
     name: Arc<str>,
-    function: Arc<dyn LossFunction>,
+    /// None for a loss that only other processes have.
+    function: Option<Arc<dyn LossFunction>>,
 }
 
 impl OwnLoss {
     /// Names a loss function.
     pub fn new(name: &str, function: impl LossFunction + 'static) -> Self {
-        Self { name: name.into(), function: Arc::new(function) }
+        Self { name: name.into(), function: Some(Arc::new(function)) }
     }
 
-    /// The name for messages.
+    /// A loss that this process does not have: a driver of a run, or a node without the last stage, only names it.
+    pub fn elsewhere(name: &str) -> Self {
+        Self { name: name.into(), function: None }
+    }
+
+    /// The name in run files and messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether this process has the function.
+    pub fn is_here(&self) -> bool {
+        self.function.is_some()
     }
 }
 
@@ -80,7 +91,7 @@ impl fmt::Debug for OwnLoss {
 pub enum Objective {
     /// A loss with a name in run files.
     Named(Loss),
-    /// A function of the user's own; only this process has it.
+    /// A function of the user's own; only processes that were given it have it.
     Own(OwnLoss),
 }
 
@@ -127,12 +138,14 @@ impl Objective {
                 if output.is_empty() {
                     return Err(LossError::Empty);
                 }
+                let elsewhere = || LossError::Elsewhere { name: own.name.to_string() };
+                let function = own.function.as_ref().ok_or_else(elsewhere)?;
                 let batch = LossBatch { output, shape, target };
                 let Some(gradient) = gradient else {
-                    return Ok(own.function.evaluate(&batch, &mut vec![0.0; output.len()]));
+                    return Ok(function.evaluate(&batch, &mut vec![0.0; output.len()]));
                 };
                 check_size("the gradient", gradient, shape)?;
-                let loss = own.function.evaluate(&batch, gradient);
+                let loss = function.evaluate(&batch, gradient);
                 if weight != 1.0 {
                     scale(t, gradient, weight);
                 }

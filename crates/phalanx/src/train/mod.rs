@@ -28,7 +28,7 @@ pub use phalanx_engine::{
     Sgd, Target,
 };
 pub use phalanx_train::config;
-pub use phalanx_train::{Compute, TrainError};
+pub use phalanx_train::{Compute, Losses, TrainError};
 pub use phalanx_types::Seed;
 pub use trained::Trained;
 
@@ -126,6 +126,13 @@ impl Stop {
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Relaxed);
         self.watch.send_replace(true);
+    }
+
+    /// Returns when it is asked to stop.
+    pub async fn asked(&self) {
+        let mut watch = self.watch.subscribe();
+        // Fails only without a sender, which this value has.
+        let _asked = watch.wait_for(|asked| *asked).await;
     }
 }
 

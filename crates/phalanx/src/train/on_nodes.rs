@@ -5,21 +5,28 @@ use crate::error::Error;
 use crate::nodes::Domain;
 use phalanx_driver::live::{LiveNote, LiveNoteFile};
 use phalanx_driver::{DriverOptions, drive};
+use phalanx_engine::Loss;
 use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
 use phalanx_jobs::builtin;
 use phalanx_nodes::{Background, LocalNodes, LocalSpec, ThreadNodes, ThreadSpec, private_domain};
 use phalanx_records::run_dir::RunDir;
 use phalanx_records::{Observer, Summary};
 use phalanx_train::config::RunConfig;
-use phalanx_train::{Compute, LoadOptions, Task, TrainedModel};
+use phalanx_train::{Compute, LoadOptions, Losses, Task, TrainedModel};
 use phalanx_types::DomainName;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 pub(super) fn train(plan: RunPlan, nodes: Nodes, observer: &mut dyn Observer) -> Result<Trained, Error> {
     let RunPlan { given, mut config, own, run_dir, stop } = plan;
-    if let Some(own) = own {
-        return Err(Error::OwnLoss { loss: own.name().to_owned(), place: "a node" });
+    if let Some(own) = &own {
+        if matches!(nodes, Nodes::Processes { .. }) {
+            return Err(Error::OwnLoss {
+                loss: own.name().to_owned(),
+                place: "a process of another program",
+            });
+        }
+        (config.train.loss, config.train.own_loss) = (Loss::Mse, Some(own.name().to_owned()));
     }
     place(&nodes, &mut config);
     config.validate()?;
@@ -38,7 +45,11 @@ pub(super) fn train(plan: RunPlan, nodes: Nodes, observer: &mut dyn Observer) ->
     let task = Task::new(config.clone(), &one.threads)?;
     let mut summary = match Summary::of_finished(&dir, task.plan(), task.validates()) {
         Some(summary) => summary,
-        None => run(task, dir, nodes, (&path, run_dir.is_some()), one, &stop, observer)?,
+        None => {
+            let losses = own.iter().cloned().fold(Losses::new(), Losses::with);
+            let driving = Driving { nodes, losses, path: &path, is_kept: run_dir.is_some(), compute: one };
+            driving.run(task, dir, &stop, observer)?
+        }
     };
     let mut model = TrainedModel::load(&path, LoadOptions { model: None, config: Some(config) })?;
     if let Some(given) = given {
@@ -50,6 +61,9 @@ pub(super) fn train(plan: RunPlan, nodes: Nodes, observer: &mut dyn Observer) ->
     }
     if scratch.is_some() {
         summary.run_dir = None;
+    }
+    if let Some(own) = own {
+        model = model.with_loss(own);
     }
     Ok(Trained::new(model, summary, compute))
 }
@@ -82,34 +96,45 @@ enum Own {
     Processes { _nodes: LocalNodes },
 }
 
-fn run(
-    task: Task,
-    dir: RunDir,
+/// Where a run is trained, and by whom.
+struct Driving<'a> {
     nodes: Nodes,
-    (path, kept): (&Path, bool),
+    /// Custom losses, for nodes of this process.
+    losses: Losses,
+    path: &'a Path,
+    /// Whether the run directory stays.
+    is_kept: bool,
     compute: Compute,
-    stop: &super::Stop,
-    observer: &mut dyn Observer,
-) -> Result<Summary, Error> {
-    let background = Background::start("driver")?;
-    let (domain, private) = match &nodes {
-        Nodes::Domain(domain) => (domain.clone(), false),
-        _ => (Domain::named(private_domain()?), true),
-    };
-    let fabric = background.block_on(Fabric::start(driver_config(&domain, private)))?;
-    let _noted = kept.then(|| note(&domain, &fabric, path)).transpose()?;
-    let own = start(nodes, domain.name())?;
-    let options = DriverOptions {
-        config: task.config().resolve()?.to_toml(),
-        // Nodes that this process starts see its files.
-        private,
-        trace: false,
-        compute,
-    };
-    let summary = drive(&fabric, task, dir, options, stop.watch.subscribe(), observer);
-    background.block_on(fabric.shutdown());
-    drop(own);
-    Ok(summary?)
+}
+
+impl Driving<'_> {
+    fn run(
+        self,
+        task: Task,
+        dir: RunDir,
+        stop: &super::Stop,
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, Error> {
+        let background = Background::start("driver")?;
+        let (domain, private) = match &self.nodes {
+            Nodes::Domain(domain) => (domain.clone(), false),
+            _ => (Domain::named(private_domain()?), true),
+        };
+        let fabric = background.block_on(Fabric::start(driver_config(&domain, private)))?;
+        let _noted = self.is_kept.then(|| note(&domain, &fabric, self.path)).transpose()?;
+        let own = start(self.nodes, domain.name(), self.losses)?;
+        let options = DriverOptions {
+            config: task.config().resolve()?.to_toml(),
+            // Nodes that this process starts see its files.
+            private,
+            trace: false,
+            compute: self.compute,
+        };
+        let summary = drive(&fabric, task, dir, options, stop.watch.subscribe(), observer);
+        background.block_on(fabric.shutdown());
+        drop(own);
+        Ok(summary?)
+    }
 }
 
 fn driver_config(domain: &Domain, private: bool) -> FabricConfig {
@@ -128,11 +153,11 @@ fn note(domain: &Domain, fabric: &Fabric, path: &Path) -> Result<LiveNoteFile, E
     Ok(LiveNote { domain: name, driver, key }.write(path)?)
 }
 
-fn start(nodes: Nodes, domain: &DomainName) -> Result<Own, Error> {
+fn start(nodes: Nodes, domain: &DomainName, losses: Losses) -> Result<Own, Error> {
     Ok(match nodes {
         Nodes::Here | Nodes::Domain(_) => Own::None,
         Nodes::Local(count) => {
-            let spec = ThreadSpec::new(domain.clone(), count);
+            let spec = ThreadSpec { losses, ..ThreadSpec::new(domain.clone(), count) };
             Own::Threads { _nodes: ThreadNodes::start(&spec, builtin::handlers)? }
         }
         Nodes::Processes { count, program } => {

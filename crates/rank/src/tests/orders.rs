@@ -12,7 +12,7 @@ use bytes::Bytes;
 use phalanx_collective::{CollectiveError, Socket};
 use phalanx_protocol::{Wish, layout};
 use phalanx_records::ModelState;
-use phalanx_train::Task;
+use phalanx_train::{Losses, Task};
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::ballot::Asking;
 use phalanx_wire::bulk::BlobId;
@@ -54,6 +54,7 @@ impl Stage {
             cores: 1,
             fetch: Box::new(|_| Err(FileProblem::OtherBytes)),
             compute: Arc::new(|_| Example::compute()),
+            losses: Losses::new(),
             mailbox,
             reports: Reports { number: 0, to },
         };

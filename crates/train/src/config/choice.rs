@@ -167,7 +167,7 @@ fn check(key: &str, setting: &str, node: &Node, default: Option<&Json>) -> Resul
             (|x| (0.0..1.0).contains(&x), "from 0 to below 1")
         }
         "pct_start" => (|x| (0.0..=1.0).contains(&x), "from 0 to 1"),
-        "weight_decay" | "min_lr" | "dampening" | "warmup" => {
+        "weight_decay" | "min_lr" | "dampening" | "warmup" | "steps" | "rates" => {
             (|x| x >= 0.0 && x.is_finite(), "a number from 0 on")
         }
         "every" | "k" => (|x| x >= 1.0, "a whole number from 1 on"),

@@ -100,7 +100,10 @@ fn a_configuration_reads_back_from_the_file_it_is_written_as() {
     let mut replicated = named();
     replicated.formation = FormationConfig::replicated(3);
     replicated.sync.shared_statistics = false;
-    for config in [named(), full, staged, auto, replicated] {
+    let mut own = named();
+    own.train.own_loss = Some("mine".to_owned());
+    own.train.schedule = Schedule::Table { steps: vec![0, 17], rates: vec![1e-3, 2.5e-4], warmup: 0 };
+    for config in [named(), full, staged, auto, replicated, own] {
         let text = config.resolve().unwrap().to_toml();
         assert_eq!(parse(&text).expect(&text), config, "{text}");
     }
@@ -119,6 +122,10 @@ fn mistakes_in_code_name_the_key_and_no_place() {
         (|c| c.train.clip_norm = Some(0.0), "`train.clip_norm` must be above 0, not 0"),
         (|c| c.train.clip_value = Some(f32::INFINITY), "`train.clip_value` must be a finite number"),
         (|c| c.train.loss = Loss::Huber { delta: -1.0 }, "`train.loss.delta` must be a number above 0"),
+        (|c| c.train.own_loss = Some(String::new()), "`train.own_loss` must be the name of a loss"),
+        (|c| c.train.schedule = table(&[3, 3], &[0.1, 0.2]), "`train.schedule.steps` must be ascending"),
+        (|c| c.train.schedule = table(&[3], &[]), "`train.schedule.rates` must be a list of 1"),
+        (|c| c.train.schedule = table(&[3], &[-0.1]), "`train.schedule.rates` must be a number from 0 on"),
         (
             |c| c.train.optimizer = OptimizerSpec::Sgd(Sgd { momentum: 1.5, ..Sgd::default() }),
             "`train.optimizer.momentum` must be from 0 to below 1, not 1.5",
@@ -155,4 +162,8 @@ fn what_is_in_memory_has_no_run_file() {
     let mut config = named();
     config.data.train = SourceSpec::default();
     assert!(matches!(config.resolve(), Err(ConfigError::InMemory { key: "data.train" })));
+}
+
+fn table(steps: &[u64], rates: &[f64]) -> Schedule {
+    Schedule::Table { steps: steps.to_vec(), rates: rates.to_vec(), warmup: 0 }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 pub(crate) const KEYS: &[&str] = &[
     "loss",
+    "own_loss",
     "optimizer",
     "lr",
     "schedule",
@@ -37,7 +38,7 @@ pub(crate) const OPTIMIZER: Kind =
     Kind { what: "optimizer", names: &["sgd", "adam", "adamw", "rmsprop", "adagrad"], bare: &[] };
 pub(crate) const SCHEDULE: Kind = Kind {
     what: "schedule",
-    names: &["constant", "step", "cosine", "exponential", "one_cycle"],
+    names: &["constant", "step", "cosine", "exponential", "one_cycle", "table"],
     bare: &[
         Bare { name: "step", setting: "every", required: true },
         Bare { name: "exponential", setting: "gamma", required: true },
@@ -54,6 +55,8 @@ pub(crate) const METRIC: Kind = Kind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainConfig {
     pub loss: Loss,
+    /// The name of a custom loss, which takes the place of `loss`: nodes that train must have been given it.
+    pub own_loss: Option<String>,
     pub optimizer: OptimizerSpec,
     pub schedule: Schedule,
     pub length: Length,
@@ -87,6 +90,7 @@ impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             loss: Loss::Mse,
+            own_loss: None,
             optimizer: OptimizerSpec::Adam(Adam::default()),
             schedule: Schedule::default(),
             length: Length::Passes(1),
@@ -108,15 +112,14 @@ impl Default for TrainConfig {
 impl TrainConfig {
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
         let usual = Self::default();
-        let loss = choice::read(section, "loss", LOSS, None)?;
-        let loss =
-            loss.ok_or_else(|| section.missing("loss", "say what to minimise: loss = \"cross_entropy\""))?;
+        let (loss, own_loss) = loss(section)?;
         let optimizer = choice::read(section, "optimizer", OPTIMIZER, Some("adam"))?;
         let optimizer = optimizer.ok_or_else(|| section.missing("optimizer", ""))?;
         let schedule = choice::read(section, "schedule", SCHEDULE, Some("constant"))?;
         let length = length(section)?;
         Ok(Self {
             loss,
+            own_loss,
             optimizer,
             schedule: schedule.unwrap_or_default(),
             length,
@@ -132,6 +135,18 @@ impl TrainConfig {
             recompute: section.bool_or("recompute", usual.recompute)?,
             metrics: metrics(section)?,
         })
+    }
+}
+
+/// The loss by name, or the name of a custom one.
+fn loss(section: &mut Section<'_>) -> Result<(Loss, Option<String>), ConfigError> {
+    let loss = choice::read(section, "loss", LOSS, None)?;
+    let own = section.text("own_loss")?.map(|said| said.value);
+    match (loss, own) {
+        (Some(_), Some(_)) => Err(section.conflict("own_loss", "loss")),
+        (Some(loss), None) => Ok((loss, None)),
+        (None, Some(own)) => Ok((Loss::Mse, Some(own))),
+        (None, None) => Err(section.missing("loss", "say what to minimise: loss = \"cross_entropy\"")),
     }
 }
 

@@ -13,6 +13,7 @@ use super::sync::{ExchangeOf, ONLY_OUTER, ScaleLr};
 use super::train::{LOSS, METRIC, OPTIMIZER, SCHEDULE};
 use super::{DataConfig, FormationConfig, ModelConfig, RunConfig, SyncConfig, TrainConfig};
 use phalanx_collective::Compression;
+use phalanx_engine::Schedule;
 use phalanx_protocol::{Every, Length};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -76,8 +77,12 @@ impl TrainConfig {
     /// Names the first key whose value cannot be used.
     pub fn validate(&self) -> Result<(), ConfigError> {
         choice::validate(&self.loss, "train.loss", LOSS)?;
+        if self.own_loss.as_ref().is_some_and(String::is_empty) {
+            return Err(should_be("train.own_loss", "the name of a loss", "\"\""));
+        }
         choice::validate(&self.optimizer, "train.optimizer", OPTIMIZER)?;
         choice::validate(&self.schedule, "train.schedule", SCHEDULE)?;
+        check_table(&self.schedule)?;
         for metric in &self.metrics {
             choice::validate(metric, "train.metrics", METRIC)?;
         }
@@ -101,6 +106,21 @@ impl TrainConfig {
                 Err(should_be("train.validate_every", super::train::EVERY, self.validate_every))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+/// A table of learning rates has a rate for each of its steps.
+fn check_table(schedule: &Schedule) -> Result<(), ConfigError> {
+    let Schedule::Table { steps, rates, .. } = schedule else { return Ok(()) };
+    if !steps.is_sorted_by(|a, b| a < b) {
+        return Err(should_be("train.schedule.steps", "ascending", format!("{steps:?}")));
+    }
+    match rates.len() == steps.len() {
+        true => Ok(()),
+        false => {
+            let wanted = format!("a list of {}, as many as `train.schedule.steps` has", steps.len());
+            Err(should_be("train.schedule.rates", wanted, rates.len()))
         }
     }
 }

@@ -126,7 +126,10 @@ fn source(spec: &SourceSpec, key: &'static str) -> Result<Value, ConfigError> {
 
 impl TrainConfig {
     fn write(&self, batch: usize, out: &mut Writer<'_>) {
-        out.choice("loss", &self.loss);
+        match &self.own_loss {
+            Some(own) => out.word("own_loss", own),
+            None => out.choice("loss", &self.loss),
+        }
         out.choice("optimizer", &self.optimizer);
         out.choice("schedule", &self.schedule);
         match self.length {

@@ -3,10 +3,12 @@
 mod batches;
 mod ending;
 mod fit;
+mod losses;
 mod memory;
 
 pub use batches::{fixed_batch, needs_several};
 pub use fit::Fit;
+pub use losses::{Losses, MissingLoss};
 
 use crate::config::{Every, RunConfig};
 use crate::error::{Dims, TrainError};
@@ -104,7 +106,7 @@ impl Task {
         }
         let found = Found { graph, weights, notes: Vec::new() };
         let found = first_weights(found, &config.model, config.train.seed)?;
-        let objective = loss.map_or(Objective::Named(config.train.loss), Objective::Own);
+        let objective = loss.map_or_else(|| objective_of(&config), Objective::Own);
         Self::assemble(config, found, (train, valid), objective, threads)
     }
 
@@ -125,7 +127,7 @@ impl Task {
         // Paths are absolute by now.
         let train = Dataset::open(&data.train, Path::new(""))?;
         let valid = data.valid.as_ref().map(|spec| Dataset::open(spec, Path::new(""))).transpose()?;
-        let objective = Objective::Named(config.train.loss);
+        let objective = objective_of(&config);
         Self::assemble(config, found, (train, valid), objective, threads)
     }
 
@@ -181,6 +183,17 @@ impl Task {
             notes,
             objective,
         })
+    }
+
+    /// Takes the custom loss that its run file names from these, if it names one.
+    ///
+    /// # Errors
+    /// It is not among them.
+    pub fn take_loss(&mut self, losses: &Losses) -> Result<(), MissingLoss> {
+        let Some(name) = &self.config.train.own_loss else { return Ok(()) };
+        let found = losses.get(name).ok_or_else(|| MissingLoss { name: name.clone() })?;
+        self.objective = found.clone().into();
+        Ok(())
     }
 
     /// The share of every node that it asks for. The needs of a stage are known only when the model is cut.
@@ -320,6 +333,14 @@ impl Task {
 
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+}
+
+/// What a run file says to minimise. The function of a custom loss is given to the task later, where it is needed.
+pub(crate) fn objective_of(config: &RunConfig) -> Objective {
+    match &config.train.own_loss {
+        Some(name) => OwnLoss::elsewhere(name).into(),
+        None => config.train.loss.into(),
     }
 }
 

@@ -10,9 +10,9 @@ use crate::config::{ModelConfig, ModelFrom, RunConfig, RunFile};
 use crate::error::TrainError;
 use crate::evaluate::Evaluator;
 use crate::source::{Found, find_model};
-use crate::task::{Compute, Fit, Task, check_input, fixed_batch, sample_shape};
+use crate::task::{Compute, Fit, Task, check_input, fixed_batch, objective_of, sample_shape};
 use phalanx_data::{Dataset, Labels, Transform};
-use phalanx_engine::{CompileOptions, Loss, Metric, Model, Objective};
+use phalanx_engine::{CompileOptions, Loss, Metric, Model, Objective, OwnLoss};
 use phalanx_graph::{Graph, Weights, onnx, weights};
 use phalanx_records::run_dir::{
     Checkpoint, MODEL, RUN_FILE, Status, is_run, newest_checkpoint, read_classes, read_run,
@@ -260,9 +260,16 @@ impl TrainedModel {
 
     /// The objective of its run; cross-entropy if it is not known.
     pub fn objective(&self) -> Objective {
-        let named = self.config.as_ref().map(|config| config.train.loss);
-        let named = named.unwrap_or(Loss::CrossEntropy { smoothing: 0.0 });
-        self.own.clone().unwrap_or(Objective::Named(named))
+        let usual = Objective::Named(Loss::CrossEntropy { smoothing: 0.0 });
+        let told = || self.config.as_ref().map(objective_of);
+        self.own.clone().or_else(told).unwrap_or(usual)
+    }
+
+    /// Evaluates with this function, for a run with a custom loss.
+    #[must_use]
+    pub fn with_loss(mut self, loss: OwnLoss) -> Self {
+        self.own = Some(loss.into());
+        self
     }
 }
 

@@ -150,6 +150,7 @@ fn reasons(samples: &mut Samples) {
         RunRefusal::NoThread { detail: detail() },
         RunRefusal::Panicked,
         RunRefusal::Unable { detail: detail() },
+        RunRefusal::NoLoss { name: "loss_fn".into() },
     ];
     samples.each("run-refusal", refusals, |refusal| FromReplica::Refused { run, refusal });
     let refusals = [

@@ -68,6 +68,7 @@ fn everywhere() -> Vec<Row> {
         Row { without: &["model.zoo"], ..row("model.toml", "\"a.toml\"", [Acts; 4]) },
         onnx("model.dims", "{ seq = 4 }"),
         Row { without: &["train.epochs"], ..row("train.steps", "9", [Acts; 4]) },
+        Row { without: &["train.loss"], ..row("train.own_loss", "\"mine\"", [Acts; 4]) },
         row("data.train.stream", "\"s\"", [Refused("still to come"); 4]),
         row("data.train.private", "\"s\"", [Refused("still to come"); 4]),
     ];
