@@ -6,9 +6,13 @@ from typing import Any, Callable, Optional, Protocol, Sequence, Tuple, Union, fi
 import numpy.typing as npt
 
 __all__ = [
+    "CallMain",
+    "CallOptions",
+    "Function",
     "JobCall",
     "JobMain",
     "JobNode",
+    "LocalNodes",
     "Memory",
     "Model",
     "NodeWatch",
@@ -136,7 +140,7 @@ class Memory:
     def __array_interface__(self) -> dict[str, Any]: ...
 
 _Tensors = list[Tuple[str, Any]]
-_JobOutcome = Tuple[int, str, Optional[str], Optional[bytes], dict[str, Memory]]
+_JobOutcome = Tuple[Any, str, Optional[str], Optional[bytes], dict[str, Memory]]
 
 @final
 class JobMain:
@@ -148,6 +152,7 @@ class JobMain:
         kind: str,
         payload: bytes,
         tensors: _Tensors,
+        future: Any,
         *,
         priority: int,
         deadline: Optional[float],
@@ -156,6 +161,7 @@ class JobMain:
         memory: int,
     ) -> int: ...
     def cancel(self, ticket: int) -> None: ...
+    def explain(self, ticket: int) -> Optional[str]: ...
     def take_outcomes(self, timeout: Optional[float] = None) -> Optional[list[_JobOutcome]]: ...
     def counts(self) -> Tuple[int, int]: ...
     def close(self) -> None: ...
@@ -200,4 +206,43 @@ class Relay:
     def __new__(cls, bind: str, keys: Sequence[_Path]) -> Relay: ...
     @property
     def address(self) -> str: ...
+    def close(self) -> None: ...
+
+@final
+class LocalNodes:
+    def __new__(
+        cls,
+        program: Sequence[str],
+        domain: str,
+        count: int,
+        cores: int,
+        arguments: Sequence[str],
+        environment: Sequence[Tuple[str, str]],
+    ) -> LocalNodes: ...
+    def close(self) -> None: ...
+
+@final
+class Function:
+    def __new__(cls, hash: bytes, pickled: bytes) -> Function: ...
+
+@final
+class CallOptions:
+    def __new__(
+        cls, *, priority: int, deadline: Optional[float], attempts: Optional[int], cores: int, memory: int
+    ) -> CallOptions: ...
+
+@final
+class CallMain:
+    def __new__(cls, domain: _Domain, name: str) -> CallMain: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def submitted(self) -> int: ...
+    def call(
+        self, function: Function, arguments: bytes, buffers: list[Any], options: CallOptions, future: Any
+    ) -> int: ...
+    def cancel(self, ticket: int) -> None: ...
+    def cancel_all(self) -> None: ...
+    def explain(self, ticket: int) -> Optional[str]: ...
+    def take_results(self, timeout: Optional[float] = None) -> Optional[list[Tuple[Any, int, Any, Any]]]: ...
     def close(self) -> None: ...

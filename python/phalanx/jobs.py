@@ -1,6 +1,7 @@
 """Jobs: a main node asks, nodes solve, and no job is lost.
 
-A node solves jobs of the kinds that it has handlers for. No code travels: a job is a kind, bytes and arrays.
+``Executor`` calls functions on nodes. ``Main`` and ``Node`` need no code on the wire: a node solves jobs of the kinds
+that it has handlers for, and a job is a kind, bytes and arrays.
 
 >>> from phalanx.jobs import Main, Node
 >>> with Node({"shout": lambda job: job.payload.upper()}, domain="doctest-jobs"):
@@ -12,15 +13,14 @@ b'HOLD THE LINE'
 from __future__ import annotations
 
 import threading
-import time
 import traceback
-from concurrent import futures
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Union
 
 from . import _phalanx
 from ._closing import close_at_exit
+from ._executor import CallFuture, Executor, RemoteTraceback
+from ._futures import NodeFuture
 from ._nodes import Domain
 from .errors import JobCancelled, JobExpired, JobFailed
 
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, "numpy.ndarray[Any, Any]"]
 
-_TICK = 0.1
-
-__all__ = ["Job", "JobFuture", "Main", "Node", "Solution"]
+__all__ = ["CallFuture", "Executor", "Job", "JobFuture", "Main", "Node", "RemoteTraceback", "Solution"]
 
 
 @dataclass(frozen=True)
@@ -42,31 +40,8 @@ class Solution:
     arrays: "Arrays" = field(default_factory=dict)
 
 
-class JobFuture(Future[Solution]):
+class JobFuture(NodeFuture[Solution]):
     """The solution of a job that may not have been solved yet. ``cancel`` also ends a job that runs."""
-
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        super().__init__()
-        self._cancel_job = cancel
-
-    def result(self, timeout: Optional[float] = None) -> Solution:
-        """Waits for the solution. Ctrl-C ends the wait."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            # A signal that comes just before a wait without end would be seen after it.
-            left = _TICK if until is None else min(_TICK, until - time.monotonic())
-            try:
-                return super().result(max(left, 0))
-            except futures.TimeoutError:
-                if self.done() or left < _TICK:
-                    return super().result(0)
-
-    def cancel(self) -> bool:
-        """Gives the job up; ``False`` if it has ended."""
-        cancelled = super().cancel()
-        if cancelled:
-            self._cancel_job()
-        return cancelled
 
 
 def _domain(domain: Union[str, Domain]) -> Domain:
@@ -99,9 +74,6 @@ class Main:
         self, domain: Union[str, Domain] = "default", *, name: str = "main", journal: Optional[str] = None
     ) -> None:
         self._main = _phalanx.JobMain(_domain(domain), name, journal)
-        self._futures: dict[int, JobFuture] = {}
-        self._early: dict[int, Any] = {}
-        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._hear, name="phalanx-outcomes", daemon=True)
         self._thread.start()
         close_at_exit(self)
@@ -127,23 +99,18 @@ class Main:
 
         Arrays are not copied: do not write to them before the job has ended.
         """
-        ticket = self._main.submit(
+        future = JobFuture(self._main)
+        future._ticket = self._main.submit(
             kind,
             payload,
             _tensors(arrays or {}),
+            future,
             priority=priority,
             deadline=deadline,
             attempts=attempts,
             cores=cores,
             memory=memory,
         )
-        future = JobFuture(lambda: self._main.cancel(ticket))
-        with self._lock:
-            outcome = self._early.pop(ticket, None)
-            if outcome is None:
-                self._futures[ticket] = future
-        if outcome is not None:
-            _settle(future, outcome)
         return future
 
     def close(self) -> None:
@@ -161,20 +128,11 @@ class Main:
     def _hear(self) -> None:
         while (outcomes := self._main.take_outcomes()) is not None:
             for outcome in outcomes:
-                with self._lock:
-                    future = self._futures.pop(outcome[0], None)
-                    if future is None:
-                        self._early[outcome[0]] = outcome
-                if future is not None:
-                    _settle(future, outcome)
-        with self._lock:
-            left, self._futures = self._futures, {}
-        for future in left.values():
-            future.cancel()
+                _settle(outcome)
 
 
-def _settle(future: JobFuture, outcome: Any) -> None:
-    _ticket, how, why, payload, memories = outcome
+def _settle(outcome: Any) -> None:
+    future, how, why, payload, memories = outcome
     if not future.set_running_or_notify_cancel():
         return
     if how == "solved":

@@ -21,6 +21,7 @@ MODULES = [
     "phalanx._nodes",
     "phalanx._plan",
     "phalanx._fit",
+    "phalanx._executor",
 ]
 
 

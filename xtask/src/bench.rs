@@ -2,6 +2,7 @@
 
 mod allreduce;
 mod jobs;
+mod python;
 mod replicas;
 mod stages;
 mod train;
@@ -28,6 +29,12 @@ enum What {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// Calls of Python functions against Ray.
+    Python {
+        /// How many times each side is measured, in turn; medians are compared.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
     /// Replicas against trainings that know nothing of each other.
     Replicas(replicas::ReplicasArgs),
     /// Models that are cut over nodes.
@@ -40,6 +47,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.what {
         What::Allreduce(args) => allreduce::run(args),
         What::Jobs { rounds } => jobs::run((*rounds).max(1)),
+        What::Python { rounds } => python::run((*rounds).max(1)),
         What::Replicas(args) => replicas::run(args),
         What::Stages(args) => stages::run(args),
         What::Train(args) => train::run(args),

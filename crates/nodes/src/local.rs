@@ -39,6 +39,8 @@ pub struct LocalSpec {
     pub restart: bool,
     /// Further arguments of every node.
     pub arguments: Vec<String>,
+    /// Variables that every node has besides those of this process.
+    pub environment: Vec<(String, String)>,
 }
 
 impl LocalSpec {
@@ -54,6 +56,7 @@ impl LocalSpec {
             allow_exec: false,
             restart: false,
             arguments: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -72,6 +75,7 @@ impl LocalSpec {
         for name in ["BIND", "CONNECT", "RELAY", "KEY", "HEARTBEAT"] {
             command.env_remove(format!("PHALANX_{name}"));
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(key) = &self.key {
             command.arg("--key").arg(key);
         }

@@ -20,3 +20,6 @@ pub use phalanx_jobs::{
     Outcomes, PastMain, Stopper, builtin, past_mains, read_journal,
 };
 pub use phalanx_types::{JobId, Needs, Parcel};
+pub use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
+pub use phalanx_wire::python::{self, PythonCall, PythonResult};
+pub use phalanx_wire::reason::{FailReason, Raised, WaitReason};

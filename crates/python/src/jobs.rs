@@ -1,104 +1,59 @@
 //! Jobs: a main node that submits them, and a computing node whose handlers are threads of Python.
 //!
 //! ```text
-//!   submit ──► asks ──► pump (a task) ──► MainNode ──► outcomes ──► pump ──► queue ──► take_outcomes
+//!   submit ──► Submitter ──► MainNode ──► outcomes ──► take_outcomes
 //!   handler of a ComputingNode ──► queue ──► take_call ──► answer or fail ──► the handler returns
 //! ```
-//! Submissions are handed over in batches: thousands may wait for one turn of the pump. No thread of the library calls
-//! into Python.
+//! No thread of the library calls into Python.
 
 use crate::arrays;
 use crate::errors::Failure;
 use crate::inputs::DomainInput;
 use crate::memory::Memory;
 use crate::queue::{Queue, Taken};
+use crate::submitter::{Ended, Submitter, lock, seconds};
 use crate::wait::{Caller, wait};
-use phalanx::jobs::{
-    ComputingNode, HandlerError, Handlers, JobContext, JobId, JobSpec, MainError, MainNode, MainOptions,
-    Needs, Outcome, Outcomes, Parcel,
-};
+use phalanx::jobs::{ComputingNode, HandlerError, Handlers, JobContext, JobSpec, Needs, Outcome, Parcel};
 use phalanx::nodes::{Background, ByteSize, NodeKind, Stopper, machine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Submissions that may wait for the pump; a program that submits faster waits.
-const ASKS: usize = 16_384;
-/// Submissions that are handed over at once.
-const BATCH: usize = 1024;
-/// How long a submission waits for its turn before it looks for Ctrl-C.
+/// How long a wait lasts before it looks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a node that is closed may take to end.
 const CLOSING: Duration = Duration::from_secs(5);
 
-enum Ask {
-    Submit { ticket: u64, spec: Box<JobSpec> },
-    Cancel { ticket: u64 },
-}
-
-/// How one job ended.
-#[derive(Debug)]
-struct Ended {
-    ticket: u64,
-    outcome: Outcome,
-}
-
-/// The outcome of a job as Python has it: its ticket, how it ended, why, and the solution's bytes and tensors.
-type OutcomeParts<'py> = (u64, &'static str, Option<String>, Option<Bound<'py, PyBytes>>, Bound<'py, PyDict>);
+/// The outcome of a job as Python has it: its future, how it ended, why, and the solution's bytes and tensors.
+type OutcomeParts<'py> =
+    (Py<PyAny>, &'static str, Option<String>, Option<Bound<'py, PyBytes>>, Bound<'py, PyDict>);
 
 /// A main node.
 #[pyclass(frozen, module = "phalanx._phalanx")]
 #[derive(Debug)]
-pub(crate) struct JobMain {
-    id: String,
-    next: AtomicU64,
-    asks: Mutex<Option<mpsc::Sender<Ask>>>,
-    ended: Arc<Queue<Ended>>,
-    node: MainNode,
-    background: Mutex<Option<Background>>,
-}
+pub(crate) struct JobMain(Submitter);
 
 #[pymethods]
 impl JobMain {
     /// Joins a domain, and goes on from the journal if there is one.
     #[new]
     fn new(py: Python<'_>, domain: DomainInput, name: String, journal: Option<PathBuf>) -> PyResult<Self> {
-        let work = move |_: Caller| {
-            let config = domain.domain()?.fabric(&name, NodeKind::Main);
-            let background = Background::start("phalanx-jobs").map_err(phalanx::Error::from)?;
-            let options = MainOptions { journal, ..MainOptions::default() };
-            let started = background.block_on(async {
-                let node = MainNode::start(config, options).await?;
-                let outcomes = node.outcomes().await?;
-                Ok::<_, MainError>((node, outcomes))
-            });
-            let (node, outcomes) = started.map_err(|error| Failure::machine(&error))?;
-            let (asks, asked) = mpsc::channel(ASKS);
-            let ended = Arc::new(Queue::default());
-            let pump = Pump::new(node.clone(), ended.clone());
-            drop(background.handle().spawn(pump.run(asked, outcomes)));
-            Ok((node, asks, ended, background))
-        };
-        let (node, asks, ended, background) = wait(py, work)?;
-        let (asks, background) = (Mutex::new(Some(asks)), Mutex::new(Some(background)));
-        Ok(Self { id: node.id().to_string(), next: AtomicU64::new(0), asks, ended, node, background })
+        Submitter::start(py, domain, name, journal).map(Self)
     }
 
     /// What the node is called in its domain.
     #[getter]
     fn id(&self) -> &str {
-        &self.id
+        self.0.id()
     }
 
-    /// Submits a job and gives its ticket.
-    #[pyo3(signature = (kind, payload, tensors, *, priority, deadline, attempts, cores, memory))]
+    /// Submits a job and gives its ticket; `future` comes back with its outcome.
+    #[pyo3(signature = (kind, payload, tensors, future, *, priority, deadline, attempts, cores, memory))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn submit(
         &self,
@@ -106,6 +61,7 @@ impl JobMain {
         kind: &str,
         payload: Vec<u8>,
         tensors: Vec<(String, Bound<'_, PyAny>)>,
+        future: Py<PyAny>,
         priority: i32,
         deadline: Option<f64>,
         attempts: Option<u32>,
@@ -117,14 +73,17 @@ impl JobMain {
         spec.deadline = deadline.map(seconds).transpose()?;
         spec.max_attempts = attempts.unwrap_or(spec.max_attempts);
         spec.needs = Needs { cores, memory: ByteSize(memory) };
-        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
-        self.ask(py, Ask::Submit { ticket, spec: Box::new(spec) })?;
-        Ok(ticket)
+        self.0.submit(py, spec, future)
     }
 
     /// Asks that a job is not solved any more; its outcome tells whether it was in time.
     fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<()> {
-        self.ask(py, Ask::Cancel { ticket })
+        self.0.cancel(py, ticket)
+    }
+
+    /// Where a job stands and why; `None` when it has ended.
+    fn explain(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<String>> {
+        self.0.explain(py, ticket)
     }
 
     /// The jobs that have ended, once at least one has; `None` when the node is closed.
@@ -134,150 +93,32 @@ impl JobMain {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<OutcomeParts<'py>>>> {
-        match self.ended.take(py, BATCH, timeout.map(seconds).transpose()?)? {
-            Taken::Items(items) => {
-                items.into_iter().map(|ended| ended.parts(py)).collect::<PyResult<Vec<_>>>().map(Some)
-            }
-            Taken::Late => Ok(Some(Vec::new())),
-            Taken::Closed => Ok(None),
-        }
+        let ended = self.0.take(py, timeout.map(seconds).transpose()?)?;
+        ended.map(|ended| ended.into_iter().map(|ended| parts(py, ended)).collect()).transpose()
     }
 
     /// How many jobs were solved, and how many failed.
     fn counts(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let node = self.node.clone();
-        let counts = self.on_runtime(py, async move { node.counts().await })?;
-        let counts = counts.map_err(|error| Failure::machine(&error))?;
-        Ok((counts.solved, counts.failed))
+        self.0.counts(py)
     }
 
     /// Leaves the domain. Jobs without outcome are cancelled.
     fn close(&self, py: Python<'_>) {
-        drop(lock(&self.asks).take());
-        let background = lock(&self.background).take();
-        if let Some(background) = background {
-            py.detach(|| {
-                background.block_on(self.node.shutdown());
-                drop(background);
-            });
-        }
-        self.ended.close();
+        self.0.close(py);
     }
 }
 
-impl JobMain {
-    fn ask(&self, py: Python<'_>, ask: Ask) -> PyResult<()> {
-        let asks = lock(&self.asks).clone();
-        let asks = asks.ok_or_else(|| Failure::input("the main node is closed"))?;
-        let ended = || PyErr::from(Failure::input("the main node has ended"));
-        let ask = match asks.try_send(ask) {
-            Ok(()) => return Ok(()),
-            Err(mpsc::error::TrySendError::Full(ask)) => ask,
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(ended()),
-        };
-        loop {
-            let room = async { tokio::time::timeout(TICK, asks.reserve()).await };
-            if let Ok(permit) = self.on_runtime(py, room)? {
-                permit.map_err(|_closed| ended())?.send(ask);
-                return Ok(());
-            }
-            py.check_signals()?;
+fn parts(py: Python<'_>, ended: Ended) -> PyResult<OutcomeParts<'_>> {
+    let (future, nothing) = (ended.future, PyDict::new(py));
+    Ok(match ended.outcome {
+        Outcome::Solved(parcel) => {
+            let bytes = PyBytes::new(py, &parcel.bytes);
+            (future, "solved", None, Some(bytes), tensors(py, parcel)?)
         }
-    }
-
-    fn on_runtime<T: Send>(&self, py: Python<'_>, future: impl Future<Output = T> + Send) -> PyResult<T> {
-        let background = lock(&self.background);
-        let handle = background.as_ref().map(|background| background.handle().clone());
-        drop(background);
-        let handle = handle.ok_or_else(|| Failure::input("the main node is closed"))?;
-        Ok(py.detach(|| handle.block_on(future)))
-    }
-}
-
-/// Carries submissions to the main node, and outcomes back under their tickets.
-struct Pump {
-    node: MainNode,
-    ended: Arc<Queue<Ended>>,
-    /// Tickets by job, and jobs by ticket, of jobs without outcome.
-    tickets: BTreeMap<JobId, u64>,
-    jobs: BTreeMap<u64, JobId>,
-}
-
-impl Pump {
-    fn new(node: MainNode, ended: Arc<Queue<Ended>>) -> Self {
-        Self { node, ended, tickets: BTreeMap::new(), jobs: BTreeMap::new() }
-    }
-
-    async fn run(mut self, mut asked: mpsc::Receiver<Ask>, mut outcomes: Outcomes) {
-        let mut asks = Vec::new();
-        loop {
-            tokio::select! {
-                count = asked.recv_many(&mut asks, BATCH) => {
-                    if count == 0 || self.hand_over(&mut asks).await.is_err() {
-                        break;
-                    }
-                }
-                batch = outcomes.next_batch() => {
-                    let Some(batch) = batch else { break };
-                    let ended = batch.into_iter().filter_map(|(job, outcome)| {
-                        let ticket = self.tickets.remove(&job)?;
-                        self.jobs.remove(&ticket);
-                        Some(Ended { ticket, outcome })
-                    });
-                    let ended: Vec<_> = ended.collect();
-                    self.ended.push(ended);
-                }
-            }
-        }
-        // Those who wait for these jobs must not wait for ever.
-        let left = std::mem::take(&mut self.tickets);
-        self.ended.push(left.into_values().map(|ticket| Ended { ticket, outcome: Outcome::Cancelled }));
-        self.ended.close();
-    }
-
-    async fn hand_over(&mut self, asks: &mut Vec<Ask>) -> Result<(), MainError> {
-        let mut specs = Vec::new();
-        let mut tickets = Vec::new();
-        let mut cancelled = Vec::new();
-        for ask in asks.drain(..) {
-            match ask {
-                Ask::Submit { ticket, spec } => {
-                    tickets.push(ticket);
-                    specs.push(*spec);
-                }
-                Ask::Cancel { ticket } => cancelled.push(ticket),
-            }
-        }
-        if !specs.is_empty() {
-            // Outcomes are looked at after this, so their tickets are known by then.
-            let jobs = self.node.submit_many(specs).await?;
-            for (job, ticket) in jobs.map(JobId).zip(tickets) {
-                self.tickets.insert(job, ticket);
-                self.jobs.insert(ticket, job);
-            }
-        }
-        for ticket in cancelled {
-            if let Some(job) = self.jobs.get(&ticket) {
-                self.node.cancel(*job).await?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Ended {
-    fn parts(self, py: Python<'_>) -> PyResult<OutcomeParts<'_>> {
-        let nothing = PyDict::new(py);
-        Ok(match self.outcome {
-            Outcome::Solved(parcel) => {
-                let bytes = PyBytes::new(py, &parcel.bytes);
-                (self.ticket, "solved", None, Some(bytes), tensors(py, parcel)?)
-            }
-            Outcome::Failed(reason) => (self.ticket, "failed", Some(reason.to_string()), None, nothing),
-            Outcome::Cancelled => (self.ticket, "cancelled", None, None, nothing),
-            Outcome::Expired => (self.ticket, "expired", None, None, nothing),
-        })
-    }
+        Outcome::Failed(reason) => (future, "failed", Some(reason.to_string()), None, nothing),
+        Outcome::Cancelled => (future, "cancelled", None, None, nothing),
+        Outcome::Expired => (future, "expired", None, None, nothing),
+    })
 }
 
 fn parcel(bytes: Vec<u8>, tensors: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Parcel> {
@@ -292,15 +133,6 @@ fn tensors(py: Python<'_>, parcel: Parcel) -> PyResult<Bound<'_, PyDict>> {
         by_name.set_item(name, Py::new(py, Memory::new(tensor))?)?;
     }
     Ok(by_name)
-}
-
-fn seconds(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_bad| Failure::input(format!("{seconds} is no number of seconds")).into())
-}
-
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Answer = Result<Parcel, HandlerError>;

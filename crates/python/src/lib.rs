@@ -12,6 +12,7 @@
 //! ```
 
 mod arrays;
+mod calls;
 mod embedded;
 mod errors;
 mod history;
@@ -25,6 +26,7 @@ mod own_loss;
 mod plan;
 mod queue;
 mod relay;
+mod submitter;
 mod train;
 mod wait;
 
@@ -34,6 +36,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _phalanx {
     #[pymodule_export]
+    use crate::calls::{CallMain, CallOptions, Function};
+    #[pymodule_export]
     use crate::embedded::serve_node;
     #[pymodule_export]
     use crate::jobs::{JobCall, JobMain, JobNode};
@@ -42,7 +46,7 @@ mod _phalanx {
     #[pymodule_export]
     use crate::model::{Model, fuse, load_model, tensor_names};
     #[pymodule_export]
-    use crate::nodes::{NodeWatch, nodes};
+    use crate::nodes::{LocalNodes, NodeWatch, nodes};
     #[pymodule_export]
     use crate::plan::plan;
     #[pymodule_export]

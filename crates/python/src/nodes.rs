@@ -4,9 +4,11 @@ use crate::errors::Failure;
 use crate::inputs::DomainInput;
 use crate::queue::{Queue, Taken};
 use crate::train::json;
-use crate::wait::{Caller, wait};
+use crate::wait::{Caller, check_fork, wait};
 use phalanx::Error;
-use phalanx::nodes::{Background, Fabric, NodeEvent, NodeKind, NodeStatus};
+use phalanx::nodes::{
+    Background, DomainName, Fabric, LocalSpec, NodeEvent, NodeKind, NodeStatus, Program, node_program,
+};
 use pyo3::prelude::*;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,5 +136,47 @@ impl NodeWatch {
             });
         }
         self.changes.close();
+    }
+}
+
+/// Node processes of this machine, which end with this object or with the process.
+#[pyclass(frozen, module = "phalanx._phalanx")]
+#[derive(Debug)]
+pub(crate) struct LocalNodes(Mutex<Option<phalanx::nodes::LocalNodes>>);
+
+#[pymethods]
+impl LocalNodes {
+    /// Starts nodes and waits until each has joined. `program` are the words that start the command line.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        program: Vec<String>,
+        domain: &str,
+        count: u32,
+        cores: u32,
+        arguments: Vec<String>,
+        environment: Vec<(String, String)>,
+    ) -> PyResult<Self> {
+        let domain = DomainName::new(domain).map_err(|error| Failure::input(error.to_string()))?;
+        let work = move |_: Caller| {
+            let program = match program.split_first() {
+                None => node_program().map_err(Error::from)?.into(),
+                Some((file, words)) => words.iter().fold(Program::new(file), Program::argument),
+            };
+            let (cores, usual) = (Some(cores), LocalSpec::new(program, domain, count));
+            let spec = LocalSpec { cores, arguments, environment, ..usual };
+            phalanx::nodes::LocalNodes::start(&spec).map_err(|error| Error::from(error).into())
+        };
+        Ok(Self(Mutex::new(Some(wait(py, work)?))))
+    }
+
+    /// Ends the nodes.
+    fn close(&self, py: Python<'_>) {
+        let nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match check_fork() {
+            Ok(()) => py.detach(|| drop(nodes)),
+            // They are the parent's.
+            Err(_forked) => std::mem::forget(nodes),
+        }
     }
 }

@@ -148,7 +148,7 @@ fn give_up<T>(receiver: Mutex<Receiver<Message<T>>>) {
 }
 
 /// Refuses to work in a process that was forked after threads had been started.
-fn check_fork() -> Result<(), Failure> {
+pub(crate) fn check_fork() -> Result<(), Failure> {
     static OWNER: AtomicU32 = AtomicU32::new(0);
     let me = std::process::id();
     match OWNER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {

@@ -227,4 +227,20 @@ impl JobState {
             JobState::Expired => "expired",
         }
     }
+    /// The reason for it or the place of it; empty when the name says all.
+    pub fn why(&self) -> String {
+        match self {
+            JobState::Waiting(reason) => reason.to_string(),
+            JobState::Leased { node } => format!("next at {node}"),
+            JobState::Running { node, for_ms, progress } => {
+                let mut text = format!("on {node} for {:.1} s", *for_ms as f64 / 1000.0);
+                if let Some((permille, note)) = progress {
+                    text += &format!(", {:.0} % {note}", f64::from(*permille) / 10.0);
+                }
+                text
+            }
+            JobState::Failed(reason) => reason.to_string(),
+            JobState::Solved | JobState::Cancelled | JobState::Expired => String::new(),
+        }
+    }
 }

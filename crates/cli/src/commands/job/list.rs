@@ -7,7 +7,7 @@ use crate::output::{Output, Render, listing};
 use clap::Args;
 use phalanx_jobs::{Asker, Outcome, PastMain};
 use phalanx_types::JobId;
-use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
+use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery};
 use serde::Serialize;
 
 #[derive(Debug, Args)]
@@ -43,29 +43,12 @@ impl JobRow {
     }
 }
 
-/// Where a job stands, in words; the same in every listing and in the logs.
-pub(super) fn sentence(state: &JobState) -> String {
-    match state {
-        JobState::Waiting(reason) => reason.to_string(),
-        JobState::Leased { node } => format!("next at {node}"),
-        JobState::Running { node, for_ms, progress } => {
-            let mut text = format!("on {node} for {:.1} s", *for_ms as f64 / 1000.0);
-            if let Some((permille, note)) = progress {
-                text += &format!(", {:.0} % {note}", f64::from(*permille) / 10.0);
-            }
-            text
-        }
-        JobState::Failed(reason) => reason.to_string(),
-        JobState::Solved | JobState::Cancelled | JobState::Expired => String::new(),
-    }
-}
-
 pub(super) fn row(main: &str, info: &JobInfo) -> JobRow {
     JobRow {
         job: format!("{}@{main}", info.job),
         kind: info.kind.to_string(),
         state: info.state.name(),
-        why: sentence(&info.state),
+        why: info.state.why(),
         priority: info.priority,
         attempts: info.attempts,
         age_ms: info.age_ms,
