@@ -88,6 +88,7 @@ class _Session:
         if local is not None:
             place = _PrivateDomain(f"executor-{uuid.uuid4().hex[:12]}")
         self.main = _phalanx.CallMain(place, name)
+        self.pid = os.getpid()
         self.is_shut_down = False
         self._settled = 0
         self._changed = threading.Condition()
@@ -300,7 +301,7 @@ class Executor(futures.Executor):
             raise RuntimeError("cannot schedule new futures after shutdown")
         buffers: "List[pickle.PickleBuffer]" = []
         arguments = dump((args, kwargs), buffers)
-        future: "CallFuture[Any]" = CallFuture(session.main)
+        future: "CallFuture[Any]" = CallFuture(session.main, session.pid)
         future._ticket = session.main.call(function, arguments, _arrays(buffers), self._options, future)
         return future
 

@@ -21,10 +21,11 @@ T = TypeVar("T")
 class NodeFuture(Future[T]):
     """What nodes will have computed. ``cancel`` also ends what runs."""
 
-    def __init__(self, main: Any) -> None:
+    def __init__(self, main: Any, pid: int) -> None:
         super().__init__()
         self._main = main
-        self._pid = os.getpid()
+        # The process that settles it.
+        self._pid = pid
         self._ticket: Optional[int] = None
 
     def result(self, timeout: Optional[float] = None) -> T:

@@ -12,6 +12,7 @@ b'HOLD THE LINE'
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from dataclasses import dataclass, field
@@ -34,10 +35,11 @@ __all__ = ["CallFuture", "Executor", "Job", "JobFuture", "Main", "Node", "Remote
 
 @dataclass(frozen=True)
 class Solution:
-    """What a job came to: bytes, and arrays by name."""
+    """What a job came to: bytes, and arrays by name. ``solver`` names the node that solved it, if that is known."""
 
     payload: bytes = b""
     arrays: "Arrays" = field(default_factory=dict)
+    solver: Optional[str] = None
 
 
 class JobFuture(NodeFuture[Solution]):
@@ -67,13 +69,20 @@ def _tensors(arrays: "Arrays") -> list[tuple[str, Any]]:
 class Main:
     """A main node: submits jobs and hears how each ended.
 
-    With a ``journal``, jobs outlive the program: the next ``Main`` of that journal goes on with them.
+    With a ``journal``, jobs outlive the program: the next ``Main`` of that journal goes on with them. Others see an edge
+    node with ``is_edge``.
     """
 
     def __init__(
-        self, domain: Union[str, Domain] = "default", *, name: str = "main", journal: Optional[str] = None
+        self,
+        domain: Union[str, Domain] = "default",
+        *,
+        name: str = "main",
+        journal: Optional[str] = None,
+        is_edge: bool = False,
     ) -> None:
-        self._main = _phalanx.JobMain(_domain(domain), name, journal)
+        self._main = _phalanx.JobMain(_domain(domain), name, journal, is_edge)
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._hear, name="phalanx-outcomes", daemon=True)
         self._thread.start()
         close_at_exit(self)
@@ -99,7 +108,7 @@ class Main:
 
         Arrays are not copied: do not write to them before the job has ended.
         """
-        future = JobFuture(self._main)
+        future = JobFuture(self._main, self._pid)
         future._ticket = self._main.submit(
             kind,
             payload,
@@ -136,7 +145,7 @@ def _settle(outcome: Any) -> None:
     if not future.set_running_or_notify_cancel():
         return
     if how == "solved":
-        future.set_result(Solution(payload, _arrays(memories)))
+        future.set_result(Solution(payload, _arrays(memories), why))
     elif how == "failed":
         future.set_exception(JobFailed(why))
     elif how == "expired":
@@ -147,12 +156,13 @@ def _settle(outcome: Any) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as its handler sees it."""
+    """A job as its handler sees it. ``main`` names the node that submitted it, if that is known."""
 
     kind: str
     number: int
     payload: bytes
     arrays: "Arrays"
+    main: Optional[str]
     _call: Any = field(repr=False)
 
     @property
@@ -167,7 +177,8 @@ Handler = Callable[[Job], Union[Solution, bytes, None]]
 class Node:
     """A node of this process that solves jobs with functions of this program, at most ``slots`` at once.
 
-    An exception in a handler fails its job, with the traceback in the reason.
+    An exception in a handler fails its job, with the traceback in the reason. Others see an inference node with
+    ``infers``.
     """
 
     def __init__(
@@ -178,9 +189,10 @@ class Node:
         name: str = "node",
         slots: int = 1,
         start: bool = True,
+        infers: bool = False,
     ) -> None:
         self._handlers = dict(handlers)
-        self._node = _phalanx.JobNode(_domain(domain), name, list(self._handlers), slots)
+        self._node = _phalanx.JobNode(_domain(domain), name, list(self._handlers), slots, infers)
         self._slots = slots
         self._threads: list[threading.Thread] = []
         close_at_exit(self)
@@ -241,7 +253,7 @@ class Node:
                 self._solve(call)
 
     def _solve(self, call: Any) -> Job:
-        job = Job(call.kind, call.job, call.payload, _arrays(call.tensors), call)
+        job = Job(call.kind, call.job, call.payload, _arrays(call.tensors), call.main, call)
         try:
             solution = self._handlers[job.kind](job)
             if not isinstance(solution, Solution):

@@ -11,6 +11,7 @@ import threading
 import uuid
 from typing import Any
 
+import phalanx
 from phalanx.compat.amlip_py.node.AsyncEdgeNode import AsyncEdgeNode
 from phalanx.compat.amlip_py.node.AsyncInferenceNode import AsyncInferenceNode
 from phalanx.compat.amlip_py.node.ComputingNode import ComputingNode
@@ -131,6 +132,8 @@ def test_edge_and_inference_nodes() -> None:
     task = edge.request_inference(InferenceDataType(b"\x00\xff12"))
     assert done.wait(PATIENCE * 1000) == AwakeReason.condition_met
     assert heard == [("4", task, inference.get_id())]
+    kinds = {node.id: node.kind for node in phalanx.nodes(f"amlip-{domain}", patience=5)}
+    assert (kinds[edge.get_id()], kinds[inference.get_id()]) == ("edge", "inference")
     edge.close()
     inference.stop()
 

@@ -11,7 +11,7 @@ mod shell;
 pub use crate::core::{JobSpec, MainCounts, Outcome};
 pub use job_ref::JobRef;
 pub use shell::{
-    AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobFeed, JobHandle,
+    AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobEnd, JobFeed, JobHandle,
     JournalError, JournalHistory, JournaledJob, MainError, MainNode, MainOptions, NodeError, Outcomes,
     PastMain, Recovered, Stopper, kept_outcome, past_mains, read_journal,
 };

@@ -80,6 +80,24 @@ async fn many_jobs_come_back_as_a_stream_each_once() {
 }
 
 #[tokio::test]
+async fn a_handler_knows_the_main_node_and_an_outcome_its_solver() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = main_node(&dir).await;
+    let mut outcomes = main.outcomes().await.unwrap();
+    let whose = |job: &JobContext| {
+        let main = job.main().ok_or_else(|| HandlerError::failed("no main node"))?;
+        Ok(Parcel::from_bytes(main.to_string()))
+    };
+    let node = computing(&dir, Handlers::new().with("whose", whose)).await;
+    let (id, running) = (node.id().clone(), tokio::spawn(node.run()));
+    main.submit_many(vec![JobSpec::new("whose", Parcel::default())]).await.unwrap();
+    let ends = timeout(DEADLINE, outcomes.next_ends()).await.unwrap().unwrap();
+    assert_eq!(text(&ends[0].outcome), main.id().as_str());
+    assert_eq!(ends[0].solver, Some(id));
+    running.abort();
+}
+
+#[tokio::test]
 async fn tensors_travel_both_ways_whether_small_or_large() {
     let dir = tempfile::tempdir().unwrap();
     let main = main_node(&dir).await;

@@ -15,9 +15,9 @@
 //! These calls are async and need a tokio runtime; `examples/jobs.rs` has one.
 
 pub use phalanx_jobs::{
-    AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobFeed, JobHandle, JobRef,
-    JobSpec, JournalError, JournalHistory, MainCounts, MainError, MainNode, MainOptions, NodeError, Outcome,
-    Outcomes, PastMain, Stopper, builtin, past_mains, read_journal,
+    AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobEnd, JobFeed, JobHandle,
+    JobRef, JobSpec, JournalError, JournalHistory, MainCounts, MainError, MainNode, MainOptions, NodeError,
+    Outcome, Outcomes, PastMain, Stopper, builtin, past_mains, read_journal,
 };
 pub use phalanx_types::{JobId, Needs, Parcel};
 pub use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};

@@ -11,7 +11,7 @@ use crate::submitter::{Ended, Submitter, seconds};
 use bytes::Bytes;
 use phalanx::jobs::python::{FunctionHash, KIND};
 use phalanx::jobs::{FailReason, JobSpec, Needs, Outcome, PythonCall, PythonResult};
-use phalanx::nodes::ByteSize;
+use phalanx::nodes::{ByteSize, NodeKind};
 use phalanx_types::{DType, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -91,7 +91,7 @@ impl CallMain {
     /// Joins a domain.
     #[new]
     fn new(py: Python<'_>, domain: DomainInput, name: String) -> PyResult<Self> {
-        Submitter::start(py, domain, name, None).map(Self)
+        Submitter::start(py, domain, name, NodeKind::Main, None).map(Self)
     }
 
     /// What the node is called in its domain.
@@ -170,7 +170,7 @@ fn copied(array: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     })
 }
 
-fn result(py: Python<'_>, Ended { future, outcome }: Ended) -> PyResult<Result<'_>> {
+fn result(py: Python<'_>, Ended { future, outcome, .. }: Ended) -> PyResult<Result<'_>> {
     let none = || py.None().into_bound(py);
     let text = |text: String| text.into_pyobject(py).map(Bound::into_any);
     Ok(match outcome {

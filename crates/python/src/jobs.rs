@@ -14,7 +14,7 @@ use crate::queue::{Queue, Taken};
 use crate::submitter::{Ended, Submitter, lock, seconds};
 use crate::wait::{Caller, wait};
 use phalanx::jobs::{ComputingNode, HandlerError, Handlers, JobContext, JobSpec, Needs, Outcome, Parcel};
-use phalanx::nodes::{Background, ByteSize, NodeKind, Stopper, machine};
+use phalanx::nodes::{Background, ByteSize, NodeId, NodeKind, Stopper, machine};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
@@ -29,7 +29,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long a node that is closed may take to end.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// The outcome of a job as Python has it: its future, how it ended, why, and the solution's bytes and tensors.
+/// The outcome of a job as Python has it: its future, how it ended, why or by which node, and the solution's bytes and
+/// tensors.
 type OutcomeParts<'py> =
     (Py<PyAny>, &'static str, Option<String>, Option<Bound<'py, PyBytes>>, Bound<'py, PyDict>);
 
@@ -40,10 +41,17 @@ pub(crate) struct JobMain(Submitter);
 
 #[pymethods]
 impl JobMain {
-    /// Joins a domain, and goes on from the journal if there is one.
+    /// Joins a domain as a main or edge node, and goes on from the journal if there is one.
     #[new]
-    fn new(py: Python<'_>, domain: DomainInput, name: String, journal: Option<PathBuf>) -> PyResult<Self> {
-        Submitter::start(py, domain, name, journal).map(Self)
+    fn new(
+        py: Python<'_>,
+        domain: DomainInput,
+        name: String,
+        journal: Option<PathBuf>,
+        is_edge: bool,
+    ) -> PyResult<Self> {
+        let kind = if is_edge { NodeKind::Edge } else { NodeKind::Main };
+        Submitter::start(py, domain, name, kind, journal).map(Self)
     }
 
     /// What the node is called in its domain.
@@ -113,7 +121,8 @@ fn parts(py: Python<'_>, ended: Ended) -> PyResult<OutcomeParts<'_>> {
     Ok(match ended.outcome {
         Outcome::Solved(parcel) => {
             let bytes = PyBytes::new(py, &parcel.bytes);
-            (future, "solved", None, Some(bytes), tensors(py, parcel)?)
+            let solver = ended.solver.map(|node| node.to_string());
+            (future, "solved", solver, Some(bytes), tensors(py, parcel)?)
         }
         Outcome::Failed(reason) => (future, "failed", Some(reason.to_string()), None, nothing),
         Outcome::Cancelled => (future, "cancelled", None, None, nothing),
@@ -142,6 +151,7 @@ type Answer = Result<Parcel, HandlerError>;
 struct Call {
     kind: String,
     job: u64,
+    main: Option<NodeId>,
     payload: Parcel,
     reply: SyncSender<Answer>,
     cancelled: Arc<AtomicBool>,
@@ -167,8 +177,8 @@ struct Running {
 
 #[pymethods]
 impl JobNode {
-    /// Joins a domain as a node that solves jobs of these kinds, at most `cores` at once. It takes none before
-    /// [`JobNode::run`] or [`JobNode::solve_one`].
+    /// Joins a domain as a computing or inference node that solves jobs of these kinds, at most `cores` at once. It
+    /// takes none before [`JobNode::run`] or [`JobNode::solve_one`].
     #[new]
     fn new(
         py: Python<'_>,
@@ -176,11 +186,13 @@ impl JobNode {
         name: String,
         kinds: Vec<String>,
         cores: u32,
+        infers: bool,
     ) -> PyResult<Self> {
         let calls: Arc<Queue<Call>> = Arc::default();
         let queue = calls.clone();
         let work = move |_: Caller| {
-            let mut config = domain.domain()?.fabric(&name, NodeKind::Computing);
+            let kind = if infers { NodeKind::Inference } else { NodeKind::Computing };
+            let mut config = domain.domain()?.fabric(&name, kind);
             config.resources = machine();
             config.resources.cores = cores.max(1);
             let background = Background::start("phalanx-node").map_err(phalanx::Error::from)?;
@@ -306,6 +318,7 @@ fn solve(queue: &Queue<Call>, job: &JobContext) -> Answer {
     let call = Call {
         kind: job.kind().to_owned(),
         job: job.job().0,
+        main: job.main(),
         payload: job.payload().clone(),
         reply,
         cancelled,
@@ -354,6 +367,12 @@ impl JobCall {
     #[getter]
     fn job(&self) -> u64 {
         self.call.job
+    }
+
+    /// What the main node is called that submitted the job.
+    #[getter]
+    fn main(&self) -> Option<String> {
+        self.call.main.as_ref().map(ToString::to_string)
     }
 
     #[getter]

@@ -10,9 +10,9 @@ use crate::inputs::DomainInput;
 use crate::queue::{Queue, Taken};
 use crate::wait::{Caller, check_fork, wait};
 use phalanx::jobs::{
-    JobAnswer, JobId, JobInfo, JobQuery, JobSpec, MainError, MainNode, MainOptions, Outcome, Outcomes,
+    JobAnswer, JobEnd, JobId, JobInfo, JobQuery, JobSpec, MainError, MainNode, MainOptions, Outcome, Outcomes,
 };
-use phalanx::nodes::{Background, NodeKind};
+use phalanx::nodes::{Background, NodeId, NodeKind};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,6 +47,7 @@ enum Ask {
 pub(crate) struct Ended {
     pub(crate) future: JobFuture,
     pub(crate) outcome: Outcome,
+    pub(crate) solver: Option<NodeId>,
 }
 
 /// A main node whose jobs have tickets.
@@ -72,10 +73,11 @@ impl Submitter {
         py: Python<'_>,
         domain: DomainInput,
         name: String,
+        kind: NodeKind,
         journal: Option<PathBuf>,
     ) -> PyResult<Self> {
         let work = move |_: Caller| {
-            let config = domain.domain()?.fabric(&name, NodeKind::Main);
+            let config = domain.domain()?.fabric(&name, kind);
             let background = Background::start("phalanx-jobs").map_err(phalanx::Error::from)?;
             let options = MainOptions { journal, ..MainOptions::default() };
             let started = background.block_on(async {
@@ -232,7 +234,7 @@ impl Pump {
                         return;
                     }
                 }
-                batch = outcomes.next_batch() => {
+                batch = outcomes.next_ends() => {
                     let Some(batch) = batch else { return };
                     self.on_outcomes(batch);
                 }
@@ -240,11 +242,11 @@ impl Pump {
         }
     }
 
-    fn on_outcomes(&mut self, batch: Vec<(JobId, Outcome)>) {
-        let ended = batch.into_iter().filter_map(|(job, outcome)| {
+    fn on_outcomes(&mut self, batch: Vec<JobEnd>) {
+        let ended = batch.into_iter().filter_map(|JobEnd { job, outcome, solver }| {
             let (ticket, future) = self.open.remove(&job)?;
             self.jobs.remove(&ticket);
-            Some(Ended { future, outcome })
+            Some(Ended { future, outcome, solver })
         });
         let ended: Vec<_> = ended.collect();
         self.ended.push(ended);
@@ -296,7 +298,7 @@ impl Pump {
     }
 
     fn cancelled(&self, jobs: impl IntoIterator<Item = (u64, JobFuture)>) {
-        let ended = |(_, future)| Ended { future, outcome: Outcome::Cancelled };
+        let ended = |(_, future)| Ended { future, outcome: Outcome::Cancelled, solver: None };
         self.ended.push(jobs.into_iter().map(ended));
     }
 }

@@ -311,7 +311,10 @@ impl ComputingNode {
                 }
             }
             LinkEvent::Down { link, node, reason, goodbye } => {
-                self.sessions.remove(&link);
+                let session = self.sessions.remove(&link);
+                if goodbye && let Some(session) = session {
+                    self.executor.forget_main(session);
+                }
                 if self.peers.remove(&link).is_some() {
                     if goodbye {
                         tracing::info!(main = %node, "main node left");
@@ -332,6 +335,7 @@ impl ComputingNode {
         match codec::decode(body) {
             Ok(ToWorker::Invite { session, epoch }) => {
                 if *self.sessions.entry(link).or_insert(session) == session {
+                    self.executor.know_main(session, peer.id().clone());
                     self.core.on_invite(main, session, epoch, &mut self.out);
                 } else {
                     cut_off(peer, "a second session on one link");

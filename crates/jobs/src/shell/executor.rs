@@ -6,7 +6,7 @@
 use super::feed::JobFeed;
 use super::handler::{Handlers, MAX_TEXT};
 use crate::core::{BatchId, Run, RunKey};
-use phalanx_types::{LeaseId, Parcel};
+use phalanx_types::{LeaseId, NodeId, Parcel, SessionId};
 use phalanx_wire::reason::FailReason;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, VecDeque};
@@ -49,6 +49,8 @@ pub(super) struct Shared {
     more: Condvar,
     pub(super) happened: Mutex<Vec<Happened>>,
     pub(super) wake: Notify,
+    /// The main nodes by the sessions of their jobs.
+    mains: Mutex<BTreeMap<SessionId, NodeId>>,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +124,11 @@ impl RunControl {
 
     pub(super) fn lease(&self) -> LeaseId {
         self.key.lease
+    }
+
+    /// The main node that the job is for.
+    pub(super) fn main(&self) -> Option<NodeId> {
+        lock(&self.shared.mains).get(&self.key.session).cloned()
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
@@ -217,6 +224,16 @@ impl Executor {
             self.shared.more.notify_one();
         }
         Ok(())
+    }
+
+    /// Notes which main node a session belongs to; jobs of it come later.
+    pub(super) fn know_main(&self, session: SessionId, main: NodeId) {
+        lock(&self.shared.mains).insert(session, main);
+    }
+
+    /// Forgets the main node of a session that has no jobs any more.
+    pub(super) fn forget_main(&self, session: SessionId) {
+        lock(&self.shared.mains).remove(&session);
     }
 
     /// Waits, without going to sleep, a moment for something to happen.

@@ -3,7 +3,7 @@
 use super::executor::{RunControl, shortened};
 use super::feed::JobFeed;
 use crate::core::Run;
-use phalanx_types::{JobId, LeaseId, Parcel};
+use phalanx_types::{JobId, LeaseId, NodeId, Parcel};
 use phalanx_wire::reason::FailReason;
 use smol_str::SmolStr;
 use std::collections::BTreeMap;
@@ -70,6 +70,11 @@ impl JobContext {
     /// The job's id in the session of its main node.
     pub fn job(&self) -> JobId {
         self.control.lease().job
+    }
+
+    /// The main node that submitted the job.
+    pub fn main(&self) -> Option<NodeId> {
+        self.control.main()
     }
 
     /// The number of this run's lease; above 1 when the job was given out before.

@@ -5,12 +5,12 @@
 
 use super::batching::{DispatchBuilder, post};
 use super::journal::{Journal, JournalError, Record, RecordedOutcome, RecordedSpec};
-use super::main_node::{MainError, unix_millis};
+use super::main_node::{JobEnd, MainError, unix_millis};
 use super::wake::Wake;
 use crate::core::{JobSpec, MainCommand, MainCore, MainCounts, MainEvent, Outcome, WorkerKey};
 use phalanx_fabric::{BlobId, Fabric, LinkEvent, LinkKey, Peer};
 use phalanx_recording::Recorded;
-use phalanx_types::{JobId, LeaseId, Outbox, Parcel, ParcelHead, Time};
+use phalanx_types::{JobId, LeaseId, NodeId, Outbox, Parcel, ParcelHead, Time};
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{
     Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, JobState, Offer, ParcelRef, ToWorker,
@@ -35,7 +35,7 @@ const MAX_LISTED_BYTES: usize = 512 << 10;
 
 type Reply<T> = oneshot::Sender<Result<T, MainError>>;
 type Taken = (WorkerKey, LeaseId, Result<Parcel, String>);
-type OutcomeSender = mpsc::UnboundedSender<Vec<(JobId, Outcome)>>;
+type OutcomeSender = mpsc::UnboundedSender<Vec<JobEnd>>;
 
 /// What the handle of a main node asks of its task.
 #[derive(Debug)]
@@ -56,6 +56,9 @@ pub(super) struct Actor {
     journal: Option<Journal>,
     asked: mpsc::Receiver<Ask>,
     peers: BTreeMap<WorkerKey, Peer>,
+    /// Who solves jobs; a worker that is gone is known until all that it reported is settled.
+    solvers: BTreeMap<WorkerKey, NodeId>,
+    gone: Vec<WorkerKey>,
     outgoing: BTreeMap<WorkerKey, DispatchBuilder>,
     /// Messages that are full, and wait for the journal.
     full: Vec<(WorkerKey, Dispatch)>,
@@ -84,6 +87,8 @@ impl Actor {
             journal,
             asked,
             peers: BTreeMap::new(),
+            solvers: BTreeMap::new(),
+            gone: Vec::new(),
             outgoing: BTreeMap::new(),
             full: Vec::new(),
             taken: mpsc::channel(TAKE_QUEUE),
@@ -155,6 +160,9 @@ impl Actor {
             self.act(command, &mut finished);
         }
         self.out = out;
+        for worker in self.gone.drain(..) {
+            self.solvers.remove(&worker);
+        }
         if let Some(journal) = &mut self.journal {
             journal.write()?;
         }
@@ -191,6 +199,7 @@ impl Actor {
                 if peer.kind().solves() {
                     let worker = WorkerKey(peer.key().0);
                     self.feed(MainEvent::WorkerUp { worker, node: peer.id().clone() });
+                    self.solvers.insert(worker, peer.id().clone());
                     self.peers.insert(worker, peer);
                 }
             }
@@ -203,6 +212,7 @@ impl Actor {
                         tracing::info!(%node, %reason, "computing node lost; its jobs run again elsewhere");
                     }
                     self.outgoing.remove(&worker);
+                    self.gone.push(worker);
                     self.feed(MainEvent::WorkerLost { worker, goodbye });
                 }
             }
@@ -298,7 +308,7 @@ impl Actor {
         JobAnswer::Cancelled { jobs: self.core.counts().cancelled - before }
     }
 
-    fn act(&mut self, command: MainCommand, finished: &mut Vec<(JobId, Outcome)>) {
+    fn act(&mut self, command: MainCommand, finished: &mut Vec<JobEnd>) {
         match command {
             MainCommand::Invite { worker } => {
                 let invite = ToWorker::Invite { session: self.core.session(), epoch: self.core.epoch() };
@@ -315,14 +325,15 @@ impl Actor {
                     journal.add(&Record::Attempt { job, attempts });
                 }
             }
-            MainCommand::Finished { job, outcome } => {
+            MainCommand::Finished { job, outcome, solver } => {
                 if let Some(journal) = &mut self.journal {
                     journal.add(&Record::Ended { job, outcome: RecordedOutcome::new(&outcome) });
                 }
                 if let Some(blob) = self.blobs.remove(&job) {
                     self.fabric.release(blob);
                 }
-                finished.push((job, outcome));
+                let solver = solver.and_then(|worker| self.solvers.get(&worker).cloned());
+                finished.push(JobEnd { job, outcome, solver });
             }
             MainCommand::Explain { kind, reason, .. } => {
                 tracing::info!(%kind, "jobs wait: {reason}");
@@ -367,7 +378,7 @@ impl Actor {
     }
 
     /// Tells the user what is recorded by now.
-    fn tell(&mut self, finished: Vec<(JobId, Outcome)>) {
+    fn tell(&mut self, finished: Vec<JobEnd>) {
         for answer in self.answers.drain(..) {
             answer();
         }
@@ -375,7 +386,7 @@ impl Actor {
             return;
         }
         if !self.waiters.is_empty() {
-            for (job, outcome) in &finished {
+            for JobEnd { job, outcome, .. } in &finished {
                 if let Some(waiter) = self.waiters.remove(job) {
                     // A dropped handle does not want to know.
                     let _dropped = waiter.send(outcome.clone());

@@ -67,16 +67,25 @@ pub struct MainNode {
     recovered: Arc<Mutex<Recovered>>,
 }
 
+/// How a job ended, and which node solved it.
+#[derive(Debug, Clone)]
+pub struct JobEnd {
+    pub job: JobId,
+    pub outcome: Outcome,
+    /// The node that solved it, if it was solved.
+    pub solver: Option<NodeId>,
+}
+
 /// The outcomes of all jobs, as they come.
 #[derive(Debug)]
-pub struct Outcomes(mpsc::UnboundedReceiver<Vec<(JobId, Outcome)>>, std::vec::IntoIter<(JobId, Outcome)>);
+pub struct Outcomes(mpsc::UnboundedReceiver<Vec<JobEnd>>, std::vec::IntoIter<JobEnd>);
 
 impl Outcomes {
     /// The next outcome; `None` once the main node has ended.
     pub async fn next(&mut self) -> Option<(JobId, Outcome)> {
         loop {
-            if let Some(outcome) = self.1.next() {
-                return Some(outcome);
+            if let Some(end) = self.1.next() {
+                return Some((end.job, end.outcome));
             }
             self.1 = self.0.recv().await?.into_iter();
         }
@@ -85,6 +94,12 @@ impl Outcomes {
     /// The next outcomes, at least one and as many as came together; `None` once the main node has
     /// ended. Nothing is lost when the future is dropped before it is ready.
     pub async fn next_batch(&mut self) -> Option<Vec<(JobId, Outcome)>> {
+        let ends = self.next_ends().await?;
+        Some(ends.into_iter().map(|end| (end.job, end.outcome)).collect())
+    }
+
+    /// Like [`Outcomes::next_batch`], with the nodes that solved the jobs.
+    pub async fn next_ends(&mut self) -> Option<Vec<JobEnd>> {
         let mut batch: Vec<_> = std::mem::take(&mut self.1).collect();
         while batch.is_empty() {
             batch = self.0.recv().await?;

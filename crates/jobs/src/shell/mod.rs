@@ -16,4 +16,4 @@ pub use computing_node::{ComputingNode, NodeError, Stopper};
 pub use feed::JobFeed;
 pub use handler::{Handler, HandlerError, Handlers, JobContext};
 pub use journal::{JournalError, JournalHistory, JournaledJob, read_journal};
-pub use main_node::{JobHandle, MainError, MainNode, MainOptions, Outcomes, Recovered};
+pub use main_node::{JobEnd, JobHandle, MainError, MainNode, MainOptions, Outcomes, Recovered};

@@ -69,7 +69,7 @@ impl World {
                 self.main_soon(main, delay, MainEvent::Taken { link: worker.into(), lease, blob });
             }
             MainCommand::Attempt { job, attempts } => self.record_attempt(main, job, attempts),
-            MainCommand::Finished { job, outcome } => self.record_outcome(main, job, outcome),
+            MainCommand::Finished { job, outcome, .. } => self.record_outcome(main, job, outcome),
             MainCommand::Explain { .. } => {}
             MainCommand::CutOff { worker, why } => {
                 self.violate(format!("m{main} cuts off an honest worker (l{}): {why}", worker.0));

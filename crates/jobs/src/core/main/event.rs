@@ -133,7 +133,7 @@ impl Replay for MainCore {
         match command {
             MainCommand::Offer { worker, lease: of } => lease(1, worker, of),
             MainCommand::Ack { worker, lease: of } => lease(2, worker, of),
-            MainCommand::Finished { job, outcome: Outcome::Solved(_) } => digest.words(3, job.0, 0),
+            MainCommand::Finished { job, outcome: Outcome::Solved(_), .. } => digest.words(3, job.0, 0),
             rare => digest.value(rare),
         }
     }
@@ -264,7 +264,7 @@ impl fmt::Display for MainCommand {
             MainCommand::Attempt { job, attempts } => {
                 write!(f, "count {attempts} attempts for job {job}: a run was lost, failed, or came back")
             }
-            MainCommand::Finished { job, outcome } => match outcome {
+            MainCommand::Finished { job, outcome, .. } => match outcome {
                 Outcome::Solved(_) => write!(f, "finish job {job}: solved"),
                 Outcome::Failed(reason) => write!(f, "finish job {job}: failed, {reason}"),
                 Outcome::Cancelled => write!(f, "finish job {job}: cancelled"),

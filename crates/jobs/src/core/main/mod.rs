@@ -79,6 +79,9 @@ pub enum MainCommand {
         /// Recordings leave the solution out.
         #[serde(serialize_with = "super::recorded::outcome")]
         outcome: Outcome,
+        /// The worker that solved it; recordings leave it out.
+        #[serde(skip)]
+        solver: Option<WorkerKey>,
     },
     /// A class of jobs waits for a reason worth telling.
     Explain {
@@ -264,6 +267,16 @@ impl MainCore {
     }
 
     fn finish(&mut self, job: JobId, outcome: Outcome, out: &mut Outbox<MainCommand>) {
+        self.finish_by(job, outcome, None, out);
+    }
+
+    fn finish_by(
+        &mut self,
+        job: JobId,
+        outcome: Outcome,
+        solver: Option<WorkerKey>,
+        out: &mut Outbox<MainCommand>,
+    ) {
         let Some(ended) = self.jobs.end(job, outcome.ending()) else { return };
         match ended.state {
             State::Waiting => self.queue.class_mut(ended.class).waiting -= 1,
@@ -276,7 +289,7 @@ impl MainCore {
         self.progress.remove(&job);
         self.lost_on.remove(&job);
         self.count(job, &outcome);
-        out.push(MainCommand::Finished { job, outcome });
+        out.push(MainCommand::Finished { job, outcome, solver });
     }
 
     fn count(&mut self, job: JobId, outcome: &Outcome) {

@@ -90,7 +90,7 @@ impl MainCore {
             self.counts.duplicates += 1;
             if planted(Bug::CountsDuplicates) {
                 self.counts.solved += 1;
-                out.push(MainCommand::Finished { job: lease.job, outcome: Outcome::Cancelled });
+                out.push(MainCommand::Finished { job: lease.job, outcome: Outcome::Cancelled, solver: None });
             }
             out.push(MainCommand::Ack { worker, lease });
             return;
@@ -117,7 +117,7 @@ impl MainCore {
     /// The first solution of a job ends it, and the lease that is out for it, if another.
     fn solve(&mut self, worker: WorkerKey, lease: LeaseId, parcel: Parcel, out: &mut Outbox<MainCommand>) {
         self.cancel_elsewhere(worker, lease, out);
-        self.finish(lease.job, Outcome::Solved(parcel), out);
+        self.finish_by(lease.job, Outcome::Solved(parcel), Some(worker), out);
         out.push(MainCommand::Ack { worker, lease });
     }
 

@@ -77,7 +77,12 @@ fn take(worker: u64, lease: LeaseId) -> MainCommand {
 }
 
 fn finished(job: u64, outcome: Outcome) -> MainCommand {
-    MainCommand::Finished { job: JobId(job), outcome }
+    MainCommand::Finished { job: JobId(job), outcome, solver: None }
+}
+
+fn solved_by(worker: u64, job: u64) -> MainCommand {
+    let (outcome, solver) = (Outcome::Solved(parcel()), Some(w(worker)));
+    MainCommand::Finished { job: JobId(job), outcome, solver }
 }
 
 fn attempt(job: u64, attempts: u32) -> MainCommand {
@@ -294,7 +299,7 @@ fn a_solution_that_comes_twice_counts_once() {
     let mut main = Main::with_jobs(1);
     main.up(1, join(1, 1));
     main.dispatch();
-    assert_eq!(main.done(1, solved(l(1, 1))), [finished(1, Outcome::Solved(parcel())), ack(1, l(1, 1))]);
+    assert_eq!(main.done(1, solved(l(1, 1))), [solved_by(1, 1), ack(1, l(1, 1))]);
     assert_eq!(main.done(1, solved(l(1, 1))), [ack(1, l(1, 1))]);
     let counts = main.core.counts();
     assert_eq!((counts.solved, counts.duplicates, counts.ended()), (1, 1, 1));
@@ -310,7 +315,7 @@ fn a_late_solution_from_an_old_lease_wins_and_ends_the_newer_lease() {
     assert_eq!(main.dispatch(), [offer(2, l(1, 2))]);
     let late = Join { done: vec![solved(l(1, 1))], ..join(1, 1) };
     let out = main.up(3, late);
-    assert_eq!(out, [cancel(2, l(1, 2)), finished(1, Outcome::Solved(parcel())), ack(3, l(1, 1))]);
+    assert_eq!(out, [cancel(2, l(1, 2)), solved_by(3, 1), ack(3, l(1, 1))]);
     // The newer lease was solved before the cancellation arrived.
     assert_eq!(main.done(2, solved(l(1, 2))), [ack(2, l(1, 2))]);
 }
@@ -324,7 +329,7 @@ fn a_large_solution_is_fetched_before_it_counts() {
     assert_eq!(main.done(1, solved_large(l(1, 1))), [], "it is being fetched already");
     assert_eq!(main.core.counts().ended(), 0);
     let out = main.feed(|core, _, out| core.on_taken(w(1), l(1, 1), Ok(parcel()), out));
-    assert_eq!(out, [finished(1, Outcome::Solved(parcel())), ack(1, l(1, 1))]);
+    assert_eq!(out, [solved_by(1, 1), ack(1, l(1, 1))]);
 }
 
 #[test]
@@ -350,7 +355,7 @@ fn of_two_large_solutions_the_second_is_acknowledged_and_forgotten() {
     let late = Join { done: vec![solved_large(l(1, 1))], ..join(1, 1) };
     assert_eq!(main.up(3, late), [ack(3, l(1, 1))]);
     let out = main.feed(|core, _, out| core.on_taken(w(2), l(1, 2), Ok(parcel()), out));
-    assert_eq!(out, [finished(1, Outcome::Solved(parcel())), ack(2, l(1, 2))]);
+    assert_eq!(out, [solved_by(2, 1), ack(2, l(1, 2))]);
 }
 
 #[test]
@@ -376,7 +381,7 @@ fn a_worker_that_comes_back_keeps_what_it_runs_unless_the_job_moved_on() {
     assert_eq!(main.up(2, held(1)), []);
     assert_eq!(main.state(1), JobState::Running { node: node(2), for_ms: 0, progress: None });
     assert_eq!(main.up(3, held(1)), [cancel(3, l(1, 1))]);
-    assert_eq!(main.done(2, solved(l(1, 1))), [finished(1, Outcome::Solved(parcel())), ack(2, l(1, 1))]);
+    assert_eq!(main.done(2, solved(l(1, 1))), [solved_by(2, 1), ack(2, l(1, 1))]);
     assert_eq!(main.up(4, held(1)), [cancel(4, l(1, 1))]);
 }
 
@@ -611,7 +616,7 @@ fn a_node_that_comes_back_with_its_job_is_not_blamed_for_the_break() {
     let out = main.feed(|core, now, out| core.on_join(now, w(2), Join { held, ..join(1, 2) }, out));
     assert_eq!(out, [attempt(1, 0)]);
     assert_eq!(main.core.counts().reruns, 0);
-    assert_eq!(main.done(2, solved(l(1, 1))), [finished(1, Outcome::Solved(parcel())), ack(2, l(1, 1))]);
+    assert_eq!(main.done(2, solved(l(1, 1))), [solved_by(2, 1), ack(2, l(1, 1))]);
 }
 
 #[test]
@@ -626,7 +631,7 @@ fn a_new_link_of_a_node_ends_its_old_one_before_the_old_ones_end_is_heard() {
     assert_eq!(out, [], "the job goes on under the new link");
     assert_eq!(main.feed(|core, _, out| core.on_worker_lost(w(1), false, out)), []);
     assert_eq!(main.dispatch(), []);
-    assert_eq!(main.done(2, solved(l(1, 1))), [finished(1, Outcome::Solved(parcel())), ack(2, l(1, 1))]);
+    assert_eq!(main.done(2, solved(l(1, 1))), [solved_by(2, 1), ack(2, l(1, 1))]);
 }
 
 #[test]

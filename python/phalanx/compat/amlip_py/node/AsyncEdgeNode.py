@@ -48,7 +48,7 @@ class AsyncEdgeNode(AskingNode[InferenceSolutionDataType]):
         if listener is None and callback is None:
             raise ValueError("AsyncEdgeNode needs a `listener` or a `callback`")
         self.listener_ = listener if listener is not None else InferenceListenerLambda(callback)  # type: ignore[arg-type]
-        super().__init__(name, domain, "amlip.inference", InferenceSolutionDataType)
+        super().__init__(name, domain, "amlip.inference", InferenceSolutionDataType, is_edge=True)
 
     def request_inference(self, data: InferenceDataType) -> TaskId:
         """Asks for an inference; the listener is told of it."""

@@ -44,7 +44,7 @@ class AsyncInferenceNode(AnsweringNode):
         if listener is None and callback is None:
             raise ValueError("AsyncInferenceNode needs a `listener` or a `callback`")
         self.listener_ = listener if listener is not None else InferenceReplierLambda(callback)  # type: ignore[arg-type]
-        super().__init__(name, domain, "amlip.inference", InferenceDataType)
+        super().__init__(name, domain, "amlip.inference", InferenceDataType, infers=True)
 
     def run(self) -> None:
         """Answers requests from now on."""

@@ -16,7 +16,7 @@ class EdgeNode(AskingNode[InferenceSolutionDataType]):
     """An edge node that waits for each solution."""
 
     def __init__(self, name: str, doedge: Optional[int] = None) -> None:
-        super().__init__(name, doedge, "amlip.inference", InferenceSolutionDataType)
+        super().__init__(name, doedge, "amlip.inference", InferenceSolutionDataType, is_edge=True)
 
     def request_inference(self, data: InferenceDataType) -> tuple[InferenceSolutionDataType, AmlipIdDataType]:
         """Has samples inferred from; gives what was inferred and the id of the node that did it."""

@@ -34,7 +34,7 @@ class InferenceNode(AnsweringNode):
     """An inference node that answers one request at a call."""
 
     def __init__(self, name: str, domain: Optional[int] = None) -> None:
-        super().__init__(name, domain, "amlip.inference", InferenceDataType)
+        super().__init__(name, domain, "amlip.inference", InferenceDataType, infers=True)
 
     def process_inference(
         self,

@@ -8,7 +8,7 @@ from ....jobs import Job, Node, Solution
 from ..types._data import GenericDataType
 from ..types.AmlipIdDataType import AmlipIdDataType
 from ..types.TaskId import TaskId
-from ._domain import CLIENT, SERVER, as_array, domain_of, text_of
+from ._domain import domain_of
 
 Reply = Callable[[GenericDataType, TaskId, AmlipIdDataType], GenericDataType]
 
@@ -16,11 +16,13 @@ Reply = Callable[[GenericDataType, TaskId, AmlipIdDataType], GenericDataType]
 class AnsweringNode:
     """A node that answers jobs of one kind, one at a time."""
 
-    def __init__(self, name: str, domain: Optional[int], kind: str, question: Type[GenericDataType]) -> None:
+    def __init__(
+        self, name: str, domain: Optional[int], kind: str, question: Type[GenericDataType], infers: bool = False
+    ) -> None:
         self._question = question
         self._reply: Optional[Reply] = None
         self._running = False
-        self._node = Node({kind: self._solve}, domain_of(domain), name=name, slots=1, start=False)
+        self._node = Node({kind: self._solve}, domain_of(domain), name=name, slots=1, start=False, infers=infers)
 
     def get_id(self) -> AmlipIdDataType:
         """What the node is called in its domain."""
@@ -42,14 +44,14 @@ class AnsweringNode:
     def _answer_one(self, reply: Reply) -> AmlipIdDataType:
         self._reply = reply
         job = self._node.solve_one()
-        return AmlipIdDataType(text_of(job.arrays, CLIENT))
+        return AmlipIdDataType(job.main or "")
 
     def _solve(self, job: Job) -> Solution:
         assert self._reply is not None
         task = job.arrays.get("task")
         number = TaskId(job.number if task is None else int(task[0]))
-        client = AmlipIdDataType(text_of(job.arrays, CLIENT))
+        client = AmlipIdDataType(job.main or "")
         answer = self._reply(self._question(job.payload), number, client)
         if not isinstance(answer, GenericDataType):
             raise TypeError(f"a solution must be a data type of AML-IP, not {type(answer).__name__}")
-        return Solution(bytes(answer), {SERVER: as_array(self._node.id)})
+        return Solution(bytes(answer))

@@ -9,7 +9,7 @@ from ....jobs import JobFuture, Main, Solution
 from ..types._data import GenericDataType
 from ..types.AmlipIdDataType import AmlipIdDataType
 from ..types.TaskId import TaskId
-from ._domain import CLIENT, SERVER, as_array, domain_of, text_of
+from ._domain import domain_of
 
 Answer = TypeVar("Answer", bound=GenericDataType)
 Heard = Callable[[Any, TaskId, AmlipIdDataType], None]
@@ -18,11 +18,12 @@ Heard = Callable[[Any, TaskId, AmlipIdDataType], None]
 class AskingNode(Generic[Answer]):
     """A node that asks for jobs of one kind."""
 
-    def __init__(self, name: str, domain: Optional[int], kind: str, answer: Type[Answer]) -> None:
-        self._main = Main(domain_of(domain), name=name)
+    def __init__(
+        self, name: str, domain: Optional[int], kind: str, answer: Type[Answer], is_edge: bool = False
+    ) -> None:
+        self._main = Main(domain_of(domain), name=name, is_edge=is_edge)
         self._kind = kind
         self._answer = answer
-        self._client = as_array(self._main.id)
         self._tasks = 0
         self._lock = threading.Lock()
 
@@ -44,7 +45,7 @@ class AskingNode(Generic[Answer]):
             self._tasks += 1
         import numpy
 
-        arrays = {CLIENT: self._client, "task": numpy.array([task], dtype="uint64")}
+        arrays = {"task": numpy.array([task], dtype="uint64")}
         return task, self._main.submit(self._kind, bytes(data), arrays)
 
     def _request(self, data: GenericDataType) -> tuple[Answer, AmlipIdDataType]:
@@ -62,4 +63,4 @@ class AskingNode(Generic[Answer]):
         return task
 
     def _unpack(self, solution: Solution) -> tuple[Answer, AmlipIdDataType]:
-        return self._answer(solution.payload), AmlipIdDataType(text_of(solution.arrays, SERVER))
+        return self._answer(solution.payload), AmlipIdDataType(solution.solver or "")
