@@ -12,6 +12,9 @@ __all__ = [
     "Memory",
     "Model",
     "NodeWatch",
+    "OpsHandle",
+    "OpsOutput",
+    "RankOps",
     "command",
     "finish",
     "fuse",
@@ -177,3 +180,45 @@ class NodeWatch:
     def id(self) -> str: ...
     def take_changes(self, timeout: Optional[float] = None) -> Optional[str]: ...
     def close(self) -> None: ...
+
+_RankTensor = Tuple[int, int, str, Sequence[int]]
+
+@final
+class RankOps:
+    def __new__(cls) -> RankOps: ...
+    @property
+    def place(self) -> Tuple[int, int, int, int, int, int, int]: ...
+    def submit(
+        self,
+        kind: str,
+        name: str,
+        tensors: Sequence[_RankTensor],
+        owner: object,
+        *,
+        reduction: str = "sum",
+        root: int = 0,
+        ranks: Sequence[int] = ...,
+        set: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        wire: str = "same",
+        splits: Optional[Sequence[int]] = None,
+    ) -> OpsHandle: ...
+    def join(self) -> OpsHandle: ...
+    def start_timeline(self, path: _Path) -> None: ...
+    def stop_timeline(self) -> None: ...
+    def take_stalls(self) -> list[Tuple[str, list[int], float]]: ...
+    def reset(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class OpsHandle:
+    def poll(self) -> bool: ...
+    def wait(self) -> Tuple[list[OpsOutput], Optional[int]]: ...
+
+@final
+class OpsOutput:
+    @property
+    def rows(self) -> list[int]: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...

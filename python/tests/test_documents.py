@@ -9,6 +9,7 @@ import pytest
 
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
 MODULES = ["phalanx", "phalanx.errors", "phalanx._settings", "phalanx._nodes", "phalanx._plan", "phalanx._fit"]
+MODULES += ["phalanx._elastic", "phalanx.numpy"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,0 +1,19 @@
+"""Training with torch on ranks that the launcher starts."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from launching import launch
+
+pytest.importorskip("torch")
+
+
+def test_training_on_ranks_is_training_with_the_whole_batch() -> None:
+    assert launch(4, "training.py").stdout.count("done") == 4
+
+
+def test_elastic_training_goes_on_from_the_last_commit(tmp_path: pathlib.Path) -> None:
+    said = launch(3, "elastic.py", tmp_path, options=("--min", "2")).stdout
+    assert said.count("resets [3]") == 2 and said.count("resets []") == 1
