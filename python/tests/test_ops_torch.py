@@ -17,3 +17,10 @@ def test_training_on_ranks_is_training_with_the_whole_batch() -> None:
 def test_elastic_training_goes_on_from_the_last_commit(tmp_path: pathlib.Path) -> None:
     said = launch(3, "elastic.py", tmp_path, options=("--min", "2")).stdout
     assert said.count("resets [3]") == 2 and said.count("resets []") == 1
+
+
+def test_a_program_for_horovod_runs_as_it_is() -> None:
+    said = launch(2, "with_horovod.py", options=("--compat",))
+    assert said.stdout.count("done") == 2
+    assert said.stderr.count("phalanx.compat: serves") == 1
+    assert "there is no `horovod.spark` here" in said.stderr
