@@ -25,6 +25,7 @@ def main() -> int:
         shutil.copytree(ROOT / "python" / "tests", copy / "python" / "tests")
         (copy / "docs").mkdir()
         shutil.copy(ROOT / "docs" / "python.md", copy / "docs")
+        shutil.copytree(ROOT / "examples", copy / "examples")
         shutil.copy(ROOT / "pyproject.toml", copy)
         config = str(copy / "pyproject.toml")
         checks = [

@@ -21,8 +21,8 @@ _serve()
 
 # The interpreter's own module of this name, if it has one, comes after.
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _HERE]
-sys.modules.pop("sitecustomize", None)
+_this = sys.modules.pop(__name__)
 try:
-    importlib.import_module("sitecustomize")
+    importlib.import_module(__name__)
 except ImportError:
-    pass
+    sys.modules[__name__] = _this
