@@ -26,6 +26,7 @@ def main() -> int:
         (copy / "docs").mkdir()
         for page in ("python.md", "coming-from.md"):
             shutil.copy(ROOT / "docs" / page, copy / "docs")
+        shutil.copytree(ROOT / "examples", copy / "examples")
         shutil.copy(ROOT / "pyproject.toml", copy)
         config = str(copy / "pyproject.toml")
         checks = [

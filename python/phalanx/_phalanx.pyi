@@ -16,6 +16,9 @@ __all__ = [
     "Memory",
     "Model",
     "NodeWatch",
+    "OpsHandle",
+    "OpsOutput",
+    "RankOps",
     "Relay",
     "command",
     "finish",
@@ -248,3 +251,45 @@ class CallMain:
     def explain(self, ticket: int) -> Optional[str]: ...
     def take_results(self, timeout: Optional[float] = None) -> Optional[list[Tuple[Any, int, Any, Any]]]: ...
     def close(self) -> None: ...
+
+_RankTensor = Tuple[int, int, str, Sequence[int]]
+
+@final
+class RankOps:
+    def __new__(cls) -> RankOps: ...
+    @property
+    def place(self) -> Tuple[int, int, int, int, int, int, int]: ...
+    def submit(
+        self,
+        kind: str,
+        name: str,
+        tensors: Sequence[_RankTensor],
+        owner: object,
+        *,
+        reduction: str = "sum",
+        root: int = 0,
+        ranks: Sequence[int] = ...,
+        set: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        wire: str = "same",
+        splits: Optional[Sequence[int]] = None,
+    ) -> OpsHandle: ...
+    def join(self) -> OpsHandle: ...
+    def start_timeline(self, path: _Path) -> None: ...
+    def stop_timeline(self) -> None: ...
+    def take_stalls(self) -> list[Tuple[str, list[int], float]]: ...
+    def reset(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class OpsHandle:
+    def poll(self) -> bool: ...
+    def wait(self) -> Tuple[list[OpsOutput], Optional[int]]: ...
+
+@final
+class OpsOutput:
+    @property
+    def rows(self) -> list[int]: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...

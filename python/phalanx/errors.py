@@ -19,6 +19,7 @@ from typing import Optional
 
 __all__ = [
     "ConfigError",
+    "DuplicateName",
     "ForkError",
     "InputError",
     "InternalError",
@@ -26,8 +27,15 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "MachineError",
+    "MismatchError",
     "ModelError",
+    "NotInitialized",
+    "OperandError",
+    "OperationError",
+    "PeerLost",
     "PhalanxError",
+    "RankShutDown",
+    "StallError",
     "TrainingError",
 ]
 
@@ -85,3 +93,35 @@ class JobExpired(PhalanxError, TimeoutError):
 
 class JobCancelled(PhalanxError, RuntimeError):
     """A job was cancelled, or the node that it was submitted by was closed."""
+
+
+class NotInitialized(PhalanxError, ValueError):
+    """A collective was called before ``init()`` or after ``shutdown()``."""
+
+
+class OperationError(PhalanxError, RuntimeError):
+    """A collective operation of ranks did not happen."""
+
+
+class OperandError(OperationError, InputError):
+    """An operation makes no sense on this rank: a wrong root, wrong splits, a type that cannot be reduced so."""
+
+
+class MismatchError(OperationError):
+    """Ranks mean different operations by one name. All of them get this error."""
+
+
+class StallError(OperationError):
+    """Some ranks did not issue an operation in time."""
+
+
+class DuplicateName(OperationError, ValueError):
+    """An operation of this name is under way already."""
+
+
+class PeerLost(OperationError):
+    """A rank died. Every operation ends with this error until the ranks meet again."""
+
+
+class RankShutDown(OperationError):
+    """A rank that an operation needs has shut down."""

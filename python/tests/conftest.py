@@ -8,11 +8,10 @@ from typing import Any, Tuple
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
-
 
 def make_model(inputs: int = 4, outputs: int = 3, seed: int = 0) -> Any:
     """A linear model, as a protobuf message."""
+    pytest.importorskip("onnx")
     from onnx import TensorProto, helper, numpy_helper
 
     rng = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ MODULES = [
     "phalanx._fit",
     "phalanx._executor",
 ]
+MODULES += ["phalanx._elastic", "phalanx.numpy"]
 
 
 @pytest.mark.parametrize("name", MODULES)

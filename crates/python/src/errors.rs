@@ -2,6 +2,7 @@
 
 use phalanx::Error;
 use phalanx::records::Blame;
+use phalanx_ops::{OpFailure, OpsError};
 use phalanx_types::Class;
 use pyo3::prelude::*;
 
@@ -32,6 +33,36 @@ impl Failure {
     /// A node could not join its domain, or the network failed.
     pub(crate) fn machine(error: &dyn std::error::Error) -> Self {
         Self { exception: "MachineError", reason: with_causes(error), hint: None }
+    }
+
+    /// An operation of ranks did not happen.
+    pub(crate) fn operation(error: &OpsError) -> Self {
+        let exception = match error {
+            OpsError::Failed(failure) => match failure {
+                OpFailure::Mismatch { .. } => "MismatchError",
+                OpFailure::Stalled { .. } => "StallError",
+                OpFailure::ShutDown { .. } => "RankShutDown",
+                OpFailure::NoSet { .. } => "OperandError",
+                _ => "OperationError",
+            },
+            OpsError::PeerLost { .. } => "PeerLost",
+            OpsError::ShutDown { .. } => "RankShutDown",
+            OpsError::Duplicate { .. } => "DuplicateName",
+            OpsError::NotInSet { .. }
+            | OpsError::NoRank { .. }
+            | OpsError::Length { .. }
+            | OpsError::Unsupported { .. } => "OperandError",
+            OpsError::Forked { .. } => "ForkError",
+            OpsError::Rendezvous(_) => "MachineError",
+            _ => "OperationError",
+        };
+        Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+    }
+
+    /// The process has not met other ranks, or has left them.
+    pub(crate) fn not_a_rank() -> Self {
+        let reason = "this process is not a rank".to_owned();
+        Self { exception: "NotInitialized", reason, hint: Some("call `init()` first".to_owned()) }
     }
 
     /// The process was forked after the library was used in its parent.

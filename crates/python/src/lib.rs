@@ -22,6 +22,7 @@ mod logs;
 mod memory;
 mod model;
 mod nodes;
+mod ops;
 mod own_loss;
 mod plan;
 mod queue;
@@ -47,6 +48,8 @@ mod _phalanx {
     use crate::model::{Model, fuse, load_model, tensor_names};
     #[pymodule_export]
     use crate::nodes::{LocalNodes, NodeWatch, nodes};
+    #[pymodule_export]
+    use crate::ops::{OpsHandle, OpsOutput, RankOps};
     #[pymodule_export]
     use crate::plan::plan;
     #[pymodule_export]

@@ -47,7 +47,7 @@ impl Memory {
 }
 
 /// The type of elements as arrays tell each other.
-fn typestr(dtype: DType) -> &'static str {
+pub(crate) fn typestr(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "<f4",
         DType::F64 => "<f8",

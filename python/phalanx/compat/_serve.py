@@ -12,7 +12,7 @@ from typing import Iterable, Optional, Sequence
 
 __all__ = ["SERVED", "serve"]
 
-SERVED = ("amlip_py", "amlip_swig", "py_utils", "ravnest")
+SERVED = ("amlip_py", "amlip_swig", "horovod", "py_utils", "ravnest")
 """The packages that are served."""
 
 
@@ -33,14 +33,18 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], announce: bool) -> None:
         self.names = frozenset(names)
+        self.announce = announce
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
         if fullname.partition(".")[0] not in self.names:
             return None
+        if self.announce:
+            self.announce = False
+            print(f"phalanx.compat: serves {', '.join(sorted(self.names))}", file=sys.stderr)
         real = f"phalanx.compat.{fullname}"
         if _find(real) is None:
             print(f"phalanx.compat: there is no `{fullname}` here", file=sys.stderr)
@@ -58,8 +62,10 @@ def _find(name: str) -> Optional[importlib.machinery.ModuleSpec]:
         return None
 
 
-def serve(names: Iterable[str] = SERVED) -> None:
+def serve(names: Iterable[str] = SERVED, *, announce: bool = False) -> None:
     """Makes these packages importable by their own names in this process.
+
+    With ``announce``, standard error says so when the first of them is imported.
 
     >>> import phalanx.compat
     >>> phalanx.compat.serve(["py_utils"])
@@ -70,4 +76,4 @@ def serve(names: Iterable[str] = SERVED) -> None:
     unknown = sorted(set(names) - set(SERVED))
     if unknown:
         raise ValueError(f"phalanx.compat does not serve {', '.join(unknown)}; it serves {', '.join(SERVED)}")
-    sys.meta_path.insert(0, _Finder(names))
+    sys.meta_path.insert(0, _Finder(names, announce))

@@ -4,6 +4,7 @@ use crate::args::duration;
 use crate::exec_shim;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
+use crate::own_program::own_program;
 use crate::stop::StopSignals;
 use anyhow::anyhow;
 use clap::Args;
@@ -12,6 +13,7 @@ use phalanx_launch::{
 };
 use serde::Serialize;
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -24,7 +26,8 @@ program is elastic: a rank that dies is started again, and the others are told, 
 
 Examples:
   phalanx launch -n 4 -- python train.py --epochs 3
-  phalanx launch -n 4 --min 2 --reset-limit 10 -- python train.py    goes on without ranks that die"
+  phalanx launch -n 4 --min 2 --reset-limit 10 -- python train.py    goes on without ranks that die
+  phalanx launch -n 2 --compat -- python train.py                    a program that imports horovod"
 )]
 pub(crate) struct LaunchArgs {
     /// How many ranks to start on this machine.
@@ -48,6 +51,9 @@ pub(crate) struct LaunchArgs {
     /// Pass lines on without the number of the rank.
     #[arg(long)]
     no_prefix: bool,
+    /// Let Python programs import packages of other tools, such as horovod, from Phalanx.
+    #[arg(long)]
+    compat: bool,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -74,10 +80,14 @@ pub(crate) async fn run(args: LaunchArgs, output: Output) -> Result<(), Failure>
             max: args.max.unwrap_or(args.ranks),
             reset_limit: args.reset_limit,
         });
+    let mut wrapper: Vec<OsString> = exec_shim::wrapper().into_iter().map(OsString::from).collect();
+    if args.compat {
+        wrapper.extend(["env".into(), compat_path()?]);
+    }
     let spec = LaunchSpec {
         size: LaunchSize { ranks: args.ranks, elastic, grace: args.grace },
         command: args.command,
-        wrapper: exec_shim::wrapper().into_iter().map(OsString::from).collect(),
+        wrapper,
         cores: args.cores,
         prefix: !args.no_prefix,
     };
@@ -106,6 +116,25 @@ pub(crate) async fn run(args: LaunchArgs, output: Output) -> Result<(), Failure>
         None => Ok(()),
         Some(failure) => Err(Failure::work(anyhow!(told(failure))).exit_code(code)),
     }
+}
+
+/// The variable by which interpreters of ranks find the packages of other tools. Only the command of the Python package
+/// has them.
+fn compat_path() -> Result<OsString, Failure> {
+    let program = own_program();
+    let package = program.words().last().map(Path::new).and_then(Path::parent);
+    let site = package.map(|package| package.join("compat").join("_site")).filter(|site| site.is_dir());
+    let site = site.ok_or_else(|| {
+        let missing = anyhow!("--compat needs the command `phalanx` of the Python package");
+        Failure::usage(missing).hint_if(Some("say: python -m phalanx launch --compat …"))
+    })?;
+    let mut path = OsString::from("PYTHONPATH=");
+    path.push(site);
+    if let Some(before) = std::env::var_os("PYTHONPATH").filter(|before| !before.is_empty()) {
+        path.push(":");
+        path.push(before);
+    }
+    Ok(path)
 }
 
 fn told(failure: LaunchFailure) -> String {

@@ -50,3 +50,9 @@ fn sizes_that_do_not_fit_are_refused() {
     assert!(said.contains("--min 2"), "{said}");
     assert!(sandbox().fails(2, &["launch", "-n", "2"]).contains("PROGRAM"));
 }
+
+#[test]
+fn packages_of_other_tools_come_with_the_python_package() {
+    let said = sandbox().fails(2, &["launch", "--compat", "--", "true"]);
+    assert!(said.contains("Python package") && said.contains("python -m phalanx launch --compat"), "{said}");
+}

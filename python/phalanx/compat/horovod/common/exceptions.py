@@ -1,0 +1,6 @@
+"""Errors."""
+
+from phalanx._elastic import HostsUpdatedInterrupt
+from phalanx._ops import HorovodInternalError
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt"]

@@ -1,0 +1,4 @@
+"""As `phalanx.tensorflow.keras.callbacks`."""
+
+from phalanx.tensorflow.keras.callbacks import *  # noqa: F403
+from phalanx.tensorflow.keras.callbacks import __all__ as __all__

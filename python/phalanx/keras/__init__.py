@@ -1,0 +1,4 @@
+"""Horovod's interface for Keras; the same as :mod:`phalanx.tensorflow.keras`."""
+
+from phalanx.tensorflow.keras import *  # noqa: F403
+from phalanx.tensorflow.keras import __all__ as __all__
