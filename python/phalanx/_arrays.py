@@ -13,6 +13,8 @@ from .errors import InputError
 Array = npt.NDArray[Any]
 
 _CHUNK = 256
+# The device number of plain memory.
+_DLPACK_CPU = 1
 _USED = "floats, integers and booleans of up to 64 bits can be used"
 
 
@@ -32,23 +34,94 @@ def as_array(value: Any, name: str) -> Array:
     if isinstance(value, np.ma.MaskedArray) and bool(np.any(value.mask)):
         raise InputError(f"`{name}` has masked elements", "fill them, or leave their samples out")
     try:
-        array = np.asarray(_from_torch(value))
-    except (TypeError, ValueError, RuntimeError) as error:
+        array = view(value)
+    except InputError:
+        raise
+    except Exception as error:
+        # Code of the object itself may raise anything.
         raise InputError(f"`{name}` cannot be made an array: {error}") from error
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise InputError(f"`{name}` has elements of type {array.dtype}", _USED)
     if array.ndim == 0:
         raise InputError(f"`{name}` is a single number: the first axis of an array counts samples")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return np.ascontiguousarray(array)
+    try:
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        return np.ascontiguousarray(array)
+    except MemoryError as error:
+        raise InputError(f"`{name}` has {array.size} elements, for which there is no memory") from error
 
 
-def _from_torch(value: Any) -> Any:
-    if not (hasattr(value, "detach") and hasattr(value, "cpu")):
-        return value
-    tensor = value.detach().cpu()
-    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+def view(value: Any) -> Array:
+    """The value as a NumPy array over the same memory, if it is on the CPU and tells its size; else as a copy.
+
+    Arrays of other libraries come by DLPack, by the buffer protocol, or as the array that they make themselves. An
+    object that tells only an address is refused: nothing would hold it to the truth.
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    if isinstance(value, (list, tuple)):
+        return np.asarray(_elements(value))
+    if hasattr(value, "detach") and hasattr(value, "cpu"):
+        tensor = value.detach().cpu()
+        array: Array = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+        return array
+    shared = _from_dlpack(value)
+    if shared is not None:
+        return shared
+    try:
+        return np.asarray(memoryview(value))
+    except TypeError:
+        pass
+    return _of_protocols(value)
+
+
+def _elements(values: Any) -> list[Any]:
+    """Nested lists whose elements are numbers or NumPy arrays."""
+    plain = (int, float, complex, str, bytes, np.ndarray, np.generic)
+    return [
+        item if isinstance(item, plain) else _elements(item) if isinstance(item, (list, tuple)) else view(item)
+        for item in values
+    ]
+
+
+def _from_dlpack(value: Any) -> Optional[Array]:
+    """An array over the memory of a tensor on the CPU; none if NumPy cannot have it that way."""
+    kind = type(value)
+    if not (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")):
+        return None
+    try:
+        if int(value.__dlpack_device__()[0]) != _DLPACK_CPU:
+            return None
+        return np.asarray(np.from_dlpack(value))
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        # Types of elements that NumPy lacks; memory that must not be written, for older versions of NumPy.
+        return None
+
+
+def _of_protocols(value: Any) -> Array:
+    if hasattr(value, "__array__"):
+        made = value.__array__()
+        if not isinstance(made, np.ndarray):
+            raise TypeError(f"__array__ of {type(value).__name__} gives {type(made).__name__}")
+        return np.asarray(made)
+    interface: Any = getattr(value, "__array_interface__", None)
+    if interface is None and not hasattr(value, "__array_struct__"):
+        return np.asarray(value)
+    memory = interface.get("data") if isinstance(interface, dict) else None
+    if memory is None or isinstance(memory, tuple):
+        raise InputError(f"{type(value).__name__} tells only the address of its memory", "say `numpy.asarray(x)`")
+    dtype = np.dtype(interface["typestr"])
+    if dtype.hasobject:
+        raise TypeError(f"{type(value).__name__} tells bytes to be objects")
+    # The memory is an object that knows its size, which NumPy checks.
+    return np.ndarray(
+        interface["shape"],
+        dtype,
+        memory,
+        interface.get("offset", 0),
+        interface.get("strides"),
+    )
 
 
 def read(data: Any, name: str) -> Samples:
@@ -89,7 +162,7 @@ def _chunks(dataset: Any) -> Iterator[list[Any]]:
 
 def _stacked(items: list[Any], name: str) -> Tuple[Array, Array]:
     try:
-        pairs = [(np.asarray(_from_torch(x)), np.asarray(_from_torch(y))) for x, y in items]
+        pairs = [(view(x), view(y)) for x, y in items]
         return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
     except (TypeError, ValueError) as error:
         raise InputError(f"the items of `{name}` are not pairs of a sample and a label: {error}") from error
@@ -114,7 +187,7 @@ def _of_loader(loader: Any, name: str) -> Samples:
 def _pair(batch: Any, name: str) -> Tuple[Array, Array]:
     if not (isinstance(batch, (tuple, list)) and len(batch) == 2):
         raise InputError(f"the batches of `{name}` are not pairs of samples and labels")
-    return np.asarray(_from_torch(batch[0])), np.asarray(_from_torch(batch[1]))
+    return view(batch[0]), view(batch[1])
 
 
 def _joined(parts: Iterable[Tuple[Array, Array]], name: str) -> Samples:

@@ -11,7 +11,7 @@ import numpy as np
 from . import _arrays, _models, _phalanx, _progress
 from ._arrays import Array, Samples
 from ._nodes import Domain, EmbeddedNode, Placement, placement
-from ._run import Run, Source
+from ._run import Run
 from ._settings import Setting, settings
 from .errors import ConfigError, InputError
 
@@ -59,8 +59,8 @@ def fit(
     """Trains a model, and gives the run.
 
     Args:
-        model: a torch module, an ONNX model, the path of an ONNX file, or the name of a model of the zoo. A torch
-            module gets the trained weights, and is ``model`` of the run.
+        model: a torch module, a Keras model, an ONNX model, the path of an ONNX file, or the name of a model of the
+            zoo. A torch module or Keras model gets the trained weights, and is ``model`` of the run.
         train: ``(x, y)``, a dataset or a loader. Datasets and loaders are read once, into memory.
         valid: the same, to validate with after every pass.
         loss: a name, a name with settings, or a function of outputs and targets. With a torch module the function
@@ -95,7 +95,8 @@ def fit(
     checked = None if valid is None else _arrays.read(valid, "valid")
     if data.y is None:
         raise InputError("`train` has no labels", "say `train=(x, y)`")
-    found = _models.source(model, data.x)
+    named = _name(loss)
+    found = _models.source(model, data.x, loss=named)
     if epochs is None and steps is None:
         epochs = 1
     arguments = {
@@ -116,14 +117,13 @@ def fit(
     place = placement(local, nodes)
     _check_nodes(place, replicas, stages)
     told = _settings(arguments, settings)
-    own = _own_loss(loss, data, found.is_torch)
-    named = _name(loss)
+    own = _own_loss(loss, data, found.framework == "torch")
     pair = (data.x, _arrays.labels_for(data.y, named))
     against = None if checked is None else (checked.x, _arrays.labels_for(checked.y, named))
     with _progress.shown(progress) as show:
         options = Options(told, own, None if run_dir is None else os.fspath(run_dir), place, show)
         outcome = _phalanx.train(found, pair, against, options)
-    return Run._of_outcome(outcome, Source(model, found.is_torch))
+    return Run._of_outcome(outcome, model)
 
 
 def _settings(arguments: Mapping[str, Any], more: Optional[Mapping[str, Any]]) -> list[Setting]:
@@ -170,7 +170,7 @@ def _array_loss(function: Callable[..., Any], label_dtype: Any) -> Callable[...,
             loss, gradient = given
         except (TypeError, ValueError) as error:
             raise InputError("a loss over arrays must give two values: the loss, and its gradient") from error
-        found = _arrays.as_array(np.asarray(gradient, dtype=np.float32), "the gradient of the loss")
+        found = _arrays.as_array(gradient, "the gradient of the loss").astype(np.float32, copy=False)
         if list(found.shape) != output_shape:
             raise InputError(f"the gradient of the loss has the shape {list(found.shape)}, the outputs {output_shape}")
         return float(loss), found

@@ -24,55 +24,44 @@ _SECONDS_TO_SAVE = 5.0
 atexit.register(_phalanx.finish, _SECONDS_TO_SAVE)
 
 
-@dataclass(frozen=True)
-class Source:
-    """The model as the user gave it."""
-
-    model: Any = None
-    is_torch: bool = False
-
-
 class Run:
     """What came of a training: the model, the metrics, and the directory if there is one."""
 
-    def __init__(self, native: _phalanx.Model, summary: Mapping[str, Any], metrics: dict[str, Array], source: Source):
+    def __init__(self, native: _phalanx.Model, summary: Mapping[str, Any], metrics: dict[str, Array], model: Any):
         self._native = native
         self._summary = summary
         self._metrics = metrics
-        self._source = source
+        self._model = model
         self._evaluating = threading.RLock()
 
     @classmethod
-    def _of_outcome(cls, outcome: Tuple[_phalanx.Model, str, dict[str, list[float]]], source: Source) -> Run:
+    def _of_outcome(cls, outcome: Tuple[_phalanx.Model, str, dict[str, list[float]]], model: Any) -> Run:
         native, text, series = outcome
         summary = json.loads(text)
         run_dir = summary.get("run_dir")
         metrics = _read_metrics(run_dir) if run_dir else {name: _series(name, all) for name, all in series.items()}
-        run = cls(native, summary, metrics, source)
-        run._give_weights()
+        run = cls(native, summary, metrics, model)
+        _models.give_weights(model, native, run.steps)
         return run
 
     @classmethod
     def open(cls, run_dir: Path, model: Any = None) -> Run:
-        """Opens the directory of a run, be it finished or not. A torch module that is given gets its weights."""
+        """Opens the directory of a run, be it finished or not.
+
+        A torch module or Keras model that is given gets its weights.
+        """
         path = os.fspath(run_dir)
         state = json.loads(_phalanx.read_run(path))
         native = _phalanx.load_model(path)
         summary = {**state, "run_dir": path, "finished": state.get("state") == "finished"}
-        run = cls(native, summary, _read_metrics(path), Source(model, _models.is_torch_module(model)))
-        run._give_weights()
+        run = cls(native, summary, _read_metrics(path), model)
+        _models.give_weights(model, native, run.steps)
         return run
-
-    def _give_weights(self) -> None:
-        if self._source.is_torch:
-            from ._torch import load
-
-            load(self._source.model, self._native.state_dict(), self.steps)
 
     @property
     def model(self) -> Any:
-        """The model as it was given; a torch module has the trained weights."""
-        return self._source.model
+        """The model as it was given; a torch module or Keras model has the trained weights."""
+        return self._model
 
     @property
     def metrics(self) -> dict[str, Array]:
@@ -147,12 +136,9 @@ class Run:
         told, place, done = settings({"epochs": epochs, "steps": steps}), placement(local, nodes), self.steps
         with _progress.shown(progress) as show:
             outcome = _phalanx.resume(self.run_dir, Options(told, None, self.run_dir, place, show))
-        run = Run._of_outcome(outcome, Source())
-        run._source = self._source
-        if self._source.is_torch:
-            from ._torch import load
-
-            load(self._source.model, run._native.state_dict(), run.steps - done)
+        run = Run._of_outcome(outcome, None)
+        run._model = self._model
+        _models.give_weights(self._model, run._native, run.steps - done)
         return run
 
     def plot(self, axes: Any = None) -> Any:

@@ -6,10 +6,12 @@ import contextlib
 import copy
 import inspect
 import logging
+import os
 import pathlib
+import re
 import tempfile
 import warnings
-from typing import Any, Callable, Iterator, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import numpy as np
 import torch
@@ -20,32 +22,72 @@ from .errors import InputError, ModelError
 _log = logging.getLogger("phalanx.torch")
 
 
-def export(module: torch.nn.Module, example: Array) -> bytes:
-    """The module as an ONNX model that can be trained, with its weights. The module stays as it is."""
+def export(module: torch.nn.Module, example: Array, lines: bool = False) -> bytes:
+    """The module as an ONNX model that can be trained, with its weights. The module stays as it is.
+
+    With ``lines`` every operator has the lines of the source that it comes from.
+    """
     # A copy on the CPU: tracing in training mode counts batches and moves running means.
     own = copy.deepcopy(module).cpu().float().train()
     # Two samples, where that is possible: BatchNorm has no statistics of one.
     given = torch.from_numpy(np.resize(example, (2, *example.shape[1:])))
     given = given.float() if given.dtype.is_floating_point else given.long()
     try:
-        return _export(own, given)
+        return _export(own, given, lines)
     except ModelError:
         raise
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
+        place = _place_of(own, given, reason)
+        if place is not None:
+            raise ModelError(
+                f"{type(module).__name__} could not be exported: {reason} ({place})",
+                "rewrite this line with other operators",
+            ) from error
         raise ModelError(
             f"{type(module).__name__} could not be exported: {reason}",
             "`torch.onnx.export` must be able to trace it with one tensor as its input",
         ) from error
 
 
-def _export(module: torch.nn.Module, example: torch.Tensor) -> bytes:
+def _place_of(module: torch.nn.Module, example: torch.Tensor, reason: str) -> Optional[str]:
+    """Where the module first uses the operator that an error of the exporter names: its line, and its module."""
+    named = re.search(r"\b(?:aten|prim|torchvision)::\w+", reason)
+    if named is None:
+        return None
+    trace: Any = torch.jit.trace
+    try:
+        with _quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
+            nodes = list(trace(module, (example,), check_trace=False).inlined_graph.nodes())
+    except Exception as error:
+        # The error of the exporter is told, without its place.
+        _log.debug("could not find the place of %s: %s", named.group(), error)
+        return None
+    for node in nodes:
+        if node.kind() == named.group():
+            path = node.scopeName().rpartition("__module.")[2]
+            within = f" in `{path}`" if path else ""
+            line = _own_line(node.sourceRange())
+            return f"{line}{within}" if line else None
+    return None
+
+
+def _own_line(frames: str) -> Optional[str]:
+    """The innermost of frames such as ``model.py(12): forward`` that is not one of torch itself."""
+    torch_itself = os.path.dirname(torch.__file__) + os.sep
+    found = re.findall(r"^(.+)\((\d+)\): ", frames, flags=re.MULTILINE)
+    own = [frame for frame in found if not frame[0].startswith(torch_itself)]
+    return ":".join((own or found)[0]) if found else None
+
+
+def _export(module: torch.nn.Module, example: torch.Tensor, lines: bool) -> bytes:
     options: dict[str, Any] = {
         "training": torch.onnx.TrainingMode.TRAINING,
         "do_constant_folding": False,
         "input_names": ["x"],
         "dynamic_axes": {"x": {0: "batch"}},
         "opset_version": 17,
+        "verbose": lines,
     }
     if "dynamo" in inspect.signature(torch.onnx.export).parameters:
         # The exporter that traces keeps the operators of training, and needs no other package.
@@ -59,10 +101,21 @@ def _export(module: torch.nn.Module, example: torch.Tensor) -> bytes:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns about itself and about every module that is in training mode, which is what is wanted."""
+    """The exporter warns about itself and about every module that is in training mode, which is what is wanted.
+
+    And it prints whole graphs on the standard output when it is verbose or fails.
+    """
+    native: Any = torch._C
+    log = getattr(native, "_jit_onnx_log", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        if log is not None:
+            native._jit_onnx_log = lambda *_: None
+        try:
+            yield
+        finally:
+            if log is not None:
+                native._jit_onnx_log = log
 
 
 def constants(module: torch.nn.Module) -> set[str]:

@@ -1,6 +1,7 @@
 """Torch modules: parity with torch, weights, losses, datasets and loaders."""
 
 import copy
+import pathlib
 
 import numpy as np
 import pytest
@@ -160,6 +161,35 @@ def test_modules_that_cannot_be_exported_are_told():
     with pytest.raises(phalanx.InputError, match="eigvals|eigh") as caught:
         phalanx.fit(Odd(), (x, y))
     assert isinstance(caught.value, phalanx.ModelError)
+
+
+class Products(nn.Module):
+    def forward(self, x):
+        return torch.cumprod(x, 1)
+
+
+class Sorting(nn.Module):
+    def forward(self, x):
+        return torch.sort(x, dim=1)[0]
+
+
+@pytest.mark.parametrize(
+    ("part", "operator", "text"),
+    [(Products, "aten::cumprod", "torch.cumprod(x, 1)"), (Sorting, "TopK", "torch.sort(x, dim=1)")],
+)
+def test_an_operator_that_is_not_supported_is_named_with_its_line(part, operator, text, capfd):
+    module = nn.Sequential(nn.Linear(3, 3), part())
+    x, y = np.zeros((8, 3), "f4"), np.zeros(8, "i8")
+    with pytest.raises(phalanx.InputError) as caught:
+        phalanx.fit(module, (x, y))
+    lines = pathlib.Path(__file__).read_text().splitlines()
+    line = next(number for number, line in enumerate(lines, 1) if f"return {text}" in line)
+    told = str(caught.value)
+    assert operator in told and f"{__file__}:{line}" in told, told
+    assert caught.value.hint and "rewrite" in caught.value.hint
+    # The first fails in torch's exporter and names the path of the module; for the second it is in the operator's name.
+    assert "`1`" in told or "`/1/TopK`" in told, told
+    assert capfd.readouterr().out == "", "the exporter's graphs are not printed"
 
 
 def test_a_run_gives_its_weights_to_a_module(tmp_path):

@@ -18,6 +18,7 @@ mod names;
 mod proto;
 mod rewrite;
 mod scope;
+mod source_line;
 mod tensor;
 
 pub use error::{At, BadTensor, OnnxError};

@@ -1,13 +1,19 @@
 //! Carries out what the supervisor decides.
 
-use crate::core::supervisor::{LaunchFailure, LaunchSize, SuperviseCommand, Supervisor};
-use crate::local::{LocalEvent, LocalProcesses, StartOrder};
+use crate::core::placement::PlaceWait;
+use crate::core::supervisor::{LaunchFailure, LaunchSize, ProcessExit, SuperviseCommand, Supervisor};
+use crate::domain::{DomainPlace, DomainRanks};
+use crate::local::LocalProcesses;
+use crate::place::{Meeting, Place, RankEvent};
 use phalanx_ops::{RendezvousServer, Secret};
-use phalanx_types::{Class, Outbox, Time};
-use rustix::process::Signal;
+use phalanx_types::{Class, NodeId, Outbox, Time};
+use phalanx_wire::detail::Detail;
+use phalanx_wire::launch::RankSignal;
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
@@ -18,12 +24,48 @@ pub struct LaunchSpec {
     pub size: LaunchSize,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// What is put before the program; it ties the life of a process to that of this one.
-    pub wrapper: Vec<OsString>,
-    /// The cores that processes share, if not all of this machine.
-    pub cores: Option<u32>,
     /// Whether lines get the number of the process in front.
     pub prefix: bool,
+    /// Where processes run.
+    pub place: LaunchPlace,
+}
+
+/// Where processes run.
+#[derive(Debug, Clone)]
+pub enum LaunchPlace {
+    /// On this machine.
+    Here {
+        /// What is put before the program; it ties the life of a process to that of this one.
+        wrapper: Vec<OsString>,
+        /// The cores that processes share, if not all of this machine.
+        cores: Option<u32>,
+    },
+    /// On nodes of a domain.
+    Domain(DomainPlace),
+}
+
+/// What a user may want to know while ranks run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaunchNotice {
+    /// Ranks wait for nodes. Told when the reason changes.
+    Waiting {
+        /// The ranks.
+        workers: BTreeSet<u32>,
+        /// Why.
+        reason: PlaceWait,
+    },
+    /// Ranks run on these nodes.
+    Placed {
+        /// The node of each rank.
+        nodes: BTreeMap<u32, NodeId>,
+    },
+    /// A rank is gone with its node, or with the link to it.
+    NodeLost {
+        /// The rank.
+        worker: u32,
+        /// The node.
+        node: NodeId,
+    },
 }
 
 /// How it went.
@@ -66,6 +108,16 @@ pub enum LaunchError {
         #[source]
         source: io::Error,
     },
+    /// The program could not be started on a node.
+    #[error("{node} could not start {}: {detail}", program.display())]
+    StartOnNode {
+        /// The program.
+        program: OsString,
+        /// The node.
+        node: NodeId,
+        /// Why.
+        detail: Detail,
+    },
     /// The place where ranks meet could not be made.
     #[error("could not make a place for ranks to meet")]
     Rendezvous {
@@ -79,7 +131,9 @@ impl LaunchError {
     /// What the caller should do about it.
     pub fn class(&self) -> Class {
         match self {
-            LaunchError::Size { .. } | LaunchError::Start { .. } => Class::Fatal,
+            LaunchError::Size { .. } | LaunchError::Start { .. } | LaunchError::StartOnNode { .. } => {
+                Class::Fatal
+            }
             LaunchError::Rendezvous { .. } => Class::Retry,
         }
     }
@@ -90,6 +144,9 @@ impl LaunchError {
             LaunchError::Start { .. } => {
                 Some("the program comes after --, as in: phalanx launch -n 2 -- python train.py")
             }
+            LaunchError::StartOnNode { .. } => Some(
+                "files are not copied: the directory and the program must be on every node, see --directory",
+            ),
             LaunchError::Size { .. } | LaunchError::Rendezvous { .. } => None,
         }
     }
@@ -98,22 +155,27 @@ impl LaunchError {
 /// Ends a launch from another thread.
 #[derive(Debug, Clone)]
 pub struct LaunchControl {
-    events: Sender<LocalEvent>,
+    events: Sender<RankEvent>,
 }
 
 impl LaunchControl {
     /// Asks all processes to end; asked again, ends them.
     pub fn interrupt(&self) {
         // It has ended by itself.
-        let _heard = self.events.send(LocalEvent::Interrupted);
+        let _heard = self.events.send(RankEvent::Interrupted);
     }
 }
 
-/// Starts the processes and waits for their end. `on_start` gets what ends them from another thread.
+/// Starts the processes and waits for their end. `on_start` gets what ends them from another thread, and `on_notice`
+/// what a user may want to know meanwhile.
 ///
 /// # Errors
 /// The sizes make no sense, or the program cannot be started. A program that fails is no error but a summary.
-pub fn launch(spec: &LaunchSpec, on_start: impl FnOnce(LaunchControl)) -> Result<LaunchSummary, LaunchError> {
+pub fn launch(
+    spec: &LaunchSpec,
+    on_start: impl FnOnce(LaunchControl),
+    on_notice: &mut dyn FnMut(LaunchNotice),
+) -> Result<LaunchSummary, LaunchError> {
     let ranks = spec.size.ranks;
     let (min, max) = spec.size.elastic.map_or((1, u32::MAX), |limits| (limits.min, limits.max));
     if ranks < min.max(1) || ranks > max || min == 0 {
@@ -121,33 +183,60 @@ pub fn launch(spec: &LaunchSpec, on_start: impl FnOnce(LaunchControl)) -> Result
     }
     let meet = |source| LaunchError::Rendezvous { source };
     let secret = Secret::random().map_err(meet)?;
-    let server = RendezvousServer::start("127.0.0.1:0", secret.clone(), 0..ranks).map_err(meet)?;
+    let server =
+        RendezvousServer::start((spec.place.listens_at(), 0), secret.clone(), 0..ranks).map_err(meet)?;
     let (events, happened) = channel();
     on_start(LaunchControl { events: events.clone() });
+    let meeting = Meeting { ranks, secret, port: server.address().port() };
     let launcher = Launcher {
         spec,
-        secret,
         supervisor: Supervisor::new(spec.size),
-        processes: LocalProcesses::default(),
+        place: make_place(spec, meeting, events),
         server,
-        events,
         began: Instant::now(),
     };
-    launcher.run(&happened)
+    launcher.run(&happened, on_notice)
+}
+
+impl LaunchPlace {
+    /// Other machines come to the launcher only in a domain with a key.
+    fn listens_at(&self) -> Ipv4Addr {
+        match self {
+            LaunchPlace::Domain(domain) if domain.fabric.is_secure() => Ipv4Addr::UNSPECIFIED,
+            LaunchPlace::Domain(_) | LaunchPlace::Here { .. } => Ipv4Addr::LOCALHOST,
+        }
+    }
+}
+
+fn make_place(spec: &LaunchSpec, meeting: Meeting, events: Sender<RankEvent>) -> Box<dyn Place> {
+    let (command, prefix) = (spec.command.clone(), spec.prefix);
+    match &spec.place {
+        LaunchPlace::Here { wrapper, cores } => {
+            let machine = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+            let (wrapper, cores) = (wrapper.clone(), cores.unwrap_or_else(machine));
+            let running = BTreeMap::new();
+            Box::new(LocalProcesses { meeting, wrapper, command, cores, prefix, events, running })
+        }
+        LaunchPlace::Domain(domain) => {
+            Box::new(DomainRanks::new(domain.clone(), meeting, command, prefix, events))
+        }
+    }
 }
 
 struct Launcher<'a> {
     spec: &'a LaunchSpec,
-    secret: Secret,
     supervisor: Supervisor,
-    processes: LocalProcesses,
+    place: Box<dyn Place>,
     server: RendezvousServer,
-    events: Sender<LocalEvent>,
     began: Instant,
 }
 
 impl Launcher<'_> {
-    fn run(mut self, happened: &Receiver<LocalEvent>) -> Result<LaunchSummary, LaunchError> {
+    fn run(
+        mut self,
+        happened: &Receiver<RankEvent>,
+        on_notice: &mut dyn FnMut(LaunchNotice),
+    ) -> Result<LaunchSummary, LaunchError> {
         let mut out = Outbox::default();
         self.supervisor.begin(&mut out);
         while self.carry_out(&mut out)? {
@@ -155,15 +244,7 @@ impl Launcher<'_> {
                 None => happened.recv().ok(),
                 Some(at) => happened.recv_timeout(at.since(self.now())).ok(),
             };
-            let now = self.now();
-            match event {
-                Some(LocalEvent::Exited { worker, exit }) => {
-                    self.supervisor.on_exit(now, worker, exit, &mut out);
-                }
-                Some(LocalEvent::Interrupted) => self.supervisor.on_interrupt(now, &mut out),
-                Some(LocalEvent::NotStarted { error }) => return Err(self.not_started(error)),
-                None => self.supervisor.on_time(now, &mut out),
-            }
+            self.on_event(event, &mut out, on_notice)?;
         }
         let failure = self.supervisor.failure();
         Ok(LaunchSummary {
@@ -176,51 +257,54 @@ impl Launcher<'_> {
         })
     }
 
+    /// Tells the supervisor what happened; no event is that time has passed.
+    fn on_event(
+        &mut self,
+        event: Option<RankEvent>,
+        out: &mut Outbox<SuperviseCommand>,
+        on_notice: &mut dyn FnMut(LaunchNotice),
+    ) -> Result<(), LaunchError> {
+        let now = self.now();
+        match event {
+            Some(RankEvent::Exited { worker, exit }) => self.supervisor.on_exit(now, worker, exit, out),
+            Some(RankEvent::NodeLost { worker, node }) => {
+                on_notice(LaunchNotice::NodeLost { worker, node });
+                self.supervisor.on_exit(now, worker, ProcessExit::Lost, out);
+            }
+            Some(RankEvent::Waiting { workers, reason }) => {
+                self.supervisor.on_waiting(&workers, out);
+                on_notice(LaunchNotice::Waiting { workers, reason });
+            }
+            Some(RankEvent::Placed { nodes }) => {
+                self.supervisor.on_placed(&nodes.keys().copied().collect(), out);
+                on_notice(LaunchNotice::Placed { nodes });
+            }
+            Some(RankEvent::Interrupted) => self.supervisor.on_interrupt(now, out),
+            Some(RankEvent::NotStarted { error }) => return Err(error),
+            None => self.supervisor.on_time(now, out),
+        }
+        Ok(())
+    }
+
     fn now(&self) -> Time {
         Time::ZERO + self.began.elapsed()
     }
 
-    fn not_started(&self, source: io::Error) -> LaunchError {
-        LaunchError::Start { program: self.spec.command.first().cloned().unwrap_or_default(), source }
-    }
-
     /// `false` when nothing runs any more.
-    fn carry_out(&self, out: &mut Outbox<SuperviseCommand>) -> Result<bool, LaunchError> {
+    fn carry_out(&mut self, out: &mut Outbox<SuperviseCommand>) -> Result<bool, LaunchError> {
+        let mut start = BTreeSet::new();
         for command in out.drain() {
             match command {
-                SuperviseCommand::Start { worker } => {
-                    let started = self.processes.start(self.order(worker), self.events.clone());
-                    started.map_err(|error| self.not_started(error))?;
-                }
+                SuperviseCommand::Start { worker } => drop(start.insert(worker)),
                 SuperviseCommand::Expect { workers } => self.server.expect(workers),
-                SuperviseCommand::Terminate { worker } => self.processes.signal(worker, Signal::TERM),
-                SuperviseCommand::Kill { worker } => self.processes.signal(worker, Signal::KILL),
+                SuperviseCommand::Terminate { worker } => self.place.signal(worker, RankSignal::Terminate),
+                SuperviseCommand::Kill { worker } => self.place.signal(worker, RankSignal::Kill),
                 SuperviseCommand::Finish => return Ok(false),
             }
         }
-        Ok(true)
-    }
-
-    fn order(&self, worker: u32) -> StartOrder {
-        let ranks = self.spec.size.ranks;
-        let machine = || std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let cores = self.spec.cores.unwrap_or_else(machine);
-        let mut variables = vec![
-            ("PHALANX_RENDEZVOUS", self.server.address().to_string()),
-            ("PHALANX_SECRET", self.secret.to_hex()),
-            ("PHALANX_WORKER", worker.to_string()),
-            ("PHALANX_RANK", worker.to_string()),
-            ("PHALANX_SIZE", ranks.to_string()),
-            ("PHALANX_LOCAL_RANK", worker.to_string()),
-            ("PHALANX_LOCAL_SIZE", ranks.to_string()),
-            ("PHALANX_CROSS_RANK", "0".to_owned()),
-            ("PHALANX_CROSS_SIZE", "1".to_owned()),
-            ("PHALANX_LOCAL_CORES", cores.to_string()),
-        ];
-        if std::env::var_os("OMP_NUM_THREADS").is_none() {
-            variables.push(("OMP_NUM_THREADS", (cores / ranks).max(1).to_string()));
+        if !start.is_empty() {
+            self.place.start(start)?;
         }
-        let command = self.spec.wrapper.iter().chain(&self.spec.command).cloned().collect();
-        StartOrder { worker, command, variables, prefix: self.spec.prefix }
+        Ok(true)
     }
 }

@@ -1,18 +1,25 @@
-//! Starts the ranks of a program on this machine and watches over them.
+//! Starts the ranks of a program, on this machine or on the nodes of a domain, and watches over them.
 //!
 //! ```text
-//!   launch ── core::supervisor: who is started, who ends, how it went
-//!      ├── local: processes of this machine, a thread each; their output, line by line
+//!   launch ── core::supervisor: which ranks are started, which end, how it went
+//!      ├── local: processes of this machine, a thread each
+//!      ├── domain: processes of nodes, a stream each; core::placement: which node runs which rank
 //!      └── phalanx_ops::RendezvousServer: where they become ranks, and meet again after a loss
+//!   host ── the side of a node: claims cores, runs ranks, sends their output
 //! ```
-//! Only `local` knows that ranks are processes of this machine: ranks on nodes of a domain would be another module
-//! that starts what [`StartOrder`] says and reports the same events.
 
 mod core;
+mod domain;
+mod frames;
+mod host;
 mod launch;
 mod local;
 mod output;
+mod place;
+mod process;
 
+pub use crate::core::placement::{NodeChoice, PlaceWait};
 pub use crate::core::supervisor::{ElasticLimits, LaunchFailure, LaunchSize, ProcessExit};
-pub use launch::{LaunchControl, LaunchError, LaunchSpec, LaunchSummary, launch};
-pub use local::StartOrder;
+pub use domain::DomainPlace;
+pub use host::{PROGRAMS, serve_ranks};
+pub use launch::{LaunchControl, LaunchError, LaunchNotice, LaunchPlace, LaunchSpec, LaunchSummary, launch};

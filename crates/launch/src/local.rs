@@ -1,139 +1,92 @@
-//! Processes of this machine, with a thread for each.
+//! Ranks as processes of this machine, with a thread for each.
 
-use crate::core::supervisor::ProcessExit;
+use crate::core::placement::Seat;
+use crate::launch::LaunchError;
 use crate::output::{Sink, pass_on};
-use rustix::process::{Pid, Signal, kill_process_group};
-use std::collections::BTreeMap;
+use crate::place::{Meeting, Place, RankEvent};
+use crate::process::{Signals, run_process};
+use phalanx_wire::launch::RankSignal;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// One process that is to be started.
-#[derive(Debug, Clone)]
-pub struct StartOrder {
-    /// Its number.
-    pub worker: u32,
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// What it finds in its environment, beside that of this process.
-    pub variables: Vec<(&'static str, String)>,
-    /// Whether lines get the number in front.
-    pub prefix: bool,
-}
-
-/// What happened to a process.
+/// The processes of this machine. They are ended when this is dropped.
 #[derive(Debug)]
-pub(crate) enum LocalEvent {
-    Exited { worker: u32, exit: ProcessExit },
-    NotStarted { error: io::Error },
-    Interrupted,
-}
-
-/// The processes that run. They are ended when this is dropped.
-#[derive(Debug, Default)]
 pub(crate) struct LocalProcesses {
-    running: Arc<Mutex<Running>>,
-}
-
-#[derive(Debug, Default)]
-struct Running {
-    groups: BTreeMap<u32, Pid>,
-    /// Signals for processes that are still being started.
-    early: BTreeMap<u32, Signal>,
-}
-
-impl Running {
-    fn signal(&mut self, worker: u32, signal: Signal) {
-        match self.groups.get(&worker) {
-            // One that has ended needs no signal.
-            Some(pid) => drop(kill_process_group(*pid, signal)),
-            None => drop(self.early.insert(worker, signal)),
-        }
-    }
-
-    fn started(&mut self, worker: u32, pid: Pid) {
-        self.groups.insert(worker, pid);
-        if let Some(signal) = self.early.remove(&worker) {
-            self.signal(worker, signal);
-        }
-    }
+    pub(crate) meeting: Meeting,
+    /// What ties the life of a process to that of this one.
+    pub(crate) wrapper: Vec<OsString>,
+    /// The program and its arguments.
+    pub(crate) command: Vec<OsString>,
+    /// The cores that all ranks share.
+    pub(crate) cores: u32,
+    pub(crate) prefix: bool,
+    pub(crate) events: Sender<RankEvent>,
+    pub(crate) running: BTreeMap<u32, Arc<Signals>>,
 }
 
 impl LocalProcesses {
-    /// Starts a process on a thread of its own, which stays until the process has ended: a process that asks to end
-    /// with its parent ends with the thread that started it.
-    pub(crate) fn start(&self, order: StartOrder, events: Sender<LocalEvent>) -> io::Result<()> {
-        let running = Arc::clone(&self.running);
-        let name = format!("rank {}", order.worker);
+    fn rank_command(&self, worker: u32) -> io::Result<Command> {
+        let mut words = self.wrapper.iter().chain(&self.command);
+        let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
+        let ranks = self.meeting.ranks;
+        let seat = Seat { local_rank: worker, local_size: ranks, cross_rank: 0, cross_size: 1 };
+        let mut command = Command::new(program);
+        command.args(words);
+        command.envs(self.meeting.variables(worker, Ipv4Addr::LOCALHOST.into(), seat, self.cores));
+        if std::env::var_os("OMP_NUM_THREADS").is_none() {
+            command.env("OMP_NUM_THREADS", (self.cores / ranks).max(1).to_string());
+        }
+        Ok(command)
+    }
+
+    fn start_one(&mut self, worker: u32) -> io::Result<()> {
+        let command = self.rank_command(worker)?;
+        let signals = Arc::new(Signals::default());
+        self.running.insert(worker, signals.clone());
+        let (events, program) = (self.events.clone(), self.command.first().cloned().unwrap_or_default());
+        let prefix = self.prefix.then(|| format!("[{worker}] "));
         let run = move || {
-            let event = match run(&order, &running) {
-                Ok(exit) => LocalEvent::Exited { worker: order.worker, exit },
-                Err(error) => LocalEvent::NotStarted { error },
+            let prefix = prefix.as_deref();
+            let exit = run_process(
+                command,
+                &signals,
+                |out| pass_on(out, prefix, Sink::Out),
+                |err| pass_on(err, prefix, Sink::Err),
+            );
+            let event = match exit {
+                Ok(exit) => RankEvent::Exited { worker, exit },
+                Err(source) => RankEvent::NotStarted { error: LaunchError::Start { program, source } },
             };
             // The launcher is gone only when it has given up.
             let _heard = events.send(event);
         };
-        std::thread::Builder::new().name(name).spawn(run).map(drop)
+        std::thread::Builder::new().name(format!("rank {worker}")).spawn(run).map(drop)
+    }
+}
+
+impl Place for LocalProcesses {
+    fn start(&mut self, workers: BTreeSet<u32>) -> Result<(), LaunchError> {
+        let program = self.command.first().cloned().unwrap_or_default();
+        workers
+            .into_iter()
+            .try_for_each(|worker| self.start_one(worker))
+            .map_err(|source| LaunchError::Start { program, source })
     }
 
-    pub(crate) fn signal(&self, worker: u32, signal: Signal) {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).signal(worker, signal);
+    fn signal(&mut self, worker: u32, signal: RankSignal) {
+        if let Some(signals) = self.running.get(&worker) {
+            signals.send(signal);
+        }
     }
 }
 
 impl Drop for LocalProcesses {
     fn drop(&mut self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        for pid in running.groups.values() {
-            let _ended = kill_process_group(*pid, Signal::KILL);
-        }
+        self.running.values().for_each(|signals| signals.send(RankSignal::Kill));
     }
-}
-
-fn run(order: &StartOrder, running: &Mutex<Running>) -> io::Result<ProcessExit> {
-    let (program, arguments) = order.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .envs(order.variables.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // A group of its own: its own children get its signals, and Ctrl-C reaches it only through the launcher.
-        .process_group(0);
-    let mut child = command.spawn()?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        running.lock().unwrap_or_else(PoisonError::into_inner).started(order.worker, pid);
-    }
-    let exit = watch(order, &mut child);
-    running.lock().unwrap_or_else(PoisonError::into_inner).groups.remove(&order.worker);
-    exit
-}
-
-/// Passes output on until the process has ended and all it said was read.
-fn watch(order: &StartOrder, child: &mut Child) -> io::Result<ProcessExit> {
-    let prefix = order.prefix.then(|| format!("[{}] ", order.worker));
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    std::thread::scope(|scope| {
-        let prefix = prefix.as_deref();
-        if let Some(err) = err {
-            scope.spawn(move || pass_on(err, prefix, Sink::Err));
-        }
-        if let Some(out) = out {
-            scope.spawn(move || pass_on(out, prefix, Sink::Out));
-        }
-        let status = child.wait()?;
-        // A process of the rank that still runs would hold the output open.
-        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-            let _ended = kill_process_group(pid, Signal::KILL);
-        }
-        Ok(match (status.code(), status.signal()) {
-            (Some(code), _) => ProcessExit::Code(code),
-            (None, signal) => ProcessExit::Signal(signal.unwrap_or(9)),
-        })
-    })
 }

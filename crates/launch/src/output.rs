@@ -1,9 +1,10 @@
 //! What ranks print, line by line, with the number of the rank in front.
 
+use phalanx_wire::launch::MAX_OUTPUT;
 use std::io::{self, BufRead, BufReader, Read, Write};
 
 /// The longest line that is kept together.
-const MOST: u64 = 64 << 10;
+const MOST: u64 = MAX_OUTPUT as u64;
 
 /// Where a line goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,15 @@ pub(crate) enum Sink {
 }
 
 impl Sink {
+    /// Writes a line that comes from elsewhere, with a prefix if there is one. A reader that is gone is none.
+    pub(crate) fn print(self, prefix: Option<&str>, line: &[u8]) {
+        let mut whole = Vec::with_capacity(line.len() + 8);
+        begin_line(&mut whole, prefix);
+        whole.extend_from_slice(line);
+        end_line(&mut whole, prefix);
+        let _read_by_someone = self.write(&whole);
+    }
+
     fn write(self, line: &[u8]) -> io::Result<()> {
         match self {
             Sink::Out => {
@@ -28,8 +38,28 @@ impl Sink {
 /// Copies all lines until the end. When the reader is gone they are dropped, so that the rank does not wait.
 pub(crate) fn pass_on(from: impl Read, prefix: Option<&str>, sink: Sink) {
     let mut write = |line: &[u8]| sink.write(line);
-    if let Err(error) = copy_lines(from, prefix, &mut write) {
+    pass_on_to(from, prefix, &mut write);
+}
+
+/// The same, to where `write` puts a line.
+pub(crate) fn pass_on_to(
+    from: impl Read,
+    prefix: Option<&str>,
+    write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) {
+    if let Err(error) = copy_lines(from, prefix, write) {
         tracing::debug!(%error, "could not read the output of a rank");
+    }
+}
+
+fn begin_line(line: &mut Vec<u8>, prefix: Option<&str>) {
+    line.extend_from_slice(prefix.unwrap_or_default().as_bytes());
+}
+
+/// Lines with a prefix end, even if the rank did not end them.
+fn end_line(line: &mut Vec<u8>, prefix: Option<&str>) {
+    if prefix.is_some() && line.last() != Some(&b'\n') {
+        line.push(b'\n');
     }
 }
 
@@ -43,17 +73,13 @@ fn copy_lines(
     let mut read_by_someone = true;
     loop {
         line.clear();
-        if let Some(prefix) = prefix {
-            line.extend_from_slice(prefix.as_bytes());
-        }
+        begin_line(&mut line, prefix);
         let start = line.len();
         (&mut from).take(MOST).read_until(b'\n', &mut line)?;
         if line.len() == start {
             return Ok(());
         }
-        if prefix.is_some() && line.last() != Some(&b'\n') {
-            line.push(b'\n');
-        }
+        end_line(&mut line, prefix);
         read_by_someone = read_by_someone && write(&line).is_ok();
     }
 }

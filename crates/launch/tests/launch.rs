@@ -1,13 +1,20 @@
 //! Real processes: this test program started again as ranks.
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use phalanx_account::NodeAccount;
+use phalanx_fabric::{Fabric, FabricConfig, NodeKind};
 use phalanx_launch::{
-    ElasticLimits, LaunchError, LaunchFailure, LaunchSize, LaunchSpec, LaunchSummary, ProcessExit, launch,
+    DomainPlace, ElasticLimits, LaunchError, LaunchFailure, LaunchNotice, LaunchPlace, LaunchSize,
+    LaunchSpec, LaunchSummary, NodeChoice, PROGRAMS, ProcessExit, launch, serve_ranks,
 };
 use phalanx_ops::{DType, OpKind, OpSignature, Ops, OpsError, Reduction, TensorSpec};
+use phalanx_types::{ByteSize, DomainName, Needs, Resources};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 const GRACE: Duration = Duration::from_secs(5);
 /// Sums before and after a rank dies.
@@ -15,7 +22,8 @@ const STEPS: u32 = 200;
 
 fn spec(ranks: u32, elastic: Option<ElasticLimits>, command: Vec<OsString>) -> LaunchSpec {
     let size = LaunchSize { ranks, elastic, grace: GRACE };
-    LaunchSpec { size, command, wrapper: Vec::new(), cores: None, prefix: true }
+    let place = LaunchPlace::Here { wrapper: Vec::new(), cores: None };
+    LaunchSpec { size, command, prefix: true, place }
 }
 
 /// Starts ranks of this program that do what `mode` says.
@@ -25,8 +33,9 @@ fn ranks(ranks: u32, elastic: Option<ElasticLimits>, mode: &str, dir: &Path) -> 
     let mut directory = OsString::from("LAUNCH_TEST_DIR=");
     directory.push(dir);
     let mut spec = spec(ranks, elastic, command);
-    spec.wrapper = vec!["env".into(), format!("LAUNCH_TEST_MODE={mode}").into(), directory];
-    launch(&spec, |_| {}).unwrap()
+    let wrapper = vec!["env".into(), format!("LAUNCH_TEST_MODE={mode}").into(), directory];
+    spec.place = LaunchPlace::Here { wrapper, cores: None };
+    launch(&spec, |_| {}, &mut |_| {}).unwrap()
 }
 
 /// What a rank does; nothing when it is run as a test.
@@ -130,19 +139,100 @@ fn a_killed_rank_is_told_at_once_and_a_new_one_takes_its_place() {
 
 #[test]
 fn an_interrupt_ends_all() {
-    let summary =
-        launch(&spec(2, None, vec!["sleep".into(), "600".into()]), |control| control.interrupt()).unwrap();
+    let summary = launch(
+        &spec(2, None, vec!["sleep".into(), "600".into()]),
+        |control| control.interrupt(),
+        &mut |_| {},
+    )
+    .unwrap();
     assert_eq!((summary.exit_code, summary.failure), (130, Some(LaunchFailure::Interrupted)));
     assert!(summary.seconds < GRACE.as_secs_f64(), "no rank had to be killed");
 }
 
 #[test]
 fn what_cannot_be_started_is_an_error() {
-    let error = launch(&spec(2, None, vec!["/nowhere/program".into()]), |_| {}).unwrap_err();
+    let error = launch(&spec(2, None, vec!["/nowhere/program".into()]), |_| {}, &mut |_| {}).unwrap_err();
     assert!(matches!(error, LaunchError::Start { .. }));
     let limits = ElasticLimits { min: 2, max: 4, reset_limit: None };
     for ranks in [1, 5] {
-        let error = launch(&spec(ranks, Some(limits), vec!["true".into()]), |_| {}).unwrap_err();
+        let error = launch(&spec(ranks, Some(limits), vec!["true".into()]), |_| {}, &mut |_| {}).unwrap_err();
         assert!(matches!(error, LaunchError::Size { min: 2, max: 4, .. }));
+    }
+}
+
+/// Nodes of this process that run ranks, and the launcher's node, on a thread with a runtime.
+struct RankNodes {
+    runtime: Handle,
+    launcher: Fabric,
+    /// The thread ends when this is dropped.
+    _stop: oneshot::Sender<()>,
+}
+
+impl RankNodes {
+    fn start(dir: &Path, count: usize, wrapper: &[OsString]) -> Self {
+        let (started, nodes) = std::sync::mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let (dir, wrapper) = (dir.to_owned(), wrapper.to_vec());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                for _ in 0..count {
+                    let node = rank_node(&dir, NodeKind::Computing).await;
+                    serve_ranks(&node, &NodeAccount::new(NODE), wrapper.clone());
+                }
+                let launcher = rank_node(&dir, NodeKind::Main).await;
+                started.send((Handle::current(), launcher)).unwrap();
+                let _dropped = stopped.await;
+            });
+        });
+        let (runtime, launcher) = nodes.recv().unwrap();
+        Self { runtime, launcher, _stop: stop }
+    }
+
+    fn place(&self, directory: &Path) -> LaunchPlace {
+        LaunchPlace::Domain(DomainPlace {
+            fabric: self.launcher.clone(),
+            runtime: self.runtime.clone(),
+            nodes: NodeChoice::Any,
+            cores_per_rank: 1,
+            variables: Vec::new(),
+            directory: directory.to_owned(),
+        })
+    }
+}
+
+const NODE: Needs = Needs { cores: 4, memory: ByteSize(1 << 30) };
+
+async fn rank_node(dir: &Path, kind: NodeKind) -> Fabric {
+    let mut config = FabricConfig::new(DomainName::new("lab").unwrap(), "node", kind);
+    (config.runtime_dir, config.mdns) = (dir.to_owned(), false);
+    if kind == NodeKind::Computing {
+        config.handles = vec![PROGRAMS.into()];
+        config.resources = Resources { cores: NODE.cores, memory: NODE.memory, ..Resources::default() };
+    }
+    Fabric::start(config).await.unwrap()
+}
+
+#[test]
+fn ranks_on_nodes_find_each_other_and_a_killed_one_is_replaced() {
+    for (mode, elastic, epochs) in
+        [("sum", None, 1), ("elastic", Some(ElasticLimits { min: 2, max: 3, reset_limit: Some(5) }), 2)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let mut directory = OsString::from("LAUNCH_TEST_DIR=");
+        directory.push(dir.path());
+        let wrapper = ["env".into(), format!("LAUNCH_TEST_MODE={mode}").into(), directory];
+        let nodes = RankNodes::start(dir.path(), 2, &wrapper);
+        let me = std::env::current_exe().unwrap().into_os_string();
+        let command = [me, "rank_program".into(), "--exact".into(), "--nocapture".into()].to_vec();
+        let spec = LaunchSpec { place: nodes.place(dir.path()), ..spec(3, elastic, command) };
+        let mut hosts = BTreeMap::new();
+        let mut note = |notice| match notice {
+            LaunchNotice::Placed { nodes } => hosts.extend(nodes),
+            other => assert!(matches!(other, LaunchNotice::Waiting { .. }), "{other:?}"),
+        };
+        let summary = launch(&spec, |_| {}, &mut note).unwrap();
+        assert_eq!((summary.exit_code, summary.failure, summary.epochs), (0, None, epochs));
+        assert_eq!(hosts.values().collect::<BTreeSet<_>>().len(), 2, "both nodes run ranks: {hosts:?}");
     }
 }

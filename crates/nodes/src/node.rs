@@ -6,6 +6,7 @@ use phalanx_measure::this_host;
 use phalanx_rank::Offer;
 use phalanx_train::{Compute, Losses, MakeCompute};
 use phalanx_types::{ByteSize, NodeId, Resources};
+use std::ffi::OsString;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -52,6 +53,12 @@ impl Node {
     /// run whose driver is lost does not count: its driver may come back.
     pub fn runs_over(&self) -> watch::Receiver<u64> {
         self.over.clone()
+    }
+
+    /// Also runs ranks of `phalanx launch`. `wrapper` is put before every program; it ties the life of a rank to that
+    /// of this process. Launchers use nodes that handle jobs of kind [`phalanx_launch::PROGRAMS`].
+    pub fn allow_ranks(&self, wrapper: Vec<OsString>) {
+        phalanx_launch::serve_ranks(self.jobs.fabric(), self.jobs.account(), wrapper);
     }
 
     /// Its id: its name and digits.

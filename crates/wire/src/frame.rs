@@ -22,10 +22,12 @@ pub enum FrameKind {
     Chunk = 5,
     Relay = 6,
     Train = 7,
+    /// Only on the stream of a rank of a user's program.
+    Launch = 8,
 }
 
 impl FrameKind {
-    pub const ALL: [FrameKind; 7] = [
+    pub const ALL: [FrameKind; 8] = [
         FrameKind::Handshake,
         FrameKind::Fabric,
         FrameKind::Jobs,
@@ -33,6 +35,7 @@ impl FrameKind {
         FrameKind::Chunk,
         FrameKind::Relay,
         FrameKind::Train,
+        FrameKind::Launch,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -43,7 +46,7 @@ impl FrameKind {
     pub fn max_len(self) -> usize {
         match self {
             FrameKind::Handshake | FrameKind::Bulk => 64 << 10,
-            FrameKind::Fabric | FrameKind::Relay => 1 << 20,
+            FrameKind::Fabric | FrameKind::Relay | FrameKind::Launch => 1 << 20,
             FrameKind::Jobs | FrameKind::Train => 4 << 20,
             FrameKind::Chunk => (1 << 20) + 8,
         }

@@ -16,6 +16,7 @@ pub mod group_end;
 pub mod handshake;
 pub mod infer;
 pub mod jobs;
+pub mod launch;
 pub mod live;
 pub mod measure;
 pub mod node;

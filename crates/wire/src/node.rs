@@ -153,7 +153,11 @@ impl NodeStatus {
     pub fn drivers(&self) -> impl Iterator<Item = &NodeId> {
         self.uses.iter().filter_map(|part| match &part.holder {
             Holder::Run { driver, .. } => Some(driver),
-            Holder::Jobs { .. } | Holder::WaitingRun { .. } | Holder::Others { .. } => None,
+            Holder::Jobs { .. }
+            | Holder::WaitingRun { .. }
+            | Holder::Others { .. }
+            | Holder::Rank { .. }
+            | Holder::WaitingRank { .. } => None,
         })
     }
 }

@@ -18,6 +18,10 @@ pub enum Holder {
     WaitingRun { run: RunId, driver: NodeId },
     /// The holders that a shortened list leaves out.
     Others { holders: u32 },
+    /// A rank of a user's program.
+    Rank { launcher: NodeId },
+    /// A rank that waits until jobs have left this part. New jobs are not started on it.
+    WaitingRank { launcher: NodeId },
 }
 
 impl fmt::Display for Holder {
@@ -29,6 +33,8 @@ impl fmt::Display for Holder {
             Holder::WaitingRun { driver, .. } => write!(f, "waiting run of {driver}"),
             Holder::Others { holders: 1 } => f.write_str("1 other"),
             Holder::Others { holders } => write!(f, "{holders} others"),
+            Holder::Rank { launcher } => write!(f, "rank of {launcher}"),
+            Holder::WaitingRank { launcher } => write!(f, "waiting rank of {launcher}"),
         }
     }
 }
@@ -107,9 +113,12 @@ impl Shortage {
         for part in &self.uses {
             let Some(amount) = amount(part) else { continue };
             let verb = match part.holder {
-                Holder::Run { .. } | Holder::Jobs { running: 1 } | Holder::Others { holders: 1 } => "uses",
+                Holder::Run { .. }
+                | Holder::Rank { .. }
+                | Holder::Jobs { running: 1 }
+                | Holder::Others { holders: 1 } => "uses",
                 Holder::Jobs { .. } | Holder::Others { .. } => "use",
-                Holder::WaitingRun { .. } => "is next for",
+                Holder::WaitingRun { .. } | Holder::WaitingRank { .. } => "is next for",
             };
             write!(f, "{separator}{} {verb} {amount}", part.holder)?;
             separator = ", ";

@@ -165,7 +165,7 @@ def read_model(folder: str) -> Exported:
         state = torch.load(place / _STATE, map_location="cpu", weights_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(f"there is no model in {place}: {error}", "run `clusterize` first") from error
-    return Exported(_models.ModelSource(data, about["name"], True, set(about["constants"])), about["digest"], state)
+    return Exported(_models.ModelSource(data, about["name"], "torch", set(about["constants"])), about["digest"], state)
 
 
 def read_member(folder: str, name: str) -> Member:

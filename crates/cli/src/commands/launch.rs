@@ -1,6 +1,6 @@
 //! `phalanx launch`: ranks of one's own program.
 
-use crate::args::duration;
+use crate::args::{DomainArgs, duration, start_failure};
 use crate::exec_shim;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
@@ -8,14 +8,19 @@ use crate::own_program::own_program;
 use crate::stop::StopSignals;
 use anyhow::anyhow;
 use clap::Args;
+use phalanx_fabric::{Fabric, NodeKind};
 use phalanx_launch::{
-    ElasticLimits, LaunchControl, LaunchFailure, LaunchSize, LaunchSpec, LaunchSummary, ProcessExit, launch,
+    DomainPlace, ElasticLimits, LaunchControl, LaunchError, LaunchFailure, LaunchNotice, LaunchPlace,
+    LaunchSize, LaunchSpec, LaunchSummary, NodeChoice, ProcessExit, launch,
 };
 use serde::Serialize;
 use std::ffi::OsString;
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 #[derive(Debug, Args)]
 #[command(
@@ -24,13 +29,18 @@ operations of the Phalanx library. What they print gets the number of the rank i
 When a rank fails all others are ended, and the exit code is that of the first failure. With --min or --max the
 program is elastic: a rank that dies is started again, and the others are told, form a new group and go on.
 
+With --domain or --nodes ranks run on nodes of a domain that were started with --allow-exec. Files are not copied: the
+program must be on every node. All ranks start together, once the nodes have free cores for them.
+
 Examples:
   phalanx launch -n 4 -- python train.py --epochs 3
   phalanx launch -n 4 --min 2 --reset-limit 10 -- python train.py    goes on without ranks that die
-  phalanx launch -n 2 --compat -- python train.py                    a program that imports horovod"
+  phalanx launch -n 2 --compat -- python train.py                    a program that imports horovod
+  phalanx launch -n 8 --domain lab --cores-per-rank 4 -- python train.py
+  phalanx launch -n 4 --nodes gpu1,gpu2 -- python train.py           on nodes with these names"
 )]
 pub(crate) struct LaunchArgs {
-    /// How many ranks to start on this machine.
+    /// How many ranks to start.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     ranks: u32,
     /// Elastic: the fewest ranks that go on.
@@ -45,15 +55,29 @@ pub(crate) struct LaunchArgs {
     /// How long ranks may take to end by themselves before they are killed.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     grace: Duration,
-    /// How many cores the ranks share; all of this machine when not given.
+    /// On this machine: how many cores the ranks share; all when not given.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     cores: Option<u32>,
+    /// On a domain: nodes to use, by name, or how many; all that run programs when not given.
+    #[arg(long, value_name = "NAMES|COUNT", value_parser = node_choice)]
+    nodes: Option<NodeChoice>,
+    /// On a domain: how many cores each rank takes of its node; 1 when not given.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    cores_per_rank: Option<u32>,
+    /// On a domain: a variable for the ranks; its value here when none is given. May be given several times.
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = variable)]
+    env: Vec<(String, OsString)>,
+    /// On a domain: where the program runs; the current directory, as it is called here, when not given.
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
     /// Pass lines on without the number of the rank.
     #[arg(long)]
     no_prefix: bool,
     /// Let Python programs import packages of other tools, such as horovod, from Phalanx.
     #[arg(long)]
     compat: bool,
+    #[command(flatten)]
+    domain: DomainArgs,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -73,38 +97,117 @@ impl Render for Summary {
     }
 }
 
-pub(crate) async fn run(args: LaunchArgs, output: Output) -> Result<(), Failure> {
-    let elastic =
-        (args.min.is_some() || args.max.is_some() || args.reset_limit.is_some()).then_some(ElasticLimits {
-            min: args.min.unwrap_or(1),
-            max: args.max.unwrap_or(args.ranks),
-            reset_limit: args.reset_limit,
-        });
-    let mut wrapper: Vec<OsString> = exec_shim::wrapper().into_iter().map(OsString::from).collect();
-    if args.compat {
-        wrapper.extend(["env".into(), compat_path()?]);
+/// Reads `4` or `gpu1,gpu2`.
+fn node_choice(text: &str) -> Result<NodeChoice, String> {
+    if let Ok(count) = text.parse::<u32>() {
+        return if count > 0 {
+            Ok(NodeChoice::Count(count))
+        } else {
+            Err("expected at least 1 node".to_owned())
+        };
     }
-    let spec = LaunchSpec {
-        size: LaunchSize { ranks: args.ranks, elastic, grace: args.grace },
-        command: args.command,
-        wrapper,
-        cores: args.cores,
-        prefix: !args.no_prefix,
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) {
+        return Err("expected names of nodes, like gpu1,gpu2, or how many".to_owned());
+    }
+    Ok(NodeChoice::Named(names))
+}
+
+/// Reads `NAME=VALUE`, or `NAME` with the value that it has here.
+fn variable(text: &str) -> Result<(String, OsString), String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, OsString::from(value)),
+        None => (text, std::env::var_os(text).ok_or_else(|| format!("{text} is not set here"))?),
     };
-    let mut stop = StopSignals::new()?;
-    let (started, control) = oneshot::channel::<LaunchControl>();
-    let mut launched = tokio::task::spawn_blocking(move || {
-        // The receiver waits until it has it.
-        launch(&spec, |control| drop(started.send(control)))
-    });
-    let control = control.await.ok();
-    let summary = loop {
-        tokio::select! {
-            ended = &mut launched => break ended.map_err(Failure::infrastructure)?,
-            () = stop.next() => control.iter().for_each(LaunchControl::interrupt),
+    if name.is_empty() { Err("expected a name".to_owned()) } else { Ok((name.to_owned(), value)) }
+}
+
+impl LaunchArgs {
+    fn size(&self) -> LaunchSize {
+        let elastic = self.min.is_some() || self.max.is_some() || self.reset_limit.is_some();
+        let limits = ElasticLimits {
+            min: self.min.unwrap_or(1),
+            max: self.max.unwrap_or(self.ranks),
+            reset_limit: self.reset_limit,
+        };
+        LaunchSize { ranks: self.ranks, elastic: elastic.then_some(limits), grace: self.grace }
+    }
+
+    fn is_on_domain(&self) -> bool {
+        self.nodes.is_some() || !self.domain.is_default()
+    }
+
+    /// What the place of the ranks has no use for.
+    fn check(&self) -> Result<(), Failure> {
+        if self.is_on_domain() {
+            let refused = self.cores.map(|_| anyhow!("--cores is for ranks on this machine"));
+            return refused.map_or(Ok(()), |error| {
+                Err(Failure::usage(error)
+                    .hint("--cores-per-rank says how many cores a rank takes of its node"))
+            });
         }
+        let unused = [
+            ("--cores-per-rank", self.cores_per_rank.is_some()),
+            ("--env", !self.env.is_empty()),
+            ("--directory", self.directory.is_some()),
+        ];
+        match unused.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::usage(anyhow!("{option} is for ranks on nodes of a domain"))
+                .hint("--domain or --nodes starts them there")),
+            None => Ok(()),
+        }
+    }
+
+    async fn place(&self) -> Result<LaunchPlace, Failure> {
+        if !self.is_on_domain() {
+            let mut wrapper: Vec<OsString> = exec_shim::wrapper().into_iter().map(OsString::from).collect();
+            if self.compat {
+                let mut path = OsString::from("PYTHONPATH=");
+                path.push(compat_path()?);
+                wrapper.extend(["env".into(), path]);
+            }
+            return Ok(LaunchPlace::Here { wrapper, cores: self.cores });
+        }
+        let directory = match &self.directory {
+            Some(directory) => std::path::absolute(directory),
+            None => std::env::current_dir(),
+        };
+        let mut variables: Vec<_> =
+            self.env.iter().map(|(name, value)| (name.into(), value.clone())).collect();
+        if self.compat {
+            variables.push(("PYTHONPATH".into(), compat_path()?));
+        }
+        let config = self.domain.fabric("launch", NodeKind::Main)?;
+        Ok(LaunchPlace::Domain(DomainPlace {
+            directory: directory.map_err(Failure::infrastructure)?,
+            fabric: Fabric::start(config).await.map_err(start_failure)?,
+            runtime: Handle::current(),
+            nodes: self.nodes.clone().unwrap_or_default(),
+            cores_per_rank: self.cores_per_rank.unwrap_or(1),
+            variables,
+        }))
+    }
+}
+
+pub(crate) async fn run(args: LaunchArgs, output: Output) -> Result<(), Failure> {
+    args.check()?;
+    let mut stop = StopSignals::new()?;
+    let place = args.place().await?;
+    let fabric = match &place {
+        LaunchPlace::Domain(domain) => Some(domain.fabric.clone()),
+        LaunchPlace::Here { .. } => None,
     };
-    let summary = summary.map_err(|error| {
+    let spec = LaunchSpec { size: args.size(), command: args.command, prefix: !args.no_prefix, place };
+    let (started, control) = oneshot::channel::<LaunchControl>();
+    let launched = tokio::task::spawn_blocking(move || {
+        // The receiver waits until it has it.
+        launch(&spec, |control| drop(started.send(control)), &mut |notice| tell(&notice, output))
+    });
+    let summary = ended(launched, control.await.ok(), &mut stop).await;
+    if let Some(fabric) = fabric {
+        fabric.shutdown().await;
+    }
+    let summary = summary?.map_err(|error| {
         let hint = error.hint();
         Failure::usage(error).hint_if(hint)
     })?;
@@ -118,8 +221,8 @@ pub(crate) async fn run(args: LaunchArgs, output: Output) -> Result<(), Failure>
     }
 }
 
-/// The variable by which interpreters of ranks find the packages of other tools. Only the command of the Python package
-/// has them.
+/// Where interpreters of ranks find the packages of other tools, as `PYTHONPATH` has it. Only the command of the Python
+/// package has them.
 fn compat_path() -> Result<OsString, Failure> {
     let program = own_program();
     let package = program.words().last().map(Path::new).and_then(Path::parent);
@@ -128,8 +231,7 @@ fn compat_path() -> Result<OsString, Failure> {
         let missing = anyhow!("--compat needs the command `phalanx` of the Python package");
         Failure::usage(missing).hint_if(Some("say: python -m phalanx launch --compat …"))
     })?;
-    let mut path = OsString::from("PYTHONPATH=");
-    path.push(site);
+    let mut path = site.into_os_string();
     if let Some(before) = std::env::var_os("PYTHONPATH").filter(|before| !before.is_empty()) {
         path.push(":");
         path.push(before);
@@ -137,10 +239,45 @@ fn compat_path() -> Result<OsString, Failure> {
     Ok(path)
 }
 
+/// Waits for the end of a launch, and passes on what it is asked meanwhile.
+async fn ended(
+    mut launched: JoinHandle<Result<LaunchSummary, LaunchError>>,
+    control: Option<LaunchControl>,
+    stop: &mut StopSignals,
+) -> Result<Result<LaunchSummary, LaunchError>, Failure> {
+    loop {
+        tokio::select! {
+            ended = &mut launched => return ended.map_err(Failure::infrastructure),
+            () = stop.next() => control.iter().for_each(LaunchControl::interrupt),
+        }
+    }
+}
+
+/// Tells on standard error what ranks wait for and where they run.
+fn tell(notice: &LaunchNotice, output: Output) {
+    if output == Output::Quiet {
+        return;
+    }
+    let line = match notice {
+        LaunchNotice::Waiting { reason, .. } => {
+            let hint = reason.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            format!("waiting: {reason}{hint}")
+        }
+        LaunchNotice::Placed { nodes } => {
+            let placed = nodes.iter().map(|(rank, node)| format!("rank {rank} on {node}"));
+            format!("placed: {}", placed.collect::<Vec<_>>().join(", "))
+        }
+        LaunchNotice::NodeLost { worker, node } => format!("lost: rank {worker} with node {node}"),
+    };
+    // Standard error may be closed.
+    let _read = writeln!(std::io::stderr().lock(), "{line}");
+}
+
 fn told(failure: LaunchFailure) -> String {
     let ended = |exit: ProcessExit| match exit {
         ProcessExit::Code(code) => format!("exit code {code}"),
         ProcessExit::Signal(signal) => format!("signal {signal}"),
+        ProcessExit::Lost => "the loss of its node".to_owned(),
     };
     match failure {
         LaunchFailure::Process { worker, exit } => {

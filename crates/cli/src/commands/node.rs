@@ -17,6 +17,7 @@ use phalanx_train::config::ModelConfig;
 use phalanx_types::{ByteSize, Resources};
 use phalanx_wire::python;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ pub(crate) struct NodeArgs {
     /// How much memory jobs and training runs may reserve together; four fifths of the machine's when not given.
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
-    /// Let jobs of kind "exec" run commands on this machine.
+    /// Let jobs of kind "exec" and ranks of `phalanx launch` run programs on this machine.
     #[arg(long)]
     allow_exec: bool,
     /// Let jobs call Python functions on this machine, in workers of this program; python3 when none is named.
@@ -143,7 +144,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let mut handlers = builtin::handlers();
     if args.allow_exec {
         let wrapper = exec_shim::wrapper();
-        handlers = handlers.with("exec", builtin::Exec { wrapper });
+        handlers = handlers.with(phalanx_launch::PROGRAMS, builtin::Exec { wrapper });
     }
     if let Some(program) = &args.allow_python {
         handlers = handlers.with(python::KIND, allow_python(program)?);
@@ -161,6 +162,9 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let handles = handlers.kinds().map(ToString::to_string).collect();
     let mut stops = StopSignals::new()?;
     let node = Node::start(config, handlers).await.map_err(start_failure)?;
+    if args.allow_exec {
+        node.allow_ranks(exec_shim::wrapper().into_iter().map(OsString::from).collect());
+    }
     output.print(&Started {
         id: node.id().to_string(),
         domain: args.domain.domain.to_string(),

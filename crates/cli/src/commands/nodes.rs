@@ -18,7 +18,8 @@ use uses::{UseRow, in_words};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "\"in use\" says who has which part of a node: jobs, and training runs by their drivers.
+    after_help = "\"in use\" says who has which part of a node: jobs, training runs by their drivers, and
+ranks by their launchers.
 
 Examples:
   phalanx nodes --output json

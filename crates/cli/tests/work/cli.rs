@@ -4,6 +4,7 @@ mod contracts;
 mod domains;
 mod help;
 mod launch;
+mod launch_domain;
 mod local_nodes;
 mod simulate;
 mod usage;

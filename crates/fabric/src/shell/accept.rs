@@ -47,6 +47,8 @@ pub(crate) async fn receive(
     from: &(dyn Display + Send + Sync),
     place: Option<HandshakeSlot>,
 ) {
+    // Those that dial directly wait in the queue of unfinished handshakes.
+    let direct = place.is_some();
     let greeting = async {
         let greeting = handshake::receive(inner, tcp);
         match place {
@@ -56,7 +58,7 @@ pub(crate) async fn receive(
     };
     let result = match in_time(greeting).await {
         // Not cancelled halfway: the core would have a link without a reader.
-        Ok(met) => admit(inner, met).await,
+        Ok(met) => admit(inner, met, direct).await,
         Err(error) => Err(error),
     };
     if let Err(error) = result {
@@ -68,9 +70,9 @@ async fn in_time<T>(work: impl Future<Output = Result<T, ConnError>>) -> Result<
     tokio::time::timeout(HANDSHAKE_TIMEOUT, work).await.unwrap_or(Err(ConnError::Timeout))
 }
 
-async fn admit(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), ConnError> {
+async fn admit(inner: &Arc<Inner>, met: Met<Greeting>, direct: bool) -> Result<(), ConnError> {
     match met.words.hello.channel {
-        Channel::Control => admit_control(inner, met).await,
+        Channel::Control => admit_control(inner, met, direct).await,
         Channel::Bulk { link } => admit_bulk(inner, met, link).await,
         Channel::Stream { link, key } => admit_stream(inner, met, link, StreamKey(key)).await,
     }
@@ -88,13 +90,14 @@ fn welcome(inner: &Inner, link: u64, proof: Proof) -> HelloReply {
     })
 }
 
-async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>) -> Result<(), ConnError> {
+async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>, direct: bool) -> Result<(), ConnError> {
     let Met { stream, words: Greeting { hello, proof } } = met;
     let Hello { node, incarnation, kind, addresses, heartbeat_ms, .. } = hello;
     let number = random().map_or_else(|| inner.next_number(), u64::from_le_bytes);
     let key = LinkKey(inner.next_number());
     let other = LinkPeer { number, node: node.clone(), incarnation, kind };
-    let link = Arc::new(Link::new(key, other, None, inner.origin));
+    let local_ip = stream.tcp().local_addr().ok().filter(|_| direct).map(|address| address.ip());
+    let link = Arc::new(Link::new(key, other, None, local_ip, inner.origin));
     // Queued before the core may queue anything: it must be the first frame.
     if let Err(error) = link.send(FrameKind::Handshake, &welcome(inner, number, proof)) {
         return Err(ConnError::Io(std::io::Error::other(error)));

@@ -134,7 +134,11 @@ async fn establish(
         kind: welcome.kind,
     };
     let key = LinkKey(inner.next_number());
-    let link = Arc::new(Link::new(key, other, Some(route), inner.origin));
+    let local_ip = match route {
+        Route::Tcp(_) => met.stream.tcp().local_addr().ok().map(|address| address.ip()),
+        Route::Relay { .. } => None,
+    };
+    let link = Arc::new(Link::new(key, other, Some(route), local_ip, inner.origin));
     let offer = LinkOffer {
         link: key,
         node: welcome.node,

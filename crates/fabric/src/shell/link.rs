@@ -14,6 +14,7 @@ use phalanx_wire::node::{LostReason, NodeKind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -55,6 +56,8 @@ pub(crate) struct Link {
     pub(crate) kind: NodeKind,
     /// The route by which this side reached the other, if this side dialed.
     pub(crate) route: Option<Route>,
+    /// This side's address; none through a relay.
+    pub(crate) local_ip: Option<IpAddr>,
     pub(crate) pending: Pending,
     pub(crate) bulk: Bulk,
     pub(crate) streams: Streams,
@@ -85,7 +88,13 @@ pub(crate) struct LinkPeer {
 }
 
 impl Link {
-    pub(crate) fn new(key: LinkKey, other: LinkPeer, route: Option<Route>, origin: Instant) -> Self {
+    pub(crate) fn new(
+        key: LinkKey,
+        other: LinkPeer,
+        route: Option<Route>,
+        local_ip: Option<IpAddr>,
+        origin: Instant,
+    ) -> Self {
         let link = Self {
             key,
             number: other.number,
@@ -93,6 +102,7 @@ impl Link {
             incarnation: other.incarnation,
             kind: other.kind,
             route,
+            local_ip,
             pending: Pending::default(),
             bulk: Bulk::default(),
             streams: Streams::default(),
@@ -208,6 +218,11 @@ impl Peer {
     /// The incarnation of the peer's process that this link leads to.
     pub fn incarnation(&self) -> Incarnation {
         self.0.incarnation
+    }
+
+    /// The address by which the peer reaches this node; none if the link runs through a relay.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.0.local_ip
     }
 
     /// Queues a message; messages are sent in the order of the calls.

@@ -86,19 +86,41 @@ pub struct At {
     pub node: String,
     /// The index of the node in its graph or function.
     pub position: usize,
+    /// The line of the user's source, as `file:line`, if the exporter recorded it.
+    pub source: Option<String>,
 }
 
 impl std::fmt::Display for At {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (op, node, position) = (&self.op, &self.node, self.position);
         match self.domain.as_str() {
-            "" => write!(f, "{op} `{node}` (node {position})"),
-            domain => write!(f, "{domain}::{op} `{node}` (node {position})"),
+            "" => write!(f, "{op} `{node}` (node {position}")?,
+            domain => write!(f, "{domain}::{op} `{node}` (node {position}")?,
+        }
+        match &self.source {
+            Some(source) => write!(f, ", {source})"),
+            None => f.write_str(")"),
         }
     }
 }
 
 impl OnnxError {
+    /// Names the line of the user's source, if the error is about a node without one.
+    #[must_use]
+    pub(super) fn with_source(mut self, find: impl FnOnce() -> Option<String>) -> Self {
+        if let OnnxError::Undefined { at, .. }
+        | OnnxError::Redefined { at, .. }
+        | OnnxError::Unsupported { at, .. }
+        | OnnxError::Malformed { at, .. }
+        | OnnxError::Infer { at, .. }
+        | OnnxError::Large { at, .. } = &mut self
+            && at.source.is_none()
+        {
+            at.source = find();
+        }
+        self
+    }
+
     /// What the shell should do about it.
     pub fn class(&self) -> Class {
         Class::Fatal

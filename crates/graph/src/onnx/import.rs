@@ -208,7 +208,13 @@ impl File<'_> {
         }
         for (position, output) in self.graph.output.iter().enumerate() {
             let name = output.name.as_deref().unwrap_or_default();
-            let at = Box::new(At { op: "output".into(), domain: String::new(), node: name.into(), position });
+            let at = Box::new(At {
+                op: "output".into(),
+                domain: String::new(),
+                node: name.into(),
+                position,
+                source: None,
+            });
             let val = lower.lookup(name, &at)?;
             let call = super::lower::Call {
                 at,

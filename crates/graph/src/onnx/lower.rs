@@ -27,6 +27,7 @@ use super::eval::eval;
 use super::lit::{Lit, MOST_ELEMENTS};
 use super::proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
 use super::scope::scope_of;
+use super::source_line::source_line;
 use super::tensor::{MOST_DIMENSIONS, Reader};
 use crate::{Graph, Op, Shape, Value, ValueId, ValueKind};
 use phalanx_types::{DType, Tensor};
@@ -126,42 +127,56 @@ impl<'m> Lower<'m> {
         of: Option<&Body<'_>>,
     ) -> Result<(), OnnxError> {
         for (position, node) in nodes.iter().enumerate() {
-            self.lowered += 1;
-            if self.lowered > MOST_NODES {
-                return Err(OnnxError::Limit { what: "nodes", most: MOST_NODES });
+            let lowered = self.file_node(node, position, opset, of);
+            lowered.map_err(|error| error.with_source(|| source_line(node)))?;
+        }
+        Ok(())
+    }
+
+    /// Lowers one node of the file.
+    fn file_node(
+        &mut self,
+        node: &NodeProto,
+        position: usize,
+        opset: i64,
+        of: Option<&Body<'_>>,
+    ) -> Result<(), OnnxError> {
+        self.lowered += 1;
+        if self.lowered > MOST_NODES {
+            return Err(OnnxError::Limit { what: "nodes", most: MOST_NODES });
+        }
+        let attributes = Attributes::of(node, of.map(|b| b.attributes), of.map_or(&[], |b| b.defaults));
+        let at = Box::new(At {
+            op: node.op_type.clone().unwrap_or_default(),
+            domain: node.domain.clone().filter(|d| d != "ai.onnx").unwrap_or_default(),
+            node: node.name.clone().unwrap_or_default(),
+            position,
+            source: None,
+        });
+        let mut inputs = Vec::with_capacity(node.input.len());
+        for name in &node.input {
+            inputs.push(if name.is_empty() { Val::Absent } else { self.lookup(name, &at)? });
+        }
+        let scope = scope_of(node).or_else(|| of.and_then(|b| b.scope.clone()));
+        let name = self.name_for(node, &at);
+        // A function's body is stored once, but its nodes are made for every call.
+        let text = name.len() + scope.as_ref().map_or(0, String::len);
+        self.spend_on("bytes in names and lists of nodes", text + attributes.size() + inputs.len())?;
+        let outputs = node.output.iter().map(|o| !o.is_empty()).collect();
+        let call = Call { at, attributes, inputs, outputs, opset, name, scope };
+        let made = self.node(&call)?;
+        for val in &made {
+            if let Val::Seq(all) = val {
+                self.spend(all.len())?;
             }
-            let attributes = Attributes::of(node, of.map(|b| b.attributes), of.map_or(&[], |b| b.defaults));
-            let at = Box::new(At {
-                op: node.op_type.clone().unwrap_or_default(),
-                domain: node.domain.clone().filter(|d| d != "ai.onnx").unwrap_or_default(),
-                node: node.name.clone().unwrap_or_default(),
-                position,
-            });
-            let mut inputs = Vec::with_capacity(node.input.len());
-            for name in &node.input {
-                inputs.push(if name.is_empty() { Val::Absent } else { self.lookup(name, &at)? });
+        }
+        for (i, name) in node.output.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
+            let taken = self.frames.last().is_some_and(|f| f.contains_key(name));
+            if taken {
+                return Err(OnnxError::Redefined { value: name.clone(), at: call.at });
             }
-            let scope = scope_of(node).or_else(|| of.and_then(|b| b.scope.clone()));
-            let name = self.name_for(node, &at);
-            // A function's body is stored once, but its nodes are made for every call.
-            let text = name.len() + scope.as_ref().map_or(0, String::len);
-            self.spend_on("bytes in names and lists of nodes", text + attributes.size() + inputs.len())?;
-            let outputs = node.output.iter().map(|o| !o.is_empty()).collect();
-            let call = Call { at, attributes, inputs, outputs, opset, name, scope };
-            let made = self.node(&call)?;
-            for val in &made {
-                if let Val::Seq(all) = val {
-                    self.spend(all.len())?;
-                }
-            }
-            for (i, name) in node.output.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
-                let taken = self.frames.last().is_some_and(|f| f.contains_key(name));
-                if taken {
-                    return Err(OnnxError::Redefined { value: name.clone(), at: call.at });
-                }
-                // An output that cannot be made is an error only if it is read.
-                self.bind(name, made.get(i).cloned().unwrap_or(Val::Absent));
-            }
+            // An output that cannot be made is an error only if it is read.
+            self.bind(name, made.get(i).cloned().unwrap_or(Val::Absent));
         }
         Ok(())
     }

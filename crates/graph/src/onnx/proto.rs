@@ -65,6 +65,9 @@ pub(crate) struct NodeProto {
     pub op_type: Option<String>,
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
+    /// Bytes: a text for people that is not UTF-8 does no harm.
+    #[prost(bytes = "bytes", optional, tag = "6")]
+    pub doc_string: Option<bytes::Bytes>,
     #[prost(string, optional, tag = "7")]
     pub domain: Option<String>,
     #[prost(message, repeated, tag = "9")]

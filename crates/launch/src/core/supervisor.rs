@@ -38,6 +38,8 @@ pub enum ProcessExit {
     Code(i32),
     /// By a signal.
     Signal(i32),
+    /// With its node.
+    Lost,
 }
 
 impl ProcessExit {
@@ -46,6 +48,8 @@ impl ProcessExit {
         match self {
             ProcessExit::Code(code) => code,
             ProcessExit::Signal(signal) => 128 + signal,
+            // A failure of the infrastructure.
+            ProcessExit::Lost => 3,
         }
     }
 }
@@ -114,6 +118,10 @@ pub(crate) enum SuperviseCommand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerState {
     Running,
+    /// It is to be started, but has no place.
+    Waiting,
+    /// It is not needed any more. How it ends says nothing.
+    Withdrawn,
     Succeeded,
     Failed,
 }
@@ -145,15 +153,63 @@ impl Supervisor {
 
     pub(crate) fn begin(&mut self, out: &mut Outbox<SuperviseCommand>) {
         self.workers = (0..self.size.ranks).map(|worker| (worker, WorkerState::Running)).collect();
-        out.push(SuperviseCommand::Expect { workers: self.running() });
+        out.push(SuperviseCommand::Expect { workers: self.expected() });
         for worker in 0..self.size.ranks {
             out.push(SuperviseCommand::Start { worker });
         }
     }
 
-    fn running(&self) -> BTreeSet<u32> {
-        let running = self.workers.iter().filter(|(_, state)| **state == WorkerState::Running);
-        running.map(|(worker, _)| *worker).collect()
+    fn in_states(&self, states: &[WorkerState]) -> BTreeSet<u32> {
+        let found = self.workers.iter().filter(|(_, state)| states.contains(state));
+        found.map(|(worker, _)| *worker).collect()
+    }
+
+    /// Processes that have not ended.
+    fn alive(&self) -> BTreeSet<u32> {
+        self.in_states(&[WorkerState::Running, WorkerState::Waiting, WorkerState::Withdrawn])
+    }
+
+    /// Processes that form the next group. It does not wait for a process without a place, unless too few have one.
+    fn expected(&self) -> BTreeSet<u32> {
+        let running = self.in_states(&[WorkerState::Running]);
+        match self.size.elastic {
+            Some(limits) if running.len() as u32 >= limits.min => running,
+            _ => self.in_states(&[WorkerState::Running, WorkerState::Waiting]),
+        }
+    }
+
+    /// There is no place for processes that are to be started.
+    pub(crate) fn on_waiting(&mut self, workers: &BTreeSet<u32>, out: &mut Outbox<SuperviseCommand>) {
+        self.change(workers, WorkerState::Running, WorkerState::Waiting, out);
+    }
+
+    /// Processes have a place.
+    pub(crate) fn on_placed(&mut self, workers: &BTreeSet<u32>, out: &mut Outbox<SuperviseCommand>) {
+        self.change(workers, WorkerState::Waiting, WorkerState::Running, out);
+    }
+
+    fn change(
+        &mut self,
+        workers: &BTreeSet<u32>,
+        from: WorkerState,
+        to: WorkerState,
+        out: &mut Outbox<SuperviseCommand>,
+    ) {
+        let before = self.expected();
+        let which =
+            self.workers.iter_mut().filter(|(worker, state)| workers.contains(worker) && **state == from);
+        which.for_each(|(_, state)| *state = to);
+        if self.failure.is_none() && self.expected() != before {
+            out.push(SuperviseCommand::Expect { workers: self.expected() });
+        }
+    }
+
+    /// What is left is done without processes that have no place.
+    fn withdraw_waiting(&mut self, out: &mut Outbox<SuperviseCommand>) {
+        for worker in self.in_states(&[WorkerState::Waiting]) {
+            self.workers.insert(worker, WorkerState::Withdrawn);
+            out.push(SuperviseCommand::Terminate { worker });
+        }
     }
 
     pub(crate) fn on_exit(
@@ -165,14 +221,17 @@ impl Supervisor {
     ) {
         let succeeded = exit == ProcessExit::Code(0);
         let state = if succeeded { WorkerState::Succeeded } else { WorkerState::Failed };
-        self.workers.insert(worker, state);
-        if self.failure.is_none() && !succeeded {
+        let before = self.workers.insert(worker, state);
+        if self.failure.is_none() && !succeeded && before != Some(WorkerState::Withdrawn) {
             self.on_failure(now, worker, exit, out);
         }
         if self.failure.is_none() {
-            out.push(SuperviseCommand::Expect { workers: self.running() });
+            if succeeded {
+                self.withdraw_waiting(out);
+            }
+            out.push(SuperviseCommand::Expect { workers: self.expected() });
         }
-        if self.running().is_empty() && !self.finished {
+        if self.alive().is_empty() && !self.finished {
             self.finished = true;
             out.push(SuperviseCommand::Finish);
         }
@@ -189,8 +248,9 @@ impl Supervisor {
             return self.fail(now, LaunchFailure::ResetLimit { limit, exit }, out);
         }
         let failures = self.failures.entry(worker).or_insert(0);
-        *failures += 1;
-        let left = self.running().len() as u32;
+        // The loss of a node says nothing about the program.
+        *failures += u32::from(exit != ProcessExit::Lost);
+        let left = self.alive().len() as u32;
         let failures = self.failures.get(&worker).copied().unwrap_or(0);
         if failures < MOST_FAILURES && left < limits.max {
             self.workers.insert(worker, WorkerState::Running);
@@ -204,7 +264,7 @@ impl Supervisor {
     fn fail(&mut self, now: Time, failure: LaunchFailure, out: &mut Outbox<SuperviseCommand>) {
         self.failure = Some(failure);
         self.kill_at = Some(now + self.size.grace);
-        for worker in self.running() {
+        for worker in self.alive() {
             out.push(SuperviseCommand::Terminate { worker });
         }
     }
@@ -220,7 +280,7 @@ impl Supervisor {
 
     pub(crate) fn on_time(&mut self, now: Time, out: &mut Outbox<SuperviseCommand>) {
         if self.kill_at.take_if(|at| now >= *at).is_some() {
-            for worker in self.running() {
+            for worker in self.alive() {
                 out.push(SuperviseCommand::Kill { worker });
             }
         }
@@ -312,6 +372,60 @@ mod tests {
         // After a success nothing is started again.
         assert_eq!(exit(&mut supervisor, 2, KILLED), [Finish]);
         assert_eq!(supervisor.failure().map(LaunchFailure::code), Some(137));
+    }
+
+    #[test]
+    fn a_group_goes_on_without_a_process_that_has_no_place() {
+        let limits = ElasticLimits { min: 2, max: 3, reset_limit: None };
+        let mut supervisor = supervisor(3, Some(limits));
+        let mut out = Outbox::default();
+        assert_eq!(exit(&mut supervisor, 2, ProcessExit::Lost), [Start { worker: 2 }, expect(&[0, 1, 2])]);
+        supervisor.on_waiting(&[2].into(), &mut out);
+        assert_eq!(out.drain().collect::<Vec<_>>(), [expect(&[0, 1])]);
+        supervisor.on_placed(&[2].into(), &mut out);
+        assert_eq!(out.drain().collect::<Vec<_>>(), [expect(&[0, 1, 2])]);
+        // With fewer than two the others wait for it.
+        supervisor.on_waiting(&[2].into(), &mut out);
+        exit(&mut supervisor, 1, ProcessExit::Lost);
+        supervisor.on_waiting(&[1].into(), &mut out);
+        assert_eq!(out.commands().last(), Some(&expect(&[0, 1, 2])));
+        assert_eq!(supervisor.failure(), None);
+    }
+
+    #[test]
+    fn losing_nodes_does_not_count_against_a_process() {
+        let limits = ElasticLimits { min: 1, max: 2, reset_limit: None };
+        let mut supervisor = supervisor(2, Some(limits));
+        for _ in 0..2 * MOST_FAILURES {
+            assert_eq!(exit(&mut supervisor, 1, ProcessExit::Lost), [Start { worker: 1 }, expect(&[0, 1])]);
+        }
+    }
+
+    #[test]
+    fn a_process_without_a_place_is_not_waited_for_at_the_end() {
+        let limits = ElasticLimits { min: 1, max: 2, reset_limit: None };
+        let mut supervisor = supervisor(2, Some(limits));
+        let mut out = Outbox::default();
+        exit(&mut supervisor, 1, KILLED);
+        supervisor.on_waiting(&[1].into(), &mut out);
+        let ended = exit(&mut supervisor, 0, ProcessExit::Code(0));
+        assert_eq!(ended, [Terminate { worker: 1 }, expect(&[])]);
+        // It got a place just before.
+        supervisor.on_placed(&[1].into(), &mut out);
+        assert_eq!(exit(&mut supervisor, 1, ProcessExit::Signal(15)), [expect(&[]), Finish]);
+        assert_eq!(supervisor.failure(), None);
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_wait_for_a_place() {
+        let mut supervisor = supervisor(2, None);
+        let mut out = Outbox::default();
+        supervisor.on_waiting(&[0, 1].into(), &mut out);
+        supervisor.on_interrupt(Time(10), &mut out);
+        assert_eq!(out.commands(), [Terminate { worker: 0 }, Terminate { worker: 1 }]);
+        assert_eq!(exit(&mut supervisor, 0, ProcessExit::Signal(15)), []);
+        assert_eq!(exit(&mut supervisor, 1, ProcessExit::Signal(15)), [Finish]);
+        assert_eq!(supervisor.failure(), Some(LaunchFailure::Interrupted));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use phalanx_wire::codec;
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::handshake::{Challenge, Hello, HelloReply};
 use phalanx_wire::jobs::{Done, DoneResult, FromWorker, JobAnswer, JobQuery, ParcelRef, ToWorker};
+use phalanx_wire::launch::{FromRankHost, Reserve, ReserveReply, ToRankHost};
 use phalanx_wire::live::{FromLive, ToLive};
 use phalanx_wire::measure::{FromMeasured, ToMeasured};
 use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
@@ -21,7 +22,7 @@ use serde::de::DeserializeOwned;
 use std::any::type_name;
 use std::fmt::Debug;
 
-const DECODERS: [fn(&[u8]) -> bool; 18] = [
+const DECODERS: [fn(&[u8]) -> bool; 22] = [
     plain::<Challenge>,
     plain::<Hello>,
     plain::<HelloReply>,
@@ -40,6 +41,10 @@ const DECODERS: [fn(&[u8]) -> bool; 18] = [
     plain::<FromMeasured>,
     plain::<ToLive>,
     plain::<FromLive>,
+    plain::<Reserve>,
+    plain::<ReserveReply>,
+    plain::<ToRankHost>,
+    plain::<FromRankHost>,
 ];
 
 /// Tries a body as every message and returns how many it is.
@@ -122,11 +127,13 @@ fn fabric(body: &[u8]) -> bool {
             plain::<JobQuery>(&body);
             plain::<ToMeasured>(&body);
             plain::<ToLive>(&body);
+            plain::<Reserve>(&body);
         }
         FabricMessage::Reply { result: Ok(body), .. } => {
             plain::<JobAnswer>(&body);
             plain::<FromMeasured>(&body);
             plain::<FromLive>(&body);
+            plain::<ReserveReply>(&body);
         }
         _ => {}
     }

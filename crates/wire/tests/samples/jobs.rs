@@ -90,8 +90,9 @@ fn add_work(samples: &mut Samples) {
         DoneResult::Failed { reason: FailReason::Handler { message: "no such file".into() }, retry: true },
     ];
     samples.each("done", results, finished);
-    samples.each("holder", super::uses().map(|part| part.holder), |holder: Holder| {
-        let part = super::uses().into_iter().find(|part| part.holder == holder);
+    let uses = || super::uses().into_iter().chain(super::rank_uses());
+    samples.each("holder", uses().map(|part| part.holder), |holder: Holder| {
+        let part = uses().find(|part| part.holder == holder);
         FromWorker::Report(Report { epoch: Epoch(2), taken: part.into_iter().collect(), ..Report::default() })
     });
     samples.each("fail", fail_reasons(), |reason| finished(DoneResult::Failed { reason, retry: false }));

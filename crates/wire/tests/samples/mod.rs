@@ -7,6 +7,7 @@
 mod fabric;
 mod handshake;
 mod jobs;
+mod launch;
 mod live;
 mod measure;
 mod raw;
@@ -100,6 +101,7 @@ pub(crate) fn all() -> Samples {
     fabric::add(&mut samples);
     relay::add(&mut samples);
     jobs::add(&mut samples);
+    launch::add(&mut samples);
     live::add(&mut samples);
     measure::add(&mut samples);
     train::add(&mut samples);
@@ -110,7 +112,14 @@ fn node(name: &str) -> NodeId {
     NodeId::with_suffix(name, 0x4f3a).expect("sample names are names")
 }
 
-/// One of each holder.
+/// Holders of ranks.
+fn rank_uses() -> [NodeUse; 2] {
+    let part = |holder| NodeUse { holder, cores: 2, memory: ByteSize(0) };
+    let launcher = node("launch");
+    [part(Holder::Rank { launcher: launcher.clone() }), part(Holder::WaitingRank { launcher })]
+}
+
+/// One of each other holder.
 fn uses() -> [NodeUse; 4] {
     let (run, driver) = (RunId(0x0123_4567_89ab_cdef), node("driver"));
     let part = |holder, cores| NodeUse { holder, cores, memory: ByteSize::gib(2) };

@@ -11,7 +11,7 @@ pub(super) struct UseRow {
     /// Jobs that run, or holders that are not listed one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u32>,
-    /// Of a training run.
+    /// Of a training run; of ranks only their launcher, as the driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,17 +24,19 @@ pub(super) struct UseRow {
 
 impl UseRow {
     pub(super) fn new(part: &NodeUse) -> Self {
-        let (kind, count, run) = match &part.holder {
-            Holder::Jobs { running } => ("jobs", Some(*running), None),
-            Holder::Run { run, driver } => ("run", None, Some((run, driver))),
-            Holder::WaitingRun { run, driver } => ("waiting run", None, Some((run, driver))),
-            Holder::Others { holders } => ("others", Some(*holders), None),
+        let (kind, count, run, driver) = match &part.holder {
+            Holder::Jobs { running } => ("jobs", Some(*running), None, None),
+            Holder::Run { run, driver } => ("run", None, Some(run), Some(driver)),
+            Holder::WaitingRun { run, driver } => ("waiting run", None, Some(run), Some(driver)),
+            Holder::Others { holders } => ("others", Some(*holders), None, None),
+            Holder::Rank { launcher } => ("rank", None, None, Some(launcher)),
+            Holder::WaitingRank { launcher } => ("waiting rank", None, None, Some(launcher)),
         };
         Self {
             kind,
             count,
-            run: run.map(|(run, _)| run.to_string()),
-            driver: run.map(|(_, driver)| driver.to_string()),
+            run: run.map(ToString::to_string),
+            driver: driver.map(ToString::to_string),
             cores: part.cores,
             memory_bytes: part.memory.0,
             holder: part.holder.to_string(),
