@@ -69,14 +69,12 @@ class _Options:
         )
 
 
-@dataclass(frozen=True)
-class _PrivateDomain:
+class _PrivateDomain(Domain):
     """A domain of one executor and its nodes; it has no key, whatever the environment says."""
 
-    name: str
-    key_file: Optional[str] = None
-    connect: Sequence[str] = ()
-    relays: Sequence[str] = ()
+    @property
+    def key_file(self) -> None:
+        return None
 
 
 class _Session:
@@ -84,7 +82,7 @@ class _Session:
 
     def __init__(self, domain: Union[str, Domain], local: Optional[int], cores: int, name: str) -> None:
         self.nodes: Optional[_phalanx.LocalNodes] = None
-        place: Any = Domain(domain) if isinstance(domain, str) else domain
+        place = Domain(domain) if isinstance(domain, str) else domain
         if local is not None:
             place = _PrivateDomain(f"executor-{uuid.uuid4().hex[:12]}")
         self.main = _phalanx.CallMain(place, name)

@@ -68,6 +68,7 @@ def dump_function(function: Callable[..., Any], make: Callable[[bytes, bytes], A
     A function is pickled as it is now, with the values that it uses of its module and of functions around it. It is
     pickled again only if any of them is another object, or is one that may have changed.
     """
+    cloudpickle = _cloudpickle()
     kept = _KEPT.get(id(function))
     found: List[Any] = []
     constant = _captured(function, found, set())
@@ -75,7 +76,7 @@ def dump_function(function: Callable[..., Any], make: Callable[[bytes, bytes], A
     if kept is not None and constant and kept[0]() is function and kept[2] == modules:
         if len(kept[1]) == len(found) and all(map(operator.is_, kept[1], found)):
             return kept[3]
-    pickled = _cloudpickle().dumps(function, protocol=_PROTOCOL)
+    pickled = cloudpickle.dumps(function, protocol=_PROTOCOL)
     made = make(hashlib.sha256(pickled).digest(), pickled)
     if constant:
         number = id(function)
