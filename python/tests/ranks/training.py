@@ -70,6 +70,7 @@ for make in (sgd, adam):
     assert difference(net, whole(make)) < 1e-5
     assert difference(shared(make, passes=2)[0], whole(make, passes=2)) < 1e-5
     assert difference(shared(make, groups=2)[0], whole(make)) < 1e-5
+    assert difference(shared(make, groups=0)[0], whole(make)) < 1e-5
     assert difference(shared(make, gradient_predivide_factor=2.0)[0], whole(make)) < 1e-5
     compressed = difference(shared(make, compression=hvd.Compression.fp16)[0], whole(make))
     # Adam's steps do not shrink with gradients, so that those near zero tell the difference of 16 bits.
