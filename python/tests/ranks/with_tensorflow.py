@@ -37,7 +37,8 @@ def losses(shared):
         optimizer.apply_gradients(zip(gradients, net.trainable_variables))
         if shared and first:
             hvd.broadcast_variables(net.variables, root_rank=0)
-            hvd.broadcast_variables(optimizer.variables(), root_rank=0)
+            # A list in Keras 3, and a list that can be called before.
+            hvd.broadcast_variables(optimizer.variables, root_rank=0)
         return value
 
     if shared:
