@@ -277,7 +277,9 @@ def DistributedOptimizer(
     base = _DistributedAdasum if op is Adasum else _Distributed
     cls: Any = type(type(optimizer).__name__, (base, type(optimizer)), {})
     distributed: Any = cls.__new__(cls)
+    # Both are one optimizer: a scheduler of the first changes the second, whose `step` it must not replace.
     distributed.__dict__ = optimizer.__dict__
+    distributed.__dict__.pop("step", None)
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._exchange = None
