@@ -59,6 +59,7 @@ from .compression import Compression
 from .functions import broadcast_variables
 from .gradients import DistributedGradientTape
 from .optimizer import DistributedOptimizer
+from .sync_batch_norm import SyncBatchNormalization
 
 __all__ = [
     "Adasum",
@@ -74,6 +75,7 @@ __all__ = [
     "Product",
     "ReduceOp",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_object",

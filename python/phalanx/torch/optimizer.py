@@ -37,8 +37,29 @@ def _names(optimizer: torch.optim.Optimizer, named: Optional[NamedParameters]) -
     return names
 
 
+_GROUP_BYTES = 8 << 20
+
+
+def _usual_groups(parameters: Sequence[Any]) -> list[list[Any]]:
+    """Neighbours of one type, last ones first, as gradients come: few large exchanges cost less than many small ones."""
+    groups: list[list[Any]] = []
+    size = 0
+    for parameter in reversed(parameters):
+        own = parameter.numel() * parameter.element_size()
+        fits = groups and size + own <= _GROUP_BYTES and groups[-1][0].dtype == parameter.dtype
+        if fits:
+            groups[-1].append(parameter)
+            size += own
+        else:
+            groups.append([parameter])
+            size = own
+    return groups
+
+
 def _groups(parameters: Sequence[Any], groups: Groups) -> list[list[Any]]:
     """Which parameters are exchanged as one; those of no group are alone."""
+    if groups is None:
+        return _usual_groups(parameters)
     if isinstance(groups, int):
         if groups < 0:
             raise OperandError("`groups` cannot be negative")
@@ -100,22 +121,23 @@ class _Exchange:
             # Another rank may have a gradient where this one has none.
             parameter.grad = torch.zeros_like(parameter)
         grad = parameter.grad
-        if grad.is_sparse and not self.sparse_as_dense:
-            handle = self.sparse(grad, f"sparse.{self.names[parameter]}")
-            return self.under_way.append((handle, [parameter], [None]))
-        if grad.is_sparse:
+        if grad.is_sparse and self.sparse_as_dense:
             parameter.grad = grad.to_dense()
+        elif grad.is_sparse:
+            handle = self.sparse(grad, f"sparse.{self.names[parameter]}")
+            self.under_way.append((handle, [parameter], [None]))
         number = self.group_of.get(parameter)
-        if number is None:
-            return self.send([parameter], self.names[parameter])
-        self.ready[number].add(parameter)
-        group = self.groups[number]
-        if len(self.ready[number]) == len(group):
-            self.ready[number] = set()
-            self.send(group, f"group.{number}.{self.names[group[0]]}")
-        return None
+        group = [parameter]
+        if number is not None:
+            group = self.groups[number]
+            self.ready[number].add(parameter)
+        if number is None or len(self.ready[number]) == len(group):
+            self.send([member for member in group if not member.grad.is_sparse])
 
-    def send(self, parameters: list[Any], name: str) -> None:
+    def send(self, parameters: list[Any]) -> None:
+        if not parameters:
+            return
+        name = self.names[parameters[0]] + (f" and {len(parameters) - 1} more" if len(parameters) > 1 else "")
         packed = [self.compression.compress(parameter.grad) for parameter in parameters]
         small = [tensor for tensor, _ in packed]
         handle = self.reduce(small if len(small) > 1 else small[0], name=f"grad.{name}")
@@ -196,7 +218,7 @@ class _Distributed:
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
         """Forgets the gradients."""
-        if self._exchange is not None and self._exchange.under_way:
+        if self._exchange is not None and self._exchange.issued:
             raise OperationError(
                 "`zero_grad()` was called while gradients were on their way", "call `step()` or `synchronize()` before"
             )
@@ -242,6 +264,8 @@ def DistributedOptimizer(
 
     It is still an instance of the optimizer's class. ``op`` is Average, Sum, or Adasum, which combines what steps
     change. ``gradient_predivide_factor`` divides gradients before they are added and multiplies the sum.
+    ``groups`` are lists of parameters, or how many groups there are: gradients of a group are exchanged together.
+    Without it groups of some megabytes are made; 0 exchanges every gradient by itself.
     """
     if gradient_predivide_factor != 1.0 and op is not Average:
         raise OperandError("`gradient_predivide_factor` is for `op=Average`")
@@ -253,7 +277,9 @@ def DistributedOptimizer(
     base = _DistributedAdasum if op is Adasum else _Distributed
     cls: Any = type(type(optimizer).__name__, (base, type(optimizer)), {})
     distributed: Any = cls.__new__(cls)
+    # Both are one optimizer: a scheduler of the first changes the second, whose `step` it must not replace.
     distributed.__dict__ = optimizer.__dict__
+    distributed.__dict__.pop("step", None)
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._exchange = None
@@ -272,7 +298,7 @@ def DistributedOptimizer(
         parameters = [parameter for parameter in names if parameter.requires_grad]
         distributed._exchange = _Exchange(
             names,
-            _groups(parameters, groups if groups is not None else num_groups),
+            _groups(parameters, num_groups if groups is None and num_groups else groups),
             compression,
             backward_passes_per_step,
             reduce,

@@ -63,3 +63,5 @@ except RuntimeError as error:
     assert "shape of rank" in str(error)
 else:
     raise AssertionError("shapes differ")
+# A rank that is late must find the first one.
+hvd.barrier()

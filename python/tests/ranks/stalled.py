@@ -13,4 +13,6 @@ except StallError as error:
     assert f'"{names[hvd.rank()]}"' in error.reason and f"[{1 - hvd.rank()}]" in error.reason
 else:
     raise AssertionError("it cannot have happened")
+# Rank 0 decides about stalls: it stays until the other has heard of its own.
+hvd.barrier()
 print("done", flush=True)

@@ -70,6 +70,7 @@ for make in (sgd, adam):
     assert difference(net, whole(make)) < 1e-5
     assert difference(shared(make, passes=2)[0], whole(make, passes=2)) < 1e-5
     assert difference(shared(make, groups=2)[0], whole(make)) < 1e-5
+    assert difference(shared(make, groups=0)[0], whole(make)) < 1e-5
     assert difference(shared(make, gradient_predivide_factor=2.0)[0], whole(make)) < 1e-5
     compressed = difference(shared(make, compression=hvd.Compression.fp16)[0], whole(make))
     # Adam's steps do not shrink with gradients, so that those near zero tell the difference of 16 bits.
@@ -107,6 +108,25 @@ assert abs(norm.item() - (8 * 0.25) ** 0.5) < 1e-6
 with optimizer.skip_synchronize():
     optimizer.step()
 assert 0 < difference(net, before) < 1e-3
+
+# A scheduler that was made before.
+net = nn.Linear(2, 1)
+hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+plain = torch.optim.SGD(net.parameters(), lr=1.0)
+scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5)
+optimizer = hvd.DistributedOptimizer(plain, net.named_parameters())
+for step in range(2):
+    assert optimizer.param_groups[0]["lr"] == 0.5**step
+    optimizer.zero_grad()
+    net(torch.full((1, 2), float(RANK))).sum().backward()
+    optimizer.step()
+    scheduler.step()
+assert all(torch.equal(hvd.broadcast(p.detach(), 0), p) for p in net.parameters())
+
+# Workers of a loader are forked from a rank.
+loaded = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x[0]), batch_size=4, num_workers=1)
+assert sum(len(batch) for (batch,) in loaded) == BATCH
+hvd.barrier()
 
 # Sparse gradients.
 table = nn.Embedding(8, 2, sparse=True)

@@ -37,7 +37,8 @@ def losses(shared):
         optimizer.apply_gradients(zip(gradients, net.trainable_variables))
         if shared and first:
             hvd.broadcast_variables(net.variables, root_rank=0)
-            hvd.broadcast_variables(optimizer.variables(), root_rank=0)
+            # A list in Keras 3, and a list that can be called before.
+            hvd.broadcast_variables(optimizer.variables, root_rank=0)
         return value
 
     if shared:
@@ -148,6 +149,31 @@ except tf.errors.UnknownError as error:
     assert "another shape" in str(error)
 else:
     raise AssertionError("shapes differ")
+
+# Normalisation over the batches of all ranks, which have different sizes.
+sizes = [2 + rank for rank in range(SIZE)]
+mine = slice(sum(sizes[:RANK]), sum(sizes[: RANK + 1]))
+batch = tf.constant(rng.normal(size=(sum(sizes), 4, 3)).astype("float32"))
+weight = tf.constant(rng.normal(size=(sum(sizes), 4, 3)).astype("float32"))
+plain_norm, norm = tf.keras.layers.BatchNormalization(), hvd.SyncBatchNormalization(name="norm")
+
+
+def normalised(layer, rows, factors):
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        out = layer(rows, training=True)
+        value = tf.reduce_sum(out * factors)
+    return out, tape.gradient(value, rows)
+
+
+expected_out, expected_gradient = normalised(plain_norm, batch, weight)
+for function in (normalised, tf.function(normalised)):
+    got_out, got_gradient = function(norm, batch[mine], weight[mine])
+    np.testing.assert_allclose(got_out, expected_out[mine], atol=1e-5)
+    np.testing.assert_allclose(got_gradient, expected_gradient[mine], atol=1e-4)
+normalised(plain_norm, batch, weight)
+np.testing.assert_allclose(norm.moving_mean, plain_norm.moving_mean, atol=1e-6)
+np.testing.assert_allclose(norm.moving_variance, plain_norm.moving_variance, atol=1e-5)
 
 # A state that is committed, changed, restored and synchronised; an error inside a function ends a try.
 net = model(RANK)
