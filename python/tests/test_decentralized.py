@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -195,6 +196,23 @@ def test_mistakes_are_told_before_anything_runs(folder):
         model_fusion(0)
     with pytest.raises(phalanx.ConfigError, match="2 clusters"):
         clusterize(network(), (torch.zeros(16, 6),), clusters=2)
+
+
+def test_ctrl_c_ends_a_provider_that_waits_for_the_others(folder):
+    project(folder)
+    clusterize(network(), (torch.zeros(16, 6),))
+    x, y = np.zeros((32, 6), "float32"), np.zeros((32, 2), "float32")
+    for name in ("node_1", "node_0"):
+        sent = []
+
+        def interrupt():
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Timer(1.0, interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            Trainer(Node(name, criterion=squares), (x, y), epochs=1, batch_size=16).train()
+        assert time.monotonic() - sent[0] < 0.4
 
 
 def test_nodes_on_several_machines_need_a_key(folder):

@@ -29,7 +29,7 @@ def optimizer_settings(optimizer: Any, params: Optional[Mapping[str, Any]]) -> D
     """
     known = ", ".join(_NAMES)
     name = getattr(optimizer, "__name__", repr(optimizer))
-    if not (inspect.isclass(optimizer) and name in _NAMES and optimizer is getattr(torch.optim, name, None)):
+    if name not in _NAMES or optimizer is not getattr(torch.optim, name):
         raise ConfigError(f"the optimizer {name} cannot be used", f"these classes of torch.optim can: {known}")
     ours, given = _NAMES[name], dict(params or {})
     # Making an optimizer would load a good part of torch, for seconds.
