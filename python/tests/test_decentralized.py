@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -121,26 +122,20 @@ def test_three_providers_compute_what_one_process_does(folder):
     assert len(worth) == 1
 
 
-def test_a_scheduler_of_torch_sets_the_learning_rates(folder):
-    project(folder)
-    clusterize(network(), (torch.zeros(16, 6),))
-    run_providers(
-        folder,
-        '{"node": {"lr_scheduler": torch.optim.lr_scheduler.StepLR, '
-        '"lr_scheduler_params": {"step_size": 2, "gamma": 0.1}}}',
-    )
-    lines = (folder / "node_data" / "runs" / "0001" / "metrics.jsonl").read_text().splitlines()
-    rates = [line["lr"] for line in map(json.loads, lines) if "val_loss" not in line]
-    assert np.allclose(rates, [0.05] * 12 + [0.005] * 12)
-
-
-def test_two_clusters_average_their_parameters(folder):
+def test_two_clusters_average_their_parameters_with_rates_of_a_scheduler(folder):
     project(folder, nodes=4)
     clusters = clusterize(network(), (torch.zeros(16, 6),), clusters=2)
     assert [len(cluster.members) for cluster in clusters] == [2, 2]
-    losses, _ = run_providers(folder, '{"node": {"reduce_factor": 2}}', order=(3, 1, 0, 2))
+    options = (
+        '{"node": {"reduce_factor": 2, "lr_scheduler": torch.optim.lr_scheduler.StepLR, '
+        '"lr_scheduler_params": {"step_size": 2, "gamma": 0.1}}}'
+    )
+    losses, _ = run_providers(folder, options, order=(3, 1, 0, 2))
     assert len(losses) == 12 and losses[-1] < losses[0]
     assert model_fusion(0).keys() == model_fusion(1).keys()
+    lines = (folder / "node_data" / "runs" / "0001" / "metrics.jsonl").read_text().splitlines()
+    rates = [line["lr"] for line in map(json.loads, lines) if "val_loss" not in line]
+    assert np.allclose(rates, [0.05] * 6 + [0.005] * 6)
 
 
 def copy_example(folder):
@@ -201,6 +196,23 @@ def test_mistakes_are_told_before_anything_runs(folder):
         model_fusion(0)
     with pytest.raises(phalanx.ConfigError, match="2 clusters"):
         clusterize(network(), (torch.zeros(16, 6),), clusters=2)
+
+
+def test_ctrl_c_ends_a_provider_that_waits_for_the_others(folder):
+    project(folder)
+    clusterize(network(), (torch.zeros(16, 6),))
+    x, y = np.zeros((32, 6), "float32"), np.zeros((32, 2), "float32")
+    for name in ("node_1", "node_0"):
+        sent = []
+
+        def interrupt():
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Timer(1.0, interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            Trainer(Node(name, criterion=squares), (x, y), epochs=1, batch_size=16).train()
+        assert time.monotonic() - sent[0] < 0.4
 
 
 def test_nodes_on_several_machines_need_a_key(folder):

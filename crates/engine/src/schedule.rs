@@ -211,6 +211,6 @@ mod tests {
         assert!(serde_json::from_value::<Schedule>(json!({ "name": "constant", "every": 3 })).is_err());
         assert_eq!(read(json!("constant")), Schedule::default());
         let one_cycle = read(json!({ "name": "one_cycle", "warmup": 3 }));
-        assert_eq!(read(serde_json::to_value(one_cycle).expect("plain")), one_cycle);
+        assert_eq!(read(serde_json::to_value(&one_cycle).expect("plain")), one_cycle);
     }
 }

@@ -25,6 +25,7 @@ pub use error::{At, BadTensor, OnnxError};
 
 use crate::{Graph, Weights};
 use bytes::Bytes;
+use export::Purpose;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -99,5 +100,22 @@ pub fn export(graph: &Graph, weights: &Weights, path: &Path) -> Result<(), OnnxE
 /// # Errors
 /// As [`export()`].
 pub fn export_bytes(graph: &Graph, weights: &Weights) -> Result<Vec<u8>, OnnxError> {
-    Ok(export::export(graph, weights)?.encode_to_vec())
+    Ok(export::export(graph, weights, Purpose::Evaluation)?.encode_to_vec())
+}
+
+/// Writes a graph and its weights for training, atomically: with its dropout.
+///
+/// # Errors
+/// As [`export()`].
+pub fn export_for_training(graph: &Graph, weights: &Weights, path: &Path) -> Result<(), OnnxError> {
+    let data = export_training_bytes(graph, weights)?;
+    crate::weights::replace(path, &data).map_err(|source| OnnxError::Write { path: path.into(), source })
+}
+
+/// The bytes that [`export_for_training()`] writes.
+///
+/// # Errors
+/// As [`export()`].
+pub fn export_training_bytes(graph: &Graph, weights: &Weights) -> Result<Vec<u8>, OnnxError> {
+    Ok(export::export(graph, weights, Purpose::Training)?.encode_to_vec())
 }

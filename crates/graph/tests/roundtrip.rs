@@ -36,6 +36,23 @@ fn models_of_the_zoo() {
 }
 
 #[test]
+fn a_file_for_training_keeps_dropout_with_its_name_and_the_momentum_of_norms() {
+    let mut b = phalanx_graph::Builder::new("drops");
+    let x = b.input("x", &[2, 4, 4]);
+    let normed = b.batch_norm_with("norm", x, 1e-5, 0.25);
+    let dropped = b.dropout("drop", normed, 0.3);
+    let again = b.dropout("again", dropped, 0.5);
+    b.output(again);
+    let graph = b.finish().unwrap();
+    let weights = graph.initialise(Seed(5));
+    let data = onnx::export_training_bytes(&graph, &weights).expect("it can be exported");
+    let back = onnx::import_bytes(data.into(), &ImportOptions::default()).expect("it can be imported").graph;
+    let ops = |graph: &Graph| graph.nodes.iter().map(|n| (n.name.clone(), n.op.clone())).collect::<Vec<_>>();
+    assert_eq!(ops(&back), ops(&graph));
+    assert_eq!(count(&there_and_back(&graph), "Dropout"), 0);
+}
+
+#[test]
 fn outputs_keep_the_names_of_the_user() {
     let mut b = phalanx_graph::Builder::new("two");
     let x = b.input("pixels", &[4]);

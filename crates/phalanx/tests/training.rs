@@ -97,3 +97,22 @@ fn mistakes_are_told_before_anything_begins() {
     let replicated = training().configure(|config| config.formation = FormationConfig::replicated(2));
     assert!(matches!(train(replicated), Err(Error::NoNodes { nodes: 2 })));
 }
+
+#[test]
+fn a_model_that_drops_trains_with_a_directory_as_it_does_without() {
+    let training = || {
+        let mut b = Builder::new("drops");
+        let x = b.input("x", &[4]);
+        let hidden = b.linear("fc1", x, 8);
+        let hidden = b.relu(hidden);
+        let hidden = b.dropout("drop", hidden, 0.5);
+        let y = b.linear("fc2", hidden, 3);
+        b.output(y);
+        let y: Vec<usize> = (0..60).map(|i| i * i % 3).collect();
+        let data = Dataset::from_f32(samples(), &[4], y).unwrap();
+        Training::new(b.finish().unwrap(), data).loss("cross_entropy").epochs(3).batch(16)
+    };
+    let place = tempfile::tempdir().unwrap();
+    let kept = train(training().run_dir(place.path().join("run"))).unwrap();
+    assert_eq!(train(training()).unwrap().summary().params_hash, kept.summary().params_hash);
+}

@@ -77,7 +77,7 @@ class Exported:
 
 
 def clusterize(
-    model: torch.nn.Module, example_args: Sequence[Any], *, clusters: int = 1, folder: str = FOLDER
+    model: torch.nn.Module, example_args: Any, *, clusters: int = 1, folder: str = FOLDER
 ) -> Tuple[Cluster, ...]:
     """Forms clusters of the nodes in ``node_configs.json``, and writes what their programs need beside it.
 
@@ -86,7 +86,7 @@ def clusterize(
 
     Args:
         model: begins the training with the weights that it has.
-        example_args: one tensor, such as a batch that the model takes.
+        example_args: a tensor, such as a batch that the model takes, or a tuple with one.
         clusters: how many clusters to form.
         folder: where ``node_configs.json`` is.
     """

@@ -29,23 +29,19 @@ def optimizer_settings(optimizer: Any, params: Optional[Mapping[str, Any]]) -> D
     """
     known = ", ".join(_NAMES)
     name = getattr(optimizer, "__name__", repr(optimizer))
-    if not (inspect.isclass(optimizer) and name in _NAMES and optimizer is getattr(torch.optim, name, None)):
+    if name not in _NAMES or optimizer is not getattr(torch.optim, name):
         raise ConfigError(f"the optimizer {name} cannot be used", f"these classes of torch.optim can: {known}")
-    ours = _NAMES[name]
-    try:
-        defaults = _make(optimizer, params).defaults
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"torch.optim.{name} refuses its parameters: {error}") from error
-    usual = _make(optimizer, {"lr": 0.1}).defaults
-    for key, value in defaults.items():
-        if key in _SETTINGS[ours] or key in _HOW or value == usual.get(key):
-            continue
-        raise ConfigError(
-            f"the parameter `{key}` of torch.optim.{name} cannot be {value!r}",
-            f"these can be set: {', '.join(_SETTINGS[ours])}",
-        )
-    told = {key: _plain(defaults[key]) for key in _SETTINGS[ours] if key in defaults}
-    return {"name": ours, **told}
+    ours, given = _NAMES[name], dict(params or {})
+    # Making an optimizer would load a good part of torch, for seconds.
+    usual = {key: of.default for key, of in inspect.signature(optimizer).parameters.items()}
+    for key, value in given.items():
+        if key not in _SETTINGS[ours] and key not in _HOW and value != usual.get(key, inspect.Parameter.empty):
+            raise ConfigError(
+                f"the parameter `{key}` of torch.optim.{name} cannot be {value!r}",
+                f"these can be set: {', '.join(_SETTINGS[ours])}",
+            )
+    told = {key: _plain(given.get(key, usual.get(key))) for key in _SETTINGS[ours]}
+    return {"name": ours, **{key: value for key, value in told.items() if value is not None}}
 
 
 def _make(optimizer: Callable[..., torch.optim.Optimizer], params: Optional[Mapping[str, Any]]) -> torch.optim.Optimizer:

@@ -107,8 +107,8 @@ class Trainer:
         labels = torch.from_numpy(_labels(data).astype(_label_dtype(self.val_loader)))
         batch = self._batch(data)
         with torch.no_grad():
-            pairs = zip(outputs.split(batch), labels.split(batch))
-            losses = [float(self.node.loss(out, label)) * len(out) for out, label in pairs]
+            places = [slice(begin, begin + batch) for begin in range(0, len(outputs), batch)]
+            losses = [float(self.node.loss(outputs[at], labels[at])) * len(labels[at]) for at in places]
         found = {"loss": sum(losses) / len(outputs)}
         right = _right(outputs, labels)
         if right is not None:
@@ -290,8 +290,9 @@ def _labels(data: Samples) -> Array:
 
 def _label_dtype(loader: Any) -> Any:
     """The type of labels as torch has them in a batch."""
-    dataset = getattr(loader, "dataset", None)
-    item = dataset[0] if hasattr(dataset, "__getitem__") else next(iter(loader))
+    is_pair = isinstance(loader, (tuple, list)) and len(loader) == 2
+    source: Any = getattr(loader, "dataset", loader)
+    item = loader if is_pair else source[0] if hasattr(source, "__getitem__") else next(iter(loader))
     if not (isinstance(item, (tuple, list)) and len(item) == 2):
         raise InputError("the items of the loader are not pairs of a sample and a label")
     dtype = torch.as_tensor(item[1]).numpy().dtype

@@ -1,7 +1,7 @@
-//! Exports a graph and its trained weights to a file that any runtime can evaluate.
+//! Exports a graph and its weights to a file that any runtime can evaluate.
 //!
-//! Dropout is removed, batch norms use their running statistics, and operators that ONNX 17 does not have are
-//! decomposed.
+//! Dropout is removed unless the file is for training, batch norms use their running statistics, and operators that
+//! ONNX 17 does not have are decomposed.
 
 mod arrange;
 mod compute;
@@ -24,8 +24,15 @@ const IR_VERSION: i64 = 8;
 /// Protobuf's own limit.
 const MOST_BYTES: usize = (2 << 30) - 1;
 
-pub(super) fn export(graph: &Graph, weights: &Weights) -> Result<ModelProto, OnnxError> {
-    let mut writer = Writer::new(graph, weights)?;
+/// What a file is written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Evaluation,
+    Training,
+}
+
+pub(super) fn export(graph: &Graph, weights: &Weights, purpose: Purpose) -> Result<ModelProto, OnnxError> {
+    let mut writer = Writer::new(graph, weights, purpose)?;
     for node in &graph.nodes {
         writer.node(node)?;
     }
@@ -111,6 +118,7 @@ fn attribute(name: &str, value: Attribute) -> AttributeProto {
 /// The nodes and tensors written so far.
 struct Writer<'a> {
     graph: &'a Graph,
+    purpose: Purpose,
     nodes: Vec<NodeProto>,
     initializers: Vec<TensorProto>,
     /// The name of each value in the file.
@@ -121,9 +129,10 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(graph: &'a Graph, weights: &'a Weights) -> Result<Self, OnnxError> {
+    fn new(graph: &'a Graph, weights: &'a Weights, purpose: Purpose) -> Result<Self, OnnxError> {
         let mut writer = Self {
             graph,
+            purpose,
             nodes: vec![],
             initializers: vec![],
             names: vec![],

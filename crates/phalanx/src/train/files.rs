@@ -66,7 +66,7 @@ impl Given {
         if let ModelFrom::Onnx(path) = &config.model.from {
             let all = self.first_weights(config)?;
             let failed = |source| TrainedModelError::WriteOnnx { path: path.clone(), source };
-            onnx::export(&self.graph, &all, path).map_err(failed)?;
+            onnx::export_for_training(&self.graph, &all, path).map_err(failed)?;
         }
         for (data, spec) in self.sources(config) {
             let failed = |source| TrainedModelError::WriteWeights { path: spec.file.clone(), source };

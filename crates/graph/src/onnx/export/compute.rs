@@ -1,9 +1,10 @@
 //! Operators on elements, reductions and pools.
 
-use super::{Attribute, Writer, ints};
+use super::{Attribute, Purpose, Writer, ints};
 use crate::onnx::error::OnnxError;
 use crate::onnx::tensor::code_of;
 use crate::{Compare, Node, Op, Pool, Reduce, Unary};
+use phalanx_types::{DType, Tensor};
 
 impl Writer<'_> {
     pub(super) fn compute(&mut self, node: &Node, inputs: &[&str], out: &str) -> Result<(), OnnxError> {
@@ -52,6 +53,9 @@ impl Writer<'_> {
                     self.emit(node.op.word(), inputs, out, attributes);
                 }
             }
+            Op::Dropout { ratio } if self.purpose == Purpose::Training => {
+                self.dropout(node, *ratio, inputs, out)?;
+            }
             Op::Dropout { .. } => self.emit("Identity", inputs, out, vec![]),
             Op::Cast { to } => {
                 self.emit("Cast", inputs, out, vec![("to", Attribute::Int(i64::from(code_of(*to))))]);
@@ -63,6 +67,16 @@ impl Writer<'_> {
                 });
             }
         }
+        Ok(())
+    }
+
+    /// Keeps the name of the node, from which dropout draws.
+    fn dropout(&mut self, node: &Node, ratio: f32, inputs: &[&str], out: &str) -> Result<(), OnnxError> {
+        let ratio = self.number(node, "ratio", ratio)?;
+        let training = Tensor::new(DType::Bool, vec![], vec![1].into()).ok();
+        let training = self.tensor(node, "training", training)?;
+        let all: Vec<&str> = inputs.iter().copied().chain([&*ratio, &*training]).collect();
+        self.emit_named("Dropout", &all, &[out], vec![], &node.name);
         Ok(())
     }
 

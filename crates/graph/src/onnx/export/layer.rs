@@ -42,8 +42,11 @@ impl Writer<'_> {
                     None => self.emit("MatMul", &[inputs[0], &weight], out, vec![]),
                 }
             }
-            Op::BatchNorm { eps, .. } => {
-                self.emit("BatchNormalization", inputs, out, vec![("epsilon", Attribute::Float(*eps))]);
+            Op::BatchNorm { eps, momentum } => {
+                // ONNX counts what is kept, PyTorch what is new.
+                let attributes =
+                    vec![("epsilon", Attribute::Float(*eps)), ("momentum", Attribute::Float(1.0 - momentum))];
+                self.emit("BatchNormalization", inputs, out, attributes);
             }
             Op::LayerNorm { axis, eps } => {
                 let attributes =
