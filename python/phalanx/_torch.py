@@ -106,16 +106,19 @@ def _quiet() -> Iterator[None]:
     And it prints whole graphs on the standard output when it is verbose or fails.
     """
     native: Any = torch._C
-    log = getattr(native, "_jit_onnx_log", None)
+    switch = getattr(native, "_jit_set_onnx_log_enabled", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if log is not None:
-            native._jit_onnx_log = lambda *_: None
+        if switch is None:
+            yield
+            return
+        switch(False)
+        # The exporter would switch it on again.
+        native._jit_set_onnx_log_enabled = lambda _: None
         try:
             yield
         finally:
-            if log is not None:
-                native._jit_onnx_log = log
+            native._jit_set_onnx_log_enabled = switch
 
 
 def constants(module: torch.nn.Module) -> set[str]:

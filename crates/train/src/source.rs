@@ -41,6 +41,7 @@ impl ModelError {
             Self::Onnx { source: OnnxError::Read { .. }, .. } => {
                 Some("paths begin at the run file".to_owned())
             }
+            Self::Onnx { source, .. } => source.hint(),
             _ => None,
         }
     }
