@@ -42,6 +42,7 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>)> {
             FrameKind::Chunk => "Chunk frame of 4294967295 bytes",
             FrameKind::Relay => "Relay frame of 4294967295 bytes",
             FrameKind::Train => "Train frame of 4294967295 bytes",
+            FrameKind::Launch => "Launch frame of 4294967295 bytes",
         };
         frames.push((name, huge(kind)));
     }
