@@ -8,6 +8,8 @@ use std::time::Instant;
 
 /// What PyTorch, ONNX Runtime and the tools of the Python package are installed from, below the root.
 const TORCH: &str = "tests/roundtrip/requirements.txt";
+/// What TensorFlow is installed from, which does not bear the same NumPy.
+const TENSORFLOW: &str = "tests/tensorflow/requirements.txt";
 
 /// A virtual environment that should hold some packages.
 pub(crate) struct Environment {
@@ -33,8 +35,18 @@ impl Environment {
 
     /// PyTorch and ONNX Runtime, to compare with.
     pub(crate) fn torch() -> anyhow::Result<Self> {
-        let wanted = std::fs::read_to_string(root().join(TORCH)).context("could not read requirements")?;
-        Ok(Self { wanted, ..Self::of("torch", &["--requirement", TORCH]) })
+        Self::from_file("torch", TORCH)
+    }
+
+    /// TensorFlow, for programs of its users.
+    pub(crate) fn tensorflow() -> anyhow::Result<Self> {
+        Self::from_file("tensorflow", TENSORFLOW)
+    }
+
+    fn from_file(name: &str, requirements: &str) -> anyhow::Result<Self> {
+        let read = std::fs::read_to_string(root().join(requirements));
+        let wanted = read.with_context(|| format!("could not read {requirements}"))?;
+        Ok(Self { wanted, ..Self::of(name, &["--requirement", requirements]) })
     }
 
     fn python(&self) -> PathBuf {
@@ -86,24 +98,31 @@ pub(crate) fn check_package(python: &Path) -> anyhow::Result<()> {
     tool(python, &["-m", "maturin", "develop", "--quiet", "--profile", "dev"])
         .env("VIRTUAL_ENV", environment)
         .run()?;
-    tool(python, &["python/check.py"]).run()?;
-    check_installing()
+    tool(python, &["python/check.py"]).run()
 }
 
-/// Installs the package into an empty environment, as a user does, and runs the examples of the documents there.
-fn check_installing() -> anyhow::Result<()> {
+/// Installs the package with pip into an empty environment, as a user does, and runs the examples of the documents
+/// there; then into the one of TensorFlow, and runs the tests that need it.
+pub(crate) fn check_installing(tensorflow: &Path) -> anyhow::Result<()> {
     let dir = root().join("target/venv/empty");
     if dir.exists() {
         std::fs::remove_dir_all(&dir).with_context(|| format!("could not remove {}", dir.display()))?;
     }
     tool("python3", &["-m", "venv", &dir.to_string_lossy()]).run()?;
     let python = dir.join("bin/python");
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    // Not optimised, so that it need not be built a second time.
-    let package = ["--config-settings=build-args=--profile dev", ".", "pytest"];
-    tool(&python, &[&pip[..], &package[..]].concat()).run()?;
+    install_package(&python, &["pytest"])?;
     tool(dir.join("bin/phalanx"), &["--version"]).run()?;
-    tool(&python, &["-m", "pytest", "-q", "--noconftest", "python/tests/test_documents.py"]).run()
+    tool(&python, &["-m", "pytest", "-q", "python/tests/test_documents.py"]).run()?;
+    install_package(tensorflow, &[])?;
+    let tests = ["python/tests/test_ops_tensorflow.py", "python/tests/test_keras.py"];
+    tool(tensorflow, &[&["-m", "pytest", "-q"], &tests[..]].concat()).run()
+}
+
+/// Has pip build and install the package. It is not optimised, so that it need not be built a second time.
+fn install_package(python: &Path, others: &[&str]) -> anyhow::Result<()> {
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    let package = ["--config-settings=build-args=--profile dev", "."];
+    tool(python, &[&pip[..], &package[..], others].concat()).run()
 }
 
 #[expect(clippy::print_stderr, reason = "says what happens")]

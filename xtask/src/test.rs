@@ -22,7 +22,8 @@ pub(crate) struct TestArgs {
     limit: u64,
 }
 
-const NO_TORCH: &str = "could not install PyTorch; --no-python leaves out the tests that need it";
+const NO_PYTHON: &str =
+    "could not install Python's frameworks; --no-python leaves out the tests that need them";
 
 pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     if !args.no_install {
@@ -34,19 +35,21 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     purity::check()?;
     links::check()?;
     // It takes about as long as what follows, and another part of the machine.
-    let torch = if args.no_python { None } else { Some(torch(args).context(NO_TORCH)?) };
+    let frameworks = if args.no_python { None } else { Some(frameworks(args).context(NO_PYTHON)?) };
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()?;
     cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
     let mut tests = cargo(&["test", "--workspace", "--config", &runner]);
-    let python = torch.map(Installing::wait).transpose().context(NO_TORCH)?;
-    if let Some(python) = &python {
-        tests = tests.env("PHALANX_TORCH_PYTHON", python).env("PHALANX_REQUIRE_TORCH", "1");
+    let frameworks = frameworks.map(|[torch, tensorflow]| anyhow::Ok([torch.wait()?, tensorflow.wait()?]));
+    let frameworks = frameworks.transpose().context(NO_PYTHON)?;
+    if let Some([torch, _]) = &frameworks {
+        tests = tests.env("PHALANX_TORCH_PYTHON", torch).env("PHALANX_REQUIRE_TORCH", "1");
     }
     tests.run()?;
-    if let Some(python) = &python {
-        crate::python::check_package(python)?;
+    if let Some([torch, tensorflow]) = &frameworks {
+        crate::python::check_package(torch)?;
+        crate::python::check_installing(tensorflow)?;
     }
     // A second build of the cores with mistakes in them, to see that the simulator finds each.
     cargo(&[
@@ -65,11 +68,13 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     .run()
 }
 
-/// Begins to install PyTorch, if it is not there.
-fn torch(args: &TestArgs) -> anyhow::Result<Installing> {
-    let environment = Environment::torch()?;
-    ensure!(!args.no_install || environment.is_ready(), "nothing may be installed");
-    environment.begin()
+/// Begins to install PyTorch and TensorFlow, if they are not there.
+fn frameworks(args: &TestArgs) -> anyhow::Result<[Installing; 2]> {
+    let begin = |environment: Environment| {
+        ensure!(!args.no_install || environment.is_ready(), "nothing may be installed");
+        environment.begin()
+    };
+    Ok([begin(Environment::torch()?)?, begin(Environment::tensorflow()?)?])
 }
 
 /// Tests make network namespaces, for which they need `ip`, and an environment of Python.
