@@ -292,6 +292,7 @@ def test_higher_priorities_go_first(nodes: Nodes, tmp_path: pathlib.Path) -> Non
     with Executor(nodes.domain) as pool:
         order = str(tmp_path / "order")
         calls = [pool.options(priority=p).submit(note, order, str(p)) for p in (0, 2, 1, 3)]
+        assert all(call.why().startswith("waiting") for call in calls)
         nodes.start("--cores", "1", f"--allow-python={sys.executable}")
         concurrent.futures.wait(calls, PATIENCE)
     assert pathlib.Path(order).read_text() == "3210"
