@@ -9,6 +9,7 @@ import torch
 
 from .._collectives import Collectives
 from .._phalanx import OpsOutput
+from ..errors import OperandError
 
 __all__ = ["collectives"]
 
@@ -24,6 +25,10 @@ def _name(dtype: torch.dtype) -> str:
 
 class _TorchAdapter:
     def host(self, tensor: Any) -> Tuple[Any, bool]:
+        if not isinstance(tensor, torch.Tensor):
+            raise OperandError(f"expected a torch tensor, not {type(tensor).__name__}", "use `phalanx.numpy` for arrays")
+        if tensor.layout != torch.strided:
+            raise OperandError("the tensor is sparse", "use `sparse_allreduce_async`, or `to_dense()`")
         own = tensor.detach()
         if own.device.type != "cpu":
             pinned = torch.empty(own.shape, dtype=own.dtype, pin_memory=True)
@@ -56,7 +61,8 @@ class _TorchAdapter:
         target.detach().copy_(host)
 
     def writable(self, tensor: Any) -> bool:
-        return isinstance(tensor, torch.Tensor)
+        # Elements of an expanded tensor share memory.
+        return not isinstance(tensor, torch.Tensor) or 0 not in tensor.stride() or tensor.numel() == 0
 
 
 collectives = Collectives(_TorchAdapter())

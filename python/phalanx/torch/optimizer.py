@@ -231,8 +231,6 @@ class _DistributedAdasum(_Distributed):
     _compression: Any
     _process_set: ProcessSet
     _names: dict[Any, str]
-    _passes: int
-    _count: int
 
     def step(self, closure: Any = None) -> Any:
         before = {parameter: parameter.detach().clone() for parameter in self._names}

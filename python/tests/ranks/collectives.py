@@ -1,5 +1,6 @@
 """Every operation, type and shape, in another order on every rank: `collectives.py FRAMEWORK SEED`."""
 
+import concurrent.futures
 import importlib
 import random
 import sys
@@ -184,6 +185,21 @@ for dtype in ("float32", "float64", "float16"):
 case(lambda: grouped(["float32", "float32", "float32"], False))
 case(lambda: grouped(["float32", "float64", "int32"], True))
 
+# Shapes, types and operations drawn by the seed, the same on all ranks.
+drawn = random.Random(SEED)
+for number in range(10, 70):
+    dtype = drawn.choice([dtype for dtype in DTYPES if dtype not in ("bool", "uint64")])
+    shape = tuple(drawn.randrange(5) for _ in range(drawn.randrange(5)))
+    reduction, flag, other = drawn.choice(list(REDUCTIONS)), drawn.random() < 0.5, drawn.random() < 0.5
+    kinds = [
+        lambda d=dtype, s=shape, r=reduction, f=flag, o=other, n=number: allreduce(d, (n, *s), r, f, o),
+        lambda d=dtype, s=shape, f=flag, o=other, n=number: broadcast(d, (n, *s), f, o),
+        lambda d=dtype, s=shape, f=flag, n=number: allgather(d, (n, *s), f),
+        lambda d=dtype, s=shape, f=flag, n=number: alltoall(d, (n, *s), f),
+        lambda d=dtype, s=shape, r=reduction, n=number: reducescatter(d, (n, *s), r),
+    ]
+    case(drawn.choice(kinds))
+
 # Another order of issuing and of waiting on every rank.
 shuffler = random.Random(SEED * 1000 + RANK)
 shuffler.shuffle(CASES)
@@ -192,5 +208,15 @@ shuffler.shuffle(under_way)
 for handle, finish in under_way:
     finish()
     assert hvd.poll(handle)
+
+
+def several(thread):
+    for step in range(50):
+        total = hvd.allreduce(tensor(np.full(9, RANK), "float64", False), name=f"thread {thread}", op=hvd.Sum)
+        assert numbers(total)[0] == SIZE * (SIZE - 1) / 2, step
+
+
+with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    list(pool.map(several, range(3)))
 print(f"checked {len(CASES)}", flush=True)
 hvd.shutdown()

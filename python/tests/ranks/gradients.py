@@ -50,6 +50,13 @@ assert part.tolist() == [[SIZE * (SIZE + 1) / 2] * 2]
 part.backward(torch.full([1, 2], float(RANK)))
 assert x.grad[:, 0].tolist() == [float(SIZE * rank) for rank in range(SIZE)]
 
+for wrong in ([1.0], torch.ones(2).to_sparse(), torch.ones(1, dtype=torch.complex64), torch.ones(1).expand(3)):
+    try:
+        hvd.allreduce_(wrong)
+    except ValueError:
+        continue
+    raise AssertionError(wrong)
+
 small = hvd.allreduce(torch.full([4], 0.1), compression=hvd.Compression.fp16)
 assert small.dtype == torch.float32 and abs(small[0].item() - 0.1) < 1e-4
 

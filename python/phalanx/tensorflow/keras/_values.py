@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from ... import numpy as arrays
-from ..._ops import Average, ReduceOp, Sum, global_process_set, reduction_of
+from ..._ops import Average, ReduceOp, global_process_set, reduction_of
 from ..compression import Compression
 from ..elastic import optimizer_variables
 from ..functions import broadcast_variables
@@ -29,7 +29,7 @@ def allreduce(
     """The values of all ranks, combined, as an array."""
     reduction = reduction_of(op, average)
     given = np.asarray(value)
-    if reduction in (Average, Sum) and given.dtype.kind in "iub" and reduction is Average:
+    if reduction is Average and given.dtype.kind in "iub":
         given = given.astype(np.float64)
     return arrays.allreduce(
         given, None, name, reduction, prescale_factor, postscale_factor, global_process_set

@@ -29,15 +29,12 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         self.root_rank = root_rank
         self.is_done = False
 
-    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.is_done:
             return
         self.is_done = True
         variables = list(self.model.variables) + optimizer_variables(self.model.optimizer)
         broadcast_variables(variables, self.root_rank)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.on_batch_end(batch, logs)
 
 
 class MetricAverageCallback(tf.keras.callbacks.Callback):
@@ -55,14 +52,6 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
         average = arrays.allreduce(own, name="metrics." + ".".join(names), process_set=self.process_set)
         for name, value in zip(names, average):
             logs[name] = float(value)
-
-
-def _setting(optimizer: Any, name: str) -> Any:
-    return getattr(optimizer, name, None)
-
-
-def _assign(variable: Any, value: float) -> None:
-    variable.assign(value) if hasattr(variable, "assign") else None
 
 
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
@@ -101,14 +90,14 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
 
     def _adjust(self, epoch: float) -> None:
         optimizer = self.model.optimizer
-        before = float(np.asarray(_setting(optimizer, "learning_rate")))
+        before = float(np.asarray(optimizer.learning_rate))
         after = self.initial_lr * self.multiplier(epoch)
-        _assign(optimizer.learning_rate, after)
-        momentum = _setting(optimizer, "momentum")
+        optimizer.learning_rate.assign(after)
+        momentum: Any = getattr(optimizer, "momentum", None)
         if self.momentum_correction and hasattr(momentum, "assign") and before > 0:
             # Velocities hold the old rate: they are scaled for one batch.
             self.restore_momentum = float(np.asarray(momentum))
-            _assign(momentum, self.restore_momentum * after / before)
+            momentum.assign(self.restore_momentum * after / before)
 
     def _is_active(self) -> bool:
         begun = self.current_epoch >= self.start_epoch
@@ -134,7 +123,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.restore_momentum is not None:
-            _assign(self.model.optimizer.momentum, self.restore_momentum)
+            self.model.optimizer.momentum.assign(self.restore_momentum)
             self.restore_momentum = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
