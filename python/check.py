@@ -23,8 +23,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="phalanx-check-") as folder:
         copy = pathlib.Path(folder)
         shutil.copytree(ROOT / "python" / "tests", copy / "python" / "tests")
-        for example in ("digits", "python-decentralized"):
-            shutil.copytree(ROOT / "examples" / example, copy / "examples" / example)
         (copy / "docs").mkdir()
         for page in ("python.md", "coming-from.md"):
             shutil.copy(ROOT / "docs" / page, copy / "docs")
