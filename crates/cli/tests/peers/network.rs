@@ -3,6 +3,7 @@
 //! Every host but loopback is a network namespace made by the test, so this needs root and `ip`.
 
 mod introduced;
+mod launch;
 mod liveness;
 mod mdns;
 mod relay;

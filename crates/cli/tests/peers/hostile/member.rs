@@ -31,6 +31,7 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>)> {
         ("unexpected Bulk frame, expected Fabric", vec![1, 0, 0, 0, 4, 0]),
         ("unexpected Chunk frame, expected Fabric", vec![8, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]),
         ("unexpected Relay frame, expected Fabric", vec![1, 0, 0, 0, 6, 0]),
+        ("unexpected Launch frame, expected Fabric", vec![1, 0, 0, 0, 8, 0]),
         ("connection ended 7 bytes into a frame", vec![9, 0, 0, 0, 2, 0, 0]),
     ];
     for kind in FrameKind::ALL {

@@ -36,7 +36,8 @@ fn all_end(processes: impl IntoIterator<Item = u32>) {
 /// The cores of the nodes that ranks use.
 fn cores_of_ranks(sandbox: &Sandbox) -> u64 {
     let nodes = sandbox.json(&["nodes", "--domain", "lab", "--output", "json"]);
-    let uses = nodes.as_array().unwrap().iter().flat_map(|node| node["uses"].as_array().unwrap());
+    let uses =
+        nodes.as_array().unwrap().iter().flat_map(|node| node["uses"].as_array().into_iter().flatten());
     let of_ranks = uses.filter(|part| part["kind"] == "rank");
     of_ranks
         .map(|part| {
