@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 import phalanx
 from phalanx.decentralized import Node, Trainer, clusterize, model_fusion, set_seed
+from phalanx.decentralized import _optim
 from phalanx.decentralized._optim import learning_rates, optimizer_settings
 from phalanx.decentralized._pool import read_pool
 from phalanx.decentralized._records import Records
@@ -234,6 +236,7 @@ def test_nodes_on_several_machines_need_a_key(folder):
 
 
 def test_learning_rates_are_a_table_of_changes():
+    assert doctest.testmod(_optim).failed == 0
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR
     told = learning_rates(torch.optim.SGD, {"lr": 0.1}, cosine, {"T_max": 10}, (5, 2), False)
     assert told["steps"] == list(range(10)) and told["rates"][0] == 0.1
