@@ -149,14 +149,14 @@ pub struct NodeStatus {
 }
 
 impl NodeStatus {
-    /// The drivers of the runs that it trains.
+    /// The drivers of the runs that it trains, and the launchers of the ranks that it runs.
     pub fn drivers(&self) -> impl Iterator<Item = &NodeId> {
         self.uses.iter().filter_map(|part| match &part.holder {
             Holder::Run { driver, .. } => Some(driver),
+            Holder::Rank { launcher } => Some(launcher),
             Holder::Jobs { .. }
             | Holder::WaitingRun { .. }
             | Holder::Others { .. }
-            | Holder::Rank { .. }
             | Holder::WaitingRank { .. } => None,
         })
     }
