@@ -46,7 +46,9 @@ pub(super) fn offers(fabric: &Fabric) -> Vec<NodeOffer> {
         })
     };
     let running = |status: &NodeStatus| status.kind.solves() && status.state == NodeState::Running;
-    fabric.nodes().into_iter().filter(running).filter_map(offer).collect()
+    // Of a node that has just been linked only the kind is known, until its status comes.
+    let known = |status: &NodeStatus| status.resources.cores > 0;
+    fabric.nodes().into_iter().filter(running).filter(known).filter_map(offer).collect()
 }
 
 /// Reserves cores of a node, for as long as the stream is open.
