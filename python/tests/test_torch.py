@@ -271,3 +271,16 @@ def test_weights_of_another_module_are_refused(tmp_path):
     phalanx.fit(module, (x, y), run_dir=tmp_path / "run")
     with pytest.raises(phalanx.ModelError, match="has no `fc.bias`|has the shape"):
         phalanx.Run.open(tmp_path / "run", model=nn.Linear(3, 3))
+
+
+def test_a_run_with_frozen_layers_is_opened_again(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    for parameter in module[0].parameters():
+        parameter.requires_grad = False
+    before = module[0].weight.clone()
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+    y = np.arange(64) % 3
+    folder = tmp_path / "run"
+    run = phalanx.fit(module, train=(x, y), loss="cross_entropy", epochs=2, progress=False, run_dir=folder)
+    assert torch.equal(module[0].weight, before)
+    np.testing.assert_array_equal(phalanx.Run.open(folder).predict(x), run.predict(x))

@@ -53,6 +53,25 @@ fn a_file_for_training_keeps_dropout_with_its_name_and_the_momentum_of_norms() {
 }
 
 #[test]
+fn a_file_for_training_keeps_frozen_weights_that_no_node_reads() {
+    let mut b = phalanx_graph::Builder::new("frozen");
+    let x = b.input("x", &[4]);
+    let y = b.linear("fc", x, 3);
+    b.output(y);
+    let graph = b.finish().unwrap();
+    let weights = graph.initialise(Seed(5));
+    let constants = ["fc.weight".to_owned(), "fc.bias".to_owned()].into();
+    let data = onnx::export_bytes(&graph, &weights).expect("it can be exported");
+    let options = ImportOptions { constants, ..Default::default() };
+    let frozen = onnx::import_bytes(data.into(), &options).expect("it can be imported");
+    assert_eq!(frozen.weights, weights);
+    let data = onnx::export_training_bytes(&frozen.graph, &frozen.weights).expect("it can be exported");
+    let back = onnx::import_bytes(data.into(), &ImportOptions::default()).expect("it can be imported");
+    assert_eq!(back.weights, weights);
+    assert_eq!(back.graph.parameters().count(), 0);
+}
+
+#[test]
 fn outputs_keep_the_names_of_the_user() {
     let mut b = phalanx_graph::Builder::new("two");
     let x = b.input("pixels", &[4]);

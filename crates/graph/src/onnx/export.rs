@@ -10,10 +10,10 @@ mod layer;
 use super::error::OnnxError;
 use super::lower::unique;
 use super::proto::{
-    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorProto,
-    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetId, StringStringEntry,
+    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use super::scope::CONSTANT;
+use super::scope::{CONSTANT, UNREAD_BUFFERS};
 use super::tensor::{code_of, write};
 use crate::{Dim, Graph, Node, Op, Shape, ValueId, ValueKind, Weights};
 use phalanx_types::{DType, Tensor};
@@ -37,6 +37,9 @@ pub(super) fn export(graph: &Graph, weights: &Weights, purpose: Purpose) -> Resu
         writer.node(node)?;
     }
     let outputs = writer.outputs();
+    let unread: Vec<&str> = writer.unread.iter().map(|v| writer.names[v.index()].as_str()).collect();
+    let unread = (!unread.is_empty())
+        .then(|| StringStringEntry { key: Some(UNREAD_BUFFERS.into()), value: Some(unread.join("\n")) });
     let proto = GraphProto {
         name: Some(graph.name.clone()),
         node: writer.nodes,
@@ -47,6 +50,7 @@ pub(super) fn export(graph: &Graph, weights: &Weights, purpose: Purpose) -> Resu
             .map(|v| info(&writer.names[v.index()], graph.value(*v).dtype, graph.shape(*v)))
             .collect(),
         output: outputs,
+        metadata_props: unread.into_iter().collect(),
         ..GraphProto::default()
     };
     let bytes: usize =
@@ -126,6 +130,19 @@ struct Writer<'a> {
     /// The names of the outputs, if they have names of their own.
     outputs: Vec<Option<String>>,
     taken: BTreeMap<String, usize>,
+    /// Buffers that no node reads.
+    unread: Vec<ValueId>,
+}
+
+/// Entries of the `state_dict` that no node reads, such as a frozen weight that was transposed once. Counters of batch
+/// norms are not among them: the import knows them without the file.
+fn unread_buffers(graph: &Graph, read: &BTreeSet<ValueId>) -> Vec<ValueId> {
+    let values = graph.values.iter().enumerate().map(|(i, value)| (ValueId(i as u32), value));
+    let counts = |name: &str| name.ends_with("num_batches_tracked");
+    let unread = values.filter(|(id, value)| {
+        matches!(value.kind, ValueKind::Buffer(_)) && !read.contains(id) && !counts(&value.name)
+    });
+    unread.map(|(id, _)| id).collect()
 }
 
 impl<'a> Writer<'a> {
@@ -138,6 +155,7 @@ impl<'a> Writer<'a> {
             names: vec![],
             outputs: vec![],
             taken: BTreeMap::new(),
+            unread: vec![],
         };
         let kept =
             |k: &ValueKind| matches!(k, ValueKind::Parameter(_) | ValueKind::Buffer(_) | ValueKind::Input);
@@ -158,9 +176,13 @@ impl<'a> Writer<'a> {
                 };
             }
         }
-        let read: BTreeSet<ValueId> =
+        let mut written: BTreeSet<ValueId> =
             graph.nodes.iter().flat_map(|n| &n.inputs).chain(&graph.outputs).copied().collect();
-        for v in read {
+        if purpose == Purpose::Training {
+            writer.unread = unread_buffers(graph, &written);
+            written.extend(&writer.unread);
+        }
+        for v in written {
             let name = writer.names[v.index()].clone();
             match &graph.value(v).kind {
                 ValueKind::Constant(tensor) => writer.initializers.push(write(&name, tensor)),

@@ -7,7 +7,7 @@
 use super::ImportOptions;
 use super::lit::is_float;
 use super::proto::{GraphProto, NodeProto, metadata};
-use super::scope::{CONSTANT, MADE_UP, is_made_up};
+use super::scope::{CONSTANT, MADE_UP, UNREAD_BUFFERS, is_made_up};
 use phalanx_types::{DType, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +32,8 @@ pub(super) struct Signature {
     pub parameters: Vec<String>,
     places: BTreeMap<String, usize>,
     pub buffers: BTreeMap<String, bool>,
+    /// Buffers that no node reads, of a file that was written here.
+    unread: BTreeSet<String>,
     /// Whether the file has a signature.
     pub present: bool,
 }
@@ -42,6 +44,8 @@ impl Signature {
         let mut found = Self::default();
         let text = metadata(&graph.metadata_props, "pkg.torch.export.ExportedProgram.graph_signature");
         found.present = text.is_some();
+        let unread = metadata(&graph.metadata_props, UNREAD_BUFFERS);
+        found.unread = unread.unwrap_or_default().lines().map(str::to_owned).collect();
         for line in text.unwrap_or_default().lines() {
             let Some((_, rest)) = line.split_once(": ") else { continue };
             let Some(target) =
@@ -143,7 +147,7 @@ impl<'a> Roles<'a> {
         if name.starts_with(CONSTANT) {
             return constant(false);
         }
-        if self.options.constants.contains(name) {
+        if self.options.constants.contains(name) || self.signature.unread.contains(name) {
             return constant(named);
         }
         if let Some(kept) = self.signature.buffers.get(name) {

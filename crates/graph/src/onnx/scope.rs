@@ -7,6 +7,8 @@ pub(super) const MADE_UP: &str = "onnx::";
 
 /// Marks a constant in files that we wrote.
 pub(super) const CONSTANT: &str = "onnx::constant::";
+/// The key under which a file written here lists buffers that no node reads, one a line.
+pub(super) const UNREAD_BUFFERS: &str = "phalanx.unread_buffers";
 
 /// The path of the module that made a node, such as `layer1.0.conv1`.
 pub(super) fn scope_of(node: &NodeProto) -> Option<String> {
