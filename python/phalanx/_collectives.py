@@ -9,7 +9,7 @@ from ._ops import Handle, ProcessSet, ReduceOp, global_process_set
 from ._phalanx import OpsOutput
 from .errors import OperandError
 
-__all__ = ["Adapter", "Collectives"]
+__all__ = ["Adapter", "Collectives", "first", "first_tensor", "only_tensors"]
 
 
 class Adapter(Protocol):
@@ -161,3 +161,18 @@ class Collectives:
 
         described = [(adapter.address(host), 0, *adapter.describe(host)) for host in hosts]
         return _ops.issue(kind, described, hosts, finish, name=name, process_set=process_set, **options)
+
+
+def first(result: Any) -> Any:
+    """The tensor of an operation on one."""
+    return result[0]
+
+
+def first_tensor(result: Any) -> Any:
+    """The tensor of an operation on one that made it."""
+    return result[0][0]
+
+
+def only_tensors(result: Any) -> list[Any]:
+    """The tensors of an operation that made them, without their rows."""
+    return [tensor for tensor, _ in result]

@@ -10,93 +10,31 @@ array([0., 1., 2.])
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from ._collectives import Collectives
-from ._objects import allgather_object, broadcast_object
-from ._ops import (
-    Adasum,
-    Average,
-    Handle,
-    HorovodInternalError,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    ReduceOp,
-    Sum,
-    add_process_set,
-    barrier,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    join,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    poll,
-    rank,
-    reduction_of,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-    synchronize,
-)
+from . import _rank_names
+from ._collectives import Collectives, first, first_tensor, only_tensors
+from ._ops import Average, Handle, ProcessSet, ReduceOp, global_process_set, poll, reduction_of, synchronize
 from ._phalanx import OpsOutput
-from .errors import OperandError, PeerLost
+from ._rank_names import *
+from .errors import OperandError
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "PeerLost",
-    "ProcessSet",
-    "Product",
-    "ReduceOp",
-    "Sum",
-    "add_process_set",
+__all__ = _rank_names.__all__ + [
     "allgather",
     "allgather_async",
-    "allgather_object",
     "allreduce",
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
     "alltoall",
     "alltoall_async",
-    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "broadcast_object",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -105,26 +43,9 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
 ]
 
@@ -166,12 +87,6 @@ class _NumpyAdapter:
 
 
 _collectives = Collectives(_NumpyAdapter())
-_first: Callable[[Any], Any] = lambda result: result[0]  # noqa: E731
-_first_tensor: Callable[[Any], Any] = lambda result: result[0][0]  # noqa: E731
-
-
-def _tensors(result: Any) -> list[Array]:
-    return [tensor for tensor, _ in result]
 
 
 def allreduce_async(
@@ -186,7 +101,7 @@ def allreduce_async(
     """Begins to combine the arrays of all ranks; :func:`synchronize` gives the result."""
     return grouped_allreduce_async(
         [tensor], average, name, op, prescale_factor, postscale_factor, process_set
-    ).then(_first)
+    ).then(first)
 
 
 def allreduce(
@@ -217,7 +132,7 @@ def allreduce_async_(
     """As :func:`allreduce_async`, in the array itself."""
     return grouped_allreduce_async_(
         [tensor], average, name, op, prescale_factor, postscale_factor, process_set
-    ).then(_first)
+    ).then(first)
 
 
 def allreduce_(
@@ -322,7 +237,7 @@ def allgather_async(
     tensor: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
     """Begins to gather the rows of all ranks."""
-    return _collectives.allgather([tensor], name=name, process_set=process_set).then(_first_tensor)
+    return _collectives.allgather([tensor], name=name, process_set=process_set).then(first_tensor)
 
 
 def allgather(tensor: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> Array:
@@ -335,7 +250,7 @@ def grouped_allgather_async(
     tensors: Sequence[Any], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
     """As :func:`allgather_async` of several arrays."""
-    return _collectives.allgather(tensors, name=name, process_set=process_set).then(_tensors)
+    return _collectives.allgather(tensors, name=name, process_set=process_set).then(only_tensors)
 
 
 def grouped_allgather(
@@ -352,7 +267,7 @@ def broadcast_async(
     """Begins to give all ranks the array of one."""
     return _collectives.broadcast(
         [tensor], root_rank, in_place=False, name=name, process_set=process_set
-    ).then(_first)
+    ).then(first)
 
 
 def broadcast(
@@ -369,7 +284,7 @@ def broadcast_async_(
     """As :func:`broadcast_async`, in the array itself."""
     return _collectives.broadcast(
         [tensor], root_rank, in_place=True, name=name, process_set=process_set
-    ).then(_first)
+    ).then(first)
 
 
 def broadcast_(
@@ -426,7 +341,7 @@ def reducescatter_async(
     """Begins to combine the arrays of all ranks, of which each gets some rows."""
     return grouped_reducescatter_async(
         [tensor], name, op, process_set, prescale_factor, postscale_factor
-    ).then(_first)
+    ).then(first)
 
 
 def reducescatter(
@@ -460,7 +375,7 @@ def grouped_reducescatter_async(
         prescale=prescale_factor,
         postscale=postscale_factor,
         process_set=process_set,
-    ).then(_tensors)
+    ).then(only_tensors)
 
 
 def grouped_reducescatter(

@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence, Tuple, Union
 
 import torch
 
-
+from .._collectives import first, first_tensor, only_tensors
 from .._ops import Average, Handle, ProcessSet, ReduceOp, Sum, global_process_set, reduction_of
 from ..errors import OperandError
 from ._adapter import collectives
@@ -42,18 +42,6 @@ __all__ = [
 Tensor = torch.Tensor
 
 
-def _first(result: Any) -> Any:
-    return result[0]
-
-
-def _first_tensor(result: Any) -> Any:
-    return result[0][0]
-
-
-def _tensors(result: Any) -> Any:
-    return [tensor for tensor, _ in result]
-
-
 def _reduced(
     in_place: bool,
     tensors: Sequence[Tensor],
@@ -84,7 +72,7 @@ def allreduce_async(
 ) -> Handle:
     """Begins to combine the tensors of all ranks; :func:`synchronize` gives the result."""
     factors = (prescale_factor, postscale_factor)
-    return _reduced(False, [tensor], name, reduction_of(op, average), factors, process_set).then(_first)
+    return _reduced(False, [tensor], name, reduction_of(op, average), factors, process_set).then(first)
 
 
 def allreduce(
@@ -115,7 +103,7 @@ def allreduce_async_(
 ) -> Handle:
     """As :func:`allreduce_async`, in the tensor itself."""
     factors = (prescale_factor, postscale_factor)
-    return _reduced(True, [tensor], name, reduction_of(op, average), factors, process_set).then(_first)
+    return _reduced(True, [tensor], name, reduction_of(op, average), factors, process_set).then(first)
 
 
 def allreduce_(
@@ -218,7 +206,7 @@ def allgather_async(
     tensor: Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
     """Begins to gather the rows of all ranks."""
-    return collectives.allgather([tensor], name=name, process_set=process_set).then(_first_tensor)
+    return collectives.allgather([tensor], name=name, process_set=process_set).then(first_tensor)
 
 
 def allgather(tensor: Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> Tensor:
@@ -231,7 +219,7 @@ def grouped_allgather_async(
     tensors: Sequence[Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
     """As :func:`allgather_async` of several tensors."""
-    return collectives.allgather(tensors, name=name, process_set=process_set).then(_tensors)
+    return collectives.allgather(tensors, name=name, process_set=process_set).then(only_tensors)
 
 
 def grouped_allgather(
@@ -247,7 +235,7 @@ def broadcast_async(
     """Begins to give all ranks the tensor of one."""
     return collectives.broadcast(
         [tensor], root_rank, in_place=False, name=name, process_set=process_set
-    ).then(_first)
+    ).then(first)
 
 
 def broadcast(
@@ -264,7 +252,7 @@ def broadcast_async_(
     """As :func:`broadcast_async`, in the tensor itself."""
     return collectives.broadcast(
         [tensor], root_rank, in_place=True, name=name, process_set=process_set
-    ).then(_first)
+    ).then(first)
 
 
 def broadcast_(
@@ -324,7 +312,7 @@ def reducescatter_async(
     """Begins to combine the tensors of all ranks, of which each gets some rows."""
     return grouped_reducescatter_async(
         [tensor], name, op, process_set, prescale_factor, postscale_factor
-    ).then(_first)
+    ).then(first)
 
 
 def reducescatter(
@@ -362,7 +350,7 @@ def grouped_reducescatter_async(
         prescale=prescale_factor,
         postscale=postscale_factor,
         process_set=process_set,
-    ).then(_tensors)
+    ).then(only_tensors)
 
 
 def grouped_reducescatter(
