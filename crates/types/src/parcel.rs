@@ -97,6 +97,37 @@ impl Parcel {
         body.into()
     }
 
+    /// The pieces of a body as one; a single piece stays where it is.
+    pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
+        match pieces.len() {
+            1 => pieces.swap_remove(0),
+            _ => pieces.concat().into(),
+        }
+    }
+
+    /// Puts a body that came in pieces into the parts its head describes.
+    ///
+    /// A piece that is just one part is used where it lies; others are joined first, which copies.
+    ///
+    /// # Errors
+    /// As [`Parcel::from_parts`].
+    pub fn from_pieces(head: ParcelHead, pieces: Vec<Bytes>) -> Result<Self, PartError> {
+        let lens = head.part_lens().ok_or(PartError::Overflow)?;
+        let fits = pieces.len() == lens.len() && pieces.iter().zip(&lens).all(|(p, len)| p.len() as u64 == *len);
+        if !fits {
+            return Self::from_parts(head, Self::join(pieces));
+        }
+        let mut pieces = pieces.into_iter();
+        let bytes = pieces.next().unwrap_or_default();
+        let tensors = head.tensors.into_iter().zip(pieces).map(|(TensorHead { name, dtype, shape }, data)| {
+            match Tensor::new(dtype, shape, data) {
+                Ok(tensor) => Ok((name, tensor)),
+                Err(source) => Err(PartError::Tensor { name, source }),
+            }
+        });
+        Ok(Self { bytes, tensors: tensors.collect::<Result<_, _>>()? })
+    }
+
     /// Cuts a body into the parts its head describes, sharing the memory.
     ///
     /// # Errors
@@ -125,6 +156,12 @@ impl ParcelHead {
         self.tensors.iter().map(|t| 16 + t.name.len() + 10 * t.shape.len()).sum::<usize>() + 20
     }
 
+    /// The bytes of each part, or `None` on overflow.
+    fn part_lens(&self) -> Option<Vec<u64>> {
+        let tensors = self.tensors.iter().map(|t| byte_len(t.dtype, &t.shape));
+        std::iter::once(Some(self.bytes_len)).chain(tensors).collect()
+    }
+
     /// The bytes that the body must have, or `None` on overflow.
     pub fn body_len(&self) -> Option<u64> {
         self.tensors.iter().try_fold(self.bytes_len, |sum, t| sum.checked_add(byte_len(t.dtype, &t.shape)?))
@@ -145,6 +182,22 @@ mod tests {
     fn a_parcel_survives_being_cut_into_head_and_body() {
         let p = parcel();
         assert_eq!(Parcel::from_parts(p.head(), p.body()).unwrap(), p);
+    }
+
+    #[test]
+    fn a_parcel_survives_being_sent_in_pieces() {
+        let p = parcel();
+        let parts: Vec<Bytes> = p.segments().cloned().collect();
+        let whole = Parcel::from_pieces(p.head(), parts.clone()).unwrap();
+        assert_eq!(whole, p);
+        assert_eq!(whole.tensors[0].1.data().as_ptr(), parts[1].as_ptr(), "nothing is copied");
+        let body = p.body();
+        for cut in 0..=body.len() {
+            let pieces = vec![body.slice(..cut), body.slice(cut..)];
+            assert_eq!(Parcel::from_pieces(p.head(), pieces).as_ref(), Ok(&p));
+        }
+        let short = Parcel::from_pieces(p.head(), vec![Bytes::new()]);
+        assert_eq!(short, Err(PartError::Length { described: 21, got: 0 }));
     }
 
     #[test]

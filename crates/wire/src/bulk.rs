@@ -1,5 +1,6 @@
 //! Transfers of blobs on a bulk connection; the bytes themselves ride in chunk frames.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -33,4 +34,39 @@ pub enum BulkMessage {
     Cancel {
         transfer: u64,
     },
+    /// Like `Get`, of an asker that may be on the holder's host and is able to map its memory.
+    Borrow {
+        transfer: u64,
+        blob: BlobId,
+    },
+    /// The blob lies in memory of the holder, which is not written again before the asker has let go of it.
+    Lend {
+        transfer: u64,
+        lease: u64,
+        pieces: Vec<BlobPiece>,
+    },
+    /// The asker has let go of what it was lent, or cannot map it.
+    Return {
+        lease: u64,
+    },
+}
+
+/// A part of a blob that is lent; all parts together, one after the other, are the blob.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlobPiece {
+    /// Too short to be worth mapping.
+    Inline(Bytes),
+    Shared(SharedPlace),
+}
+
+/// Where a process of the same host finds memory of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedPlace {
+    pub pid: u32,
+    /// The descriptor of the segment in that process.
+    pub fd: u32,
+    /// In the name of the segment, too: the numbers may mean something else by now, or on this host.
+    pub token: [u8; 16],
+    pub offset: u64,
+    pub len: u64,
 }

@@ -4,7 +4,7 @@ use super::bulk;
 use super::dial::propose;
 use super::handshake::{self, Greeting, HANDSHAKE_TIMEOUT, Met};
 use super::inner::Inner;
-use super::link::{Link, LinkPeer};
+use super::link::{Ends, Link, LinkPeer};
 use super::link_io;
 use super::refusal::ConnError;
 use super::streams::{self, StreamKey};
@@ -96,8 +96,8 @@ async fn admit_control(inner: &Arc<Inner>, met: Met<Greeting>, direct: bool) -> 
     let number = random().map_or_else(|| inner.next_number(), u64::from_le_bytes);
     let key = LinkKey(inner.next_number());
     let other = LinkPeer { number, node: node.clone(), incarnation, kind };
-    let local_ip = stream.tcp().local_addr().ok().filter(|_| direct).map(|address| address.ip());
-    let link = Arc::new(Link::new(key, other, None, local_ip, inner.origin));
+    let ends = Ends::of(stream.tcp()).filter(|_| direct);
+    let link = Arc::new(Link::new(key, other, None, ends, inner.origin));
     // Queued before the core may queue anything: it must be the first frame.
     if let Err(error) = link.send(FrameKind::Handshake, &welcome(inner, number, proof)) {
         return Err(ConnError::Io(std::io::Error::other(error)));

@@ -3,7 +3,7 @@
 
 use super::handshake::{self, Challenged, HANDSHAKE_TIMEOUT};
 use super::inner::{Incoming, Inner, Route};
-use super::link::{Link, LinkPeer};
+use super::link::{Ends, Link, LinkPeer};
 use super::link_io;
 use super::refusal::ConnError;
 use super::stream::Stream;
@@ -134,11 +134,11 @@ async fn establish(
         kind: welcome.kind,
     };
     let key = LinkKey(inner.next_number());
-    let local_ip = match route {
-        Route::Tcp(_) => met.stream.tcp().local_addr().ok().map(|address| address.ip()),
+    let ends = match route {
+        Route::Tcp(_) => Ends::of(met.stream.tcp()),
         Route::Relay { .. } => None,
     };
-    let link = Arc::new(Link::new(key, other, Some(route), local_ip, inner.origin));
+    let link = Arc::new(Link::new(key, other, Some(route), ends, inner.origin));
     let offer = LinkOffer {
         link: key,
         node: welcome.node,

@@ -193,6 +193,16 @@ impl Fabric {
     /// # Errors
     /// The peer does not hold it, it has another length, or the link goes down.
     pub async fn fetch(&self, from: &Peer, blob: BlobId, len: u64) -> Result<Bytes, FetchError> {
+        Ok(Parcel::join(self.fetch_pieces(from, blob, len).await?))
+    }
+
+    /// Fetches the body of a parcel that a peer holds, in as many pieces as it came in.
+    ///
+    /// Pieces in memory of this host are mapped, not copied; the peer may use it again when they are dropped.
+    ///
+    /// # Errors
+    /// As [`Fabric::fetch`].
+    pub async fn fetch_pieces(&self, from: &Peer, blob: BlobId, len: u64) -> Result<Vec<Bytes>, FetchError> {
         bulk::fetch(&self.inner, &from.0, blob, len).await
     }
 

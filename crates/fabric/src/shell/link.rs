@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 
 /// The most unsent bytes; a peer that reads too slowly is cut off.
@@ -58,6 +59,8 @@ pub(crate) struct Link {
     pub(crate) route: Option<Route>,
     /// This side's address; none through a relay.
     pub(crate) local_ip: Option<IpAddr>,
+    /// The other end is most likely a process of this host.
+    pub(crate) same_host: bool,
     pub(crate) pending: Pending,
     pub(crate) bulk: Bulk,
     pub(crate) streams: Streams,
@@ -87,12 +90,26 @@ pub(crate) struct LinkPeer {
     pub(crate) kind: NodeKind,
 }
 
+/// The addresses of both ends of a connection that goes through no relay.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    here: IpAddr,
+    there: IpAddr,
+}
+
+impl Ends {
+    pub(crate) fn of(stream: &TcpStream) -> Option<Self> {
+        let (here, there) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+        Some(Self { here: here.ip(), there: there.ip() })
+    }
+}
+
 impl Link {
     pub(crate) fn new(
         key: LinkKey,
         other: LinkPeer,
         route: Option<Route>,
-        local_ip: Option<IpAddr>,
+        ends: Option<Ends>,
         origin: Instant,
     ) -> Self {
         let link = Self {
@@ -102,7 +119,8 @@ impl Link {
             incarnation: other.incarnation,
             kind: other.kind,
             route,
-            local_ip,
+            local_ip: ends.map(|ends| ends.here),
+            same_host: ends.is_some_and(|ends| ends.here == ends.there),
             pending: Pending::default(),
             bulk: Bulk::default(),
             streams: Streams::default(),

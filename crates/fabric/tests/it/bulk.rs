@@ -3,7 +3,7 @@ use super::*;
 use bytes::Bytes;
 use phalanx_fabric::{BlobId, FetchError, FrameKind};
 use phalanx_types::{Parcel, Tensor};
-use phalanx_wire::bulk::BulkMessage;
+use phalanx_wire::bulk::{BlobPiece, BulkMessage, SharedPlace};
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame;
 use phalanx_wire::handshake::{Channel, HelloReply, Welcome};
@@ -126,12 +126,17 @@ impl Holder {
         self.open().await
     }
 
-    /// Opens a bulk connection and reads what is wanted.
-    async fn open(&self) -> (Raw<TcpStream>, u64) {
+    async fn connect(&self) -> Raw<TcpStream> {
         let mut bulk = Raw::connect(self.node.address()).await;
         let mut words = hello("h-0001");
         words.channel = Channel::Bulk { link: self.link };
         assert!(matches!(bulk.join(&self.runtime, words).await, HelloReply::Welcome(_)));
+        bulk
+    }
+
+    /// Opens a bulk connection and reads what is wanted.
+    async fn open(&self) -> (Raw<TcpStream>, u64) {
+        let mut bulk = self.connect().await;
         let BulkMessage::Get { transfer, blob: BlobId(77) } = bulk.read().await else { panic!("not a get") };
         (bulk, transfer)
     }
@@ -229,4 +234,95 @@ async fn a_fetch_under_way_ends_with_its_control_link() {
     let (result, ()) = within(async { tokio::join!(a.fetch(&peer, BlobId(77), 10), lose) }).await;
     assert_eq!(result, Err(FetchError::LinkDown { node: peer.id().clone(), blob: BlobId(77) }));
     within(a.shutdown()).await;
+}
+
+/// A parcel whose tensor lies in shared memory.
+fn shared_parcel(len: usize, seed: u64) -> Parcel {
+    let data = phalanx_shared::copy_together(&[&pattern(len, seed)]).unwrap().remove(0);
+    let tensor = Tensor::new(phalanx_types::DType::U8, vec![len as u64], data).unwrap();
+    Parcel::from_bytes("head").with_tensor("x", tensor)
+}
+
+fn token(bytes: &[u8]) -> phalanx_shared::Token {
+    phalanx_shared::locate(bytes).unwrap().segment.token()
+}
+
+#[tokio::test]
+async fn a_blob_in_shared_memory_is_lent_and_its_memory_used_again_when_it_is_returned() {
+    let (_dir, a, b) = pair(None).await;
+    let peer = b.peer(a.id()).unwrap();
+    let parcel = shared_parcel(7 << 20, 1);
+    let (len, segment) = (parcel.len(), token(parcel.tensors[0].1.data()));
+    let (head, blob) = (parcel.head(), a.hold(parcel.clone()));
+    let pieces = within(b.fetch_pieces(&peer, blob, len)).await.unwrap();
+    let got = Parcel::from_pieces(head, pieces).unwrap();
+    assert_eq!(got, parcel);
+    assert_eq!(token(got.tensors[0].1.data()), segment, "it was sent instead of lent");
+    let part = got.tensors[0].1.data().slice(100..200);
+    drop((got, parcel));
+    a.release(blob);
+    let other = shared_parcel(7 << 20, 2);
+    assert_ne!(token(other.tensors[0].1.data()), segment, "a part of it is still lent");
+    assert_eq!(part, pattern(7 << 20, 1).slice(100..200));
+    drop(part);
+    // The holder is told in its own time.
+    within(async {
+        while token(shared_parcel(7 << 20, 3).tensors[0].1.data()) != segment {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    within(a.shutdown()).await;
+    within(b.shutdown()).await;
+}
+
+#[tokio::test]
+async fn memory_that_was_lent_is_not_written_again_after_the_link_is_lost() {
+    let (_dir, a, b) = pair(None).await;
+    let peer = b.peer(a.id()).unwrap();
+    let parcel = shared_parcel(9 << 20, 1);
+    let (len, segment) = (parcel.len(), token(parcel.tensors[0].1.data()));
+    let blob = a.hold(parcel);
+    let pieces = within(b.fetch_pieces(&peer, blob, len)).await.unwrap();
+    a.release(blob);
+    within(a.shutdown()).await;
+    for seed in 2..6 {
+        assert_ne!(token(shared_parcel(9 << 20, seed).tensors[0].1.data()), segment);
+    }
+    assert_eq!(pieces[1], pattern(9 << 20, 1));
+    within(b.shutdown()).await;
+}
+
+#[tokio::test]
+async fn memory_that_cannot_be_mapped_is_asked_for_again_and_sent() {
+    let dir = tempdir().unwrap();
+    let a = start(config(dir.path(), "a")).await;
+    let mut holder = Holder::join(&a, dir.path()).await;
+    let peer = meets_raw(&a).await;
+    let body = pattern(300_000, 3);
+    let own = phalanx_shared::copy_together(&[&body]).unwrap().remove(0);
+    let serve = async {
+        while holder.control.read::<FabricMessage>().await != FabricMessage::OpenBulk {}
+        let mut bulk = holder.connect().await;
+        let BulkMessage::Borrow { transfer, blob: BlobId(77) } = bulk.read().await else { panic!("not asked") };
+        // Another segment than the token says, as if the process were on another host.
+        let place = SharedPlace { token: [3; 16], ..phalanx_shared::locate(&own).unwrap().place() };
+        let pieces = vec![BlobPiece::Shared(place)];
+        bulk.send(FrameKind::Bulk, &BulkMessage::Lend { transfer, lease: 5, pieces }).await;
+        let mut heard = [bulk.read::<BulkMessage>().await, bulk.read().await];
+        heard.sort_by_key(|message| matches!(message, BulkMessage::Return { .. }));
+        assert_eq!(heard, [
+            BulkMessage::Get { transfer, blob: BlobId(77) },
+            BulkMessage::Return { lease: 5 }
+        ]);
+        bulk.send(FrameKind::Bulk, &BulkMessage::Begin { transfer, len: 300_000 }).await;
+        bulk.write(&frame::chunk_header(transfer, 300_000)).await;
+        bulk.write(&body).await;
+        bulk.closed().await;
+    };
+    let fetch = async {
+        assert_eq!(within(a.fetch(&peer, BlobId(77), 300_000)).await.unwrap(), body);
+        within(a.shutdown()).await;
+    };
+    within(async { tokio::join!(serve, fetch) }).await;
 }

@@ -408,8 +408,8 @@ impl ComputingNode {
         let Some(peer) = self.peers.get(&LinkKey(main.0)).cloned() else { return };
         let (fabric, done) = (self.fabric.clone(), self.fetched.0.clone());
         tokio::spawn(async move {
-            let payload = match fabric.fetch(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
-                Ok(body) => Parcel::from_parts(head, body).map_err(|e| e.to_string()),
+            let payload = match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
+                Ok(body) => Parcel::from_pieces(head, body).map_err(|e| e.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             let payload = payload

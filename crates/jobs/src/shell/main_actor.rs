@@ -368,8 +368,8 @@ impl Actor {
         let Some(peer) = self.peers.get(&worker).cloned() else { return };
         let (fabric, done) = (self.fabric.clone(), self.taken.0.clone());
         tokio::spawn(async move {
-            let result = match fabric.fetch(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
-                Ok(body) => Parcel::from_parts(head, body).map_err(|e| e.to_string()),
+            let result = match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
+                Ok(body) => Parcel::from_pieces(head, body).map_err(|e| e.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             // The main node may have ended meanwhile.

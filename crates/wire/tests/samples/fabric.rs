@@ -4,7 +4,7 @@ use super::handshake::addresses;
 use super::{Message, Samples, node};
 use bytes::Bytes;
 use phalanx_types::{ByteSize, Device, Host, Incarnation, Resources};
-use phalanx_wire::bulk::{BlobId, BulkMessage};
+use phalanx_wire::bulk::{BlobId, BlobPiece, BulkMessage, SharedPlace};
 use phalanx_wire::fabric::{FabricMessage, ReplyError};
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus};
@@ -27,8 +27,16 @@ pub(super) fn add(samples: &mut Samples) {
         BulkMessage::Begin { transfer: 5, len: 3 << 30 },
         BulkMessage::Missing { transfer: 5, blob: BlobId(9) },
         BulkMessage::Cancel { transfer: 5 },
+        BulkMessage::Borrow { transfer: 5, blob: BlobId(9) },
+        BulkMessage::Lend { transfer: 5, lease: 3, pieces: pieces() },
+        BulkMessage::Return { lease: 3 },
     ];
     samples.each("bulk", transfers, |transfer| transfer);
+}
+
+fn pieces() -> Vec<BlobPiece> {
+    let place = SharedPlace { pid: 4711, fd: 12, token: [7; 16], offset: 64, len: 16 << 20 };
+    vec![BlobPiece::Inline(Bytes::from_static(b"head")), BlobPiece::Shared(place)]
 }
 
 fn messages() -> [FabricMessage; 8] {

@@ -29,9 +29,13 @@ impl BlobStore {
         lock(&self.held).remove(&blob);
     }
 
+    pub(super) fn get(&self, blob: BlobId) -> Option<Arc<Parcel>> {
+        lock(&self.held).get(&blob).cloned()
+    }
+
     /// Begins to send a blob: its length and its bytes.
     pub(super) fn serve(&self, transfer: u64, blob: BlobId) -> Option<(u64, Serving)> {
-        let parcel = lock(&self.held).get(&blob)?.clone();
+        let parcel = self.get(blob)?;
         let segments: VecDeque<Bytes> = parcel.segments().filter(|s| !s.is_empty()).cloned().collect();
         Some((parcel.len(), Serving { transfer, segments }))
     }

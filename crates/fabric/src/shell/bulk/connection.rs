@@ -10,7 +10,6 @@ use super::read::receive;
 use super::write::send;
 use super::{MAX_RESTARTS, settle};
 use crate::error::FetchError;
-use phalanx_wire::bulk::BulkMessage;
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::handshake::Channel;
@@ -73,10 +72,9 @@ pub(crate) fn attach(inner: &Arc<Inner>, link: &Arc<Link>, stream: Stream) {
             number = *n;
         });
         state.opening = false;
+        state.disconnect();
         state.connected = Some(number);
-        state.serving.clear();
-        let again = state.gets.iter().map(|(t, get)| BulkMessage::Get { transfer: *t, blob: get.blob });
-        state.orders = again.collect();
+        state.orders = state.gets.iter().map(|(t, get)| state.ask(link, *t, get)).collect();
     }
     link.bulk.wake.notify_one();
     let (shared, link) = (inner.clone(), link.clone());
@@ -102,8 +100,7 @@ fn detach(inner: &Arc<Inner>, link: &Arc<Link>, number: u64) {
     if state.connected != Some(number) {
         return;
     }
-    state.connected = None;
-    state.serving.clear();
+    state.disconnect();
     for get in state.gets.values_mut() {
         get.restarts += 1;
     }

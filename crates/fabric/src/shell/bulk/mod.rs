@@ -6,12 +6,14 @@
 //!   | <-- Begin{transfer, len} --------- |   or Missing
 //!   | <-- chunk frames, interleaved ---- |
 //! ```
+//! On one host, blobs in shared memory are lent instead ([`lend`]).
 //! The side that dialed the control link opens the bulk connection when it is first needed; the other side asks for it
 //! with `OpenBulk`. A broken connection is opened again and its transfers restart, at most three times, as long as the
 //! control link lives.
 
 mod blobs;
 mod connection;
+mod lend;
 mod pool;
 mod read;
 mod write;
@@ -26,6 +28,7 @@ use super::lock;
 use crate::error::FetchError;
 use blobs::Serving;
 use bytes::Bytes;
+use lend::{Borrowing, Lent};
 use phalanx_types::NodeId;
 use phalanx_wire::bulk::{BlobId, BulkMessage};
 use std::collections::{BTreeMap, VecDeque};
@@ -44,7 +47,7 @@ struct PendingFetch {
     blob: BlobId,
     len: u64,
     restarts: u32,
-    done: oneshot::Sender<Result<Bytes, FetchError>>,
+    done: oneshot::Sender<Result<Vec<Bytes>, FetchError>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,12 +59,35 @@ struct BulkState {
     gets: BTreeMap<u64, PendingFetch>,
     orders: VecDeque<BulkMessage>,
     serving: VecDeque<Serving>,
+    lent: Lent,
+    borrowing: Borrowing,
+}
+
+impl BulkState {
+    /// How a blob is asked for.
+    fn ask(&self, link: &Link, transfer: u64, get: &PendingFetch) -> BulkMessage {
+        let blob = get.blob;
+        match self.borrowing.is_worthwhile(link, get.len) {
+            true => BulkMessage::Borrow { transfer, blob },
+            false => BulkMessage::Get { transfer, blob },
+        }
+    }
+
+    /// Forgets what the connection that was used until now had under way.
+    fn disconnect(&mut self) {
+        self.connected = None;
+        self.serving.clear();
+        self.lent.give_up();
+    }
 }
 
 /// The bulk side of one link; it outlives the connections it uses.
 #[derive(Debug)]
 pub(crate) struct Bulk {
     state: Mutex<BulkState>,
+    /// Leases to return, each with the number of its connection. Apart from the state, because bytes are dropped, and
+    /// leases end, while that is locked.
+    returns: Mutex<Vec<(u64, u64)>>,
     wake: Notify,
     /// A fetch was cancelled; the bytes that have arrived are not needed.
     withdrawn: Notify,
@@ -72,7 +98,7 @@ pub(crate) struct Bulk {
 impl Default for Bulk {
     fn default() -> Self {
         let (wake, withdrawn) = (Notify::new(), Notify::new());
-        Self { state: Mutex::default(), wake, withdrawn, newest: watch::Sender::new(0) }
+        Self { state: Mutex::default(), returns: Mutex::default(), wake, withdrawn, newest: watch::Sender::new(0) }
     }
 }
 
@@ -81,8 +107,8 @@ impl Bulk {
     pub(crate) fn close(&self, node: &NodeId) {
         let mut state = lock(&self.state);
         state.closed = true;
-        state.connected = None;
-        state.serving.clear();
+        state.disconnect();
+        state.borrowing.close();
         for get in std::mem::take(&mut state.gets).into_values() {
             let blob = get.blob;
             settle(get, Err(FetchError::LinkDown { node: node.clone(), blob }));
@@ -90,7 +116,7 @@ impl Bulk {
         self.newest.send_modify(|n| *n += 1);
     }
 
-    fn finish(&self, transfer: u64, result: Result<Bytes, FetchError>) {
+    fn finish(&self, transfer: u64, result: Result<Vec<Bytes>, FetchError>) {
         let get = lock(&self.state).gets.remove(&transfer);
         if let Some(get) = get {
             settle(get, result);
@@ -103,7 +129,7 @@ impl Bulk {
     }
 }
 
-fn settle(get: PendingFetch, result: Result<Bytes, FetchError>) {
+fn settle(get: PendingFetch, result: Result<Vec<Bytes>, FetchError>) {
     if get.done.send(result).is_err() {
         tracing::debug!(blob = %get.blob, "no caller waits for this blob any more");
     }
@@ -127,7 +153,7 @@ pub(crate) async fn fetch(
     link: &Arc<Link>,
     blob: BlobId,
     len: u64,
-) -> Result<Bytes, FetchError> {
+) -> Result<Vec<Bytes>, FetchError> {
     let node = link.node.clone();
     let transfer = inner.next_number();
     let (done, mut result) = oneshot::channel();
@@ -136,11 +162,13 @@ pub(crate) async fn fetch(
         if state.closed {
             return Err(FetchError::LinkDown { node, blob });
         }
-        state.gets.insert(transfer, PendingFetch { blob, len, restarts: 0, done });
+        let get = PendingFetch { blob, len, restarts: 0, done };
         let connected = state.connected.is_some();
         if connected {
-            state.orders.push_back(BulkMessage::Get { transfer, blob });
+            let ask = state.ask(link, transfer, &get);
+            state.orders.push_back(ask);
         }
+        state.gets.insert(transfer, get);
         connected
     };
     let _withdraw = Withdraw(&link.bulk, transfer);

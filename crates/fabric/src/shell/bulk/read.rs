@@ -5,13 +5,15 @@ use super::super::link::Link;
 use super::super::lock;
 use super::super::refusal::ConnError;
 use super::super::stream::ReadHalf;
+use super::lend::Lease;
 use crate::error::FetchError;
 use bytes::BufMut;
-use phalanx_wire::bulk::BulkMessage;
+use phalanx_wire::bulk::{BlobPiece, BulkMessage};
 use phalanx_wire::codec;
 use phalanx_wire::frame::{FrameError, FrameKind, HEADER_LEN};
 use phalanx_wire::handshake::Refusal;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The most memory reserved beyond what has arrived, whatever length was announced.
@@ -29,7 +31,7 @@ struct Arriving {
 
 struct Receiver<'a, R> {
     inner: &'a Inner,
-    link: &'a Link,
+    link: &'a Arc<Link>,
     /// The number of this connection of the link.
     number: u64,
     stream: R,
@@ -38,7 +40,7 @@ struct Receiver<'a, R> {
 
 pub(super) async fn receive(
     inner: &Inner,
-    link: &Link,
+    link: &Arc<Link>,
     number: u64,
     stream: ReadHalf,
 ) -> Result<(), ConnError> {
@@ -94,7 +96,15 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
             return false;
         }
         match message {
-            BulkMessage::Get { transfer, blob } => {
+            BulkMessage::Borrow { transfer, blob }
+                if let Some(lend) =
+                    self.inner.blobs.get(blob).and_then(|parcel| state.lent.lend(transfer, &parcel)) =>
+            {
+                state.orders.push_back(lend);
+                drop(state);
+                bulk.wake.notify_one();
+            }
+            BulkMessage::Get { transfer, blob } | BulkMessage::Borrow { transfer, blob } => {
                 let room = state.serving.len() < MAX_SERVING;
                 let order = match self.inner.blobs.serve(transfer, blob).filter(|_| room) {
                     None => BulkMessage::Missing { transfer, blob },
@@ -120,6 +130,11 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
             BulkMessage::Cancel { transfer } => {
                 state.serving.retain(|s| s.transfer != transfer);
             }
+            BulkMessage::Lend { transfer, lease, pieces } => {
+                drop(state);
+                self.on_lend(transfer, lease, pieces);
+            }
+            BulkMessage::Return { lease } => state.lent.returned(lease),
         }
         true
     }
@@ -143,10 +158,33 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
         }
         let buffer = self.inner.pool.take(got);
         if got == 0 {
-            bulk.finish(transfer, Ok(self.inner.pool.seal(buffer)));
+            bulk.finish(transfer, Ok(vec![self.inner.pool.seal(buffer)]));
         } else {
             self.arriving.insert(transfer, Arriving { buffer, len: got });
         }
+    }
+
+    /// Maps what was lent. If that is impossible the blob is asked for as if it were on another host.
+    fn on_lend(&mut self, transfer: u64, lease: u64, pieces: Vec<BlobPiece>) {
+        let bulk = &self.link.bulk;
+        // Dropped after the lock, also when no caller waits for it: the lease is returned.
+        let guard = Lease::new(self.link, self.number, lease);
+        let mut state = lock(&bulk.state);
+        let Some((blob, expected)) = state.gets.get(&transfer).map(|g| (g.blob, g.len)) else { return };
+        let result = match state.borrowing.map(pieces, &guard) {
+            Ok(pieces) => pieces,
+            Err(error) => {
+                tracing::debug!(node = %self.link.node, %error, "could not map a peer's memory");
+                state.borrowing.failed();
+                state.orders.push_back(BulkMessage::Get { transfer, blob });
+                return;
+            }
+        };
+        drop(state);
+        let got = result.iter().map(|piece| piece.len() as u64).sum();
+        let node = self.link.node.clone();
+        let wrong = (got != expected).then_some(FetchError::Length { node, blob, expected, got });
+        bulk.finish(transfer, wrong.map_or(Ok(result), Err));
     }
 
     async fn on_chunk(&mut self, frame_len: usize) -> Result<(), ConnError> {
@@ -186,7 +224,7 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
         if arriving.buffer.len() as u64 == arriving.len
             && let Some(done) = self.arriving.remove(&transfer)
         {
-            self.link.bulk.finish(transfer, Ok(self.inner.pool.seal(done.buffer)));
+            self.link.bulk.finish(transfer, Ok(vec![self.inner.pool.seal(done.buffer)]));
         }
         Ok(())
     }

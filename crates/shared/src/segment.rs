@@ -1,0 +1,253 @@
+//! One piece of memory that several processes map.
+#![expect(unsafe_code, reason = "maps memory that another process writes or reads")]
+
+use crate::table;
+use bytes::Bytes;
+use phalanx_wire::bulk::SharedPlace;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a segment is recognised by: 128 random bits in the name of its file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Token(pub [u8; 16]);
+
+impl Token {
+    fn random() -> io::Result<Self> {
+        let mut token = [0; 16];
+        rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
+        Ok(Self(token))
+    }
+
+    fn file_name(self) -> String {
+        format!("phalanx-{self:?}")
+    }
+
+    /// The token in what the kernel says a descriptor refers to.
+    fn of_link(link: &[u8]) -> Option<Self> {
+        let hex = link.strip_prefix(b"/memfd:phalanx-")?.strip_suffix(b" (deleted)")?;
+        let hex = std::str::from_utf8(hex).ok().filter(|hex| hex.len() == 32)?;
+        u128::from_str_radix(hex, 16).ok().map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Shared memory, mapped here for as long as this lives.
+pub struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+    file: OwnedFd,
+    token: Token,
+    /// The process that made it, as far as this process knows.
+    is_own: bool,
+    retired: AtomicBool,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and lives until the drop. Shared references give only
+// bytes that are not written while they are borrowed; the one writer is a `Region`, which is not shared.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment").field("token", &self.token).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Segment {
+    /// Makes a segment, every page of it touched. Only the caller has a reference to it.
+    pub(crate) fn create(len: usize) -> io::Result<Arc<Self>> {
+        let token = Token::random()?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(token.file_name(), flags)?;
+        // Reserves the memory: an error now is better than a signal when a page is touched.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let base = map(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
+        Ok(Self { base, len, file, token, is_own: true, retired: AtomicBool::new(false) }.listed())
+    }
+
+    /// Maps a segment whose file was received from another process.
+    ///
+    /// # Errors
+    /// It is no segment, could shrink, or cannot be mapped.
+    pub fn adopt(file: OwnedFd) -> io::Result<Arc<Self>> {
+        let token = token_of(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if let Some(known) = table::known(token) {
+            return Ok(known);
+        }
+        if !rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
+            return Err(io::Error::other("a segment must be sealed against shrinking"));
+        }
+        let size = rustix::fs::fstat(&file)?.st_size;
+        let len = usize::try_from(size).ok().filter(|len| *len > 0);
+        let len = len.ok_or_else(|| io::Error::other("a segment has no memory"))?;
+        let base = map(file.as_fd(), len, ProtFlags::READ, Advice::LinuxPopulateRead)?;
+        Ok(Self { base, len, file, token, is_own: false, retired: AtomicBool::new(false) }.listed())
+    }
+
+    /// Maps the segment of a place that a process of this host named.
+    ///
+    /// # Errors
+    /// There is no such segment, or this process may not map it: it is on another host, or belongs to another user.
+    pub fn open(place: &SharedPlace) -> io::Result<Arc<Self>> {
+        let token = Token(place.token);
+        if let Some(known) = table::known(token) {
+            return Ok(known);
+        }
+        let path = format!("/proc/{}/fd/{}", place.pid, place.fd);
+        // Before it is opened: opening some other file of that process might have an effect.
+        if token_of(&path)? != token {
+            return Err(io::Error::other("the descriptor refers to something else"));
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let segment = Self::adopt(rustix::fs::open(path.as_str(), flags, Mode::empty())?)?;
+        if segment.token != token {
+            return Err(io::Error::other("the descriptor refers to something else"));
+        }
+        Ok(segment)
+    }
+
+    fn listed(self) -> Arc<Self> {
+        let segment = Arc::new(self);
+        table::add(&segment);
+        segment
+    }
+
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether this process made it.
+    pub fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Its file, for a process that is sent descriptors.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Bytes of it; the guard is dropped with the last reference to them. `None` if there are no such bytes.
+    ///
+    /// The caller vouches that they are not written before the guard is dropped.
+    pub fn view(
+        self: &Arc<Self>,
+        offset: usize,
+        len: usize,
+        guard: impl Send + Sync + 'static,
+    ) -> Option<Bytes> {
+        let end = offset.checked_add(len)?;
+        (end <= self.len).then(|| Bytes::from_owner(View { segment: self.clone(), offset, len, _guard: guard }))
+    }
+
+    /// Where this process has it.
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        let start = self.base.as_ptr().addr();
+        start..start + self.len
+    }
+
+    pub(crate) fn place(&self, offset: usize, len: usize) -> SharedPlace {
+        SharedPlace {
+            pid: std::process::id(),
+            fd: self.file.as_raw_fd().unsigned_abs(),
+            token: self.token.0,
+            offset: offset as u64,
+            len: len as u64,
+        }
+    }
+
+    /// Its memory must not be written again: a process that cannot be asked may still read it.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has `len` bytes, lives as long as `self`, and stays backed by the file, which cannot
+        // shrink. While a `Region` may write to it there is no other reference; a segment of another process is not
+        // written while it is lent, which is what lending means.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    /// All of it, to write.
+    ///
+    /// # Safety
+    /// It is a segment of this process, and no other code may read or write it while the reference lives.
+    #[expect(clippy::mut_from_ref, reason = "the caller vouches that there is no other reference")]
+    pub(crate) unsafe fn bytes_mut(&self) -> &mut [u8] {
+        // SAFETY: as for `bytes`; the caller vouches for the rest. A segment of this process is mapped for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        table::remove(self);
+        // SAFETY: `map` made this mapping, no other code unmaps it, and every reference into it borrows `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        if let Err(error) = unmapped {
+            tracing::debug!(%error, "could not unmap a segment");
+        }
+    }
+}
+
+/// Bytes of a segment, for as long as a guard lives.
+struct View<G> {
+    segment: Arc<Segment>,
+    offset: usize,
+    len: usize,
+    _guard: G,
+}
+
+impl<G> AsRef<[u8]> for View<G> {
+    fn as_ref(&self) -> &[u8] {
+        // `view` has checked the range.
+        self.segment.bytes().get(self.offset..self.offset + self.len).unwrap_or_default()
+    }
+}
+
+fn token_of(path: &str) -> io::Result<Token> {
+    let link = rustix::fs::readlink(path, Vec::new())?;
+    Token::of_link(link.as_bytes()).ok_or_else(|| io::Error::other("the descriptor refers to no segment"))
+}
+
+fn map(file: BorrowedFd<'_>, len: usize, protection: ProtFlags, touch: Advice) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory. The file cannot shrink, as
+    // the callers have checked, so the mapping stays backed.
+    let base =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }?;
+    let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("the kernel gave no address"))?;
+    for advice in [Advice::LinuxHugepage, touch] {
+        // SAFETY: the range is the whole mapping made above; neither advice changes its contents. Both only make it
+        // faster, so a kernel that refuses does no harm.
+        let advised = unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) };
+        if let Err(error) = advised {
+            tracing::debug!(?advice, %error, "the kernel refused advice about shared memory");
+        }
+    }
+    Ok(base)
+}
