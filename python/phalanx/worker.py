@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import pickle
+import secrets
 import socket
 import struct
 import sys
@@ -17,10 +18,10 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._pickling import dump
 
-_CALL, _FORGET, _FREE, _CLOSE = 1, 2, 3, 4
-_HELLO, _ANSWER, _RAISED, _UNKNOWN = 16, 17, 18, 20
-_WITH_FUNCTION, _IN_SEGMENT, _IN_USE = 1, 2, 4
-_VERSION = 1
+_CALL, _FORGET, _FREE, _CLOSE, _MAP = 1, 2, 3, 4, 5
+_HELLO, _ANSWER, _RAISED, _RELEASED, _UNKNOWN = 16, 17, 18, 19, 20
+_WITH_FUNCTION, _IN_SEGMENT, _IN_USE, _PLACED = 1, 2, 4, 8
+_VERSION = 2
 _MOST = 65_536
 _INLINE = 16 << 10
 _ALIGN = 64
@@ -29,6 +30,7 @@ _SMALLEST_SEGMENT = 1 << 20
 _CALL_HEAD = struct.Struct("<xBHIQQ32sI")
 _BUFFERS_AT = 64
 _ANSWER_HEAD = struct.Struct("<BBHIQQ")
+_PLACE = struct.Struct("<IxxxxQ")
 _ANCILLARY = socket.CMSG_SPACE(4)
 # Names of Linux that the module `fcntl` of Python 3.9 does not have.
 _F_ADD_SEALS, _F_SEAL_SHRINK = 1033, 2
@@ -66,7 +68,8 @@ class _Results:
             self._free.remove(best)
             return best, None
         length = max(_SMALLEST_SEGMENT, 1 << (need - 1).bit_length())
-        file = os.memfd_create("phalanx-results", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+        # Other processes recognise it by its name.
+        file = os.memfd_create(f"phalanx-{secrets.token_hex(16)}", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
         os.ftruncate(file, length)
         fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK)
         segment = len(self._segments) + 1
@@ -78,10 +81,45 @@ class _Results:
         self._free.append(segment)
 
 
+class _Lent:
+    """Memory of another process in which arguments lie."""
+
+    def __init__(self, number: int, file: int) -> None:
+        self.number = number
+        self.memory = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        os.close(file)
+        self._unused = sys.getrefcount(self.memory)
+        self._address: "Optional[int]" = None
+
+    def in_use(self) -> bool:
+        """Whether anything, such as an array that a function kept, refers to the memory."""
+        return sys.getrefcount(self.memory) > self._unused
+
+    def find(self, part: memoryview) -> "Optional[int]":
+        """Where in this memory the bytes of a view lie, if they do."""
+        if self._address is None:
+            self._address = _address(memoryview(self.memory))
+        offset = _address(part) - self._address
+        return offset if 0 <= offset <= len(self.memory) - part.nbytes else None
+
+
+def _address(view: memoryview) -> int:
+    import numpy
+
+    address: int = numpy.frombuffer(view, dtype="uint8").__array_interface__["data"][0]
+    return address
+
+
+# The number of a segment of arguments, and the offset in it.
+_Place = Tuple[int, int]
+
+
 class _Packed(NamedTuple):
-    """A result: how long its parts are, and the parts themselves or the segment that has them."""
+    """A result: how long its parts are, where buffers lie that are among the arguments, and the other parts or the
+    segment that has them."""
 
     lengths: "List[int]"
+    places: "List[Optional[_Place]]"
     inline: bytes
     segment: int
     file: "Optional[int]"
@@ -94,6 +132,9 @@ class Worker:
         self._node = node
         self._functions: "dict[bytes, _Function]" = {}
         self._arguments: "dict[int, mmap.mmap]" = {}
+        self._lent: "dict[int, _Lent]" = {}
+        # Lent memory that functions still refer to after their call.
+        self._kept: "List[_Lent]" = []
         self._results = _Results()
 
     def run(self) -> None:
@@ -104,6 +145,8 @@ class Worker:
             message, ancillary, _flags, _address = receive(_MOST, _ANCILLARY)
             if not message:
                 return
+            if self._kept:
+                self._release()
             if ancillary or not answer_small(message):
                 self._on(message, ancillary)
 
@@ -122,7 +165,7 @@ class Worker:
             buffers: "List[pickle.PickleBuffer]" = []
             value = _dumped(result, buffers)
             if buffers or len(value) > _INLINE:
-                self._answer(call, self._pack([value, *buffers]), 0)
+                self._answer(call, self._pack([value, *buffers], ()), 0)
             else:
                 self._node.send(_ANSWER_HEAD.pack(_ANSWER, 0, 0, 0, call, len(value)) + value)
         except BaseException as error:
@@ -137,11 +180,27 @@ class Worker:
             self._results.free(struct.unpack_from("<I", message, 4)[0])
         elif kind == _CLOSE:
             self._close(struct.unpack_from("<I", message, 4)[0])
+        elif kind == _MAP:
+            self._map(struct.unpack_from("<I", message, 4)[0], _file(ancillary))
         elif kind == _FORGET:
             self._functions.pop(message[8:40], None)
 
+    def _map(self, segment: int, file: "Optional[int]") -> None:
+        if file is not None:
+            self._lent[segment] = _Lent(segment, file)
+
+    def _release(self) -> None:
+        """Tells the node which memory functions have let go of."""
+        for lent in [lent for lent in self._kept if not lent.in_use()]:
+            self._kept.remove(lent)
+            self._released(lent)
+
+    def _released(self, lent: _Lent) -> None:
+        self._node.send(struct.pack("<BBHI", _RELEASED, 0, 0, lent.number))
+
     def _close(self, segment: int) -> None:
-        memory = self._arguments.pop(segment, None)
+        lent = self._lent.pop(segment, None)
+        memory = self._arguments.pop(segment, None) if lent is None else lent.memory
         try:
             if memory is not None:
                 memory.close()
@@ -154,13 +213,24 @@ class Worker:
         if file is not None:
             self._arguments[segment] = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
             os.close(file)
-        lengths = [function_len, arguments_len, *struct.unpack_from(f"<{count}Q", message, _BUFFERS_AT)]
+        buffers = struct.unpack_from(f"<{count}Q", message, _BUFFERS_AT)
+        data_at = _BUFFERS_AT + 8 * count
+        places: "List[_Place]" = [(0, 0)] * count
+        if flags & _PLACED:
+            places = [_PLACE.unpack_from(message, data_at + _PLACE.size * i) for i in range(count)]
+            data_at += _PLACE.size * count
+        lengths = [function_len, arguments_len]
+        lengths += [length for length, (number, _) in zip(buffers, places) if not number]
         memory = self._arguments[segment] if flags & _IN_SEGMENT else None
         references = sys.getrefcount(memory)
         if memory is not None:
             views = _cut(memoryview(memory), lengths, _ALIGN)
         else:
-            views = _cut(memoryview(message)[_BUFFERS_AT + 8 * count :], lengths, 1)
+            views = _cut(memoryview(message)[data_at:], lengths, 1)
+        lent = [self._lent[number] for number in sorted({number for number, _ in places if number})]
+        for at, (length, (number, offset)) in enumerate(zip(buffers, places)):
+            if number:
+                views.insert(2 + at, memoryview(self._lent[number].memory)[offset : offset + length])
         if not flags & _WITH_FUNCTION and digest not in self._functions:
             self._node.send(struct.pack("<BBHIQ", _UNKNOWN, 0, 0, 0, call))
             return
@@ -168,18 +238,25 @@ class Worker:
         try:
             if flags & _WITH_FUNCTION:
                 self._functions[digest] = pickle.loads(views[0])
-            answer = self._compute(self._functions[digest], views)
+            answer = self._compute(self._functions[digest], views, lent)
         except BaseException as error:
             told = _told(error)
         del views
         # A buffer of the memory refers to it for as long as anything, such as an array that the function kept, uses it.
-        in_use = _IN_USE if memory is not None and sys.getrefcount(memory) > references else 0
+        kept = [memory for memory in lent if memory.in_use()]
+        in_use = _IN_USE if kept or (memory is not None and sys.getrefcount(memory) > references) else 0
         if told is None:
             self._answer(call, answer, in_use)
         else:
             self._raised(call, told, in_use)
+        if in_use:
+            # Whatever came with the call counts as kept until the node is told otherwise.
+            self._kept += [memory for memory in kept if memory not in self._kept]
+            for memory in lent:
+                if memory not in self._kept:
+                    self._released(memory)
 
-    def _compute(self, function: _Function, views: "Sequence[memoryview]") -> _Packed:
+    def _compute(self, function: _Function, views: "Sequence[memoryview]", lent: "Sequence[_Lent]") -> _Packed:
         """Calls the function, and takes its result out of all that the function may still hold."""
         args, kwargs = pickle.loads(views[1], buffers=views[2:])
         result = function(*args, **kwargs)
@@ -187,20 +264,28 @@ class Worker:
         value = _dumped(result, buffers)
         if len(buffers) > _MOST_BUFFERS:
             value, buffers = dump(result), []
-        return self._pack([value, *buffers])
+        return self._pack([value, *buffers], lent)
 
-    def _pack(self, parts: "List[Any]") -> _Packed:
+    def _pack(self, parts: "List[Any]", lent: "Sequence[_Lent]") -> _Packed:
         views = [part.raw() if isinstance(part, pickle.PickleBuffer) else memoryview(part) for part in parts]
         lengths = [view.nbytes for view in views]
-        if sum(lengths) <= _INLINE and 24 + 8 * len(lengths) + sum(lengths) <= _MOST:
-            return _Packed(lengths, b"".join(views), 0, None)
-        return _Packed(lengths, b"", *self._results.write(views))
+        # Lent memory cannot be written here, so what lies in it is the same for the caller.
+        places = [_find(view, lent) for view in views]
+        views = [view for view, place in zip(views, places) if place is None]
+        data = sum(view.nbytes for view in views)
+        if data <= _INLINE and 24 + (8 + _PLACE.size) * len(lengths) + data <= _MOST:
+            return _Packed(lengths, places, b"".join(views), 0, None)
+        return _Packed(lengths, places, b"", *self._results.write(views))
 
     def _answer(self, call: int, answer: _Packed, flags: int) -> None:
         if answer.segment:
             flags |= _IN_SEGMENT
+        places = b""
+        if any(answer.places):
+            flags |= _PLACED
+            places = b"".join(_PLACE.pack(*(place or (0, 0))) for place in answer.places[1:])
         head = struct.pack("<BBHI", _ANSWER, flags, len(answer.lengths) - 1, answer.segment)
-        body = struct.pack(f"<Q{len(answer.lengths)}Q", call, *answer.lengths)
+        body = struct.pack(f"<Q{len(answer.lengths)}Q", call, *answer.lengths) + places
         if answer.file is None:
             self._node.send(head + body + answer.inline)
             return
@@ -212,6 +297,16 @@ class Worker:
         sizes = [len(part) for part in told]
         head = struct.pack("<BBHIQIIII", _RAISED, flags, 0, sizes[0], call, *sizes[1:], 0)
         self._node.send(b"".join([head, *told]))
+
+
+def _find(part: memoryview, lent: "Sequence[_Lent]") -> "Optional[_Place]":
+    """Where a part of a result lies in the arguments."""
+    if part.nbytes > _INLINE:
+        for memory in lent:
+            offset = memory.find(part)
+            if offset is not None:
+                return memory.number, offset
+    return None
 
 
 def _file(ancillary: "List[Tuple[int, int, bytes]]") -> "Optional[int]":

@@ -178,7 +178,8 @@ async fn a_worker_in_python_needs_no_more_than_the_documented_protocol() {
     assert_eq!(raised.to_string(), "ValueError: too small");
     assert!(raised.traceback.contains("line "), "{}", raised.traceback);
     for round in 0_u8..4 {
-        let buffers = vec![Bytes::from(vec![round; 3_000_001]), Bytes::from_static(b"small")];
+        let lent = shared(1 << 20, round);
+        let buffers = vec![Bytes::from(vec![round; 3_000_001]), Bytes::from_static(b"small"), lent];
         let job = place.main.submit(spec("echo", "x", buffers.clone())).await.unwrap();
         assert!(result(ended(job).await).buffers == buffers, "round {round}: other buffers came back");
     }
@@ -252,4 +253,66 @@ async fn a_program_that_is_no_worker_is_explained() {
     assert_eq!(error, "the worker ended before it was ready (exit status: 0)");
     let python = Python::with_command(vec!["/nowhere/python".to_owned()]);
     assert_eq!(python.check().unwrap_err().kind(), std::io::ErrorKind::NotFound);
+}
+
+/// Bytes in memory that processes of this host share.
+fn shared(len: usize, value: u8) -> Bytes {
+    phalanx_shared::copy_together(&[&vec![value; len]]).unwrap().remove(0)
+}
+
+fn token(bytes: &[u8]) -> Option<phalanx_shared::Token> {
+    phalanx_shared::locate(bytes).map(|located| located.segment.token())
+}
+
+#[tokio::test]
+async fn buffers_in_shared_memory_are_read_where_they_lie() {
+    let place = Place::new(1).await;
+    for round in 0..5 {
+        let large = shared(3 << 20, round);
+        let buffers = vec![large.slice(..1 << 20), Bytes::from(vec![round; 100]), large.slice(1 << 20..)];
+        let job = place.main.submit(spec("same", "hello", buffers.clone())).await.unwrap();
+        let same = result(ended(job).await);
+        assert_eq!((&same.value[..], &same.buffers), (&b"hello"[..], &buffers));
+        assert_eq!(token(&same.buffers[2]), token(&large), "they were copied");
+        let job = place.main.submit(spec("echo", "hello", buffers.clone())).await.unwrap();
+        let echo = result(ended(job).await);
+        assert_eq!(echo.buffers, buffers);
+        let is_mapped = token(&echo.buffers[2]).is_some_and(|other| Some(other) != token(&large));
+        assert!(is_mapped, "the result of the worker was sent");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_names_what_is_not_in_the_arguments_is_given_up() {
+    let place = Place::new(1).await;
+    let mut call = spec("elsewhere", "", vec![shared(1 << 20, 1)]);
+    call.max_attempts = 1;
+    let outcome = ended(place.main.submit(call).await.unwrap()).await;
+    let Outcome::Failed(reason) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.to_string().contains("arguments that the call does not have"), "{reason}");
+    assert_eq!(place.value("echo", "again").await, "again");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_gives_back_the_memory_of_its_call() {
+    let place = Place::new(1).await;
+    let file = place.dir.path().join("pid");
+    let data = shared(5 << 20, 1);
+    let segment = token(&data);
+    let mut call = spec("hold", file.to_str().unwrap(), vec![data]);
+    call.max_attempts = 1;
+    let job = place.main.submit(call).await.unwrap();
+    let pid: i32 = written(&file).await.parse().unwrap();
+    let kill = rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).unwrap(),
+        rustix::process::Signal::KILL,
+    );
+    kill.unwrap();
+    assert!(matches!(ended(job).await, Outcome::Failed(_)));
+    let again = async {
+        while token(&shared(5 << 20, 2)) != segment {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, again).await.unwrap();
 }

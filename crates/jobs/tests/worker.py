@@ -7,11 +7,12 @@ import array
 import fcntl
 import mmap
 import os
+import secrets
 import socket
 import struct
 import traceback
 
-CALL, FORGET, FREE, CLOSE = 1, 2, 3, 4
+CALL, FORGET, FREE, CLOSE, MAP = 1, 2, 3, 4, 5
 HELLO, ANSWER, RAISED, UNKNOWN = 16, 17, 18, 20
 INLINE, ALIGN = 16 << 10, 64
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
@@ -38,7 +39,7 @@ def result_segment(need):
         if len(results[segment]) >= need:
             free.remove(segment)
             return segment, []
-    file = os.memfd_create("results", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    file = os.memfd_create(f"phalanx-{secrets.token_hex(16)}", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     os.ftruncate(file, need)
     fcntl.fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK)
     segment = len(results) + 1
@@ -63,14 +64,26 @@ def answer(call, parts):
         os.close(file)
 
 
+def mapped(segment, files):
+    arguments[segment] = mmap.mmap(files[0], 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    os.close(files[0])
+
+
 def called(message, files):
     flags, count, function_len, call, arguments_len, digest, segment = struct.unpack_from("<xBHIQQ32sI", message)
-    lengths = [function_len, arguments_len, *struct.unpack_from(f"<{count}Q", message, 64)]
+    lengths, at = struct.unpack_from(f"<{count}Q", message, 64), 64 + 8 * count
+    places = [(0, 0)] * count
+    if flags & 8:
+        places = [struct.unpack_from("<IxxxxQ", message, at + 16 * i) for i in range(count)]
+        at += 16 * count
     if files:
-        arguments[segment] = mmap.mmap(files[0], 0, mmap.MAP_SHARED, mmap.PROT_READ)
-        os.close(files[0])
-    data, step = (arguments[segment], ALIGN) if flags & 2 else (message[64 + 8 * count :], 1)
-    function, *values = cut(memoryview(data), lengths, step)
+        mapped(segment, files)
+    data, step = (arguments[segment], ALIGN) if flags & 2 else (message[at:], 1)
+    among = [length for length, (number, _) in zip(lengths, places) if not number]
+    function, pickled, *rest = cut(memoryview(data), [function_len, arguments_len, *among], step)
+    rest, values = iter(rest), [pickled]
+    for length, (number, offset) in zip(lengths, places):
+        values.append(memoryview(arguments[number])[offset : offset + length] if number else next(rest))
     if flags & 1:
         functions[digest] = bytes(function).decode()
     if digest not in functions:
@@ -88,7 +101,7 @@ def called(message, files):
         node.sendmsg([head, *texts])
 
 
-node.sendmsg([struct.pack("<BBHI", HELLO, 0, 1, 0)])
+node.sendmsg([struct.pack("<BBHI", HELLO, 0, 2, 0)])
 while True:
     message, ancillary, _, _ = node.recvmsg(65536, socket.CMSG_SPACE(4))
     if not message:
@@ -101,6 +114,8 @@ while True:
         called(message, files)
     elif message[0] == FREE:
         free.append(struct.unpack_from("<I", message, 4)[0])
+    elif message[0] == MAP:
+        mapped(struct.unpack_from("<I", message, 4)[0], files)
     elif message[0] == CLOSE:
         arguments.pop(struct.unpack_from("<I", message, 4)[0]).close()
     elif message[0] == FORGET:

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use phalanx::jobs::python::{FunctionHash, KIND};
 use phalanx::jobs::{FailReason, JobSpec, Needs, Outcome, PythonCall, PythonResult};
 use phalanx::nodes::{ByteSize, NodeKind};
+use phalanx_shared::{WORTH_SHARING, copy_together};
 use phalanx_types::{DType, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -115,7 +116,7 @@ impl CallMain {
             hash: function.hash,
             function: function.pickled.clone(),
             arguments: Bytes::copy_from_slice(arguments.as_bytes()),
-            buffers: buffers.iter().map(copied).collect::<PyResult<_>>()?,
+            buffers: copied(py, &buffers)?,
         };
         let parcel = call.into_parcel().map_err(|error| Failure::input(error.to_string()))?;
         let mut spec = JobSpec::new(KIND, parcel);
@@ -160,13 +161,17 @@ impl CallMain {
     }
 }
 
-/// The bytes of an array.
-fn copied(array: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    let memory = arrays::borrow(array)?;
-    let bytes = memory.data();
-    Ok(match bytes.len() {
-        ..LARGE => Bytes::copy_from_slice(bytes),
-        _ => array.py().detach(|| Bytes::copy_from_slice(bytes)),
+/// The bytes of arrays. Large ones go into memory that nodes of this host map.
+fn copied(py: Python<'_>, arrays: &[Bound<'_, PyAny>]) -> PyResult<Vec<Bytes>> {
+    let memories = arrays.iter().map(arrays::borrow).collect::<PyResult<Vec<_>>>()?;
+    let values: Vec<&[u8]> = memories.iter().map(|memory| &memory.data()[..]).collect();
+    let apart = || values.iter().map(|value| Bytes::copy_from_slice(value)).collect();
+    let total: usize = values.iter().map(|value| value.len()).sum();
+    Ok(match total {
+        ..LARGE => apart(),
+        ..WORTH_SHARING => py.detach(apart),
+        // Without memory to share the bytes are sent.
+        _ => py.detach(|| copy_together(&values).unwrap_or_else(|_none| apart())),
     })
 }
 

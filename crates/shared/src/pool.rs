@@ -1,8 +1,8 @@
 //! Segments of this process: taken, written once, read by any number of processes, and used again.
 #![expect(unsafe_code, reason = "the one writer of a segment")]
 
-use crate::segment::Segment;
 use crate::ALIGN;
+use crate::segment::Segment;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;

@@ -158,7 +158,8 @@ impl Segment {
         guard: impl Send + Sync + 'static,
     ) -> Option<Bytes> {
         let end = offset.checked_add(len)?;
-        (end <= self.len).then(|| Bytes::from_owner(View { segment: self.clone(), offset, len, _guard: guard }))
+        (end <= self.len)
+            .then(|| Bytes::from_owner(View { segment: self.clone(), offset, len, _guard: guard }))
     }
 
     /// Where this process has it.
@@ -238,9 +239,9 @@ fn token_of(path: &str) -> io::Result<Token> {
 fn map(file: BorrowedFd<'_>, len: usize, protection: ProtFlags, touch: Advice) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory. The file cannot shrink, as
     // the callers have checked, so the mapping stays backed.
+    let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }?;
     let base =
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }?;
-    let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("the kernel gave no address"))?;
+        NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("the kernel gave no address"))?;
     for advice in [Advice::LinuxHugepage, touch] {
         // SAFETY: the range is the whole mapping made above; neither advice changes its contents. Both only make it
         // faster, so a kernel that refuses does no harm.

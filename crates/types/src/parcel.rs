@@ -113,18 +113,20 @@ impl Parcel {
     /// As [`Parcel::from_parts`].
     pub fn from_pieces(head: ParcelHead, pieces: Vec<Bytes>) -> Result<Self, PartError> {
         let lens = head.part_lens().ok_or(PartError::Overflow)?;
-        let fits = pieces.len() == lens.len() && pieces.iter().zip(&lens).all(|(p, len)| p.len() as u64 == *len);
+        let fits =
+            pieces.len() == lens.len() && pieces.iter().zip(&lens).all(|(p, len)| p.len() as u64 == *len);
         if !fits {
             return Self::from_parts(head, Self::join(pieces));
         }
         let mut pieces = pieces.into_iter();
         let bytes = pieces.next().unwrap_or_default();
-        let tensors = head.tensors.into_iter().zip(pieces).map(|(TensorHead { name, dtype, shape }, data)| {
-            match Tensor::new(dtype, shape, data) {
-                Ok(tensor) => Ok((name, tensor)),
-                Err(source) => Err(PartError::Tensor { name, source }),
-            }
-        });
+        let tensors =
+            head.tensors.into_iter().zip(pieces).map(|(TensorHead { name, dtype, shape }, data)| {
+                match Tensor::new(dtype, shape, data) {
+                    Ok(tensor) => Ok((name, tensor)),
+                    Err(source) => Err(PartError::Tensor { name, source }),
+                }
+            });
         Ok(Self { bytes, tensors: tensors.collect::<Result<_, _>>()? })
     }
 

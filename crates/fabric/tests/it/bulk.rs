@@ -304,17 +304,19 @@ async fn memory_that_cannot_be_mapped_is_asked_for_again_and_sent() {
     let serve = async {
         while holder.control.read::<FabricMessage>().await != FabricMessage::OpenBulk {}
         let mut bulk = holder.connect().await;
-        let BulkMessage::Borrow { transfer, blob: BlobId(77) } = bulk.read().await else { panic!("not asked") };
+        let BulkMessage::Borrow { transfer, blob: BlobId(77) } = bulk.read().await else {
+            panic!("not asked")
+        };
         // Another segment than the token says, as if the process were on another host.
         let place = SharedPlace { token: [3; 16], ..phalanx_shared::locate(&own).unwrap().place() };
         let pieces = vec![BlobPiece::Shared(place)];
         bulk.send(FrameKind::Bulk, &BulkMessage::Lend { transfer, lease: 5, pieces }).await;
         let mut heard = [bulk.read::<BulkMessage>().await, bulk.read().await];
         heard.sort_by_key(|message| matches!(message, BulkMessage::Return { .. }));
-        assert_eq!(heard, [
-            BulkMessage::Get { transfer, blob: BlobId(77) },
-            BulkMessage::Return { lease: 5 }
-        ]);
+        assert_eq!(
+            heard,
+            [BulkMessage::Get { transfer, blob: BlobId(77) }, BulkMessage::Return { lease: 5 }]
+        );
         bulk.send(FrameKind::Bulk, &BulkMessage::Begin { transfer, len: 300_000 }).await;
         bulk.write(&frame::chunk_header(transfer, 300_000)).await;
         bulk.write(&body).await;

@@ -129,7 +129,8 @@ impl Borrowing {
             self.keep(segment.clone());
         }
         let (offset, len) = (usize::try_from(place.offset), usize::try_from(place.len));
-        let view = offset.ok().zip(len.ok()).and_then(|(offset, len)| segment.view(offset, len, lease.clone()));
+        let view =
+            offset.ok().zip(len.ok()).and_then(|(offset, len)| segment.view(offset, len, lease.clone()));
         view.ok_or_else(|| io::Error::other("the segment is shorter than the peer says"))
     }
 

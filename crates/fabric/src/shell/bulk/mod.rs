@@ -98,7 +98,13 @@ pub(crate) struct Bulk {
 impl Default for Bulk {
     fn default() -> Self {
         let (wake, withdrawn) = (Notify::new(), Notify::new());
-        Self { state: Mutex::default(), returns: Mutex::default(), wake, withdrawn, newest: watch::Sender::new(0) }
+        Self {
+            state: Mutex::default(),
+            returns: Mutex::default(),
+            wake,
+            withdrawn,
+            newest: watch::Sender::new(0),
+        }
     }
 }
 

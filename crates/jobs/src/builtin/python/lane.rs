@@ -110,7 +110,8 @@ impl<'a> Lane<'a> {
                 Heard::Ended => return Err(Lost::Ended),
                 Heard::Answer { id, kept, result } => {
                     self.pace(worker, asked);
-                    let parcel = result.into_parcel();
+                    let Some(flight) = self.flights.iter().find(|flight| flight.id == id) else { continue };
+                    let parcel = worker.complete(result, &flight.call)?.into_parcel();
                     let result = parcel.map_err(|error| HandlerError::failed(error.to_string()));
                     last = self.end(worker, id, kept, result);
                 }
@@ -193,7 +194,7 @@ impl<'a> Lane<'a> {
     fn end(&mut self, worker: &mut Worker, id: u64, kept: bool, result: Solved) -> Option<Answered> {
         let at = self.flights.iter().position(|flight| flight.id == id)?;
         let flight = self.flights.remove(at)?;
-        worker.answered(flight.segment, kept);
+        worker.answered(flight.segment, kept.then_some(&flight.call));
         self.point_at_first(worker);
         Some((flight.job, result))
     }
@@ -213,7 +214,7 @@ impl<'a> Lane<'a> {
         let Some(at) = self.flights.iter().position(|flight| flight.id == id) else { return };
         let Some(flight) = self.flights.remove(at) else { return };
         worker.unknown(&flight.call.hash);
-        worker.answered(flight.segment, false);
+        worker.answered(flight.segment, None);
         self.point_at_first(worker);
         self.jobs.put_back(flight.job);
     }

@@ -9,6 +9,7 @@
 //! was at is lost with it. Workers are kept for the next calls, and end with their node.
 
 mod lane;
+mod lent;
 mod packets;
 mod protocol;
 mod segments;

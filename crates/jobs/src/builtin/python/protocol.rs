@@ -7,7 +7,7 @@ use phalanx_wire::python::{FunctionHash, MAX_BUFFERS};
 use phalanx_wire::reason::Raised;
 
 /// The version a worker says in its first message.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// The longest message.
 pub(super) const MAX_MESSAGE: usize = 64 << 10;
 /// Data up to this many bytes ride in the message; more lie in a segment.
@@ -16,16 +16,17 @@ pub(super) const INLINE: usize = 16 << 10;
 pub(super) const ALIGN: usize = 64;
 
 pub(super) const FIXED_CALL: usize = 64;
-const FIXED_ANSWER: usize = 24;
 
 const HAS_FUNCTION: u8 = 1;
 const IN_SEGMENT: u8 = 2;
 const KEPT: u8 = 4;
+const PLACED: u8 = 8;
 
 const CALL: u8 = 1;
 const FORGET: u8 = 2;
 const FREE: u8 = 3;
 const CLOSE: u8 = 4;
+const MAP: u8 = 5;
 const HELLO: u8 = 16;
 const ANSWER: u8 = 17;
 const RAISED: u8 = 18;
@@ -41,9 +42,24 @@ pub(super) struct CallHead {
     pub(super) function_len: usize,
     pub(super) has_function: bool,
     pub(super) arguments_len: usize,
-    pub(super) buffers: Vec<usize>,
+    pub(super) buffers: Vec<BufferHead>,
     /// The segment in which the data lie; else they follow.
     pub(super) segment: Option<u32>,
+}
+
+/// The numbers of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BufferHead {
+    pub(super) len: usize,
+    /// Where it lies on its own; else it is among the data.
+    pub(super) placed: Option<Placed>,
+}
+
+/// A place in a segment that the node had the worker map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) segment: u32,
+    pub(super) offset: u64,
 }
 
 /// What a node says besides calls.
@@ -55,6 +71,8 @@ pub(super) enum Control {
     Free(u32),
     /// A segment of the node will not be used again.
     Close(u32),
+    /// A segment of another process, whose file comes with the message, will be used under this number.
+    Map(u32),
 }
 
 /// What a node says.
@@ -74,7 +92,7 @@ pub(super) enum FromPython {
         id: u64,
         kept: bool,
         result_len: usize,
-        buffers: Vec<usize>,
+        buffers: Vec<BufferHead>,
         place: Place,
     },
     Raised {
@@ -117,7 +135,9 @@ pub(super) fn aligned(offset: usize) -> usize {
 impl CallHead {
     /// Appends everything before the data.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let flags = [(self.has_function, HAS_FUNCTION), (self.segment.is_some(), IN_SEGMENT)];
+        let placed = any_placed(&self.buffers);
+        let flags =
+            [(self.has_function, HAS_FUNCTION), (self.segment.is_some(), IN_SEGMENT), (placed, PLACED)];
         out.put_u8(CALL);
         out.put_u8(flags.iter().filter(|(is_so, _)| *is_so).map(|(_, flag)| flag).sum());
         out.put_u16_le(self.buffers.len() as u16);
@@ -127,12 +147,39 @@ impl CallHead {
         out.put_slice(&self.hash);
         out.put_u32_le(self.segment.unwrap_or(0));
         out.put_u32_le(0);
-        self.buffers.iter().for_each(|len| out.put_u64_le(*len as u64));
+        put_buffers(&self.buffers, out);
     }
 
-    /// The lengths of function, arguments and buffers, as they follow each other.
+    /// The lengths of what is among the data: function, arguments and buffers, as they follow each other.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
-        [self.function_len, self.arguments_len].into_iter().chain(self.buffers.iter().copied())
+        let buffers = self.buffers.iter().filter(|buffer| buffer.placed.is_none());
+        [self.function_len, self.arguments_len].into_iter().chain(buffers.map(|buffer| buffer.len))
+    }
+
+    /// The bytes before the data.
+    pub(super) fn encoded_len(&self) -> usize {
+        FIXED_CALL + heads_len(&self.buffers)
+    }
+}
+
+fn any_placed(buffers: &[BufferHead]) -> bool {
+    buffers.iter().any(|buffer| buffer.placed.is_some())
+}
+
+fn heads_len(buffers: &[BufferHead]) -> usize {
+    buffers.len() * if any_placed(buffers) { 24 } else { 8 }
+}
+
+/// The lengths of all buffers, then the places of all, if there are any.
+fn put_buffers(buffers: &[BufferHead], out: &mut Vec<u8>) {
+    buffers.iter().for_each(|buffer| out.put_u64_le(buffer.len as u64));
+    if any_placed(buffers) {
+        for buffer in buffers {
+            let Placed { segment, offset } = buffer.placed.unwrap_or(Placed { segment: 0, offset: 0 });
+            out.put_u32_le(segment);
+            out.put_u32_le(0);
+            out.put_u64_le(offset);
+        }
     }
 }
 
@@ -143,6 +190,7 @@ impl Control {
             Control::Forget(hash) => (FORGET, 0, Some(hash)),
             Control::Free(id) => (FREE, id, None),
             Control::Close(id) => (CLOSE, id, None),
+            Control::Map(id) => (MAP, id, None),
         };
         out.extend([kind, 0, 0, 0]);
         out.put_u32_le(id);
@@ -181,12 +229,20 @@ impl Reader<'_> {
         usize::try_from(self.u64()?).map_err(|_large| Broken("a length cannot be counted"))
     }
 
-    fn lens(&mut self, count: u16) -> Result<Vec<usize>, Broken> {
+    fn buffers(&mut self, count: u16, flags: u8) -> Result<Vec<BufferHead>, Broken> {
         let count = usize::from(count);
         if count > MAX_BUFFERS || count * 8 > self.0.len() {
             return Err(Broken("too many buffers"));
         }
-        (0..count).map(|_| self.len()).collect()
+        let heads = (0..count).map(|_| Ok(BufferHead { len: self.len()?, placed: None }));
+        let mut heads = heads.collect::<Result<Vec<_>, _>>()?;
+        if flags & PLACED != 0 {
+            for head in &mut heads {
+                let (segment, _zero, offset) = (self.u32()?, self.u32()?, self.u64()?);
+                head.placed = (segment != 0).then_some(Placed { segment, offset });
+            }
+        }
+        Ok(heads)
     }
 
     fn bytes(&mut self, len: u32) -> Result<&[u8], Broken> {
@@ -216,13 +272,14 @@ pub(super) fn decode_to(message: &[u8]) -> Result<ToPython, Broken> {
                 function_len: number as usize,
                 has_function: flags & HAS_FUNCTION != 0,
                 arguments_len,
-                buffers: reader.lens(count)?,
+                buffers: reader.buffers(count, flags)?,
                 segment: (flags & IN_SEGMENT != 0).then_some(segment),
             })
         }
         FORGET => ToPython::Control(Control::Forget(reader.take()?)),
         FREE => ToPython::Control(Control::Free(number)),
         CLOSE => ToPython::Control(Control::Close(number)),
+        MAP => ToPython::Control(Control::Map(number)),
         _ => return Err(Broken("an unknown message")),
     })
 }
@@ -238,8 +295,8 @@ pub(super) fn decode_from(message: &[u8]) -> Result<FromPython, Broken> {
         UNKNOWN => FromPython::Unknown { id: reader.u64()? },
         ANSWER => {
             let (id, result_len) = (reader.u64()?, reader.len()?);
-            let buffers = reader.lens(count)?;
-            let from = FIXED_ANSWER + 8 * buffers.len();
+            let buffers = reader.buffers(count, flags)?;
+            let from = message.len() - reader.0.len();
             let place = match flags & IN_SEGMENT != 0 {
                 true => Place::Segment { id: number },
                 false => Place::Message { from },
@@ -283,10 +340,11 @@ impl FromPython {
                     Place::Message { .. } => (0, 0),
                     Place::Segment { id } => (IN_SEGMENT, *id),
                 };
-                head(out, ANSWER, flag | kept_flag(kept), buffers.len() as u16, number);
+                let placed = if any_placed(buffers) { PLACED } else { 0 };
+                head(out, ANSWER, flag | kept_flag(kept) | placed, buffers.len() as u16, number);
                 out.put_u64_le(*id);
                 out.put_u64_le(*result_len as u64);
-                buffers.iter().for_each(|len| out.put_u64_le(*len as u64));
+                put_buffers(buffers, out);
             }
             Self::Raised { id, kept, raised } => {
                 head(out, RAISED, kept_flag(kept), 0, raised.exception.len() as u32);
@@ -308,6 +366,13 @@ impl FromPython {
 mod tests {
     use super::*;
 
+    /// The bytes of an answer before the lengths of its buffers.
+    const FIXED_ANSWER: usize = 24;
+
+    fn among_the_data(len: usize) -> BufferHead {
+        BufferHead { len, placed: None }
+    }
+
     fn call() -> CallHead {
         CallHead {
             id: 7,
@@ -315,7 +380,7 @@ mod tests {
             function_len: 3,
             has_function: true,
             arguments_len: 2,
-            buffers: vec![5, 0],
+            buffers: vec![among_the_data(5), among_the_data(0)],
             segment: Some(4),
         }
     }
@@ -331,11 +396,11 @@ mod tests {
             id: 8,
             kept: from == 0,
             result_len: 6,
-            buffers: vec![1, 2],
+            buffers: vec![among_the_data(1), among_the_data(2)],
             place,
         };
         vec![
-            FromPython::Hello { version: 1 },
+            FromPython::Hello { version: VERSION },
             answer(Place::Message { from: FIXED_ANSWER + 16 }, 1),
             answer(Place::Segment { id: 3 }, 0),
             FromPython::Raised { id: 8, kept: false, raised: Box::new(raised) },
@@ -345,12 +410,32 @@ mod tests {
     }
 
     #[test]
+    fn buffers_may_lie_in_places_of_their_own() {
+        let placed = BufferHead { len: 9, placed: Some(Placed { segment: 3, offset: 128 }) };
+        let buffers = vec![among_the_data(5), placed];
+        let call = CallHead { buffers: buffers.clone(), ..call() };
+        assert_eq!(call.lengths().collect::<Vec<_>>(), [3, 2, 5]);
+        let mut out = Vec::new();
+        call.encode(&mut out);
+        assert_eq!((out[1], out.len()), (HAS_FUNCTION | IN_SEGMENT | PLACED, call.encoded_len()));
+        let place = [[3, 0, 0, 0, 0, 0, 0, 0], [128, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(out[out.len() - 32..], [vec![0; 16], place].concat());
+        assert_eq!(decode_to(&out), Ok(ToPython::Call(call)));
+        let place = Place::Message { from: FIXED_ANSWER + 48 };
+        let answer = FromPython::Answer { id: 1, kept: false, result_len: 4, buffers, place };
+        let mut out = Vec::new();
+        answer.encode(&mut out);
+        assert_eq!(decode_from(&out), Ok(answer));
+        assert!(decode_from(&out[..out.len() - 1]).is_err());
+    }
+
+    #[test]
     fn messages_are_read_as_they_were_written() {
         let mut out = Vec::new();
         call().encode(&mut out);
         assert_eq!(out.len(), FIXED_CALL + 16);
         assert_eq!(decode_to(&out), Ok(ToPython::Call(call())));
-        for control in [Control::Forget([3; 32]), Control::Free(4), Control::Close(5)] {
+        for control in [Control::Forget([3; 32]), Control::Free(4), Control::Close(5), Control::Map(6)] {
             assert_eq!(decode_to(&control.encode()), Ok(ToPython::Control(control)));
         }
         for message in from_worker() {

@@ -4,7 +4,8 @@
 use super::protocol::aligned;
 use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use phalanx_shared::Segment;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,11 +60,12 @@ impl ArgumentSegment {
 /// Segments that are not used any more, by id.
 pub(super) type Freed = Arc<Mutex<Vec<u32>>>;
 
-/// Memory of a worker in which the node finds results.
+/// Memory of a worker in which the node finds results. The worker must not write to it until it is told that it may; one
+/// that does spoils its own results.
 #[derive(Debug, Clone)]
 pub(super) struct ResultSegment {
     id: u32,
-    map: Arc<Mmap>,
+    segment: Arc<Segment>,
 }
 
 impl ResultSegment {
@@ -72,56 +74,25 @@ impl ResultSegment {
     /// # Errors
     /// It cannot be mapped, or could get shorter while it is.
     pub(super) fn map(id: u32, file: OwnedFd) -> io::Result<Self> {
-        if !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
-            return Err(io::Error::other("a segment of results must be sealed against shrinking"));
-        }
-        // SAFETY: the seal keeps the file from getting shorter. The worker must not write to it until it is told
-        // that it may; one that does spoils its own results.
-        let map = unsafe { Mmap::map(&File::from(file))? };
-        Ok(Self { id, map: Arc::new(map) })
+        Ok(Self { id, segment: Segment::adopt(file)? })
     }
 
-    /// The first bytes of it. The segment is freed when the last reference to them is gone.
+    /// The first bytes of it. The segment is freed when the last reference to them is gone, here or in the process
+    /// that asked for the call.
     pub(super) fn bytes(&self, len: usize, freed: &Freed) -> Option<Bytes> {
-        (len <= self.map.len()).then(|| {
-            let lent = Lent { map: self.map.clone(), len, id: self.id, freed: freed.clone() };
-            Bytes::from_owner(lent)
-        })
+        self.segment.view(0, len, FreeAfter { id: self.id, freed: freed.clone() })
     }
 }
 
-/// A result on its way out of the node.
-struct Lent {
-    map: Arc<Mmap>,
-    len: usize,
+/// Frees a segment of a worker when it is dropped.
+struct FreeAfter {
     id: u32,
     freed: Freed,
 }
 
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.map[..self.len]
-    }
-}
-
-impl Drop for Lent {
+impl Drop for FreeAfter {
     fn drop(&mut self) {
         self.freed.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
-    }
-}
-
-/// What a stand-in for a worker shares its results in.
-#[derive(Debug)]
-pub(super) struct OwnResults {
-    pub(super) id: u32,
-    pub(super) file: OwnedFd,
-    pub(super) map: MmapMut,
-}
-
-impl OwnResults {
-    pub(super) fn new(id: u32, len: usize) -> io::Result<Self> {
-        let ArgumentSegment { file, map, .. } = ArgumentSegment::new(id, len)?;
-        Ok(Self { id, file, map })
     }
 }
 

@@ -2,15 +2,18 @@
 //!
 //! The bytes of a function are a command for it: `echo` gives back arguments and buffers, `raise` raises an exception
 //! with the arguments as its message, `sleep` sleeps that number of milliseconds, `exit` ends the process with this code,
-//! `pid` gives the id of the process, `hold` writes it to a file and never ends.
+//! `pid` gives the id of the process, `hold` writes it to a file and never ends. `same` is `echo` that names places in
+//! the arguments where it can, and `elsewhere` names places that are not in them.
 
 use super::packets::{receive, send};
 use super::protocol::{
-    CallHead, Control, FIXED_CALL, FromPython, INLINE, MAX_MESSAGE, Place, ToPython, VERSION, aligned,
+    BufferHead, CallHead, Control, FromPython, INLINE, MAX_MESSAGE, Place, Placed, ToPython, VERSION,
     decode_to,
 };
-use super::segments::{OwnResults, map_arguments};
+use super::segments::map_arguments;
+use bytes::Bytes;
 use memmap2::Mmap;
+use phalanx_shared::{Token, copy_together, locate};
 use phalanx_wire::python::FunctionHash;
 use phalanx_wire::reason::Raised;
 use std::collections::BTreeMap;
@@ -30,14 +33,14 @@ pub fn stand_in_worker() -> io::Result<()> {
         socket: io::stdin().as_fd().try_clone_to_owned()?,
         functions: BTreeMap::new(),
         arguments: BTreeMap::new(),
-        results: Vec::new(),
-        free: Vec::new(),
+        results: BTreeMap::new(),
+        numbers: BTreeMap::new(),
     };
     worker.say(&FromPython::Hello { version: VERSION }, &[], None)?;
     let mut buffer = vec![0; MAX_MESSAGE];
     while let Some((len @ 1.., file)) = receive(worker.socket.as_fd(), &mut buffer, true)? {
         match decode_to(&buffer[..len]).map_err(io::Error::other)? {
-            ToPython::Control(control) => worker.control(control),
+            ToPython::Control(control) => worker.control(control, file)?,
             ToPython::Call(call) => worker.call(&call, &buffer[..len], file)?,
         }
     }
@@ -48,18 +51,23 @@ struct StandIn {
     socket: OwnedFd,
     functions: BTreeMap<FunctionHash, Vec<u8>>,
     arguments: BTreeMap<u32, Mmap>,
-    results: Vec<OwnResults>,
-    /// Result segments that may be written to.
-    free: Vec<u32>,
+    /// Results that the node still uses, by the number of their segment.
+    results: BTreeMap<u32, Bytes>,
+    numbers: BTreeMap<Token, u32>,
 }
 
 impl StandIn {
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: Control, file: Option<OwnedFd>) -> io::Result<()> {
         match control {
             Control::Forget(hash) => drop(self.functions.remove(&hash)),
-            Control::Free(id) => self.free.push(id),
+            Control::Free(id) => drop(self.results.remove(&id)),
             Control::Close(id) => drop(self.arguments.remove(&id)),
+            Control::Map(id) => {
+                let file = file.ok_or_else(|| io::Error::other("a segment came without its file"))?;
+                self.arguments.insert(id, map_arguments(file)?);
+            }
         }
+        Ok(())
     }
 
     fn say(&self, message: &FromPython, data: &[&[u8]], file: Option<&OwnedFd>) -> io::Result<()> {
@@ -74,38 +82,47 @@ impl StandIn {
         if let (Some(id), Some(file)) = (call.segment, file) {
             self.arguments.insert(id, map_arguments(file)?);
         }
-        let segment = call.segment.and_then(|id| self.arguments.remove(&id).map(|map| (id, map)));
-        let (data, step) = match &segment {
-            Some((_, map)) => (&map[..], super::protocol::ALIGN),
-            None => (message.get(FIXED_CALL + 8 * call.buffers.len()..).unwrap_or_default(), 1),
+        let short = || io::Error::other("a call is cut short");
+        let maps = std::mem::take(&mut self.arguments);
+        let (data, step) = match call.segment.and_then(|id| maps.get(&id)) {
+            Some(map) => (&map[..], super::protocol::ALIGN),
+            None => (message.get(call.encoded_len()..).unwrap_or_default(), 1),
         };
-        let mut parts = Vec::new();
         let mut at = 0usize;
-        for len in call.lengths() {
-            at = at.next_multiple_of(step);
-            let part = data.get(at..at + len).ok_or_else(|| io::Error::other("a call is cut short"))?;
-            parts.push(part);
-            at += len;
+        let mut next = |len: usize| {
+            at = at.next_multiple_of(step) + len;
+            data.get(at - len..at).ok_or_else(short)
+        };
+        let function = next(call.function_len)?;
+        let mut values = vec![next(call.arguments_len)?];
+        for buffer in &call.buffers {
+            values.push(match buffer.placed {
+                None => next(buffer.len)?,
+                Some(Placed { segment, offset }) => {
+                    let from = usize::try_from(offset).map_err(io::Error::other)?;
+                    maps.get(&segment).and_then(|map| map.get(from..from + buffer.len)).ok_or_else(short)?
+                }
+            });
         }
-        let (function, values) = parts.split_first().ok_or_else(|| io::Error::other("an empty call"))?;
         if call.has_function {
             self.functions.insert(call.hash, function.to_vec());
         }
         match self.functions.get(&call.hash).cloned() {
             None => self.say(&FromPython::Unknown { id: call.id }, &[], None)?,
-            Some(function) => self.run(call.id, &function, values)?,
+            Some(function) => self.run(call, &function, &values)?,
         }
-        if let Some((id, map)) = segment {
-            self.arguments.insert(id, map);
-        }
+        self.arguments = maps;
         Ok(())
     }
 
-    fn run(&mut self, id: u64, function: &[u8], values: &[&[u8]]) -> io::Result<()> {
+    fn run(&mut self, call: &CallHead, function: &[u8], values: &[&[u8]]) -> io::Result<()> {
+        let id = call.id;
         let text = String::from_utf8_lossy(values.first().copied().unwrap_or_default()).into_owned();
         let number = || text.parse().unwrap_or(0);
         match function {
             b"echo" => self.answer(id, values),
+            b"same" => self.answer_placed(call, values, 0),
+            b"elsewhere" => self.answer_placed(call, values, 64),
             b"pid" => self.answer(id, &[std::process::id().to_string().as_bytes()]),
             b"sleep" => {
                 std::thread::sleep(Duration::from_millis(number()));
@@ -131,32 +148,36 @@ impl StandIn {
     }
 
     fn answer(&mut self, id: u64, values: &[&[u8]]) -> io::Result<()> {
-        let lens: Vec<usize> = values.iter().map(|value| value.len()).collect();
-        let (result_len, buffers) = lens.split_first().map_or((0, &[][..]), |(first, rest)| (*first, rest));
+        let (result_len, buffers) =
+            values.split_first().map_or((0, &[][..]), |(first, rest)| (first.len(), rest));
+        let buffers: Vec<BufferHead> =
+            buffers.iter().map(|buffer| BufferHead { len: buffer.len(), placed: None }).collect();
         let answer =
-            |place| FromPython::Answer { id, kept: false, result_len, buffers: buffers.to_vec(), place };
-        if lens.iter().sum::<usize>() <= INLINE {
+            |place| FromPython::Answer { id, kept: false, result_len, buffers: buffers.clone(), place };
+        if values.iter().map(|value| value.len()).sum::<usize>() <= INLINE {
             return self.say(&answer(Place::Message { from: 0 }), values, None);
         }
-        let need = lens.iter().fold(0usize, |at, len| aligned(at + len));
-        let fits =
-            |results: &[OwnResults], id: &u32| results.iter().any(|r| r.id == *id && r.map.len() >= need);
-        let free = self.free.iter().position(|id| fits(&self.results, id));
-        let (segment, new) = match free {
-            Some(at) => (self.free.swap_remove(at), false),
-            None => {
-                let segment = u32::try_from(self.results.len() + 1).unwrap_or(u32::MAX);
-                self.results.push(OwnResults::new(segment, need)?);
-                (segment, true)
-            }
-        };
-        let Some(own) = self.results.iter_mut().find(|r| r.id == segment) else { return Ok(()) };
-        let mut at = 0;
-        for value in values {
-            own.map[at..at + value.len()].copy_from_slice(value);
-            at = aligned(at + value.len());
-        }
-        let file = new.then(|| own.file.try_clone()).transpose()?;
-        self.say(&answer(Place::Segment { id: segment }), &[], file.as_ref())
+        let copies = copy_together(values)?;
+        let located = copies.iter().find_map(|copy| locate(copy));
+        let segment = located.ok_or_else(|| io::Error::other("results lie in no segment"))?.segment;
+        let known = u32::try_from(self.numbers.len() + 1).unwrap_or(u32::MAX);
+        let number = *self.numbers.entry(segment.token()).or_insert(known);
+        let file = (number == known).then(|| segment.fd().try_clone_to_owned()).transpose()?;
+        self.results.extend(copies.into_iter().find(|copy| !copy.is_empty()).map(|copy| (number, copy)));
+        self.say(&answer(Place::Segment { id: number }), &[], file.as_ref())
+    }
+
+    /// Gives back the buffers of a call by naming the places where they lie, moved by some bytes.
+    fn answer_placed(&mut self, call: &CallHead, values: &[&[u8]], moved: u64) -> io::Result<()> {
+        let move_it = |placed: Placed| Placed { offset: placed.offset + moved, ..placed };
+        let buffers = call.buffers.iter().map(|b| BufferHead { placed: b.placed.map(move_it), ..*b });
+        let data: Vec<&[u8]> = std::iter::once(&values[0])
+            .chain(values[1..].iter().zip(&call.buffers).filter(|(_, b)| b.placed.is_none()).map(|(v, _)| v))
+            .copied()
+            .collect();
+        let (place, result_len) = (Place::Message { from: 0 }, values[0].len());
+        let answer =
+            FromPython::Answer { id: call.id, kept: false, result_len, buffers: buffers.collect(), place };
+        self.say(&answer, &data, None)
     }
 }

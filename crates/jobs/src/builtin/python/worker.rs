@@ -1,9 +1,10 @@
 //! One worker process, as the node sees it.
 
+use super::lent::LentSegments;
 use super::packets::{receive, send};
 use super::protocol::{
-    Broken, CallHead, Control, FromPython, INLINE, MAX_MESSAGE, Place, ToPython, VERSION, aligned,
-    decode_from, decode_to,
+    Broken, BufferHead, CallHead, Control, FromPython, INLINE, MAX_MESSAGE, Place, ToPython, VERSION,
+    aligned, decode_from, decode_to,
 };
 use super::segments::{ArgumentSegment, Freed, ResultSegment};
 use bytes::Bytes;
@@ -63,11 +64,19 @@ pub(super) enum Sent {
 /// What a worker said, or why it said nothing.
 #[derive(Debug)]
 pub(super) enum Heard {
-    Answer { id: u64, kept: bool, result: PythonResult },
+    Answer { id: u64, kept: bool, result: Answer },
     Raised { id: u64, kept: bool, raised: Box<Raised> },
     Unknown { id: u64 },
     Nothing,
     Ended,
+}
+
+/// The result of a call, of which parts may lie in its arguments.
+#[derive(Debug)]
+pub(super) struct Answer {
+    buffers: Vec<BufferHead>,
+    /// What does not lie in the arguments: the result, then the buffers.
+    parts: Vec<Bytes>,
 }
 
 /// One worker process.
@@ -82,6 +91,7 @@ pub(super) struct Worker {
     known: BTreeSet<FunctionHash>,
     known_order: VecDeque<FunctionHash>,
     arguments: Vec<ArgumentSegment>,
+    lent: LentSegments,
     results: BTreeMap<u32, ResultSegment>,
     freed: Freed,
     pending: VecDeque<Control>,
@@ -121,6 +131,7 @@ impl Worker {
             known: BTreeSet::new(),
             known_order: VecDeque::new(),
             arguments: Vec::new(),
+            lent: LentSegments::default(),
             results: BTreeMap::new(),
             freed: Freed::default(),
             pending: VecDeque::new(),
@@ -158,6 +169,7 @@ impl Worker {
     /// # Errors
     /// The socket is broken, or there is no memory to share.
     pub(super) fn send(&mut self, id: u64, call: &PythonCall) -> io::Result<Sent> {
+        let buffers = self.lent.place(call, &mut self.next_segment, &mut self.pending);
         if !self.send_controls()? {
             return Ok(Sent::Full);
         }
@@ -169,11 +181,19 @@ impl Worker {
             function_len: function.len(),
             has_function,
             arguments_len: call.arguments.len(),
-            buffers: call.buffers.iter().map(Bytes::len).collect(),
+            buffers,
             segment: None,
         };
-        let parts = || [function, &call.arguments].into_iter().chain(call.buffers.iter().map(|b| &b[..]));
-        let inline = head.lengths().fold(0usize, usize::saturating_add) <= INLINE;
+        let among_the_data: Vec<&[u8]> = call
+            .buffers
+            .iter()
+            .zip(&head.buffers)
+            .filter(|(_, head)| head.placed.is_none())
+            .map(|(buffer, _)| &buffer[..])
+            .collect();
+        let parts = || [function, &call.arguments].into_iter().chain(among_the_data.iter().copied());
+        let data = head.lengths().fold(0usize, usize::saturating_add);
+        let inline = data <= INLINE && head.encoded_len() + data <= MAX_MESSAGE;
         let at = if inline { None } else { Some(self.segment(&head)?) };
         let at = match at {
             None => None,
@@ -186,7 +206,7 @@ impl Worker {
         };
         self.head.clear();
         head.encode(&mut self.head);
-        let many = call.buffers.len() > PARTS;
+        let many = among_the_data.len() > PARTS;
         if inline && many {
             parts().for_each(|part| self.head.extend_from_slice(part));
         }
@@ -229,7 +249,11 @@ impl Worker {
         let freed = std::mem::take(&mut *lock(&self.freed));
         self.pending.extend(freed.into_iter().map(Control::Free));
         while let Some(control) = self.pending.front() {
-            if !send(self.socket.as_fd(), &[IoSlice::new(&control.encode())], None, false)? {
+            let file = match control {
+                Control::Map(number) => self.lent.get(*number).map(|segment| segment.fd()),
+                Control::Forget(_) | Control::Free(_) | Control::Close(_) => None,
+            };
+            if !send(self.socket.as_fd(), &[IoSlice::new(&control.encode())], file, false)? {
                 return Ok(false);
             }
             self.pending.pop_front();
@@ -259,10 +283,13 @@ impl Worker {
         Ok(Some(self.arguments.len() - 1))
     }
 
-    /// A call in a segment was answered; one that the worker keeps is given up.
-    pub(super) fn answered(&mut self, segment: Option<u32>, kept: bool) {
+    /// A call was answered. Its segment is given up if the worker keeps something of the arguments.
+    pub(super) fn answered(&mut self, segment: Option<u32>, kept: Option<&PythonCall>) {
+        if let Some(call) = kept {
+            self.lent.keep(call);
+        }
         let Some(at) = segment.and_then(|id| self.arguments.iter().position(|s| s.id == id)) else { return };
-        if kept {
+        if kept.is_some() {
             // The worker closes it when it has let go of what it kept.
             let old = self.arguments.swap_remove(at);
             self.pending.push_back(Control::Close(old.id));
@@ -284,12 +311,15 @@ impl Worker {
             };
             match decode_from(&self.buffer[..len]).map_err(io::Error::other)? {
                 FromPython::Answer { id, kept, result_len, buffers, place } => {
-                    let result = self.result(len, result_len, &buffers, (place, file))?;
+                    let result = self.result(len, result_len, buffers, (place, file))?;
                     return Ok(Heard::Answer { id, kept, result });
                 }
                 FromPython::Raised { id, kept, raised } => return Ok(Heard::Raised { id, kept, raised }),
                 FromPython::Unknown { id } => return Ok(Heard::Unknown { id }),
-                FromPython::Released { segment } => self.answered(Some(segment), false),
+                FromPython::Released { segment } => {
+                    self.lent.released(segment);
+                    self.answered(Some(segment), None);
+                }
                 FromPython::Hello { .. } => return Err(io::Error::other(Broken("a second greeting"))),
             }
         }
@@ -299,11 +329,12 @@ impl Worker {
         &mut self,
         len: usize,
         result_len: usize,
-        buffers: &[usize],
+        buffers: Vec<BufferHead>,
         (place, file): (Place, Option<OwnedFd>),
-    ) -> io::Result<PythonResult> {
+    ) -> io::Result<Answer> {
         let short = || io::Error::other(Broken("an answer is longer than its data"));
-        let lengths = || std::iter::once(result_len).chain(buffers.iter().copied());
+        let among_the_data = || buffers.iter().filter(|buffer| buffer.placed.is_none());
+        let lengths = || std::iter::once(result_len).chain(among_the_data().map(|buffer| buffer.len));
         let (mut data, step) = match place {
             Place::Message { from } => {
                 (Bytes::copy_from_slice(self.buffer.get(from..len).ok_or_else(short)?), 1)
@@ -320,20 +351,33 @@ impl Worker {
                 (data.ok_or_else(short)?, super::protocol::ALIGN)
             }
         };
-        let mut parts = Vec::with_capacity(buffers.len());
-        let mut value = Bytes::new();
+        let mut parts = Vec::with_capacity(1 + buffers.len());
         let mut past = 0usize;
-        for (i, len) in lengths().enumerate() {
+        for len in lengths() {
             let skip = past.next_multiple_of(step) - past;
             if data.len() < skip.checked_add(len).ok_or_else(short)? {
                 return Err(short());
             }
             drop(data.split_to(skip));
-            let part = data.split_to(len);
+            parts.push(data.split_to(len));
             past += skip + len;
-            if i == 0 { value = part } else { parts.push(part) }
         }
-        Ok(PythonResult { value, buffers: parts })
+        Ok(Answer { buffers, parts })
+    }
+
+    /// The whole result of a call, with what lies in its arguments.
+    ///
+    /// # Errors
+    /// The call has no such argument.
+    pub(super) fn complete(&self, answer: Answer, call: &PythonCall) -> io::Result<PythonResult> {
+        let broken = || io::Error::other(Broken("an answer names arguments that the call does not have"));
+        let mut parts = answer.parts.into_iter();
+        let value = parts.next().unwrap_or_default();
+        let buffers = answer.buffers.iter().map(|buffer| match buffer.placed {
+            Some(placed) => self.lent.same(call, placed, buffer.len).ok_or_else(broken),
+            None => parts.next().ok_or_else(broken),
+        });
+        Ok(PythonResult { value, buffers: buffers.collect::<io::Result<_>>()? })
     }
 
     /// Takes back the calls that the worker has not taken; gives their numbers.

@@ -1,0 +1,95 @@
+//! Segments of other processes that the node has a worker map, so that arguments are read where their owner wrote them.
+
+use super::protocol::{BufferHead, Control, Placed};
+use bytes::Bytes;
+use phalanx_shared::{Segment, WORTH_SHARING, locate};
+use phalanx_wire::python::PythonCall;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Segments that a worker keeps mapped.
+const MAPPED: usize = 32;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct LentSegments {
+    /// By number, in the order of their last use.
+    mapped: Vec<(u32, Arc<Segment>)>,
+    /// Arguments that the worker still refers to after the call that brought them.
+    kept: BTreeMap<u32, Vec<Bytes>>,
+}
+
+impl LentSegments {
+    /// Where the buffers of a call lie; those that lie nowhere in particular go among the data. What the worker has to
+    /// be told before the call is added to `controls`, and `next` is the number of the next segment.
+    pub(super) fn place(
+        &mut self,
+        call: &PythonCall,
+        next: &mut u32,
+        controls: &mut impl Extend<Control>,
+    ) -> Vec<BufferHead> {
+        let place = |buffer: &Bytes| {
+            let located = locate(buffer).filter(|_| buffer.len() >= WORTH_SHARING);
+            let placed = located.map(|located| {
+                let segment = self.number(&located.segment, next, controls);
+                Placed { segment, offset: located.offset as u64 }
+            });
+            BufferHead { len: buffer.len(), placed }
+        };
+        let heads: Vec<BufferHead> = call.buffers.iter().map(place).collect();
+        let used = |number: u32| heads.iter().any(|h| h.placed.is_some_and(|p| p.segment == number));
+        while self.mapped.len() > MAPPED
+            && let Some(at) = self.mapped.iter().position(|(n, _)| !used(*n) && !self.kept.contains_key(n))
+        {
+            controls.extend([Control::Close(self.mapped.remove(at).0)]);
+        }
+        heads
+    }
+
+    fn number(&mut self, segment: &Arc<Segment>, next: &mut u32, controls: &mut impl Extend<Control>) -> u32 {
+        if let Some(at) = self.mapped.iter().position(|(_, other)| other.token() == segment.token()) {
+            let entry = self.mapped.remove(at);
+            let number = entry.0;
+            self.mapped.push(entry);
+            return number;
+        }
+        let number = *next;
+        *next += 1;
+        self.mapped.push((number, segment.clone()));
+        controls.extend([Control::Map(number)]);
+        number
+    }
+
+    /// The segment of a number, to send its file.
+    pub(super) fn get(&self, number: u32) -> Option<&Arc<Segment>> {
+        self.mapped.iter().find(|(other, _)| *other == number).map(|(_, segment)| segment)
+    }
+
+    /// The worker still refers to arguments of a call that it has answered.
+    pub(super) fn keep(&mut self, call: &PythonCall) {
+        for buffer in &call.buffers {
+            let segment = locate(buffer).map(|located| located.segment.token());
+            let number = self.mapped.iter().find(|(_, other)| Some(other.token()) == segment);
+            if let Some((number, _)) = number {
+                self.kept.entry(*number).or_default().push(buffer.clone());
+            }
+        }
+    }
+
+    /// The worker does not refer to a segment any more.
+    pub(super) fn released(&mut self, number: u32) {
+        self.kept.remove(&number);
+    }
+
+    /// Bytes of an argument that a worker gave back as they are; `None` if the call had no such argument.
+    pub(super) fn same(&self, call: &PythonCall, placed: Placed, len: usize) -> Option<Bytes> {
+        let segment = self.get(placed.segment)?;
+        let offset = usize::try_from(placed.offset).ok()?;
+        let end = offset.checked_add(len)?;
+        call.buffers.iter().find_map(|buffer| {
+            let located = locate(buffer).filter(|located| located.segment.token() == segment.token())?;
+            let start = offset.checked_sub(located.offset)?;
+            (end <= located.offset + located.len).then(|| buffer.slice(start..start + len))
+        })
+    }
+}
