@@ -186,6 +186,75 @@ def test_an_array_that_a_function_keeps_is_not_overwritten(single: Executor) -> 
     assert all(call.result(PATIENCE) for call in calls)
 
 
+def segments_here() -> int:
+    """How many pieces of shared memory this process has mapped."""
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    return len({line.split()[5] for line in maps.splitlines() if "/memfd:phalanx-" in line})
+
+
+def test_parts_of_arguments_come_back_as_they_are(pool: Executor) -> None:
+    x = np.random.default_rng(0).random((500, 400))
+    parts = pool.submit(lambda x: (x, x[100:], x[::2, ::-1], x.T, x.ravel()[7:400]), x).result(PATIENCE)
+    for part, expected in zip(parts, (x, x[100:], x[::2, ::-1], x.T, x.ravel()[7:400])):
+        np.testing.assert_array_equal(part, expected)
+
+
+def test_results_outlive_later_calls_and_the_processes_that_made_them(tmp_path: pathlib.Path) -> None:
+    with Executor(local=1) as pool:
+        kept = [(n, pool.submit(np.full, 300_000, float(n)).result(PATIENCE)) for n in range(10)]
+        kept += [(n, pool.submit(lambda x: x, np.full(300_000, float(n))).result(PATIENCE)) for n in range(10)]
+        call = pool.submit(hold, str(tmp_path / "began"))
+        for process in wait_for(tmp_path / "began", call).split():
+            os.kill(int(process), signal.SIGKILL)
+        again = [np.full(300_000, -1.0) for _ in range(10)]
+        waiting = [pool.submit(np.sum, x) for x in again]
+        assert all((array == n).all() for n, array in kept)
+        del waiting, call
+        pool.shutdown(cancel_futures=True)
+    assert all((array == n).all() for n, array in kept)
+
+
+def test_shared_memory_is_used_again(single: Executor) -> None:
+    x, before = np.zeros(500_000), segments_here()
+    for number in range(100):
+        x[0] = number
+        assert single.submit(lambda x: x + 1, x).result(PATIENCE)[0] == number + 1
+    assert segments_here() <= before + 8
+    assert single.submit(segments_here).result(PATIENCE) <= 8
+
+
+def test_memory_that_a_function_let_go_of_is_used_again(single: Executor) -> None:
+    def keep_the_last(x: Any) -> float:
+        before = sys.__dict__.get("_last")
+        sys.__dict__["_last"] = x
+        return 0.0 if before is None else float(before.sum())
+
+    before = segments_here()
+    sums = [single.submit(keep_the_last, np.full(200_000, float(n))).result(PATIENCE) for n in range(60)]
+    assert sums == [0.0, *(200_000.0 * n for n in range(59))]
+    assert segments_here() <= before + 8
+
+
+def test_arrays_stay_whole_while_workers_are_killed() -> None:
+    def check(x: Any, number: int, dies: bool) -> Any:
+        assert (x == number).all()
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x * 2
+
+    with Executor(local=2) as pool:
+        dies = np.random.default_rng(3).random(60) < 0.2
+        tries = pool.options(attempts=1)
+        calls = [tries.submit(check, np.full(100_000 + n, float(n)), n, bool(dies[n])) for n in range(60)]
+        for number, call in enumerate(calls):
+            if dies[number]:
+                with pytest.raises(JobFailed, match="worker ended"):
+                    call.result(PATIENCE)
+            else:
+                result = call.result(PATIENCE)
+                assert len(result) == 100_000 + number and (result == 2 * number).all()
+
+
 def test_an_exception_comes_back_with_its_remote_traceback(pool: Executor) -> None:
     def stumble() -> None:
         raise KeyError("somewhere")

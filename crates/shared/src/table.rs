@@ -36,8 +36,7 @@ pub(crate) fn remove(segment: &Segment) {
 
 /// The segment with this token, if this process has mapped it.
 pub fn known(token: Token) -> Option<Arc<Segment>> {
-    let segment = table().tokens.get(&token).and_then(Weak::upgrade);
-    segment
+    table().tokens.get(&token).and_then(Weak::upgrade)
 }
 
 /// Where some bytes lie.

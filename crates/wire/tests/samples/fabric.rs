@@ -28,15 +28,20 @@ pub(super) fn add(samples: &mut Samples) {
         BulkMessage::Missing { transfer: 5, blob: BlobId(9) },
         BulkMessage::Cancel { transfer: 5 },
         BulkMessage::Borrow { transfer: 5, blob: BlobId(9) },
-        BulkMessage::Lend { transfer: 5, lease: 3, pieces: pieces() },
+        BulkMessage::Lend { transfer: 5, lease: 3, pieces: pieces().into() },
         BulkMessage::Return { lease: 3 },
     ];
     samples.each("bulk", transfers, |transfer| transfer);
+    samples.each("bulk-piece", pieces(), |piece| BulkMessage::Lend {
+        transfer: 5,
+        lease: 3,
+        pieces: vec![piece],
+    });
 }
 
-fn pieces() -> Vec<BlobPiece> {
+fn pieces() -> [BlobPiece; 2] {
     let place = SharedPlace { pid: 4711, fd: 12, token: [7; 16], offset: 64, len: 16 << 20 };
-    vec![BlobPiece::Inline(Bytes::from_static(b"head")), BlobPiece::Shared(place)]
+    [BlobPiece::Inline(Bytes::from_static(b"head")), BlobPiece::Shared(place)]
 }
 
 fn messages() -> [FabricMessage; 8] {
