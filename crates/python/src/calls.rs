@@ -169,7 +169,7 @@ fn copied(py: Python<'_>, arrays: &[Bound<'_, PyAny>]) -> PyResult<Vec<Bytes>> {
     let total: usize = values.iter().map(|value| value.len()).sum();
     Ok(match total {
         ..LARGE => apart(),
-        ..WORTH_SHARING => py.detach(apart),
+        LARGE..WORTH_SHARING => py.detach(apart),
         // Without memory to share the bytes are sent.
         _ => py.detach(|| copy_together(&values).unwrap_or_else(|_none| apart())),
     })
