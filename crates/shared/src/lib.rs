@@ -24,7 +24,7 @@ mod segment;
 mod table;
 
 pub use pool::{Region, copy_together, take};
-pub use segment::{Segment, Token};
+pub use segment::{Segment, Slot, Token};
 pub use table::{Located, known, locate, retire};
 
 /// Values shorter than this are not worth a segment.

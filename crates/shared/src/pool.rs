@@ -4,6 +4,7 @@
 use crate::ALIGN;
 use crate::segment::Segment;
 use bytes::Bytes;
+use phalanx_wire::bulk::SharedPlace;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -91,6 +92,11 @@ fn size_class(len: usize) -> Option<usize> {
 }
 
 impl Region {
+    /// How another process finds it, to fill it.
+    pub fn place(&self) -> SharedPlace {
+        self.memory.segment.place(0, self.len)
+    }
+
     /// Gives up writing: from now on it may be read, also by other processes.
     pub fn freeze(self) -> Bytes {
         let len = self.len;

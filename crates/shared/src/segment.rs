@@ -42,10 +42,31 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Shared memory, mapped here for as long as this lives.
-pub struct Segment {
+/// A mapping of shared memory.
+struct Mapping {
     base: NonNull<u8>,
     len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and lives until the drop. The types around it give only
+// bytes that are not written while they are borrowed.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `map` made this mapping, no other code unmaps it, and every reference into it borrows `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        if let Err(error) = unmapped {
+            tracing::debug!(%error, "could not unmap a segment");
+        }
+    }
+}
+
+/// Shared memory, mapped here for as long as this lives.
+pub struct Segment {
+    mapping: Mapping,
     file: OwnedFd,
     token: Token,
     /// The process that made it, as far as this process knows.
@@ -53,15 +74,12 @@ pub struct Segment {
     retired: AtomicBool,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and lives until the drop. Shared references give only
-// bytes that are not written while they are borrowed; the one writer is a `Region`, which is not shared.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
-
 impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Segment").field("token", &self.token).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Segment")
+            .field("token", &self.token)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,8 +93,8 @@ impl Segment {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let base = map(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
-        Ok(Self { base, len, file, token, is_own: true, retired: AtomicBool::new(false) }.listed())
+        let mapping = map(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
+        Ok(Self { mapping, file, token, is_own: true, retired: AtomicBool::new(false) }.listed())
     }
 
     /// Maps a segment whose file was received from another process.
@@ -88,14 +106,9 @@ impl Segment {
         if let Some(known) = table::known(token) {
             return Ok(known);
         }
-        if !rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
-            return Err(io::Error::other("a segment must be sealed against shrinking"));
-        }
-        let size = rustix::fs::fstat(&file)?.st_size;
-        let len = usize::try_from(size).ok().filter(|len| *len > 0);
-        let len = len.ok_or_else(|| io::Error::other("a segment has no memory"))?;
-        let base = map(file.as_fd(), len, ProtFlags::READ, Advice::LinuxPopulateRead)?;
-        Ok(Self { base, len, file, token, is_own: false, retired: AtomicBool::new(false) }.listed())
+        let len = sealed_len(&file)?;
+        let mapping = map(file.as_fd(), len, ProtFlags::READ, Advice::LinuxPopulateRead)?;
+        Ok(Self { mapping, file, token, is_own: false, retired: AtomicBool::new(false) }.listed())
     }
 
     /// Maps the segment of a place that a process of this host named.
@@ -107,17 +120,7 @@ impl Segment {
         if let Some(known) = table::known(token) {
             return Ok(known);
         }
-        let path = format!("/proc/{}/fd/{}", place.pid, place.fd);
-        // Before it is opened: opening some other file of that process might have an effect.
-        if token_of(&path)? != token {
-            return Err(io::Error::other("the descriptor refers to something else"));
-        }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let segment = Self::adopt(rustix::fs::open(path.as_str(), flags, Mode::empty())?)?;
-        if segment.token != token {
-            return Err(io::Error::other("the descriptor refers to something else"));
-        }
-        Ok(segment)
+        Self::adopt(open_file(place, OFlags::RDONLY)?)
     }
 
     fn listed(self) -> Arc<Self> {
@@ -131,11 +134,11 @@ impl Segment {
     }
 
     pub fn len(&self) -> usize {
-        self.len
+        self.mapping.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Whether this process made it.
@@ -158,14 +161,14 @@ impl Segment {
         guard: impl Send + Sync + 'static,
     ) -> Option<Bytes> {
         let end = offset.checked_add(len)?;
-        (end <= self.len)
+        (end <= self.len())
             .then(|| Bytes::from_owner(View { segment: self.clone(), offset, len, _guard: guard }))
     }
 
     /// Where this process has it.
     pub(crate) fn range(&self) -> std::ops::Range<usize> {
-        let start = self.base.as_ptr().addr();
-        start..start + self.len
+        let start = self.mapping.base.as_ptr().addr();
+        start..start + self.len()
     }
 
     pub(crate) fn place(&self, offset: usize, len: usize) -> SharedPlace {
@@ -191,7 +194,7 @@ impl Segment {
         // SAFETY: the mapping has `len` bytes, lives as long as `self`, and stays backed by the file, which cannot
         // shrink. While a `Region` may write to it there is no other reference; a segment of another process is not
         // written while it is lent, which is what lending means.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr(), self.len()) }
     }
 
     /// All of it, to write.
@@ -201,19 +204,87 @@ impl Segment {
     #[expect(clippy::mut_from_ref, reason = "the caller vouches that there is no other reference")]
     pub(crate) unsafe fn bytes_mut(&self) -> &mut [u8] {
         // SAFETY: as for `bytes`; the caller vouches for the rest. A segment of this process is mapped for writing.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.base.as_ptr(), self.len()) }
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        // Before the mapping goes: other memory may lie at its address right after.
         table::remove(self);
-        // SAFETY: `map` made this mapping, no other code unmaps it, and every reference into it borrows `self`.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        if let Err(error) = unmapped {
-            tracing::debug!(%error, "could not unmap a segment");
-        }
     }
+}
+
+/// Memory of another process which that process lets this one fill.
+pub struct Slot {
+    mapping: Mapping,
+    token: Token,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("token", &self.token).field("len", &self.mapping.len).finish()
+    }
+}
+
+impl Slot {
+    /// Maps the segment of a place for writing.
+    ///
+    /// # Errors
+    /// As [`Segment::open`].
+    pub fn open(place: &SharedPlace) -> io::Result<Self> {
+        let file = open_file(place, OFlags::RDWR)?;
+        let len = sealed_len(&file)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let mapping = map(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
+        Ok(Self { mapping, token: Token(place.token) })
+    }
+
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    pub fn len(&self) -> usize {
+        self.mapping.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.mapping.len == 0
+    }
+
+    /// Its bytes, to write. The caller vouches that their owner has asked for it: no process reads them before it is
+    /// told that they are complete.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping has `len` bytes, is mapped for writing, lives as long as `self` and stays backed by the
+        // file, which cannot shrink. `self` is borrowed mutably, and no other reference in this process is made from it.
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.base.as_ptr(), self.mapping.len) }
+    }
+}
+
+/// Opens the file of a place, and only if it is the segment that the place names.
+fn open_file(place: &SharedPlace, access: OFlags) -> io::Result<OwnedFd> {
+    let wrong = || io::Error::other("the descriptor refers to something else");
+    let path = format!("/proc/{}/fd/{}", place.pid, place.fd);
+    // Before it is opened: opening some other file of that process might have an effect.
+    if token_of(&path)? != Token(place.token) {
+        return Err(wrong());
+    }
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path.as_str(), flags, Mode::empty())?;
+    // The descriptor may have been closed and its number used again in between.
+    match token_of(&format!("/proc/self/fd/{}", file.as_raw_fd()))? == Token(place.token) {
+        true => Ok(file),
+        false => Err(wrong()),
+    }
+}
+
+/// The length of a segment's file, which must not be able to shrink.
+fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
+    if !rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
+        return Err(io::Error::other("a segment must be sealed against shrinking"));
+    }
+    let len = usize::try_from(rustix::fs::fstat(file)?.st_size).ok().filter(|len| *len > 0);
+    len.ok_or_else(|| io::Error::other("a segment has no memory"))
 }
 
 /// Bytes of a segment, for as long as a guard lives.
@@ -236,7 +307,7 @@ fn token_of(path: &str) -> io::Result<Token> {
     Token::of_link(link.as_bytes()).ok_or_else(|| io::Error::other("the descriptor refers to no segment"))
 }
 
-fn map(file: BorrowedFd<'_>, len: usize, protection: ProtFlags, touch: Advice) -> io::Result<NonNull<u8>> {
+fn map(file: BorrowedFd<'_>, len: usize, protection: ProtFlags, touch: Advice) -> io::Result<Mapping> {
     // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory. The file cannot shrink, as
     // the callers have checked, so the mapping stays backed.
     let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }?;
@@ -250,5 +321,5 @@ fn map(file: BorrowedFd<'_>, len: usize, protection: ProtFlags, touch: Advice) -
             tracing::debug!(?advice, %error, "the kernel refused advice about shared memory");
         }
     }
-    Ok(base)
+    Ok(Mapping { base, len })
 }
