@@ -36,6 +36,23 @@ impl ReplyQueue {
         self.len = self.len.wrapping_add(chunked).wrapping_add(self.tail.len()).wrapping_sub(before);
     }
 
+    /// Fills in what to write next, at most `limit` bytes; says how many slices there are.
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], limit: usize) -> usize {
+        let chunks = self.chunks.iter().map(|chunk| &chunk[..]).chain(std::iter::once(&self.tail[..]));
+        let mut left = limit;
+        let mut filled = 0;
+        for (chunk, slice) in chunks.filter(|chunk| !chunk.is_empty()).zip(slices) {
+            let part = chunk.get(..left).unwrap_or(chunk);
+            if part.is_empty() {
+                break;
+            }
+            *slice = IoSlice::new(part);
+            left -= part.len();
+            filled += 1;
+        }
+        filled
+    }
+
     /// Appends bytes that are already encoded.
     pub fn push_encoded(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
@@ -166,9 +183,7 @@ impl Buf for ReplyQueue {
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let chunks = self.chunks.iter().map(|chunk| &chunk[..]).chain(std::iter::once(&self.tail[..]));
-        let filled = chunks.filter(|chunk| !chunk.is_empty()).zip(slices);
-        filled.map(|(chunk, slice)| *slice = IoSlice::new(chunk)).count()
+        self.slices(slices, usize::MAX)
     }
 }
 
