@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Model(commands::model::ModelCommand),
     /// Start ranks of a program of your own on this machine.
     Launch(commands::launch::LaunchArgs),
+    /// Serve tensors, models and data to programs on other machines.
+    Store(commands::store::StoreCommand),
     /// Measure this machine.
     Bench(commands::bench::BenchCommand),
     /// Repeat what a recorded main node or driver decided, and why.

@@ -83,6 +83,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Fuse(args) => commands::fuse::run(args, output),
             Command::Model(args) => commands::model::run(args, output),
             Command::Launch(args) => commands::launch::run(args, output).await,
+            Command::Store(args) => commands::store::run(args, output).await,
             Command::Bench(args) => commands::bench::run(args, output).await,
             Command::Replay(args) => commands::replay::run(&args, output),
             Command::Simulate(args) => commands::simulate::run(args, output),
@@ -95,7 +96,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
 
 fn start_logging(cli: &Cli) {
     let usual = match cli.command {
-        Command::Node(_) | Command::Relay(_) => tracing::Level::INFO,
+        Command::Node(_) | Command::Relay(_) | Command::Store(_) => tracing::Level::INFO,
         _ => tracing::Level::WARN,
     };
     let level = match cli.verbose {

@@ -18,5 +18,6 @@ pub(crate) mod relay;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod simulate;
+pub(crate) mod store;
 pub(crate) mod train;
 mod trained;

@@ -1,0 +1,99 @@
+//! `phalanx store info`.
+
+use super::{ask, password};
+use crate::failure::Failure;
+use crate::output::{Output, Render};
+use anyhow::anyhow;
+use clap::Args;
+use phalanx_resp::Reply;
+use phalanx_types::ByteSize;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  phalanx store info
+  phalanx store info --at n1.example:6780 --password-file secret --output json")]
+pub(crate) struct InfoArgs {
+    /// The address of the store.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6780", env = "PHALANX_STORE")]
+    at: String,
+    /// A file whose first line is the store's password.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Info {
+    address: String,
+    version: String,
+    uptime_seconds: u64,
+    keys: u64,
+    used_bytes: u64,
+    memory_bytes: u64,
+    clients: u64,
+    commands: u64,
+    refused_for_memory: u64,
+}
+
+impl Info {
+    /// Reads the lines `name:value` of the reply.
+    fn read(address: String, text: &str) -> Self {
+        let fields: BTreeMap<&str, &str> =
+            text.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
+        let number = |name: &str| fields.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let keys = fields.get("db0").and_then(|db| db.split(',').next()?.strip_prefix("keys=")?.parse().ok());
+        Self {
+            address,
+            version: fields
+                .get("phalanx_version")
+                .or(fields.get("redis_version"))
+                .copied()
+                .unwrap_or("?")
+                .to_owned(),
+            uptime_seconds: number("uptime_in_seconds"),
+            keys: keys.unwrap_or(0),
+            used_bytes: number("used_memory"),
+            memory_bytes: number("maxmemory"),
+            clients: number("connected_clients"),
+            commands: number("total_commands_processed"),
+            refused_for_memory: number("rejected_for_memory"),
+        }
+    }
+}
+
+impl Render for Info {
+    fn table(&self) -> String {
+        let limit = match self.memory_bytes {
+            0 => "no limit".to_owned(),
+            bytes => format!("of {}", ByteSize(bytes)),
+        };
+        let uptime = humantime::format_duration(Duration::from_secs(self.uptime_seconds));
+        format!(
+            "store     {} (version {}, up {uptime})\nkeys      {}\nmemory    {} {limit}\nclients   {}\n\
+             commands  {}, {} refused for memory",
+            self.address,
+            self.version,
+            self.keys,
+            ByteSize(self.used_bytes),
+            self.clients,
+            self.commands,
+            self.refused_for_memory,
+        )
+    }
+
+    fn quiet(&self) -> String {
+        self.keys.to_string()
+    }
+}
+
+pub(crate) async fn run(args: InfoArgs, output: Output) -> Result<(), Failure> {
+    let password = password(args.password_file.as_deref())?;
+    let reply = ask::ask(&args.at, password.as_deref(), &["INFO", "EVERYTHING"]).await?;
+    let (Reply::Bulk(text) | Reply::Verbatim(text)) = reply else {
+        return Err(Failure::infrastructure(anyhow!("the server at {} is no store", args.at)));
+    };
+    output.print(&Info::read(args.at, &String::from_utf8_lossy(&text)))
+}

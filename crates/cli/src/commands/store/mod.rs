@@ -1,0 +1,46 @@
+//! `phalanx store`: the tensor store.
+
+mod ask;
+mod info;
+mod serve;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use std::path::Path;
+
+#[derive(Debug, Args)]
+pub(crate) struct StoreCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve a store until stopped; SmartRedis programs and all Redis tools can use it.
+    Serve(serve::ServeArgs),
+    /// Show what a store holds and who uses it.
+    Info(info::InfoArgs),
+}
+
+pub(crate) async fn run(command: StoreCommand, output: Output) -> Result<(), Failure> {
+    match command.verb {
+        Verb::Serve(args) => serve::run(args, output).await,
+        Verb::Info(args) => info::run(args, output).await,
+    }
+}
+
+/// The first line of a file, which is the password.
+fn password(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("could not read the password from {}", file.display()))
+        .map_err(Failure::usage)?;
+    let password = text.lines().next().unwrap_or_default().trim_end();
+    if password.is_empty() {
+        let error = anyhow::anyhow!("there is no password in {}", file.display());
+        return Err(Failure::usage(error).hint("its first line is the password"));
+    }
+    Ok(Some(password.to_owned()))
+}

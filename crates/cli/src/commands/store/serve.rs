@@ -1,0 +1,103 @@
+//! `phalanx store serve`.
+
+use super::password;
+use crate::failure::Failure;
+use crate::output::{Output, Render};
+use crate::stop::StopSignals;
+use clap::Args;
+use phalanx_nodes::machine;
+use phalanx_store::{Server, ServerConfig, StartError};
+use phalanx_types::ByteSize;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "The store speaks the Redis protocol: point SSDB at it, or any Redis client.
+What it holds is in memory; it ends with the process.
+
+Examples:
+  phalanx store serve
+  phalanx store serve --bind 0.0.0.0:6780 --password-file secret --memory 64GiB
+  phalanx store serve --unix /tmp/store.sock      for programs on this machine
+  SSDB=127.0.0.1:6780 python simulation.py        a SmartRedis program")]
+pub(crate) struct ServeArgs {
+    /// The address to listen at; beyond loopback a password is needed.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6780", env = "PHALANX_STORE_BIND")]
+    bind: SocketAddr,
+    /// A Unix socket to listen at, too.
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// How much keys and values may take; beyond it writes are refused. Four fifths of the machine's when not given.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<ByteSize>,
+    /// A file whose first line is the password that clients must give.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Let every host that reaches the store use it without a password.
+    #[arg(long)]
+    expose_without_password: bool,
+    /// The host that clients of a cluster are told, when it is not the address they connected to.
+    #[arg(long, value_name = "HOST")]
+    announce: Option<String>,
+    /// How many threads serve clients; one for each core, at most four, when not given.
+    #[arg(long, value_name = "N")]
+    io_threads: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct Started {
+    address: String,
+    unix: Option<PathBuf>,
+    memory_bytes: u64,
+    password: bool,
+    pid: u32,
+}
+
+impl Render for Started {
+    fn table(&self) -> String {
+        let unix = self.unix.as_ref().map(|path| format!(" and {}", path.display())).unwrap_or_default();
+        let password = if self.password { "with a password" } else { "without a password" };
+        format!("store at {}{unix}, {}, {password}", self.address, ByteSize(self.memory_bytes))
+    }
+
+    fn quiet(&self) -> String {
+        self.address.clone()
+    }
+}
+
+pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> {
+    let config = ServerConfig {
+        bind: Some(args.bind),
+        unix: args.unix,
+        memory: args.memory.unwrap_or_else(|| machine().memory),
+        password: password(args.password_file.as_deref())?,
+        expose_without_password: args.expose_without_password,
+        announced_host: args.announce,
+        io_threads: args.io_threads.unwrap_or(0),
+        ..ServerConfig::default()
+    };
+    let (memory, has_password) = (config.memory, config.password.is_some());
+    let mut stops = StopSignals::new()?;
+    let server = Server::start(config).await.map_err(failure)?;
+    output.print(&Started {
+        address: server.address().map(|address| address.to_string()).unwrap_or_default(),
+        unix: server.unix_path().map(PathBuf::from),
+        memory_bytes: memory.0,
+        password: has_password,
+        pid: std::process::id(),
+    })?;
+    tokio::select! {
+        () = stops.next() => {}
+        () = server.stopped() => {}
+    }
+    server.shutdown().await;
+    Ok(())
+}
+
+fn failure(error: StartError) -> Failure {
+    let hint = error.hint();
+    let wrong_input = matches!(error, StartError::Exposed { .. } | StartError::EmptyPassword);
+    let failure = if wrong_input { Failure::usage(error) } else { Failure::infrastructure(error) };
+    failure.hint_if(hint)
+}

@@ -1,0 +1,154 @@
+//! Clients that wait for an element of a list.
+
+use super::change::Change;
+use super::effects::Effects;
+use super::keyspace::Keyspace;
+use super::session::ClientId;
+use super::table::owned;
+use super::value::{Side, Value};
+use bytes::Bytes;
+use phalanx_resp::Reply;
+use phalanx_types::Time;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a waiting client wants to happen.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Wanted {
+    /// Take an element.
+    Pop(Side),
+    /// Take an element and put it into another list.
+    Move { from: Side, to: Side, destination: Bytes },
+}
+
+impl Wanted {
+    /// The reply when the time is up.
+    pub(crate) fn nothing(&self) -> Reply {
+        match self {
+            Wanted::Pop(_) => Reply::NullArray,
+            Wanted::Move { .. } => Reply::Null,
+        }
+    }
+}
+
+/// Why a client waits.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    ticket: u64,
+    keys: Vec<Bytes>,
+    wanted: Wanted,
+    until: Option<Time>,
+}
+
+/// The clients that wait, for each key in the order in which they began to.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    next_ticket: u64,
+    by_key: BTreeMap<Bytes, BTreeMap<u64, ClientId>>,
+    deadlines: BTreeSet<(Time, ClientId)>,
+    /// Lists that got elements while clients wait for them.
+    ready: Vec<Bytes>,
+}
+
+impl Waiting {
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.by_key.values().flat_map(BTreeMap::values).collect::<BTreeSet<_>>().len()
+    }
+
+    fn forget(&mut self, client: ClientId, blocked: &Blocked) {
+        for key in &blocked.keys {
+            if let Some(queue) = self.by_key.get_mut(key) {
+                queue.remove(&blocked.ticket);
+                if queue.is_empty() {
+                    self.by_key.remove(key);
+                }
+            }
+        }
+        if let Some(until) = blocked.until {
+            self.deadlines.remove(&(until, client));
+        }
+    }
+}
+
+impl Keyspace {
+    /// Makes a client wait until one of the lists has an element.
+    pub(crate) fn block(&mut self, client: ClientId, keys: &[Bytes], wanted: Wanted, until: Option<Time>) {
+        let ticket = self.waiting.next_ticket;
+        self.waiting.next_ticket += 1;
+        let keys: Vec<_> = keys.iter().map(owned).collect();
+        for key in &keys {
+            self.waiting.by_key.entry(key.clone()).or_default().insert(ticket, client);
+        }
+        if let Some(until) = until {
+            self.waiting.deadlines.insert((until, client));
+        }
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.blocked = Some(Blocked { ticket, keys, wanted, until });
+        }
+    }
+
+    /// Ends a wait; says what was wanted.
+    pub(crate) fn unblock(&mut self, client: ClientId) -> Option<Wanted> {
+        let blocked = self.sessions.get_mut(&client)?.blocked.take()?;
+        self.waiting.forget(client, &blocked);
+        Some(blocked.wanted)
+    }
+
+    /// Notes that a list may have elements for clients that wait.
+    pub(crate) fn list_filled(&mut self, key: &Bytes) {
+        if self.waiting.by_key.contains_key(key) {
+            self.waiting.ready.push(key.clone());
+        }
+    }
+
+    /// Gives elements to the clients that wait for them, the longest waiting first.
+    pub(crate) fn serve_waiting(&mut self, now: Time, out: &mut Effects) {
+        while let Some(key) = self.waiting.ready.pop() {
+            while let Some(client) =
+                self.waiting.by_key.get(&key).and_then(|queue| queue.values().next().copied())
+            {
+                if !matches!(self.database.get(now, &key), Some(Value::List(_))) {
+                    break;
+                }
+                let Some(wanted) = self.unblock(client) else { break };
+                let reply = self.take_element(now, &key, &wanted);
+                out.messages.push((client, reply));
+            }
+        }
+    }
+
+    /// Does what a client waited for. The list has an element.
+    pub(crate) fn take_element(&mut self, now: Time, key: &Bytes, wanted: &Wanted) -> Reply {
+        match wanted {
+            Wanted::Pop(side) => {
+                let item = self.pop(key, *side);
+                Reply::Array(vec![Reply::Bulk(owned(key)), Reply::optional(item)])
+            }
+            Wanted::Move { from, to, destination } => {
+                match self.move_element(now, key, destination, *from, *to) {
+                    Ok(item) => Reply::optional(item),
+                    Err(error) => error.into(),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn pop(&mut self, key: &Bytes, side: Side) -> Option<Bytes> {
+        let change = || Change::Pop { key: owned(key), side, count: 1 };
+        self.database.edit_list(key, change, |list| list.pop(side))
+    }
+
+    /// Answers the clients whose time is up.
+    pub(crate) fn expire_waits(&mut self, now: Time, out: &mut Effects) {
+        while let Some((_, client)) = self.waiting.deadlines.first().filter(|(at, _)| *at <= now).copied() {
+            let Some(wanted) = self.unblock(client) else {
+                self.waiting.deadlines.pop_first();
+                continue;
+            };
+            out.messages.push((client, wanted.nothing()));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+use super::change::Change;
+use super::table::{Table, owned};
+use super::value::{ENTRY_OVERHEAD, Hash, List, Value};
+use bytes::Bytes;
+use phalanx_types::Time;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Values of this size are dropped by the caller, outside of its lock.
+const LARGE_GARBAGE: u64 = 64 << 10;
+
+/// Something that was removed and is to be dropped.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is only dropped")]
+pub struct Garbage(Removed);
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is only dropped")]
+enum Removed {
+    Value(Value),
+    Database(Table<Entry>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) value: Value,
+    pub(crate) expires: Option<Time>,
+}
+
+/// Keys and values, when they end, and what they take. Knows nothing of clients and commands.
+#[derive(Debug)]
+pub(crate) struct Database {
+    table: Table<Entry>,
+    /// The keys that end, by time.
+    expirations: BTreeSet<(Time, Bytes)>,
+    used: u64,
+    /// Whether changes are recorded: without persistence they are not worth their time.
+    recording: bool,
+    changes: Vec<Change>,
+    garbage: Vec<Garbage>,
+    expired: u64,
+}
+
+impl Database {
+    pub(crate) fn new(seed: u64, recording: bool) -> Self {
+        Self {
+            table: Table::new(seed),
+            expirations: BTreeSet::new(),
+            used: 0,
+            recording,
+            changes: Vec::new(),
+            garbage: Vec::new(),
+            expired: 0,
+        }
+    }
+
+    pub(crate) fn table(&self) -> &Table<Entry> {
+        &self.table
+    }
+
+    /// The bytes that all keys and values take.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// How many keys ended by time.
+    pub(crate) fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// How many keys will end.
+    pub(crate) fn expiring(&self) -> usize {
+        self.expirations.len()
+    }
+
+    pub(crate) fn drain(&mut self, changes: &mut Vec<Change>, garbage: &mut Vec<Garbage>) {
+        changes.append(&mut self.changes);
+        garbage.append(&mut self.garbage);
+    }
+
+    pub(crate) fn get(&mut self, now: Time, key: &Bytes) -> Option<&Value> {
+        self.entry(now, key).map(|entry| &entry.value)
+    }
+
+    /// The entry of a key that has not ended.
+    pub(crate) fn entry(&mut self, now: Time, key: &Bytes) -> Option<&Entry> {
+        if !self.expirations.is_empty() {
+            let ended = self.table.get(key).is_some_and(|entry| entry.expires.is_some_and(|at| at <= now));
+            if ended {
+                self.expired += 1;
+                self.remove(now, key);
+                return None;
+            }
+        }
+        self.table.get(key)
+    }
+
+    /// Sets value and end of a key.
+    pub(crate) fn put(&mut self, key: &Bytes, value: Value, expires: Option<Time>) {
+        let key = owned(key);
+        let size = value.size();
+        self.used += size;
+        if self.recording {
+            self.changes.push(Change::Put { key: key.clone(), value: value.clone(), expires });
+        }
+        let entry = Entry { value, expires };
+        match self.table.insert(&key, entry) {
+            Some(old) => {
+                self.used -= old.value.size();
+                self.unschedule(&key, old.expires);
+                self.discard(&old.value);
+            }
+            None => self.used += key.len() as u64 + ENTRY_OVERHEAD,
+        }
+        if let Some(at) = expires {
+            self.expirations.insert((at, key));
+        }
+    }
+
+    /// Removes a key, and says what it held; nothing when it had ended.
+    pub(crate) fn remove(&mut self, now: Time, key: &Bytes) -> Option<Entry> {
+        let old = self.table.remove(key)?;
+        self.used -= old.value.size() + key.len() as u64 + ENTRY_OVERHEAD;
+        self.unschedule(key, old.expires);
+        self.record(|| Change::Delete { key: owned(key) });
+        self.discard(&old.value);
+        Some(old).filter(|entry| entry.expires.is_none_or(|at| at > now))
+    }
+
+    /// Sets when a key ends. The key must be there.
+    pub(crate) fn set_expiry(&mut self, key: &Bytes, at: Option<Time>) {
+        let Some(entry) = self.table.get_mut(key) else { return };
+        let before = std::mem::replace(&mut entry.expires, at);
+        let key = owned(key);
+        self.unschedule(&key, before);
+        if let Some(at) = at {
+            self.expirations.insert((at, key.clone()));
+        }
+        self.record(|| Change::Expire { key, at });
+    }
+
+    /// Changes a value in place; the caller says what changed. A collection that became empty is removed.
+    pub(crate) fn edit<R>(
+        &mut self,
+        key: &Bytes,
+        change: impl FnOnce() -> Change,
+        edit: impl FnOnce(&mut Value) -> R,
+    ) -> Option<R> {
+        let entry = self.table.get_mut(key)?;
+        let before = entry.value.size();
+        let result = edit(&mut entry.value);
+        self.used = self.used + entry.value.size() - before;
+        let empty = entry.value.is_empty_collection();
+        self.record(change);
+        if empty {
+            self.remove(Time::ZERO, key);
+        }
+        Some(result)
+    }
+
+    /// Changes a hash, which is made when it is not there.
+    pub(crate) fn edit_hash<R: Default>(
+        &mut self,
+        key: &Bytes,
+        change: impl FnOnce() -> Change,
+        edit: impl FnOnce(&mut Hash) -> R,
+    ) -> R {
+        let seed = self.table.seed();
+        self.ensure(key, || Value::Hash(Arc::new(Hash::new(seed))));
+        let edited = self.edit(key, change, |value| match value {
+            Value::Hash(hash) => edit(Arc::make_mut(hash)),
+            _ => R::default(),
+        });
+        edited.unwrap_or_default()
+    }
+
+    /// Changes a list, which is made when it is not there.
+    pub(crate) fn edit_list<R: Default>(
+        &mut self,
+        key: &Bytes,
+        change: impl FnOnce() -> Change,
+        edit: impl FnOnce(&mut List) -> R,
+    ) -> R {
+        self.ensure(key, || Value::List(Arc::default()));
+        let edited = self.edit(key, change, |value| match value {
+            Value::List(list) => edit(Arc::make_mut(list)),
+            _ => R::default(),
+        });
+        edited.unwrap_or_default()
+    }
+
+    fn ensure(&mut self, key: &Bytes, make: impl FnOnce() -> Value) {
+        if self.table.get(key).is_none() {
+            let value = make();
+            self.used += key.len() as u64 + ENTRY_OVERHEAD + value.size();
+            self.table.insert(key, Entry { value, expires: None });
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        let empty = Table::new(self.table.seed());
+        self.garbage.push(Garbage(Removed::Database(std::mem::replace(&mut self.table, empty))));
+        self.expirations.clear();
+        self.used = 0;
+        self.record(|| Change::Clear);
+    }
+
+    /// When the next key ends.
+    pub(crate) fn next_expiry(&self) -> Option<Time> {
+        self.expirations.first().map(|(at, _)| *at)
+    }
+
+    /// Removes up to `most` keys that have ended.
+    pub(crate) fn expire(&mut self, now: Time, most: usize) {
+        for _ in 0..most {
+            let Some(key) = self.expirations.first().filter(|(at, _)| *at <= now).map(|(_, key)| key.clone())
+            else {
+                return;
+            };
+            self.expired += 1;
+            self.remove(now, &key);
+        }
+    }
+
+    fn unschedule(&mut self, key: &Bytes, at: Option<Time>) {
+        if let Some(at) = at {
+            self.expirations.remove(&(at, key.clone()));
+        }
+    }
+
+    fn record(&mut self, change: impl FnOnce() -> Change) {
+        if self.recording {
+            self.changes.push(change());
+        }
+    }
+
+    fn discard(&mut self, value: &Value) {
+        if value.size() >= LARGE_GARBAGE {
+            self.garbage.push(Garbage(Removed::Value(value.clone())));
+        }
+    }
+
+    /// Does what a recorded change says.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Put { key, value, expires } => self.put(key, value.clone(), *expires),
+            Change::Delete { key } => {
+                self.remove(Time::ZERO, key);
+            }
+            Change::Expire { key, at } => self.set_expiry(key, *at),
+            Change::Push { key, side, items } => {
+                self.edit_list(
+                    key,
+                    || change.clone(),
+                    |list| items.iter().for_each(|item| list.push(*side, item.clone())),
+                );
+            }
+            Change::Pop { key, side, count } => self.edit_list(
+                key,
+                || change.clone(),
+                |list| {
+                    for _ in 0..*count {
+                        list.pop(*side);
+                    }
+                },
+            ),
+            Change::SetFields { key, fields } => self.edit_hash(
+                key,
+                || change.clone(),
+                |hash| {
+                    for (field, value) in fields {
+                        hash.insert(field, value.clone());
+                    }
+                },
+            ),
+            Change::DeleteFields { key, fields } => self.edit_hash(
+                key,
+                || change.clone(),
+                |hash| {
+                    for field in fields {
+                        hash.remove(field);
+                    }
+                },
+            ),
+            Change::Clear => self.clear(),
+        }
+    }
+
+    /// What all keys and values take, counted anew; for tests.
+    #[cfg(test)]
+    pub(crate) fn counted(&self) -> u64 {
+        self.table.iter().map(|(key, entry)| key.len() as u64 + ENTRY_OVERHEAD + entry.value.size()).sum()
+    }
+}

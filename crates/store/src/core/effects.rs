@@ -1,0 +1,39 @@
+use super::change::Change;
+use super::database::Garbage;
+use super::session::ClientId;
+use phalanx_resp::{Reply, Version};
+
+/// What a command asks its surroundings to do, beside sending its reply.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Replies and published messages for other clients, in order.
+    pub messages: Vec<(ClientId, Reply)>,
+    /// Clients whose connections are to be closed.
+    pub closed: Vec<ClientId>,
+    /// Writes, in order.
+    pub changes: Vec<Change>,
+    /// The client that sent the command speaks this version from its reply on.
+    pub version: Option<Version>,
+    /// The client that sent the command has given the password just now.
+    pub authenticated: bool,
+    /// All keys and values are to be written to disk.
+    pub save: bool,
+    /// The server is to end.
+    pub shutdown: bool,
+    /// What was removed; dropping it takes time, and needs no lock.
+    pub garbage: Vec<Garbage>,
+}
+
+impl Effects {
+    /// Forgets everything, for the next command.
+    pub fn clear(&mut self) {
+        self.messages.clear();
+        self.closed.clear();
+        self.changes.clear();
+        self.garbage.clear();
+        self.version = None;
+        self.authenticated = false;
+        self.save = false;
+        self.shutdown = false;
+    }
+}

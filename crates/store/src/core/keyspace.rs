@@ -1,0 +1,280 @@
+use super::blocking::Waiting;
+use super::change::Change;
+use super::commands::{self, Call, Command, Flags, Handler};
+use super::database::Database;
+use super::effects::Effects;
+use super::error::CommandError;
+use super::model_call::{ModelCall, RunStatistics};
+use super::outcome::Outcome;
+use super::pubsub::{Listeners, leave};
+use super::repeats::Repeats;
+use super::session::{ClientId, Ending, Origin, ReplyMode, Session};
+use super::settings::{Parameters, Settings};
+use super::value::Value;
+use bytes::Bytes;
+use phalanx_resp::{Reply, Version};
+use phalanx_types::{Tensor, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many keys that have ended are removed in one go.
+const EXPIRE_AT_ONCE: usize = 1000;
+
+/// Counts of what happened, for `INFO`.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    pub(crate) commands: u64,
+    pub(crate) connections: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) errors: u64,
+    pub(crate) out_of_memory: u64,
+    pub(crate) repeated_appends: u64,
+}
+
+/// The whole store: keys and values, and everything known of its clients.
+#[derive(Debug)]
+pub struct Keyspace {
+    pub(crate) settings: Settings,
+    pub(crate) parameters: Parameters,
+    pub(crate) commands: Vec<&'static Command>,
+    pub(crate) database: Database,
+    pub(crate) sessions: BTreeMap<ClientId, Session>,
+    pub(crate) waiting: Waiting,
+    pub(crate) listeners: Listeners,
+    pub(crate) repeats: Repeats,
+    pub(crate) statistics: Statistics,
+    pub(crate) runs: BTreeMap<Bytes, RunStatistics>,
+    pub(crate) model_chunk_size: i64,
+    pub(crate) began: Time,
+    pub(crate) last_save: Time,
+    pub(crate) draws: u64,
+}
+
+impl Keyspace {
+    /// An empty store.
+    pub fn new(now: Time, settings: Settings) -> Self {
+        Self {
+            database: Database::new(settings.seed, settings.record_changes),
+            parameters: Parameters::default(),
+            commands: commands::sorted(),
+            sessions: BTreeMap::new(),
+            waiting: Waiting::default(),
+            listeners: Listeners::default(),
+            repeats: Repeats::default(),
+            statistics: Statistics::default(),
+            runs: BTreeMap::new(),
+            model_chunk_size: 511 << 20,
+            began: now,
+            last_save: now,
+            draws: 0,
+            settings,
+        }
+    }
+
+    /// A client is there.
+    pub fn connect(&mut self, now: Time, client: ClientId, origin: Origin) {
+        let authenticated = origin.trusted || self.settings.password.is_none();
+        self.statistics.connections += 1;
+        self.sessions.insert(client, Session::new(now, origin, authenticated));
+    }
+
+    /// Whether a client may do more than authenticate.
+    pub fn is_authenticated(&self, client: ClientId) -> bool {
+        self.sessions.get(&client).is_some_and(|session| session.authenticated)
+    }
+
+    /// A client is gone.
+    pub fn disconnect(&mut self, now: Time, client: ClientId, ending: Ending) {
+        self.unblock(client);
+        let Some(session) = self.sessions.remove(&client) else { return };
+        for channel in &session.channels {
+            leave(&mut self.listeners.channels, channel, client);
+        }
+        for pattern in &session.patterns {
+            leave(&mut self.listeners.patterns, pattern, client);
+        }
+        if let Some(append) = session.appended.filter(|_| ending == Ending::Unanswered) {
+            self.repeats.remember(now, append);
+        }
+    }
+
+    /// The bytes that all keys and values take.
+    pub fn used(&self) -> u64 {
+        self.database.used()
+    }
+
+    /// The most that they may take; 0 for no limit.
+    pub fn max_memory(&self) -> u64 {
+        self.settings.max_memory
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        [self.database.next_expiry(), self.waiting.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Removes keys that have ended, and answers clients that waited long enough.
+    pub fn tick(&mut self, now: Time, out: &mut Effects) {
+        self.database.expire(now, EXPIRE_AT_ONCE);
+        self.expire_waits(now, out);
+        self.database.drain(&mut out.changes, &mut out.garbage);
+    }
+
+    /// Does what a recorded change says, to rebuild what was there.
+    pub fn apply(&mut self, change: &Change) {
+        self.database.apply(change);
+        self.database.drain(&mut Vec::new(), &mut Vec::new());
+    }
+
+    /// Whether both hold the same keys with the same values and ends.
+    pub fn same_data(&self, other: &Keyspace) -> bool {
+        self.database.table() == other.database.table()
+    }
+
+    /// Carries out a command of a client.
+    pub fn execute(&mut self, now: Time, client: ClientId, args: &[Bytes], out: &mut Effects) -> Outcome {
+        self.statistics.commands += 1;
+        let result = self.dispatch(now, client, args, out);
+        self.serve_waiting(now, out);
+        self.database.drain(&mut out.changes, &mut out.garbage);
+        let outcome = result.unwrap_or_else(|error| {
+            self.statistics.errors += 1;
+            Outcome::Reply(error.into())
+        });
+        self.muted(client, outcome)
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        args: &[Bytes],
+        out: &mut Effects,
+    ) -> Result<Outcome, CommandError> {
+        let Some(name) = args.first() else { return Err(CommandError::Syntax) };
+        let Some(command) = self.find(name) else { return Err(commands::unknown(args)) };
+        if !command.takes(args.len()) {
+            return Err(CommandError::Arity(command.name.to_owned()));
+        }
+        let Some(session) = self.sessions.get_mut(&client) else { return Err(CommandError::NoClient) };
+        session.active = now;
+        session.command = command.name;
+        session.appended = None;
+        if !session.authenticated && !command.flags.contains(Flags::NO_AUTH) {
+            return Err(CommandError::NoAuth);
+        }
+        let listening = session.version == Version::Resp2 && session.subscriptions() > 0;
+        if listening && !command.flags.contains(Flags::LISTENING) {
+            return Err(CommandError::Subscribed(command.name));
+        }
+        if command.flags.contains(Flags::DENY_OOM) {
+            self.admit(args)?;
+        }
+        let mut call = Call { store: self, now, client, args, out };
+        match command.handler {
+            Handler::Reply(handler) => handler(&mut call).map(Outcome::Reply),
+            Handler::Outcome(handler) => handler(&mut call),
+        }
+    }
+
+    /// Whether the store may grow by what a command brings.
+    fn admit(&mut self, args: &[Bytes]) -> Result<(), CommandError> {
+        let brought: u64 = args.iter().map(|arg| arg.len() as u64).sum();
+        self.admit_bytes(brought)
+    }
+
+    pub(crate) fn admit_bytes(&mut self, brought: u64) -> Result<(), CommandError> {
+        let limit = self.settings.max_memory;
+        if limit == 0 || self.database.used().saturating_add(brought) <= limit {
+            return Ok(());
+        }
+        self.statistics.out_of_memory += 1;
+        Err(CommandError::OutOfMemory)
+    }
+
+    /// Finds a command by its name in any case.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&'static Command> {
+        let mut lower = [0u8; 24];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        let at = self.commands.binary_search_by(|command| command.name.as_bytes().cmp(lower)).ok()?;
+        self.commands.get(at).copied()
+    }
+
+    /// Leaves out the reply when the client wants none.
+    fn muted(&mut self, client: ClientId, outcome: Outcome) -> Outcome {
+        let Some(session) = self.sessions.get_mut(&client) else { return outcome };
+        match session.replies {
+            ReplyMode::On => outcome,
+            ReplyMode::SkipNext => {
+                session.replies = ReplyMode::Skip;
+                Outcome::Silent
+            }
+            ReplyMode::Skip => {
+                session.replies = ReplyMode::On;
+                silent(outcome)
+            }
+            ReplyMode::Off => silent(outcome),
+        }
+    }
+
+    /// Takes the result of a model that was run.
+    pub fn finish(
+        &mut self,
+        now: Time,
+        call: &ModelCall,
+        result: Result<Vec<Tensor>, String>,
+        out: &mut Effects,
+    ) -> Reply {
+        let samples = call.inputs.first().and_then(|input| input.shape().first().copied()).unwrap_or(1);
+        let stored = result.map_err(CommandError::Run).and_then(|outputs| self.store_outputs(call, outputs));
+        if let Some(run) = self.runs.get_mut(&call.key) {
+            run.calls += 1;
+            run.duration += now.since(call.began);
+            match stored {
+                Ok(()) => run.samples += samples,
+                Err(_) => run.errors += 1,
+            }
+        }
+        self.database.drain(&mut out.changes, &mut out.garbage);
+        match stored {
+            Ok(()) => Reply::OK,
+            Err(error) => error.into(),
+        }
+    }
+
+    fn store_outputs(&mut self, call: &ModelCall, outputs: Vec<Tensor>) -> Result<(), CommandError> {
+        if outputs.len() != call.outputs.len() {
+            return Err(CommandError::OutputCount);
+        }
+        self.admit_bytes(outputs.iter().map(|output| output.data().len() as u64).sum())?;
+        for (key, output) in call.outputs.iter().zip(outputs) {
+            self.database.put(key, Value::Tensor(Arc::new(output)), None);
+        }
+        Ok(())
+    }
+
+    /// The next number of a seeded sequence.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.draws += 1;
+        phalanx_types::Seed(self.settings.seed ^ self.draws).derive("draw").0
+    }
+
+    /// Answers a command whose large argument was refused before it arrived.
+    pub fn refuse(&mut self, args: &[Bytes]) -> Reply {
+        self.statistics.commands += 1;
+        self.statistics.out_of_memory += 1;
+        let known = args.first().is_some_and(|name| self.find(name).is_some());
+        if known { CommandError::OutOfMemory.into() } else { commands::unknown(args).into() }
+    }
+}
+
+/// Waiting and closing happen for clients without replies, too.
+fn silent(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Reply(_) | Outcome::Replies(_) => Outcome::Silent,
+        other => other,
+    }
+}

@@ -1,0 +1,42 @@
+//! The store as a state machine: commands of clients in, replies and effects out.
+//!
+//! ```text
+//! (now, client, arguments) ──▶ Keyspace::execute ──▶ Outcome   what to answer
+//!                                                └──▶ Effects   messages to others, changes, closings
+//! ```
+//!
+//! Pure: no clock, IO, threads or unseeded randomness. Values are immutable and reference counted, so that a reply is
+//! made under a lock without copying and sent without it.
+
+mod blocking;
+mod change;
+mod commands;
+mod database;
+mod effects;
+mod error;
+mod glob;
+mod info;
+mod keyspace;
+mod model_call;
+mod number;
+mod outcome;
+mod pubsub;
+mod repeats;
+mod session;
+mod settings;
+mod slot;
+mod table;
+mod value;
+
+pub use change::Change;
+pub use database::Garbage;
+pub use effects::Effects;
+pub use keyspace::Keyspace;
+pub use model_call::ModelCall;
+pub use outcome::Outcome;
+pub use session::{ClientId, Ending, Origin};
+pub use settings::{ServerFacts, Settings};
+pub use value::{Hash, List, Model, Script, Side, Value};
+
+#[cfg(test)]
+mod tests;

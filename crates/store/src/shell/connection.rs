@@ -1,0 +1,297 @@
+//! One client on a socket.
+
+use super::hub::{Connected, Hub};
+use super::mailbox::{Mail, MailReader};
+use super::model_run::ModelRun;
+use crate::core::{ClientId, Effects, Ending, Outcome};
+use bytes::{Buf, BytesMut};
+use phalanx_resp::{Limits, Reply, ReplyQueue, RequestParser, RequestProgress, Version};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+/// A connection reads and writes so much, then it is another's turn: large values never delay small ones for long.
+const TURN: usize = 512 << 10;
+
+/// A connection executes so many commands, then it is another's turn.
+const COMMANDS: usize = 256;
+
+/// Replies may gather to this size before a turn writes them.
+const GATHER: usize = 64 << 10;
+
+const SMALLEST_READ: usize = 4 << 10;
+const LARGEST_READ: usize = 64 << 10;
+
+/// Why a turn is over.
+enum Turn {
+    /// There is more to do.
+    Yield,
+    /// The connection is to be closed.
+    End(Ending),
+}
+
+struct Connection<S> {
+    stream: S,
+    hub: Arc<Hub>,
+    client: ClientId,
+    mail: MailReader,
+    parser: RequestParser,
+    input: BytesMut,
+    output: ReplyQueue,
+    effects: Effects,
+    version: Version,
+    /// The reply to a command comes by mail.
+    blocked: bool,
+    run: Option<ModelRun>,
+    /// Nothing is read any more; what waits is written.
+    closing: bool,
+    /// What can be written at once is written, then the connection ends.
+    aborted: bool,
+    /// The client sends nothing any more.
+    end_of_input: bool,
+    /// Bytes of large arguments that the hub knows of.
+    announced: u64,
+    read_size: usize,
+}
+
+/// Serves a client until it leaves.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, hub: Arc<Hub>, connected: Connected) {
+    let Connected { client, mail, authenticated } = connected;
+    let limits = if authenticated { Limits::default() } else { Limits::UNAUTHENTICATED };
+    let mut connection = Connection {
+        stream,
+        hub,
+        client,
+        mail,
+        parser: RequestParser::new(limits),
+        input: BytesMut::new(),
+        output: ReplyQueue::default(),
+        effects: Effects::default(),
+        version: Version::Resp2,
+        blocked: false,
+        run: None,
+        closing: false,
+        aborted: false,
+        end_of_input: false,
+        announced: 0,
+        read_size: SMALLEST_READ,
+    };
+    let ending = loop {
+        match poll_fn(|context| connection.turn(context)).await {
+            Turn::Yield => tokio::task::yield_now().await,
+            Turn::End(ending) => break ending,
+        }
+    };
+    connection.release();
+    connection.hub.disconnect(client, ending);
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Does what can be done without waiting.
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
+        let mut bytes = TURN;
+        let mut commands = COMMANDS;
+        loop {
+            let mut progress = self.take_mail(context);
+            progress |= self.poll_run(context);
+            match self.execute_buffered(&mut commands) {
+                Ok(executed) => progress |= executed,
+                Err(error) => self.fail(&error),
+            }
+            match self.write(context, &mut bytes) {
+                Ok(wrote) => progress |= wrote,
+                Err(_broken) => return Poll::Ready(Turn::End(Ending::Unanswered)),
+            }
+            if let Some(ending) = self.ended() {
+                return Poll::Ready(Turn::End(ending));
+            }
+            match self.read(context, &mut bytes) {
+                Ok(read) => progress |= read,
+                Err(_broken) => return Poll::Ready(Turn::End(Ending::Unanswered)),
+            }
+            if !progress {
+                return Poll::Pending;
+            }
+            if bytes == 0 || commands == 0 {
+                return Poll::Ready(Turn::Yield);
+            }
+        }
+    }
+
+    fn waits(&self) -> bool {
+        self.blocked || self.run.is_some()
+    }
+
+    fn ended(&self) -> Option<Ending> {
+        let sent = self.output.remaining() == 0;
+        if self.aborted {
+            return Some(if sent { Ending::Answered } else { Ending::Unanswered });
+        }
+        if self.closing {
+            return sent.then_some(Ending::Answered);
+        }
+        // A client that left does not wait any more.
+        let left = self.end_of_input && sent && (self.blocked || self.run.is_none());
+        left.then_some(if self.blocked { Ending::Unanswered } else { Ending::Answered })
+    }
+
+    fn take_mail(&mut self, context: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while !self.aborted {
+            match self.mail.poll(context) {
+                Poll::Pending => break,
+                Poll::Ready(Mail::Close) => self.aborted = true,
+                Poll::Ready(Mail::Message(reply)) => {
+                    // Only one who waits gets replies by mail; a message comes to those who listen.
+                    if !matches!(reply, Reply::Push(_)) {
+                        self.blocked = false;
+                    }
+                    self.output.push(reply, self.version);
+                    if self.output.remaining() > self.hub.unsent() {
+                        // Stops taking mail: the mailbox has a bound of its own.
+                        return true;
+                    }
+                }
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn poll_run(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(run) = &mut self.run else { return false };
+        let before = self.output.remaining();
+        let done = run.poll(context, &self.hub, &mut self.effects, &mut self.output, self.version).is_ready();
+        if done {
+            self.run = None;
+        }
+        done || self.output.remaining() > before
+    }
+
+    /// Tells the client why its bytes are no request, and ends the connection.
+    fn fail(&mut self, error: &phalanx_resp::ProtocolError) {
+        self.output.push(Reply::error(format!("ERR Protocol error: {error}")), self.version);
+        self.closing = true;
+    }
+
+    /// Executes requests that have arrived whole.
+    fn execute_buffered(&mut self, left: &mut usize) -> Result<bool, phalanx_resp::ProtocolError> {
+        let mut any = false;
+        while *left > 0 && !self.closing && !self.aborted && !self.waits() && self.output.remaining() < GATHER
+        {
+            match self.parser.parse(&mut self.input)? {
+                RequestProgress::Request => self.execute(),
+                RequestProgress::Announced { len } => {
+                    let len = len as u64;
+                    if self.hub.admit(len) {
+                        self.announced += len;
+                    } else {
+                        self.parser.refuse();
+                    }
+                    continue;
+                }
+                RequestProgress::More | RequestProgress::Large => break,
+            }
+            *left -= 1;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    fn execute(&mut self) {
+        if self.parser.refused() {
+            let reply = self.hub.refuse(self.parser.args());
+            self.output.push(reply, self.version);
+            self.release();
+            return;
+        }
+        let outcome = self.hub.execute(self.client, self.parser.args(), &mut self.effects);
+        self.release();
+        if let Some(version) = self.effects.version {
+            self.version = version;
+        }
+        if self.effects.authenticated {
+            self.parser.set_limits(Limits::default());
+        }
+        match outcome {
+            Outcome::Reply(reply) => self.output.push(reply, self.version),
+            Outcome::Replies(replies) => {
+                replies.into_iter().for_each(|reply| self.output.push(reply, self.version))
+            }
+            Outcome::Silent => {}
+            Outcome::Blocked => self.blocked = true,
+            Outcome::Run(call) => self.run = Some(ModelRun::start(&self.hub, *call)),
+            Outcome::Close(reply) => {
+                self.output.push(reply, self.version);
+                self.closing = true;
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        let announced = std::mem::take(&mut self.announced);
+        if announced > 0 {
+            self.hub.arrived(announced);
+        }
+    }
+
+    /// Writes replies from where they lie.
+    fn write(&mut self, context: &mut Context<'_>, left: &mut usize) -> io::Result<bool> {
+        let mut any = false;
+        while self.output.remaining() > 0 && *left > 0 {
+            let mut slices = [IoSlice::new(&[]); 32];
+            let filled = self.output.slices(&mut slices, *left);
+            let slices = slices.get(..filled).unwrap_or_default();
+            match Pin::new(&mut self.stream).poll_write_vectored(context, slices)? {
+                Poll::Pending => break,
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(n) => {
+                    self.output.advance(n);
+                    *left = left.saturating_sub(n);
+                    any = true;
+                }
+            }
+        }
+        if self.output.remaining() == 0 && any {
+            // Sockets send at once; this is for streams that buffer.
+            let _flushed = Pin::new(&mut self.stream).poll_flush(context)?;
+        }
+        Ok(any)
+    }
+
+    /// Reads what has arrived, a large argument straight into its own buffer.
+    fn read(&mut self, context: &mut Context<'_>, left: &mut usize) -> io::Result<bool> {
+        let full = self.input.len() >= LARGEST_READ || self.output.remaining() >= GATHER;
+        if self.end_of_input || self.closing || full || *left == 0 {
+            return Ok(false);
+        }
+        let polled = if let Some(bulk) = self.parser.large() {
+            let mut room = bytes::BufMut::limit(bulk.room(), *left);
+            pin!(self.stream.read_buf(&mut room)).poll(context)
+        } else {
+            self.input.reserve(self.read_size);
+            let mut room = bytes::BufMut::limit(&mut self.input, self.read_size);
+            let polled = pin!(self.stream.read_buf(&mut room)).poll(context);
+            if let Poll::Ready(Ok(n)) = polled
+                && n == self.read_size
+            {
+                self.read_size = (2 * n).min(LARGEST_READ);
+            }
+            polled
+        };
+        match polled? {
+            Poll::Pending => Ok(false),
+            Poll::Ready(0) => {
+                self.end_of_input = true;
+                Ok(true)
+            }
+            Poll::Ready(n) => {
+                *left = left.saturating_sub(n);
+                Ok(true)
+            }
+        }
+    }
+}

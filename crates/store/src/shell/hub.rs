@@ -1,0 +1,242 @@
+use super::clock::Clock;
+use super::mailbox::{MailReader, Mailbox, mailbox};
+use super::model_run::ModelRunner;
+use crate::core::{ClientId, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Settings};
+use bytes::Bytes;
+use phalanx_resp::Reply;
+use phalanx_types::{Tensor, Time};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
+
+struct Shared {
+    keyspace: Keyspace,
+    mailboxes: BTreeMap<ClientId, Mailbox>,
+    /// When the housekeeping will look next.
+    armed: Time,
+}
+
+/// What all threads of a server share: the keyspace under its lock, and ways to its clients.
+pub(crate) struct Hub {
+    shared: Mutex<Shared>,
+    clock: Clock,
+    runner: Option<Arc<dyn ModelRunner>>,
+    next_client: AtomicU64,
+    clients: AtomicUsize,
+    max_clients: usize,
+    unsent: usize,
+    /// Copies of numbers of the keyspace, for looking without the lock.
+    used: AtomicU64,
+    limit: AtomicU64,
+    /// Bytes of large arguments that have been announced and are not yet in the keyspace.
+    arriving: AtomicU64,
+    warned_of_save: AtomicBool,
+    housekeeping: Notify,
+    stop: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("used", &self.used)
+            .field("clients", &self.clients)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Hub {
+    pub(crate) fn new(
+        settings: Settings,
+        runner: Option<Arc<dyn ModelRunner>>,
+        max_clients: usize,
+        unsent: usize,
+    ) -> Self {
+        let clock = Clock::new();
+        let limit = AtomicU64::new(settings.max_memory);
+        let keyspace = Keyspace::new(clock.now(), settings);
+        Self {
+            shared: Mutex::new(Shared { keyspace, mailboxes: BTreeMap::new(), armed: Time::NEVER }),
+            clock,
+            runner,
+            next_client: AtomicU64::new(1),
+            clients: AtomicUsize::new(0),
+            max_clients,
+            unsent,
+            used: AtomicU64::new(0),
+            limit,
+            arriving: AtomicU64::new(0),
+            warned_of_save: AtomicBool::new(false),
+            housekeeping: Notify::new(),
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn runner(&self) -> Option<Arc<dyn ModelRunner>> {
+        self.runner.clone()
+    }
+
+    /// Replies of a client may grow to this size before its requests wait.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// Makes a client known; none when there are too many.
+    pub(crate) fn connect(&self, origin: Origin) -> Option<Connected> {
+        if self.clients.fetch_add(1, Ordering::Relaxed) >= self.max_clients {
+            self.clients.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
+        let (mailbox, mail) = mailbox(self.unsent);
+        let mut shared = self.lock();
+        shared.keyspace.connect(self.clock.now(), client, origin);
+        if *self.stop.borrow() {
+            mailbox.close();
+        }
+        shared.mailboxes.insert(client, mailbox);
+        let authenticated = shared.keyspace.is_authenticated(client);
+        drop(shared);
+        Some(Connected { client, mail, authenticated })
+    }
+
+    pub(crate) fn disconnect(&self, client: ClientId, ending: Ending) {
+        let mut shared = self.lock();
+        shared.keyspace.disconnect(self.clock.now(), client, ending);
+        shared.mailboxes.remove(&client);
+        drop(shared);
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Carries out a command. Messages reach other clients in the order of the commands: they are sent under the lock.
+    pub(crate) fn execute(&self, client: ClientId, args: &[Bytes], effects: &mut Effects) -> Outcome {
+        effects.clear();
+        let mut shared = self.lock();
+        let outcome = shared.keyspace.execute(self.clock.now(), client, args, effects);
+        self.deliver(&mut shared, effects);
+        self.rearm(&mut shared);
+        drop(shared);
+        self.after(effects);
+        outcome
+    }
+
+    /// Stores what a model gave.
+    pub(crate) fn finish(
+        &self,
+        call: &ModelCall,
+        result: Result<Vec<Tensor>, String>,
+        effects: &mut Effects,
+    ) -> Reply {
+        effects.clear();
+        let mut shared = self.lock();
+        let reply = shared.keyspace.finish(self.clock.now(), call, result, effects);
+        self.deliver(&mut shared, effects);
+        drop(shared);
+        self.after(effects);
+        reply
+    }
+
+    /// Answers a command whose large argument was refused.
+    pub(crate) fn refuse(&self, args: &[Bytes]) -> Reply {
+        self.lock().keyspace.refuse(args)
+    }
+
+    fn deliver(&self, shared: &mut Shared, effects: &mut Effects) {
+        for (client, reply) in effects.messages.drain(..) {
+            if let Some(mailbox) = shared.mailboxes.get(&client) {
+                mailbox.send(reply);
+            }
+        }
+        for client in &effects.closed {
+            if let Some(mailbox) = shared.mailboxes.get(client) {
+                mailbox.close();
+            }
+        }
+        self.used.store(shared.keyspace.used(), Ordering::Relaxed);
+        self.limit.store(shared.keyspace.max_memory(), Ordering::Relaxed);
+    }
+
+    /// Wakes the housekeeping when it would look too late.
+    fn rearm(&self, shared: &mut Shared) {
+        if let Some(next) = shared.keyspace.next_deadline()
+            && next < shared.armed
+        {
+            shared.armed = next;
+            self.housekeeping.notify_one();
+        }
+    }
+
+    /// What needs no lock.
+    fn after(&self, effects: &mut Effects) {
+        effects.garbage.clear();
+        if effects.save && !self.warned_of_save.swap(true, Ordering::Relaxed) {
+            tracing::warn!("a client asked to save, but this store keeps nothing on disk");
+        }
+        if effects.shutdown {
+            self.stop();
+        }
+    }
+
+    /// Ends keys and waits whose time is up; says how long until the next.
+    pub(crate) fn tick(&self, effects: &mut Effects) -> Option<std::time::Duration> {
+        effects.clear();
+        let mut shared = self.lock();
+        let now = self.clock.now();
+        shared.keyspace.tick(now, effects);
+        let next = shared.keyspace.next_deadline();
+        self.deliver(&mut shared, effects);
+        shared.armed = next.unwrap_or(Time::NEVER);
+        drop(shared);
+        self.after(effects);
+        next.map(|next| next.since(now))
+    }
+
+    /// Returns when an earlier deadline appeared.
+    pub(crate) async fn rearmed(&self) {
+        self.housekeeping.notified().await;
+    }
+
+    /// Takes note of a large argument that begins to arrive; false when there is no room for it.
+    pub(crate) fn admit(&self, len: u64) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let arriving = self.arriving.fetch_add(len, Ordering::Relaxed).saturating_add(len);
+        if limit == 0 || self.used.load(Ordering::Relaxed).saturating_add(arriving) <= limit {
+            return true;
+        }
+        self.arrived(len);
+        false
+    }
+
+    /// Ends what [`Self::admit`] began.
+    pub(crate) fn arrived(&self, len: u64) {
+        self.arriving.fetch_sub(len, Ordering::Relaxed);
+    }
+
+    /// Asks everything to end.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+        for mailbox in self.lock().mailboxes.values() {
+            mailbox.close();
+        }
+    }
+
+    /// Returns when everything is to end.
+    pub(crate) async fn stopped(&self) {
+        let mut stop = self.stop.subscribe();
+        // The sender lives as long as this.
+        let _ended = stop.wait_for(|stop| *stop).await;
+    }
+}
+
+/// A client that is known to the store.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) client: ClientId,
+    pub(crate) mail: MailReader,
+    pub(crate) authenticated: bool,
+}

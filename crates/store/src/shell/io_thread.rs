@@ -1,0 +1,111 @@
+//! A thread that serves some of the clients.
+
+use super::connection;
+use super::hub::Hub;
+use super::listen::Accepted;
+use super::{error::StartError, housekeeping};
+use crate::core::Origin;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
+
+/// Starts a thread; it ends when the hub stops and its clients are gone.
+pub(crate) fn start(
+    number: usize,
+    hub: Arc<Hub>,
+    accepted: mpsc::UnboundedReceiver<Accepted>,
+) -> Result<JoinHandle<()>, StartError> {
+    // Models have threads of their own; so many may run at a time for the clients of this thread.
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().max_blocking_threads(8).build().map_err(StartError::Thread)?;
+    let body = move || {
+        runtime.block_on(async {
+            if number == 0 {
+                let hub = hub.clone();
+                tokio::spawn(async move { housekeeping::run(&hub).await });
+            }
+            serve_all(hub, accepted).await;
+        });
+        runtime.shutdown_background();
+    };
+    std::thread::Builder::new().name(format!("store-io-{number}")).spawn(body).map_err(StartError::Thread)
+}
+
+async fn serve_all(hub: Arc<Hub>, mut accepted: mpsc::UnboundedReceiver<Accepted>) {
+    let mut clients = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            next = accepted.recv() => match next {
+                Some(stream) => begin(&hub, stream, &mut clients),
+                None => break,
+            },
+            () = hub.stopped() => break,
+            Some(_ended) = clients.join_next() => {}
+        }
+    }
+    while clients.join_next().await.is_some() {}
+}
+
+fn begin(hub: &Arc<Hub>, accepted: Accepted, clients: &mut tokio::task::JoinSet<()>) {
+    let started = match accepted {
+        Accepted::Tcp(stream, peer) => begin_tcp(hub, stream, peer, clients),
+        Accepted::Unix(stream, origin) => begin_unix(hub, stream, origin, clients),
+    };
+    if let Err(error) = started {
+        tracing::debug!(%error, "a client left before it was served");
+    }
+}
+
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+fn begin_tcp(
+    hub: &Arc<Hub>,
+    mut stream: std::net::TcpStream,
+    peer: SocketAddr,
+    clients: &mut tokio::task::JoinSet<()>,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let local = stream.local_addr()?;
+    let origin = Origin {
+        peer: peer.to_string(),
+        host: local.ip().to_canonical().to_string(),
+        port: local.port(),
+        trusted: false,
+    };
+    let Some(connected) = hub.connect(origin) else { return stream.write_all(FULL) };
+    let client = connected.client;
+    match TcpStream::from_std(stream) {
+        Ok(stream) => {
+            clients.spawn(connection::serve(stream, hub.clone(), connected));
+            Ok(())
+        }
+        Err(error) => {
+            hub.disconnect(client, crate::core::Ending::Answered);
+            Err(error)
+        }
+    }
+}
+
+fn begin_unix(
+    hub: &Arc<Hub>,
+    mut stream: std::os::unix::net::UnixStream,
+    origin: Origin,
+    clients: &mut tokio::task::JoinSet<()>,
+) -> io::Result<()> {
+    let Some(connected) = hub.connect(origin) else { return stream.write_all(FULL) };
+    let client = connected.client;
+    match UnixStream::from_std(stream) {
+        Ok(stream) => {
+            clients.spawn(connection::serve(stream, hub.clone(), connected));
+            Ok(())
+        }
+        Err(error) => {
+            hub.disconnect(client, crate::core::Ending::Answered);
+            Err(error)
+        }
+    }
+}

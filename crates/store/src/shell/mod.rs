@@ -1,0 +1,26 @@
+//! The store on sockets: threads that read requests, execute them where they arrived, and write replies.
+//!
+//! ```text
+//! listener ──▶ IO thread ──▶ connection ──▶ Hub (one short lock) ──▶ Keyspace
+//!                               ▲  messages of other clients, by mailbox  │
+//!                               └─────────────────────────────────────────┘
+//! ```
+
+mod clock;
+mod config;
+mod connection;
+mod error;
+mod handle;
+mod housekeeping;
+mod hub;
+mod io_thread;
+mod listen;
+mod mailbox;
+mod model_run;
+mod server;
+
+pub use config::ServerConfig;
+pub use error::StartError;
+pub use handle::StoreClient;
+pub use model_run::{ModelFailure, ModelRunner};
+pub use server::Server;

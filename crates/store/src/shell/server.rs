@@ -1,0 +1,161 @@
+use super::config::ServerConfig;
+use super::error::StartError;
+use super::handle::StoreClient;
+use super::hub::Hub;
+use super::io_thread;
+use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
+use crate::core::{Origin, ServerFacts, Settings};
+use bytes::Bytes;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
+
+/// A store that is served. Dropping it asks it to end.
+///
+/// ```
+/// # async fn example() -> Result<(), phalanx_store::StartError> {
+/// use phalanx_store::{Server, ServerConfig};
+///
+/// let bind = Some(([127, 0, 0, 1], 0).into());
+/// let server = Server::start(ServerConfig { bind, ..Default::default() }).await?;
+/// let mut client = server.client();
+/// client.execute(["SET", "a", "1"]).await;
+/// assert_eq!(client.execute(["GET", "a"]).await, phalanx_resp::Reply::bulk("1"));
+/// server.shutdown().await;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    hub: Arc<Hub>,
+    address: Option<SocketAddr>,
+    unix: Option<PathBuf>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+fn seed() -> Result<u64, StartError> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).ok().ok_or(StartError::Random)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+impl Server {
+    /// Opens the sockets and serves clients on threads of its own. Needs a tokio runtime for accepting them.
+    ///
+    /// # Errors
+    /// The configuration is not safe, or an address cannot be used.
+    pub async fn start(config: ServerConfig) -> Result<Self, StartError> {
+        config.validate()?;
+        let tcp = match config.bind {
+            Some(bind) => {
+                let failed = |source| StartError::Bind { bind, source };
+                let listener = TcpListener::bind(bind).await.map_err(failed)?;
+                Some((listener.local_addr().map_err(failed)?, listener))
+            }
+            None => None,
+        };
+        let unix = config.unix.as_deref().map(bind_unix).transpose()?;
+        let address = tcp.as_ref().map(|(address, _)| *address);
+        if let Some(bind) = address.filter(|address| config.is_exposed(*address)) {
+            tracing::warn!(%bind, "every host that reaches this store can read and change it: it has no password");
+        }
+        let threads = config.threads();
+        let hub = Arc::new(Hub::new(
+            settings(&config, address, threads)?,
+            config.runner.clone(),
+            config.max_clients,
+            usize::try_from(config.unsent.0).unwrap_or(usize::MAX),
+        ));
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
+        let start = |(number, receiver)| io_thread::start(number, hub.clone(), receiver);
+        let handles = receivers.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>()?;
+        if let Some((_, listener)) = tcp {
+            let threads = Threads { senders: senders.clone(), next: 0 };
+            tokio::spawn(accept_tcp(listener, hub.clone(), threads));
+        }
+        if let (Some(listener), Some(path)) = (unix, &config.unix) {
+            let listener = UnixListener::from_std(listener)
+                .map_err(|source| StartError::BindUnix { path: path.clone(), source })?;
+            let threads = Threads { senders, next: 0 };
+            tokio::spawn(accept_unix(listener, hub.clone(), threads, unix_origin(path, address)));
+        }
+        Ok(Self { hub, address, unix: config.unix, threads: handles })
+    }
+
+    /// The address that clients connect to.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// The path of the Unix socket.
+    pub fn unix_path(&self) -> Option<&Path> {
+        self.unix.as_deref()
+    }
+
+    /// A client inside this process.
+    pub fn client(&self) -> StoreClient {
+        StoreClient::new(self.hub.clone())
+    }
+
+    /// Returns when a client has ended the server with `SHUTDOWN`.
+    pub async fn stopped(&self) {
+        self.hub.stopped().await;
+    }
+
+    /// Closes all connections and ends the threads.
+    pub async fn shutdown(mut self) {
+        self.hub.stop();
+        let threads = std::mem::take(&mut self.threads);
+        // A thread that panicked has said so.
+        let join = move || threads.into_iter().for_each(|thread| drop(thread.join()));
+        let _joined = tokio::task::spawn_blocking(join).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.hub.stop();
+        if let Some(path) = &self.unix {
+            // The next server takes over what stays behind.
+            let _removed = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn settings(
+    config: &ServerConfig,
+    address: Option<SocketAddr>,
+    threads: usize,
+) -> Result<Settings, StartError> {
+    Ok(Settings {
+        seed: seed()?,
+        password: config.password.clone().map(Bytes::from),
+        max_memory: config.memory.0,
+        record_changes: false,
+        facts: ServerFacts {
+            process: std::process::id(),
+            port: address.map_or(0, |address| address.port()),
+            bind: config.bind.map(|bind| bind.ip().to_string()).unwrap_or_default(),
+            announced_host: config.announced_host.clone(),
+            io_threads: threads,
+            runs_models: config.runner.is_some(),
+        },
+    })
+}
+
+/// A client on the Unix socket that asks for the cluster's addresses gets the TCP address.
+fn unix_origin(path: &Path, address: Option<SocketAddr>) -> Origin {
+    let host =
+        address.filter(|address| !address.ip().is_unspecified()).map(|address| address.ip().to_string());
+    Origin {
+        peer: format!("{}:0", path.display()),
+        host: host.unwrap_or_else(|| "127.0.0.1".to_owned()),
+        port: address.map_or(0, |address| address.port()),
+        trusted: false,
+    }
+}
