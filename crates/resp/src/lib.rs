@@ -21,6 +21,7 @@ mod queue;
 mod reply;
 mod reply_parser;
 mod request;
+mod slot;
 
 pub use error::ProtocolError;
 pub use large::{AHEAD, LARGE, LargeBulk};
@@ -28,3 +29,4 @@ pub use queue::{REFERENCED, ReplyQueue};
 pub use reply::{Reply, Version};
 pub use reply_parser::{ReplyParser, ReplyProgress};
 pub use request::{Limits, RequestParser, RequestProgress};
+pub use slot::{SLOTS, slot};

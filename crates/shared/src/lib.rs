@@ -19,10 +19,12 @@
 //! Must not decide when memory may be written again: only dropping the last `Bytes` of a region does that. A borrower
 //! that may still read after a link is lost is the reason for [`retire`].
 
+mod kept;
 mod pool;
 mod segment;
 mod table;
 
+pub use kept::KeptSegments;
 pub use pool::{Region, copy_together, take};
 pub use segment::{Segment, Slot, Token};
 pub use table::{Located, known, locate, retire};

@@ -18,6 +18,31 @@ pub(crate) enum Wanted {
     Pop(Side),
     /// Take an element and put it into another list.
     Move { from: Side, to: Side, destination: Bytes },
+    /// Be told when the key is so.
+    Told(Condition),
+}
+
+/// What a client waits for without taking anything.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Condition {
+    /// The key exists.
+    Exists,
+    /// The key is a hash with this field.
+    Field(Bytes),
+    /// The key is a list of at least this length.
+    Length(u64),
+}
+
+impl Condition {
+    pub(crate) fn holds(&self, value: Option<&Value>) -> bool {
+        match (self, value) {
+            (_, None) => false,
+            (Condition::Exists, Some(_)) => true,
+            (Condition::Field(field), Some(Value::Hash(hash))) => hash.get(field).is_some(),
+            (Condition::Length(wanted), Some(Value::List(list))) => list.items().len() as u64 >= *wanted,
+            (Condition::Field(_) | Condition::Length(_), Some(_)) => false,
+        }
+    }
 }
 
 impl Wanted {
@@ -25,7 +50,7 @@ impl Wanted {
     pub(crate) fn nothing(&self) -> Reply {
         match self {
             Wanted::Pop(_) => Reply::NullArray,
-            Wanted::Move { .. } => Reply::Null,
+            Wanted::Move { .. } | Wanted::Told(_) => Reply::Null,
         }
     }
 }
@@ -52,6 +77,11 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// How many keys clients wait for.
+    pub(crate) fn count_keys(&self) -> usize {
+        self.by_key.len()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -97,8 +127,8 @@ impl Keyspace {
         Some(blocked.wanted)
     }
 
-    /// Notes that a list may have elements for clients that wait.
-    pub(crate) fn list_filled(&mut self, key: &Bytes) {
+    /// Notes that a key was written, for clients that wait.
+    pub(crate) fn written(&mut self, key: &Bytes) {
         if self.waiting.by_key.contains_key(key) {
             self.waiting.ready.push(key.clone());
         }
@@ -107,12 +137,7 @@ impl Keyspace {
     /// Gives elements to the clients that wait for them, the longest waiting first.
     pub(crate) fn serve_waiting(&mut self, now: Time, out: &mut Effects) {
         while let Some(key) = self.waiting.ready.pop() {
-            while let Some(client) =
-                self.waiting.by_key.get(&key).and_then(|queue| queue.values().next().copied())
-            {
-                if !matches!(self.database.get(now, &key), Some(Value::List(_))) {
-                    break;
-                }
+            while let Some(client) = self.next_served(now, &key) {
                 let Some(wanted) = self.unblock(client) else { break };
                 let reply = self.take_element(now, &key, &wanted);
                 out.messages.push((client, reply));
@@ -120,9 +145,24 @@ impl Keyspace {
         }
     }
 
+    /// The client that has waited longest for what the key now has.
+    fn next_served(&mut self, now: Time, key: &Bytes) -> Option<ClientId> {
+        let value = self.database.get(now, key);
+        let queue = self.waiting.by_key.get(key)?;
+        let is_served = |client: &ClientId| {
+            let blocked = self.sessions.get(client).and_then(|session| session.blocked.as_ref());
+            blocked.is_some_and(|blocked| match &blocked.wanted {
+                Wanted::Told(condition) => condition.holds(value),
+                Wanted::Pop(_) | Wanted::Move { .. } => matches!(value, Some(Value::List(_))),
+            })
+        };
+        queue.values().find(|client| is_served(client)).copied()
+    }
+
     /// Does what a client waited for. The list has an element.
     pub(crate) fn take_element(&mut self, now: Time, key: &Bytes, wanted: &Wanted) -> Reply {
         match wanted {
+            Wanted::Told(_) => Reply::Integer(1),
             Wanted::Pop(side) => {
                 let item = self.pop(key, *side);
                 Reply::Array(vec![Reply::Bulk(owned(key)), Reply::optional(item)])

@@ -172,10 +172,14 @@ impl Keyspace {
             self.admit(args)?;
         }
         let mut call = Call { store: self, now, client, args, out };
-        match command.handler {
+        let outcome = match command.handler {
             Handler::Reply(handler) => handler(&mut call).map(Outcome::Reply),
             Handler::Outcome(handler) => handler(&mut call),
+        };
+        if command.flags.contains(Flags::WRITE) && self.waiting.count_keys() > 0 {
+            command.keys_of(args).for_each(|key| self.written(key));
         }
+        outcome
     }
 
     /// Whether the store may grow by what a command brings.
@@ -238,6 +242,7 @@ impl Keyspace {
                 Err(_) => run.errors += 1,
             }
         }
+        self.serve_waiting(now, out);
         self.database.drain(&mut out.changes, &mut out.garbage);
         match stored {
             Ok(()) => Reply::OK,
@@ -252,6 +257,7 @@ impl Keyspace {
         self.admit_bytes(outputs.iter().map(|output| output.data().len() as u64).sum())?;
         for (key, output) in call.outputs.iter().zip(outputs) {
             self.database.put(key, Value::Tensor(Arc::new(output)), None);
+            self.written(key);
         }
         Ok(())
     }

@@ -24,7 +24,6 @@ mod pubsub;
 mod repeats;
 mod session;
 mod settings;
-mod slot;
 mod table;
 mod value;
 

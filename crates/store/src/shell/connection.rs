@@ -3,6 +3,7 @@
 use super::hub::{Connected, Hub};
 use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
+use super::sharing::{Sharing, SharingCommand};
 use crate::core::{ClientId, Effects, Ending, Outcome};
 use bytes::{Buf, BytesMut};
 use phalanx_resp::{Limits, Reply, ReplyQueue, RequestParser, RequestProgress, Version};
@@ -55,10 +56,17 @@ struct Connection<S> {
     /// Bytes of large arguments that the hub knows of.
     announced: u64,
     read_size: usize,
+    sharing: Sharing,
+    authenticated: bool,
 }
 
 /// Serves a client until it leaves.
-pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, hub: Arc<Hub>, connected: Connected) {
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    hub: Arc<Hub>,
+    connected: Connected,
+    same_host: bool,
+) {
     let Connected { client, mail, authenticated } = connected;
     let limits = if authenticated { Limits::default() } else { Limits::UNAUTHENTICATED };
     let mut connection = Connection {
@@ -78,6 +86,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, hub: Arc
         end_of_input: false,
         announced: 0,
         read_size: SMALLEST_READ,
+        sharing: Sharing::new(same_host),
+        authenticated,
     };
     let ending = loop {
         match poll_fn(|context| connection.turn(context)).await {
@@ -86,6 +96,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, hub: Arc
         }
     };
     connection.release();
+    connection.sharing.end(&connection.hub);
     connection.hub.disconnect(client, ending);
 }
 
@@ -208,12 +219,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.release();
             return;
         }
-        let outcome = self.hub.execute(self.client, self.parser.args(), &mut self.effects);
+        let args = self.parser.args();
+        let sharing = args.first().and_then(|name| SharingCommand::find(name)).filter(|_| self.authenticated);
+        let outcome = match sharing {
+            Some(command) => self.sharing.execute(&self.hub, self.client, (command, args), &mut self.effects),
+            None => self.hub.execute(self.client, args, &mut self.effects),
+        };
         self.release();
         if let Some(version) = self.effects.version {
             self.version = version;
         }
         if self.effects.authenticated {
+            self.authenticated = true;
             self.parser.set_limits(Limits::default());
         }
         match outcome {

@@ -80,7 +80,8 @@ fn begin_tcp(
     let client = connected.client;
     match TcpStream::from_std(stream) {
         Ok(stream) => {
-            clients.spawn(connection::serve(stream, hub.clone(), connected));
+            let same_host = peer.ip().to_canonical() == local.ip().to_canonical();
+            clients.spawn(connection::serve(stream, hub.clone(), connected, same_host));
             Ok(())
         }
         Err(error) => {
@@ -100,7 +101,7 @@ fn begin_unix(
     let client = connected.client;
     match UnixStream::from_std(stream) {
         Ok(stream) => {
-            clients.spawn(connection::serve(stream, hub.clone(), connected));
+            clients.spawn(connection::serve(stream, hub.clone(), connected, true));
             Ok(())
         }
         Err(error) => {

@@ -18,6 +18,7 @@ mod listen;
 mod mailbox;
 mod model_run;
 mod server;
+mod sharing;
 
 pub use config::ServerConfig;
 pub use error::StartError;

@@ -13,10 +13,10 @@
 use super::super::link::Link;
 use super::super::lock;
 use bytes::Bytes;
-use phalanx_shared::{Segment, WORTH_SHARING, locate, retire};
+use phalanx_shared::{KeptSegments, Segment, WORTH_SHARING, locate, retire};
 use phalanx_types::Parcel;
 use phalanx_wire::bulk::{BlobPiece, BulkMessage};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -28,9 +28,6 @@ const MAX_LENT: u64 = 8 << 30;
 const MAX_PIECES: usize = 256;
 /// The most bytes of a blob that is lent which lie elsewhere and ride in the message.
 const MAX_INLINE: usize = 16 << 10;
-/// Mapped segments that are kept for the next blob in them.
-const KEPT_SEGMENTS: usize = 64;
-const KEPT_BYTES: usize = 512 << 20;
 
 /// What was lent over one connection.
 #[derive(Debug, Default)]
@@ -92,8 +89,7 @@ fn pieces(parcel: &Parcel) -> Option<Vec<BlobPiece>> {
 pub(super) struct Borrowing {
     /// The peer's memory could not be mapped.
     is_impossible: bool,
-    /// Segments that were mapped, the one used last at the end: mapping one takes longer than reading it.
-    kept: VecDeque<Arc<Segment>>,
+    kept: KeptSegments,
 }
 
 impl Borrowing {
@@ -125,24 +121,11 @@ impl Borrowing {
             BlobPiece::Shared(place) => place,
         };
         let segment = Segment::open(&place)?;
-        if !segment.is_own() {
-            self.keep(segment.clone());
-        }
+        self.kept.keep(&segment);
         let (offset, len) = (usize::try_from(place.offset), usize::try_from(place.len));
         let view =
             offset.ok().zip(len.ok()).and_then(|(offset, len)| segment.view(offset, len, lease.clone()));
         view.ok_or_else(|| io::Error::other("the segment is shorter than the peer says"))
-    }
-
-    fn keep(&mut self, segment: Arc<Segment>) {
-        self.kept.retain(|other| !Arc::ptr_eq(other, &segment));
-        self.kept.push_back(segment);
-        let mut bytes: usize = self.kept.iter().map(|segment| segment.len()).sum();
-        while (self.kept.len() > KEPT_SEGMENTS || bytes > KEPT_BYTES)
-            && let Some(oldest) = self.kept.pop_front()
-        {
-            bytes -= oldest.len();
-        }
     }
 }
 

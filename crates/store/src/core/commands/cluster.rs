@@ -4,9 +4,8 @@ use super::super::error::CommandError;
 use super::super::keyspace::Keyspace;
 use super::super::number::{integer_argument, is};
 use super::super::session::ClientId;
-use super::super::slot::{SLOTS, slot};
 use super::{Call, Command, Flags, NO_KEYS};
-use phalanx_resp::Reply;
+use phalanx_resp::{Reply, SLOTS, slot};
 use phalanx_types::Seed;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("cluster", -2, Flags::OTHER, NO_KEYS, cluster)];

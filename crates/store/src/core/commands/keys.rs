@@ -70,7 +70,7 @@ fn moved(call: &mut Call<'_>, from: &Bytes, to: &Bytes) -> Result<(), CommandErr
         return Err(CommandError::NoKey);
     };
     call.store.database.put(to, value, expires);
-    call.store.list_filled(to);
+    call.store.written(to);
     Ok(())
 }
 
@@ -120,7 +120,7 @@ fn copy(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     }
     call.store.admit_bytes(value.size())?;
     call.store.database.put(to, value, expires);
-    call.store.list_filled(to);
+    call.store.written(to);
     Ok(Reply::Integer(1))
 }
 

@@ -227,7 +227,7 @@ impl Keyspace {
         let change = || Change::Push { key: owned(key), side, items: items.into() };
         self.database
             .edit_list(key, change, |list| items.iter().for_each(|item| list.push(side, item.clone())));
-        self.list_filled(key);
+        self.written(key);
     }
 
     /// Takes an element from one list and puts it into another.

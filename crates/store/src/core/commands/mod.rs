@@ -17,6 +17,7 @@ mod scripts;
 mod server;
 mod strings;
 mod tensors;
+mod waits;
 
 use super::effects::Effects;
 use super::error::CommandError;
@@ -121,6 +122,18 @@ impl Command {
         Self { name, arity, flags, keys, handler: Handler::Outcome(handler) }
     }
 
+    /// The keys among the arguments.
+    pub(crate) fn keys_of<'a>(&self, args: &'a [Bytes]) -> impl Iterator<Item = &'a Bytes> {
+        let (first, last, step) = self.keys;
+        let end = if last < 0 {
+            args.len().saturating_sub(usize::from(last.unsigned_abs()) - 1)
+        } else {
+            last as usize + 1
+        };
+        let keys = if first > 0 { args.get(first as usize..end.min(args.len())) } else { None };
+        keys.unwrap_or_default().iter().step_by((step as usize).max(1))
+    }
+
     pub(crate) fn takes(&self, args: usize) -> bool {
         let wanted = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { args >= wanted } else { args == wanted }
@@ -129,7 +142,7 @@ impl Command {
 
 /// All commands by name.
 pub(crate) fn sorted() -> Vec<&'static Command> {
-    let families: [&'static [Command]; 17] = [
+    let families: [&'static [Command]; 18] = [
         client::COMMANDS,
         cluster::COMMANDS,
         config::COMMANDS,
@@ -147,6 +160,7 @@ pub(crate) fn sorted() -> Vec<&'static Command> {
         server::COMMANDS,
         strings::COMMANDS,
         tensors::COMMANDS,
+        waits::COMMANDS,
     ];
     let mut all: Vec<_> = families.into_iter().flatten().collect();
     all.sort_unstable_by_key(|command| command.name);

@@ -1,8 +1,8 @@
 /// The number of parts that a Redis cluster cuts its keys into.
-pub(crate) const SLOTS: u16 = 16384;
+pub const SLOTS: u16 = 16384;
 
 /// The part a key belongs to: CRC16 (XMODEM) of its hash tag, or of all of it.
-pub(crate) fn slot(key: &[u8]) -> u16 {
+pub fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;
         let close = rest.iter().position(|byte| *byte == b'}')?;

@@ -1,0 +1,201 @@
+//! One socket to a server, without a thread: the caller writes, and reads until its replies are there.
+
+use crate::StoreError;
+use crate::address::StoreAddress;
+use bytes::{Buf, Bytes, BytesMut};
+use phalanx_resp::{Reply, ReplyParser, ReplyProgress, ReplyQueue, Version};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+const READ: usize = 64 << 10;
+
+/// The arguments of a command.
+pub(crate) type Command = Vec<Bytes>;
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.set_read_timeout(timeout),
+            Socket::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.read(buffer),
+            Socket::Unix(stream) => stream.read(buffer),
+        }
+    }
+
+    /// Reads a number of bytes straight into the memory of a vector.
+    fn read_onto(&mut self, buffer: &mut Vec<u8>, len: u64) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.take(len).read_to_end(buffer),
+            Socket::Unix(stream) => stream.take(len).read_to_end(buffer),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.write_vectored(slices),
+            Socket::Unix(stream) => stream.write_vectored(slices),
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Connection {
+    socket: Socket,
+    address: String,
+    parser: ReplyParser,
+    input: BytesMut,
+    scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Connects, and gives the password if there is one.
+    ///
+    /// # Errors
+    /// No server answers there, or it refuses the password.
+    pub(crate) fn open(address: &StoreAddress, password: Option<&str>) -> Result<Self, StoreError> {
+        let name = address.to_string();
+        let failed = |source| StoreError::Connect { address: name.clone(), source };
+        let socket = match address {
+            StoreAddress::Tcp(host) => Socket::Tcp(connect(host).map_err(failed)?),
+            StoreAddress::Unix(path) => Socket::Unix(UnixStream::connect(path).map_err(failed)?),
+            StoreAddress::Cluster(_) => {
+                return Err(StoreError::Unexpected { what: "a cluster has many addresses" });
+            }
+        };
+        let (parser, input, scratch) = (ReplyParser::default(), BytesMut::new(), vec![0; READ]);
+        let mut connection = Self { socket, address: name, parser, input, scratch };
+        if let Some(password) = password {
+            let login = vec![Bytes::from_static(b"AUTH"), Bytes::copy_from_slice(password.as_bytes())];
+            checked(connection.call(vec![login], None)?.pop())?;
+        }
+        Ok(connection)
+    }
+
+    /// Sends commands together; gives their replies. A reply must come within `patience`, if that is given.
+    ///
+    /// # Errors
+    /// The connection is lost; the replies that came until then are lost with it.
+    pub(crate) fn call(
+        &mut self,
+        commands: Vec<Command>,
+        patience: Option<Duration>,
+    ) -> Result<Vec<Reply>, StoreError> {
+        let count = commands.len();
+        let mut output = ReplyQueue::default();
+        for command in commands {
+            let words = command.into_iter().map(Reply::Bulk).collect();
+            output.push(Reply::Array(words), Version::Resp2);
+        }
+        let done = self.write(&mut output).and_then(|()| self.socket.set_read_timeout(patience));
+        done.map_err(|source| self.lost(source))?;
+        (0..count).map(|_| self.reply()).collect()
+    }
+
+    fn write(&mut self, output: &mut ReplyQueue) -> io::Result<()> {
+        while output.remaining() > 0 {
+            let mut slices = [IoSlice::new(&[]); 32];
+            let filled = output.slices(&mut slices, usize::MAX);
+            let written = match self.socket.write_vectored(slices.get(..filled).unwrap_or_default()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            output.advance(written);
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self) -> Result<Reply, StoreError> {
+        loop {
+            let progress = self.parser.parse(&mut self.input);
+            let progress =
+                progress.map_err(|source| StoreError::Protocol { address: self.address.clone(), source })?;
+            match progress {
+                ReplyProgress::Reply(Reply::Push(_)) => {}
+                ReplyProgress::Reply(reply) => return Ok(reply),
+                ReplyProgress::More | ReplyProgress::Large => {
+                    self.read().map_err(|source| self.lost(source))?
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        if let Some(bulk) = self.parser.large() {
+            let mut room = bulk.room();
+            let wanted = room.limit();
+            let read = self.socket.read_onto(room.get_mut(), wanted as u64)?;
+            return if read == wanted { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+        }
+        loop {
+            let read = self.socket.read(&mut self.scratch);
+            match read {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => {
+                    self.input.extend_from_slice(self.scratch.get(..read).unwrap_or_default());
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn lost(&self, source: io::Error) -> StoreError {
+        StoreError::Lost { address: self.address.clone(), source }
+    }
+}
+
+fn connect(host: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The reply, unless it is the server's refusal.
+///
+/// # Errors
+/// The server's error.
+pub(crate) fn checked(reply: Option<Reply>) -> Result<Reply, StoreError> {
+    match reply {
+        None => Err(StoreError::Unexpected { what: "no reply" }),
+        Some(Reply::Error(text)) => {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Err(if text.starts_with("OOM") {
+                StoreError::Full { text }
+            } else {
+                StoreError::Refused { text }
+            })
+        }
+        Some(reply) => Ok(reply),
+    }
+}

@@ -1,0 +1,86 @@
+use crate::address::AddressError;
+use crate::metadata::MetaError;
+use phalanx_resp::ProtocolError;
+use phalanx_types::{Class, TensorError};
+use std::io;
+use std::time::Duration;
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    #[error("could not connect to the store at {address}")]
+    Connect {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("lost the store at {address}")]
+    Lost {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the server at {address} broke the protocol")]
+    Protocol {
+        address: String,
+        #[source]
+        source: ProtocolError,
+    },
+    /// The server's own words.
+    #[error("the store refused: {text}")]
+    Refused { text: String },
+    #[error("the store is full ({text})")]
+    Full { text: String },
+    #[error("there is no {what} {name:?} in the store")]
+    Missing { what: &'static str, name: String },
+    #[error("{what} {name:?} was not there within {within:?}")]
+    TimedOut { what: &'static str, name: String, within: Duration },
+    #[error("the store's answer means nothing to this client ({what})")]
+    Unexpected { what: &'static str },
+    #[error("the value at {name:?} is no tensor")]
+    Tensor {
+        name: String,
+        #[source]
+        source: TensorError,
+    },
+    #[error("metadata of dataset {name:?} cannot be read")]
+    Metadata {
+        name: String,
+        #[source]
+        source: MetaError,
+    },
+    #[error("tensor {name:?} has {len} bytes, the memory for it {room}")]
+    Room { name: String, len: usize, room: usize },
+}
+
+impl StoreError {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Connect { .. } | Self::Lost { .. } | Self::TimedOut { .. } | Self::Full { .. } => {
+                Class::Retry
+            }
+            Self::Protocol { .. } | Self::Unexpected { .. } => Class::Peer,
+            Self::Address(_)
+            | Self::Refused { .. }
+            | Self::Missing { .. }
+            | Self::Tensor { .. }
+            | Self::Metadata { .. }
+            | Self::Room { .. } => Class::Fatal,
+        }
+    }
+
+    /// What a user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect { .. } => {
+                Some("`phalanx store serve` starts a store; SSDB or PHALANX_STORE names one")
+            }
+            Self::Full { .. } => Some("delete what is not needed, or give the store more with `--memory`"),
+            Self::Refused { text } if text.starts_with("NOAUTH") => Some("give the store's password"),
+            _ => None,
+        }
+    }
+}

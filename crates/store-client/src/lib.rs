@@ -1,0 +1,30 @@
+//! A client of the tensor store: tensors, datasets and lists by name.
+//!
+//! ```text
+//!   Store ──► Keys (prefixes)      which key a name means
+//!         ──► Backend              how a tensor lies in the server: our store, or a plain Redis or Valkey
+//!         ──► Memory               large values through shared memory, on the server's host
+//!         ──► Connection           one socket, replies in order;  Cluster: one for each node
+//! ```
+//! Calls block; the client may be used by many threads, which take turns. Names and layouts are those of SmartRedis, so
+//! both see each other's data. A lost connection is opened again, and a command that only reads is repeated.
+
+mod address;
+mod backend;
+mod cluster;
+mod connection;
+mod dataset;
+mod error;
+mod keys;
+mod lists;
+mod memory;
+mod metadata;
+mod store;
+mod tensors;
+
+pub use address::{AddressError, StoreAddress};
+pub use dataset::Dataset;
+pub use error::StoreError;
+pub use keys::Keys;
+pub use metadata::{MetaError, MetaValues};
+pub use store::{Store, StoreOptions};

@@ -1,0 +1,272 @@
+//! The client against a real server: tensors, datasets, lists, waits, shared memory.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use phalanx_store::{Server, ServerConfig};
+use phalanx_store_client::{Dataset, Keys, MetaValues, Store, StoreError, StoreOptions};
+use phalanx_types::{ByteSize, DType, Tensor};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server on a thread of its own.
+struct Running {
+    address: String,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start() -> Self {
+        Self::with(ServerConfig::default())
+    }
+
+    fn with(config: ServerConfig) -> Self {
+        let config = ServerConfig { bind: Some("127.0.0.1:0".parse().unwrap()), ..config };
+        let (told, address) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let body = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let server = Server::start(config).await.unwrap();
+                told.send(server.address().unwrap().to_string()).unwrap();
+                let _asked = stopped.await;
+                server.shutdown().await;
+            });
+        };
+        let thread = Some(std::thread::spawn(body));
+        Self { address: address.recv().unwrap(), stop: Some(stop), thread }
+    }
+
+    fn client(&self) -> Store {
+        Store::connect(&self.address, StoreOptions::default()).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.stop.take().unwrap().send(());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn tensor(len: usize, seed: u8) -> Tensor {
+    let data: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect();
+    Tensor::new(DType::U8, vec![len as u64], data.into()).unwrap()
+}
+
+#[test]
+fn tensors_of_every_type_and_size_come_back_as_they_went() {
+    let server = Running::start();
+    let plain = StoreOptions { no_shared_memory: true, ..StoreOptions::default() };
+    let plain = Store::connect(&server.address, plain).unwrap();
+    let shared = server.client();
+    for (writer, reader) in [(&plain, &shared), (&shared, &plain), (&shared, &shared), (&plain, &plain)] {
+        for len in [1, 1000, 40_000, 200_000, 5_000_000] {
+            writer.put("x", &tensor(len, 7)).unwrap();
+            assert_eq!(reader.get("x").unwrap(), tensor(len, 7), "{len}");
+        }
+        for dtype in DType::ALL {
+            let data = vec![1; 6 * dtype.size()].into();
+            let small = Tensor::new(dtype, vec![2, 3], data).unwrap();
+            writer.put("typed", &small).unwrap();
+            assert_eq!(reader.get("typed").unwrap(), small);
+        }
+    }
+}
+
+#[test]
+fn a_view_stays_as_it_is_while_the_store_goes_on() {
+    let server = Running::start();
+    let store = server.client();
+    store.put("x", &tensor(1 << 20, 1)).unwrap();
+    let first = store.get("x").unwrap();
+    assert!(phalanx_shared::locate(first.data()).is_some(), "it was sent");
+    for seed in 2..20 {
+        store.put("x", &tensor(1 << 20, seed)).unwrap();
+        assert_eq!(store.get("x").unwrap(), tensor(1 << 20, seed));
+        assert_eq!(first, tensor(1 << 20, 1));
+    }
+    store.delete("x").unwrap();
+    drop(store);
+    drop(server);
+    assert_eq!(first, tensor(1 << 20, 1));
+}
+
+#[test]
+fn memory_of_values_that_were_replaced_is_used_again() {
+    let server = Running::start();
+    let store = server.client();
+    let mut tokens = std::collections::BTreeSet::new();
+    for seed in 0..50 {
+        store.put("x", &tensor(3 << 20, seed)).unwrap();
+        let view = store.get("x").unwrap();
+        tokens.insert(format!("{:?}", phalanx_shared::locate(view.data()).unwrap().segment.token()));
+    }
+    assert!(tokens.len() <= 4, "{} segments for one value", tokens.len());
+}
+
+#[test]
+fn tensors_are_deleted_copied_renamed_and_missed() {
+    let server = Running::start();
+    let store = server.client();
+    let missing = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Missing { .. }));
+    assert!(missing(store.get("a").map(drop)));
+    assert!(missing(store.rename("a", "b")));
+    assert!(missing(store.copy("a", "b")));
+    store.put("a", &tensor(10, 1)).unwrap();
+    store.copy("a", "b").unwrap();
+    store.rename("a", "c").unwrap();
+    assert_eq!(store.get_all(&["a", "b", "c"]).unwrap(), [None, Some(tensor(10, 1)), Some(tensor(10, 1))]);
+    assert!(store.delete("b").unwrap() && !store.delete("b").unwrap());
+    assert!(store.exists("c").unwrap() && !store.exists("b").unwrap());
+    let (small, large) = (tensor(5, 2), tensor(1 << 20, 3));
+    store.put_all([("s", &small), ("l", &large), ("t", &small)]).unwrap();
+    assert_eq!(
+        store.get_all(&["l", "s", "t"]).unwrap(),
+        [Some(large.clone()), Some(small.clone()), Some(small)]
+    );
+    let mut memory = vec![0; 1 << 20];
+    store.get_into("l", &mut memory).unwrap();
+    assert_eq!(memory, large.data()[..]);
+    assert!(matches!(store.get_into("l", &mut memory[1..]), Err(StoreError::Room { .. })));
+}
+
+#[test]
+fn datasets_and_lists_keep_their_order_and_metadata() {
+    let server = Running::start();
+    let store = server.client();
+    let mut dataset = Dataset::new("d");
+    dataset.add_tensor("z", tensor(1 << 20, 1));
+    dataset.add_tensor("a", tensor(10, 2));
+    dataset.add_metadata("names", MetaValues::Text(vec!["one".into()])).unwrap();
+    dataset.add_metadata("names", MetaValues::Text(vec!["two".into()])).unwrap();
+    assert!(dataset.add_metadata("names", MetaValues::I64(vec![1])).is_err());
+    assert!(!store.dataset_exists("d").unwrap());
+    store.put_dataset(&dataset).unwrap();
+    assert!(store.dataset_exists("d").unwrap());
+    assert_eq!(store.get_dataset("d").unwrap(), dataset);
+    store.copy_dataset("d", "e").unwrap();
+    store.rename_dataset("d", "f").unwrap();
+    assert!(matches!(store.get_dataset("d"), Err(StoreError::Missing { .. })));
+    assert_eq!(store.append("list", "e").unwrap(), 1);
+    assert_eq!(store.append("list", "f").unwrap(), 2);
+    let names = |list: &str| -> Vec<String> {
+        store.list_datasets(list, 0, -1).unwrap().iter().map(|d| d.name().to_owned()).collect()
+    };
+    assert_eq!(names("list"), ["e", "f"]);
+    store.rename_list("list", "other").unwrap();
+    assert_eq!((names("other").len(), store.list_length("list").unwrap()), (2, 0));
+    assert!(store.delete_list("other").unwrap());
+}
+
+#[test]
+fn one_who_waits_is_woken_when_it_is_there() {
+    let server = Running::start();
+    let store = server.client();
+    let began = Instant::now();
+    assert!(matches!(store.wait("x", Duration::from_millis(30)), Err(StoreError::TimedOut { .. })));
+    assert!(began.elapsed() >= Duration::from_millis(30));
+    let waits: [fn(&Store) -> Result<(), StoreError>; 3] = [
+        |store| store.wait("x", PATIENCE),
+        |store| store.wait_for_dataset("d", PATIENCE),
+        |store| store.wait_for_length("list", 2, PATIENCE),
+    ];
+    let waiting = waits.map(|wait| {
+        let store = store.clone();
+        std::thread::spawn(move || wait(&store))
+    });
+    // A client that waits does not keep others of the same program from working.
+    let blocked = || String::from_utf8_lossy(&info(&store)).contains("blocked_clients:3");
+    while !blocked() {
+        assert!(began.elapsed() < PATIENCE);
+    }
+    store.put("x", &tensor(1, 1)).unwrap();
+    let mut dataset = Dataset::new("d");
+    dataset.add_tensor("t", tensor(1, 1));
+    store.put_dataset(&dataset).unwrap();
+    store.append("list", "d").unwrap();
+    store.append("list", "d").unwrap();
+    waiting.map(|wait| wait.join().unwrap().unwrap());
+    assert!(began.elapsed() < PATIENCE / 2, "woken, not timed out");
+}
+
+fn info(store: &Store) -> bytes::Bytes {
+    match store.command(&[b"INFO", b"clients"]).unwrap() {
+        phalanx_resp::Reply::Bulk(text) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn prefixes_keep_programs_apart_and_let_one_read_from_another() {
+    let server = Running::start();
+    let all = Keys { tensors: true, datasets: true, lists: true, ..Keys::default() };
+    let writer = server.client().with_keys(Keys { writes: Some("sim".into()), ..all.clone() });
+    let reader = server.client().with_keys(Keys { reads: Some("sim".into()), ..all });
+    writer.put("x", &tensor(3, 1)).unwrap();
+    assert_eq!(reader.get("x").unwrap(), tensor(3, 1));
+    assert!(server.client().key_exists("sim.x").unwrap());
+    writer.put_dataset(&Dataset::new("d")).unwrap();
+    writer.append("l", "d").unwrap();
+    assert_eq!(reader.list_elements("l", 0, -1).unwrap(), ["sim.{d}"]);
+    assert_eq!(reader.list_datasets("l", 0, -1).unwrap()[0].name(), "d");
+}
+
+#[test]
+fn a_full_store_says_so_and_keeps_what_it_has() {
+    let server = Running::with(ServerConfig { memory: ByteSize::mib(8), ..ServerConfig::default() });
+    let store = server.client();
+    store.put("a", &tensor(5 << 20, 1)).unwrap();
+    for len in [5 << 20, 100 << 20] {
+        assert!(matches!(store.put("b", &tensor(len, 1)), Err(StoreError::Full { .. })));
+    }
+    assert_eq!(store.get("a").unwrap(), tensor(5 << 20, 1));
+    store.delete("a").unwrap();
+    store.put("b", &tensor(5 << 20, 1)).unwrap();
+}
+
+#[test]
+fn passwords_and_wrong_addresses_are_told() {
+    let server = Running::with(ServerConfig { password: Some("open".into()), ..ServerConfig::default() });
+    let with = |password: &str| StoreOptions { password: Some(password.into()), ..StoreOptions::default() };
+    assert!(matches!(
+        Store::connect(&server.address, StoreOptions::default()),
+        Err(StoreError::Refused { .. })
+    ));
+    assert!(matches!(Store::connect(&server.address, with("shut")), Err(StoreError::Refused { .. })));
+    let store = Store::connect(&server.address, with("open")).unwrap();
+    store.put("x", &tensor(1 << 20, 1)).unwrap();
+    assert!(matches!(Store::connect("nowhere", with("")), Err(StoreError::Address(_))));
+    assert!(matches!(Store::connect("127.0.0.1:1", with("")), Err(StoreError::Connect { .. })));
+}
+
+#[test]
+fn a_client_goes_on_when_the_server_is_back() {
+    let first = Running::start();
+    let store = first.client();
+    store.put("x", &tensor(1 << 20, 1)).unwrap();
+    let view = store.get("x").unwrap();
+    let bind = Some(first.address.parse().unwrap());
+    drop(first);
+    assert!(store.get("x").is_err());
+    let (told, started) = mpsc::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = Server::start(ServerConfig { bind, ..ServerConfig::default() }).await.unwrap();
+            told.send(()).unwrap();
+            let _asked = stopped.await;
+            server.shutdown().await;
+        });
+    });
+    started.recv().unwrap();
+    assert!(matches!(store.get("x"), Err(StoreError::Missing { .. })));
+    store.put("x", &tensor(1 << 20, 2)).unwrap();
+    assert_eq!(store.get("x").unwrap(), tensor(1 << 20, 2));
+    assert_eq!(view, tensor(1 << 20, 1));
+    drop(stop);
+    thread.join().unwrap();
+}

@@ -1,0 +1,208 @@
+//! Large values without a socket, for clients on this host.
+//!
+//! ```text
+//! client                                       server
+//!   | -- PHALANX.TAKE len -------------------> |   [ticket, pid, fd, token, len]: memory to fill
+//!   |    maps it, writes the value             |
+//!   | -- PHALANX.WITH ticket COMMAND args… --> |   the command, with the memory as its last argument
+//!   | -- PHALANX.LEND COMMAND args… ---------> |   its reply, with large values as [SHARED, lease, pid, fd, …]
+//!   |    maps them, reads                      |   keeps them as they are
+//!   | -- PHALANX.RETURN lease… --------------> |   may use the memory again
+//! ```
+//! Any command works with both, so the keyspace knows nothing of it. What a client has taken or been lent ends with its
+//! connection; that memory is not used again, since the client may still have it mapped.
+
+use super::hub::Hub;
+use crate::core::{ClientId, Effects, Outcome};
+use bytes::Bytes;
+use phalanx_resp::Reply;
+use phalanx_shared::{Region, WORTH_SHARING, copy_together, locate, retire, take};
+use std::collections::BTreeMap;
+
+/// Memory that a client may have taken and not yet used.
+const MOST_TAKEN: usize = 64;
+/// Values that a client may have been lent at a time; more are sent.
+const MOST_LENT: usize = 4096;
+/// A value that lies elsewhere is copied to be lent, unless that would keep other clients waiting.
+const MOST_COPIED: usize = 32 << 20;
+
+/// Commands whose replies can be lent: they only read, and answer at once.
+const READERS: [&str; 8] =
+    ["ai.tensorget", "ai.modelget", "get", "hget", "hgetall", "hmget", "lrange", "mget"];
+
+/// What one client shares with the server.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    /// The client is on this host.
+    possible: bool,
+    next: i64,
+    taken: BTreeMap<i64, Region>,
+    lent: BTreeMap<i64, Bytes>,
+}
+
+/// A command of this module, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharingCommand {
+    Take,
+    With,
+    Lend,
+    Return,
+}
+
+impl SharingCommand {
+    pub(crate) fn find(name: &[u8]) -> Option<Self> {
+        let (family, verb) = name.split_at_checked(8)?;
+        if !family.eq_ignore_ascii_case(b"phalanx.") {
+            return None;
+        }
+        let all = [
+            (&b"take"[..], Self::Take),
+            (b"with", Self::With),
+            (b"lend", Self::Lend),
+            (b"return", Self::Return),
+        ];
+        all.into_iter().find(|(known, _)| verb.eq_ignore_ascii_case(known)).map(|(_, command)| command)
+    }
+}
+
+impl Sharing {
+    pub(crate) fn new(same_host: bool) -> Self {
+        Self { possible: same_host, ..Self::default() }
+    }
+
+    /// Carries out a command of a client that may use the store.
+    pub(crate) fn execute(
+        &mut self,
+        hub: &Hub,
+        client: ClientId,
+        (command, args): (SharingCommand, &[Bytes]),
+        effects: &mut Effects,
+    ) -> Outcome {
+        effects.clear();
+        if !self.possible {
+            return Reply::error("ERR memory can be shared only by clients on the server's host").into();
+        }
+        match (command, args) {
+            (SharingCommand::Take, [_, len]) => self.take(hub, len).into(),
+            (SharingCommand::With, [_, ticket, rest @ ..]) if !rest.is_empty() => {
+                self.with(hub, client, (ticket, rest), effects)
+            }
+            (SharingCommand::Lend, [_, inner @ ..]) if !inner.is_empty() => {
+                self.lend(hub, client, inner, effects)
+            }
+            (SharingCommand::Return, [_, leases @ ..]) => {
+                let back = leases.iter().filter_map(number).filter(|lease| self.lent.remove(lease).is_some());
+                Reply::count(back.count()).into()
+            }
+            _ => Reply::error("ERR wrong number of arguments for a command of shared memory").into(),
+        }
+    }
+
+    fn take(&mut self, hub: &Hub, len: &Bytes) -> Reply {
+        let Some(len) = number(len).and_then(|len| usize::try_from(len).ok()).filter(|len| *len > 0) else {
+            return Reply::error("ERR value is not an integer or out of range");
+        };
+        if self.taken.len() >= MOST_TAKEN {
+            return Reply::error("ERR too much memory was taken and not used");
+        }
+        if !hub.admit(len as u64) {
+            return hub.refuse(&[Bytes::from_static(b"set")]);
+        }
+        let region = match take(len) {
+            Ok(region) => region,
+            Err(error) => {
+                hub.arrived(len as u64);
+                return Reply::error(format!("ERR there is no memory to share: {error}"));
+            }
+        };
+        self.next += 1;
+        let place = region.place();
+        self.taken.insert(self.next, region);
+        Reply::Array(vec![
+            Reply::Integer(self.next),
+            Reply::Integer(place.pid.into()),
+            Reply::Integer(place.fd.into()),
+            Reply::Bulk(Bytes::copy_from_slice(&place.token)),
+            Reply::count(len),
+        ])
+    }
+
+    fn with(
+        &mut self,
+        hub: &Hub,
+        client: ClientId,
+        (ticket, rest): (&Bytes, &[Bytes]),
+        effects: &mut Effects,
+    ) -> Outcome {
+        let Some(region) = number(ticket).and_then(|ticket| self.taken.remove(&ticket)) else {
+            return Reply::error("ERR no such memory was taken").into();
+        };
+        let len = region.len() as u64;
+        let args: Vec<Bytes> = rest.iter().cloned().chain([region.freeze()]).collect();
+        let outcome = hub.execute(client, &args, effects);
+        hub.arrived(len);
+        outcome
+    }
+
+    fn lend(&mut self, hub: &Hub, client: ClientId, inner: &[Bytes], effects: &mut Effects) -> Outcome {
+        let known = |name: &Bytes| READERS.iter().any(|reader| name.eq_ignore_ascii_case(reader.as_bytes()));
+        if !inner.first().is_some_and(known) {
+            return Reply::error("ERR replies of this command cannot be lent").into();
+        }
+        match hub.execute(client, inner, effects) {
+            Outcome::Reply(reply) => Outcome::Reply(self.lent(reply)),
+            other => other,
+        }
+    }
+
+    /// The reply, with places instead of large values.
+    fn lent(&mut self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Bulk(bytes) if bytes.len() >= WORTH_SHARING => self.lend_bytes(bytes),
+            Reply::Array(items) => Reply::Array(items.into_iter().map(|item| self.lent(item)).collect()),
+            Reply::Map(pairs) => {
+                Reply::Map(pairs.into_iter().map(|(name, value)| (name, self.lent(value))).collect())
+            }
+            other => other,
+        }
+    }
+
+    fn lend_bytes(&mut self, bytes: Bytes) -> Reply {
+        if self.lent.len() >= MOST_LENT {
+            return Reply::Bulk(bytes);
+        }
+        let copied = || {
+            let copy = (bytes.len() <= MOST_COPIED).then(|| copy_together(&[&bytes]).ok()).flatten();
+            copy.and_then(|mut copies| copies.pop())
+        };
+        let located = locate(&bytes).map(|located| (bytes.clone(), located));
+        let located =
+            located.or_else(|| copied().and_then(|copy| locate(&copy).map(|located| (copy, located))));
+        let Some((bytes, located)) = located else { return Reply::Bulk(bytes) };
+        self.next += 1;
+        let place = located.place();
+        self.lent.insert(self.next, bytes);
+        Reply::Array(vec![
+            Reply::simple("SHARED"),
+            Reply::Integer(self.next),
+            Reply::Integer(place.pid.into()),
+            Reply::Integer(place.fd.into()),
+            Reply::Bulk(Bytes::copy_from_slice(&place.token)),
+            Reply::count(located.offset),
+            Reply::count(located.len),
+        ])
+    }
+
+    /// The connection is gone.
+    pub(crate) fn end(&mut self, hub: &Hub) {
+        for region in std::mem::take(&mut self.taken).into_values() {
+            hub.arrived(region.len() as u64);
+            retire(&region);
+        }
+        std::mem::take(&mut self.lent).values().for_each(|bytes| retire(bytes));
+    }
+}
+
+fn number(bytes: &Bytes) -> Option<i64> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
