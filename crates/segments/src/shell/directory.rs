@@ -27,7 +27,16 @@ pub(crate) struct Directory {
 /// The right of one process to write to a directory, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that another thread is just starting has a copy of the descriptor.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "could not unlock a directory");
+        }
+    }
 }
 
 /// A segment file that was opened for reading.
@@ -69,7 +78,7 @@ impl Directory {
         }
         let lock = directory.open_at(LOCK, OFlags::RDWR | OFlags::CREATE)?;
         match lock.try_lock() {
-            Ok(()) => Ok((directory, DirectoryLock { _file: lock })),
+            Ok(()) => Ok((directory, DirectoryLock { file: lock })),
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(FileError::when("lock", path)(source).into()),
         }

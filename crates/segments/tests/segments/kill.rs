@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-const LENGTHS: Lengths = Lengths { small: 2_000, large: 40_000 };
+/// Small records go together into one write; large records are torn by a kill.
+const LENGTHS: [Lengths; 2] =
+    [Lengths { small: 2_000, large: 40_000 }, Lengths { small: 600_000, large: 40_000 }];
 
 fn child() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
@@ -18,8 +20,10 @@ fn child() -> PathBuf {
 }
 
 /// Runs the process for some time, kills it, and returns the last operation that it acknowledged.
-fn run_and_kill(directory: &Path, after: Duration) -> u64 {
-    let mut process = Command::new(child()).arg(directory).stdout(Stdio::piped()).spawn().unwrap();
+fn run_and_kill(directory: &Path, lengths: Lengths, after: Duration) -> u64 {
+    let mut command = Command::new(child());
+    command.arg(directory).arg(lengths.small.to_string()).arg(lengths.large.to_string());
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
     let (ended, end) = channel::<()>();
     let reader = std::thread::spawn(move || {
@@ -55,11 +59,13 @@ fn kill_repeatedly(seed: u64, kills: u32, seen: &mut Seen) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let mut dice = Pcg64::seed_from_u64(seed);
+    let lengths = LENGTHS[seed as usize % LENGTHS.len()];
     let mut last = 0;
     for kill in 0..kills {
-        let acknowledged = run_and_kill(&path, Duration::from_micros(dice.random_range(2_000..120_000)));
+        let moment = Duration::from_micros(dice.random_range(2_000..120_000));
+        let acknowledged = run_and_kill(&path, lengths, moment);
         let mut recovery = recover(&path, small_settings(Durability::EveryWrite)).unwrap();
-        let table = Table::read(LENGTHS, &mut recovery);
+        let table = Table::read(lengths, &mut recovery);
         assert!(table.last >= acknowledged.max(last), "kill {kill} lost {acknowledged}, has {}", table.last);
         table.check();
         for note in recovery.notes() {
@@ -78,7 +84,7 @@ fn kill_repeatedly(seed: u64, kills: u32, seen: &mut Seen) {
     seen.acknowledged += last;
     seen.snapshots += u32::from(names().any(|name| name.starts_with("snapshot-")));
     let first_values = names().filter(|name| name.starts_with("values-")).min();
-    seen.compacted += u32::from(first_values.is_some_and(|name| name > "values-0000000000000004".to_owned()));
+    seen.compacted += u32::from(first_values.is_some_and(|name| name.as_str() > "values-0000000000000004"));
 }
 
 #[test]
