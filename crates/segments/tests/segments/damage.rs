@@ -109,6 +109,12 @@ fn outcome(path: &Path, expected: &[Expected]) -> Outcome {
                 assert_eq!(record.body, expected.body);
                 assert_eq!(matches!(record.source, Source::Snapshot), expected.in_snapshot);
                 assert_eq!(record.values.len(), usize::from(expected.value.is_some()));
+                let mapped = record.values.first().map(|value| value.map().ok());
+                assert_eq!(
+                    mapped,
+                    record.values.first().map(|value| value.read().ok()),
+                    "a map is verified, too"
+                );
                 match (record.values.first().map(StoredValue::read), &expected.value) {
                     (Some(Ok(value)), Some(expected)) => assert_eq!(value, expected),
                     (Some(Err(_)), Some(_)) => value_found = true,
