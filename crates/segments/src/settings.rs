@@ -17,11 +17,11 @@ pub enum Durability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub durability: Durability,
-    /// A segment takes no more records or values when it has this many bytes.
+    /// A segment takes no more records or values when it has this many bytes. Value segments have 4 KiB at least.
     pub segment_bytes: u64,
     /// Bytes that may be appended and not yet written. Behind that appends wait or are rejected.
     pub queue_bytes: u64,
-    /// A value segment is compacted when at most this share of it is used, in percent.
+    /// A value segment is compacted when at most this share of it is used, in percent; more than 75 counts as 75.
     pub compact_percent: u64,
     pub snapshots: SnapshotPolicy,
 }

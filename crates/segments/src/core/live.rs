@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 struct SegmentUse {
     /// Bytes of the file.
     len: u64,
-    /// Bytes of values that somebody refers to.
+    /// Bytes of values that somebody refers to, each with the space that aligns the next.
     live: u64,
     /// Nothing is added any more.
     sealed: bool,

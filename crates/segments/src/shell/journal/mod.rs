@@ -59,7 +59,7 @@ pub struct JournalStatus {
     pub journal_bytes: u64,
     /// Bytes of the newest snapshot.
     pub snapshot_bytes: u64,
-    /// Bytes of values that are referred to.
+    /// Bytes of values that are referred to, each rounded up to 64.
     pub value_bytes: u64,
     /// Bytes of all files with values.
     pub value_file_bytes: u64,

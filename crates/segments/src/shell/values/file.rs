@@ -58,7 +58,7 @@ impl SegmentFile {
     /// Gives the space of a value back to the file system; `false` if it cannot.
     pub(super) fn give_back(&self, offset: u64, len: u64) -> bool {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        len == 0 || rustix::fs::fallocate(&self.file, flags, offset, len).is_ok()
+        rustix::fs::fallocate(&self.file, flags, offset, len).is_ok()
     }
 
     fn failed(&self, value: &ValueRef, source: std::io::Error) -> ReadError {

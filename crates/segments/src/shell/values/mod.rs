@@ -25,6 +25,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use stored::ValuePlace;
 
+/// With the least segment this leaves a full one far above the bound, in spite of its header.
+const MOST_COMPACT_PERCENT: u64 = 75;
+const LEAST_SEGMENT: u64 = 4096;
+
 /// Where the files of a log are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogKind {
@@ -88,6 +92,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ValueLog {
     pub(crate) fn new(directory: Arc<Directory>, kind: LogKind, segment_bytes: u64) -> Self {
         let state = Mutex::new(LogState { next_number: 1, ..LogState::default() });
+        // A segment that is full of used values must not look little used, or it is compacted for ever.
+        let kind = match kind {
+            LogKind::Named { compact_percent } => {
+                LogKind::Named { compact_percent: compact_percent.min(MOST_COMPACT_PERCENT) }
+            }
+            LogKind::Nameless { .. } => kind,
+        };
+        let segment_bytes = segment_bytes.max(LEAST_SEGMENT);
         Self {
             directory,
             kind,
@@ -105,6 +117,11 @@ impl ValueLog {
             LogKind::Nameless { .. } => 4096,
         };
         len.saturating_add(alignment - 1) / alignment * alignment
+    }
+
+    /// What a value takes of its segment. A value without bytes has a place of its own all the same.
+    fn space(&self, len: u64) -> u64 {
+        self.aligned(len.max(1))
     }
 
     /// Takes over a segment of an earlier process. Nothing is added to it.
@@ -135,7 +152,7 @@ impl ValueLog {
         let slot = Arc::new(ValueSlot::on_disk(self.clone(), reference, file));
         // A value of this place that is just being dropped leaves the count to the new one.
         if state.values.insert(key, Arc::downgrade(&slot)).is_none() {
-            state.live.on_live(reference.segment, reference.len, end);
+            state.live.on_live(reference.segment, self.space(reference.len), end);
         }
         Some(StoredValue::from_slot(slot))
     }
@@ -177,7 +194,6 @@ impl ValueLog {
             return Err(FileError::when("write", current.file.path())(source).into());
         }
         current.file.set_dirty();
-        // A value without bytes has a place of its own all the same.
         current.end = offset + len.max(1);
         Ok((current.file.clone(), offset))
     }
@@ -185,7 +201,7 @@ impl ValueLog {
     fn check_limit(&self, len: u64) -> Result<(), PutError> {
         let LogKind::Nameless { limit } = self.kind else { return Ok(()) };
         let used = self.held_bytes();
-        let fits = used.checked_add(self.aligned(len)).is_some_and(|sum| sum <= limit);
+        let fits = used.checked_add(self.space(len)).is_some_and(|sum| sum <= limit);
         if fits { Ok(()) } else { Err(PutError::Full { used, limit }) }
     }
 
@@ -227,9 +243,9 @@ impl ValueLog {
         let mut place = slot.place();
         let mut state = lock(&self.state);
         state.values.insert(key, Arc::downgrade(slot));
-        state.live.on_live(key.0, slot.len(), offset + slot.len());
+        state.live.on_live(key.0, self.space(slot.len()), offset + slot.len());
         if let LogKind::Nameless { .. } = self.kind {
-            *state.held.entry(key.0).or_default() += self.aligned(slot.len());
+            *state.held.entry(key.0).or_default() += self.space(slot.len());
         }
         if std::mem::take(&mut state.paused) {
             self.wake_compactor.notify_one();
@@ -238,7 +254,7 @@ impl ValueLog {
         if let ValuePlace::Disk { file, offset } = &old
             && state.values.remove(&(file.number(), *offset)).is_some()
         {
-            state.live.on_freed(file.number(), slot.len());
+            state.live.on_freed(file.number(), self.space(slot.len()));
         }
         drop((state, place));
         // Behind the locks: what owns the bytes may be another value, whose end takes them.
@@ -249,14 +265,14 @@ impl ValueLog {
     fn on_dropped(&self, slot: *const ValueSlot, len: u64, file: &SegmentFile, offset: u64) {
         let number = file.number();
         let nameless = matches!(self.kind, LogKind::Nameless { .. });
-        let given_back = nameless && file.give_back(offset, self.aligned(len));
+        let given_back = nameless && file.give_back(offset, self.space(len));
         let mut state = lock(&self.state);
         // Another value may have taken its place during recovery.
         if state.values.get(&(number, offset)).is_none_or(|w| !std::ptr::eq(w.as_ptr(), slot)) {
             return;
         }
         state.values.remove(&(number, offset));
-        state.live.on_freed(number, len);
+        state.live.on_freed(number, self.space(len));
         match self.kind {
             LogKind::Named { compact_percent } => {
                 if state.live.is_little_used(number, self.segment_bytes, compact_percent) {
@@ -265,7 +281,7 @@ impl ValueLog {
             }
             LogKind::Nameless { .. } => {
                 if given_back && let Some(held) = state.held.get_mut(&number) {
-                    *held = held.saturating_sub(self.aligned(len));
+                    *held = held.saturating_sub(self.space(len));
                 }
                 forget_if_empty(&mut state, number);
             }
