@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-const LENGTHS: Lengths = Lengths { small: 2_000, large: 100_000 };
+/// Values fill the disk, or records do: then it is the journal that cannot be written.
+const LENGTHS: [Lengths; 2] =
+    [Lengths { small: 2_000, large: 100_000 }, Lengths { small: 100_000, large: 0 }];
 
 /// A file system of a few MiB, unmounted at the end.
 struct SmallDisk {
@@ -69,17 +71,20 @@ fn assert_full(error: &AppendError) {
     assert_eq!(error.hint(), Some("free space on the disk"));
 }
 
-fn survives_a_full_disk(durability: Durability) {
+fn survives_a_full_disk(lengths: Lengths, durability: Durability) {
     let disk = SmallDisk::new("12m");
     let path = disk.path().join("journal");
     let mut recovery = recover(&path, small_settings(durability)).unwrap();
-    let mut table = Table::read(LENGTHS, &mut recovery);
+    let mut table = Table::read(lengths, &mut recovery);
     let journal = recovery.start().unwrap();
     let filler = disk.fill(6 << 20);
 
     let error = fill_up(&mut table, &journal);
     assert!(matches!(error, AppendError::Io { .. }), "{error:?}");
     assert_full(&error);
+    let AppendError::Io { path: failed, .. } = &error else { unreachable!() };
+    let expected = if lengths.large > 0 { "values-" } else { "journal-" };
+    assert!(failed.file_name().unwrap().to_str().unwrap().starts_with(expected), "{failed:?}");
     let reached = table.last;
     assert!(reached > 20);
     for _ in 0..10 {
@@ -104,7 +109,7 @@ fn survives_a_full_disk(durability: Durability) {
     drop(journal);
 
     let mut recovery = recover(&path, small_settings(durability)).unwrap();
-    let read = Table::read(LENGTHS, &mut recovery);
+    let read = Table::read(lengths, &mut recovery);
     assert_eq!(read.last, table.last);
     read.check();
 }
@@ -112,7 +117,7 @@ fn survives_a_full_disk(durability: Durability) {
 #[test]
 fn a_full_disk_refuses_records_and_goes_on_when_there_is_space() {
     for durability in [Durability::EveryWrite, Durability::EverySecond, Durability::Never] {
-        survives_a_full_disk(durability);
+        LENGTHS.into_iter().for_each(|lengths| survives_a_full_disk(lengths, durability));
     }
 }
 
@@ -121,7 +126,7 @@ fn a_snapshot_that_does_not_fit_leaves_the_one_before() {
     let disk = SmallDisk::new("12m");
     let path = disk.path().join("journal");
     let mut recovery = recover(&path, small_settings(Durability::Never)).unwrap();
-    let mut table = Table::read(Lengths { small: 100_000, large: 1 }, &mut recovery);
+    let mut table = Table::read(LENGTHS[1], &mut recovery);
     let journal = recovery.start().unwrap();
     for _ in 0..40 {
         append(&mut table, &journal).unwrap();

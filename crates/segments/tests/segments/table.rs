@@ -36,7 +36,7 @@ pub(crate) enum Op {
     Copy { from: u64, to: u64 },
 }
 
-/// How large values are.
+/// How large values are. Without large ones all are in the records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lengths {
     pub(crate) small: u64,
@@ -54,8 +54,10 @@ impl Lengths {
         let dice = mix(op.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let key = dice % KEYS;
         match (dice >> 16) % 12 {
-            0..=5 => Op::Set { key, content: Content { op, len: (dice >> 32) % self.small } },
-            6..=8 => Op::Set { key, content: Content { op, len: self.small + (dice >> 32) % self.large } },
+            6..=8 if self.large > 0 => {
+                Op::Set { key, content: Content { op, len: self.small + (dice >> 32) % self.large } }
+            }
+            0..=8 => Op::Set { key, content: Content { op, len: (dice >> 32) % self.small } },
             9 => Op::Delete { key },
             _ => Op::Copy { from: key, to: (dice >> 40) % KEYS },
         }
