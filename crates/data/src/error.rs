@@ -64,6 +64,8 @@ pub enum DataError {
     ManyArrays { count: usize, format: Format, file: PathBuf },
     #[error("`{option}` means nothing for a {format} file: {}", file.display())]
     UselessOption { option: &'static str, format: Format, file: PathBuf },
+    #[error("a {format} file has no named tensors; npy, npz and safetensors files have: {}", file.display())]
+    NoTensors { format: Format, file: PathBuf },
     #[error("elements of type {dtype} are not numbers that can be read: {origin}")]
     UnsupportedType { dtype: String, origin: Origin },
     #[error("a number alone is not a list of samples: {origin}")]

@@ -35,6 +35,7 @@ mod order;
 mod shard;
 mod source;
 mod spec;
+mod tensor_files;
 mod transform;
 mod vectors;
 
@@ -50,5 +51,6 @@ pub use phalanx_types::BatchPart;
 pub use shard::Shard;
 pub use source::{Extent, LabelSchema, Meaning, Rows, Schema, Source};
 pub use spec::{Columns, Format, SourceSpec};
+pub use tensor_files::{WriteTensorsError, npy_header, read_tensors, write_tensors};
 pub use transform::{Prepared, Transform};
 pub use vectors::Labels;

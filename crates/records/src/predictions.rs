@@ -1,5 +1,6 @@
 //! The outputs of a model for many samples, and their file formats.
 
+use phalanx_data::npy_header;
 use phalanx_graph::{Weights, weights};
 use phalanx_types::{DType, Tensor, TensorError};
 use std::fs::File;
@@ -175,18 +176,6 @@ impl Predictions {
         weights::save(path, &tensors)?;
         Ok(())
     }
-}
-
-/// The beginning of a file of NumPy's format, version 1.0.
-fn npy_header(dtype: &str, shape: &[usize]) -> Vec<u8> {
-    let dims: String = shape.iter().map(|d| format!("{d}, ")).collect();
-    let dict = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({}), }}", dims.trim_end());
-    // Magic, version, length; then the whole is a multiple of 64 and ends with a line break.
-    let before = 6 + 2 + 2;
-    let padding = 64 - (before + dict.len() + 1) % 64;
-    let header = format!("{dict}{}\n", " ".repeat(padding % 64));
-    let len = u16::try_from(header.len()).unwrap_or(u16::MAX);
-    [b"\x93NUMPY\x01\x00".as_slice(), &len.to_le_bytes(), header.as_bytes()].concat()
 }
 
 #[cfg(test)]

@@ -13,12 +13,13 @@ mod resize;
 mod safetensors;
 mod table;
 
-use crate::array::Array;
+use crate::array::{Array, Layout};
 use crate::arrays::Arrays;
 use crate::error::{DataError, Origin};
 use crate::names::nearest_first;
 use crate::source::Source;
 use crate::spec::{Format, SourceSpec};
+use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,6 +61,24 @@ fn check_options(spec: &SourceSpec, format: Format, file: &Path) -> Result<(), D
         Some((option, _)) => Err(DataError::UselessOption { option, format, file: file.to_owned() }),
         None => Ok(()),
     }
+}
+
+/// An array as it lies in its file.
+pub(crate) type Elements = (Layout, Bytes);
+
+/// All arrays of a file with their names; a file of one array calls it by the file's own name.
+pub(crate) fn open_elements(file: &Path) -> Result<(Format, Vec<(String, Elements)>), DataError> {
+    let format = Format::detect(file)?;
+    let arrays = match format {
+        Format::Npy => {
+            let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("array").to_owned();
+            vec![(name, npy::open_elements(file)?)]
+        }
+        Format::Npz => npz::open_elements(file)?,
+        Format::Safetensors => safetensors::open_elements(file)?,
+        format => return Err(DataError::NoTensors { format, file: file.to_owned() }),
+    };
+    Ok((format, arrays))
 }
 
 /// Samples and labels from files of one array each.

@@ -1,5 +1,6 @@
 //! The npy format: one numpy array.
 
+use super::Elements;
 use super::literal::{self, HeaderError};
 use crate::array::{Array, Layout};
 use crate::error::{DataError, Fault, Origin};
@@ -17,10 +18,21 @@ pub(super) fn open(file: &Path) -> Result<Array, DataError> {
     from_bytes(Origin::file(file), Format::Npy, &map(file)?)
 }
 
+/// The array of a file, as it lies there.
+pub(super) fn open_elements(file: &Path) -> Result<Elements, DataError> {
+    elements(&Origin::file(file), Format::Npy, &map(file)?)
+}
+
 /// Reads an npy file in memory.
-pub(super) fn from_bytes(origin: Origin, format: Format, bytes: &Bytes) -> Result<Array, DataError> {
-    let (layout, start) = header(&origin, format, bytes)?;
-    Array::new(origin, format, layout, bytes.slice(start..))
+fn from_bytes(origin: Origin, format: Format, bytes: &Bytes) -> Result<Array, DataError> {
+    let (layout, data) = elements(&origin, format, bytes)?;
+    Array::new(origin, format, layout, data)
+}
+
+/// The array of an npy file in memory, as it lies there.
+pub(super) fn elements(origin: &Origin, format: Format, bytes: &Bytes) -> Result<Elements, DataError> {
+    let (layout, start) = header(origin, format, bytes)?;
+    Ok((layout, bytes.slice(start..)))
 }
 
 /// The layout, and the offset of the elements; `bytes` need only have the start of the file.

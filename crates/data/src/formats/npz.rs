@@ -1,6 +1,6 @@
 //! Arrays in a zip archive, as `numpy.savez` and `numpy.savez_compressed` write them.
 
-use super::{malformed, named, npy};
+use super::{Elements, malformed, named, npy};
 use crate::array::Array;
 use crate::arrays::Arrays;
 use crate::error::{DataError, Fault, Origin};
@@ -13,23 +13,57 @@ use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
 pub(super) fn open(file: &Path, spec: &SourceSpec) -> Result<Arrays, DataError> {
-    let bytes = map(file)?;
-    let mut archive = ZipArchive::new(Cursor::new(bytes.clone()))
-        .map_err(|e| malformed(Format::Npz, file, Fault::Archive { what: e.to_string() }))?;
-    let mut entries = Vec::new();
-    for index in 0..archive.len() {
-        if let Some(Ok(name)) = archive.name_for_index(index)
-            && let Some(name) = name.strip_suffix(".npy")
-        {
-            entries.push((name.to_owned(), index));
-        }
-    }
-    entries.sort();
-    let names: Vec<String> = entries.iter().map(|(name, _)| name.clone()).collect();
+    let mut archive = Archive::open(file)?;
+    let names = archive.names();
     named(file, Format::Npz, spec, &names, |name| {
-        let index = entries.iter().find(|(have, _)| have == name).map_or(usize::MAX, |(_, index)| *index);
-        entry(&Origin::array(file, name), &mut archive, index, &bytes)
+        let origin = Origin::array(file, name);
+        let (layout, data) = archive.elements(&origin, name)?;
+        Array::new(origin, Format::Npz, layout, data)
     })
+}
+
+/// All arrays of a file, as they lie there.
+pub(super) fn open_elements(file: &Path) -> Result<Vec<(String, Elements)>, DataError> {
+    let mut archive = Archive::open(file)?;
+    let names = archive.names();
+    let read = |name: String| Ok((name.clone(), archive.elements(&Origin::array(file, &name), &name)?));
+    names.into_iter().map(read).collect()
+}
+
+/// The arrays of a file, by name.
+struct Archive {
+    zip: ZipArchive<Cursor<Bytes>>,
+    bytes: Bytes,
+    /// In the order of their names.
+    entries: Vec<(String, usize)>,
+}
+
+impl Archive {
+    fn open(file: &Path) -> Result<Self, DataError> {
+        let bytes = map(file)?;
+        let zip = ZipArchive::new(Cursor::new(bytes.clone()))
+            .map_err(|e| malformed(Format::Npz, file, Fault::Archive { what: e.to_string() }))?;
+        let mut entries = Vec::new();
+        for index in 0..zip.len() {
+            if let Some(Ok(name)) = zip.name_for_index(index)
+                && let Some(name) = name.strip_suffix(".npy")
+            {
+                entries.push((name.to_owned(), index));
+            }
+        }
+        entries.sort();
+        Ok(Self { zip, bytes, entries })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.entries.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn elements(&mut self, origin: &Origin, name: &str) -> Result<Elements, DataError> {
+        let index =
+            self.entries.iter().find(|(have, _)| have == name).map_or(usize::MAX, |(_, index)| *index);
+        entry(origin, &mut self.zip, index, &self.bytes)
+    }
 }
 
 fn entry(
@@ -37,7 +71,7 @@ fn entry(
     archive: &mut ZipArchive<Cursor<Bytes>>,
     index: usize,
     bytes: &Bytes,
-) -> Result<Array, DataError> {
+) -> Result<Elements, DataError> {
     let fault = |fault| DataError::Malformed { format: Format::Npz, fault, origin: origin.clone() };
     let broken = |what: String| fault(Fault::Archive { what });
     let mut entry = archive.by_index(index).map_err(|e| broken(e.to_string()))?;
@@ -48,7 +82,7 @@ fn entry(
     let (start, end) = range.ok_or_else(|| broken("an entry lies outside of the file".to_owned()))?;
     match entry.compression() {
         CompressionMethod::Stored if size != compressed => Err(broken("an entry with two sizes".to_owned())),
-        CompressionMethod::Stored => npy::from_bytes(origin.clone(), Format::Npz, &bytes.slice(start..end)),
+        CompressionMethod::Stored => npy::elements(origin, Format::Npz, &bytes.slice(start..end)),
         CompressionMethod::Deflated => {
             let mut start = Vec::new();
             let longest = npy::LONGEST_START.min(usize::try_from(size).unwrap_or(usize::MAX));
@@ -67,7 +101,7 @@ fn entry(
             }
             // Reading to the end also checks the checksum.
             match inflate::rest(&mut entry) {
-                Some(0) => Array::new(origin.clone(), Format::Npz, layout, data.into()),
+                Some(0) => Ok((layout, data.into())),
                 Some(extra) => Err(fault(Fault::Trailing { extra })),
                 None => Err(fault(Fault::Compressed)),
             }

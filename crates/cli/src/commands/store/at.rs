@@ -1,0 +1,36 @@
+//! Which store a command means.
+
+use super::password;
+use crate::failure::Failure;
+use clap::Args;
+use phalanx_store_client::{Keys, Store, StoreError, StoreOptions};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct At {
+    /// The store: HOST:PORT, unix:///PATH, or HOST:PORT,HOST:PORT for a Redis cluster.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6780", env = "PHALANX_STORE")]
+    at: String,
+    /// A file whose first line is the store's password.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+impl At {
+    pub(crate) fn connect(&self) -> Result<Store, Failure> {
+        let password = password(self.password_file.as_deref())?;
+        let options = StoreOptions { password, keys: Keys::default(), no_shared_memory: false };
+        Store::connect(&self.at, options).map_err(failure)
+    }
+}
+
+/// How a command ends when the store did not do what was asked.
+pub(crate) fn failure(error: StoreError) -> Failure {
+    let hint = error.hint();
+    let failure = match error {
+        StoreError::Address(_) | StoreError::Missing { .. } | StoreError::Refused { .. } => Failure::usage(error),
+        StoreError::TimedOut { .. } | StoreError::Full { .. } => Failure::work(error),
+        error => Failure::infrastructure(error),
+    };
+    failure.hint_if(hint)
+}
