@@ -28,7 +28,9 @@ impl At {
 pub(crate) fn failure(error: StoreError) -> Failure {
     let hint = error.hint();
     let failure = match error {
-        StoreError::Address(_) | StoreError::Missing { .. } | StoreError::Refused { .. } => Failure::usage(error),
+        StoreError::Address(_) | StoreError::Missing { .. } | StoreError::Refused { .. } => {
+            Failure::usage(error)
+        }
         StoreError::TimedOut { .. } | StoreError::Full { .. } => Failure::work(error),
         error => Failure::infrastructure(error),
     };

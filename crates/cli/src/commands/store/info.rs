@@ -1,6 +1,6 @@
 //! `phalanx store info`.
 
-use super::{ask, password};
+use super::at::{At, failure};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use anyhow::anyhow;
@@ -9,7 +9,6 @@ use phalanx_resp::Reply;
 use phalanx_types::ByteSize;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -17,12 +16,8 @@ use std::time::Duration;
   phalanx store info
   phalanx store info --at n1.example:6780 --password-file secret --output json")]
 pub(crate) struct InfoArgs {
-    /// The address of the store.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6780", env = "PHALANX_STORE")]
-    at: String,
-    /// A file whose first line is the store's password.
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, Serialize)]
@@ -89,11 +84,11 @@ impl Render for Info {
     }
 }
 
-pub(crate) async fn run(args: InfoArgs, output: Output) -> Result<(), Failure> {
-    let password = password(args.password_file.as_deref())?;
-    let reply = ask::ask(&args.at, password.as_deref(), &["INFO", "EVERYTHING"]).await?;
+pub(crate) fn run(args: &InfoArgs, output: Output) -> Result<(), Failure> {
+    let store = args.at.connect()?;
+    let reply = store.command(&[b"INFO", b"EVERYTHING"]).map_err(failure)?;
     let (Reply::Bulk(text) | Reply::Verbatim(text)) = reply else {
-        return Err(Failure::infrastructure(anyhow!("the server at {} is no store", args.at)));
+        return Err(Failure::infrastructure(anyhow!("the server at {} is no store", store.address())));
     };
-    output.print(&Info::read(args.at, &String::from_utf8_lossy(&text)))
+    output.print(&Info::read(store.address(), &String::from_utf8_lossy(&text)))
 }

@@ -1,8 +1,9 @@
 //! `phalanx store`: the tensor store.
 
-mod ask;
+mod at;
 mod info;
 mod serve;
+mod values;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -22,12 +23,28 @@ enum Verb {
     Serve(serve::ServeArgs),
     /// Show what a store holds and who uses it.
     Info(info::InfoArgs),
+    /// Store the arrays of files as tensors.
+    #[command(visible_alias = "import")]
+    Put(values::PutArgs),
+    /// Show tensors, or write them to a file.
+    Get(values::GetArgs),
+    /// Write all tensors that match to a file.
+    Export(values::ExportArgs),
+    /// List keys with their kind, type, shape and size.
+    List(values::ListArgs),
+    /// Delete keys.
+    Rm(values::RemoveArgs),
 }
 
 pub(crate) async fn run(command: StoreCommand, output: Output) -> Result<(), Failure> {
     match command.verb {
         Verb::Serve(args) => serve::run(args, output).await,
-        Verb::Info(args) => info::run(args, output).await,
+        Verb::Info(args) => info::run(&args, output),
+        Verb::Put(args) => values::put(args, output),
+        Verb::Get(args) => values::get(args, output),
+        Verb::Export(args) => values::export(&args, output),
+        Verb::List(args) => values::list(&args, output),
+        Verb::Rm(args) => values::remove(args, output),
     }
 }
 

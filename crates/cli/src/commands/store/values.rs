@@ -2,23 +2,25 @@
 
 use super::at::{At, failure};
 use crate::failure::Failure;
-use crate::output::{Output, Render, plain_table};
+use crate::output::{Output, Render, listing_of};
 use clap::Args;
 use phalanx_data::{WriteTensorsError, read_tensors, write_tensors};
 use phalanx_resp::Reply;
 use phalanx_store_client::Store;
 use phalanx_types::{ByteSize, Tensor};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Every array of the file becomes a tensor of its name, behind the prefix if there is one.
+#[command(
+    after_help = "Every array of the file becomes a tensor of its name, behind the prefix if there is one.
 
 Examples:
   phalanx store put samples.npz
   phalanx store put weights.safetensors --prefix run7/
-  phalanx store put x.npy --as velocity")]
+  phalanx store put x.npy --as velocity"
+)]
 pub(crate) struct PutArgs {
     /// Files of arrays: npy, npz or safetensors.
     #[arg(required = true, value_name = "FILE")]
@@ -48,6 +50,21 @@ pub(crate) struct GetArgs {
     /// How long to wait for those that are not there.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     wait: Option<Duration>,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  phalanx store export -o all.safetensors
+  phalanx store export 'run7/*' -o run7.npz")]
+pub(crate) struct ExportArgs {
+    /// Which keys, with * and ? as in file names.
+    #[arg(default_value = "*", value_name = "PATTERN")]
+    pattern: String,
+    /// Where to write them; the name ends in .npy, .npz or .safetensors.
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
     #[command(flatten)]
     at: At,
 }
@@ -109,7 +126,7 @@ impl Render for Rows {
                 first.join(" "),
             ]
         };
-        plain_table(&["NAME", "KIND", "TYPE", "SHAPE", "SIZE", "FIRST"], self.0.iter().map(cells))
+        listing_of(&["name", "kind", "type", "shape", "size", "first"], self.0.iter().map(cells))
     }
 
     fn quiet(&self) -> String {
@@ -158,10 +175,29 @@ pub(crate) fn get(args: GetArgs, output: Output) -> Result<(), Failure> {
         let tensor = store.get(&name).map_err(failure)?;
         tensors.push((name, tensor));
     }
-    let Some(out) = args.out else {
-        return output.print(&Rows(tensors.iter().map(|(name, tensor)| row(name, tensor, 4)).collect()));
-    };
-    write_tensors(&out, &tensors).map_err(|error| {
+    match args.out {
+        None => output.print(&Rows(tensors.iter().map(|(name, tensor)| row(name, tensor, 4)).collect())),
+        Some(out) => write(&out, &tensors, output),
+    }
+}
+
+pub(crate) fn export(args: &ExportArgs, output: Output) -> Result<(), Failure> {
+    let store = args.at.connect()?;
+    let mut tensors = Vec::new();
+    for key in keys(&store, &args.pattern)? {
+        if kind(&store, &key)? == TENSOR {
+            let tensor = store.get(&key).map_err(failure)?;
+            tensors.push((key, tensor));
+        }
+    }
+    if tensors.is_empty() {
+        return Err(Failure::usage(anyhow::anyhow!("no tensor in the store matches {:?}", args.pattern)));
+    }
+    write(&args.out, &tensors, output)
+}
+
+fn write(out: &Path, tensors: &[(String, Tensor)], output: Output) -> Result<(), Failure> {
+    write_tensors(out, tensors).map_err(|error| {
         let is_usage = !matches!(error, WriteTensorsError::Io(_) | WriteTensorsError::Zip(_));
         let error = anyhow::Error::from(error).context(format!("could not write {}", out.display()));
         if is_usage { Failure::usage(error) } else { Failure::infrastructure(error) }
@@ -171,8 +207,9 @@ pub(crate) fn get(args: GetArgs, output: Output) -> Result<(), Failure> {
 
 pub(crate) fn list(args: &ListArgs, output: Output) -> Result<(), Failure> {
     let store = args.at.connect()?;
-    let rows = keys(&store, &args.pattern)?.iter().map(|key| described(&store, key));
-    output.print(&Rows(rows.collect::<Result<_, _>>()?))
+    let keys = keys(&store, &args.pattern)?;
+    let rows = keys.iter().map(|key| described(&store, key)).collect::<Result<_, _>>()?;
+    output.print(&Rows(rows))
 }
 
 pub(crate) fn remove(args: RemoveArgs, output: Output) -> Result<(), Failure> {
@@ -217,13 +254,19 @@ fn keys(store: &Store, pattern: &str) -> Result<Vec<String>, Failure> {
     Ok(keys)
 }
 
-fn described(store: &Store, key: &str) -> Result<Row, Failure> {
-    let text = |reply: Reply| match reply {
+/// What the server calls a tensor.
+const TENSOR: &str = "AI_TENSOR";
+
+fn kind(store: &Store, key: &str) -> Result<String, Failure> {
+    Ok(match store.command(&[b"TYPE", key.as_bytes()]).map_err(failure)? {
         Reply::Simple(text) | Reply::Bulk(text) => String::from_utf8_lossy(&text).into_owned(),
         _ => String::new(),
-    };
-    let kind = text(store.command(&[b"TYPE", key.as_bytes()]).map_err(failure)?);
-    if kind == "AI_TENSOR" {
+    })
+}
+
+fn described(store: &Store, key: &str) -> Result<Row, Failure> {
+    let kind = kind(store, key)?;
+    if kind == TENSOR {
         return Ok(row(key, &store.get(key).map_err(failure)?, 0));
     }
     let usage = store.command(&[b"MEMORY", b"USAGE", key.as_bytes()]).map_err(failure)?;
