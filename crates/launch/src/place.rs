@@ -52,6 +52,8 @@ pub(crate) struct Meeting {
     pub(crate) ranks: u32,
     pub(crate) secret: phalanx_ops::Secret,
     pub(crate) port: u16,
+    /// Whether ranks may come later.
+    pub(crate) grows: bool,
 }
 
 impl Meeting {
@@ -75,6 +77,7 @@ impl Meeting {
             ("PHALANX_CROSS_RANK", seat.cross_rank.to_string()),
             ("PHALANX_CROSS_SIZE", seat.cross_size.to_string()),
             ("PHALANX_LOCAL_CORES", local_cores.to_string()),
+            ("PHALANX_ELASTIC", u32::from(self.grows).to_string()),
         ]
     }
 }
