@@ -176,7 +176,7 @@ def rank(arguments: argparse.Namespace) -> None:
     if arguments.side != "phalanx":
         dist.destroy_process_group()
     if number == 0:
-        print(json.dumps(told), flush=True)
+        print(json.dumps({"rows": [{"what": what, **times} for what, times in told.items()]}), flush=True)
 
 
 def main() -> int:

@@ -72,13 +72,16 @@ pub(super) fn run(args: &PythonArgs) -> anyhow::Result<()> {
         if !args.only.is_empty() && !args.only.contains(part) {
             continue;
         }
-        rows.extend(match part {
+        let measured = match part {
             Part::Calls => parts::calls(&bench)?,
             Part::Collectives => parts::collectives(&bench)?,
             Part::Step => parts::step(&bench)?,
             Part::Fit => parts::fit(&bench)?,
             Part::Import => parts::import(&bench)?,
-        });
+        };
+        // At once: a later part may fail.
+        measured.iter().for_each(|row| say(&row.line().to_string()));
+        rows.extend(measured);
     }
     rows::print(&rows);
     say(&format!("load of the machine: {before} before, {} after", load()));

@@ -42,10 +42,12 @@ type Told = Vec<(String, Vec<Value>)>;
 /// Has ranks measure once more.
 fn ask_ranks(bench: &Bench, args: &[&str], all: &mut Told) -> anyhow::Result<()> {
     let told = json(&bench.script("python_ranks.py", args)?)?;
-    for (what, times) in told.as_object().context("ranks told no times")? {
+    for times in told.get("rows").and_then(Value::as_array).context("ranks told no times")? {
+        let what =
+            times.get("what").and_then(Value::as_str).context("ranks did not say what they measured")?;
         match all.iter_mut().find(|(known, _)| known == what) {
             Some((_, rounds)) => rounds.push(times.clone()),
-            None => all.push((what.clone(), vec![times.clone()])),
+            None => all.push((what.to_owned(), vec![times.clone()])),
         }
     }
     Ok(())

@@ -55,7 +55,7 @@ impl Row {
     }
 
     /// Its keys are read by others.
-    fn line(&self) -> Value {
+    pub(super) fn line(&self) -> Value {
         json!({
             "part": self.part,
             "what": self.what,
@@ -93,16 +93,13 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The table for a reader, then a line of JSON for each of its rows.
+/// The table for a reader.
 pub(super) fn print(rows: &[Row]) {
     let titles = ["", "phalanx", "peer", "", "ratio", "bar", ""].map(str::to_owned);
     for [what, ours, peer, theirs, ratio, wanted, met] in
         std::iter::once(titles).chain(rows.iter().map(Row::cells))
     {
         say(&format!("{what:<36}{ours:>11}  {peer:<14}{theirs:>11}{ratio:>8}{wanted:>9}  {met}"));
-    }
-    for row in rows {
-        say(&row.line().to_string());
     }
 }
 
