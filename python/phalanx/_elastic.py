@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Raise it to let the ranks meet again although none was lost."""
+    """The ranks meet again although none was lost: to let new ones in. Programs may raise it, too, on all ranks."""
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__("the ranks meet again")
@@ -44,16 +44,17 @@ class State:
             callback()
 
     def commit(self) -> None:
-        """Saves the state in memory, where :meth:`restore` finds it after a loss."""
+        """Saves the state in memory, where :meth:`restore` finds it after a loss, and lets new ranks in."""
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raises :class:`HostsUpdatedInterrupt` if the ranks should meet again.
+        """Raises :class:`HostsUpdatedInterrupt` on all ranks if new ones wait to be let in. All ranks call it.
 
-        The launcher starts new ranks only when one was lost, which ends every operation by itself: so there is nothing
-        to check. Programs may override it.
+        It costs a small operation, and nothing where no ranks can come later.
         """
+        if _ops.is_initialized() and _ops.newcomers_wait():
+            raise HostsUpdatedInterrupt()
 
     def save(self) -> None:
         """Saves the state in memory."""
@@ -112,9 +113,10 @@ class ObjectState(State):
 
 
 def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Makes a function go on after ranks were lost: ``func(state, …)`` is called again with the state of the last commit.
+    """Makes a function go on when ranks are lost or come: ``func(state, …)`` is called again.
 
-    The other ranks and those that were started anew form a new group, and rank 0 gives its state to all.
+    After a loss it begins with the state of the last commit; when ranks come nothing is lost. The ranks that there are
+    form a new group, and rank 0 gives its state to all.
     """
 
     @functools.wraps(func)
@@ -138,6 +140,7 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
                 state.restore()
                 meet, sync = True, True
             except HostsUpdatedInterrupt as interrupt:
+                _log.info("the ranks meet again: new ones wait")
                 meet, sync = True, not interrupt.skip_sync
 
     return wrapper

@@ -12,6 +12,8 @@ import os
 import threading
 from typing import Any, Callable, Iterable, Optional, Sequence, Tuple, Union
 
+import numpy as np
+
 from . import _closing, _phalanx
 from .errors import NotInitialized, OperandError, OperationError
 
@@ -48,6 +50,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "newcomers_wait",
     "poll",
     "rank",
     "reduction_of",
@@ -242,6 +245,17 @@ def reset() -> None:
         session.end()
         session.rank_ops.reset()
         session.begin()
+
+
+def newcomers_wait() -> bool:
+    """Whether processes wait to become ranks. All ranks ask, and get the same answer; :func:`reset` lets them in."""
+    here = _session().rank_ops.newcomers
+    if here is None:
+        return False
+    flag = np.array([here], np.uint8)
+    tensor = (flag.ctypes.data, flag.ctypes.data, "uint8", flag.shape)
+    issue("allreduce", [tensor], flag, lambda _: None, name="phalanx.newcomers", reduction="max").wait()
+    return bool(flag[0])
 
 
 def is_initialized() -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
+import sys
+import time
 
 import pytest
-from launching import launch
+from launching import PROGRAMS, launch
 
 pytest.importorskip("torch")
 
@@ -33,3 +37,36 @@ def test_the_example_learns(tmp_path: pathlib.Path) -> None:
     assert [line.split(":")[0] for line in said] == ["[0] pass 1", "[0] pass 2", "[0] pass 3"]
     assert float(said[-1].split(", ")[1].split("%")[0]) > 85
     assert (tmp_path / "digits.pt").exists()
+
+
+def test_a_rank_that_comes_later_is_let_in_at_a_commit(tmp_path: pathlib.Path) -> None:
+    domain = f"grow-{os.getpid()}"
+    environment = {**os.environ, "PHALANX_RUNTIME_DIR": str(tmp_path / "runtime")}
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "phalanx", words[0], "--domain", domain, "--no-mdns", *words[1:]]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+
+    node = ("node", "--cores", "2", "--allow-exec", "--output", "quiet")
+    program = (sys.executable, str(PROGRAMS / "growing.py"), str(tmp_path))
+    nodes = [start(*node)]
+    try:
+        ranks = start("launch", "--min", "2", "--max", "3", "--", *program)
+        try:
+            deadline = time.monotonic() + 60
+            while not (tmp_path / "trains").exists():
+                assert ranks.poll() is None and time.monotonic() < deadline, ranks.communicate()[0]
+                time.sleep(0.02)
+            # It has room for two, and one may come.
+            nodes.append(start(*node))
+            said = ranks.communicate(timeout=120)[0]
+        finally:
+            ranks.kill()
+            ranks.wait()
+    finally:
+        for process in nodes:
+            process.terminate()
+            process.wait()
+    assert ranks.returncode == 0, said
+    assert said.count("resets [3]") == 2 and said.count("resets []") == 1, said
+    assert said.count("placed: ") == 2, said

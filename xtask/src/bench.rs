@@ -29,12 +29,8 @@ enum What {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
-    /// Calls of Python functions against Ray.
-    Python {
-        /// How many times each side is measured, in turn; medians are compared.
-        #[arg(long, default_value_t = 3)]
-        rounds: usize,
-    },
+    /// The Python package against Ray, Gloo, DDP and torch.
+    Python(python::PythonArgs),
     /// Replicas against trainings that know nothing of each other.
     Replicas(replicas::ReplicasArgs),
     /// Models that are cut over nodes.
@@ -47,7 +43,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.what {
         What::Allreduce(args) => allreduce::run(args),
         What::Jobs { rounds } => jobs::run((*rounds).max(1)),
-        What::Python { rounds } => python::run((*rounds).max(1)),
+        What::Python(args) => python::run(args),
         What::Replicas(args) => replicas::run(args),
         What::Stages(args) => stages::run(args),
         What::Train(args) => train::run(args),

@@ -10,6 +10,8 @@ use std::time::Instant;
 const TORCH: &str = "tests/roundtrip/requirements.txt";
 /// What TensorFlow is installed from, which does not bear the same NumPy.
 const TENSORFLOW: &str = "tests/tensorflow/requirements.txt";
+/// What calls of Python functions are compared with.
+const RAY: &str = "ray==2.60.0";
 
 /// A virtual environment that should hold some packages.
 pub(crate) struct Environment {
@@ -41,6 +43,14 @@ impl Environment {
     /// TensorFlow, for programs of its users.
     pub(crate) fn tensorflow() -> anyhow::Result<Self> {
         Self::from_file("tensorflow", TENSORFLOW)
+    }
+
+    /// PyTorch and Ray beside each other, for benchmarks.
+    pub(crate) fn python_bench() -> anyhow::Result<Self> {
+        let mut environment = Self::from_file("python-bench", TORCH)?;
+        environment.packages.push(RAY.to_owned());
+        environment.wanted.push_str(RAY);
+        Ok(environment)
     }
 
     fn from_file(name: &str, requirements: &str) -> anyhow::Result<Self> {

@@ -187,7 +187,9 @@ pub fn launch(
         RendezvousServer::start((spec.place.listens_at(), 0), secret.clone(), 0..ranks).map_err(meet)?;
     let (events, happened) = channel();
     on_start(LaunchControl { events: events.clone() });
-    let meeting = Meeting { ranks, secret, port: server.address().port() };
+    // On this machine a rank has its place at once: none comes later.
+    let grows = spec.size.elastic.is_some() && matches!(spec.place, LaunchPlace::Domain(_));
+    let meeting = Meeting { ranks, secret, port: server.address().port(), grows };
     let launcher = Launcher {
         spec,
         supervisor: Supervisor::new(spec.size),
@@ -265,6 +267,7 @@ impl Launcher<'_> {
         on_notice: &mut dyn FnMut(LaunchNotice),
     ) -> Result<(), LaunchError> {
         let now = self.now();
+        self.supervisor.on_formed(&self.server.members(), out);
         match event {
             Some(RankEvent::Exited { worker, exit }) => self.supervisor.on_exit(now, worker, exit, out),
             Some(RankEvent::NodeLost { worker, node }) => {
@@ -273,7 +276,9 @@ impl Launcher<'_> {
             }
             Some(RankEvent::Waiting { workers, reason }) => {
                 self.supervisor.on_waiting(&workers, out);
-                on_notice(LaunchNotice::Waiting { workers, reason });
+                if !self.supervisor.are_spare(&workers) {
+                    on_notice(LaunchNotice::Waiting { workers, reason });
+                }
             }
             Some(RankEvent::Placed { nodes }) => {
                 self.supervisor.on_placed(&nodes.keys().copied().collect(), out);
@@ -292,18 +297,19 @@ impl Launcher<'_> {
 
     /// `false` when nothing runs any more.
     fn carry_out(&mut self, out: &mut Outbox<SuperviseCommand>) -> Result<bool, LaunchError> {
-        let mut start = BTreeSet::new();
+        let (mut start, mut later) = (BTreeSet::new(), Vec::new());
         for command in out.drain() {
             match command {
                 SuperviseCommand::Start { worker } => drop(start.insert(worker)),
-                SuperviseCommand::Expect { workers } => self.server.expect(workers),
+                SuperviseCommand::StartLater { worker } => later.push(BTreeSet::from([worker])),
+                SuperviseCommand::Expect { workers, newcomers } => self.server.expect(workers, newcomers),
                 SuperviseCommand::Terminate { worker } => self.place.signal(worker, RankSignal::Terminate),
                 SuperviseCommand::Kill { worker } => self.place.signal(worker, RankSignal::Kill),
                 SuperviseCommand::Finish => return Ok(false),
             }
         }
-        if !start.is_empty() {
-            self.place.start(start)?;
+        for gang in std::iter::once(start).chain(later).filter(|gang| !gang.is_empty()) {
+            self.place.start(gang)?;
         }
         Ok(true)
     }

@@ -3,7 +3,7 @@
 use crate::core::placement::Seat;
 use crate::launch::LaunchError;
 use crate::output::{Sink, pass_on};
-use crate::place::{Meeting, Place, RankEvent};
+use crate::place::{ALLOCATOR, Meeting, Place, RankEvent};
 use crate::process::{Signals, run_process};
 use phalanx_wire::launch::RankSignal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,9 +38,9 @@ impl LocalProcesses {
         let mut command = Command::new(program);
         command.args(words);
         command.envs(self.meeting.variables(worker, Ipv4Addr::LOCALHOST.into(), seat, self.cores));
-        if std::env::var_os("OMP_NUM_THREADS").is_none() {
-            command.env("OMP_NUM_THREADS", (self.cores / ranks).max(1).to_string());
-        }
+        let threads = (self.cores / ranks).max(1).to_string();
+        let defaults = std::iter::once(("OMP_NUM_THREADS", threads.as_str())).chain(ALLOCATOR);
+        command.envs(defaults.filter(|(name, _)| std::env::var_os(name).is_none()));
         Ok(command)
     }
 

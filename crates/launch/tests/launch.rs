@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
 const GRACE: Duration = Duration::from_secs(5);
 /// Sums before and after a rank dies.
@@ -28,14 +28,22 @@ fn spec(ranks: u32, elastic: Option<ElasticLimits>, command: Vec<OsString>) -> L
 
 /// Starts ranks of this program that do what `mode` says.
 fn ranks(ranks: u32, elastic: Option<ElasticLimits>, mode: &str, dir: &Path) -> LaunchSummary {
+    let mut spec = spec(ranks, elastic, rank_program_words());
+    spec.place = LaunchPlace::Here { wrapper: wrapper(mode, dir), cores: None };
+    launch(&spec, |_| {}, &mut |_| {}).unwrap()
+}
+
+/// This program as a rank.
+fn rank_program_words() -> Vec<OsString> {
     let me = std::env::current_exe().unwrap().into_os_string();
-    let command = [me, "rank_program".into(), "--exact".into(), "--nocapture".into()].to_vec();
+    vec![me, "rank_program".into(), "--exact".into(), "--nocapture".into()]
+}
+
+/// Tells it what to do.
+fn wrapper(mode: &str, dir: &Path) -> Vec<OsString> {
     let mut directory = OsString::from("LAUNCH_TEST_DIR=");
     directory.push(dir);
-    let mut spec = spec(ranks, elastic, command);
-    let wrapper = vec!["env".into(), format!("LAUNCH_TEST_MODE={mode}").into(), directory];
-    spec.place = LaunchPlace::Here { wrapper, cores: None };
-    launch(&spec, |_| {}, &mut |_| {}).unwrap()
+    vec!["env".into(), format!("LAUNCH_TEST_MODE={mode}").into(), directory]
 }
 
 /// What a rank does; nothing when it is run as a test.
@@ -57,6 +65,7 @@ fn rank_program() {
             std::thread::park_timeout(Duration::from_secs(60));
         }
         "elastic" => elastic(ops, &dir),
+        "grows" => grows(ops, &dir),
         other => panic!("there is no mode {other}"),
     }
 }
@@ -93,6 +102,32 @@ fn elastic(ops: Ops, dir: &Path) {
         step += 1;
     }
     note(dir, &format!("done{worker}-epoch{}-rank{}-of{}", ops.epoch(), ops.rank(), ops.size()));
+}
+
+/// Two ranks count steps until a third comes, and some more with it. No step is counted twice.
+fn grows(mut ops: Ops, dir: &Path) {
+    let (mut step, mut together) = (0, 0);
+    let worker = std::env::var("PHALANX_WORKER").unwrap();
+    while together < STEPS {
+        if ops.newcomers_wait().unwrap() {
+            note(dir, &format!("grew{worker}-from{}", ops.size()));
+            ops = ops.reset().unwrap();
+            continue;
+        }
+        let farthest = maximum(&ops, step);
+        assert!(step == 0 || step == farthest, "a rank with a state has lost some of it");
+        step = farthest + 1;
+        together += u32::from(ops.size() == 3);
+    }
+    note(dir, &format!("done{worker}-epoch{}-rank{}-of{}", ops.epoch(), ops.rank(), ops.size()));
+}
+
+fn maximum(ops: &Ops, step: u32) -> u32 {
+    let kind = OpKind::AllReduce { reduction: Reduction::Max };
+    let signature = OpSignature::new(kind, TensorSpec::new(DType::F64, [1]));
+    let mut value = [f64::from(step)];
+    ops.run_on("step", signature, bytemuck::cast_slice_mut(&mut value)).unwrap();
+    value[0] as u32
 }
 
 fn note(dir: &Path, name: &str) {
@@ -164,37 +199,42 @@ fn what_cannot_be_started_is_an_error() {
 struct RankNodes {
     runtime: Handle,
     launcher: Fabric,
-    /// The thread ends when this is dropped.
-    _stop: oneshot::Sender<()>,
+    /// Adds a node. The thread ends when this is dropped.
+    more: mpsc::UnboundedSender<()>,
 }
 
 impl RankNodes {
     fn start(dir: &Path, count: usize, wrapper: &[OsString]) -> Self {
         let (started, nodes) = std::sync::mpsc::channel();
-        let (stop, stopped) = oneshot::channel();
+        let (more, mut wanted) = mpsc::unbounded_channel();
         let (dir, wrapper) = (dir.to_owned(), wrapper.to_vec());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                for _ in 0..count {
+                let add = async || {
                     let node = rank_node(&dir, NodeKind::Computing).await;
                     serve_ranks(&node, &NodeAccount::new(NODE), wrapper.clone());
+                };
+                for _ in 0..count {
+                    add().await;
                 }
                 let launcher = rank_node(&dir, NodeKind::Main).await;
                 started.send((Handle::current(), launcher)).unwrap();
-                let _dropped = stopped.await;
+                while wanted.recv().await.is_some() {
+                    add().await;
+                }
             });
         });
         let (runtime, launcher) = nodes.recv().unwrap();
-        Self { runtime, launcher, _stop: stop }
+        Self { runtime, launcher, more }
     }
 
-    fn place(&self, directory: &Path) -> LaunchPlace {
+    fn place(&self, directory: &Path, cores_per_rank: u32) -> LaunchPlace {
         LaunchPlace::Domain(DomainPlace {
             fabric: self.launcher.clone(),
             runtime: self.runtime.clone(),
             nodes: NodeChoice::Any,
-            cores_per_rank: 1,
+            cores_per_rank,
             variables: Vec::new(),
             directory: directory.to_owned(),
         })
@@ -219,13 +259,8 @@ fn ranks_on_nodes_find_each_other_and_a_killed_one_is_replaced() {
         [("sum", None, 1), ("elastic", Some(ElasticLimits { min: 2, max: 3, reset_limit: Some(5) }), 2)]
     {
         let dir = tempfile::tempdir().unwrap();
-        let mut directory = OsString::from("LAUNCH_TEST_DIR=");
-        directory.push(dir.path());
-        let wrapper = ["env".into(), format!("LAUNCH_TEST_MODE={mode}").into(), directory];
-        let nodes = RankNodes::start(dir.path(), 2, &wrapper);
-        let me = std::env::current_exe().unwrap().into_os_string();
-        let command = [me, "rank_program".into(), "--exact".into(), "--nocapture".into()].to_vec();
-        let spec = LaunchSpec { place: nodes.place(dir.path()), ..spec(3, elastic, command) };
+        let nodes = RankNodes::start(dir.path(), 2, &wrapper(mode, dir.path()));
+        let spec = LaunchSpec { place: nodes.place(dir.path(), 1), ..spec(3, elastic, rank_program_words()) };
         let mut hosts = BTreeMap::new();
         let mut note = |notice| match notice {
             LaunchNotice::Placed { nodes } => hosts.extend(nodes),
@@ -235,4 +270,34 @@ fn ranks_on_nodes_find_each_other_and_a_killed_one_is_replaced() {
         assert_eq!((summary.exit_code, summary.failure, summary.epochs), (0, None, epochs));
         assert_eq!(hosts.values().collect::<BTreeSet<_>>().len(), 2, "both nodes run ranks: {hosts:?}");
     }
+}
+
+#[test]
+fn a_rank_is_added_when_a_node_joins_and_none_beyond_the_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = RankNodes::start(dir.path(), 1, &wrapper("grows", dir.path()));
+    let limits = ElasticLimits { min: 2, max: 3, reset_limit: Some(0) };
+    // One node has room for two ranks.
+    let place = nodes.place(dir.path(), NODE.cores / 2);
+    let spec = LaunchSpec { place, ..spec(2, Some(limits), rank_program_words()) };
+    let mut placed = Vec::new();
+    let mut note = |notice| {
+        if let LaunchNotice::Placed { nodes: hosts } = notice {
+            placed.push(hosts.keys().copied().collect::<Vec<u32>>());
+            if placed.len() == 1 {
+                // Room for four more ranks.
+                nodes.more.send(()).unwrap();
+                nodes.more.send(()).unwrap();
+            }
+        }
+    };
+    let summary = launch(&spec, |_| {}, &mut note).unwrap();
+    assert_eq!((summary.exit_code, summary.failure), (0, None));
+    assert_eq!((summary.resets, summary.epochs), (0, 2));
+    assert_eq!(placed, [vec![0, 1], vec![2]]);
+    for worker in [0, 1] {
+        noted(dir.path(), &format!("grew{worker}-from2"));
+        noted(dir.path(), &format!("done{worker}-epoch2-rank{worker}-of3"));
+    }
+    noted(dir.path(), "done2-epoch2-rank2-of3");
 }

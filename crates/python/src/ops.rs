@@ -151,6 +151,12 @@ impl RankOps {
         Ok(self.lend(handle, py.None()))
     }
 
+    /// Whether processes wait to become ranks, as far as this rank knows; `None` if none can come.
+    #[getter]
+    fn newcomers(&self) -> PyResult<Option<bool>> {
+        Ok(self.with(|ops| Ok(ops.newcomers()))?)
+    }
+
     /// Begins to record operations as a Chrome trace.
     fn start_timeline(&self, path: PathBuf) -> PyResult<()> {
         Ok(self.with(|ops| ops.start_timeline(&path))?)

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function go on after ranks were lost: ``func(state, …)`` is called again with the state of the last commit."""
+    """Makes a function go on when ranks are lost or come: ``func(state, …)`` is called again, as in :mod:`phalanx.torch.elastic`."""
 
     @functools.wraps(func)
     def told(*args: Any, **kwargs: Any) -> Any:

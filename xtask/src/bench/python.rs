@@ -1,38 +1,95 @@
-//! `cargo xtask bench python`: calls of Python functions.
+//! `cargo xtask bench python`: the Python package against what its users know.
+//!
+//! ```text
+//!   calls        functions on two workers            against Ray
+//!   collectives  all-reduces of torch tensors        against Gloo through torch.distributed
+//!   step         training steps of two ranks         against DDP with Gloo
+//!   fit          phalanx.fit                         against a loop of torch, and against `phalanx train`
+//!   import       import phalanx                      against a limit
+//! ```
 
-use super::{json, median, say};
+mod parts;
+mod rows;
+
+use super::say;
 use crate::python::Environment;
 use crate::tool::{root, tool};
 use anyhow::Context;
-use std::path::Path;
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
 
-/// What is compared with, and what the package is built with.
-const PACKAGES: [&str; 4] = ["ray==2.60.0", "numpy", "cloudpickle", "maturin==1.16.0"];
+#[derive(Debug, Args)]
+pub(super) struct PythonArgs {
+    /// What to measure; may be given several times, all when not given.
+    #[arg(long, value_name = "PART")]
+    only: Vec<Part>,
+    /// How many times each side is measured, in turn; medians are compared.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Measure the package that the environment has; it is built and installed when not given.
+    #[arg(long)]
+    no_build: bool,
+}
 
-pub(super) fn run(rounds: usize) -> anyhow::Result<()> {
-    let python = Environment::of("ray-python", &PACKAGES).install()?;
-    let environment = python.parent().and_then(Path::parent).context("a Python outside of an environment")?;
-    tool(&python, &["-m", "maturin", "develop", "--release", "--quiet"])
-        .env("VIRTUAL_ENV", environment)
-        .run()?;
-    let script = root().join("xtask/bench/python_calls.py").to_string_lossy().into_owned();
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        ours.push(json(&tool(&python, &[script.as_str(), "phalanx"]).capture()?)?);
-        theirs.push(json(&tool(&python, &[script.as_str(), "ray"]).env("RAY_DEDUP_LOGS", "0").capture()?)?);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Calls,
+    Collectives,
+    Step,
+    Fit,
+    Import,
+}
+
+/// The interpreter that has both sides, and how often each is measured.
+struct Bench {
+    python: PathBuf,
+    rounds: u32,
+}
+
+impl Bench {
+    /// Runs one of our scripts and gives what it printed.
+    fn script(&self, name: &str, args: &[&str]) -> anyhow::Result<String> {
+        let script = root().join("xtask/bench").join(name).to_string_lossy().into_owned();
+        let words = [&[script.as_str()], args].concat();
+        // Ray would print what its workers say.
+        tool(&self.python, &words).env("RAY_DEDUP_LOGS", "0").capture()
     }
-    let rows = [
-        ("no-op calls/s", "calls_per_s", true),
-        ("round trip p50, µs", "rtt_p50_us", false),
-        ("round trip p99, µs", "rtt_p99_us", false),
-        ("16 MB there and back p50, µs", "array_16mb_p50_us", false),
-        ("16 MB plus one p50, µs", "array_16mb_plus_one_p50_us", false),
-    ];
-    say(&format!("{:<32}{:>12}{:>12}{:>10}", "", "phalanx", PACKAGES[0], "ratio"));
-    for (name, key, higher_is_better) in rows {
-        let (a, b) = (median(&ours, key)?, median(&theirs, key)?);
-        let ratio = if higher_is_better { a / b } else { b / a };
-        say(&format!("{name:<32}{a:>12.0}{b:>12.0}{ratio:>9.1}x"));
+}
+
+pub(super) fn run(args: &PythonArgs) -> anyhow::Result<()> {
+    let python = Environment::python_bench()?.install()?;
+    if !args.no_build {
+        let environment =
+            python.parent().and_then(Path::parent).context("a Python outside of an environment")?;
+        tool(&python, &["-m", "maturin", "develop", "--release", "--quiet"])
+            .env("VIRTUAL_ENV", environment)
+            .run()?;
     }
+    let bench = Bench { python, rounds: args.rounds };
+    let before = load();
+    let mut rows = Vec::new();
+    for part in Part::value_variants() {
+        if !args.only.is_empty() && !args.only.contains(part) {
+            continue;
+        }
+        let measured = match part {
+            Part::Calls => parts::calls(&bench)?,
+            Part::Collectives => parts::collectives(&bench)?,
+            Part::Step => parts::step(&bench)?,
+            Part::Fit => parts::fit(&bench)?,
+            Part::Import => parts::import(&bench)?,
+        };
+        // At once: a later part may fail.
+        measured.iter().for_each(|row| say(&row.line().to_string()));
+        rows.extend(measured);
+    }
+    rows::print(&rows);
+    say(&format!("load of the machine: {before} before, {} after", load()));
     Ok(())
+}
+
+/// What else the machine does, as far as the system tells.
+fn load() -> String {
+    let read = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    read.split(' ').next().unwrap_or("unknown").to_owned()
 }

@@ -27,7 +27,8 @@ use tokio::task::JoinHandle;
     after_help = "Ranks find each other by the variables that they are started with, and compute together by the
 operations of the Phalanx library. What they print gets the number of the rank in front.
 When a rank fails all others are ended, and the exit code is that of the first failure. With --min or --max the
-program is elastic: a rank that dies is started again, and the others are told, form a new group and go on.
+program is elastic: a rank that dies is started again, and the others are told, form a new group and go on. On a domain
+ranks are also added, up to --max, when nodes have room for them.
 
 With --domain or --nodes ranks run on nodes of a domain that were started with --allow-exec. Files are not copied: the
 program must be on every node. All ranks start together, once the nodes have free cores for them.
@@ -37,17 +38,18 @@ Examples:
   phalanx launch -n 4 --min 2 --reset-limit 10 -- python train.py    goes on without ranks that die
   phalanx launch -n 2 --compat -- python train.py                    a program that imports horovod
   phalanx launch -n 8 --domain lab --cores-per-rank 4 -- python train.py
+  phalanx launch --min 2 --max 8 --domain lab -- python train.py     begins with 2, grows as nodes come
   phalanx launch -n 4 --nodes gpu1,gpu2 -- python train.py           on nodes with these names"
 )]
 pub(crate) struct LaunchArgs {
-    /// How many ranks to start.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    ranks: u32,
+    /// How many ranks to start; --min, or 1, when not given.
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ranks: Option<u32>,
     /// Elastic: the fewest ranks that go on.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     min: Option<u32>,
-    /// Elastic: the most ranks at a time.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Elastic: the most ranks at a time. On a domain ranks are added up to this when nodes have room.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
     max: Option<u32>,
     /// Elastic: how often ranks may be lost before all ends; any number when not given.
     #[arg(long, value_name = "COUNT")]
@@ -124,13 +126,14 @@ fn variable(text: &str) -> Result<(String, OsString), String> {
 
 impl LaunchArgs {
     fn size(&self) -> LaunchSize {
+        let ranks = self.ranks.or(self.min).unwrap_or(1);
         let elastic = self.min.is_some() || self.max.is_some() || self.reset_limit.is_some();
         let limits = ElasticLimits {
             min: self.min.unwrap_or(1),
-            max: self.max.unwrap_or(self.ranks),
+            max: self.max.unwrap_or(ranks),
             reset_limit: self.reset_limit,
         };
-        LaunchSize { ranks: self.ranks, elastic: elastic.then_some(limits), grace: self.grace }
+        LaunchSize { ranks, elastic: elastic.then_some(limits), grace: self.grace }
     }
 
     fn is_on_domain(&self) -> bool {

@@ -103,10 +103,12 @@ impl LaunchFailure {
 /// What the shell does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SuperviseCommand {
-    /// Start a process.
+    /// Start a process, together with all others that are to be started now.
     Start { worker: u32 },
-    /// These processes are alive; they form a group when all of them ask for it.
-    Expect { workers: BTreeSet<u32> },
+    /// Start a process by itself as soon as there is a place for it.
+    StartLater { worker: u32 },
+    /// These processes are alive; they form a group when all `workers` ask for it. Newcomers are not waited for.
+    Expect { workers: BTreeSet<u32>, newcomers: BTreeSet<u32> },
     /// Ask a process to end.
     Terminate { worker: u32 },
     /// End a process.
@@ -118,6 +120,8 @@ pub(crate) enum SuperviseCommand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerState {
     Running,
+    /// It was started while a group went on without it, and has not been in a group yet.
+    Joining,
     /// It is to be started, but has no place.
     Waiting,
     /// It is not needed any more. How it ends says nothing.
@@ -136,6 +140,8 @@ pub(crate) struct Supervisor {
     failure: Option<LaunchFailure>,
     kill_at: Option<Time>,
     finished: bool,
+    /// Whether processes beyond the first ones have been asked for.
+    grows: bool,
 }
 
 impl Supervisor {
@@ -148,12 +154,13 @@ impl Supervisor {
             failure: None,
             kill_at: None,
             finished: false,
+            grows: false,
         }
     }
 
     pub(crate) fn begin(&mut self, out: &mut Outbox<SuperviseCommand>) {
         self.workers = (0..self.size.ranks).map(|worker| (worker, WorkerState::Running)).collect();
-        out.push(SuperviseCommand::Expect { workers: self.expected() });
+        self.expect(out);
         for worker in 0..self.size.ranks {
             out.push(SuperviseCommand::Start { worker });
         }
@@ -166,7 +173,18 @@ impl Supervisor {
 
     /// Processes that have not ended.
     fn alive(&self) -> BTreeSet<u32> {
-        self.in_states(&[WorkerState::Running, WorkerState::Waiting, WorkerState::Withdrawn])
+        use WorkerState::{Joining, Running, Waiting, Withdrawn};
+        self.in_states(&[Running, Joining, Waiting, Withdrawn])
+    }
+
+    /// Whether it is one of the processes that are added when there is room.
+    fn is_spare(&self, worker: u32) -> bool {
+        worker >= self.size.ranks
+    }
+
+    /// Whether these processes wait for room that the program does not need.
+    pub(crate) fn are_spare(&self, workers: &BTreeSet<u32>) -> bool {
+        workers.iter().all(|worker| self.is_spare(*worker))
     }
 
     /// Processes that form the next group. It does not wait for a process without a place, unless too few have one.
@@ -178,14 +196,46 @@ impl Supervisor {
         }
     }
 
+    /// Processes that become ranks of the next group if they have come by then.
+    fn newcomers(&self) -> BTreeSet<u32> {
+        self.in_states(&[WorkerState::Joining])
+    }
+
+    fn expect(&self, out: &mut Outbox<SuperviseCommand>) {
+        out.push(SuperviseCommand::Expect { workers: self.expected(), newcomers: self.newcomers() });
+    }
+
+    /// A group was formed of these processes.
+    pub(crate) fn on_formed(&mut self, workers: &BTreeSet<u32>, out: &mut Outbox<SuperviseCommand>) {
+        self.change(workers, WorkerState::Joining, WorkerState::Running, out);
+    }
+
     /// There is no place for processes that are to be started.
     pub(crate) fn on_waiting(&mut self, workers: &BTreeSet<u32>, out: &mut Outbox<SuperviseCommand>) {
         self.change(workers, WorkerState::Running, WorkerState::Waiting, out);
+        self.change(workers, WorkerState::Joining, WorkerState::Waiting, out);
     }
 
     /// Processes have a place.
     pub(crate) fn on_placed(&mut self, workers: &BTreeSet<u32>, out: &mut Outbox<SuperviseCommand>) {
-        self.change(workers, WorkerState::Waiting, WorkerState::Running, out);
+        let waited_for = self.expected();
+        let (first, late): (BTreeSet<u32>, BTreeSet<u32>) =
+            workers.iter().partition(|worker| waited_for.contains(worker));
+        self.change(&first, WorkerState::Waiting, WorkerState::Running, out);
+        self.change(&late, WorkerState::Waiting, WorkerState::Joining, out);
+        self.grow(out);
+    }
+
+    /// Asks for as many processes as there may be, once the first ones have their places.
+    fn grow(&mut self, out: &mut Outbox<SuperviseCommand>) {
+        let Some(limits) = self.size.elastic.filter(|_| !self.grows && self.failure.is_none()) else {
+            return;
+        };
+        self.grows = true;
+        for worker in self.size.ranks..limits.max {
+            self.workers.insert(worker, WorkerState::Waiting);
+            out.push(SuperviseCommand::StartLater { worker });
+        }
     }
 
     fn change(
@@ -195,18 +245,18 @@ impl Supervisor {
         to: WorkerState,
         out: &mut Outbox<SuperviseCommand>,
     ) {
-        let before = self.expected();
+        let before = (self.expected(), self.newcomers());
         let which =
             self.workers.iter_mut().filter(|(worker, state)| workers.contains(worker) && **state == from);
         which.for_each(|(_, state)| *state = to);
-        if self.failure.is_none() && self.expected() != before {
-            out.push(SuperviseCommand::Expect { workers: self.expected() });
+        if self.failure.is_none() && (self.expected(), self.newcomers()) != before {
+            self.expect(out);
         }
     }
 
-    /// What is left is done without processes that have no place.
-    fn withdraw_waiting(&mut self, out: &mut Outbox<SuperviseCommand>) {
-        for worker in self.in_states(&[WorkerState::Waiting]) {
+    /// What is left is done without processes that have no place, or are in no group yet.
+    fn withdraw_latecomers(&mut self, out: &mut Outbox<SuperviseCommand>) {
+        for worker in self.in_states(&[WorkerState::Waiting, WorkerState::Joining]) {
             self.workers.insert(worker, WorkerState::Withdrawn);
             out.push(SuperviseCommand::Terminate { worker });
         }
@@ -223,13 +273,14 @@ impl Supervisor {
         let state = if succeeded { WorkerState::Succeeded } else { WorkerState::Failed };
         let before = self.workers.insert(worker, state);
         if self.failure.is_none() && !succeeded && before != Some(WorkerState::Withdrawn) {
-            self.on_failure(now, worker, exit, out);
+            let back = before.filter(|state| *state == WorkerState::Joining);
+            self.on_failure(now, worker, exit, back.unwrap_or(WorkerState::Running), out);
         }
         if self.failure.is_none() {
             if succeeded {
-                self.withdraw_waiting(out);
+                self.withdraw_latecomers(out);
             }
-            out.push(SuperviseCommand::Expect { workers: self.expected() });
+            self.expect(out);
         }
         if self.alive().is_empty() && !self.finished {
             self.finished = true;
@@ -237,23 +288,35 @@ impl Supervisor {
         }
     }
 
-    fn on_failure(&mut self, now: Time, worker: u32, exit: ProcessExit, out: &mut Outbox<SuperviseCommand>) {
+    /// `back` is what the process is when it is started again.
+    fn on_failure(
+        &mut self,
+        now: Time,
+        worker: u32,
+        exit: ProcessExit,
+        back: WorkerState,
+        out: &mut Outbox<SuperviseCommand>,
+    ) {
         let some_succeeded = self.workers.values().any(|state| *state == WorkerState::Succeeded);
         // A process that comes anew could not do what is left without those that have ended.
         let Some(limits) = self.size.elastic.filter(|_| !some_succeeded) else {
             return self.fail(now, LaunchFailure::Process { worker, exit }, out);
         };
-        self.resets += 1;
+        // No group breaks when a process fails that is in none.
+        self.resets += u32::from(back == WorkerState::Running);
         if let Some(limit) = limits.reset_limit.filter(|limit| self.resets > *limit) {
             return self.fail(now, LaunchFailure::ResetLimit { limit, exit }, out);
         }
         let failures = self.failures.entry(worker).or_insert(0);
         // The loss of a node says nothing about the program.
         *failures += u32::from(exit != ProcessExit::Lost);
-        let left = self.alive().len() as u32;
+        // Room that a spare process waits for may never come.
+        let waiting = self.in_states(&[WorkerState::Waiting]);
+        let spare = waiting.into_iter().filter(|worker| self.is_spare(*worker)).count();
+        let left = (self.alive().len() - spare) as u32;
         let failures = self.failures.get(&worker).copied().unwrap_or(0);
         if failures < MOST_FAILURES && left < limits.max {
-            self.workers.insert(worker, WorkerState::Running);
+            self.workers.insert(worker, back);
             out.push(SuperviseCommand::Start { worker });
         } else if left < limits.min {
             self.fail(now, LaunchFailure::TooFew { left, min: limits.min, exit }, out);
@@ -302,7 +365,7 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::SuperviseCommand::{Expect, Finish, Kill, Start, Terminate};
+    use super::SuperviseCommand::{Expect, Finish, Kill, Start, StartLater, Terminate};
     use super::*;
 
     const KILLED: ProcessExit = ProcessExit::Signal(9);
@@ -322,7 +385,18 @@ mod tests {
     }
 
     fn expect(workers: &[u32]) -> SuperviseCommand {
-        Expect { workers: workers.iter().copied().collect() }
+        expect_beside(workers, &[])
+    }
+
+    fn expect_beside(workers: &[u32], newcomers: &[u32]) -> SuperviseCommand {
+        let set = |workers: &[u32]| workers.iter().copied().collect();
+        Expect { workers: set(workers), newcomers: set(newcomers) }
+    }
+
+    fn told(act: impl FnOnce(&mut Outbox<SuperviseCommand>)) -> Vec<SuperviseCommand> {
+        let mut out = Outbox::default();
+        act(&mut out);
+        out.drain().collect()
     }
 
     #[test]
@@ -382,7 +456,10 @@ mod tests {
         assert_eq!(exit(&mut supervisor, 2, ProcessExit::Lost), [Start { worker: 2 }, expect(&[0, 1, 2])]);
         supervisor.on_waiting(&[2].into(), &mut out);
         assert_eq!(out.drain().collect::<Vec<_>>(), [expect(&[0, 1])]);
+        // When it has one it comes as a newcomer, until it has been in a group.
         supervisor.on_placed(&[2].into(), &mut out);
+        assert_eq!(out.drain().collect::<Vec<_>>(), [expect_beside(&[0, 1], &[2])]);
+        supervisor.on_formed(&[0, 1, 2].into(), &mut out);
         assert_eq!(out.drain().collect::<Vec<_>>(), [expect(&[0, 1, 2])]);
         // With fewer than two the others wait for it.
         supervisor.on_waiting(&[2].into(), &mut out);
@@ -390,6 +467,46 @@ mod tests {
         supervisor.on_waiting(&[1].into(), &mut out);
         assert_eq!(out.commands().last(), Some(&expect(&[0, 1, 2])));
         assert_eq!(supervisor.failure(), None);
+    }
+
+    #[test]
+    fn as_many_processes_are_added_as_there_may_be() {
+        let limits = ElasticLimits { min: 2, max: 4, reset_limit: Some(0) };
+        let mut supervisor = supervisor(2, Some(limits));
+        // Not before the first ones have their places, and only once.
+        let waiting = told(|out| supervisor.on_waiting(&[0, 1].into(), out));
+        assert_eq!(waiting, []);
+        let placed = told(|out| supervisor.on_placed(&[0, 1].into(), out));
+        assert_eq!(placed, [StartLater { worker: 2 }, StartLater { worker: 3 }]);
+        assert!(supervisor.are_spare(&[2].into()) && !supervisor.are_spare(&[1, 2].into()));
+        assert_eq!(told(|out| supervisor.on_placed(&[2].into(), out)), [expect_beside(&[0, 1], &[2])]);
+        // It fails before it was in a group: no reset, which would be one too many.
+        assert_eq!(exit(&mut supervisor, 2, KILLED), [Start { worker: 2 }, expect_beside(&[0, 1], &[2])]);
+        assert_eq!((supervisor.resets(), supervisor.failure()), (0, None));
+        assert_eq!(told(|out| supervisor.on_formed(&[0, 1, 2].into(), out)), [expect(&[0, 1, 2])]);
+        assert_eq!(told(|out| supervisor.on_formed(&[0, 1, 2].into(), out)), []);
+        // Whoever comes after the work is done is not needed.
+        assert_eq!(told(|out| supervisor.on_placed(&[3].into(), out)), [expect_beside(&[0, 1, 2], &[3])]);
+        let ended = exit(&mut supervisor, 0, ProcessExit::Code(0));
+        assert_eq!(ended, [Terminate { worker: 3 }, expect(&[1, 2])]);
+        exit(&mut supervisor, 3, ProcessExit::Signal(15));
+        exit(&mut supervisor, 1, ProcessExit::Code(0));
+        assert_eq!(exit(&mut supervisor, 2, ProcessExit::Code(0)), [expect(&[]), Finish]);
+        assert_eq!(supervisor.failure(), None);
+    }
+
+    #[test]
+    fn room_that_may_never_come_is_no_process() {
+        let limits = ElasticLimits { min: 2, max: 3, reset_limit: None };
+        let mut supervisor = supervisor(2, Some(limits));
+        assert_eq!(told(|out| supervisor.on_placed(&[0, 1].into(), out)), [StartLater { worker: 2 }]);
+        for _ in 1..MOST_FAILURES {
+            assert_eq!(exit(&mut supervisor, 1, KILLED).first(), Some(&Start { worker: 1 }));
+        }
+        let ended = exit(&mut supervisor, 1, KILLED);
+        assert_eq!(ended, [Terminate { worker: 0 }, Terminate { worker: 2 }]);
+        let failure = supervisor.failure().unwrap();
+        assert!(matches!(failure, LaunchFailure::TooFew { left: 1, min: 2, .. }), "{failure:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::core::placement::{Gang, NodeChoice, NodeOffer, PlaceWait, launcher_ad
 use crate::core::supervisor::ProcessExit;
 use crate::frames::write_message;
 use crate::launch::LaunchError;
-use crate::place::{Meeting, Place, RankEvent};
+use crate::place::{ALLOCATOR, Meeting, Place, RankEvent};
 use offers::{Machine, offers, reserve};
 use phalanx_fabric::{Fabric, StreamSocket};
 use phalanx_types::NodeId;
@@ -267,11 +267,13 @@ impl Placer {
         let given = self.place.variables.iter().map(|(name, value)| (bytes(name), bytes(value)));
         let own =
             variables.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.clone().into_bytes()));
-        let threads = self.place.cores_per_rank.to_string().into_bytes();
+        let threads = self.place.cores_per_rank.to_string();
+        let defaults = std::iter::once(("OMP_NUM_THREADS", threads.as_str())).chain(ALLOCATOR);
+        let defaults = defaults.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
         RankProgram {
             command: self.command.iter().map(bytes).collect(),
             variables: given.chain(own).collect(),
-            defaults: vec![(b"OMP_NUM_THREADS".to_vec(), threads)],
+            defaults: defaults.collect(),
             directory: self.place.directory.as_os_str().as_bytes().to_vec(),
         }
     }

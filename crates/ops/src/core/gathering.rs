@@ -46,9 +46,21 @@ pub enum Refusal {
 /// What the rendezvous says to a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToGuest {
-    Formed { epoch: u64, rank: u32, members: Vec<Member> },
-    Exchanged { blobs: Vec<Vec<u8>> },
-    Refused { refusal: Refusal },
+    Formed {
+        epoch: u64,
+        rank: u32,
+        members: Vec<Member>,
+    },
+    Exchanged {
+        blobs: Vec<Vec<u8>>,
+    },
+    Refused {
+        refusal: Refusal,
+    },
+    /// To a newcomer: a group goes on without it until its ranks meet again, however long that takes.
+    Queued,
+    /// To rank 0 of a group: processes wait to become ranks.
+    Newcomers,
 }
 
 /// What a process says to the rendezvous.
@@ -67,8 +79,13 @@ struct Round {
 /// Forms a group when all expected processes have come.
 #[derive(Debug)]
 pub(crate) struct Gathering {
-    /// Processes that are alive, as far as known.
+    /// Processes that are alive, as far as known. A group waits for all of them.
     expected: BTreeSet<u32>,
+    /// Processes that are starting. No group waits for them; those that are here become ranks.
+    newcomers: BTreeSet<u32>,
+    /// Rank 0 of the last group, while its connection lasts, and the processes of that group.
+    leader: Option<GuestId>,
+    members: BTreeSet<u32>,
     waiting: BTreeMap<GuestId, JoinRequest>,
     epoch: u64,
     round: Option<Round>,
@@ -77,13 +94,32 @@ pub(crate) struct Gathering {
 impl Gathering {
     pub(crate) fn new(workers: impl IntoIterator<Item = u32>) -> Self {
         let expected = workers.into_iter().collect();
-        Self { expected, waiting: BTreeMap::new(), epoch: 0, round: None }
+        Self {
+            expected,
+            newcomers: BTreeSet::new(),
+            leader: None,
+            members: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            epoch: 0,
+            round: None,
+        }
     }
 
-    /// Changes who is expected.
-    pub(crate) fn expect(&mut self, workers: BTreeSet<u32>, out: &mut Outbox<(GuestId, ToGuest)>) {
+    /// Changes who is expected, and who may come beside them.
+    pub(crate) fn expect(
+        &mut self,
+        workers: BTreeSet<u32>,
+        newcomers: BTreeSet<u32>,
+        out: &mut Outbox<(GuestId, ToGuest)>,
+    ) {
         self.expected = workers;
+        self.newcomers = newcomers;
         self.form(out);
+    }
+
+    /// The processes of the last group that was formed.
+    pub(crate) fn members(&self) -> &BTreeSet<u32> {
+        &self.members
     }
 
     /// The last group that was formed.
@@ -99,7 +135,9 @@ impl Gathering {
     ) {
         match message {
             FromGuest::Join(request) => {
-                let refusal = if !self.expected.contains(&request.worker) {
+                let known =
+                    self.expected.contains(&request.worker) || self.newcomers.contains(&request.worker);
+                let refusal = if !known {
                     Some(Refusal::NoSuchRank)
                 } else if self.waiting.values().any(|other| other.worker == request.worker) {
                     Some(Refusal::Duplicate)
@@ -111,6 +149,7 @@ impl Gathering {
                     None => {
                         self.waiting.insert(guest, request);
                         self.form(out);
+                        self.announce(guest, out);
                     }
                 }
             }
@@ -139,10 +178,20 @@ impl Gathering {
     /// A connection has ended.
     pub(crate) fn on_gone(&mut self, guest: GuestId, out: &mut Outbox<(GuestId, ToGuest)>) {
         self.waiting.remove(&guest);
+        self.leader.take_if(|leader| *leader == guest);
         if let Some(round) = self.round.take_if(|round| round.members.contains(&guest)) {
             for member in round.members.into_iter().filter(|member| *member != guest) {
                 out.push((member, ToGuest::Refused { refusal: Refusal::MemberGone }));
             }
+        }
+    }
+
+    /// Tells the group that goes on, and a newcomer that waits, of each other.
+    fn announce(&self, guest: GuestId, out: &mut Outbox<(GuestId, ToGuest)>) {
+        let Some((leader, request)) = self.leader.zip(self.waiting.get(&guest)) else { return };
+        if request.last_epoch == 0 && self.newcomers.contains(&request.worker) {
+            out.push((guest, ToGuest::Queued));
+            out.push((leader, ToGuest::Newcomers));
         }
     }
 
@@ -160,6 +209,8 @@ impl Gathering {
             address: request.address.clone(),
         };
         let members: Vec<Member> = all.iter().map(member).collect();
+        self.members = members.iter().map(|member| member.worker).collect();
+        self.leader = all.first().map(|(guest, _)| *guest);
         for (rank, (guest, _)) in all.iter().enumerate() {
             let (epoch, rank, members) = (self.epoch, rank as u32, members.clone());
             out.push((*guest, ToGuest::Formed { epoch, rank, members }));
@@ -233,8 +284,32 @@ mod tests {
         for (guest, worker) in [(7, 0), (8, 1)] {
             assert_eq!(tell(&mut gathering, |g, out| g.on_message(guest, join(worker, 2), out)).len(), 0);
         }
-        let commands = tell(&mut gathering, |g, out| g.expect(BTreeSet::from([0, 1]), out));
+        let commands = tell(&mut gathering, |g, out| g.expect(BTreeSet::from([0, 1]), BTreeSet::new(), out));
         assert_eq!(formed(&commands).len(), 2);
+    }
+
+    #[test]
+    fn a_group_hears_of_newcomers_and_waits_for_none() {
+        let mut gathering = Gathering::new(0..2);
+        for (guest, worker) in [(1, 0), (2, 1)] {
+            tell(&mut gathering, |g, out| g.on_message(guest, join(worker, 0), out));
+        }
+        let (workers, newcomers) = (BTreeSet::from([0, 1]), BTreeSet::from([2, 3]));
+        assert_eq!(tell(&mut gathering, |g, out| g.expect(workers, newcomers, out)), []);
+        let commands = tell(&mut gathering, |g, out| g.on_message(3, join(2, 0), out));
+        assert_eq!(commands, [(3, ToGuest::Queued), (1, ToGuest::Newcomers)]);
+        // Both ranks meet again. Worker 3 has not come yet.
+        for guest in [1, 2] {
+            tell(&mut gathering, |g, out| g.on_gone(guest, out));
+        }
+        assert_eq!(tell(&mut gathering, |g, out| g.on_message(4, join(1, 1), out)), []);
+        let commands = tell(&mut gathering, |g, out| g.on_message(5, join(0, 1), out));
+        assert_eq!(formed(&commands), [(5, 2, 0, 3), (4, 2, 1, 3), (3, 2, 2, 3)]);
+        assert_eq!(commands.len(), 3);
+        assert_eq!(gathering.members(), &BTreeSet::from([0, 1, 2]));
+        // The next one is told to the rank 0 of the new group.
+        let commands = tell(&mut gathering, |g, out| g.on_message(6, join(3, 0), out));
+        assert_eq!(commands, [(6, ToGuest::Queued), (5, ToGuest::Newcomers)]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The side of a process that wants to become a rank.
 
+use super::arrivals::Arrivals;
 use super::auth;
 use super::environment::{Meeting, RendezvousError};
 use super::frame::{read_message, write_message};
@@ -21,6 +22,8 @@ pub(crate) struct Formed {
     pub(crate) members: Vec<Member>,
     pub(crate) mesh: Mesh,
     stream: Option<TcpStream>,
+    /// Processes came while the group was being connected.
+    newcomers: bool,
 }
 
 impl Formed {
@@ -28,20 +31,36 @@ impl Formed {
     pub(crate) fn alone() -> Result<Self, RendezvousError> {
         let host = HostId::here().unwrap_or(HostId::from_bytes([0; 16]));
         let members = vec![Member { worker: 0, host, address: String::new() }];
-        Ok(Self { epoch: 1, rank: 0, members, mesh: Mesh::alone(), stream: None })
+        Ok(Self { epoch: 1, rank: 0, members, mesh: Mesh::alone(), stream: None, newcomers: false })
     }
 
     /// Gives bytes to all ranks and gets those of all ranks, in their order.
     pub(crate) fn exchange(&mut self, blob: Vec<u8>) -> Result<Vec<Vec<u8>>, RendezvousError> {
-        let Some(stream) = self.stream.take() else { return Ok(vec![blob]) };
+        let Some(stream) = &self.stream else { return Ok(vec![blob]) };
         let broken = |source| RendezvousError::Connection { source };
-        write_message(&stream, &FromGuest::Exchange { blob }).map_err(broken)?;
-        match read_message(&stream).map_err(broken)? {
-            ToGuest::Exchanged { blobs } if blobs.len() == self.members.len() => Ok(blobs),
-            ToGuest::Refused { refusal } => Err(RendezvousError::Refused { refusal }),
-            _ => Err(broken(io::Error::new(io::ErrorKind::InvalidData, "another message was expected"))),
+        write_message(stream, &FromGuest::Exchange { blob }).map_err(broken)?;
+        loop {
+            return match read_message(stream).map_err(broken)? {
+                ToGuest::Exchanged { blobs } if blobs.len() == self.members.len() => Ok(blobs),
+                ToGuest::Refused { refusal } => Err(RendezvousError::Refused { refusal }),
+                ToGuest::Newcomers => {
+                    self.newcomers = true;
+                    continue;
+                }
+                _ => Err(broken(unexpected())),
+            };
         }
     }
+
+    /// Where rank 0 hears of newcomers. The other ranks need the server no more.
+    pub(crate) fn arrivals(&mut self) -> Option<Arrivals> {
+        let stream = self.stream.take().filter(|_| self.rank == 0)?;
+        Some(Arrivals::new(stream, self.newcomers))
+    }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "another message was expected")
 }
 
 /// Waits until all processes have come. A connection that breaks before is tried again, until the deadline: the server
@@ -91,14 +110,21 @@ fn attempt(
     let host = HostId::here().unwrap_or_else(|_| HostId::from_bytes(unique(worker)));
     let join = JoinRequest { worker, last_epoch, host, address };
     write_message(&stream, &FromGuest::Join(join)).map_err(broken)?;
-    match read_message(&stream).map_err(broken)? {
+    let mut told = read_message(&stream).map_err(broken)?;
+    if told == ToGuest::Queued {
+        // The group may go on for hours before its ranks meet again. The connection ends with the launcher.
+        stream.set_read_timeout(None).map_err(broken)?;
+        told = read_message(&stream).map_err(broken)?;
+        stream.set_read_timeout(Some(left)).map_err(broken)?;
+    }
+    match told {
         ToGuest::Formed { epoch, rank, members } if (rank as usize) < members.len() => {
             let addresses = members.iter().map(|member| member.address.clone()).collect();
             let mesh = Mesh::new(listener, addresses, rank, epoch, secret.clone());
-            Ok(Formed { epoch, rank, members, mesh, stream: Some(stream) })
+            Ok(Formed { epoch, rank, members, mesh, stream: Some(stream), newcomers: false })
         }
         ToGuest::Refused { refusal } => Err(RendezvousError::Refused { refusal }),
-        _ => Err(broken(io::Error::new(io::ErrorKind::InvalidData, "another message was expected"))),
+        _ => Err(broken(unexpected())),
     }
 }
 

@@ -3,8 +3,10 @@
 //! ```text
 //!   process ── prove the secret, Join (where it listens) ──► server: of `phalanx launch`, or of rank 0
 //!   process ◄── Formed (epoch, rank, where all listen), then one exchange of bytes ── server
+//!   rank 0  ◄── Newcomers: processes wait to become ranks ── server
 //! ```
 
+mod arrivals;
 mod auth;
 mod client;
 mod environment;
@@ -16,5 +18,6 @@ pub use auth::Secret;
 pub use environment::{Meeting, RendezvousError};
 pub use server::RendezvousServer;
 
+pub(crate) use arrivals::Arrivals;
 pub(crate) use client::{Formed, meet};
 pub(crate) use mesh::{Lane, Mesh};

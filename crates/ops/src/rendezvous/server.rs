@@ -56,9 +56,15 @@ impl RendezvousServer {
         self.address
     }
 
-    /// Changes which processes are alive: a group is formed when all of them have come.
-    pub fn expect(&self, workers: BTreeSet<u32>) {
-        act(&self.state, |gathering, out| gathering.expect(workers, out));
+    /// Changes which processes are alive: a group is formed when all of `workers` have come. Of `newcomers` those
+    /// become ranks that are here by then; a group that goes on is told that they wait.
+    pub fn expect(&self, workers: BTreeSet<u32>, newcomers: BTreeSet<u32>) {
+        act(&self.state, |gathering, out| gathering.expect(workers, newcomers, out));
+    }
+
+    /// The processes of the last group that was formed.
+    pub fn members(&self) -> BTreeSet<u32> {
+        lock(&self.state).gathering.members().clone()
     }
 
     /// The last group that was formed; 0 before the first.

@@ -6,10 +6,12 @@ use super::connect::{Connected, connect};
 use super::execute::Work;
 use super::numeric::wire_of;
 use super::shared::{Request, Shared};
-use crate::core::signature::{OpKind, OpSignature, SetId};
+use crate::core::signature::{OpKind, OpSignature, SetId, TensorSpec};
 use crate::core::tuner::TunedSample;
 use crate::error::OpsError;
-use crate::rendezvous::{Meeting, RendezvousServer};
+use crate::rendezvous::{Arrivals, Meeting, RendezvousServer};
+use phalanx_collective::Reduction;
+use phalanx_types::DType;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub struct OpsOptions {
     pub share: bool,
     /// How many cores the ranks of this host have together, if not all of this process.
     pub cores: Option<usize>,
+    /// Whether processes may come later, as ranks of the next group; the same on all ranks.
+    pub elastic: bool,
 }
 
 impl Default for OpsOptions {
@@ -51,14 +55,15 @@ impl Default for OpsOptions {
             timeout: Duration::from_secs(120),
             share: true,
             cores: None,
+            elastic: false,
         }
     }
 }
 
 impl OpsOptions {
     /// The defaults, changed by `PHALANX_BUCKET_BYTES`, `PHALANX_HOLD_US`, `PHALANX_STALL_REPORT_S`,
-    /// `PHALANX_STALL_LIMIT_S`, `PHALANX_AUTOTUNE`, `PHALANX_AUTOTUNE_LOG` and `PHALANX_LOCAL_CORES`. What is no
-    /// number is ignored with a warning.
+    /// `PHALANX_STALL_LIMIT_S`, `PHALANX_AUTOTUNE`, `PHALANX_AUTOTUNE_LOG`, `PHALANX_LOCAL_CORES` and
+    /// `PHALANX_ELASTIC`. What is no number is ignored with a warning.
     pub fn from_env() -> Self {
         let mut options = Self::default();
         let number = |name: &str| {
@@ -83,6 +88,7 @@ impl OpsOptions {
         options.autotune = number("PHALANX_AUTOTUNE").is_some_and(|on| on > 0);
         options.tuning_log = std::env::var_os("PHALANX_AUTOTUNE_LOG").map(PathBuf::from);
         options.cores = number("PHALANX_LOCAL_CORES").and_then(|cores| usize::try_from(cores).ok());
+        options.elastic = number("PHALANX_ELASTIC").is_some_and(|on| on > 0);
         options
     }
 }
@@ -109,6 +115,8 @@ pub struct Ops {
     threads: Vec<JoinHandle<()>>,
     /// Of rank 0, where no launcher has one.
     server: Option<RendezvousServer>,
+    /// Of rank 0: who waits to become a rank.
+    arrivals: Option<Arrivals>,
 }
 
 impl Ops {
@@ -145,7 +153,8 @@ impl Ops {
     }
 
     fn connect(meeting: Meeting, options: OpsOptions, last_epoch: u64) -> Result<Self, OpsError> {
-        let Connected { place, engine, aborters, server } = connect(&meeting, &options, last_epoch)?;
+        let Connected { place, engine, aborters, server, arrivals } =
+            connect(&meeting, &options, last_epoch)?;
         let clone = |(rank, channel): (&u32, &super::channel::Channel)| {
             channel.try_clone_stream().map(|stream| (*rank, stream))
         };
@@ -153,7 +162,8 @@ impl Ops {
         let refused = |error| OpsError::system("start the threads of operations", error);
         let (background, watch) = (streams().map_err(refused)?, streams().map_err(refused)?);
         let shared = Arc::new(Shared::new(place, engine, aborters, &options)?);
-        let mut ops = Self { shared: Arc::clone(&shared), meeting, options, threads: Vec::new(), server };
+        let mut ops =
+            Self { shared: Arc::clone(&shared), meeting, options, threads: Vec::new(), server, arrivals };
         let here = Arc::clone(&shared);
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(refused)
@@ -161,6 +171,26 @@ impl Ops {
         ops.threads.push(spawn("phalanx ops", Box::new(move || here.run_background(&background)))?);
         ops.threads.push(spawn("phalanx watch", Box::new(move || shared.run_watch(watch)))?);
         Ok(ops)
+    }
+
+    /// Whether processes wait to become ranks, as far as this rank knows; only rank 0 is told. `None` if none can come:
+    /// then no rank needs to ask.
+    pub fn newcomers(&self) -> Option<bool> {
+        self.options.elastic.then(|| self.arrivals.as_ref().is_some_and(Arrivals::are_here))
+    }
+
+    /// Whether processes wait to become ranks: the same answer on all ranks, which must all ask. [`Ops::reset`] lets
+    /// them in.
+    ///
+    /// # Errors
+    /// As [`Ops::run`].
+    pub fn newcomers_wait(&self) -> Result<bool, OpsError> {
+        let Some(here) = self.newcomers() else { return Ok(false) };
+        let kind = OpKind::AllReduce { reduction: Reduction::Max };
+        let signature = OpSignature::new(kind, TensorSpec::new(DType::U8, [1]));
+        let mut flag = [u8::from(here)];
+        self.run_on("phalanx.newcomers", signature, &mut flag)?;
+        Ok(flag != [0])
     }
 
     /// Leaves what is left of the group and meets again the ranks that are alive, under a new epoch.

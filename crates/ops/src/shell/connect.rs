@@ -11,7 +11,7 @@ use crate::core::leader::{Leader, LeaderLimits};
 use crate::core::signature::SetId;
 use crate::core::tuner::BucketTuner;
 use crate::error::OpsError;
-use crate::rendezvous::{Formed, Lane, Meeting, RendezvousError, RendezvousServer, meet};
+use crate::rendezvous::{Arrivals, Formed, Lane, Meeting, RendezvousError, RendezvousServer, meet};
 use phalanx_collective::{Group, GroupEnd, GroupOptions, HostId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -76,6 +76,8 @@ pub(super) struct Connected {
     pub(super) engine: Engine,
     pub(super) aborters: Aborters,
     pub(super) server: Option<RendezvousServer>,
+    /// Of rank 0: who has come meanwhile.
+    pub(super) arrivals: Option<Arrivals>,
 }
 
 /// Meets the other ranks and connects to them. A rank that goes away meanwhile lets all try again.
@@ -88,7 +90,9 @@ pub(super) fn connect(
     loop {
         let formed = meet(meeting, last_epoch, options.timeout)?;
         match connect_ranks(formed, options) {
-            Ok((place, engine, aborters)) => return Ok(Connected { place, engine, aborters, server }),
+            Ok(Ends { place, engine, aborters, arrivals }) => {
+                return Ok(Connected { place, engine, aborters, server, arrivals });
+            }
             Err(OpsError::Rendezvous(error)) if error.class() == phalanx_types::Class::Retry => {
                 tracing::debug!(%error, "the group of ranks broke while it was formed");
             }
@@ -115,7 +119,15 @@ fn serve(meeting: &Meeting) -> Result<Option<RendezvousServer>, OpsError> {
     Ok(Some(server.map_err(listen)?))
 }
 
-fn connect_ranks(mut formed: Formed, options: &OpsOptions) -> Result<(Place, Engine, Aborters), OpsError> {
+/// What a rank is connected by.
+struct Ends {
+    place: Place,
+    engine: Engine,
+    aborters: Aborters,
+    arrivals: Option<Arrivals>,
+}
+
+fn connect_ranks(mut formed: Formed, options: &OpsOptions) -> Result<Ends, OpsError> {
     let place = Place::of(&formed);
     let (rank, ranks) = (place.rank as usize, place.size as usize);
     let room = if ranks > 1 { options.bucket_bytes } else { 0 };
@@ -148,6 +160,7 @@ fn connect_ranks(mut formed: Formed, options: &OpsOptions) -> Result<(Place, Eng
     let aborters = Aborters::default();
     aborters.lock().unwrap_or_else(PoisonError::into_inner).push(group.aborter());
     let bucket = (room > 0).then(|| group.buffer(room)).transpose()?;
+    let arrivals = formed.arrivals();
     let executor = Executor {
         rank: place.rank,
         epoch,
@@ -161,7 +174,8 @@ fn connect_ranks(mut formed: Formed, options: &OpsOptions) -> Result<(Place, Eng
         aborters: aborters.clone(),
     };
     let leader = (rank == 0).then(|| leader(&place, options)).transpose()?;
-    Ok((place, Engine::new(place.rank, place.size, leader, channels, executor), aborters))
+    let engine = Engine::new(place.rank, place.size, leader, channels, executor);
+    Ok(Ends { place, engine, aborters, arrivals })
 }
 
 fn leader(place: &Place, options: &OpsOptions) -> Result<LeaderSide, OpsError> {

@@ -443,6 +443,11 @@ impl Engine {
         self.channels.values().for_each(Channel::rouse);
     }
 
+    /// How long collectives look for other ranks before they sleep.
+    pub(super) fn set_spin(&mut self, spin: std::time::Duration) {
+        self.executor.sets.values_mut().for_each(|set| set.group.set_spin(spin));
+    }
+
     pub(super) fn look_at_streams(&mut self) {
         self.look_at_streams = true;
     }

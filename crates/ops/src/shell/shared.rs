@@ -167,6 +167,7 @@ impl Shared {
     }
 
     fn spin(&self, engine: &mut Engine, spin: Duration, until: Option<Instant>, done: impl Fn() -> bool) {
+        engine.set_spin(spin);
         let mut idle: Option<Instant> = None;
         while !done() {
             if engine.turn(self, true) {

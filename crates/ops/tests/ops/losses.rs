@@ -152,7 +152,7 @@ fn survivors_meet_again_under_a_new_epoch() {
                 // Then the set of processes shrinks.
                 ops.barrier("end", SetId::WORLD).unwrap();
                 if worker == 0 {
-                    server.expect([1, 2].into());
+                    server.expect([1, 2].into(), [].into());
                     return drop(ops);
                 }
                 let ops = ops.reset().unwrap();

@@ -176,3 +176,24 @@ fn what_a_node_does_not_have_is_named() {
     let said = sandbox.fails(2, &["launch", "--env", "A=1", "--", "true"]);
     assert!(said.contains("--env is for ranks on nodes of a domain"), "{said}");
 }
+
+#[test]
+fn ranks_are_added_when_a_node_joins_until_there_are_enough() {
+    let sandbox = sandbox();
+    let first = node(&sandbox, &["--allow-exec"]);
+    // As many ranks as the fewest, when their number is not given.
+    let mut launcher = launch(&sandbox, &["--min", "2", "--max", "3"], WAITS);
+    for _ in 0..2 {
+        assert_eq!(told(&launcher).2, first.id());
+    }
+    let second = node(&sandbox, &["--allow-exec"]);
+    let (rank, _, host) = told(&launcher);
+    assert_eq!((rank, host), (2, second.id()));
+    assert_eq!(cores_of_ranks(&sandbox), 3, "the second node has room for one more");
+    std::fs::write(sandbox.path().join("go"), "").unwrap();
+    let (status, lines) = launcher.finish();
+    let said = launcher.stderr();
+    assert_eq!((status.code(), lines.len()), (Some(0), 0), "{said}");
+    assert_eq!(said.matches("placed: ").count(), 2, "{said}");
+    assert!(!said.contains("waiting: "), "nobody waits for room that is not needed: {said}");
+}

@@ -113,6 +113,14 @@ impl Group {
         self.aborter.clone()
     }
 
+    /// Sets how long this rank looks for ranks of its host before it sleeps: not for long if other threads need its
+    /// core.
+    pub fn set_spin(&mut self, spin: Duration) {
+        if let Some(shared) = &mut self.shared {
+            shared.set_spin(spin);
+        }
+    }
+
     /// Sets a callback for long waits: it is called with the rank waited for and the time so far, each time a wait has
     /// lasted `after` longer. If the host's leader waits for another host, its other ranks wait for the leader.
     pub fn set_on_wait(&mut self, after: Duration, on_wait: impl FnMut(usize, Duration) + Send + 'static) {

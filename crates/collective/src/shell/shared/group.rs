@@ -102,6 +102,11 @@ impl SharedGroup {
         Aborter { members: Arc::clone(&self.members) }
     }
 
+    /// Sets how long this rank looks for the others before it sleeps.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.waiter.set_spin(spin);
+    }
+
     /// Sets a callback for long waits: it is called with the rank waited for and the time so far, each time a wait has
     /// lasted `after` longer.
     pub fn set_on_wait(&mut self, after: Duration, on_wait: impl FnMut(usize, Duration) + Send + 'static) {

@@ -84,6 +84,10 @@ impl Waiter {
         Waiter { spin, yields, on_wait: None }
     }
 
+    pub(super) fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
     pub(super) fn set_on_wait(&mut self, after: Duration, on_wait: OnWait) {
         self.on_wait = Some((after, on_wait));
     }
