@@ -116,6 +116,16 @@ pub enum Refusal {
         /// The number of the upload.
         number: u64,
     },
+    /// Fewer bytes than samples.
+    #[error("upload {number} cannot hold {samples} samples in {bytes}")]
+    TooManyInBytes {
+        /// The number of the upload.
+        number: u64,
+        /// How many samples it is said to have.
+        samples: u32,
+        /// How many bytes it has.
+        bytes: ByteSize,
+    },
     /// The number is so high that uploads before it must be missing.
     #[error("upload {number} is too far ahead: upload {missing} has not arrived")]
     TooFarAhead {
@@ -236,7 +246,10 @@ impl Refusal {
         match self {
             Refusal::NotOpen { .. } | Refusal::NotBegun { .. } | Refusal::NotJoined { .. } => Class::Retry,
             Refusal::UnknownReader { .. } => Class::Retry,
-            Refusal::Empty { .. } | Refusal::BeyondPass { .. } | Refusal::TooFarAhead { .. } => Class::Peer,
+            Refusal::Empty { .. }
+            | Refusal::TooManyInBytes { .. }
+            | Refusal::BeyondPass { .. }
+            | Refusal::TooFarAhead { .. } => Class::Peer,
             Refusal::Fenced { .. }
             | Refusal::ProducerClosed { .. }
             | Refusal::Ended { .. }

@@ -34,9 +34,10 @@ pub struct StreamSettings {
     pub retention: Retention,
     /// The most bytes that samples may take; producers are held back before more arrive.
     pub budget: Option<ByteSize>,
-    /// A producer that says nothing for so long is lost.
+    /// A producer that says nothing for so long is lost. `None`: only by its connection; then no request that came
+    /// over a connection may be fed after the loss of that connection was.
     pub producer_silence: Option<Duration>,
-    /// A trainer that says nothing for so long is lost.
+    /// A trainer that says nothing for so long is lost. `None`: as for producers.
     pub trainer_silence: Option<Duration>,
     /// A reader without trainers for so long is released: samples are no longer kept for it.
     pub release_readers_after: Option<Duration>,

@@ -29,7 +29,7 @@ impl StreamCore {
             for (first, uses) in state.needs() {
                 assert!(*uses > 0 && uploads.get(*first).is_some(), "{id} needs a freed upload at {first}");
             }
-            if let Some((cursor, pass)) = state.open_pass() {
+            if let Some((cursor, pass)) = state.open_pass().filter(|_| state.ending().is_none()) {
                 assert!(cursor.horizon <= uploads.arrived(), "{id} uses samples that have not arrived");
                 for place in state.places(uploads, cursor.step) {
                     assert!(
@@ -50,7 +50,16 @@ impl StreamCore {
         };
         assert_eq!(group.idle_since.is_some(), group.all().next().is_none(), "{reader} is away or not");
         assert!(group.joining.is_empty() || !group.members.is_empty(), "{reader}: nobody computes");
-        let Some((cursor, _)) = state.open_pass().filter(|_| state.ending().is_none()) else { return };
+        if state.ending().is_some() {
+            return;
+        }
+        let open = state.open_pass().map(|(cursor, _)| cursor);
+        for (id, member) in group.all() {
+            let computes = |step| member.done <= step && group.members.contains_key(id);
+            let waits = open.is_none_or(|cursor| !computes(cursor.step));
+            assert_eq!(waits, member.told.is_some(), "{reader}: {id} waits and has a reason, or neither");
+        }
+        let Some(cursor) = open else { return };
         if let Some(done) = group.done_by_all() {
             assert!(
                 done <= cursor.step,

@@ -5,7 +5,6 @@ use crate::bugs::{StreamBug, planted};
 use crate::command::{StreamCommand, ToProducer};
 use crate::fact::Fact;
 use crate::refusal::Refusal;
-use crate::settings::Mode;
 use crate::state::ReaderState;
 use phalanx_types::UploadSequence;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,9 +42,13 @@ impl StreamCore {
         self.state.readers().values().filter(|reader| reader.keeps_samples())
     }
 
-    /// Drops every sample of these uploads that no reservoir needs.
+    /// Drops every sample that no reservoir needs, of those uploads that only reservoirs need.
     fn shrink(&mut self, firsts: &BTreeSet<u64>, out: &mut StreamOutbox) {
-        if firsts.is_empty() || !self.only_reservoirs() {
+        let drawn_only = |first: &u64| {
+            self.keeping().all(|reader| reader.reservoir().is_some() || reader.needs_of(*first) == 0)
+        };
+        let firsts: BTreeSet<u64> = firsts.iter().copied().filter(drawn_only).collect();
+        if firsts.is_empty() {
             return;
         }
         let mut keep: BTreeMap<u64, (UploadSequence, BTreeSet<u32>)> = BTreeMap::new();
@@ -66,13 +69,6 @@ impl StreamCore {
                 out.push(StreamCommand::ShrinkUpload { sequence, keep });
             }
         }
-    }
-
-    fn only_reservoirs(&self) -> bool {
-        self.keeping().all(|reader| match reader.settings().mode {
-            Mode::Reservoir { .. } => true,
-            Mode::Static | Mode::Grow { .. } | Mode::Once { .. } => reader.ending().is_some(),
-        })
     }
 
     /// Goes on when producers wait for room and readers for samples: drops all that reservoirs do not need, lets

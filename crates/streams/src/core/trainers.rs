@@ -21,6 +21,11 @@ impl StreamCore {
             self.heard(now, &trainer);
             return self.answer(&trainer, out);
         }
+        let Some(state) = self.state.reader(reader) else { return };
+        if let Some(ending) = state.ending() {
+            return tell_trainer(trainer, ToTrainer::Finished(ending), out);
+        }
+        let between = state.open_pass().is_none();
         let Some(group) = self.groups.get_mut(reader) else { return };
         let replaced = group.seen.insert(trainer.id.clone(), trainer.incarnation);
         let was_member = group.members.remove(&trainer.id).is_some();
@@ -32,12 +37,9 @@ impl StreamCore {
         group.joining.insert(trainer.id.clone(), Member::new(now, trainer.incarnation));
         group.idle_since = None;
         let nobody_computes = group.members.is_empty();
-        let reader = reader.clone();
-        let between = self.state.reader(&reader).is_some_and(|state| state.open_pass().is_none());
         if was_member || nobody_computes || between {
-            self.regroup(&reader, out);
+            self.regroup(reader, out);
         }
-        self.answer(&trainer, out);
     }
 
     fn may_join(&self, trainer: &TrainerLife) -> Result<(), Refusal> {

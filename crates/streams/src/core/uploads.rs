@@ -61,6 +61,10 @@ impl StreamCore {
         if upload.samples == 0 {
             return Err(Refusal::Empty { number: *number });
         }
+        if upload.bytes.0 < u64::from(upload.samples) {
+            let (number, samples, bytes) = (*number, upload.samples, upload.bytes);
+            return Err(Refusal::TooManyInBytes { number, samples, bytes });
+        }
         let missing = known.next_upload();
         if *number - missing.min(*number) >= u64::from(settings.uploads_in_flight) {
             return Err(Refusal::TooFarAhead { number: *number, missing });
@@ -77,8 +81,14 @@ impl StreamCore {
                 Err(Refusal::Full { used: self.used(), budget, bytes: upload.bytes })
             }
             Some(_) => Ok(()),
-            None if self.reserved.checked_add(upload.bytes.0).is_none() => Err(Refusal::TooManySamples),
-            None => Ok(()),
+            None => match self
+                .reserved
+                .checked_add(uploads.stored().0)
+                .map(|used| used.checked_add(upload.bytes.0))
+            {
+                Some(Some(_)) => Ok(()),
+                Some(None) | None => Err(Refusal::TooManySamples),
+            },
         }
     }
 
@@ -95,12 +105,10 @@ impl StreamCore {
 
     /// Admits uploads that wait, in order, as far as there is room.
     pub(super) fn admit_held(&mut self, out: &mut StreamOutbox) {
-        while let Some(held) = self.held.pop_front_if(|held| {
-            let budget = self.state.settings().budget;
-            let reserved = if planted(StreamBug::IgnoresReservations) { 0 } else { self.reserved };
-            let used = self.state.uploads().stored().0.saturating_add(reserved);
-            budget.is_none_or(|budget| used.saturating_add(held.upload.bytes.0) <= budget.0)
-        }) {
+        while let Some(bytes) = self.held.front().map(|held| held.upload.bytes)
+            && self.fits(bytes)
+            && let Some(held) = self.held.pop_front()
+        {
             let Some(link) = self.links.get_mut(&held.producer.id) else { continue };
             self.reserved += held.upload.bytes.0;
             link.in_flight.insert(held.number, held.upload);

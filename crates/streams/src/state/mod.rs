@@ -136,6 +136,7 @@ impl StreamState {
                 let frees = self.frees();
                 let mut state = ReaderState::new(*incarnation, settings.clone(), *start, frees);
                 self.uploads.iter().for_each(|upload| state.upload_arrived(upload, &self.uploads, loose));
+                loose.extend(self.uploads.iter().map(|upload| upload.first));
                 self.readers.insert(reader.clone(), state);
             }
             Fact::ReaderRenewed { reader, .. }
