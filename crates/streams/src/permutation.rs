@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn the_position_says_nothing_about_the_arrival() {
         // The correlation of a random permutation has a standard deviation of 1 / sqrt(n - 1).
-        for len in [100, 1_000, 10_000, 100_000] {
+        for len in [100, 1_000, 10_000, 50_000] {
             let seeds = 40;
             let bound = 1.0 / (len as f64 - 1.0).sqrt();
             let scores: Vec<f64> = (0..seeds).map(|seed| correlation(&all(seed, len)) / bound).collect();
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn every_element_is_as_likely_at_every_position() {
-        // Chi-square of (position, element) over many seeds: 15 degrees of freedom by row and by column.
+        // Chi-square of (position, element) over many seeds.
         for len in [2u64, 3, 4, 5, 8, 16, 64, 1000] {
             let (cells, seeds) = (len.min(16), 20_000);
             let mut counts = vec![0u64; (cells * cells) as usize];
@@ -173,8 +173,11 @@ mod tests {
                     (counts[cell as usize] as f64 - expected).powi(2) / expected
                 })
                 .sum();
-            let freedom =
-                ((cells - 1) * (cells - 1)) as f64 + if len > cells { (cells - 1) as f64 } else { 0.0 };
+            // Rows of whole permutations depend on each other, which stretches chi-square by n / (n - 1); rows that
+            // are far apart in a long one do not.
+            let whole = len == cells;
+            let chi = if whole { chi * (cells - 1) as f64 / cells as f64 } else { chi };
+            let freedom = ((cells - 1) * if whole { cells - 1 } else { cells }) as f64;
             let deviations = (chi - freedom) / (2.0 * freedom).sqrt();
             println!(
                 "{len}: chi-square {chi:.0} for {freedom} degrees of freedom: {deviations:.2} deviations"

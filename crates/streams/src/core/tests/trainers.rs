@@ -88,7 +88,7 @@ fn a_new_life_of_a_trainer_replaces_the_old_one() {
     let told_old = StreamCommand::TellTrainer { trainer: trainer("b"), message: ToTrainer::Refused(fenced) };
     assert_eq!(commands.first(), Some(&told_old));
     assert_eq!(commands.get(1), Some(&share("a", 3, 0, 2, (0, 10, 1))));
-    assert_eq!(bench.done("b", 2, 0, 2), [told_old.clone()]);
+    assert_eq!(bench.done("b", 2, 0, 2), std::slice::from_ref(&told_old));
     assert_eq!(bench.join("b"), [told_old]);
 }
 
