@@ -54,7 +54,7 @@ fn no_seed_loses_a_sample_or_uses_one_twice() {
         ("repeated uploads", |c| c.repeated),
         ("steps", |c| c.steps),
         ("passes", |c| c.passes),
-        ("wasted shares", |c| c.wasted_shares),
+        ("shares", |c| c.shares),
         ("store restarts", |c| c.store_restarts),
         ("lost facts", |c| c.lost_facts),
         ("fenced", |c| c.fenced),

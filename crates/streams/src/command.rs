@@ -3,7 +3,7 @@
 use crate::cursor::Cursor;
 use crate::event::{ProducerLife, ReaderLife, TrainerLife};
 use crate::fact::{Fact, ReaderEnding};
-use crate::refusal::Refusal;
+use crate::refusal::StreamRefusal;
 use crate::wait::StreamWait;
 use phalanx_types::{Epoch, ProducerId, ReaderId, TrainerId, UploadSequence};
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ pub enum ToProducer {
     /// It has closed.
     Closed,
     /// Its last request is refused.
-    Refused(Refusal),
+    Refused(StreamRefusal),
 }
 
 /// What the process that opened a reader is told.
@@ -103,7 +103,7 @@ pub enum ToReader {
     /// It is closed.
     Closed,
     /// Its last request is refused.
-    Refused(Refusal),
+    Refused(StreamRefusal),
 }
 
 /// What a trainer is told.
@@ -116,7 +116,7 @@ pub enum ToTrainer {
     /// The reader needs no more samples.
     Finished(ReaderEnding),
     /// Its last request is refused.
-    Refused(Refusal),
+    Refused(StreamRefusal),
 }
 
 /// The share of a trainer.

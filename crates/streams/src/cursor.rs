@@ -5,7 +5,7 @@
 //! share them.
 
 use crate::permutation::{Permutation, mix};
-use crate::settings::{Mode, PartialBatch, ReaderSettings};
+use crate::settings::{PartialBatch, ReadMode, ReaderSettings};
 use phalanx_types::Seed;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -33,26 +33,26 @@ impl Cursor {
     }
 
     /// The pass with its batches.
-    pub fn pass(&self, settings: &ReaderSettings) -> Pass {
-        Pass::new(self, settings)
+    pub fn pass(&self, settings: &ReaderSettings) -> PassOrder {
+        PassOrder::new(self, settings)
     }
 }
 
 /// The order of one pass and its batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pass {
+pub struct PassOrder {
     base: u64,
     batch: u64,
     steps: u64,
     permutation: Permutation,
 }
 
-impl Pass {
+impl PassOrder {
     fn new(cursor: &Cursor, settings: &ReaderSettings) -> Self {
         let span = cursor.horizon.saturating_sub(cursor.base);
         let (len, most) = match settings.mode {
-            Mode::Static | Mode::Grow { .. } | Mode::Once { .. } => (span, None),
-            Mode::Reservoir { capacity, steps, .. } => (span.min(capacity), steps),
+            ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Once { .. } => (span, None),
+            ReadMode::Reservoir { capacity, steps, .. } => (span.min(capacity), steps),
         };
         let batch = settings.batch.max(1);
         let steps = match settings.partial {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn settings(batch: u64) -> ReaderSettings {
-        ReaderSettings::new(Mode::Grow { min_samples: 1, new_samples: 0 }, Seed(3), batch)
+        ReaderSettings::new(ReadMode::Grow { min_samples: 1, new_samples: 0 }, Seed(3), batch)
     }
 
     fn cursor(pass: u64, horizon: u64) -> Cursor {

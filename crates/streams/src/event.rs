@@ -98,7 +98,7 @@ pub enum StreamEvent {
         /// The producer.
         producer: ProducerLife,
     },
-    /// The connection to a producer is lost.
+    /// The connection to a producer is lost, and the same life has no newer one.
     ProducerLost {
         /// The producer.
         producer: ProducerLife,
@@ -150,7 +150,7 @@ pub enum StreamEvent {
         /// The trainer.
         trainer: TrainerLife,
     },
-    /// The connection to a trainer is lost.
+    /// The connection to a trainer is lost, and the same life has no newer one.
     TrainerLost {
         /// The trainer.
         trainer: TrainerLife,

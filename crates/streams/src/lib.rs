@@ -35,6 +35,34 @@
 //! [`StreamCommand`]s in order. After [`StreamCommand::Record`] nothing may be carried out before the fact is durable;
 //! commands that follow in the outbox of later events wait, too. So what a client was told is never forgotten, and
 //! what is forgotten, the client repeats. Feed [`StreamEvent::Ticked`] at [`StreamCore::next_tick`].
+//!
+//! ```
+//! use phalanx_streams::{
+//!     ProducerLife, StreamCommand, StreamCore, StreamEvent, StreamOutbox, StreamSettings, StreamState, ToProducer,
+//! };
+//! use phalanx_types::{Incarnation, ProducerId, Time};
+//!
+//! let mut out = StreamOutbox::default();
+//! let mut journal = Vec::new();
+//! let mut core = StreamCore::new(Time::ZERO, StreamState::new(StreamSettings::default()), &mut out);
+//! let producer = ProducerLife { id: ProducerId::new("sim-1")?, incarnation: Incarnation(1) };
+//! core.on_event(Time::ZERO, StreamEvent::ProducerOpened { producer }, &mut out);
+//! for command in out.drain() {
+//!     match command {
+//!         StreamCommand::Record(fact) => journal.push(fact),
+//!         StreamCommand::TellProducer { message, .. } => {
+//!             assert_eq!(message, ToProducer::Opened { next: 0, closed: false });
+//!         }
+//!         command => panic!("not expected: {command:?}"),
+//!     }
+//! }
+//! // After a restart the journal leads to the same state.
+//! let mut state = StreamState::new(StreamSettings::default());
+//! journal.iter().try_for_each(|fact| state.apply(fact))?;
+//! assert_eq!(state, *core.state());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A trainer reads the samples of its share through [`StreamCore::places`]; in all modes but `reservoir` it can find
 //! them itself by [`Cursor::pass`].
 
@@ -52,16 +80,16 @@ mod state;
 mod wait;
 
 pub use command::{Assignment, StreamCommand, StreamReport, ToProducer, ToReader, ToTrainer};
-pub use core::{StreamCore, StreamOutbox, Waiter, Waiting};
-pub use cursor::{Cursor, Pass};
+pub use core::{ClientWait, StreamCore, StreamOutbox, WaitingClient};
+pub use cursor::{Cursor, PassOrder};
 pub use event::{ProducerLife, ReaderLife, StreamEvent, TrainerLife};
 pub use fact::{Fact, ReaderEnding};
 pub use permutation::Permutation;
-pub use refusal::{Quantity, Refusal, SettingsError};
+pub use refusal::{Quantity, SettingsError, StreamRefusal};
 pub use reservoir::Reservoir;
 pub use settings::{
-    MAX_BATCH, MAX_PRODUCERS, MAX_READERS, MAX_RESERVOIR, MAX_TRAINERS, Mode, PartialBatch, ReaderSettings,
-    Retention, StreamSettings,
+    MAX_BATCH, MAX_PRODUCERS, MAX_READERS, MAX_RESERVOIR, MAX_TRAINERS, PartialBatch, ReadMode,
+    ReaderSettings, Retention, StreamSettings,
 };
-pub use state::{FactError, Place, ProducerState, ReaderState, StreamState, Upload, Uploads};
+pub use state::{FactError, ProducerState, ReaderState, SamplePlace, StreamState, Upload, Uploads};
 pub use wait::{Names, StreamWait};

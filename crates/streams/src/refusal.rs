@@ -81,7 +81,7 @@ pub enum SettingsError {
 /// Why a request is refused; every front prints the same words for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum StreamRefusal {
     /// A newer incarnation of the same client is known.
     #[error("incarnation {incarnation} is replaced by {current}")]
     Fenced {
@@ -240,30 +240,32 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl StreamRefusal {
     /// How the shell of the client should act on it.
     pub fn class(&self) -> Class {
         match self {
-            Refusal::NotOpen { .. } | Refusal::NotBegun { .. } | Refusal::NotJoined { .. } => Class::Retry,
-            Refusal::UnknownReader { .. } => Class::Retry,
-            Refusal::Empty { .. }
-            | Refusal::TooManyInBytes { .. }
-            | Refusal::BeyondPass { .. }
-            | Refusal::TooFarAhead { .. } => Class::Peer,
-            Refusal::Fenced { .. }
-            | Refusal::ProducerClosed { .. }
-            | Refusal::Ended { .. }
-            | Refusal::TooLarge { .. }
-            | Refusal::Full { .. }
-            | Refusal::TooManySamples
-            | Refusal::Incomplete { .. }
-            | Refusal::TooMany { .. }
-            | Refusal::ReaderClosed { .. }
-            | Refusal::ReaderReleased { .. }
-            | Refusal::SettingsDiffer { .. }
-            | Refusal::Settings(_)
-            | Refusal::UnknownPlace { .. }
-            | Refusal::Freed { .. } => Class::Fatal,
+            StreamRefusal::NotOpen { .. }
+            | StreamRefusal::NotBegun { .. }
+            | StreamRefusal::NotJoined { .. } => Class::Retry,
+            StreamRefusal::UnknownReader { .. } => Class::Retry,
+            StreamRefusal::Empty { .. }
+            | StreamRefusal::TooManyInBytes { .. }
+            | StreamRefusal::BeyondPass { .. }
+            | StreamRefusal::TooFarAhead { .. } => Class::Peer,
+            StreamRefusal::Fenced { .. }
+            | StreamRefusal::ProducerClosed { .. }
+            | StreamRefusal::Ended { .. }
+            | StreamRefusal::TooLarge { .. }
+            | StreamRefusal::Full { .. }
+            | StreamRefusal::TooManySamples
+            | StreamRefusal::Incomplete { .. }
+            | StreamRefusal::TooMany { .. }
+            | StreamRefusal::ReaderClosed { .. }
+            | StreamRefusal::ReaderReleased { .. }
+            | StreamRefusal::SettingsDiffer { .. }
+            | StreamRefusal::Settings(_)
+            | StreamRefusal::UnknownPlace { .. }
+            | StreamRefusal::Freed { .. } => Class::Fatal,
         }
     }
 }

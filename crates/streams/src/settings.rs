@@ -21,7 +21,7 @@ pub const MAX_RESERVOIR: u64 = 1 << 32;
 pub enum Retention {
     /// They are kept: later passes use them again, and a run may go back to an older checkpoint.
     Keep,
-    /// They are freed when no reader will use them again. Readers must use [`Mode::Once`] or [`Mode::Reservoir`].
+    /// They are freed when no reader will use them again. Readers must use [`ReadMode::Once`] or [`ReadMode::Reservoir`].
     Free,
 }
 
@@ -80,7 +80,7 @@ impl StreamSettings {
 
 /// Which samples a pass has, and when the next pass begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mode {
+pub enum ReadMode {
     /// All samples of the whole stream: the first pass begins when the stream has ended.
     Static,
     /// All samples that have arrived when the pass begins.
@@ -120,7 +120,7 @@ pub enum PartialBatch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReaderSettings {
     /// Which samples a pass has.
-    pub mode: Mode,
+    pub mode: ReadMode,
     /// Decides the order of all passes.
     pub seed: Seed,
     /// Samples of a global batch, over all trainers together.
@@ -133,7 +133,7 @@ pub struct ReaderSettings {
 
 impl ReaderSettings {
     /// Settings with the usual values for the rest.
-    pub fn new(mode: Mode, seed: Seed, batch: u64) -> Self {
+    pub fn new(mode: ReadMode, seed: Seed, batch: u64) -> Self {
         Self { mode, seed, batch, partial: PartialBatch::Keep, passes: None }
     }
 
@@ -149,19 +149,23 @@ impl ReaderSettings {
             return Err(SettingsError::Zero { what: Quantity::Passes });
         }
         match self.mode {
-            Mode::Static | Mode::Grow { .. } if retention == Retention::Free => Err(SettingsError::NeedsAll),
-            Mode::Once { window: 0 } => Err(SettingsError::Zero { what: Quantity::Window }),
-            Mode::Once { .. } if self.partial == PartialBatch::Drop => Err(SettingsError::OnceDrops),
-            Mode::Reservoir { steps: Some(0), .. } => Err(SettingsError::Zero { what: Quantity::Steps }),
-            Mode::Reservoir { capacity, .. } if capacity == 0 || capacity > MAX_RESERVOIR => {
+            ReadMode::Static | ReadMode::Grow { .. } if retention == Retention::Free => {
+                Err(SettingsError::NeedsAll)
+            }
+            ReadMode::Once { window: 0 } => Err(SettingsError::Zero { what: Quantity::Window }),
+            ReadMode::Once { .. } if self.partial == PartialBatch::Drop => Err(SettingsError::OnceDrops),
+            ReadMode::Reservoir { steps: Some(0), .. } => Err(SettingsError::Zero { what: Quantity::Steps }),
+            ReadMode::Reservoir { capacity, .. } if capacity == 0 || capacity > MAX_RESERVOIR => {
                 Err(SettingsError::Reservoir { capacity, max: MAX_RESERVOIR })
             }
-            Mode::Reservoir { capacity, .. }
+            ReadMode::Reservoir { capacity, .. }
                 if self.partial == PartialBatch::Drop && capacity < self.batch =>
             {
                 Err(SettingsError::ReservoirBelowBatch { capacity, batch: self.batch })
             }
-            Mode::Static | Mode::Grow { .. } | Mode::Once { .. } | Mode::Reservoir { .. } => Ok(()),
+            ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Once { .. } | ReadMode::Reservoir { .. } => {
+                Ok(())
+            }
         }
     }
 

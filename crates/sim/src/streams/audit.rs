@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::producers::producer_id;
 use super::world::{Tag, World};
 use phalanx_streams::{
-    Assignment, Cursor, Fact, Mode, PartialBatch, ProducerLife, ReaderEnding, ReaderSettings, Reservoir,
+    Assignment, Cursor, Fact, PartialBatch, ProducerLife, ReadMode, ReaderEnding, ReaderSettings, Reservoir,
     Retention,
 };
 use phalanx_types::{Epoch, Incarnation, ProducerId};
@@ -268,13 +268,13 @@ impl Book {
         let pass = cursor.pass(&self.settings);
         let positions = pass.positions(step);
         match self.settings.mode {
-            Mode::Reservoir { capacity, .. } => {
+            ReadMode::Reservoir { capacity, .. } => {
                 let reservoir = Reservoir::at(self.settings.seed, capacity, self.start, cursor.horizon);
                 let slot = |position| pass.sample(position).map(|slot| slot - cursor.base);
                 let sample = |position| reservoir.slots().get(slot(position)? as usize).copied();
                 positions.filter_map(sample).collect()
             }
-            Mode::Static | Mode::Grow { .. } | Mode::Once { .. } => {
+            ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Once { .. } => {
                 positions.filter_map(|position| pass.sample(position)).collect()
             }
         }
@@ -294,14 +294,14 @@ impl Book {
         if let Some(cursor) = self.cursor {
             let plan = cursor.pass(&self.settings);
             let all = match (self.settings.partial, self.settings.mode) {
-                (_, Mode::Reservoir { .. }) | (PartialBatch::Drop, _) => cursor.step == plan.steps(),
+                (_, ReadMode::Reservoir { .. }) | (PartialBatch::Drop, _) => cursor.step == plan.steps(),
                 (PartialBatch::Keep, _) => self.used.len() as u64 == cursor.horizon - cursor.base,
             };
             if !all {
                 return Err(format!("pass {} ends with {} samples used", cursor.pass, self.used.len()));
             }
         }
-        let first = if matches!(self.settings.mode, Mode::Once { .. }) { last } else { self.start };
+        let first = if matches!(self.settings.mode, ReadMode::Once { .. }) { last } else { self.start };
         let known = self.sealed.get(&pass).copied();
         if pass != next || base != first || horizon > arrived || horizon <= base {
             return Err(format!("pass {pass} begins at {base}..{horizon} after pass {next} at {first}"));

@@ -2,7 +2,7 @@
 
 use super::readers::reader_id;
 use super::world::World;
-use phalanx_streams::{Mode, ReaderEnding, StreamState, StreamWait, Waiter};
+use phalanx_streams::{ReadMode, ReaderEnding, StreamState, StreamWait, WaitingClient};
 use phalanx_types::ReaderId;
 
 impl World {
@@ -11,8 +11,8 @@ impl World {
         let Some(core) = &self.store.core else { return };
         for waiting in core.waits(self.now) {
             let reader = match &waiting.waiter {
-                Waiter::Producer(..) => None,
-                Waiter::Trainer(trainer) => Some(trainer.reader.id.clone()),
+                WaitingClient::Producer(..) => None,
+                WaitingClient::Trainer(trainer) => Some(trainer.reader.id.clone()),
             };
             if !self.is_true(&waiting.reason, reader.as_ref()) {
                 return self
@@ -31,15 +31,15 @@ impl World {
                 reader.is_some() && arrived < needed && !state.has_ended()
             }
             StreamWait::EndOfStream { .. } => {
-                reader.is_some_and(|reader| reader.settings().mode == Mode::Static) && !state.has_ended()
+                reader.is_some_and(|reader| reader.settings().mode == ReadMode::Static) && !state.has_ended()
             }
             StreamWait::ProducerLost { .. } => {
                 let starved = |reader: &phalanx_streams::ReaderState| match reader.settings().mode {
-                    Mode::Once { window } => {
+                    ReadMode::Once { window } => {
                         let used = reader.cursor().map_or(reader.start(), |cursor| cursor.horizon);
                         state.uploads().arrived() - used < window
                     }
-                    Mode::Static | Mode::Grow { .. } | Mode::Reservoir { .. } => true,
+                    ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Reservoir { .. } => true,
                 };
                 reader.is_some_and(starved) && unclosed() && !state.has_ended()
             }
@@ -147,6 +147,5 @@ impl World {
                 return self.violate(what);
             }
         }
-        self.counts.wasted_shares = self.counts.wasted_shares.saturating_sub(self.counts.steps);
     }
 }

@@ -51,8 +51,8 @@ pub struct Counts {
     pub repeated: u64,
     pub steps: u64,
     pub passes: u64,
-    /// Shares that were computed and did not count.
-    pub wasted_shares: u64,
+    /// Shares that were computed, also those that did not count.
+    pub shares: u64,
     pub store_restarts: u64,
     /// Facts that a restart lost before anybody was told of them.
     pub lost_facts: u64,

@@ -1,17 +1,17 @@
 //! The scenario of a seed.
 
 use crate::dice::Dice;
-use phalanx_streams::{Mode, PartialBatch, ReaderSettings, Retention, StreamSettings};
+use phalanx_streams::{PartialBatch, ReadMode, ReaderSettings, Retention, StreamSettings};
 use phalanx_types::{ByteSize, Seed, Time};
 use std::time::Duration;
 
 const MAX_SAMPLE_BYTES: u64 = 8;
 
 /// The most bytes that the samples of a reservoir take.
-fn reservoir_bytes(mode: Mode) -> u64 {
+fn reservoir_bytes(mode: ReadMode) -> u64 {
     match mode {
-        Mode::Reservoir { capacity, .. } => capacity * MAX_SAMPLE_BYTES,
-        Mode::Static | Mode::Grow { .. } | Mode::Once { .. } => 0,
+        ReadMode::Reservoir { capacity, .. } => capacity * MAX_SAMPLE_BYTES,
+        ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Once { .. } => 0,
     }
 }
 
@@ -109,20 +109,20 @@ impl ReaderPlan {
         let mut partial = if dice.chance(1, 4) { PartialBatch::Drop } else { PartialBatch::Keep };
         let steps = dice.chance(1, 2).then(|| dice.number(1..5));
         let reservoir =
-            Mode::Reservoir { capacity: dice.number(1..21), min_samples: dice.number(0..20), steps };
+            ReadMode::Reservoir { capacity: dice.number(1..21), min_samples: dice.number(0..20), steps };
         let mode = match dice.number(0..4) {
-            0 | 1 if frees => Mode::Once { window: dice.number(1..25) },
+            0 | 1 if frees => ReadMode::Once { window: dice.number(1..25) },
             _ if frees => reservoir,
-            0 => Mode::Static,
-            1 => Mode::Grow { min_samples: dice.number(0..30), new_samples: dice.number(0..8) },
-            2 => Mode::Once { window: dice.number(1..25) },
+            0 => ReadMode::Static,
+            1 => ReadMode::Grow { min_samples: dice.number(0..30), new_samples: dice.number(0..8) },
+            2 => ReadMode::Once { window: dice.number(1..25) },
             _ => reservoir,
         };
-        let once = matches!(mode, Mode::Once { .. });
+        let once = matches!(mode, ReadMode::Once { .. });
         if frees || once {
             partial = PartialBatch::Keep;
         }
-        if let Mode::Reservoir { capacity, .. } = mode
+        if let ReadMode::Reservoir { capacity, .. } = mode
             && capacity < batch
         {
             partial = PartialBatch::Keep;

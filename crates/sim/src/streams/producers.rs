@@ -1,7 +1,7 @@
 //! The processes of producers.
 
 use super::world::{Client, Event, Lane, World};
-use phalanx_streams::{ProducerLife, Refusal, StreamEvent, ToProducer};
+use phalanx_streams::{ProducerLife, StreamEvent, StreamRefusal, ToProducer};
 use phalanx_types::{ByteSize, Incarnation, ProducerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -138,18 +138,18 @@ impl World {
         self.pump(process);
     }
 
-    fn producer_refused(&mut self, process: usize, refusal: &Refusal) {
+    fn producer_refused(&mut self, process: usize, refusal: &StreamRefusal) {
         let state = &mut self.producers[process];
         match refusal {
-            Refusal::Fenced { .. } => {
+            StreamRefusal::Fenced { .. } => {
                 self.counts.fenced += 1;
                 state.phase = Phase::Dead;
             }
-            Refusal::NotOpen { .. } => state.phase = Phase::Opening,
+            StreamRefusal::NotOpen { .. } => state.phase = Phase::Opening,
             // The timer begins it again.
-            Refusal::NotBegun { .. } => {}
-            Refusal::Ended { .. } | Refusal::ProducerClosed { .. } => state.phase = Phase::Closed,
-            Refusal::Incomplete { missing, .. } => {
+            StreamRefusal::NotBegun { .. } => {}
+            StreamRefusal::Ended { .. } | StreamRefusal::ProducerClosed { .. } => state.phase = Phase::Closed,
+            StreamRefusal::Incomplete { missing, .. } => {
                 state.phase = Phase::Running;
                 state.next = state.next.min(*missing);
             }

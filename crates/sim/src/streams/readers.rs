@@ -1,7 +1,7 @@
 //! The processes that open readers: one for each life of a training run.
 
 use super::world::{Client, Event, Lane, World};
-use phalanx_streams::{Cursor, ReaderLife, Refusal, Retention, StreamEvent, ToReader};
+use phalanx_streams::{Cursor, ReaderLife, Retention, StreamEvent, StreamRefusal, ToReader};
 use phalanx_types::{Incarnation, ReaderId, Time};
 
 /// One life of a training run.
@@ -90,18 +90,22 @@ impl World {
         }
     }
 
-    fn driver_refused(&mut self, driver: usize, refusal: &Refusal) {
+    fn driver_refused(&mut self, driver: usize, refusal: &StreamRefusal) {
         let keeps = self.plan.settings.retention == Retention::Keep;
         let Driver { phase, resume, .. } = &mut self.drivers[driver];
         match refusal {
-            Refusal::Fenced { .. } => {
+            StreamRefusal::Fenced { .. } => {
                 self.counts.fenced += 1;
                 *phase = DriverPhase::Dead;
             }
-            Refusal::ReaderClosed { .. } | Refusal::ReaderReleased { .. } => *phase = DriverPhase::Ended,
+            StreamRefusal::ReaderClosed { .. } | StreamRefusal::ReaderReleased { .. } => {
+                *phase = DriverPhase::Ended
+            }
             // Its checkpoint is older than what is committed, and those samples are freed.
-            Refusal::Freed { .. } if !keeps => *resume = None,
-            Refusal::UnknownReader { .. } if *phase == DriverPhase::Closing => *phase = DriverPhase::Opening,
+            StreamRefusal::Freed { .. } if !keeps => *resume = None,
+            StreamRefusal::UnknownReader { .. } if *phase == DriverPhase::Closing => {
+                *phase = DriverPhase::Opening
+            }
             refusal => self.violate(format!("a driver is refused: {refusal}")),
         }
     }

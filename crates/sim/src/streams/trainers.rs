@@ -2,7 +2,7 @@
 
 use super::readers::DriverPhase;
 use super::world::{Client, Event, Lane, Tag, World};
-use phalanx_streams::{Assignment, Refusal, StreamEvent, ToTrainer, TrainerLife};
+use phalanx_streams::{Assignment, StreamEvent, StreamRefusal, ToTrainer, TrainerLife};
 use phalanx_types::{Incarnation, TrainerId};
 use std::time::Duration;
 
@@ -99,13 +99,13 @@ impl World {
                 }
             }
             ToTrainer::Finished(_) => state.phase = TrainerPhase::Ended,
-            ToTrainer::Refused(Refusal::Fenced { .. }) => {
+            ToTrainer::Refused(StreamRefusal::Fenced { .. }) => {
                 self.counts.fenced += 1;
                 state.phase = TrainerPhase::Dead;
             }
-            ToTrainer::Refused(Refusal::NotJoined { .. }) => self.reconnect_trainer(process),
-            ToTrainer::Refused(Refusal::UnknownReader { .. }) => {}
-            ToTrainer::Refused(Refusal::ReaderClosed { .. } | Refusal::ReaderReleased { .. }) => {
+            ToTrainer::Refused(StreamRefusal::NotJoined { .. }) => self.reconnect_trainer(process),
+            ToTrainer::Refused(StreamRefusal::UnknownReader { .. }) => {}
+            ToTrainer::Refused(StreamRefusal::ReaderClosed { .. } | StreamRefusal::ReaderReleased { .. }) => {
                 state.phase = TrainerPhase::Ended;
             }
             ToTrainer::Refused(refusal) => self.violate(format!("a trainer is refused: {refusal}")),
@@ -146,7 +146,7 @@ impl World {
         let reader = self.drivers[state.driver].reader;
         let incarnation = state.life.reader.incarnation;
         if let Some(share) = self.read_share(reader, incarnation, assignment) {
-            self.counts.wasted_shares += 1;
+            self.counts.shares += 1;
             self.audit.worked(reader, assignment, share);
         }
         self.trainers[process].phase = TrainerPhase::Reported;

@@ -6,7 +6,7 @@ use super::{StreamCore, StreamOutbox, tell_producer, tell_trainer};
 use crate::command::{ToProducer, ToTrainer};
 use crate::cursor::Cursor;
 use crate::event::{ProducerLife, ReaderLife, TrainerLife};
-use crate::settings::Mode;
+use crate::settings::ReadMode;
 use crate::state::ReaderState;
 use crate::wait::{Names, StreamWait};
 use phalanx_types::{ByteSize, ProducerId, ReaderId, Time, TrainerId};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// A client that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Waiter {
+pub enum WaitingClient {
     /// A producer with the number of its upload.
     Producer(ProducerLife, u64),
     /// A trainer.
@@ -23,20 +23,20 @@ pub enum Waiter {
 
 /// A client that waits, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct ClientWait {
     /// The client.
-    pub waiter: Waiter,
+    pub waiter: WaitingClient,
     /// Why.
     pub reason: StreamWait,
 }
 
 impl StreamCore {
     /// All clients that wait, with reasons as of now.
-    pub fn waits(&self, now: Time) -> Vec<Waiting> {
+    pub fn waits(&self, now: Time) -> Vec<ClientWait> {
         let mut waits = Vec::new();
         for held in &self.held {
-            let waiter = Waiter::Producer(held.producer.clone(), held.number);
-            waits.push(Waiting { waiter, reason: self.room_wait(now) });
+            let waiter = WaitingClient::Producer(held.producer.clone(), held.number);
+            waits.push(ClientWait { waiter, reason: self.room_wait(now) });
         }
         for (reader, group) in &self.groups {
             let Some(state) = self.state.reader(reader).filter(|state| state.ending().is_none()) else {
@@ -47,7 +47,7 @@ impl StreamCore {
                 if let Some(reason) = self.trainer_wait(now, reader, id) {
                     let (reader, id) = (life.clone(), id.clone());
                     let trainer = TrainerLife { reader, id, incarnation: member.incarnation };
-                    waits.push(Waiting { waiter: Waiter::Trainer(trainer), reason });
+                    waits.push(ClientWait { waiter: WaitingClient::Trainer(trainer), reason });
                 }
             }
         }
@@ -172,7 +172,7 @@ impl StreamCore {
         let horizon = reader.cursor().map_or(reader.start(), |cursor| cursor.horizon);
         let later = arrived.saturating_sub(horizon);
         let now = match (reader.settings().mode, reader.open_pass()) {
-            (Mode::Once { .. }, Some((cursor, pass))) => pass.len() - pass.positions(cursor.step).start,
+            (ReadMode::Once { .. }, Some((cursor, pass))) => pass.len() - pass.positions(cursor.step).start,
             _ => 0,
         };
         later + now

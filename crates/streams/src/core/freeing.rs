@@ -4,7 +4,7 @@ use super::{StreamCore, StreamOutbox, tell_producer};
 use crate::bugs::{StreamBug, planted};
 use crate::command::{StreamCommand, ToProducer};
 use crate::fact::Fact;
-use crate::refusal::Refusal;
+use crate::refusal::StreamRefusal;
 use crate::state::ReaderState;
 use phalanx_types::UploadSequence;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +86,7 @@ impl StreamCore {
         }
         let Some(budget) = self.state.settings().budget else { return false };
         let Some(held) = self.held.pop_front() else { return false };
-        let refusal = Refusal::Full { used: self.used(), budget, bytes: held.upload.bytes };
+        let refusal = StreamRefusal::Full { used: self.used(), budget, bytes: held.upload.bytes };
         tell_producer(&held.producer, ToProducer::Refused(refusal), out);
         true
     }

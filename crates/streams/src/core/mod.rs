@@ -18,12 +18,12 @@ mod uploads;
 #[cfg(test)]
 mod tests;
 
-pub use explain::{Waiter, Waiting};
+pub use explain::{ClientWait, WaitingClient};
 
 use crate::command::{StreamCommand, ToProducer, ToTrainer};
 use crate::event::{ProducerLife, StreamEvent, TrainerLife};
 use crate::fact::Fact;
-use crate::state::{Loose, Place, StreamState};
+use crate::state::{Loose, SamplePlace, StreamState};
 use group::Group;
 use links::{Held, Presence, ProducerLink};
 use phalanx_types::{Outbox, ProducerId, ReaderId, Time};
@@ -66,7 +66,7 @@ impl StreamCore {
     }
 
     /// Where the samples of a step of a reader's current pass lie, by position; `None` for samples that are freed.
-    pub fn places(&self, reader: &ReaderId, step: u64) -> Vec<Option<Place>> {
+    pub fn places(&self, reader: &ReaderId, step: u64) -> Vec<Option<SamplePlace>> {
         self.state.reader(reader).map_or_else(Vec::new, |state| state.places(self.state.uploads(), step))
     }
 

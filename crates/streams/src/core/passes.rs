@@ -4,7 +4,7 @@ use super::{StreamCore, StreamOutbox};
 use crate::bugs::{StreamBug, planted};
 use crate::command::{StreamCommand, StreamReport};
 use crate::fact::{Fact, ReaderEnding};
-use crate::settings::Mode;
+use crate::settings::ReadMode;
 use crate::state::ReaderState;
 use phalanx_types::ReaderId;
 
@@ -89,11 +89,11 @@ impl StreamCore {
         let ended = self.state.has_ended();
         let used = reader.cursor().map_or(start, |cursor| cursor.horizon);
         match settings.mode {
-            Mode::Static if !ended => Next::EndOfStream,
-            Mode::Static => self.whole(reader, pass, 0, 0),
-            Mode::Grow { min_samples, new_samples } => self.whole(reader, pass, min_samples, new_samples),
-            Mode::Reservoir { min_samples, .. } => self.whole(reader, pass, min_samples, 0),
-            Mode::Once { window } => {
+            ReadMode::Static if !ended => Next::EndOfStream,
+            ReadMode::Static => self.whole(reader, pass, 0, 0),
+            ReadMode::Grow { min_samples, new_samples } => self.whole(reader, pass, min_samples, new_samples),
+            ReadMode::Reservoir { min_samples, .. } => self.whole(reader, pass, min_samples, 0),
+            ReadMode::Once { window } => {
                 let there = arrived.saturating_sub(used);
                 match there {
                     _ if there >= window => Next::Seal { pass, base: used, horizon: used + window },
@@ -140,9 +140,9 @@ impl StreamCore {
             let batch = state.settings().batch;
             let (base, samples) = match state.settings().mode {
                 // Whole batches, if there is one.
-                Mode::Once { .. } if arrived >= batch => (state.cursor(), arrived / batch * batch),
-                Mode::Once { .. } => (state.cursor(), arrived),
-                Mode::Static | Mode::Grow { .. } | Mode::Reservoir { .. } => (None, arrived),
+                ReadMode::Once { .. } if arrived >= batch => (state.cursor(), arrived / batch * batch),
+                ReadMode::Once { .. } => (state.cursor(), arrived),
+                ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Reservoir { .. } => (None, arrived),
             };
             let base = base.map_or(state.start(), |cursor| cursor.horizon);
             self.seal(&reader, pass, base, base + samples, out);

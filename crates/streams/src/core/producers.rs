@@ -6,7 +6,7 @@ use crate::bugs::{StreamBug, planted};
 use crate::command::{StreamCommand, StreamReport, ToProducer};
 use crate::event::ProducerLife;
 use crate::fact::Fact;
-use crate::refusal::Refusal;
+use crate::refusal::StreamRefusal;
 use crate::settings::MAX_PRODUCERS;
 use phalanx_types::Time;
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl StreamCore {
             if let Some(incarnation) = before {
                 let old = ProducerLife { id: producer.id.clone(), incarnation };
                 self.drop_uploads(&old, out);
-                let fenced = Refusal::Fenced { incarnation, current: producer.incarnation };
+                let fenced = StreamRefusal::Fenced { incarnation, current: producer.incarnation };
                 tell_producer(&old, ToProducer::Refused(fenced), out);
             }
             let fact =
@@ -41,30 +41,30 @@ impl StreamCore {
         }
     }
 
-    fn may_open(&self, producer: &ProducerLife) -> Result<(), Refusal> {
+    fn may_open(&self, producer: &ProducerLife) -> Result<(), StreamRefusal> {
         let known = self.state.producers().get(&producer.id);
         if let Some(known) = known.filter(|known| known.incarnation() > producer.incarnation) {
             return Err(fenced(producer, known.incarnation()));
         }
         if self.state.has_ended() && known.is_none_or(|known| !known.is_closed()) {
-            return Err(Refusal::Ended { samples: self.state.uploads().arrived() });
+            return Err(StreamRefusal::Ended { samples: self.state.uploads().arrived() });
         }
         if known.is_none() && self.state.producers().len() >= MAX_PRODUCERS {
-            return Err(Refusal::TooMany { max: MAX_PRODUCERS as u64 });
+            return Err(StreamRefusal::TooMany { max: MAX_PRODUCERS as u64 });
         }
         Ok(())
     }
 
     /// Whether a request comes from the current life of a connected producer; if so, it was heard.
-    pub(super) fn admit_producer(&mut self, now: Time, producer: &ProducerLife) -> Result<(), Refusal> {
+    pub(super) fn admit_producer(&mut self, now: Time, producer: &ProducerLife) -> Result<(), StreamRefusal> {
         let Some(known) = self.state.producers().get(&producer.id) else {
-            return Err(Refusal::NotOpen { producer: producer.id.clone() });
+            return Err(StreamRefusal::NotOpen { producer: producer.id.clone() });
         };
         if known.incarnation() > producer.incarnation && !planted(StreamBug::AdmitsOldIncarnations) {
             return Err(fenced(producer, known.incarnation()));
         }
         if known.incarnation() < producer.incarnation || !self.is_here(&producer.id) {
-            return Err(Refusal::NotOpen { producer: producer.id.clone() });
+            return Err(StreamRefusal::NotOpen { producer: producer.id.clone() });
         }
         if let Some(link) = self.links.get_mut(&producer.id) {
             link.presence = Presence::Here { heard: now };
@@ -132,16 +132,16 @@ impl StreamCore {
     }
 
     /// Whether it has closed before; an error if it must not.
-    fn may_close(&self, producer: &ProducerLife, uploads: u64) -> Result<bool, Refusal> {
+    fn may_close(&self, producer: &ProducerLife, uploads: u64) -> Result<bool, StreamRefusal> {
         let Some(known) = self.state.producers().get(&producer.id) else { return Ok(false) };
         if known.is_closed() {
             return Ok(true);
         }
         if self.state.has_ended() {
-            return Err(Refusal::Ended { samples: self.state.uploads().arrived() });
+            return Err(StreamRefusal::Ended { samples: self.state.uploads().arrived() });
         }
         match known.next_upload() < uploads {
-            true => Err(Refusal::Incomplete { missing: known.next_upload(), uploads }),
+            true => Err(StreamRefusal::Incomplete { missing: known.next_upload(), uploads }),
             false => Ok(false),
         }
     }
@@ -153,12 +153,12 @@ impl StreamCore {
         self.record(Fact::StreamEnded, out);
         let samples = self.state.uploads().arrived();
         for held in std::mem::take(&mut self.held) {
-            tell_producer(&held.producer, ToProducer::Refused(Refusal::Ended { samples }), out);
+            tell_producer(&held.producer, ToProducer::Refused(StreamRefusal::Ended { samples }), out);
         }
         let lives: Vec<ProducerLife> = self.lives().collect();
         for producer in lives {
             if self.drop_uploads(&producer, out) {
-                tell_producer(&producer, ToProducer::Refused(Refusal::Ended { samples }), out);
+                tell_producer(&producer, ToProducer::Refused(StreamRefusal::Ended { samples }), out);
             }
         }
         out.push(StreamCommand::Report(StreamReport::StreamEnded { samples }));
@@ -171,6 +171,6 @@ impl StreamCore {
     }
 }
 
-fn fenced(producer: &ProducerLife, current: phalanx_types::Incarnation) -> Refusal {
-    Refusal::Fenced { incarnation: producer.incarnation, current }
+fn fenced(producer: &ProducerLife, current: phalanx_types::Incarnation) -> StreamRefusal {
+    StreamRefusal::Fenced { incarnation: producer.incarnation, current }
 }

@@ -6,7 +6,7 @@ use crate::command::{StreamCommand, StreamReport, ToReader, ToTrainer};
 use crate::cursor::Cursor;
 use crate::event::ReaderLife;
 use crate::fact::{Fact, ReaderEnding};
-use crate::refusal::Refusal;
+use crate::refusal::StreamRefusal;
 use crate::settings::{MAX_READERS, ReaderSettings};
 use crate::state::ReaderState;
 use phalanx_types::{ReaderId, Time};
@@ -24,7 +24,7 @@ impl StreamCore {
             None => self.register(now, &reader, settings, resume, out),
             Some(state) if state.incarnation() == reader.incarnation => match *state.settings() == settings {
                 true => self.check_reader(&reader),
-                false => Err(Refusal::SettingsDiffer { reader: reader.id.clone() }),
+                false => Err(StreamRefusal::SettingsDiffer { reader: reader.id.clone() }),
             },
             Some(_) => self.renew(now, &reader, &settings, resume, out),
         };
@@ -45,13 +45,13 @@ impl StreamCore {
         settings: ReaderSettings,
         resume: Option<Cursor>,
         out: &mut StreamOutbox,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StreamRefusal> {
         settings.validate(self.state.settings().retention)?;
         if let Some(Cursor { pass, step, .. }) = resume {
-            return Err(Refusal::UnknownPlace { reader: reader.id.clone(), pass, step });
+            return Err(StreamRefusal::UnknownPlace { reader: reader.id.clone(), pass, step });
         }
         if self.state.readers().len() >= MAX_READERS {
-            return Err(Refusal::TooMany { max: MAX_READERS as u64 });
+            return Err(StreamRefusal::TooMany { max: MAX_READERS as u64 });
         }
         let fact = Fact::ReaderRegistered {
             reader: reader.id.clone(),
@@ -71,25 +71,27 @@ impl StreamCore {
         settings: &ReaderSettings,
         resume: Option<Cursor>,
         out: &mut StreamOutbox,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StreamRefusal> {
         let Some(state) = self.state.reader(&reader.id) else { return Ok(()) };
         if state.incarnation() > reader.incarnation {
             let current = state.incarnation();
-            return Err(Refusal::Fenced { incarnation: reader.incarnation, current });
+            return Err(StreamRefusal::Fenced { incarnation: reader.incarnation, current });
         }
         if state.settings() != settings {
-            return Err(Refusal::SettingsDiffer { reader: reader.id.clone() });
+            return Err(StreamRefusal::SettingsDiffer { reader: reader.id.clone() });
         }
         match state.ending() {
-            Some(ReaderEnding::Closed) => return Err(Refusal::ReaderClosed { reader: reader.id.clone() }),
+            Some(ReaderEnding::Closed) => {
+                return Err(StreamRefusal::ReaderClosed { reader: reader.id.clone() });
+            }
             Some(ReaderEnding::Released) if self.state.frees() => {
-                return Err(Refusal::ReaderReleased { reader: reader.id.clone() });
+                return Err(StreamRefusal::ReaderReleased { reader: reader.id.clone() });
             }
             _ => {}
         }
         let resumed = self.resume_at(&reader.id, state, resume)?;
         let old = self.lives_of(&reader.id);
-        let fenced = Refusal::Fenced { incarnation: state.incarnation(), current: reader.incarnation };
+        let fenced = StreamRefusal::Fenced { incarnation: state.incarnation(), current: reader.incarnation };
         let (rewind, committed) = match resumed {
             Resumed::Here => (None, None),
             Resumed::Committed(steps) => (None, Some(steps)),
@@ -113,12 +115,12 @@ impl StreamCore {
         id: &ReaderId,
         state: &ReaderState,
         resume: Option<Cursor>,
-    ) -> Result<Resumed, Refusal> {
+    ) -> Result<Resumed, StreamRefusal> {
         let Some(cursor) = resume.filter(|cursor| Some(*cursor) != state.cursor()) else {
             return Ok(Resumed::Here);
         };
         let Cursor { pass, step, .. } = cursor;
-        let unknown = || Refusal::UnknownPlace { reader: id.clone(), pass, step };
+        let unknown = || StreamRefusal::UnknownPlace { reader: id.clone(), pass, step };
         let current = state.cursor().ok_or_else(unknown)?;
         if cursor.seed != current.seed || step > cursor.pass(state.settings()).steps() {
             return Err(unknown());
@@ -127,7 +129,7 @@ impl StreamCore {
             // Steps that the run has done and the stream was not told of are committed now.
             return match cursor.at(current.step) == current && step > current.step {
                 true => Ok(Resumed::Committed(step)),
-                false => Err(Refusal::Freed { pass, step }),
+                false => Err(StreamRefusal::Freed { pass, step }),
             };
         }
         match state.sealed(pass) == Some((cursor.base, cursor.horizon)) {
@@ -143,7 +145,7 @@ impl StreamCore {
                 self.groups.insert(reader.id.clone(), Group::new(now));
                 ToReader::Closed
             }
-            Err(Refusal::ReaderClosed { .. }) => ToReader::Closed,
+            Err(StreamRefusal::ReaderClosed { .. }) => ToReader::Closed,
             Err(refusal) => ToReader::Refused(refusal),
         };
         out.push(StreamCommand::TellReader { reader: reader.clone(), message });

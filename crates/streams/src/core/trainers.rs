@@ -6,7 +6,7 @@ use crate::bugs::{StreamBug, planted};
 use crate::command::{Assignment, StreamCommand, StreamReport, ToTrainer};
 use crate::event::{ReaderLife, TrainerLife};
 use crate::fact::{Fact, ReaderEnding};
-use crate::refusal::Refusal;
+use crate::refusal::StreamRefusal;
 use crate::settings::MAX_TRAINERS;
 use phalanx_types::{Epoch, Incarnation, ReaderId, Time, TrainerId};
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl StreamCore {
         let was_member = group.members.remove(&trainer.id).is_some();
         if let Some(incarnation) = replaced.filter(|before| *before < trainer.incarnation) {
             let old = TrainerLife { incarnation, ..trainer.clone() };
-            let fenced = Refusal::Fenced { incarnation, current: trainer.incarnation };
+            let fenced = StreamRefusal::Fenced { incarnation, current: trainer.incarnation };
             tell_trainer(old, ToTrainer::Refused(fenced), out);
         }
         group.joining.insert(trainer.id.clone(), Member::new(now, trainer.incarnation));
@@ -42,35 +42,37 @@ impl StreamCore {
         }
     }
 
-    fn may_join(&self, trainer: &TrainerLife) -> Result<(), Refusal> {
+    fn may_join(&self, trainer: &TrainerLife) -> Result<(), StreamRefusal> {
         self.check_reader(&trainer.reader)?;
         let Some(group) = self.groups.get(&trainer.reader.id) else {
-            return Err(Refusal::UnknownReader { reader: trainer.reader.id.clone() });
+            return Err(StreamRefusal::UnknownReader { reader: trainer.reader.id.clone() });
         };
         match group.seen.get(&trainer.id) {
             Some(current) if *current > trainer.incarnation => {
-                Err(Refusal::Fenced { incarnation: trainer.incarnation, current: *current })
+                Err(StreamRefusal::Fenced { incarnation: trainer.incarnation, current: *current })
             }
-            None if group.seen.len() >= MAX_TRAINERS => Err(Refusal::TooMany { max: MAX_TRAINERS as u64 }),
+            None if group.seen.len() >= MAX_TRAINERS => {
+                Err(StreamRefusal::TooMany { max: MAX_TRAINERS as u64 })
+            }
             Some(_) | None => Ok(()),
         }
     }
 
     /// Whether this is the current life of a reader that goes on.
-    pub(super) fn check_reader(&self, reader: &ReaderLife) -> Result<(), Refusal> {
+    pub(super) fn check_reader(&self, reader: &ReaderLife) -> Result<(), StreamRefusal> {
         let Some(state) = self.state.reader(&reader.id) else {
-            return Err(Refusal::UnknownReader { reader: reader.id.clone() });
+            return Err(StreamRefusal::UnknownReader { reader: reader.id.clone() });
         };
         if state.incarnation() > reader.incarnation {
             let current = state.incarnation();
-            return Err(Refusal::Fenced { incarnation: reader.incarnation, current });
+            return Err(StreamRefusal::Fenced { incarnation: reader.incarnation, current });
         }
         if state.incarnation() < reader.incarnation {
-            return Err(Refusal::UnknownReader { reader: reader.id.clone() });
+            return Err(StreamRefusal::UnknownReader { reader: reader.id.clone() });
         }
         match state.ending() {
-            Some(ReaderEnding::Closed) => Err(Refusal::ReaderClosed { reader: reader.id.clone() }),
-            Some(ReaderEnding::Released) => Err(Refusal::ReaderReleased { reader: reader.id.clone() }),
+            Some(ReaderEnding::Closed) => Err(StreamRefusal::ReaderClosed { reader: reader.id.clone() }),
+            Some(ReaderEnding::Released) => Err(StreamRefusal::ReaderReleased { reader: reader.id.clone() }),
             Some(
                 ReaderEnding::PassesDone | ReaderEnding::StreamUsed | ReaderEnding::TooFewSamples { .. },
             )
@@ -183,7 +185,7 @@ impl StreamCore {
             return tell_trainer(trainer.clone(), ToTrainer::Refused(refusal), out);
         }
         if !self.knows(trainer) {
-            let refusal = Refusal::NotJoined { reader: reader.clone() };
+            let refusal = StreamRefusal::NotJoined { reader: reader.clone() };
             return tell_trainer(trainer.clone(), ToTrainer::Refused(refusal), out);
         }
         self.heard(now, trainer);
@@ -195,7 +197,7 @@ impl StreamCore {
             return self.answer(trainer, out);
         };
         if steps > plan.steps() {
-            let refusal = Refusal::BeyondPass { pass, steps: plan.steps(), done: steps };
+            let refusal = StreamRefusal::BeyondPass { pass, steps: plan.steps(), done: steps };
             return tell_trainer(trainer.clone(), ToTrainer::Refused(refusal), out);
         }
         let Some(group) = self.groups.get_mut(reader) else { return };

@@ -6,7 +6,7 @@ use crate::bugs::{StreamBug, planted};
 use crate::command::{StreamCommand, ToProducer};
 use crate::event::ProducerLife;
 use crate::fact::Fact;
-use crate::refusal::Refusal;
+use crate::refusal::StreamRefusal;
 use phalanx_types::{ByteSize, Time};
 
 impl StreamCore {
@@ -43,42 +43,44 @@ impl StreamCore {
     }
 
     /// Whether an upload that has not arrived may be begun.
-    fn may_begin(&self, Held { producer, number, upload, .. }: &Held) -> Result<(), Refusal> {
+    fn may_begin(&self, Held { producer, number, upload, .. }: &Held) -> Result<(), StreamRefusal> {
         let settings = self.state.settings();
         let uploads = self.state.uploads();
         let Some(known) = self.state.producers().get(&producer.id) else {
-            return Err(Refusal::NotOpen { producer: producer.id.clone() });
+            return Err(StreamRefusal::NotOpen { producer: producer.id.clone() });
         };
         if known.is_closed() {
-            return Err(Refusal::ProducerClosed {
+            return Err(StreamRefusal::ProducerClosed {
                 producer: producer.id.clone(),
                 uploads: known.next_upload(),
             });
         }
         if self.state.has_ended() {
-            return Err(Refusal::Ended { samples: uploads.arrived() });
+            return Err(StreamRefusal::Ended { samples: uploads.arrived() });
         }
         if upload.samples == 0 {
-            return Err(Refusal::Empty { number: *number });
+            return Err(StreamRefusal::Empty { number: *number });
         }
         if upload.bytes.0 < u64::from(upload.samples) {
             let (number, samples, bytes) = (*number, upload.samples, upload.bytes);
-            return Err(Refusal::TooManyInBytes { number, samples, bytes });
+            return Err(StreamRefusal::TooManyInBytes { number, samples, bytes });
         }
         let missing = known.next_upload();
         if *number - missing.min(*number) >= u64::from(settings.uploads_in_flight) {
-            return Err(Refusal::TooFarAhead { number: *number, missing });
+            return Err(StreamRefusal::TooFarAhead { number: *number, missing });
         }
         let on_their_way = self.links.values().flat_map(|link| link.in_flight.values());
         let samples: u64 = on_their_way.map(|upload| u64::from(upload.samples)).sum();
         let more = samples.saturating_add(u64::from(upload.samples));
         if uploads.arrived().checked_add(more).is_none() {
-            return Err(Refusal::TooManySamples);
+            return Err(StreamRefusal::TooManySamples);
         }
         match settings.budget {
-            Some(budget) if upload.bytes > budget => Err(Refusal::TooLarge { bytes: upload.bytes, budget }),
+            Some(budget) if upload.bytes > budget => {
+                Err(StreamRefusal::TooLarge { bytes: upload.bytes, budget })
+            }
             Some(budget) if !self.state.frees() && !self.fits(upload.bytes) => {
-                Err(Refusal::Full { used: self.used(), budget, bytes: upload.bytes })
+                Err(StreamRefusal::Full { used: self.used(), budget, bytes: upload.bytes })
             }
             Some(_) => Ok(()),
             None => match self
@@ -87,7 +89,7 @@ impl StreamCore {
                 .map(|used| used.checked_add(upload.bytes.0))
             {
                 Some(Some(_)) => Ok(()),
-                Some(None) | None => Err(Refusal::TooManySamples),
+                Some(None) | None => Err(StreamRefusal::TooManySamples),
             },
         }
     }
@@ -141,7 +143,7 @@ impl StreamCore {
             None if self.has_upload(producer, number) => {
                 tell_producer(producer, ToProducer::Acknowledged { number }, out);
             }
-            None => tell_producer(producer, ToProducer::Refused(Refusal::NotBegun { number }), out),
+            None => tell_producer(producer, ToProducer::Refused(StreamRefusal::NotBegun { number }), out),
         }
     }
 

@@ -9,7 +9,7 @@ mod uploads;
 
 pub use producer::ProducerState;
 pub use reader::ReaderState;
-pub use uploads::{Place, Upload, Uploads};
+pub use uploads::{SamplePlace, Upload, Uploads};
 
 use crate::fact::Fact;
 use crate::settings::{Retention, StreamSettings};

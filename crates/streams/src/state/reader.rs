@@ -1,9 +1,9 @@
-use super::{FactError, Loose, Place, Upload, Uploads};
+use super::{FactError, Loose, SamplePlace, Upload, Uploads};
 use crate::bugs::{StreamBug, planted};
-use crate::cursor::{Cursor, Pass};
+use crate::cursor::{Cursor, PassOrder};
 use crate::fact::{Fact, ReaderEnding};
 use crate::reservoir::Reservoir;
-use crate::settings::{Mode, ReaderSettings};
+use crate::settings::{ReadMode, ReaderSettings};
 use phalanx_types::{Epoch, Incarnation, ReaderId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,8 +35,8 @@ pub struct ReaderState {
 impl ReaderState {
     pub(super) fn new(incarnation: Incarnation, settings: ReaderSettings, start: u64, frees: bool) -> Self {
         let reservoir = match settings.mode {
-            Mode::Reservoir { capacity, .. } => Some(Reservoir::new(settings.seed, capacity, start)),
-            Mode::Static | Mode::Grow { .. } | Mode::Once { .. } => None,
+            ReadMode::Reservoir { capacity, .. } => Some(Reservoir::new(settings.seed, capacity, start)),
+            ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Once { .. } => None,
         };
         Self {
             incarnation,
@@ -84,17 +84,17 @@ impl ReaderState {
     }
 
     /// The current pass, if it has steps left.
-    pub fn open_pass(&self) -> Option<(Cursor, Pass)> {
+    pub fn open_pass(&self) -> Option<(Cursor, PassOrder)> {
         let cursor = self.cursor?;
         let pass = cursor.pass(&self.settings);
         (cursor.step < pass.steps()).then_some((cursor, pass))
     }
 
     /// The sample at a position of the current pass, by order of arrival.
-    pub fn sample(&self, pass: &Pass, position: u64) -> Option<u64> {
+    pub fn sample(&self, pass: &PassOrder, position: u64) -> Option<u64> {
         match self.settings.mode {
-            Mode::Static | Mode::Grow { .. } | Mode::Once { .. } => pass.sample(position),
-            Mode::Reservoir { .. } => {
+            ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Once { .. } => pass.sample(position),
+            ReadMode::Reservoir { .. } => {
                 let slot = usize::try_from(pass.slot(position)?).ok()?;
                 self.drawn.get(slot).copied()
             }
@@ -102,7 +102,7 @@ impl ReaderState {
     }
 
     /// Where the samples of a step of the current pass lie, by position.
-    pub fn places(&self, uploads: &Uploads, step: u64) -> Vec<Option<Place>> {
+    pub fn places(&self, uploads: &Uploads, step: u64) -> Vec<Option<SamplePlace>> {
         let Some(cursor) = self.cursor else { return Vec::new() };
         let pass = cursor.pass(&self.settings);
         let sample = |position| self.sample(&pass, position);
@@ -144,13 +144,13 @@ impl ReaderState {
             return;
         }
         match self.settings.mode {
-            Mode::Static | Mode::Grow { .. } => {}
-            Mode::Once { .. } => {
+            ReadMode::Static | ReadMode::Grow { .. } => {}
+            ReadMode::Once { .. } => {
                 if self.frees {
                     self.needs.insert(upload.first, u64::from(upload.samples));
                 }
             }
-            Mode::Reservoir { .. } => {
+            ReadMode::Reservoir { .. } => {
                 let Some(mut reservoir) = self.reservoir.take() else { return };
                 reservoir.offer_until(upload.end(), |came, left| {
                     self.need(uploads, came);
@@ -233,15 +233,15 @@ impl ReaderState {
             return Ok(());
         }
         match self.settings.mode {
-            Mode::Static | Mode::Grow { .. } => {}
-            Mode::Once { .. } => {
+            ReadMode::Static | ReadMode::Grow { .. } => {}
+            ReadMode::Once { .. } => {
                 for position in (cursor.step..steps).flat_map(|step| pass.positions(step)) {
                     if let Some(sample) = pass.sample(position) {
                         self.release(uploads, sample, loose);
                     }
                 }
             }
-            Mode::Reservoir { .. } => {
+            ReadMode::Reservoir { .. } => {
                 let over = steps == pass.steps() || planted(StreamBug::FreesReservoirEarly);
                 for sample in if over { std::mem::take(&mut self.drawn) } else { Vec::new() } {
                     self.release(uploads, sample, loose);
@@ -258,7 +258,7 @@ impl ReaderState {
             reservoir.slots().to_vec()
         } else {
             // A pass that was sealed in an earlier life is repeated with what was in the reservoir then.
-            let Mode::Reservoir { capacity, .. } = self.settings.mode else { return };
+            let ReadMode::Reservoir { capacity, .. } = self.settings.mode else { return };
             Reservoir::at(self.settings.seed, capacity, self.start, cursor.horizon).slots().to_vec()
         };
         new.iter().for_each(|sample| self.need(uploads, *sample));

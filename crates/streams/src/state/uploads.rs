@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Where a sample lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct SamplePlace {
     /// The upload.
     pub sequence: UploadSequence,
     /// Which sample of the upload, as it was uploaded.
@@ -107,9 +107,9 @@ impl Uploads {
     }
 
     /// Where a sample lies, if its upload is kept.
-    pub fn place(&self, sample: u64) -> Option<Place> {
+    pub fn place(&self, sample: u64) -> Option<SamplePlace> {
         let upload = self.holding(sample)?;
-        Some(Place { sequence: upload.sequence, sample: u32::try_from(sample - upload.first).ok()? })
+        Some(SamplePlace { sequence: upload.sequence, sample: u32::try_from(sample - upload.first).ok()? })
     }
 
     /// Adds an upload and returns its first sample.

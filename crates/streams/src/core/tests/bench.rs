@@ -24,11 +24,11 @@ pub(super) fn trainer(name: &str) -> TrainerLife {
 }
 
 pub(super) fn grow(batch: u64) -> ReaderSettings {
-    ReaderSettings::new(Mode::Grow { min_samples: 0, new_samples: 0 }, Seed(7), batch)
+    ReaderSettings::new(ReadMode::Grow { min_samples: 0, new_samples: 0 }, Seed(7), batch)
 }
 
 pub(super) fn once(window: u64, batch: u64) -> ReaderSettings {
-    ReaderSettings::new(Mode::Once { window }, Seed(7), batch)
+    ReaderSettings::new(ReadMode::Once { window }, Seed(7), batch)
 }
 
 pub(super) fn freeing(budget: u64) -> StreamSettings {

@@ -66,7 +66,7 @@ fn an_upload_is_kept_until_the_last_reader_has_used_it() {
     assert!(!bench.done("a", 1, 0, 1).contains(&free(0)));
     let released = StreamCommand::Report(StreamReport::ReaderReleased { reader: other.id.clone() });
     assert_eq!(bench.feed(StreamEvent::ReaderReleased { reader: other.id.clone() }), [released, free(0)]);
-    let refused = ToReader::Refused(Refusal::ReaderReleased { reader: other.id.clone() });
+    let refused = ToReader::Refused(StreamRefusal::ReaderReleased { reader: other.id.clone() });
     let again = StreamEvent::ReaderOpened { reader: other.clone(), settings: once(4, 4), resume: None };
     assert_eq!(bench.feed(again), [StreamCommand::TellReader { reader: other, message: refused }]);
 }
@@ -76,16 +76,16 @@ fn what_can_never_fit_is_refused() {
     let mut bench = Bench::new(freeing(100));
     let sim = producer("sim", 1);
     bench.open(&sim);
-    let large = Refusal::TooLarge { bytes: ByteSize(110), budget: ByteSize(100) };
+    let large = StreamRefusal::TooLarge { bytes: ByteSize(110), budget: ByteSize(100) };
     assert_eq!(bench.begin(&sim, 0, 11), [told(&sim, ToProducer::Refused(large))]);
     // A reservoir that alone fills the budget.
-    let mode = Mode::Reservoir { capacity: 50, min_samples: 1, steps: None };
+    let mode = ReadMode::Reservoir { capacity: 50, min_samples: 1, steps: None };
     bench.open_reader(ReaderSettings::new(mode, Seed(7), 4));
     bench.join("a");
     bench.upload(&sim, 0, 6);
     bench.begin(&sim, 1, 6);
     bench.done("a", 1, 0, 1);
-    let full = Refusal::Full { used: ByteSize(60), budget: ByteSize(100), bytes: ByteSize(60) };
+    let full = StreamRefusal::Full { used: ByteSize(60), budget: ByteSize(100), bytes: ByteSize(60) };
     assert!(
         bench.begin(&sim, 1, 6).contains(&told(&sim, ToProducer::Refused(full.clone())))
             || bench.done("a", 1, 0, 2).contains(&told(&sim, ToProducer::Refused(full)))
@@ -95,7 +95,7 @@ fn what_can_never_fit_is_refused() {
     let mut bench = Bench::new(StreamSettings { budget, ..StreamSettings::default() });
     bench.open(&sim);
     bench.upload(&sim, 0, 6);
-    let full = Refusal::Full { used: ByteSize(60), budget: ByteSize(100), bytes: ByteSize(60) };
+    let full = StreamRefusal::Full { used: ByteSize(60), budget: ByteSize(100), bytes: ByteSize(60) };
     assert_eq!(bench.begin(&sim, 1, 6), [told(&sim, ToProducer::Refused(full))]);
 }
 
@@ -104,7 +104,7 @@ fn a_reservoir_keeps_memory_bounded_in_an_endless_stream() {
     let mut bench = Bench::new(freeing(400));
     let sim = producer("sim", 1);
     bench.open(&sim);
-    let mode = Mode::Reservoir { capacity: 8, min_samples: 1, steps: Some(1) };
+    let mode = ReadMode::Reservoir { capacity: 8, min_samples: 1, steps: Some(1) };
     bench.open_reader(ReaderSettings::new(mode, Seed(7), 4));
     bench.join("a");
     let mut largest = 0;

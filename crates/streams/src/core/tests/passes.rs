@@ -16,7 +16,7 @@ fn a_growing_pass_ends_at_its_horizon_and_the_next_takes_what_has_arrived() {
     let sim = producer("sim", 1);
     bench.open(&sim);
     bench.upload(&sim, 0, 3);
-    let mode = Mode::Grow { min_samples: 5, new_samples: 2 };
+    let mode = ReadMode::Grow { min_samples: 5, new_samples: 2 };
     bench.open_reader(ReaderSettings { mode, ..grow(4) });
     let open = names(&["sim"]);
     let few = StreamWait::Samples { arrived: 3, needed: 5, open: open.clone() };
@@ -35,7 +35,7 @@ fn a_static_pass_waits_for_the_end_and_passes_are_counted() {
     let mut bench = Bench::new(StreamSettings { expected_producers: Some(1), ..StreamSettings::default() });
     let sim = producer("sim", 1);
     bench.open(&sim);
-    bench.open_reader(ReaderSettings { mode: Mode::Static, passes: Some(2), ..grow(4) });
+    bench.open_reader(ReaderSettings { mode: ReadMode::Static, passes: Some(2), ..grow(4) });
     let open = names(&["sim"]);
     let not_ended = StreamWait::EndOfStream { arrived: 0, closed: 0, expected: Some(1), open };
     assert_eq!(bench.join("a"), [waits("a", not_ended)]);
@@ -97,7 +97,7 @@ fn settings_that_cannot_work_are_refused() {
     for (settings, retention) in table {
         let mut bench = Bench::new(StreamSettings { retention, ..StreamSettings::default() });
         let error = settings.validate(retention).unwrap_err();
-        let message = ToReader::Refused(Refusal::Settings(error));
+        let message = ToReader::Refused(StreamRefusal::Settings(error));
         assert_eq!(bench.open_reader(settings), [StreamCommand::TellReader { reader: reader(1), message }]);
     }
     let zero = StreamSettings { expected_producers: Some(0), ..StreamSettings::default() };
@@ -117,10 +117,10 @@ fn a_run_that_goes_back_to_a_checkpoint_sees_the_same_samples_again() {
     assert_eq!(bench.done("a", 1, 0, 1), [share("a", 1, 0, 1, (1, 8, 0))]);
     bench.upload(&sim, 2, 4);
     bench.done("a", 1, 1, 2);
-    // Pass 2 has 12 samples; the run comes back in the middle of pass 0.
+    // PassOrder 2 has 12 samples; the run comes back in the middle of pass 0.
     let open = |resume| StreamEvent::ReaderOpened { reader: reader(2), settings: grow(4), resume };
     let wrong = Cursor { horizon: 5, ..checkpoint };
-    let refused = Refusal::UnknownPlace { reader: reader(1).id, pass: 0, step: 0 };
+    let refused = StreamRefusal::UnknownPlace { reader: reader(1).id, pass: 0, step: 0 };
     let message = ToReader::Refused(refused);
     assert_eq!(bench.feed(open(Some(wrong))), [StreamCommand::TellReader { reader: reader(2), message }]);
     let beyond = Cursor { horizon: u64::MAX, step: u64::MAX, ..checkpoint };

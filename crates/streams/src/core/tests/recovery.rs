@@ -53,12 +53,12 @@ fn clients_that_repeat_their_last_request_go_on_after_a_restart() {
     for (facts, step) in [(whole, 2), (whole - 1, 1)] {
         let mut bench = in_the_middle();
         assert_eq!(bench.restart(facts), []);
-        let not_joined = ToTrainer::Refused(Refusal::NotJoined { reader: reader(1).id });
+        let not_joined = ToTrainer::Refused(StreamRefusal::NotJoined { reader: reader(1).id });
         let refused = StreamCommand::TellTrainer { trainer: trainer("a"), message: not_joined };
         assert_eq!(bench.done("a", 1, 0, 2), [refused]);
         assert_eq!(bench.join("a"), [share("a", 2, 0, 1, (0, 8, step))]);
         assert_eq!(bench.core.state().readers()[&reader(1).id].epoch(), Epoch(2));
-        let not_open = told(&sim, ToProducer::Refused(Refusal::NotOpen { producer: sim.id.clone() }));
+        let not_open = told(&sim, ToProducer::Refused(StreamRefusal::NotOpen { producer: sim.id.clone() }));
         assert_eq!(bench.begin(&sim, 1, 4), [not_open]);
         let opened = told(&sim, ToProducer::Opened { next: 2, closed: false });
         assert_eq!(bench.open(&sim)[0], opened);

@@ -44,7 +44,7 @@ fn a_lost_trainer_makes_a_new_epoch_and_the_step_begins_again() {
     );
     // What it did in the old epoch does not count.
     assert_eq!(bench.done("a", 2, 0, 2), [share("a", 3, 0, 1, (0, 10, 1))]);
-    let not_joined = ToTrainer::Refused(Refusal::NotJoined { reader: super::bench::reader(1).id });
+    let not_joined = ToTrainer::Refused(StreamRefusal::NotJoined { reader: super::bench::reader(1).id });
     assert_eq!(
         bench.done("b", 2, 0, 2),
         [StreamCommand::TellTrainer { trainer: trainer("b"), message: not_joined }]
@@ -75,7 +75,7 @@ fn silent_trainers_are_lost_and_a_reader_without_trainers_is_released() {
     assert_eq!(bench.core.next_tick(), Some(bench.now));
     let released = StreamCommand::Report(StreamReport::ReaderReleased { reader: id.clone() });
     assert_eq!(bench.feed(StreamEvent::Ticked), [released]);
-    let refused = ToTrainer::Refused(Refusal::ReaderReleased { reader: id });
+    let refused = ToTrainer::Refused(StreamRefusal::ReaderReleased { reader: id });
     assert_eq!(bench.join("a"), [StreamCommand::TellTrainer { trainer: trainer("a"), message: refused }]);
 }
 
@@ -84,7 +84,7 @@ fn a_new_life_of_a_trainer_replaces_the_old_one() {
     let mut bench = two_trainers();
     let new = TrainerLife { incarnation: Incarnation(2), ..trainer("b") };
     let commands = bench.feed(StreamEvent::TrainerJoined { trainer: new.clone() });
-    let fenced = Refusal::Fenced { incarnation: Incarnation(1), current: Incarnation(2) };
+    let fenced = StreamRefusal::Fenced { incarnation: Incarnation(1), current: Incarnation(2) };
     let told_old = StreamCommand::TellTrainer { trainer: trainer("b"), message: ToTrainer::Refused(fenced) };
     assert_eq!(commands.first(), Some(&told_old));
     assert_eq!(commands.get(1), Some(&share("a", 3, 0, 2, (0, 10, 1))));
@@ -95,7 +95,7 @@ fn a_new_life_of_a_trainer_replaces_the_old_one() {
 #[test]
 fn steps_that_a_pass_does_not_have_are_refused() {
     let mut bench = two_trainers();
-    let refused = Refusal::BeyondPass { pass: 0, steps: 3, done: u64::MAX };
+    let refused = StreamRefusal::BeyondPass { pass: 0, steps: 3, done: u64::MAX };
     assert_eq!(
         bench.done("a", 2, 0, u64::MAX),
         [StreamCommand::TellTrainer { trainer: trainer("a"), message: ToTrainer::Refused(refused) }]

@@ -24,7 +24,7 @@ fn an_upload_counts_once_however_often_it_comes() {
     assert_eq!(bench.begin(&sim, 0, 3), [acknowledged]);
     // A restarted producer uploads it again.
     let later = producer("sim", 2);
-    let fenced = Refusal::Fenced { incarnation: Incarnation(1), current: Incarnation(2) };
+    let fenced = StreamRefusal::Fenced { incarnation: Incarnation(1), current: Incarnation(2) };
     assert_eq!(
         bench.open(&later),
         [
@@ -42,7 +42,7 @@ fn an_older_life_is_fenced_and_its_half_written_upload_dropped() {
     let (old, new) = (producer("sim", 4), producer("sim", 5));
     bench.open(&old);
     bench.begin(&old, 0, 3);
-    let fenced = Refusal::Fenced { incarnation: Incarnation(4), current: Incarnation(5) };
+    let fenced = StreamRefusal::Fenced { incarnation: Incarnation(4), current: Incarnation(5) };
     assert_eq!(
         bench.open(&new),
         [
@@ -54,7 +54,10 @@ fn an_older_life_is_fenced_and_its_half_written_upload_dropped() {
     for commands in [bench.complete(&old, 0), bench.begin(&old, 0, 3), bench.open(&old)] {
         assert_eq!(commands, [told(&old, ToProducer::Refused(fenced.clone()))]);
     }
-    assert_eq!(bench.complete(&new, 0), [told(&new, ToProducer::Refused(Refusal::NotBegun { number: 0 }))]);
+    assert_eq!(
+        bench.complete(&new, 0),
+        [told(&new, ToProducer::Refused(StreamRefusal::NotBegun { number: 0 }))]
+    );
     assert_eq!(bench.core.state().uploads().arrived(), 0);
 }
 
@@ -79,7 +82,7 @@ fn a_silent_producer_is_lost_reported_and_may_come_back() {
         ]
     );
     assert_eq!(bench.core.next_tick(), None);
-    let not_open = Refusal::NotOpen { producer: sim.id.clone() };
+    let not_open = StreamRefusal::NotOpen { producer: sim.id.clone() };
     assert_eq!(bench.complete(&sim, 0), [told(&sim, ToProducer::Refused(not_open))]);
     assert_eq!(
         bench.open(&sim),
@@ -101,7 +104,7 @@ fn the_stream_ends_when_all_expected_producers_have_closed() {
         producer: producer.clone(),
         uploads,
     };
-    let missing = Refusal::Incomplete { missing: 1, uploads: 2 };
+    let missing = StreamRefusal::Incomplete { missing: 1, uploads: 2 };
     assert_eq!(bench.feed(close(&a, 2)), [told(&a, ToProducer::Refused(missing))]);
     assert_eq!(bench.feed(close(&a, 1)), [told(&a, ToProducer::Closed)]);
     assert!(!bench.core.state().has_ended());
@@ -114,7 +117,7 @@ fn the_stream_ends_when_all_expected_producers_have_closed() {
     );
     assert_eq!(bench.feed(close(&b, 0)), [told(&b, ToProducer::Closed)]);
     let late = producer("c", 1);
-    assert_eq!(bench.open(&late), [told(&late, ToProducer::Refused(Refusal::Ended { samples: 3 }))]);
+    assert_eq!(bench.open(&late), [told(&late, ToProducer::Refused(StreamRefusal::Ended { samples: 3 }))]);
 }
 
 #[test]
@@ -127,7 +130,7 @@ fn sealing_ends_the_stream_whatever_is_on_its_way() {
         bench.feed(StreamEvent::StreamSealed),
         [
             StreamCommand::DiscardUpload { producer: sim.clone(), number: 0 },
-            told(&sim, ToProducer::Refused(Refusal::Ended { samples: 0 })),
+            told(&sim, ToProducer::Refused(StreamRefusal::Ended { samples: 0 })),
             StreamCommand::Report(StreamReport::StreamEnded { samples: 0 }),
         ]
     );
@@ -146,16 +149,16 @@ fn hostile_numbers_are_refused() {
         bytes: ByteSize(bytes),
     };
     let table = [
-        (begin(0, 0, 1), Refusal::Empty { number: 0 }),
-        (begin(u64::MAX, 1, 1), Refusal::TooFarAhead { number: u64::MAX, missing: 0 }),
-        (begin(64, 1, 1), Refusal::TooFarAhead { number: 64, missing: 0 }),
-        (begin(1, 9, 8), Refusal::TooManyInBytes { number: 1, samples: 9, bytes: ByteSize(8) }),
+        (begin(0, 0, 1), StreamRefusal::Empty { number: 0 }),
+        (begin(u64::MAX, 1, 1), StreamRefusal::TooFarAhead { number: u64::MAX, missing: 0 }),
+        (begin(64, 1, 1), StreamRefusal::TooFarAhead { number: 64, missing: 0 }),
+        (begin(1, 9, 8), StreamRefusal::TooManyInBytes { number: 1, samples: 9, bytes: ByteSize(8) }),
     ];
     for (event, refusal) in table {
         assert_eq!(bench.feed(event), [told(&sim, ToProducer::Refused(refusal))]);
     }
     assert_eq!(bench.feed(begin(0, 1, u64::MAX)), [told(&sim, ToProducer::Admitted { number: 0 })]);
-    assert_eq!(bench.feed(begin(1, 1, 1)), [told(&sim, ToProducer::Refused(Refusal::TooManySamples))]);
+    assert_eq!(bench.feed(begin(1, 1, 1)), [told(&sim, ToProducer::Refused(StreamRefusal::TooManySamples))]);
     bench.complete(&sim, 0);
-    assert_eq!(bench.feed(begin(1, 1, 1)), [told(&sim, ToProducer::Refused(Refusal::TooManySamples))]);
+    assert_eq!(bench.feed(begin(1, 1, 1)), [told(&sim, ToProducer::Refused(StreamRefusal::TooManySamples))]);
 }
