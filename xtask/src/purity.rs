@@ -34,7 +34,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
             collect(&core, &mut files)?;
         }
     }
-    for words in ["formation", "protocol", "types", "wire"] {
+    for words in ["formation", "protocol", "streams", "types", "wire"] {
         collect(&crates.join(words).join("src"), &mut files)?;
     }
     let mut found = String::new();

@@ -9,6 +9,7 @@ mod dice;
 mod event_queue;
 pub mod jobs;
 pub mod runs;
+pub mod streams;
 mod trace;
 #[cfg(feature = "train")]
 pub mod train;

@@ -6,7 +6,8 @@
 use phalanx_jobs::core::bugs::{Bug, plant};
 use phalanx_protocol::bugs::{self, RunBug};
 use phalanx_sim::jobs::{Options, Report, run};
-use phalanx_sim::runs;
+use phalanx_sim::{runs, streams};
+use phalanx_streams::bugs::{StreamBug, plant as plant_in_stream};
 
 /// A mistake must show within this many seeds.
 const SEEDS: u64 = 60;
@@ -59,4 +60,27 @@ fn every_planted_mistake_in_a_run_is_found() {
     bugs::plant(None);
     assert_eq!(first_violated(), None, "without a mistake nothing is violated");
     assert!(missed.is_empty(), "not found within {RUN_SEEDS} seeds: {missed:?}");
+}
+
+/// A mistake in a stream shows within this many seeds.
+const STREAM_SEEDS: u64 = 1000;
+
+/// The same for the core of streams.
+#[test]
+fn every_planted_mistake_in_a_stream_is_found() {
+    let first_violated = || {
+        let all = (0..STREAM_SEEDS).map(|seed| streams::run(seed, &streams::Options::default()));
+        all.filter_map(|report| Some((report.seed, report.violation?.what))).next()
+    };
+    let mut missed = Vec::new();
+    for bug in StreamBug::ALL {
+        plant_in_stream(Some(bug));
+        match first_violated() {
+            Some((seed, what)) => println!("{bug:?}: seed {seed}: {what}"),
+            None => missed.push(bug),
+        }
+    }
+    plant_in_stream(None);
+    assert_eq!(first_violated(), None, "without a mistake nothing is violated");
+    assert!(missed.is_empty(), "not found within {STREAM_SEEDS} seeds: {missed:?}");
 }

@@ -93,6 +93,21 @@ name_id! {
     HostName
 }
 
+name_id! {
+    /// A program that uploads samples to a stream. The name is the same after a restart.
+    ProducerId
+}
+
+name_id! {
+    /// A training run that uses the samples of a stream.
+    ReaderId
+}
+
+name_id! {
+    /// One of the processes that train together as one reader of a stream.
+    TrainerId
+}
+
 impl NodeId {
     /// Joins a user-chosen name with a suffix that makes it unique.
     ///
@@ -144,6 +159,10 @@ number_id! {
 number_id! {
     /// A job within the session of its main node, counted from 1.
     JobId, "{}"
+}
+number_id! {
+    /// The place of an upload among all uploads of its stream, counted from 0.
+    UploadSequence, "u{}"
 }
 
 impl FromStr for JobId {

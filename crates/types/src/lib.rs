@@ -16,7 +16,10 @@ mod time;
 
 pub use batch_part::BatchPart;
 pub use class::Class;
-pub use id::{DomainName, Epoch, HostName, IdError, Incarnation, JobId, LeaseId, NodeId, RunId, SessionId};
+pub use id::{
+    DomainName, Epoch, HostName, IdError, Incarnation, JobId, LeaseId, NodeId, ProducerId, ReaderId, RunId,
+    SessionId, TrainerId, UploadSequence,
+};
 pub use nearest::nearest;
 pub use outbox::Outbox;
 pub use parcel::{Parcel, ParcelHead, PartError, TensorHead};

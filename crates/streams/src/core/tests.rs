@@ -1,0 +1,8 @@
+//! Whole command lists for single events.
+
+mod bench;
+mod memory;
+mod passes;
+mod recovery;
+mod trainers;
+mod uploads;
