@@ -14,6 +14,7 @@ mod error;
 mod inference_node;
 mod input;
 mod served;
+mod stored_models;
 
 pub use blocking::BlockingEdgeNode;
 pub use edge::{EdgeNode, InferenceHandle};
@@ -21,3 +22,4 @@ pub use error::{InferError, ServeError};
 pub use inference_node::{InferenceNode, Serving};
 pub use input::InputError;
 pub use served::{DEFAULT_MAX_BATCH, ServedModel};
+pub use stored_models::StoredModels;

@@ -5,12 +5,14 @@ use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
 use clap::Args;
+use phalanx_infer::StoredModels;
 use phalanx_nodes::machine;
 use phalanx_store::{Server, ServerConfig, StartError};
 use phalanx_types::ByteSize;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Debug, Args)]
 #[command(after_help = "The store speaks the Redis protocol: point SSDB at it, or any Redis client.
@@ -75,6 +77,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> 
         expose_without_password: args.expose_without_password,
         announced_host: args.announce,
         io_threads: args.io_threads.unwrap_or(0),
+        runner: Some(Arc::new(StoredModels::default())),
         ..ServerConfig::default()
     };
     let (memory, has_password) = (config.memory, config.password.is_some());
