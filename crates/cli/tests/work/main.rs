@@ -9,6 +9,7 @@ mod jobs;
 mod journal;
 mod plan;
 mod replay;
+mod store;
 
 use phalanx_testkit::Sandbox;
 
