@@ -106,7 +106,7 @@ fn compare_requests(input: &[u8], ours: &Requests) {
     assert_eq!(ours.0.get(..expected.len()), Some(&expected[..]));
 }
 
-/// Whether all lengths are written as Redis wants them.
+/// Whether all lengths and line ends are written as Redis wants them.
 fn plain(frame: &[u8]) -> bool {
     let header = |line: &[u8]| {
         let digits = line.get(1..).unwrap_or_default();
@@ -119,13 +119,15 @@ fn plain(frame: &[u8]) -> bool {
         if !header(line) {
             return false;
         }
-        let body = if line.starts_with(b"$") {
+        rest = &rest[end + 2..];
+        if line.starts_with(b"$") {
             let len: usize = std::str::from_utf8(&line[1..]).unwrap().parse().unwrap_or(0);
-            len + 2
-        } else {
-            0
-        };
-        rest = rest.get(end + 2 + body..).unwrap_or_default();
+            // They do not look at the line end after a bulk string.
+            if rest.get(len..len + 2) != Some(b"\r\n") {
+                return false;
+            }
+            rest = &rest[len + 2..];
+        }
     }
     true
 }

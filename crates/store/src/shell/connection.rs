@@ -140,7 +140,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn take_mail(&mut self, context: &mut Context<'_>) -> bool {
         let mut any = false;
-        while !self.aborted {
+        if self.mail.poll_closed(context) {
+            self.aborted = true;
+            return true;
+        }
+        // Mail that is not taken counts against the bound of the mailbox.
+        while self.output.remaining() <= self.hub.unsent() {
             match self.mail.poll(context) {
                 Poll::Pending => break,
                 Poll::Ready(Mail::Close) => self.aborted = true,
@@ -150,13 +155,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         self.blocked = false;
                     }
                     self.output.push(reply, self.version);
-                    if self.output.remaining() > self.hub.unsent() {
-                        // Stops taking mail: the mailbox has a bound of its own.
-                        return true;
-                    }
                 }
             }
             any = true;
+            if self.aborted {
+                break;
+            }
         }
         any
     }
