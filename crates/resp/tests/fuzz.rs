@@ -121,7 +121,7 @@ fn plain(frame: &[u8]) -> bool {
         }
         rest = &rest[end + 2..];
         if line.starts_with(b"$") {
-            let len: usize = std::str::from_utf8(&line[1..]).unwrap().parse().unwrap_or(0);
+            let len: usize = std::str::from_utf8(&line[1..]).map_or(0, |text| text.parse().unwrap_or(0));
             // They do not look at the line end after a bulk string.
             if rest.get(len..len + 2) != Some(b"\r\n") {
                 return false;

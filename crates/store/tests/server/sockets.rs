@@ -1,8 +1,6 @@
 //! The server on real sockets: bytes in, exact bytes out.
 
-mod common;
-
-use common::{TestServer, bulk, request};
+use crate::common::{TestServer, bulk, request};
 use phalanx_store::ServerConfig;
 use phalanx_types::ByteSize;
 use std::io::Write;
@@ -228,6 +226,34 @@ fn a_blocked_client_is_woken_by_another_thread() {
     }
     client.send(b"BLPOP q 0.01\r\n");
     client.expect(b"*-1\r\n");
+}
+
+#[test]
+fn a_unix_socket_is_its_owners_and_is_taken_over_from_a_dead_server() {
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let server = TestServer::start(ServerConfig { unix: Some(path.clone()), ..ServerConfig::default() });
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"PING\r\n").unwrap();
+    let mut reply = [0; 7];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+    server.shutdown();
+    assert!(!path.exists());
+}
+
+#[test]
+fn other_hosts_need_a_password_or_permission() {
+    use phalanx_store::StartError;
+    let open = ServerConfig { bind: Some(([0, 0, 0, 0], 0).into()), ..ServerConfig::default() };
+    assert!(matches!(open.validate(), Err(StartError::Exposed { .. })));
+    assert!(ServerConfig { password: Some("p".into()), ..open.clone() }.validate().is_ok());
+    assert!(ServerConfig { expose_without_password: true, ..open }.validate().is_ok());
 }
 
 #[test]

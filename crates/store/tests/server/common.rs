@@ -16,26 +16,31 @@ pub(crate) struct TestServer {
 
 impl TestServer {
     pub(crate) fn start(config: ServerConfig) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("the sockets of a test work");
         let bind = Some(([127, 0, 0, 1], 0).into());
-        let server = runtime.block_on(Server::start(ServerConfig { bind, ..config })).unwrap();
+        let server = runtime
+            .block_on(Server::start(ServerConfig { bind, ..config }))
+            .expect("the sockets of a test work");
         Self { runtime, server: Some(server) }
     }
 
     fn server(&self) -> &Server {
-        self.server.as_ref().unwrap()
+        self.server.as_ref().expect("the sockets of a test work")
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.server().address().unwrap()
+        self.server().address().expect("the sockets of a test work")
     }
 
     pub(crate) fn connect(&self) -> RawClient {
-        let stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        RawClient { reader: BufReader::new(stream.try_clone().unwrap()), stream }
+        let stream = TcpStream::connect(self.address()).expect("the sockets of a test work");
+        stream.set_read_timeout(Some(DEADLINE)).expect("the sockets of a test work");
+        stream.set_write_timeout(Some(DEADLINE)).expect("the sockets of a test work");
+        RawClient { reader: BufReader::new(stream.try_clone().expect("the sockets of a test work")), stream }
     }
 
     /// Returns when so many clients wait for elements of lists.
@@ -54,7 +59,7 @@ impl TestServer {
     }
 
     pub(crate) fn shutdown(mut self) {
-        let server = self.server.take().unwrap();
+        let server = self.server.take().expect("the sockets of a test work");
         self.runtime.block_on(server.shutdown());
     }
 }
@@ -66,7 +71,7 @@ pub(crate) struct RawClient {
 
 impl RawClient {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+        self.stream.write_all(bytes).expect("the sockets of a test work");
     }
 
     /// Reads as many bytes as are expected, and compares.
@@ -80,7 +85,7 @@ impl RawClient {
 
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        self.reader.read_line(&mut line).unwrap();
+        self.reader.read_line(&mut line).expect("the sockets of a test work");
         line.trim_end().to_owned()
     }
 
@@ -88,7 +93,7 @@ impl RawClient {
         let mut got = Vec::new();
         while !got.ends_with(end) {
             let mut byte = [0];
-            self.reader.read_exact(&mut byte).unwrap();
+            self.reader.read_exact(&mut byte).expect("the sockets of a test work");
             got.push(byte[0]);
         }
     }
