@@ -53,7 +53,6 @@ impl Model {
 
     fn act(&mut self, words: &[&str]) -> String {
         let quoted = |text: &str| format!("\"{text}\"");
-        let maybe = |text: Option<String>| text.map_or("nil".into(), |text| quoted(&text));
         match words {
             ["SET", key, value] => {
                 self.keys.insert((*key).into(), (Plain::Text((*value).into()), None));
@@ -85,6 +84,18 @@ impl Model {
                     "OK".into()
                 }
             },
+            ["FLUSHALL"] => {
+                self.keys.clear();
+                "OK".into()
+            }
+            ["DBSIZE"] => format!(":{}", self.keys.len()),
+            collection => self.act_on_collection(collection),
+        }
+    }
+
+    fn act_on_collection(&mut self, words: &[&str]) -> String {
+        let quoted = |text: &str| format!("\"{text}\"");
+        match words {
             ["HSET", key, field, value] => {
                 let held = self.keys.entry((*key).into()).or_insert((Plain::Hash(BTreeMap::new()), None));
                 let Plain::Hash(fields) = &mut held.0 else { return WRONG.into() };
@@ -117,7 +128,7 @@ impl Model {
             }
             ["LPOP", key] => match self.list(key) {
                 None => WRONG.into(),
-                Some(list) => maybe(list.pop_front()),
+                Some(list) => list.pop_front().map_or("nil".into(), |item| quoted(&item)),
             },
             ["LREM", key, "1", item] => match self.list(key) {
                 None => WRONG.into(),
@@ -133,11 +144,6 @@ impl Model {
                 None => WRONG.into(),
                 Some(list) => format!("[{}]", list.iter().map(|i| quoted(i)).collect::<Vec<_>>().join(" ")),
             },
-            ["FLUSHALL"] => {
-                self.keys.clear();
-                "OK".into()
-            }
-            ["DBSIZE"] => format!(":{}", self.keys.len()),
             other => panic!("{other:?}"),
         }
     }
