@@ -84,6 +84,13 @@ impl Keyspace {
         self.sessions.get(&client).is_some_and(|session| session.authenticated)
     }
 
+    /// A client has left, though commands of it may still have to be carried out: it will not see their replies.
+    pub fn leave(&mut self, client: ClientId) {
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.left = true;
+        }
+    }
+
     /// A client is gone.
     pub fn disconnect(&mut self, now: Time, client: ClientId, ending: Ending) {
         self.unblock(client);
@@ -94,7 +101,7 @@ impl Keyspace {
         for pattern in &session.patterns {
             leave(&mut self.listeners.patterns, pattern, client);
         }
-        if let Some(append) = session.appended.filter(|_| ending == Ending::Unanswered) {
+        if let Some(append) = session.appended.filter(|_| ending == Ending::Unanswered && !session.left) {
             self.repeats.remember(now, append);
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) active: Time,
     pub(crate) command: &'static str,
     pub(crate) appended: Option<Append>,
+    /// Whether the client has closed its side, and so cannot see replies.
+    pub(crate) left: bool,
 }
 
 impl Session {
@@ -94,6 +96,7 @@ impl Session {
             active: now,
             command: "NULL",
             appended: None,
+            left: false,
         }
     }
 

@@ -5,7 +5,7 @@ use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
 use super::sharing::{Sharing, SharingCommand};
 use crate::core::{ClientId, Effects, Ending, Outcome};
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use phalanx_resp::{Limits, Reply, ReplyQueue, RequestParser, RequestProgress, Version};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -108,6 +108,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         loop {
             let mut progress = self.take_mail(context);
             progress |= self.poll_run(context);
+            match self.read(context, &mut bytes) {
+                Ok(read) => progress |= read,
+                Err(_broken) => return Poll::Ready(Turn::End(Ending::Unanswered)),
+            }
             match self.execute_buffered(&mut commands) {
                 Ok(executed) => progress |= executed,
                 Err(error) => self.fail(&error),
@@ -118,10 +122,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             if let Some(ending) = self.ended() {
                 return Poll::Ready(Turn::End(ending));
-            }
-            match self.read(context, &mut bytes) {
-                Ok(read) => progress |= read,
-                Err(_broken) => return Poll::Ready(Turn::End(Ending::Unanswered)),
             }
             if !progress {
                 return Poll::Pending;
@@ -151,7 +151,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn take_mail(&mut self, context: &mut Context<'_>) -> bool {
         let mut any = false;
-        while !self.aborted {
+        if self.mail.poll_closed(context) {
+            self.aborted = true;
+            return true;
+        }
+        // Mail that is not taken counts against the bound of the mailbox.
+        while self.output.remaining() <= self.hub.unsent() {
             match self.mail.poll(context) {
                 Poll::Pending => break,
                 Poll::Ready(Mail::Close) => self.aborted = true,
@@ -161,13 +166,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         self.blocked = false;
                     }
                     self.output.push(reply, self.version);
-                    if self.output.remaining() > self.hub.unsent() {
-                        // Stops taking mail: the mailbox has a bound of its own.
-                        return true;
-                    }
                 }
             }
             any = true;
+            if self.aborted {
+                break;
+            }
         }
         any
     }
@@ -279,36 +283,45 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(any)
     }
 
-    /// Reads what has arrived, a large argument straight into its own buffer.
+    /// Reads what has arrived. A client that has left is noticed before its last commands are carried out.
     fn read(&mut self, context: &mut Context<'_>, left: &mut usize) -> io::Result<bool> {
-        let full = self.input.len() >= LARGEST_READ || self.output.remaining() >= GATHER;
-        if self.end_of_input || self.closing || full || *left == 0 {
-            return Ok(false);
-        }
-        let polled = if let Some(bulk) = self.parser.large() {
-            let mut room = bytes::BufMut::limit(bulk.room(), *left);
-            pin!(self.stream.read_buf(&mut room)).poll(context)
-        } else {
-            self.input.reserve(self.read_size);
-            let mut room = bytes::BufMut::limit(&mut self.input, self.read_size);
-            let polled = pin!(self.stream.read_buf(&mut room)).poll(context);
-            if let Poll::Ready(Ok(n)) = polled
-                && n == self.read_size
-            {
-                self.read_size = (2 * n).min(LARGEST_READ);
+        let mut any = false;
+        loop {
+            let full = self.input.len() >= LARGEST_READ || self.output.remaining() >= GATHER;
+            if self.end_of_input || self.closing || full || *left == 0 {
+                return Ok(any);
             }
-            polled
-        };
-        match polled? {
-            Poll::Pending => Ok(false),
-            Poll::Ready(0) => {
+            let (polled, room) = self.read_once(context, *left);
+            let Poll::Ready(n) = polled? else { return Ok(any) };
+            any = true;
+            *left = left.saturating_sub(n);
+            if n == 0 {
                 self.end_of_input = true;
-                Ok(true)
+                self.hub.leave(self.client);
             }
-            Poll::Ready(n) => {
-                *left = left.saturating_sub(n);
-                Ok(true)
+            // A full buffer is looked at first: what follows may belong to a large argument.
+            if n == room {
+                return Ok(any);
             }
         }
+    }
+
+    /// Reads into the read buffer, or a large argument straight into its own. Says how much room there was.
+    fn read_once(&mut self, context: &mut Context<'_>, left: usize) -> (Poll<io::Result<usize>>, usize) {
+        if let Some(bulk) = self.parser.large() {
+            let mut room = bulk.room().limit(left);
+            let len = room.remaining_mut();
+            return (pin!(self.stream.read_buf(&mut room)).poll(context), len);
+        }
+        let len = self.read_size;
+        self.input.reserve(len);
+        let mut room = (&mut self.input).limit(len);
+        let polled = pin!(self.stream.read_buf(&mut room)).poll(context);
+        if let Poll::Ready(Ok(n)) = polled
+            && n == len
+        {
+            self.read_size = (2 * n).min(LARGEST_READ);
+        }
+        (polled, len)
     }
 }

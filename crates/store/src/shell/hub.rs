@@ -105,6 +105,11 @@ impl Hub {
         Some(Connected { client, mail, authenticated })
     }
 
+    /// A client has closed its side.
+    pub(crate) fn leave(&self, client: ClientId) {
+        self.lock().keyspace.leave(client);
+    }
+
     pub(crate) fn disconnect(&self, client: ClientId, ending: Ending) {
         let mut shared = self.lock();
         shared.keyspace.disconnect(self.clock.now(), client, ending);

@@ -2,7 +2,7 @@
 
 use super::connection;
 use super::hub::Hub;
-use super::listen::Accepted;
+use super::listen::{Accepted, Arrival};
 use super::{error::StartError, housekeeping};
 use crate::core::Origin;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 pub(crate) fn start(
     number: usize,
     hub: Arc<Hub>,
-    accepted: mpsc::UnboundedReceiver<Accepted>,
+    accepted: mpsc::UnboundedReceiver<Arrival>,
 ) -> Result<JoinHandle<()>, StartError> {
     // Models have threads of their own; so many may run at a time for the clients of this thread.
     let mut builder = Builder::new_current_thread();
@@ -35,12 +35,18 @@ pub(crate) fn start(
     std::thread::Builder::new().name(format!("store-io-{number}")).spawn(body).map_err(StartError::Thread)
 }
 
-async fn serve_all(hub: Arc<Hub>, mut accepted: mpsc::UnboundedReceiver<Accepted>) {
+async fn serve_all(hub: Arc<Hub>, mut arrivals: mpsc::UnboundedReceiver<Arrival>) {
     let mut clients = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
-            next = accepted.recv() => match next {
-                Some(stream) => begin(&hub, stream, &mut clients),
+            arrival = arrivals.recv() => match arrival {
+                Some(Arrival::Serve(accepted)) => begin(&hub, accepted, &mut clients),
+                Some(Arrival::Announced(newcomer)) => drop(clients.spawn(async move {
+                    // Sockets are looked at between the two, and their clients have their turn.
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                    newcomer.seen();
+                })),
                 None => break,
             },
             () = hub.stopped() => break,

@@ -7,7 +7,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
@@ -19,10 +20,44 @@ pub(crate) enum Accepted {
     Unix(std::os::unix::net::UnixStream, Origin),
 }
 
+/// What a thread that serves clients is told.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// Look at all sockets, then pass the client on.
+    Announced(Arc<Newcomer>),
+    /// Serve this client.
+    Serve(Accepted),
+}
+
+/// A client that is served when all threads have seen what happened on their sockets before it came.
+///
+/// A client that lost its connection comes back at once. The end of its old connection must be known before a command
+/// that it repeats on the new one is carried out.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    accepted: Mutex<Option<Accepted>>,
+    unseen: AtomicUsize,
+    target: mpsc::UnboundedSender<Arrival>,
+}
+
+impl Newcomer {
+    /// A thread has looked at its sockets; the last one passes the client on.
+    pub(crate) fn seen(&self) {
+        if self.unseen.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(accepted) = accepted {
+            // A thread that is gone ends its clients, too.
+            let _ended = self.target.send(Arrival::Serve(accepted));
+        }
+    }
+}
+
 /// The threads that serve clients, taken in turn.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    pub(crate) senders: Vec<mpsc::UnboundedSender<Accepted>>,
+    pub(crate) senders: Vec<mpsc::UnboundedSender<Arrival>>,
     pub(crate) next: usize,
 }
 
@@ -30,9 +65,11 @@ impl Threads {
     fn give(&mut self, accepted: Accepted) {
         let at = self.next % self.senders.len().max(1);
         self.next = self.next.wrapping_add(1);
-        if let Some(sender) = self.senders.get(at) {
-            // A thread that is gone ends its clients, too.
-            let _ended = sender.send(accepted);
+        let Some(target) = self.senders.get(at).cloned() else { return };
+        let unseen = AtomicUsize::new(self.senders.len());
+        let newcomer = Arc::new(Newcomer { accepted: Mutex::new(Some(accepted)), unseen, target });
+        for sender in &self.senders {
+            let _ended = sender.send(Arrival::Announced(newcomer.clone()));
         }
     }
 }

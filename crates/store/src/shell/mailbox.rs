@@ -14,9 +14,10 @@ pub(crate) enum Mail {
 }
 
 /// Puts mail in; the keyspace's side.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Mailbox {
-    sender: mpsc::UnboundedSender<Mail>,
+    sender: mpsc::UnboundedSender<Reply>,
+    closer: mpsc::Sender<()>,
     held: Arc<AtomicUsize>,
     bound: usize,
 }
@@ -24,15 +25,18 @@ pub(crate) struct Mailbox {
 /// Takes mail out; the client's side.
 #[derive(Debug)]
 pub(crate) struct MailReader {
-    receiver: mpsc::UnboundedReceiver<Mail>,
+    receiver: mpsc::UnboundedReceiver<Reply>,
+    /// Beside the messages: a client that takes none must learn that it is closed.
+    closing: mpsc::Receiver<()>,
     held: Arc<AtomicUsize>,
 }
 
 /// A mailbox that closes its client when more than `bound` bytes wait in it.
 pub(crate) fn mailbox(bound: usize) -> (Mailbox, MailReader) {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let (closer, closing) = mpsc::channel(1);
     let held = Arc::new(AtomicUsize::new(0));
-    (Mailbox { sender, held: held.clone(), bound }, MailReader { receiver, held })
+    (Mailbox { sender, closer, held: held.clone(), bound }, MailReader { receiver, closing, held })
 }
 
 /// About what a reply takes.
@@ -53,34 +57,43 @@ impl Mailbox {
     /// A client that is gone gets nothing, and one that takes nothing is closed.
     pub(crate) fn send(&self, reply: Reply) {
         let weight = weight(&reply);
-        let held = self.held.fetch_add(weight, Ordering::Relaxed);
+        let held = self.held.load(Ordering::Relaxed);
         // One message is always taken, however large.
-        let over = held > 0 && held + weight > self.bound;
-        let mail = if over { Mail::Close } else { Mail::Message(reply) };
-        let _gone = self.sender.send(mail);
+        if held > 0 && held + weight > self.bound {
+            self.close();
+            return;
+        }
+        self.held.fetch_add(weight, Ordering::Relaxed);
+        let _gone = self.sender.send(reply);
     }
 
     pub(crate) fn close(&self) {
-        let _gone = self.sender.send(Mail::Close);
+        // Once is enough.
+        let _closed = self.closer.try_send(());
     }
 }
 
 impl MailReader {
-    fn taken(&self, mail: Mail) -> Mail {
-        if let Mail::Message(reply) = &mail {
-            self.held.fetch_sub(weight(reply), Ordering::Relaxed);
-        }
-        mail
+    fn taken(&self, reply: Reply) -> Mail {
+        self.held.fetch_sub(weight(&reply), Ordering::Relaxed);
+        Mail::Message(reply)
+    }
+
+    /// Whether the client is to be closed.
+    pub(crate) fn poll_closed(&mut self, context: &mut Context<'_>) -> bool {
+        self.closing.poll_recv(context).is_ready()
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Mail> {
-        let mail = self.receiver.poll_recv(context);
+        let reply = self.receiver.poll_recv(context);
         // The sender lives as long as the client is known.
-        mail.map(|mail| self.taken(mail.unwrap_or(Mail::Close)))
+        reply.map(|reply| reply.map_or(Mail::Close, |reply| self.taken(reply)))
     }
 
     pub(crate) async fn next(&mut self) -> Mail {
-        let mail = self.receiver.recv().await.unwrap_or(Mail::Close);
-        self.taken(mail)
+        tokio::select! {
+            reply = self.receiver.recv() => reply.map_or(Mail::Close, |reply| self.taken(reply)),
+            _closed = self.closing.recv() => Mail::Close,
+        }
     }
 }

@@ -62,18 +62,29 @@ fn push(call: &mut Call<'_>, side: Side) -> Result<Reply, CommandError> {
     let key = call.arg(1);
     let before = len(call, key)?;
     let items: Vec<_> = call.rest(2).iter().map(owned).collect();
-    if side == Side::Right && is_repeated(call, key, &items) {
+    if side == Side::Left {
+        call.store.push(key, side, &items);
+        return Ok(Reply::count(before + items.len()));
+    }
+    let repeated = is_repeated(call, key, &items);
+    let len = if repeated { before } else { before + items.len() };
+    if repeated {
         call.store.statistics.repeated_appends += 1;
-        return Ok(Reply::count(before));
+    } else {
+        call.store.push(key, side, &items);
     }
-    call.store.push(key, side, &items);
-    let added = items.len();
-    if side == Side::Right
-        && let Some(session) = call.store.sessions.get_mut(&call.client)
-    {
-        session.appended = Some(Append { key: owned(key), items });
+    may_be_repeated(call, Append { key: owned(key), items });
+    Ok(Reply::count(len))
+}
+
+/// Takes note of an append in case its client does not see the reply.
+fn may_be_repeated(call: &mut Call<'_>, append: Append) {
+    let Some(session) = call.store.sessions.get_mut(&call.client) else { return };
+    if session.left {
+        call.store.repeats.remember(call.now, append);
+    } else {
+        session.appended = Some(append);
     }
-    Ok(Reply::count(before + added))
 }
 
 fn is_repeated(call: &mut Call<'_>, key: &Bytes, items: &[Bytes]) -> bool {

@@ -2,6 +2,7 @@
 
 use super::super::error::CommandError;
 use super::super::number::is;
+use super::super::outcome::Outcome;
 use super::super::value::ENTRY_OVERHEAD;
 use super::{Call, Command, Flags, NO_KEYS};
 use bytes::Bytes;
@@ -16,7 +17,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("memory", -2, Flags::READ, (2, 2, 1), memory),
     Command::new("module", -2, Flags::ADMIN, NO_KEYS, module),
     Command::new("save", 1, Flags::ADMIN, NO_KEYS, |call| save(call, "OK")),
-    Command::new("shutdown", -1, Flags::ADMIN, NO_KEYS, shutdown),
+    Command::with_outcome("shutdown", -1, Flags::ADMIN, NO_KEYS, shutdown),
     Command::new("slowlog", -2, Flags::ADMIN, NO_KEYS, slowlog),
     Command::new("time", 1, Flags::OTHER, NO_KEYS, time),
 ];
@@ -42,9 +43,10 @@ fn lastsave(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     Ok(Reply::Integer(i64::try_from(call.store.last_save.0 / 1_000_000).unwrap_or(i64::MAX)))
 }
 
-fn shutdown(call: &mut Call<'_>) -> Result<Reply, CommandError> {
+/// Has no reply: the connection ends with the server.
+fn shutdown(call: &mut Call<'_>) -> Result<Outcome, CommandError> {
     call.out.shutdown = true;
-    Ok(Reply::OK)
+    Ok(Outcome::Silent)
 }
 
 fn slowlog(call: &mut Call<'_>) -> Result<Reply, CommandError> {

@@ -1,0 +1,5 @@
+//! The server on real sockets.
+
+mod common;
+mod models;
+mod sockets;

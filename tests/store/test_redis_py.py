@@ -1,0 +1,114 @@
+"""redis-py: both versions of the protocol, cluster mode, blocking, messages, passwords."""
+
+import threading
+
+import pytest
+import redis
+
+from conftest import Store
+
+
+@pytest.fixture(params=[2, 3])
+def client(store, request):
+    return redis.Redis(port=store.port, protocol=request.param, decode_responses=True)
+
+
+def test_strings_hashes_and_lists(client):
+    assert client.set("a", 1, ex=100) and client.get("a") == "1" and 99 <= client.ttl("a") <= 100
+    assert client.set("a", 2, nx=True) is None and client.set("a", 5, xx=True, get=True) == "1"
+    assert client.incr("a", 3) == 8 and client.mget("a", "none") == ["8", None]
+    assert client.hset("h", mapping={"x": 1, "y": 2}) == 2 and client.hgetall("h") == {"x": "1", "y": "2"}
+    assert client.rpush("l", *"abc") == 3 and client.lrange("l", 0, -1) == list("abc")
+    assert client.lpop("l", 2) == ["a", "b"] and client.type("l") == "list"
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        client.get("l")
+    with pytest.raises(redis.ResponseError, match="unknown command"):
+        client.execute_command("ZADD", "z", 1, "a")
+
+
+def test_all_keys_are_found_by_a_scan(client):
+    pipeline = client.pipeline(transaction=False)
+    for n in range(5000):
+        pipeline.set(f"key:{n}", n)
+    pipeline.execute()
+    assert sorted(client.scan_iter("key:*", count=100)) == sorted(f"key:{n}" for n in range(5000))
+    assert client.dbsize() == 5000
+    client.hset("h", mapping={str(n): n for n in range(3000)})
+    assert len(dict(client.hscan_iter("h"))) == 3000
+
+
+def test_a_blocked_client_is_woken(client, store):
+    got = []
+    waiter = threading.Thread(target=lambda: got.append(client.blpop(["q", "r"], timeout=20)))
+    waiter.start()
+    other = redis.Redis(port=store.port)
+    while other.info("clients")["blocked_clients"] != 1:
+        pass
+    other.rpush("r", "x")
+    waiter.join(20)
+    assert [tuple(pair) for pair in got] == [("r", "x")]
+    assert client.blpop("q", timeout=0.05) is None
+
+
+def test_messages(client):
+    listener = client.pubsub(ignore_subscribe_messages=True)
+    listener.subscribe("news")
+    listener.psubscribe("n*")
+    listener.get_message(timeout=5), listener.get_message(timeout=5)
+    assert client.publish("news", "hello") == 2
+    kinds = [listener.get_message(timeout=5) for _ in range(2)]
+    assert [(m["type"], m["channel"], m["data"]) for m in kinds] == [
+        ("message", "news", "hello"),
+        ("pmessage", "news", "hello"),
+    ]
+
+
+def test_a_large_value(client, store):
+    raw = redis.Redis(port=store.port)
+    value = bytes(range(256)) * (1 << 16)
+    raw.set("large", value)
+    assert raw.get("large") == value and raw.strlen("large") == len(value)
+
+
+def test_cluster_mode(store):
+    cluster = redis.RedisCluster(host="127.0.0.1", port=store.port, decode_responses=True)
+    for n in range(100):
+        cluster.set(f"key{n}", n)
+    assert [cluster.get(f"key{n}") for n in range(100)] == [str(n) for n in range(100)]
+    assert cluster.mget_nonatomic("key1", "key2") == ["1", "2"]
+    assert len(cluster.keys("key*")) == 100
+
+
+def test_a_password(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("open sesame\n")
+    store = Store("--password-file", str(secret))
+    try:
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=store.port).ping()
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=store.port, password="wrong").ping()
+        for protocol in [2, 3]:
+            assert redis.Redis(port=store.port, password="open sesame", protocol=protocol).ping()
+    finally:
+        store.end()
+
+
+def test_a_full_store_refuses_and_goes_on():
+    store = Store("--memory", "10MiB")
+    try:
+        client = redis.Redis(port=store.port)
+        client.set("a", bytes(6 << 20))
+        for size in [6 << 20, 64 << 20]:
+            with pytest.raises(redis.OutOfMemoryError):
+                client.set("b", bytes(size))
+        assert client.exists("a", "b") == 1
+        client.delete("a")
+        assert client.set("b", bytes(6 << 20))
+    finally:
+        store.end()
+
+
+def test_a_client_can_end_the_server(store):
+    redis.Redis(port=store.port).shutdown()
+    assert store.process.wait(timeout=20) == 0

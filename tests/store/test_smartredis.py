@@ -1,0 +1,214 @@
+"""The real SmartRedis client: every call it has, in both modes, over TCP and a Unix socket."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from smartredis import Client, ConfigOptions, Dataset
+from smartredis.error import RedisReplyError, RedisRuntimeError
+
+TYPES = ["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
+
+
+def connect(address, mode, **variables):
+    for name in ["SSKEYIN", "SSKEYOUT", "SR_SOCKET_TIMEOUT"]:
+        os.environ.pop(name, None)
+    os.environ.update({"SSDB": address, "SR_DB_TYPE": mode, "SR_LOG_LEVEL": "QUIET", **variables})
+    return Client(ConfigOptions.create_from_environment(""), "test")
+
+
+@pytest.fixture(params=["Standalone", "Clustered", "Unix"])
+def client(store, request):
+    if request.param == "Unix":
+        return connect(f"unix://{store.unix}", "Standalone")
+    return connect(store.address, request.param)
+
+
+def test_tensors(client):
+    random = np.random.default_rng(7)
+    for dtype in TYPES:
+        value = (random.random((3, 4, 5)) * 100).astype(dtype)
+        client.put_tensor(dtype, value)
+        got = client.get_tensor(dtype)
+        assert got.dtype == value.dtype and np.array_equal(got, value)
+    assert client.tensor_exists("int8") and client.key_exists("int8")
+    assert client.poll_tensor("int8", 10, 3) and client.poll_key("int8", 10, 3)
+    client.copy_tensor("int8", "copy")
+    client.rename_tensor("copy", "renamed")
+    assert not client.tensor_exists("copy")
+    assert np.array_equal(client.get_tensor("renamed"), client.get_tensor("int8"))
+    client.delete_tensor("renamed")
+    assert not client.tensor_exists("renamed")
+    assert not client.poll_tensor("renamed", 10, 2)
+    with pytest.raises(RedisReplyError):
+        client.get_tensor("renamed")
+    with pytest.raises(RedisReplyError):
+        client.rename_tensor("renamed", "other")
+
+
+def test_a_large_tensor(client):
+    value = np.random.default_rng(1).random((1000, 2500))
+    client.put_tensor("large", value)
+    assert np.array_equal(client.get_tensor("large"), value)
+
+
+def dataset(name, n=0):
+    made = Dataset(name)
+    made.add_tensor("a", np.full((2, 3), n, dtype="float32"))
+    made.add_tensor("b", np.arange(4) + n)
+    made.add_meta_scalar("count", np.int64(n))
+    made.add_meta_string("label", "x")
+    made.add_meta_string("label", f"y{n}")
+    return made
+
+
+def check(got, n):
+    assert sorted(got.get_tensor_names()) == ["a", "b"]
+    assert np.array_equal(got.get_tensor("a"), np.full((2, 3), n, dtype="float32"))
+    assert np.array_equal(got.get_tensor("b"), np.arange(4) + n)
+    assert list(got.get_meta_scalars("count")) == [n]
+    assert got.get_meta_strings("label") == ["x", f"y{n}"]
+
+
+def test_datasets(client):
+    client.put_dataset(dataset("d", 3))
+    assert client.dataset_exists("d") and client.poll_dataset("d", 10, 3)
+    check(client.get_dataset("d"), 3)
+    client.copy_dataset("d", "e")
+    client.rename_dataset("e", "f")
+    assert not client.dataset_exists("e")
+    check(client.get_dataset("f"), 3)
+    client.delete_dataset("f")
+    assert not client.dataset_exists("f")
+    with pytest.raises((RedisReplyError, RedisRuntimeError)):
+        client.get_dataset("f")
+
+
+def test_lists(client):
+    for n in range(5):
+        made = dataset(f"d{n}", n)
+        client.put_dataset(made)
+        client.append_to_list("list", made)
+    assert client.get_list_length("list") == 5
+    assert client.poll_list_length("list", 5, 10, 3)
+    assert client.poll_list_length_gte("list", 4, 10, 3)
+    assert client.poll_list_length_lte("list", 6, 10, 3)
+    assert not client.poll_list_length("list", 6, 10, 2)
+    for n, got in enumerate(client.get_datasets_from_list("list")):
+        check(got, n)
+    for n, got in enumerate(client.get_dataset_list_range("list", 1, 3)):
+        check(got, n + 1)
+    client.copy_list("list", "copy")
+    client.rename_list("copy", "renamed")
+    assert client.get_list_length("renamed") == 5 and client.get_list_length("copy") == 0
+    client.delete_list("renamed")
+    assert client.get_list_length("renamed") == 0
+
+
+def test_models_and_scripts(client):
+    blob = os.urandom(100_000)
+    client.set_model("m", blob, "ONNX", "CPU", batch_size=2, min_batch_size=1, tag="v1")
+    assert client.model_exists("m")
+    assert client.get_model("m") == blob
+    client.set_model_chunk_size(30_000)
+    client.set_model("chunked", blob, "TORCH", "CPU")
+    assert client.get_model("chunked") == blob
+    if os.environ["SR_DB_TYPE"] == "Standalone":
+        address = os.environ["SSDB"]
+        info = client.get_ai_info([address], "m", False)[0]
+        assert (info["backend"], info["device"], info["tag"]) == ("ONNX", "CPU", "v1")
+        assert client.get_ai_info([address], "m", True)[0]["calls"] == "0"
+    client.put_tensor("in", np.ones((2, 2), dtype="float32"))
+    with pytest.raises(RedisReplyError):
+        client.run_model("m", ["in"], ["out"])
+    client.delete_model("m")
+    assert not client.model_exists("m")
+    with pytest.raises(RedisReplyError):
+        client.delete_model("m")
+    source = "def double(x):\n    return 2 * x\n"
+    client.set_script("s", source, "CPU")
+    assert client.get_script("s") == source
+    with pytest.raises(RedisReplyError):
+        client.run_script("s", "double", ["in"], ["out"])
+    client.delete_script("s")
+    client.set_model_multigpu("gpu", blob, "TORCH", 0, 2)
+    client.set_script_multigpu("script", source, 0, 2)
+    assert client.model_exists("gpu")
+    client.delete_model_multigpu("gpu", 0, 2)
+    client.delete_script_multigpu("script", 0, 2)
+
+
+@pytest.mark.parametrize("mode", ["Standalone", "Clustered"])
+def test_administration(store, mode):
+    client = connect(store.address, mode)
+    client.put_tensor("t", np.zeros(3))
+    info = client.get_db_node_info([store.address])[0]
+    assert info["Server"]["tcp_port"] == str(store.port) and "rdb_last_save_time" in info["Persistence"]
+    assert client.config_get("lua-time-limit", store.address) == {"lua-time-limit": "5000"}
+    assert client.config_get("no-such-thing", store.address) == {}
+    client.config_set("lua-time-limit", "6000", store.address)
+    assert client.config_get("lua-time-limit", store.address) == {"lua-time-limit": "6000"}
+    with pytest.raises(RedisReplyError):
+        client.config_set("no-such-thing", "1", store.address)
+    client.save([store.address])
+    if mode == "Clustered":
+        assert client.get_db_cluster_info([store.address])[0]["cluster_state"] == "ok"
+    client.flush_db([store.address])
+    assert not client.tensor_exists("t")
+
+
+def test_prefixes(store):
+    writer = connect(store.address, "Standalone", SSKEYOUT="uploader_0", SSKEYIN="uploader_0,uploader_1")
+    writer.put_tensor("t", np.ones(2))
+    writer.put_dataset(dataset("d", 1))
+    reader = connect(store.address, "Clustered", SSKEYIN="uploader_1,uploader_0")
+    reader.set_data_source("uploader_0")
+    assert np.array_equal(reader.get_tensor("t"), np.ones(2))
+    check(reader.get_dataset("d"), 1)
+
+
+@pytest.mark.parametrize("mode", ["Standalone", "Clustered"])
+def test_a_killed_server_that_comes_back_is_not_noticed(store, mode):
+    client = connect(store.address, mode)
+    client.put_tensor("before", np.zeros(3))
+    store.kill()
+    # From another process: a call of the client holds the interpreter's lock while it waits.
+    store.start_in(1.5)
+    client.put_tensor("after", np.ones(1000))
+    assert np.array_equal(client.get_tensor("after"), np.ones(1000))
+
+
+# A client in a process of its own: its calls hold the interpreter's lock while they wait.
+APPEND = """
+import sys, numpy as np
+from smartredis import Client, ConfigOptions, Dataset
+client = Client(ConfigOptions.create_from_environment(""), "test")
+made = Dataset("d")
+made.add_tensor("a", np.zeros(3))
+client.put_dataset(made)
+print("ready", flush=True)
+sys.stdin.readline()
+client.append_to_list("list", made)
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["Standalone", "Clustered"])
+def test_an_append_that_is_repeated_because_its_reply_was_late_counts_once(store, mode):
+    environment = {**os.environ, "SSDB": store.address, "SR_DB_TYPE": mode, "SR_LOG_LEVEL": "QUIET"}
+    environment.pop("SR_SOCKET_TIMEOUT", None)
+    program = [sys.executable, "-c", APPEND]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout.readline() == "ready\n"
+        store.signal(signal.SIGSTOP)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        # The client gives up on a reply after 250 ms and sends the command again a second later.
+        time.sleep(1.7)
+        store.signal(signal.SIGCONT)
+        assert child.stdout.readline() == "done\n"
+    assert connect(store.address, mode).get_list_length("list") == 1
