@@ -23,6 +23,7 @@
 //! | let a program be a node | [`nodes::Node`] | `embedded_node` |
 //! | solve jobs | [`jobs::MainNode`] | `jobs` |
 //! | serve models, and ask them | [`infer`] | `inference` |
+//! | exchange tensors between programs | [`store`] | `tensor_store` |
 //! | reduce over a group of ranks | [`collective::Group`] | `all_reduce` |
 //! | plan who holds which part of a model | [`plan`] | `plan_formation` |
 //! | fuse the stages of a checkpoint | [`model::fuse`] | `fuse` |
@@ -56,6 +57,7 @@ pub mod model;
 pub mod nodes;
 pub mod plan;
 pub mod records;
+pub mod store;
 pub mod train;
 
 pub use data::Dataset;

@@ -1,0 +1,9 @@
+//! Tensors that programs exchange: a store, and its clients.
+//!
+//! [`Server`] serves a store inside this program; `phalanx store serve` does so as a process of its own. [`Store`] is a
+//! client: of either, of a plain Redis or Valkey, and of a cluster.
+
+pub use phalanx_store::{Server, ServerConfig, StartError};
+pub use phalanx_store_client::{
+    AddressError, Dataset, Keys, MetaError, MetaValues, Store, StoreAddress, StoreError, StoreOptions,
+};
