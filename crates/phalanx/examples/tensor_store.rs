@@ -1,4 +1,4 @@
-//! A simulation puts its state into a store while another thread waits for it.
+// A simulation puts its state into a store while another thread waits for it.
 
 use phalanx::model::Tensor;
 use phalanx::store::{Server, ServerConfig, Store, StoreOptions};
@@ -19,7 +19,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let writer = tokio::task::spawn_blocking(move || {
         let velocity: Vec<f32> = (0..100_000).map(|i| (i as f32 / 1000.0).sin()).collect();
         let store = Store::connect(&address, StoreOptions::default())?;
-        store.put("velocity", &Tensor::from_f32(vec![100, 1000], &velocity).expect("as many as the shape says"))
+        store.put(
+            "velocity",
+            &Tensor::from_f32(vec![100, 1000], &velocity).expect("as many as the shape says"),
+        )
     });
     writer.await??;
     let velocity = reader.await??;

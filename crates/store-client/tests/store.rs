@@ -168,7 +168,8 @@ fn one_who_waits_is_woken_when_it_is_there() {
     let began = Instant::now();
     assert!(matches!(store.wait("x", Duration::from_millis(30)), Err(StoreError::TimedOut { .. })));
     assert!(began.elapsed() >= Duration::from_millis(30));
-    let waits: [fn(&Store) -> Result<(), StoreError>; 3] = [
+    type Wait = fn(&Store) -> Result<(), StoreError>;
+    let waits: [Wait; 3] = [
         |store| store.wait("x", PATIENCE),
         |store| store.wait_for_dataset("d", PATIENCE),
         |store| store.wait_for_length("list", 2, PATIENCE),
@@ -188,7 +189,9 @@ fn one_who_waits_is_woken_when_it_is_there() {
     store.put_dataset(&dataset).unwrap();
     store.append("list", "d").unwrap();
     store.append("list", "d").unwrap();
-    waiting.map(|wait| wait.join().unwrap().unwrap());
+    for wait in waiting {
+        wait.join().unwrap().unwrap();
+    }
     assert!(began.elapsed() < PATIENCE / 2, "woken, not timed out");
 }
 
