@@ -10,6 +10,8 @@ use std::time::Instant;
 const TORCH: &str = "tests/roundtrip/requirements.txt";
 /// What TensorFlow is installed from, which does not bear the same NumPy.
 const TENSORFLOW: &str = "tests/tensorflow/requirements.txt";
+/// What the clients of others are installed from that use the store.
+const STORE_CLIENTS: &str = "tests/store/requirements.txt";
 /// What calls of Python functions are compared with.
 const RAY: &str = "ray==2.60.0";
 
@@ -51,6 +53,11 @@ impl Environment {
         environment.packages.push(RAY.to_owned());
         environment.wanted.push_str(RAY);
         Ok(environment)
+    }
+
+    /// redis-py and SmartRedis, to use the store with.
+    pub(crate) fn store_clients() -> anyhow::Result<Self> {
+        Self::from_file("store-clients", STORE_CLIENTS)
     }
 
     fn from_file(name: &str, requirements: &str) -> anyhow::Result<Self> {
@@ -109,6 +116,11 @@ pub(crate) fn check_package(python: &Path) -> anyhow::Result<()> {
         .env("VIRTUAL_ENV", environment)
         .run()?;
     tool(python, &["python/check.py"]).run()
+}
+
+/// Has clients of others use the store of the program that the tests before have built.
+pub(crate) fn check_store(python: &Path) -> anyhow::Result<()> {
+    tool(python, &["-m", "pytest", "-q", "tests/store"]).run()
 }
 
 /// Installs the package with pip into an empty environment, as a user does, and runs the examples of the documents

@@ -41,13 +41,16 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
     let mut tests = cargo(&["test", "--workspace", "--config", &runner]);
-    let frameworks = frameworks.map(|[torch, tensorflow]| anyhow::Ok([torch.wait()?, tensorflow.wait()?]));
-    let frameworks = frameworks.transpose().context(NO_PYTHON)?;
-    if let Some([torch, _]) = &frameworks {
+    let installed = |[torch, tensorflow, clients]: [Installing; 3]| {
+        anyhow::Ok([torch.wait()?, tensorflow.wait()?, clients.wait()?])
+    };
+    let frameworks = frameworks.map(installed).transpose().context(NO_PYTHON)?;
+    if let Some([torch, ..]) = &frameworks {
         tests = tests.env("PHALANX_TORCH_PYTHON", torch).env("PHALANX_REQUIRE_TORCH", "1");
     }
     tests.run()?;
-    if let Some([torch, tensorflow]) = &frameworks {
+    if let Some([torch, tensorflow, clients]) = &frameworks {
+        crate::python::check_store(clients)?;
         crate::python::check_package(torch)?;
         crate::python::check_installing(tensorflow)?;
     }
@@ -68,13 +71,15 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     .run()
 }
 
-/// Begins to install PyTorch and TensorFlow, if they are not there.
-fn frameworks(args: &TestArgs) -> anyhow::Result<[Installing; 2]> {
+/// Begins to install PyTorch, TensorFlow and clients of the store, if they are not there.
+fn frameworks(args: &TestArgs) -> anyhow::Result<[Installing; 3]> {
     let begin = |environment: Environment| {
         ensure!(!args.no_install || environment.is_ready(), "nothing may be installed");
         environment.begin()
     };
-    Ok([begin(Environment::torch()?)?, begin(Environment::tensorflow()?)?])
+    let environments = [Environment::torch()?, Environment::tensorflow()?, Environment::store_clients()?];
+    let [torch, tensorflow, clients] = environments.map(begin);
+    Ok([torch?, tensorflow?, clients?])
 }
 
 /// Tests make network namespaces, for which they need `ip`, and an environment of Python.
