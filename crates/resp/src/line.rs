@@ -9,9 +9,15 @@ pub(crate) const MAX_NUMBER_LINE: usize = 32;
 ///
 /// Gives the length without the line end, or `None` when it has not arrived.
 pub(crate) fn line_end(input: &[u8], from: usize) -> Option<usize> {
-    let rest = input.get(from..)?;
-    let at = rest.windows(2).position(|pair| pair == b"\r\n")?;
-    Some(from + at)
+    let mut at = from;
+    loop {
+        // Byte by byte: comparing slices calls a function for each place.
+        at += input.get(at..)?.iter().position(|byte| *byte == b'\r')?;
+        if *input.get(at + 1)? == b'\n' {
+            return Some(at);
+        }
+        at += 1;
+    }
 }
 
 /// The end of a short line, or an error when there can be none.

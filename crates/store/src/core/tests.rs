@@ -3,6 +3,7 @@
 mod against_model;
 mod blocking;
 mod clients;
+mod hostile;
 mod repeats;
 mod tensors;
 mod values;

@@ -1,10 +1,22 @@
 //! Random commands on the store and on a plain model of it.
 
 use super::*;
-use rand::seq::IndexedRandom;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg32;
+use phalanx_types::Seed;
 use std::collections::{BTreeMap, VecDeque};
+
+/// Seeded numbers.
+struct Dice(Seed);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.derive("next");
+        (self.0.0 >> 16) % end
+    }
+
+    fn pick(&mut self, from: &[&'static str]) -> &'static str {
+        from[usize::try_from(self.below(from.len() as u64)).unwrap()]
+    }
+}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Plain {
@@ -149,8 +161,8 @@ impl Model {
     }
 }
 
-fn command(rng: &mut Pcg32) -> String {
-    let mut pick = |from: &[&'static str]| *from.choose(rng).unwrap();
+fn command(dice: &mut Dice) -> String {
+    let mut pick = |from: &[&'static str]| dice.pick(from);
     let key = pick(&["a", "b", "c"]);
     let word = pick(&["x", "y", "z"]);
     match pick(&[
@@ -173,12 +185,12 @@ fn command(rng: &mut Pcg32) -> String {
 #[test]
 fn random_commands_do_what_the_model_does_and_changes_rebuild_it() {
     for seed in 0..60 {
-        let mut rng = Pcg32::seed_from_u64(seed);
+        let mut dice = Dice(Seed(seed));
         let mut f = Fixture::new();
         let mut model = Model { now: f.now.0 / 1000, ..Model::default() };
         let mut rebuilt = Keyspace::new(f.now, Settings { seed: 99, ..Settings::default() });
         for step in 0..500 {
-            let millis = rng.random_range(0..4);
+            let millis = dice.below(4);
             f.later(millis);
             model.now += millis;
             if step % 7 == 0 {
@@ -186,7 +198,7 @@ fn random_commands_do_what_the_model_does_and_changes_rebuild_it() {
                 f.store.tick(f.now, &mut f.out);
                 f.out.changes.drain(..).for_each(|change| rebuilt.apply(&change));
             }
-            let line = command(&mut rng);
+            let line = command(&mut dice);
             let words: Vec<_> = line.split(' ').collect();
             // Both must have the same idea of which keys are there.
             if line == "DBSIZE" {
