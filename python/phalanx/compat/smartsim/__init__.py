@@ -1,0 +1,1 @@
+"""SmartSim's interface, over Phalanx: the classes for training data."""
