@@ -31,6 +31,12 @@ class _TorchData(DataDownloader, data.IterableDataset[Any]):
         self.replica_rank = self.replica_rank * worker.num_workers + worker.id
         self.num_replicas *= worker.num_workers
 
+    def __len__(self) -> int:
+        # A loader would warn of every batch beyond a length that it was told.
+        if self.dynamic or self._uploads is None:
+            raise TypeError("how many batches there are is known when a pass begins")
+        return super().__len__()
+
     def __iter__(self) -> Iterator[Any]:
         self._join_workers()
         for batch in super().__iter__():
