@@ -10,7 +10,7 @@
 ...     [step.metadata["time"] for step in store.datasets("steps")]
 1
 [[0.1]]
->>> velocity.sum(), velocity.flags.writeable
+>>> float(velocity.sum()), velocity.flags.writeable
 (15.0, False)
 
 On the store's host large tensors go through shared memory: ``put`` copies once, ``get`` not at all. The same data are
