@@ -221,6 +221,10 @@ class Store:
         found = self._client.list_datasets(list_name, first, last)
         return [Dataset._of_parts(parts, copy) for parts in found]
 
+    def elements(self, list_name: str, first: int = 0, last: int = -1) -> List[str]:
+        """What a list names: the keys of its datasets without their endings, such as ``prefix.{name}``."""
+        return self._client.list_elements(list_name, first, last)
+
     def wait_for_length(self, list_name: str, least: int, timeout: Optional[float] = None) -> None:
         """Waits until a list has at least this length, at most ``timeout`` seconds.
 

@@ -221,7 +221,7 @@ def test_programs_say_the_same_with_either_client(
     assert "float32 gave ('float32', [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], True)" in ours
     assert not any("InternalError" in line for line in ours if "missing tensor_" not in line)
     if not has_smartredis():
-        pytest.skip("SmartRedis is not installed: only our client was tried")
+        pytest.skip("SmartRedis, with NumPy 1, is not installed: only our client was tried")
     theirs = ran(server, file, False, **settings)
     assert ours == theirs
 
@@ -255,7 +255,7 @@ def test_both_clients_see_each_other_s_data(
     server: Server, client: Client, tmp_path: pathlib.Path, writes_ours: bool, prefix: str
 ) -> None:
     if not has_smartredis():
-        pytest.skip("SmartRedis is not installed")
+        pytest.skip("SmartRedis, with NumPy 1, is not installed")
     for name, text in (("writer.py", WRITER), ("reader.py", READER)):
         (tmp_path / name).write_text(text)
     settings = {"SSKEYOUT": prefix, "SSKEYIN": prefix} if prefix else {}
@@ -338,7 +338,7 @@ def test_messages_go_to_logging(client: Client, caplog: pytest.LogCaptureFixture
 
 def test_names_and_arguments_are_those_of_smartredis() -> None:
     if not has_smartredis():
-        pytest.skip("SmartRedis is not installed")
+        pytest.skip("SmartRedis, with NumPy 1, is not installed")
     code = """
     import inspect, smartredis, smartredis.error
     import phalanx.compat.smartredis as ours

@@ -166,6 +166,7 @@ def test_lists(store: Store) -> None:
     names = lambda *range_: [found.name for found in store.datasets("steps", *range_)]
     assert names() == ["step_0", "step_1", "step_2", "step_3"]
     assert (names(1, 2), names(-1), names(7, 9)) == (["step_1", "step_2"], ["step_3"], [])
+    assert store.elements("steps", -2) == ["{step_2}", "{step_3}"]
     store.copy_list("steps", "copied")
     store.rename_list("copied", "renamed")
     assert (store.length("copied"), store.length("renamed")) == (0, 4)

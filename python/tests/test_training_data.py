@@ -170,6 +170,22 @@ def test_a_downloader_is_woken_by_the_first_upload(server: Server) -> None:
         DataDownloader(DataInfo("nothing"), max_fetch_trials=1, wait_interval=0.05)
 
 
+def test_an_upload_that_a_list_names_twice_counts_once(server: Server) -> None:
+    uploader = TrainingDataUploader()
+    uploader.publish_info()
+    upload(uploader, 0, 10)
+    # The producer dies, is started again, and repeats itself.
+    again = TrainingDataUploader()
+    upload(again, 0, 10)
+    upload(again, 10, 5)
+    data = DataDownloader("training_data", batch_size=4)
+    assert data.num_samples == 15 and together(numbers(data)) == list(range(15))
+    server.store(prefix="").append("training_data", "training_samples_1")
+    upload(again, 15, 1)
+    assert together(numbers(data)) == list(range(16))
+    assert data.targets is not None and sorted(data.targets.tolist()) == list(range(16))
+
+
 def test_samples_without_targets_and_autoencoders(server: Server) -> None:
     alone = TrainingDataUploader("alone", target_name=None)
     alone.publish_info()

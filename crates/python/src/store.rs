@@ -238,6 +238,11 @@ impl StoreClient {
         datasets.iter().map(|dataset| dataset_parts(py, dataset)).collect()
     }
 
+    /// The keys of the datasets of a list, without their endings.
+    fn list_elements(&self, py: Python<'_>, list: &str, first: i64, last: i64) -> PyResult<Vec<String>> {
+        self.ask(py, |store| store.list_elements(list, first, last))
+    }
+
     fn delete_list(&self, py: Python<'_>, list: &str) -> PyResult<bool> {
         self.ask(py, |store| store.delete_list(list))
     }

@@ -1,9 +1,13 @@
-"""What was uploaded to a list, in the order of the list."""
+"""What was uploaded to a list, in the order of the list.
+
+A list may name an upload twice: a producer that was started again repeats it, or a client that had no answer sent its
+command again. Such an upload counts once.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import List, Optional, Tuple
+from typing import List, Optional, Set, Tuple
 
 import numpy as np
 
@@ -25,25 +29,36 @@ class Uploads:
         self._sample_name = sample_name
         self._target_name = target_name
         self._parts: List[Tuple[Array, Optional[Array]]] = []
-        # Where the samples of each upload end.
+        # Where the samples of each part end.
         self._ends: List[int] = []
+        self._known: Set[str] = set()
+        # How many parts there are among the first elements of the list.
+        self._counts: List[int] = [0]
 
     def __len__(self) -> int:
-        return len(self._parts)
+        """How many elements of the list were read."""
+        return len(self._counts) - 1
 
-    def samples(self, uploads: int) -> int:
-        """How many samples the first uploads have."""
-        return self._ends[uploads - 1] if uploads else 0
+    def samples(self, elements: int) -> int:
+        """How many samples the first elements of the list have."""
+        return self._begin(self._counts[elements])
+
+    def _begin(self, part: int) -> int:
+        return self._ends[part - 1] if part else 0
 
     def read(self, store: Store, list_name: str, uploads: int) -> None:
         """Reads what is missing of the first uploads of a list."""
         while len(self) < uploads:
             last = min(len(self) + _TOGETHER, uploads) - 1
+            names = store.elements(list_name, len(self), last)
             found = store.datasets(list_name, len(self), last)
             if not found:
                 raise InputError(f"list {list_name!r} has fewer than {uploads} uploads", "was it deleted?")
-            for dataset in found:
-                self._add(dataset)
+            for name, dataset in zip(names, found):
+                if name not in self._known:
+                    self._add(dataset)
+                    self._known.add(name)
+                self._counts.append(len(self._parts))
 
     def _add(self, dataset: Dataset) -> None:
         tensors = dataset.tensors
@@ -61,7 +76,7 @@ class Uploads:
                 is_, was = f"{added.dtype}{added.shape[1:]}", f"{known.dtype}{known.shape[1:]}"
                 raise InputError(f"samples or targets of upload {dataset.name!r} are {is_}, others {was}")
         self._parts.append((samples, targets))
-        self._ends.append(self.samples(len(self._ends)) + len(samples))
+        self._ends.append(self._begin(len(self._ends)) + len(samples))
 
     def batch(self, indices: Indices) -> Tuple[Array, Optional[Array]]:
         """The samples of these numbers and their targets, in memory of their own."""
@@ -73,18 +88,17 @@ class Uploads:
         targets: Optional[Array] = None
         if first_targets is not None:
             targets = np.empty((len(indices), *first_targets.shape[1:]), first_targets.dtype)
-        for upload, here in places.items():
-            begin = self.samples(upload)
-            of_samples, of_targets = self._parts[upload]
-            local = indices[here] - begin
+        for part, here in places.items():
+            of_samples, of_targets = self._parts[part]
+            local = indices[here] - self._begin(part)
             samples[here] = of_samples[local]
             if targets is not None and of_targets is not None:
                 targets[here] = of_targets[local]
         return samples, targets
 
-    def whole(self, uploads: int) -> Tuple[Optional[Array], Optional[Array]]:
-        """All samples and targets of the first uploads, copied together."""
-        parts = self._parts[:uploads]
+    def whole(self, elements: int) -> Tuple[Optional[Array], Optional[Array]]:
+        """All samples and targets of the first elements of the list, copied together."""
+        parts = self._parts[: self._counts[elements]]
         if not parts:
             return None, None
         targets = [of_targets for _, of_targets in parts if of_targets is not None]
