@@ -36,6 +36,11 @@ __all__ = [
     "PhalanxError",
     "RankShutDown",
     "StallError",
+    "StoreError",
+    "StoreFull",
+    "StoreKeyError",
+    "StoreLost",
+    "StoreTimeout",
     "TrainingError",
 ]
 
@@ -125,3 +130,23 @@ class PeerLost(OperationError):
 
 class RankShutDown(OperationError):
     """A rank that an operation needs has shut down."""
+
+
+class StoreError(PhalanxError, RuntimeError):
+    """The store did not do what was asked."""
+
+
+class StoreKeyError(StoreError, KeyError):
+    """The store has nothing of this name."""
+
+
+class StoreTimeout(StoreError, TimeoutError):
+    """What was waited for did not come into the store in time."""
+
+
+class StoreFull(StoreError):
+    """There is no room in the store."""
+
+
+class StoreLost(StoreError, ConnectionError):
+    """No store answers at the address, or it went away."""

@@ -252,9 +252,9 @@ class Worker:
         if in_use:
             # Whatever came with the call counts as kept until the node is told otherwise.
             self._kept += [memory for memory in kept if memory not in self._kept]
-            for memory in lent:
-                if memory not in self._kept:
-                    self._released(memory)
+            for loan in lent:
+                if loan not in self._kept:
+                    self._released(loan)
 
     def _compute(self, function: _Function, views: "Sequence[memoryview]", lent: "Sequence[_Lent]") -> _Packed:
         """Calls the function, and takes its result out of all that the function may still hold."""

@@ -98,6 +98,13 @@ def test_what_is_missing_is_named(tmp_path: pathlib.Path) -> None:
     assert "there is no `amlip_py.node.FiwareNode` here" in err
 
 
+def test_a_missing_name_of_a_package_is_told(tmp_path: pathlib.Path) -> None:
+    program = start(tmp_path, "experiment.py", "from smartsim import Experiment")
+    _, err = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 1
+    assert "phalanx.compat does not have `smartsim.Experiment`" in err
+
+
 def test_nodes_that_wait_for_each_other() -> None:
     domain = number()
     computing, main = ComputingNode("Computing", domain=domain), MainNode("Main", domain=domain)

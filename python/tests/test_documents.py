@@ -23,7 +23,8 @@ MODULES = [
     "phalanx._fit",
     "phalanx._executor",
 ]
-MODULES += ["phalanx._elastic", "phalanx.numpy"]
+MODULES += ["phalanx._elastic", "phalanx.numpy", "phalanx.store", "phalanx._dataset"]
+MODULES += ["phalanx.compat.smartredis.configoptions", "phalanx.compat.smartsim.ml._passes"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -136,7 +136,11 @@ pub(crate) fn check_installing(tensorflow: &Path) -> anyhow::Result<()> {
     tool(dir.join("bin/phalanx"), &["--version"]).run()?;
     tool(&python, &["-m", "pytest", "-q", "python/tests/test_documents.py"]).run()?;
     install_package(tensorflow, &[])?;
-    let tests = ["python/tests/test_ops_tensorflow.py", "python/tests/test_keras.py"];
+    let tests = [
+        "python/tests/test_ops_tensorflow.py",
+        "python/tests/test_keras.py",
+        "python/tests/test_training_data.py",
+    ];
     tool(tensorflow, &[&["-m", "pytest", "-q"], &tests[..]].concat()).run()
 }
 

@@ -3,6 +3,8 @@
 use phalanx::Error;
 use phalanx::records::Blame;
 use phalanx_ops::{OpFailure, OpsError};
+use phalanx_store::StartError;
+use phalanx_store_client::StoreError;
 use phalanx_types::Class;
 use pyo3::prelude::*;
 
@@ -57,6 +59,33 @@ impl Failure {
             _ => "OperationError",
         };
         Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+    }
+
+    /// The store did not do what was asked.
+    pub(crate) fn store(error: &StoreError) -> Self {
+        let exception = match error {
+            StoreError::Address(_) | StoreError::Room { .. } => "InputError",
+            StoreError::Connect { .. } | StoreError::Lost { .. } => "StoreLost",
+            StoreError::Missing { .. } => "StoreKeyError",
+            StoreError::TimedOut { .. } => "StoreTimeout",
+            StoreError::Full { .. } => "StoreFull",
+            _ => "StoreError",
+        };
+        Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+    }
+
+    /// A store could not be served.
+    pub(crate) fn serving(error: &StartError) -> Self {
+        let exception = match error {
+            StartError::NoAddress | StartError::EmptyPassword | StartError::Exposed { .. } => "InputError",
+            _ => "MachineError",
+        };
+        let hint = match error {
+            StartError::Exposed { .. } => Some("give a `password`".to_owned()),
+            StartError::Bind { .. } => Some("give another address; port 0 takes any that is free".to_owned()),
+            _ => None,
+        };
+        Self { exception, reason: with_causes(error), hint }
     }
 
     /// The process has not met other ranks, or has left them.

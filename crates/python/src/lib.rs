@@ -2,8 +2,9 @@
 //! errors.
 //!
 //! The public interface is in `python/phalanx`. Every call that takes time works on a thread of its own, while the
-//! calling thread waits in `wait`: it delivers logs, runs callbacks and looks for Ctrl-C. No other thread ever
-//! calls into Python, so that the interpreter can end at any time.
+//! calling thread waits in `wait`: it delivers logs, runs callbacks and looks for Ctrl-C. Calls of a store (`store`) are
+//! short and block the thread that makes them. No other thread ever calls into Python, so that the interpreter can end
+//! at any time.
 //!
 //! ```text
 //!   caller (Python)  ──► wait ──► worker thread: phalanx::train, predict, …
@@ -27,6 +28,7 @@ mod own_loss;
 mod plan;
 mod queue;
 mod relay;
+mod store;
 mod submitter;
 mod train;
 mod wait;
@@ -54,6 +56,8 @@ mod _phalanx {
     use crate::plan::plan;
     #[pymodule_export]
     use crate::relay::Relay;
+    #[pymodule_export]
+    use crate::store::{StoreClient, StoreServer};
     #[pymodule_export]
     use crate::train::{read_run, resume, train};
     #[pymodule_export]
