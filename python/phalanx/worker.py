@@ -67,10 +67,13 @@ class _Results:
             best = min(fitting, key=lambda segment: len(self._segments[segment]))
             self._free.remove(best)
             return best, None
-        length = max(_SMALLEST_SEGMENT, 1 << (need - 1).bit_length())
+        # Lengths in steps of an eighth, so that segments fit again.
+        step = max(1 << max(need.bit_length() - 4, 0), 4096)
+        length = max(_SMALLEST_SEGMENT, -(-need // step) * step)
         # Other processes recognise it by its name.
         file = os.memfd_create(f"phalanx-{secrets.token_hex(16)}", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
-        os.ftruncate(file, length)
+        # All of its memory, so that a lack of it is an exception and not a signal.
+        os.posix_fallocate(file, 0, length)
         fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK)
         segment = len(self._segments) + 1
         self._segments[segment] = mmap.mmap(file, length)
@@ -227,12 +230,17 @@ class Worker:
             views = _cut(memoryview(memory), lengths, _ALIGN)
         else:
             views = _cut(memoryview(message)[data_at:], lengths, 1)
-        lent = [self._lent[number] for number in sorted({number for number, _ in places if number})]
+        numbers = sorted({number for number, _ in places if number})
+        if any(number not in self._lent for number in numbers):
+            # The node took the message about the segment back; it sends both again.
+            self._unknown(call)
+            return
+        lent = [self._lent[number] for number in numbers]
         for at, (length, (number, offset)) in enumerate(zip(buffers, places)):
             if number:
                 views.insert(2 + at, memoryview(self._lent[number].memory)[offset : offset + length])
         if not flags & _WITH_FUNCTION and digest not in self._functions:
-            self._node.send(struct.pack("<BBHIQ", _UNKNOWN, 0, 0, 0, call))
+            self._unknown(call)
             return
         told: "Optional[_Told]" = None
         try:
@@ -255,6 +263,9 @@ class Worker:
             for loan in lent:
                 if loan not in self._kept:
                     self._released(loan)
+
+    def _unknown(self, call: int) -> None:
+        self._node.send(struct.pack("<BBHIQ", _UNKNOWN, 0, 0, 0, call))
 
     def _compute(self, function: _Function, views: "Sequence[memoryview]", lent: "Sequence[_Lent]") -> _Packed:
         """Calls the function, and takes its result out of all that the function may still hold."""

@@ -214,6 +214,22 @@ def test_results_outlive_later_calls_and_the_processes_that_made_them(tmp_path: 
     assert all((array == n).all() for n, array in kept)
 
 
+def test_arrays_of_a_forked_process_stay_as_they_are(single: Executor) -> None:
+    x = single.submit(np.full, 300_000, 7.0).result(PATIENCE)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0 if (x == 7.0).all() else 1)
+    os.close(reading)
+    del x
+    for _ in range(30):
+        single.submit(np.full, 300_000, -1.0).result(PATIENCE)
+    os.close(writing)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_shared_memory_is_used_again(single: Executor) -> None:
     x, before = np.zeros(500_000), segments_here()
     for number in range(100):
@@ -351,6 +367,17 @@ def nodes() -> Iterator[Nodes]:
     nodes = Nodes()
     yield nodes
     nodes.close()
+
+
+def test_results_outlive_the_link_to_the_node_that_made_them(nodes: Nodes) -> None:
+    nodes.start(f"--allow-python={sys.executable}", "--cores", "1")
+    with Executor(nodes.domain) as first:
+        kept = [(n, first.submit(np.full, 300_000, float(n)).result(PATIENCE)) for n in range(5)]
+    # The same worker goes on for another program.
+    with Executor(nodes.domain) as second:
+        for _ in range(30):
+            second.submit(np.full, 300_000, -1.0).result(PATIENCE)
+    assert all((array == n).all() for n, array in kept)
 
 
 def test_higher_priorities_go_first(nodes: Nodes, tmp_path: pathlib.Path) -> None:

@@ -43,6 +43,7 @@ pub fn run_command(program: Program, arguments: Vec<OsString>) -> u8 {
         }
     };
     start_logging(&cli);
+    phalanx_shared::raise_file_limit();
     match run(cli) {
         Ok(()) => 0,
         Err(failure) => failure.report(),

@@ -15,9 +15,12 @@ use phalanx_store::{ModelFailure, ModelRunner};
 use phalanx_train::TrainedModel;
 use phalanx_types::{Parcel, Tensor};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The longest wait for other requests, whatever a client asked for.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Models that are kept ready.
 const MOST_MODELS: usize = 64;
 
@@ -143,7 +146,7 @@ impl ReadyModel {
     /// Waits for enough requests, computes them, and leaves the answers for those who wait.
     fn compute<'a>(&'a self, mut gathering: MutexGuard<'a, Gathering>) -> MutexGuard<'a, Gathering> {
         let least = self.stored.min_batch_size.min(self.stored.batch_size);
-        let until = Instant::now() + Duration::from_millis(self.stored.min_batch_timeout);
+        let until = Instant::now() + Duration::from_millis(self.stored.min_batch_timeout).min(LONGEST_WAIT);
         loop {
             let samples: u64 = gathering.waiting.iter().map(|(_, _, samples)| samples).sum();
             let left = until.saturating_duration_since(Instant::now());
@@ -156,10 +159,14 @@ impl ReadyModel {
         let batch = self.next_batch(&mut gathering);
         drop(gathering);
         let requests: Vec<&Parcel> = batch.iter().map(|(_, request, _)| request).collect();
-        let answers = self.served.answer_all(&requests);
+        // Others wait for what this thread computes: they must be told of a panic, too.
+        let answers = catch_unwind(AssertUnwindSafe(|| self.served.answer_all(&requests)));
+        let mut answers = answers.unwrap_or_default().into_iter();
         let mut gathering = lock(&self.gathering);
-        for ((number, _, _), answer) in batch.iter().zip(answers) {
-            gathering.answered.insert(*number, answer.map_err(|error| error.to_string()));
+        for (number, _, _) in &batch {
+            let answer = answers.next().map(|answer| answer.map_err(|error| error.to_string()));
+            let broken = || Err("computing the model went wrong".to_owned());
+            gathering.answered.insert(*number, answer.unwrap_or_else(broken));
         }
         gathering.is_computing = false;
         self.changed.notify_all();

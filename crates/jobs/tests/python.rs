@@ -316,3 +316,22 @@ async fn a_worker_that_is_killed_gives_back_the_memory_of_its_call() {
     };
     timeout(DEADLINE, again).await.unwrap();
 }
+
+#[tokio::test]
+async fn more_segments_than_a_worker_keeps_are_used_by_calls_at_once() {
+    let place = Place::new(1).await;
+    // Quick calls first, so that calls are sent ahead.
+    for n in 0..50 {
+        place.value("echo", &n.to_string()).await;
+    }
+    let mut jobs = Vec::new();
+    for n in 0..60_u8 {
+        let buffers = vec![shared(200_000, n)];
+        let mut call = spec("same", "", buffers.clone());
+        call.max_attempts = 1;
+        jobs.push((buffers, place.main.submit(call).await.unwrap()));
+    }
+    for (buffers, job) in jobs {
+        assert_eq!(result(ended(job).await).buffers, buffers);
+    }
+}

@@ -38,6 +38,9 @@ use pyo3::prelude::*;
 /// The extension module.
 #[pymodule]
 mod _phalanx {
+    use pyo3::prelude::*;
+    use pyo3::types::PyDict;
+
     #[pymodule_export]
     use crate::calls::{CallMain, CallOptions, Function};
     #[pymodule_export]
@@ -63,7 +66,22 @@ mod _phalanx {
     #[pymodule_export]
     use crate::wait::finish;
     #[pymodule_export]
-    use crate::{command, version};
+    use crate::{command, retire_shared_memory, version};
+
+    /// A forked process has the arrays of this one: their memory must not be written again.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let before = PyDict::new(module.py());
+        before.set_item("before", module.getattr("retire_shared_memory")?)?;
+        module.py().import("os")?.call_method("register_at_fork", (), Some(&before))?;
+        Ok(())
+    }
+}
+
+/// Sees to it that shared memory that is in use is not written again.
+#[pyfunction]
+fn retire_shared_memory() {
+    phalanx_shared::retire_all();
 }
 
 /// Runs the command line to its end and gives its exit code. `program` are the words that start it again.

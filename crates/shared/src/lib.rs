@@ -25,9 +25,9 @@ mod segment;
 mod table;
 
 pub use kept::KeptSegments;
-pub use pool::{Region, copy_together, take};
+pub use pool::{Region, copy_together, raise_file_limit, take};
 pub use segment::{Segment, Slot, Token};
-pub use table::{Located, known, locate, retire};
+pub use table::{Located, known, locate, retire, retire_all};
 
 /// Values shorter than this are not worth a segment.
 pub const WORTH_SHARING: usize = 128 << 10;

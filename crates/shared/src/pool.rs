@@ -3,8 +3,10 @@
 
 use crate::ALIGN;
 use crate::segment::Segment;
+use crate::table;
 use bytes::Bytes;
 use phalanx_wire::bulk::SharedPlace;
+use rustix::process::Resource;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -12,8 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most bytes kept for reuse.
 const KEEP: usize = 256 << 20;
+const KEEP_SEGMENTS: usize = 128;
 /// The smallest segment.
 const SMALLEST: usize = 64 << 10;
+/// Descriptors that a process has, when the system does not say.
+const USUAL_FILES: u64 = 1024;
 
 /// Segments that are not in use, the one used last at the end.
 #[derive(Debug, Default)]
@@ -59,7 +64,22 @@ pub fn take(len: usize) -> io::Result<Region> {
         return Ok(Region { memory: Memory { segment, pid }, len });
     }
     drop(free);
+    // Every segment is an open file. The other half is for sockets and files.
+    if table::count() as u64
+        >= rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(USUAL_FILES) / 2
+    {
+        return Err(io::Error::other("too many segments of shared memory"));
+    }
     Ok(Region { memory: Memory { segment: Segment::create(need)?, pid }, len })
+}
+
+/// Lets this process have as many files open as its user may: every large value that is shared is one.
+pub fn raise_file_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Copies values into one region, each to an aligned place.
@@ -147,7 +167,7 @@ impl Drop for Memory {
         free.bytes += len;
         free.segments.push_back(self.segment.clone());
         let mut dropped = Vec::new();
-        while free.bytes > KEEP
+        while (free.bytes > KEEP || free.segments.len() > KEEP_SEGMENTS)
             && let Some(oldest) = free.segments.pop_front()
         {
             free.bytes -= oldest.len();
@@ -190,6 +210,26 @@ mod tests {
         retire(&bytes[100..200]);
         drop(bytes);
         assert!(crate::known(token).is_none());
+    }
+
+    #[test]
+    fn the_guard_of_a_retired_view_never_says_that_its_memory_is_free() {
+        struct Tell(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+        impl Drop for Tell {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let told = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let region = take(6_000_000).unwrap().freeze();
+        let segment = locate(&region).unwrap().segment;
+        let view = |segment: &Arc<Segment>| segment.view(10, 20, Tell(told.clone())).unwrap();
+        drop(view(&segment));
+        assert_eq!(told.load(std::sync::atomic::Ordering::Relaxed), 1);
+        let lent = view(&segment);
+        retire(&lent);
+        drop(lent);
+        assert_eq!(told.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -107,7 +107,10 @@ impl Segment {
             return Ok(known);
         }
         let len = sealed_len(&file)?;
-        let mapping = map(file.as_fd(), len, ProtFlags::READ, Advice::LinuxPopulateRead)?;
+        // Touching the pages of a file with holes would make memory that its owner never had.
+        let has_holes = u64::try_from(rustix::fs::fstat(&file)?.st_blocks).unwrap_or(0) * 512 < len as u64;
+        let touch = if has_holes { Advice::Normal } else { Advice::LinuxPopulateRead };
+        let mapping = map(file.as_fd(), len, ProtFlags::READ, touch)?;
         Ok(Self { mapping, file, token, is_own: false, retired: AtomicBool::new(false) }.listed())
     }
 
@@ -151,7 +154,8 @@ impl Segment {
         self.file.as_fd()
     }
 
-    /// Bytes of it; the guard is dropped with the last reference to them. `None` if there are no such bytes.
+    /// Bytes of it; the guard is dropped with the last reference to them, unless they were retired before. `None` if
+    /// there are no such bytes.
     ///
     /// The caller vouches that they are not written before the guard is dropped.
     pub fn view(
@@ -162,7 +166,7 @@ impl Segment {
     ) -> Option<Bytes> {
         let end = offset.checked_add(len)?;
         (end <= self.len())
-            .then(|| Bytes::from_owner(View { segment: self.clone(), offset, len, _guard: guard }))
+            .then(|| Bytes::from_owner(View { segment: self.clone(), offset, len, guard: Some(guard) }))
     }
 
     /// Where this process has it.
@@ -287,12 +291,21 @@ fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
     len.ok_or_else(|| io::Error::other("a segment has no memory"))
 }
 
-/// Bytes of a segment, for as long as a guard lives.
+/// Bytes of a segment. The guard is dropped with them, unless the segment was retired meanwhile: then a process that
+/// these bytes were lent to may still read them, and the owner must not hear that they are free.
 struct View<G> {
     segment: Arc<Segment>,
     offset: usize,
     len: usize,
-    _guard: G,
+    guard: Option<G>,
+}
+
+impl<G> Drop for View<G> {
+    fn drop(&mut self) {
+        if self.segment.is_retired() {
+            std::mem::forget(self.guard.take());
+        }
+    }
 }
 
 impl<G> AsRef<[u8]> for View<G> {

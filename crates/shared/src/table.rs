@@ -34,6 +34,19 @@ pub(crate) fn remove(segment: &Segment) {
     }
 }
 
+/// How many segments this process has mapped.
+pub(crate) fn count() -> usize {
+    table().addresses.len()
+}
+
+/// Retires everything that is in use: a process that is forked now has it, too, and cannot be asked.
+pub fn retire_all() {
+    let all: Vec<Arc<Segment>> = table().addresses.values().filter_map(Weak::upgrade).collect();
+    for segment in all {
+        segment.retire();
+    }
+}
+
 /// The segment with this token, if this process has mapped it.
 pub fn known(token: Token) -> Option<Arc<Segment>> {
     table().tokens.get(&token).and_then(Weak::upgrade)

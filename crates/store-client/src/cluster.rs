@@ -101,19 +101,33 @@ impl Servers {
         commands: Vec<Command>,
         patience: Option<Duration>,
     ) -> Result<Vec<Reply>, StoreError> {
-        let mut node = self.node_of(key);
+        let mut replies: Vec<Option<Reply>> = commands.iter().map(|_| None).collect();
+        let mut due =
+            BTreeMap::from([(self.node_of(key), commands.into_iter().enumerate().collect::<Vec<_>>())]);
         for _ in 0..MOVES {
-            let kept = if self.is_cluster() { Some(commands.clone()) } else { None };
-            let called = self.link(&node)?.call(commands.clone(), patience);
-            let replies = called.inspect_err(|_lost| drop(self.links.remove(&node)))?;
-            let moved = replies.iter().find_map(moved_to);
-            match moved.filter(|_| kept.is_some()) {
-                None => return Ok(replies),
-                Some(other) => {
-                    self.learn_slots(&node)?;
-                    node = other;
+            let mut moved: BTreeMap<String, Vec<(usize, Command)>> = BTreeMap::new();
+            for (node, commands) in std::mem::take(&mut due) {
+                let called = self
+                    .link(&node)?
+                    .call(commands.iter().map(|(_, command)| command.clone()).collect(), patience);
+                let answers = called.inspect_err(|_lost| drop(self.links.remove(&node)))?;
+                let mut learned = false;
+                for ((at, command), answer) in commands.into_iter().zip(answers) {
+                    match moved_to(&answer).filter(|_| self.is_cluster()) {
+                        Some(other) => {
+                            learned = learned || self.learn_slots(&node).is_ok();
+                            moved.entry(other).or_default().push((at, command));
+                        }
+                        None => {
+                            replies.get_mut(at).into_iter().for_each(|reply| *reply = Some(answer.clone()))
+                        }
+                    }
                 }
             }
+            if moved.is_empty() {
+                return Ok(replies.into_iter().flatten().collect());
+            }
+            due = moved;
         }
         Err(StoreError::Unexpected { what: "a cluster that sends commands in circles" })
     }

@@ -97,9 +97,18 @@ impl Store {
     /// # Errors
     /// The list is not there, or the store cannot be reached.
     pub fn rename_list(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        let (from_key, to_key) = (self.keys().list(from, Access::Read), self.keys().list(to, Access::Write));
+        if self.same_slot(&from_key, &to_key) {
+            let command = words([b"RENAME", from_key.as_bytes(), to_key.as_bytes()]);
+            return match self.run_one(&from_key, command) {
+                Err(StoreError::Refused { text }) if text.contains("no such key") => {
+                    Err(StoreError::Missing { what: "list", name: from.to_owned() })
+                }
+                other => other.map(|_renamed| ()),
+            };
+        }
         self.copy_list(from, to)?;
-        let key = self.keys().list(from, Access::Read);
-        self.run_one(&key, words([b"DEL", key.as_bytes()])).map(|_deleted| ())
+        self.run_one(&from_key, words([b"DEL", from_key.as_bytes()])).map(|_deleted| ())
     }
 }
 

@@ -129,6 +129,13 @@ fn place_of(fields: &[Reply], offset: i64, len: i64) -> Option<SharedPlace> {
     })
 }
 
+impl Memory {
+    /// Memory that was taken is not going to be filled.
+    pub(crate) fn give_back(&mut self, taken: &Taken) {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).push(taken.ticket);
+    }
+}
+
 /// Notes that a value is not needed any more.
 struct Lease {
     lease: i64,

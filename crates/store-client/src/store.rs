@@ -59,8 +59,9 @@ struct StoreLink {
 #[derive(Debug)]
 struct Used {
     servers: Servers,
-    /// None where memory cannot be shared.
-    memory: Option<Memory>,
+    memory: Memory,
+    /// Large values go through memory that is shared with the server.
+    is_sharing: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,8 +78,8 @@ impl Store {
         let StoreOptions { password, keys, no_shared_memory } = options;
         let mut servers = Servers::connect(address.clone(), password.clone())?;
         let backend = backend(&mut servers)?;
-        let memory = (backend == Backend::Tensors && !no_shared_memory).then(Memory::default);
-        let used = Mutex::new(Used { servers, memory });
+        let is_sharing = backend == Backend::Tensors && !no_shared_memory;
+        let used = Mutex::new(Used { servers, memory: Memory::default(), is_sharing });
         let link = StoreLink { address, password, backend, used, waiters: Mutex::default() };
         Ok(Self { link: Arc::new(link), keys })
     }
@@ -202,9 +203,9 @@ impl Used {
     fn call(&mut self, key: &[u8], mut commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
         if !self.servers.is_open(key) {
             // What was shared over the connection before ended with it.
-            self.memory = self.memory.take().map(|_old| Memory::default());
+            self.memory = Memory::default();
         }
-        let returns = self.memory.as_mut().and_then(Memory::returns);
+        let returns = self.memory.returns();
         let skip = usize::from(returns.is_some());
         if let Some(returns) = returns {
             commands.insert(0, returns);
@@ -216,16 +217,17 @@ impl Used {
 
     /// Stores a value through shared memory; false if that is impossible.
     fn store_shared(&mut self, key: &str, command: &Command, value: &Bytes) -> Result<bool, StoreError> {
-        if self.memory.is_none() {
+        if !self.is_sharing {
             return Ok(false);
         }
         let taken = match Memory::taken(self.call(key.as_bytes(), vec![Memory::take(value.len())])?.pop()) {
             Ok(taken) => taken,
             Err(full @ StoreError::Full { .. }) => return Err(full),
+            Err(StoreError::Refused { text }) if text.starts_with("TOOLONG") => return Ok(false),
             Err(error) => return Ok(self.give_up_sharing(&error)),
         };
-        let filled = self.memory.as_mut().map(|memory| memory.fill(&taken, &[value]));
-        if let Some(Err(error)) = filled {
+        if let Err(error) = self.memory.fill(&taken, &[value]) {
+            self.memory.give_back(&taken);
             return Ok(self.give_up_sharing(&error));
         }
         let ticket = taken.ticket.to_string();
@@ -235,7 +237,7 @@ impl Used {
     }
 
     fn read(&mut self, key: &str, commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
-        if self.memory.is_none() {
+        if !self.is_sharing {
             return self.call(key.as_bytes(), commands);
         }
         let lend = |command: &Command| {
@@ -244,11 +246,12 @@ impl Used {
         let replies = self.call(key.as_bytes(), commands.iter().map(lend).collect())?;
         let refused =
             |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with(b"ERR memory can"));
-        let mapped = match self.memory.as_mut() {
-            Some(memory) if !replies.iter().any(refused) => {
-                replies.into_iter().map(|reply| memory.mapped(reply)).collect::<std::io::Result<Vec<_>>>()
-            }
-            _ => Err(std::io::Error::other("the server is on another host")),
+        let mapped = match replies.iter().any(refused) {
+            true => Err(std::io::Error::other("the server is on another host")),
+            false => replies
+                .into_iter()
+                .map(|reply| self.memory.mapped(reply))
+                .collect::<std::io::Result<Vec<_>>>(),
         };
         match mapped {
             Ok(replies) => Ok(replies),
@@ -261,7 +264,7 @@ impl Used {
 
     fn give_up_sharing(&mut self, error: &dyn std::error::Error) -> bool {
         tracing::debug!(%error, "large values go over the socket");
-        self.memory = None;
+        self.is_sharing = false;
         false
     }
 }

@@ -108,6 +108,25 @@ fn memory_of_values_that_were_replaced_is_used_again() {
 }
 
 #[test]
+fn a_value_that_is_too_long_to_be_shared_goes_over_the_socket() {
+    let server = Running::start();
+    let store = server.client();
+    let reply = store.command(&[b"PHALANX.TAKE", b"999999999999"]);
+    assert!(matches!(reply, Err(StoreError::Refused { text }) if text.starts_with("TOOLONG")));
+    store.put("x", &tensor(1 << 20, 1)).unwrap();
+    assert!(phalanx_shared::locate(store.get("x").unwrap().data()).is_some());
+    // Memory that is taken and not filled is given back.
+    for _ in 0..100 {
+        let Ok(phalanx_resp::Reply::Array(taken)) = store.command(&[b"PHALANX.TAKE", b"100000"]) else {
+            panic!("nothing was taken");
+        };
+        let phalanx_resp::Reply::Integer(ticket) = taken[0] else { panic!("{taken:?}") };
+        let back = store.command(&[b"PHALANX.RETURN", ticket.to_string().as_bytes()]).unwrap();
+        assert_eq!(back, phalanx_resp::Reply::Integer(1));
+    }
+}
+
+#[test]
 fn tensors_are_deleted_copied_renamed_and_missed() {
     let server = Running::start();
     let store = server.client();
@@ -156,7 +175,9 @@ fn datasets_and_lists_keep_their_order_and_metadata() {
         store.list_datasets(list, 0, -1).unwrap().iter().map(|d| d.name().to_owned()).collect()
     };
     assert_eq!(names("list"), ["e", "f"]);
+    store.rename_list("list", "list").unwrap();
     store.rename_list("list", "other").unwrap();
+    assert!(matches!(store.rename_list("list", "x"), Err(StoreError::Missing { .. })));
     assert_eq!((names("other").len(), store.list_length("list").unwrap()), (2, 0));
     assert!(store.delete_list("other").unwrap());
 }

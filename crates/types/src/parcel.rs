@@ -97,12 +97,16 @@ impl Parcel {
         body.into()
     }
 
-    /// The pieces of a body as one; a single piece stays where it is.
-    pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
-        match pieces.len() {
-            1 => pieces.swap_remove(0),
-            _ => pieces.concat().into(),
+    /// The pieces of a body as one; a single piece stays where it is. `None` if there is no memory for them.
+    pub fn join(mut pieces: Vec<Bytes>) -> Option<Bytes> {
+        if pieces.len() == 1 {
+            return pieces.pop();
         }
+        let len = pieces.iter().try_fold(0usize, |len, piece| len.checked_add(piece.len()))?;
+        let mut whole = Vec::new();
+        whole.try_reserve_exact(len).ok()?;
+        pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+        Some(whole.into())
     }
 
     /// Puts a body that came in pieces into the parts its head describes.
@@ -116,7 +120,7 @@ impl Parcel {
         let fits =
             pieces.len() == lens.len() && pieces.iter().zip(&lens).all(|(p, len)| p.len() as u64 == *len);
         if !fits {
-            return Self::from_parts(head, Self::join(pieces));
+            return Self::from_parts(head, Self::join(pieces).ok_or(PartError::Overflow)?);
         }
         let mut pieces = pieces.into_iter();
         let bytes = pieces.next().unwrap_or_default();

@@ -193,7 +193,8 @@ impl Fabric {
     /// # Errors
     /// The peer does not hold it, it has another length, or the link goes down.
     pub async fn fetch(&self, from: &Peer, blob: BlobId, len: u64) -> Result<Bytes, FetchError> {
-        Ok(Parcel::join(self.fetch_pieces(from, blob, len).await?))
+        let pieces = self.fetch_pieces(from, blob, len).await?;
+        Parcel::join(pieces).ok_or(FetchError::OutOfMemory { blob, len })
     }
 
     /// Fetches the body of a parcel that a peer holds, in as many pieces as it came in.

@@ -21,10 +21,15 @@ use std::collections::BTreeMap;
 
 /// Memory that a client may have taken and not yet used.
 const MOST_TAKEN: usize = 64;
+const MOST_TAKEN_BYTES: usize = 1 << 30;
+/// A longer value goes over the socket: making room for it would keep other clients waiting.
+const LONGEST_TAKEN: usize = 512 << 20;
 /// Values that a client may have been lent at a time; more are sent.
 const MOST_LENT: usize = 4096;
 /// A value that lies elsewhere is copied to be lent, unless that would keep other clients waiting.
 const MOST_COPIED: usize = 32 << 20;
+/// The most bytes of such copies that one client may hold.
+const MOST_COPIES: usize = 256 << 20;
 
 /// Commands whose replies can be lent: they only read, and answer at once.
 const READERS: [&str; 8] =
@@ -37,7 +42,15 @@ pub(crate) struct Sharing {
     possible: bool,
     next: i64,
     taken: BTreeMap<i64, Region>,
-    lent: BTreeMap<i64, Bytes>,
+    lent: BTreeMap<i64, Lent>,
+    /// The bytes of copies that were made to be lent.
+    copies: usize,
+}
+
+#[derive(Debug)]
+struct Lent {
+    bytes: Bytes,
+    is_copy: bool,
 }
 
 /// A command of this module, by its name.
@@ -67,7 +80,9 @@ impl SharingCommand {
 
 impl Sharing {
     pub(crate) fn new(same_host: bool) -> Self {
-        Self { possible: same_host, ..Self::default() }
+        let mut sharing = Self::default();
+        sharing.possible = same_host;
+        sharing
     }
 
     /// Carries out a command of a client that may use the store.
@@ -91,18 +106,38 @@ impl Sharing {
                 self.lend(hub, client, inner, effects)
             }
             (SharingCommand::Return, [_, leases @ ..]) => {
-                let back = leases.iter().filter_map(number).filter(|lease| self.lent.remove(lease).is_some());
-                Reply::count(back.count()).into()
+                let back =
+                    leases.iter().filter_map(number).filter(|lease| self.take_back(hub, *lease)).count();
+                Reply::count(back).into()
             }
             _ => Reply::error("ERR wrong number of arguments for a command of shared memory").into(),
         }
+    }
+
+    /// Ends a lease, or gives up memory that was taken; says whether there was any.
+    fn take_back(&mut self, hub: &Hub, number: i64) -> bool {
+        if let Some(region) = self.taken.remove(&number) {
+            hub.arrived(region.len() as u64);
+            // The client may have mapped it.
+            retire(&region);
+            return true;
+        }
+        let Some(lent) = self.lent.remove(&number) else { return false };
+        if lent.is_copy {
+            self.copies -= lent.bytes.len();
+        }
+        true
     }
 
     fn take(&mut self, hub: &Hub, len: &Bytes) -> Reply {
         let Some(len) = number(len).and_then(|len| usize::try_from(len).ok()).filter(|len| *len > 0) else {
             return Reply::error("ERR value is not an integer or out of range");
         };
-        if self.taken.len() >= MOST_TAKEN {
+        if len > LONGEST_TAKEN {
+            return Reply::error("TOOLONG the value is too long to be shared");
+        }
+        let taken: usize = self.taken.values().map(|region| region.len()).sum();
+        if self.taken.len() >= MOST_TAKEN || taken + len > MOST_TAKEN_BYTES {
             return Reply::error("ERR too much memory was taken and not used");
         }
         if !hub.admit(len as u64) {
@@ -171,17 +206,21 @@ impl Sharing {
         if self.lent.len() >= MOST_LENT {
             return Reply::Bulk(bytes);
         }
+        let may_copy = bytes.len() <= MOST_COPIED && self.copies + bytes.len() <= MOST_COPIES;
         let copied = || {
-            let copy = (bytes.len() <= MOST_COPIED).then(|| copy_together(&[&bytes]).ok()).flatten();
+            let copy = may_copy.then(|| copy_together(&[&bytes]).ok()).flatten();
             copy.and_then(|mut copies| copies.pop())
         };
-        let located = locate(&bytes).map(|located| (bytes.clone(), located));
-        let located =
-            located.or_else(|| copied().and_then(|copy| locate(&copy).map(|located| (copy, located))));
-        let Some((bytes, located)) = located else { return Reply::Bulk(bytes) };
+        let here = locate(&bytes).map(|located| (Lent { bytes: bytes.clone(), is_copy: false }, located));
+        let copy = || {
+            let bytes = copied()?;
+            locate(&bytes).map(|located| (Lent { bytes, is_copy: true }, located))
+        };
+        let Some((lent, located)) = here.or_else(copy) else { return Reply::Bulk(bytes) };
         self.next += 1;
         let place = located.place();
-        self.lent.insert(self.next, bytes);
+        self.copies += if lent.is_copy { lent.bytes.len() } else { 0 };
+        self.lent.insert(self.next, lent);
         Reply::Array(vec![
             Reply::simple("SHARED"),
             Reply::Integer(self.next),
@@ -195,11 +234,21 @@ impl Sharing {
 
     /// The connection is gone.
     pub(crate) fn end(&mut self, hub: &Hub) {
-        for region in std::mem::take(&mut self.taken).into_values() {
-            hub.arrived(region.len() as u64);
-            retire(&region);
-        }
-        std::mem::take(&mut self.lent).values().for_each(|bytes| retire(bytes));
+        let taken: u64 = self.taken.values().map(|region| region.len() as u64).sum();
+        hub.arrived(taken);
+        self.retire();
+    }
+
+    fn retire(&mut self) {
+        std::mem::take(&mut self.taken).values().for_each(|region| retire(region));
+        std::mem::take(&mut self.lent).values().for_each(|lent| retire(&lent.bytes));
+    }
+}
+
+/// However a connection ends: what its client has mapped is not written again.
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        self.retire();
     }
 }
 

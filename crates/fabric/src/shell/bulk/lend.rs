@@ -65,6 +65,12 @@ impl Lent {
     }
 }
 
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
 /// What an asker needs to find a parcel in the memory of this host.
 fn pieces(parcel: &Parcel) -> Option<Vec<BlobPiece>> {
     let mut inline = 0;
@@ -112,6 +118,9 @@ impl Borrowing {
     /// # Errors
     /// A segment cannot be mapped, or is shorter than the holder says.
     pub(super) fn map(&mut self, pieces: Vec<BlobPiece>, lease: &Arc<Lease>) -> io::Result<Vec<Bytes>> {
+        if pieces.len() > MAX_PIECES {
+            return Err(io::Error::other("the blob has too many pieces"));
+        }
         pieces.into_iter().map(|piece| self.map_piece(piece, lease)).collect()
     }
 

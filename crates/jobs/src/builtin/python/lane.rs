@@ -194,7 +194,7 @@ impl<'a> Lane<'a> {
     fn end(&mut self, worker: &mut Worker, id: u64, kept: bool, result: Solved) -> Option<Answered> {
         let at = self.flights.iter().position(|flight| flight.id == id)?;
         let flight = self.flights.remove(at)?;
-        worker.answered(flight.segment, kept.then_some(&flight.call));
+        worker.answered(id, flight.segment, kept.then_some(&flight.call));
         self.point_at_first(worker);
         Some((flight.job, result))
     }
@@ -214,7 +214,7 @@ impl<'a> Lane<'a> {
         let Some(at) = self.flights.iter().position(|flight| flight.id == id) else { return };
         let Some(flight) = self.flights.remove(at) else { return };
         worker.unknown(&flight.call.hash);
-        worker.answered(flight.segment, None);
+        worker.answered(id, flight.segment, None);
         self.point_at_first(worker);
         self.jobs.put_back(flight.job);
     }

@@ -15,6 +15,8 @@ const MAPPED: usize = 32;
 pub(super) struct LentSegments {
     /// By number, in the order of their last use.
     mapped: Vec<(u32, Arc<Segment>)>,
+    /// The segments of calls that are not answered, by the number of the call.
+    flights: BTreeMap<u64, Vec<u32>>,
     /// Arguments that the worker still refers to after the call that brought them.
     kept: BTreeMap<u32, Vec<Bytes>>,
 }
@@ -37,9 +39,13 @@ impl LentSegments {
             BufferHead { len: buffer.len(), placed }
         };
         let heads: Vec<BufferHead> = call.buffers.iter().map(place).collect();
-        let used = |number: u32| heads.iter().any(|h| h.placed.is_some_and(|p| p.segment == number));
+        let used = |number: &u32| {
+            let here = heads.iter().any(|head| head.placed.is_some_and(|placed| placed.segment == *number));
+            here || self.kept.contains_key(number)
+                || self.flights.values().flatten().any(|other| other == number)
+        };
         while self.mapped.len() > MAPPED
-            && let Some(at) = self.mapped.iter().position(|(n, _)| !used(*n) && !self.kept.contains_key(n))
+            && let Some(at) = self.mapped.iter().position(|(number, _)| !used(number))
         {
             controls.extend([Control::Close(self.mapped.remove(at).0)]);
         }
@@ -60,6 +66,20 @@ impl LentSegments {
         number
     }
 
+    /// A call is on its way to the worker.
+    pub(super) fn sent(&mut self, call: u64, heads: &[BufferHead]) {
+        let segments: Vec<u32> =
+            heads.iter().filter_map(|head| head.placed).map(|placed| placed.segment).collect();
+        if !segments.is_empty() {
+            self.flights.insert(call, segments);
+        }
+    }
+
+    /// A call was answered, or was taken back.
+    pub(super) fn ended(&mut self, call: u64) {
+        self.flights.remove(&call);
+    }
+
     /// The segment of a number, to send its file.
     pub(super) fn get(&self, number: u32) -> Option<&Arc<Segment>> {
         self.mapped.iter().find(|(other, _)| *other == number).map(|(_, segment)| segment)
@@ -67,7 +87,7 @@ impl LentSegments {
 
     /// The worker still refers to arguments of a call that it has answered.
     pub(super) fn keep(&mut self, call: &PythonCall) {
-        for buffer in &call.buffers {
+        for buffer in call.buffers.iter().filter(|buffer| buffer.len() >= WORTH_SHARING) {
             let segment = locate(buffer).map(|located| located.segment.token());
             let number = self.mapped.iter().find(|(_, other)| Some(other.token()) == segment);
             if let Some((number, _)) = number {

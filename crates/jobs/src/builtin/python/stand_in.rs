@@ -83,6 +83,11 @@ impl StandIn {
             self.arguments.insert(id, map_arguments(file)?);
         }
         let short = || io::Error::other("a call is cut short");
+        let is_missing =
+            |buffer: &BufferHead| buffer.placed.is_some_and(|p| !self.arguments.contains_key(&p.segment));
+        if call.buffers.iter().any(is_missing) {
+            return self.say(&FromPython::Unknown { id: call.id }, &[], None);
+        }
         let maps = std::mem::take(&mut self.arguments);
         let (data, step) = match call.segment.and_then(|id| maps.get(&id)) {
             Some(map) => (&map[..], super::protocol::ALIGN),

@@ -224,6 +224,7 @@ impl Worker {
         if has_function {
             self.learned(call.hash);
         }
+        self.lent.sent(id, &head.buffers);
         Ok(Sent::Yes { segment: head.segment })
     }
 
@@ -284,12 +285,17 @@ impl Worker {
     }
 
     /// A call was answered. Its segment is given up if the worker keeps something of the arguments.
-    pub(super) fn answered(&mut self, segment: Option<u32>, kept: Option<&PythonCall>) {
+    pub(super) fn answered(&mut self, id: u64, segment: Option<u32>, kept: Option<&PythonCall>) {
         if let Some(call) = kept {
             self.lent.keep(call);
         }
+        self.lent.ended(id);
+        self.free_arguments(segment, kept.is_some());
+    }
+
+    fn free_arguments(&mut self, segment: Option<u32>, is_kept: bool) {
         let Some(at) = segment.and_then(|id| self.arguments.iter().position(|s| s.id == id)) else { return };
-        if kept.is_some() {
+        if is_kept {
             // The worker closes it when it has let go of what it kept.
             let old = self.arguments.swap_remove(at);
             self.pending.push_back(Control::Close(old.id));
@@ -318,7 +324,7 @@ impl Worker {
                 FromPython::Unknown { id } => return Ok(Heard::Unknown { id }),
                 FromPython::Released { segment } => {
                     self.lent.released(segment);
-                    self.answered(Some(segment), None);
+                    self.free_arguments(Some(segment), false);
                 }
                 FromPython::Hello { .. } => return Err(io::Error::other(Broken("a second greeting"))),
             }
@@ -394,6 +400,7 @@ impl Worker {
                         segment.busy = false;
                         segment.known &= file.is_none();
                     }
+                    self.lent.ended(call.id);
                     calls.insert(call.id);
                 }
                 Ok(ToPython::Control(control)) => self.pending.push_back(control),
