@@ -4,7 +4,7 @@ use super::{Target, refused};
 use bytes::Bytes;
 use phalanx_testkit::{Process, Raw, Wire, hello};
 use phalanx_types::{Epoch, JobId, LeaseId, ParcelHead, SessionId};
-use phalanx_wire::bulk::{BlobId, BulkMessage};
+use phalanx_wire::bulk::{BlobId, BlobPiece, BulkMessage, SharedPlace};
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::{FrameKind, chunk_header};
 use phalanx_wire::handshake::{Channel, Hello, HelloReply, Welcome};
@@ -141,6 +141,8 @@ fn talkers(target: &Target) {
         bulk.send(FrameKind::Bulk, &BulkMessage::Get { transfer, blob: BlobId(transfer) });
         bulk.send(FrameKind::Bulk, &BulkMessage::Begin { transfer, len: u64::MAX });
         bulk.send(FrameKind::Bulk, &BulkMessage::Cancel { transfer });
+        bulk.send(FrameKind::Bulk, &BulkMessage::Lend { transfer, lease: transfer, pieces: Vec::new() });
+        bulk.send(FrameKind::Bulk, &BulkMessage::Return { lease: u64::MAX - transfer });
     }
     for transfer in 0..50 {
         bulk.write(&chunk_header(transfer, 1 << 20));
@@ -150,6 +152,16 @@ fn talkers(target: &Target) {
     bulk.send(FrameKind::Bulk, &BulkMessage::Get { transfer: last, blob: BlobId(last) });
     let missing = BulkMessage::Missing { transfer: last, blob: BlobId(last) };
     bulk.read_where(FrameKind::Bulk, |message: &BulkMessage| *message == missing);
+}
+
+/// Lends memory that is not there, and waits until the blob is asked for over the connection.
+fn not_there(bulk: &mut Raw<Box<dyn Wire>>, transfer: u64, len: u64) -> u64 {
+    // A file of the node itself that is no segment: it must not be opened.
+    let place = SharedPlace { pid: 1, fd: 0, token: [7; 16], offset: u64::MAX, len };
+    let pieces = vec![BlobPiece::Shared(place); 300];
+    bulk.send(FrameKind::Bulk, &BulkMessage::Lend { transfer, lease: 1, pieces });
+    bulk.read_where(FrameKind::Bulk, |m: &BulkMessage| matches!(m, BulkMessage::Get { .. }));
+    transfer
 }
 
 /// A job whose payload is announced with more bytes than any machine has.
@@ -167,8 +179,12 @@ fn endless_blob(target: &Target) {
         let offers = vec![OfferGroup { kind: "echo".into(), needs: Default::default(), offers }];
         raw.send(FrameKind::Jobs, &ToWorker::Dispatch(Dispatch { epoch, offers, ..Default::default() }));
         let mut bulk = bulk(target, &id, &welcome);
-        let get = bulk.read_where(FrameKind::Bulk, |m: &BulkMessage| matches!(m, BulkMessage::Get { .. }));
-        let BulkMessage::Get { transfer, blob: BlobId(7) } = get else { panic!("{get:?}") };
+        let asks = |m: &BulkMessage| matches!(m, BulkMessage::Get { .. } | BulkMessage::Borrow { .. });
+        let transfer = match bulk.read_where(FrameKind::Bulk, asks) {
+            BulkMessage::Borrow { transfer, blob: BlobId(7) } => not_there(&mut bulk, transfer, len),
+            BulkMessage::Get { transfer, blob: BlobId(7) } => transfer,
+            other => panic!("{other:?}"),
+        };
         bulk.send(FrameKind::Bulk, &BulkMessage::Begin { transfer, len });
         for _ in 0..4 {
             bulk.write(&chunk_header(transfer, 1 << 20));

@@ -79,7 +79,9 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
                 if !self.on_message(codec::decode(&body)?) {
                     return Ok(());
                 }
-                if lock(&self.link.bulk.state).orders.len() > MAX_ORDERS {
+                let bulk = &self.link.bulk;
+                let unread = lock(&bulk.state).orders.len() + lock(&bulk.returns).len();
+                if unread > MAX_ORDERS {
                     return Err(ConnError::RefusedHere(Refusal::Busy));
                 }
             } else {
