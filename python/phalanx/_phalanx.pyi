@@ -30,6 +30,7 @@ __all__ = [
     "plan",
     "read_run",
     "resume",
+    "retire_shared_memory",
     "serve_node",
     "tensor_names",
     "train",
