@@ -104,7 +104,7 @@ impl Keyspace {
         for pattern in &session.patterns {
             leave(&mut self.listeners.patterns, pattern, client);
         }
-        if let Some(append) = session.appended.filter(|_| ending == Ending::Unanswered && !session.left) {
+        if let Some(append) = session.appended.filter(|_| ending == Ending::Unanswered) {
             self.repeats.remember(now, append);
         }
     }

@@ -1,5 +1,6 @@
 //! One client on a socket.
 
+use super::hang_up::HangUp;
 use super::hub::{Connected, Hub};
 use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
@@ -61,7 +62,7 @@ struct Connection<S> {
 }
 
 /// Serves a client until it leaves.
-pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + HangUp + Unpin>(
     stream: S,
     hub: Arc<Hub>,
     connected: Connected,
@@ -100,7 +101,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     connection.hub.disconnect(client, ending);
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     /// Does what can be done without waiting.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
         let mut bytes = TURN;
@@ -146,7 +147,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         // A client that left does not wait any more.
         let left = self.end_of_input && sent && (self.blocked || self.run.is_none());
-        left.then_some(if self.blocked { Ending::Unanswered } else { Ending::Answered })
+        let unanswered = || self.blocked || self.stream.refused_writes();
+        left.then(|| if unanswered() { Ending::Unanswered } else { Ending::Answered })
     }
 
     fn take_mail(&mut self, context: &mut Context<'_>) -> bool {
@@ -224,6 +226,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return;
         }
         let args = self.parser.args();
+        // Clients repeat an append whose reply they did not wait for: it must be known before this one counts.
+        let appends = args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"rpush"));
+        if appends && self.stream.has_hung_up() {
+            self.hub.leave(self.client);
+        }
         let sharing = args.first().and_then(|name| SharingCommand::find(name)).filter(|_| self.authenticated);
         let outcome = match sharing {
             Some(command) => self.sharing.execute(&self.hub, self.client, (command, args), &mut self.effects),

@@ -11,6 +11,7 @@ mod config;
 mod connection;
 mod error;
 mod handle;
+mod hang_up;
 mod housekeeping;
 mod hub;
 mod io_thread;
