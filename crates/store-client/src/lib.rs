@@ -20,6 +20,7 @@ mod lists;
 mod memory;
 mod metadata;
 mod store;
+mod stream;
 mod tensors;
 
 pub use address::{AddressError, StoreAddress};
@@ -28,3 +29,7 @@ pub use error::StoreError;
 pub use keys::Keys;
 pub use metadata::{MetaError, MetaValues};
 pub use store::{Store, StoreOptions};
+pub use stream::{
+    PassAnswer, Producer, ProducerOptions, ReadOptions, StreamError, StreamField, StreamInfo, StreamReader,
+    StreamSamples, StreamTrainer, StreamWatch, TrainerAnswer, WaitObserver,
+};

@@ -48,7 +48,7 @@ pub struct Store {
 #[derive(Debug)]
 struct StoreLink {
     address: StoreAddress,
-    password: Option<String>,
+    options: StoreOptions,
     backend: Backend,
     used: Mutex<Used>,
     /// Connections that no caller waits on at the moment.
@@ -75,12 +75,12 @@ impl Store {
     /// The address is none, or no store answers there.
     pub fn connect(address: &str, options: StoreOptions) -> Result<Self, StoreError> {
         let address: StoreAddress = address.parse()?;
-        let StoreOptions { password, keys, no_shared_memory } = options;
-        let mut servers = Servers::connect(address.clone(), password.clone())?;
+        let (keys, no_shared_memory) = (options.keys.clone(), options.no_shared_memory);
+        let mut servers = Servers::connect(address.clone(), options.password.clone())?;
         let backend = backend(&mut servers)?;
         let is_sharing = backend == Backend::Tensors && !no_shared_memory;
         let used = Mutex::new(Used { servers, memory: Memory::default(), is_sharing });
-        let link = StoreLink { address, password, backend, used, waiters: Mutex::default() };
+        let link = StoreLink { address, options, backend, used, waiters: Mutex::default() };
         Ok(Self { link: Arc::new(link), keys })
     }
 
@@ -93,6 +93,17 @@ impl Store {
         let name = ["SSDB", "PHALANX_STORE"].into_iter().find_map(|name| std::env::var(name).ok());
         let address = name.unwrap_or_else(|| "127.0.0.1:6780".to_owned());
         Self::connect(&address, StoreOptions { keys, ..StoreOptions::default() })
+    }
+
+    /// A client of the same store with a connection of its own: for calls that wait, and to be missed when it ends.
+    pub(crate) fn another(&self) -> Result<Self, StoreError> {
+        let options = StoreOptions { keys: self.keys.clone(), ..self.link.options.clone() };
+        Self::connect(&self.address(), options)
+    }
+
+    /// Whether large values are mapped, not sent.
+    pub(crate) fn is_sharing(&self) -> bool {
+        lock(&self.link.used).is_sharing
     }
 
     /// The same client with other prefixes.
@@ -150,6 +161,16 @@ impl Store {
         used.call(key, commands)
     }
 
+    /// The same, with a bound for how long a reply may take.
+    pub(crate) fn call_within(
+        &self,
+        key: &[u8],
+        commands: Vec<Command>,
+        patience: Option<Duration>,
+    ) -> Result<Vec<Reply>, StoreError> {
+        lock(&self.link.used).call_within(key, commands, patience)
+    }
+
     /// Stores a value of one key under a command to which its bytes are appended.
     pub(crate) fn store_bytes(&self, key: &str, command: Command, value: &Bytes) -> Result<(), StoreError> {
         let mut used = lock(&self.link.used);
@@ -176,7 +197,7 @@ impl Store {
         let idle = lock(&self.link.waiters).pop();
         let mut servers = match idle {
             Some(servers) => servers,
-            None => Servers::connect(self.link.address.clone(), self.link.password.clone())?,
+            None => Servers::connect(self.link.address.clone(), self.link.options.password.clone())?,
         };
         let mut pause = FIRST_PAUSE;
         let found = loop {
@@ -200,7 +221,16 @@ impl Store {
 }
 
 impl Used {
-    fn call(&mut self, key: &[u8], mut commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
+    fn call(&mut self, key: &[u8], commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
+        self.call_within(key, commands, None)
+    }
+
+    fn call_within(
+        &mut self,
+        key: &[u8],
+        mut commands: Vec<Command>,
+        patience: Option<Duration>,
+    ) -> Result<Vec<Reply>, StoreError> {
         if !self.servers.is_open(key) {
             // What was shared over the connection before ended with it.
             self.memory = Memory::default();
@@ -210,7 +240,7 @@ impl Used {
         if let Some(returns) = returns {
             commands.insert(0, returns);
         }
-        let mut replies = self.servers.call(key, commands, None)?;
+        let mut replies = self.servers.call(key, commands, patience)?;
         replies.drain(..skip.min(replies.len()));
         Ok(replies)
     }

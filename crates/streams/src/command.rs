@@ -102,6 +102,11 @@ pub enum ToReader {
     },
     /// It is closed.
     Closed,
+    /// Its steps are committed.
+    Committed {
+        /// Where it stands now.
+        cursor: Option<Cursor>,
+    },
     /// Its last request is refused.
     Refused(StreamRefusal),
 }

@@ -140,6 +140,23 @@ pub enum StreamEvent {
         /// How many steps of the pass it has done, from the beginning of the pass.
         steps: u64,
     },
+    /// A training run that shares its batches out itself wants a pass, though it may not have committed all steps
+    /// before. The answer is [`StreamCore::pass_answer`](crate::StreamCore::pass_answer).
+    PassWanted {
+        /// The reader.
+        reader: ReaderLife,
+        /// The number of the pass.
+        pass: u64,
+    },
+    /// A training run has a checkpoint of these steps: they will not be repeated.
+    RunCommitted {
+        /// The reader.
+        reader: ReaderLife,
+        /// The pass.
+        pass: u64,
+        /// How many steps of the pass will not be repeated; all steps of earlier passes neither.
+        steps: u64,
+    },
     /// A trainer is alive.
     TrainerHeard {
         /// The trainer.

@@ -72,6 +72,7 @@ mod core;
 mod cursor;
 mod event;
 mod fact;
+mod info;
 mod permutation;
 mod refusal;
 mod reservoir;
@@ -80,10 +81,14 @@ mod state;
 mod wait;
 
 pub use command::{Assignment, StreamCommand, StreamReport, ToProducer, ToReader, ToTrainer};
-pub use core::{ClientWait, StreamCore, StreamOutbox, WaitingClient};
+pub use core::{
+    ClientWait, PassAnswer, ProducerOverview, ProducerPresence, ReaderOverview, StreamCore, StreamOutbox,
+    StreamOverview, TrainerOverview, WaitingClient,
+};
 pub use cursor::{Cursor, PassOrder};
 pub use event::{ProducerLife, ReaderLife, StreamEvent, TrainerLife};
 pub use fact::{Fact, ReaderEnding};
+pub use info::{StreamField, StreamInfo};
 pub use permutation::Permutation;
 pub use refusal::{Quantity, SettingsError, StreamRefusal};
 pub use reservoir::Reservoir;

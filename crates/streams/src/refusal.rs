@@ -228,6 +228,62 @@ pub enum StreamRefusal {
         /// The reader.
         reader: ReaderId,
     },
+    /// An upload without a tensor that other uploads of the stream have, or that was announced.
+    #[error("upload {number} has no tensor {field}")]
+    FieldMissing {
+        /// The number of the upload.
+        number: u64,
+        /// The name of the tensor.
+        field: String,
+    },
+    /// A tensor has another type or shape of samples than in the other uploads.
+    #[error("samples of {field} are {found} in upload {number}, and {expected} in others")]
+    FieldDiffers {
+        /// The number of the upload.
+        number: u64,
+        /// The name of the tensor.
+        field: String,
+        /// What other uploads have.
+        expected: String,
+        /// What this one has.
+        found: String,
+    },
+    /// The tensors of an upload have different numbers of samples.
+    #[error("{field} has {found} samples in upload {number}, not {expected}")]
+    SamplesDiffer {
+        /// The number of the upload.
+        number: u64,
+        /// The name of the tensor.
+        field: String,
+        /// How many samples the upload has.
+        expected: u64,
+        /// How many this tensor has.
+        found: u64,
+    },
+    /// There is no such tensor in the stream's uploads.
+    #[error("uploads of the stream have no tensor {field}")]
+    UnknownField {
+        /// The name of the tensor.
+        field: String,
+    },
+    /// A sample that has not arrived, was freed or was deleted.
+    #[error("sample {sample} is not in the store")]
+    SampleGone {
+        /// The sample, by order of arrival.
+        sample: u64,
+    },
+    /// The stream is known with other settings.
+    #[error("the stream is known with other settings")]
+    StreamDiffers,
+    /// There is no such stream.
+    #[error("there is no such stream")]
+    UnknownStream,
+    /// The name is the store's own.
+    #[error("producer {producer} is the list of the stream itself, use another name")]
+    ReservedName {
+        /// The name.
+        producer: ProducerId,
+    },
     /// The trainer says to have done steps that the pass does not have.
     #[error("pass {pass} has {steps} steps, {done} cannot be done")]
     BeyondPass {
@@ -251,6 +307,11 @@ impl StreamRefusal {
             StreamRefusal::Empty { .. }
             | StreamRefusal::TooManyInBytes { .. }
             | StreamRefusal::BeyondPass { .. }
+            | StreamRefusal::FieldMissing { .. }
+            | StreamRefusal::FieldDiffers { .. }
+            | StreamRefusal::SamplesDiffer { .. }
+            | StreamRefusal::UnknownField { .. }
+            | StreamRefusal::ReservedName { .. }
             | StreamRefusal::TooFarAhead { .. } => Class::Peer,
             StreamRefusal::Fenced { .. }
             | StreamRefusal::ProducerClosed { .. }
@@ -263,6 +324,9 @@ impl StreamRefusal {
             | StreamRefusal::ReaderClosed { .. }
             | StreamRefusal::ReaderReleased { .. }
             | StreamRefusal::SettingsDiffer { .. }
+            | StreamRefusal::StreamDiffers
+            | StreamRefusal::UnknownStream
+            | StreamRefusal::SampleGone { .. }
             | StreamRefusal::Settings(_)
             | StreamRefusal::UnknownPlace { .. }
             | StreamRefusal::Freed { .. } => Class::Fatal,

@@ -27,6 +27,7 @@ pub enum Retention {
 
 /// The settings of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct StreamSettings {
     /// The stream ends when so many producers have closed; `None`: it ends when it is sealed.
     pub expected_producers: Option<u32>,

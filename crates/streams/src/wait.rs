@@ -87,6 +87,14 @@ pub enum StreamWait {
         /// Who has not done it.
         busy: Names<TrainerId>,
     },
+    /// Samples of steps that the run has not committed take the room that new samples need, or the next pass needs
+    /// the end of this one.
+    Uncommitted {
+        /// The pass.
+        pass: u64,
+        /// How many steps of it are committed.
+        step: u64,
+    },
     /// The trainer has joined and takes its share from the next step on.
     NextStep {
         /// The pass.
@@ -97,6 +105,22 @@ pub enum StreamWait {
 }
 
 impl StreamWait {
+    /// A word for the kind of reason, for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            StreamWait::Samples { .. } => "samples",
+            StreamWait::NewSamples { .. } => "new_samples",
+            StreamWait::EndOfStream { .. } => "end_of_stream",
+            StreamWait::ProducerLost { .. } => "producer_lost",
+            StreamWait::Budget { .. } => "budget",
+            StreamWait::ReaderAway { .. } => "reader_away",
+            StreamWait::NoReader { .. } => "no_reader",
+            StreamWait::OtherTrainers { .. } => "other_trainers",
+            StreamWait::Uncommitted { .. } => "uncommitted",
+            StreamWait::NextStep { .. } => "next_step",
+        }
+    }
+
     /// Whether only numbers differ, which is not worth a message.
     pub fn same_kind(&self, other: &StreamWait) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
@@ -212,6 +236,12 @@ impl fmt::Display for StreamWait {
                 write!(f, "step {step} of pass {pass} is not done, ")?;
                 busy.counted(f, "trainer", "busy")
             }
+            StreamWait::Uncommitted { pass, step } => {
+                write!(
+                    f,
+                    "steps of pass {pass} from step {step} on are not committed, their samples cannot be freed"
+                )
+            }
             StreamWait::NextStep { pass, step } => {
                 write!(f, "the group finishes step {step} of pass {pass} first")
             }
@@ -286,6 +316,10 @@ mod tests {
                     busy: TrainerId::new("t1").into_iter().collect(),
                 },
                 "waiting: step 5 of pass 1 is not done, 1 trainer is busy (t1)",
+            ),
+            (
+                StreamWait::Uncommitted { pass: 2, step: 3 },
+                "waiting: steps of pass 2 from step 3 on are not committed, their samples cannot be freed",
             ),
             (StreamWait::NextStep { pass: 1, step: 5 }, "waiting: the group finishes step 5 of pass 1 first"),
         ];

@@ -51,6 +51,8 @@ impl World {
                 let here = reader.and_then(|reader| reader.cursor());
                 busy.count > 0 && here.is_some_and(|cursor| (cursor.pass, cursor.step) == (*pass, *step))
             }
+            // Only runs that share their batches out themselves wait for that.
+            StreamWait::Uncommitted { .. } => false,
             StreamWait::NextStep { pass, step } => {
                 let here = reader.and_then(|reader| reader.cursor());
                 here.is_some_and(|cursor| (cursor.pass, cursor.step) == (*pass, *step))

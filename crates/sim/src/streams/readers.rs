@@ -85,6 +85,7 @@ impl World {
                 }
             }
             ToReader::Opened { .. } => {}
+            ToReader::Committed { .. } => {}
             ToReader::Closed => *phase = DriverPhase::Ended,
             ToReader::Refused(refusal) => self.driver_refused(driver, &refusal),
         }

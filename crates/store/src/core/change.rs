@@ -59,6 +59,13 @@ pub enum Change {
         /// Their names.
         fields: Vec<Bytes>,
     },
+    /// Something happened to a stream.
+    Stream {
+        /// The name of the stream.
+        name: Bytes,
+        /// What happened, encoded; only the streams of this crate read it.
+        record: Bytes,
+    },
     /// There are no keys any more.
     Clear,
 }

@@ -282,6 +282,8 @@ impl Database {
                     }
                 },
             ),
+            // Not of the database.
+            Change::Stream { .. } => {}
             Change::Clear => self.clear(),
         }
     }

@@ -116,7 +116,7 @@ impl StreamCore {
     }
 
     /// Why the next pass of a reader does not begin.
-    fn pass_wait(&self, now: Time, reader: &ReaderState) -> StreamWait {
+    pub(super) fn pass_wait(&self, now: Time, reader: &ReaderState) -> StreamWait {
         let unclosed = || self.state.producers().iter().filter(|(_, known)| !known.is_closed());
         let open: Names<ProducerId> =
             unclosed().map(|(id, _)| id).filter(|id| self.is_here(id)).cloned().collect();
@@ -167,7 +167,7 @@ impl StreamCore {
     }
 
     /// How many samples a reader has not used; samples of a reservoir are used again and again.
-    fn unused(&self, reader: &ReaderState) -> u64 {
+    pub(super) fn unused(&self, reader: &ReaderState) -> u64 {
         let arrived = self.state.uploads().arrived();
         let horizon = reader.cursor().map_or(reader.start(), |cursor| cursor.horizon);
         let later = arrived.saturating_sub(horizon);

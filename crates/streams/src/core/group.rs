@@ -13,6 +13,8 @@ pub(super) struct Group {
     pub(super) joining: BTreeMap<TrainerId, Member>,
     /// The newest life of every trainer.
     pub(super) seen: BTreeMap<TrainerId, Incarnation>,
+    /// The pass that a run asked for which shares its batches out itself.
+    pub(super) wants_pass: Option<u64>,
     /// Since when there is no trainer.
     pub(super) idle_since: Option<Time>,
 }
@@ -40,6 +42,7 @@ impl Group {
             members: BTreeMap::new(),
             joining: BTreeMap::new(),
             seen: BTreeMap::new(),
+            wants_pass: None,
             idle_since: Some(now),
         }
     }

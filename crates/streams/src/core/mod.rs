@@ -8,9 +8,11 @@ mod explain;
 mod freeing;
 mod group;
 mod links;
+mod overview;
 mod passes;
 mod producers;
 mod readers;
+mod runs;
 mod ticks;
 mod trainers;
 mod uploads;
@@ -19,6 +21,8 @@ mod uploads;
 mod tests;
 
 pub use explain::{ClientWait, WaitingClient};
+pub use overview::{ProducerOverview, ProducerPresence, ReaderOverview, StreamOverview, TrainerOverview};
+pub use runs::PassAnswer;
 
 use crate::command::{StreamCommand, ToProducer, ToTrainer};
 use crate::event::{ProducerLife, StreamEvent, TrainerLife};
@@ -97,6 +101,10 @@ impl StreamCore {
             StreamEvent::TrainerJoined { trainer } => self.on_trainer_joined(now, trainer, out),
             StreamEvent::StepsDone { trainer, epoch, pass, steps } => {
                 self.on_steps_done(now, &trainer, epoch, pass, steps, out);
+            }
+            StreamEvent::PassWanted { reader, pass } => self.on_pass_wanted(&reader, pass, out),
+            StreamEvent::RunCommitted { reader, pass, steps } => {
+                self.on_run_committed(&reader, pass, steps, out);
             }
             StreamEvent::TrainerHeard { trainer } => self.on_trainer_heard(now, &trainer),
             StreamEvent::TrainerLeft { trainer } => self.on_trainer_left(now, &trainer, out),

@@ -47,6 +47,8 @@ impl StreamCore {
                     self.seal(&reader, pass, base, horizon, out);
                     changed = true;
                 }
+                // Steps of the last pass may be repeated until they are committed.
+                Next::Finish(_) if state.open_pass().is_some() => {}
                 Next::Finish(ending) => {
                     self.finish_reader(&reader, ending, out);
                     changed = true;
@@ -61,14 +63,21 @@ impl StreamCore {
     pub(super) fn idle_readers(&self) -> Vec<ReaderId> {
         let waits = |(id, state): &(&ReaderId, &ReaderState)| {
             state.ending().is_none()
-                && self.groups.get(*id).is_some_and(|group| !group.members.is_empty())
-                && state.open_pass().is_none()
+                && self.groups.get(*id).is_some_and(|group| {
+                    let wanted = state.last_sealed().map_or(0, |cursor| cursor.pass + 1);
+                    let ahead = group.wants_pass == Some(wanted) && state.may_seal_ahead();
+                    !group.members.is_empty() && (state.open_pass().is_none() || ahead)
+                })
         };
         self.state.readers().iter().filter(waits).map(|(id, _)| id.clone()).collect()
     }
 
     fn seal(&mut self, reader: &ReaderId, pass: u64, base: u64, horizon: u64, out: &mut StreamOutbox) {
+        let ahead = self.state.reader(reader).is_some_and(|state| state.open_pass().is_some());
         self.record(Fact::PassSealed { reader: reader.clone(), pass, base, horizon }, out);
+        if ahead {
+            return;
+        }
         if let Some(group) = self.groups.get_mut(reader) {
             group.begin_pass();
         }
@@ -77,7 +86,7 @@ impl StreamCore {
 
     pub(super) fn next_pass(&self, reader: &ReaderState) -> Next {
         let settings = reader.settings();
-        let pass = reader.cursor().map_or(0, |cursor| cursor.pass + 1);
+        let pass = reader.last_sealed().map_or(0, |cursor| cursor.pass + 1);
         if settings.passes.is_some_and(|passes| pass >= passes) {
             return Next::Finish(ReaderEnding::PassesDone);
         }
@@ -87,7 +96,7 @@ impl StreamCore {
         }
         let (arrived, start) = (self.state.uploads().arrived(), reader.start());
         let ended = self.state.has_ended();
-        let used = reader.cursor().map_or(start, |cursor| cursor.horizon);
+        let used = reader.last_sealed().map_or(start, |cursor| cursor.horizon);
         match settings.mode {
             ReadMode::Static if !ended => Next::EndOfStream,
             ReadMode::Static => self.whole(reader, pass, 0, 0),
@@ -136,12 +145,12 @@ impl StreamCore {
             if arrived < state.settings().least_samples() {
                 continue;
             }
-            let pass = state.cursor().map_or(0, |cursor| cursor.pass + 1);
+            let pass = state.last_sealed().map_or(0, |cursor| cursor.pass + 1);
             let batch = state.settings().batch;
             let (base, samples) = match state.settings().mode {
                 // Whole batches, if there is one.
-                ReadMode::Once { .. } if arrived >= batch => (state.cursor(), arrived / batch * batch),
-                ReadMode::Once { .. } => (state.cursor(), arrived),
+                ReadMode::Once { .. } if arrived >= batch => (state.last_sealed(), arrived / batch * batch),
+                ReadMode::Once { .. } => (state.last_sealed(), arrived),
                 ReadMode::Static | ReadMode::Grow { .. } | ReadMode::Reservoir { .. } => (None, arrived),
             };
             let base = base.map_or(state.start(), |cursor| cursor.horizon);

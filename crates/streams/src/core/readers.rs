@@ -94,13 +94,13 @@ impl StreamCore {
         let fenced = StreamRefusal::Fenced { incarnation: state.incarnation(), current: reader.incarnation };
         let (rewind, committed) = match resumed {
             Resumed::Here => (None, None),
-            Resumed::Committed(steps) => (None, Some(steps)),
+            Resumed::Committed { pass, steps } => (None, Some((pass, steps))),
             Resumed::Rewound(cursor) => (Some(cursor), None),
         };
         let (id, incarnation) = (reader.id.clone(), reader.incarnation);
         self.record(Fact::ReaderRenewed { reader: id, incarnation, rewind }, out);
-        if let Some(steps) = committed {
-            self.record(Fact::StepsCommitted { reader: reader.id.clone(), steps }, out);
+        if let Some((pass, steps)) = committed {
+            self.commit_until(&reader.id, pass, steps, out);
         }
         for trainer in old {
             tell_trainer(trainer, ToTrainer::Refused(fenced.clone()), out);
@@ -126,9 +126,16 @@ impl StreamCore {
             return Err(unknown());
         }
         if self.state.frees() {
+            // The end of the pass before is the beginning of the current one.
+            let is_end = step == cursor.pass(state.settings()).steps();
+            if pass + 1 == current.pass && cursor.horizon == current.base && is_end && current.step == 0 {
+                return Ok(Resumed::Here);
+            }
             // Steps that the run has done and the stream was not told of are committed now.
-            return match cursor.at(current.step) == current && step > current.step {
-                true => Ok(Resumed::Committed(step)),
+            let later = cursor.at(current.step) == current && step > current.step;
+            let ahead = state.passes_ahead().any(|ahead| ahead == cursor.at(0));
+            return match later || ahead {
+                true => Ok(Resumed::Committed { pass, steps: step }),
                 false => Err(StreamRefusal::Freed { pass, step }),
             };
         }
@@ -176,8 +183,8 @@ impl StreamCore {
 enum Resumed {
     /// After the last committed step.
     Here,
-    /// After so many steps of the current pass, which are committed now.
-    Committed(u64),
+    /// After so many steps of a pass, which are committed now.
+    Committed { pass: u64, steps: u64 },
     /// Elsewhere.
     Rewound(Cursor),
 }

@@ -4,5 +4,6 @@ mod bench;
 mod memory;
 mod passes;
 mod recovery;
+mod runs;
 mod trainers;
 mod uploads;

@@ -4,6 +4,7 @@ use super::group::Member;
 use super::{StreamCore, StreamOutbox, tell_trainer};
 use crate::bugs::{StreamBug, planted};
 use crate::command::{Assignment, StreamCommand, StreamReport, ToTrainer};
+use crate::cursor::Cursor;
 use crate::event::{ReaderLife, TrainerLife};
 use crate::fact::{Fact, ReaderEnding};
 use crate::refusal::StreamRefusal;
@@ -218,7 +219,18 @@ impl StreamCore {
             return;
         }
         self.record(fact, out);
+        self.roll_over(reader, cursor);
         if joins { self.regroup(reader, out) } else { self.assign(reader, out) }
+    }
+
+    /// Steps of a pass that was sealed ahead count from its beginning.
+    pub(super) fn roll_over(&mut self, reader: &ReaderId, before: Cursor) {
+        let after = self.state.reader(reader).and_then(|state| state.cursor());
+        if after.is_some_and(|after| after.pass != before.pass)
+            && let Some(group) = self.groups.get_mut(reader)
+        {
+            group.begin_pass();
+        }
     }
 
     pub(super) fn on_trainer_left(&mut self, now: Time, trainer: &TrainerLife, out: &mut StreamOutbox) {

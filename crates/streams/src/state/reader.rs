@@ -6,7 +6,7 @@ use crate::reservoir::Reservoir;
 use crate::settings::{ReadMode, ReaderSettings};
 use phalanx_types::{Epoch, Incarnation, ReaderId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How many sealed passes are remembered, so that a run that goes back to a checkpoint sees the same samples again.
 const HISTORY: usize = 4096;
@@ -23,6 +23,8 @@ pub struct ReaderState {
     ending: Option<ReaderEnding>,
     /// Base and horizon of its passes by number, if samples are kept.
     sealed: BTreeMap<u64, (u64, u64)>,
+    /// Base and horizon of passes that were sealed before all steps of the current one were committed.
+    ahead: VecDeque<(u64, u64)>,
     /// What the next pass draws from, in mode `reservoir`.
     reservoir: Option<Reservoir>,
     /// What the current pass draws from, in mode `reservoir`.
@@ -46,6 +48,7 @@ impl ReaderState {
             cursor: None,
             ending: None,
             sealed: BTreeMap::new(),
+            ahead: VecDeque::new(),
             reservoir,
             drawn: Vec::new(),
             needs: BTreeMap::new(),
@@ -76,6 +79,35 @@ impl ReaderState {
     /// Where it stands; `None` before its first pass.
     pub fn cursor(&self) -> Option<Cursor> {
         self.cursor
+    }
+
+    /// The last pass that was sealed.
+    pub fn last_sealed(&self) -> Option<Cursor> {
+        self.passes_ahead().last().or(self.cursor)
+    }
+
+    /// Passes that were sealed and come after the current one.
+    pub fn passes_ahead(&self) -> impl DoubleEndedIterator<Item = Cursor> {
+        let current = self.cursor;
+        self.ahead.iter().enumerate().filter_map(move |(at, (base, horizon))| {
+            let Cursor { seed, pass, .. } = current?;
+            Some(Cursor { seed, pass: pass + 1 + at as u64, base: *base, horizon: *horizon, step: 0 })
+        })
+    }
+
+    /// A pass that was sealed, if that is remembered: at its committed step if it is the current one.
+    pub fn sealed_pass(&self, pass: u64) -> Option<Cursor> {
+        let current = self.cursor.filter(|cursor| cursor.pass == pass);
+        let ahead = || self.passes_ahead().find(|cursor| cursor.pass == pass);
+        current.or_else(ahead).or_else(|| {
+            let (base, horizon) = self.sealed(pass)?;
+            Some(Cursor { seed: self.settings.seed, pass, base, horizon, step: 0 })
+        })
+    }
+
+    /// Whether the next pass can be sealed before all steps of the current one are committed.
+    pub(crate) fn may_seal_ahead(&self) -> bool {
+        matches!(self.settings.mode, ReadMode::Once { .. }) && self.ahead.len() < HISTORY
     }
 
     /// Why it needs no more samples, if so.
@@ -181,6 +213,9 @@ impl ReaderState {
                 }
             }
             Fact::Regrouped { epoch, .. } => self.epoch = *epoch,
+            Fact::PassSealed { base, horizon, .. } if self.open_pass().is_some() && self.frees => {
+                self.ahead.push_back((*base, *horizon));
+            }
             Fact::PassSealed { pass, base, horizon, .. } => {
                 let cursor =
                     Cursor { seed: self.settings.seed, pass: *pass, base: *base, horizon: *horizon, step: 0 };
@@ -200,6 +235,7 @@ impl ReaderState {
                 if self.frees {
                     self.reservoir = None;
                     self.drawn = Vec::new();
+                    self.ahead = VecDeque::new();
                 }
             }
             Fact::ProducerOpened { .. }
@@ -228,7 +264,14 @@ impl ReaderState {
         if steps <= cursor.step || steps > pass.steps() {
             return Err(wrong(self.cursor));
         }
-        self.cursor = Some(cursor.at(steps));
+        let next = match steps == pass.steps() {
+            true => self.passes_ahead().next(),
+            false => None,
+        };
+        if next.is_some() {
+            self.ahead.pop_front();
+        }
+        self.cursor = Some(next.unwrap_or(cursor.at(steps)));
         if !self.frees {
             return Ok(());
         }

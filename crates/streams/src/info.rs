@@ -1,0 +1,59 @@
+//! A stream as a store shows it.
+
+use crate::core::StreamOverview;
+use phalanx_types::{ByteSize, DType, Time};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A tensor that every upload of a stream has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamField {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// The shape of one sample: the tensor's without the first dimension.
+    pub sample_shape: Vec<u64>,
+}
+
+impl StreamField {
+    /// The bytes of one sample; `None` if there cannot be so many.
+    pub fn sample_bytes(&self) -> Option<usize> {
+        let elements = self.sample_shape.iter().try_fold(1u64, |all, len| all.checked_mul(*len))?;
+        usize::try_from(elements).ok()?.checked_mul(self.dtype.size())
+    }
+}
+
+/// `f32 of shape [3, 8, 8]`.
+impl fmt::Display for StreamField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of shape {:?}", self.dtype, self.sample_shape)
+    }
+}
+
+/// Everything that there is to show of a stream of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamInfo {
+    /// The name of the stream.
+    pub name: String,
+    /// The time of the store.
+    pub at: Time,
+    /// What the core of the stream knows.
+    pub stream: StreamOverview,
+    /// The tensors of every upload, known with the first.
+    pub fields: Vec<StreamField>,
+    /// When the first upload arrived since the store was started.
+    pub first_upload: Option<Time>,
+    /// When the last upload arrived since the store was started.
+    pub last_upload: Option<Time>,
+    /// How many samples have arrived since the store was started.
+    pub arrived_since: u64,
+    /// Datasets of the list of this name that do not count yet.
+    pub pending_datasets: u64,
+    /// What the whole store holds.
+    pub store_used: ByteSize,
+    /// What the whole store may hold; 0 for no limit.
+    pub store_memory: ByteSize,
+    /// What happened last, the newest at the end.
+    pub reports: Vec<(Time, String)>,
+}
