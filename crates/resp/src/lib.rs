@@ -24,7 +24,7 @@ mod request;
 mod slot;
 
 pub use error::ProtocolError;
-pub use large::{AHEAD, LARGE, LargeBulk};
+pub use large::{AHEAD, BulkMemory, LARGE, LargeBulk};
 pub use queue::{REFERENCED, ReplyQueue};
 pub use reply::{Reply, Version};
 pub use reply_parser::{ReplyParser, ReplyProgress};

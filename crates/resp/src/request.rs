@@ -1,5 +1,5 @@
 use crate::line::{integer, line_end, number_line_end};
-use crate::{LARGE, LargeBulk, ProtocolError, inline};
+use crate::{BulkMemory, LARGE, LargeBulk, ProtocolError, inline};
 use bytes::{Buf, Bytes, BytesMut};
 
 /// What a client may send in one request.
@@ -109,6 +109,13 @@ impl RequestParser {
         match &mut self.state {
             State::Large(bulk, _) if bulk.missing() > 0 => Some(bulk),
             _ => None,
+        }
+    }
+
+    /// Has the large argument that was announced read into this memory, which must be just as long.
+    pub fn give(&mut self, memory: Box<dyn BulkMemory>) {
+        if let State::Large(bulk, _) = &mut self.state {
+            bulk.give(memory);
         }
     }
 

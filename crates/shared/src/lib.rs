@@ -19,13 +19,15 @@
 //! Must not decide when memory may be written again: only dropping the last `Bytes` of a region does that. A borrower
 //! that may still read after a link is lost is the reason for [`retire`].
 
+mod counters;
 mod kept;
 mod pool;
 mod segment;
 mod table;
 
+pub use counters::{CounterView, Counters};
 pub use kept::KeptSegments;
-pub use pool::{Region, copy_together, raise_file_limit, take};
+pub use pool::{Region, copy_together, raise_file_limit, take, take_kept};
 pub use segment::{Segment, Slot, Token};
 pub use table::{Located, known, locate, retire, retire_all};
 

@@ -17,6 +17,8 @@ const KEEP: usize = 256 << 20;
 const KEEP_SEGMENTS: usize = 128;
 /// The smallest segment.
 const SMALLEST: usize = 64 << 10;
+/// Each is a mapping, and Linux lets a process have 65,530 of them.
+const MOST_SEGMENTS: u64 = 32 << 10;
 /// Descriptors that a process has, when the system does not say.
 const USUAL_FILES: u64 = 1024;
 
@@ -52,25 +54,29 @@ pub struct Region {
 /// # Errors
 /// The system has no memory left to share, or too many files are open.
 pub fn take(len: usize) -> io::Result<Region> {
+    if let Some(region) = take_kept(len) {
+        return Ok(region);
+    }
     let need = size_class(len).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    // Every segment is an open file. The other half is for sockets and files.
+    let files = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(USUAL_FILES) / 2;
+    if table::count() as u64 >= files.min(MOST_SEGMENTS) {
+        return Err(io::Error::other("too many segments of shared memory"));
+    }
+    let segment = Segment::create(need)?;
+    Ok(Region { memory: Memory { segment, pid: std::process::id() }, len })
+}
+
+/// Takes a region for `len` bytes if one is at hand that was used before: making one takes its time.
+pub fn take_kept(len: usize) -> Option<Region> {
+    let need = size_class(len)?;
     let mut free = free();
     // Not one much too large, which a short value would then keep occupied.
     let fits = |segment: &Arc<Segment>| segment.len() >= need && segment.len() / 2 <= need;
-    let pid = free.pid;
-    if let Some(at) = free.segments.iter().rposition(fits)
-        && let Some(segment) = free.segments.remove(at)
-    {
-        free.bytes -= segment.len();
-        return Ok(Region { memory: Memory { segment, pid }, len });
-    }
-    drop(free);
-    // Every segment is an open file. The other half is for sockets and files.
-    if table::count() as u64
-        >= rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(USUAL_FILES) / 2
-    {
-        return Err(io::Error::other("too many segments of shared memory"));
-    }
-    Ok(Region { memory: Memory { segment: Segment::create(need)?, pid }, len })
+    let at = free.segments.iter().rposition(fits)?;
+    let segment = free.segments.remove(at)?;
+    free.bytes -= segment.len();
+    Some(Region { memory: Memory { segment, pid: free.pid }, len })
 }
 
 /// Lets this process have as many files open as its user may: every large value that is shared is one.

@@ -43,9 +43,20 @@ impl fmt::Debug for Token {
 }
 
 /// A mapping of shared memory.
-struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+}
+
+impl Mapping {
+    /// The first byte.
+    pub(crate) fn base(&self) -> *const u8 {
+        self.base.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and lives until the drop. The types around it give only
@@ -56,7 +67,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `map` made this mapping, no other code unmaps it, and every reference into it borrows `self`.
+        // SAFETY: `map_shared` made this mapping, no other code unmaps it, and every reference into it borrows `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         if let Err(error) = unmapped {
             tracing::debug!(%error, "could not unmap a segment");
@@ -86,14 +97,9 @@ impl fmt::Debug for Segment {
 impl Segment {
     /// Makes a segment, every page of it touched. Only the caller has a reference to it.
     pub(crate) fn create(len: usize) -> io::Result<Arc<Self>> {
-        let token = Token::random()?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create(token.file_name(), flags)?;
-        // Reserves the memory: an error now is better than a signal when a page is touched.
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let (file, token) = new_file(len)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = map(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
+        let mapping = map_shared(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
         Ok(Self { mapping, file, token, is_own: true, retired: AtomicBool::new(false) }.listed())
     }
 
@@ -110,7 +116,7 @@ impl Segment {
         // Touching the pages of a file with holes would make memory that its owner never had.
         let has_holes = u64::try_from(rustix::fs::fstat(&file)?.st_blocks).unwrap_or(0) * 512 < len as u64;
         let touch = if has_holes { Advice::Normal } else { Advice::LinuxPopulateRead };
-        let mapping = map(file.as_fd(), len, ProtFlags::READ, touch)?;
+        let mapping = map_shared(file.as_fd(), len, ProtFlags::READ, touch)?;
         Ok(Self { mapping, file, token, is_own: false, retired: AtomicBool::new(false) }.listed())
     }
 
@@ -240,7 +246,7 @@ impl Slot {
         let file = open_file(place, OFlags::RDWR)?;
         let len = sealed_len(&file)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = map(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
+        let mapping = map_shared(file.as_fd(), len, protection, Advice::LinuxPopulateWrite)?;
         Ok(Self { mapping, token: Token(place.token) })
     }
 
@@ -265,8 +271,19 @@ impl Slot {
     }
 }
 
+/// A file in memory that keeps its length, and what it is recognised by.
+pub(crate) fn new_file(len: usize) -> io::Result<(OwnedFd, Token)> {
+    let token = Token::random()?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create(token.file_name(), flags)?;
+    // Reserves the memory: an error now is better than a signal when a page is touched.
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok((file, token))
+}
+
 /// Opens the file of a place, and only if it is the segment that the place names.
-fn open_file(place: &SharedPlace, access: OFlags) -> io::Result<OwnedFd> {
+pub(crate) fn open_file(place: &SharedPlace, access: OFlags) -> io::Result<OwnedFd> {
     let wrong = || io::Error::other("the descriptor refers to something else");
     let path = format!("/proc/{}/fd/{}", place.pid, place.fd);
     // Before it is opened: opening some other file of that process might have an effect.
@@ -283,7 +300,7 @@ fn open_file(place: &SharedPlace, access: OFlags) -> io::Result<OwnedFd> {
 }
 
 /// The length of a segment's file, which must not be able to shrink.
-fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
+pub(crate) fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
     if !rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
         return Err(io::Error::other("a segment must be sealed against shrinking"));
     }
@@ -320,7 +337,12 @@ fn token_of(path: &str) -> io::Result<Token> {
     Token::of_link(link.as_bytes()).ok_or_else(|| io::Error::other("the descriptor refers to no segment"))
 }
 
-fn map(file: BorrowedFd<'_>, len: usize, protection: ProtFlags, touch: Advice) -> io::Result<Mapping> {
+pub(crate) fn map_shared(
+    file: BorrowedFd<'_>,
+    len: usize,
+    protection: ProtFlags,
+    touch: Advice,
+) -> io::Result<Mapping> {
     // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory. The file cannot shrink, as
     // the callers have checked, so the mapping stays backed.
     let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }?;

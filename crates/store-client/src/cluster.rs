@@ -132,6 +132,11 @@ impl Servers {
         Err(StoreError::Unexpected { what: "a cluster that sends commands in circles" })
     }
 
+    /// Whether the one server is there and has sent nothing: a connection that ended says so.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.links.len() == 1 && self.links.values().all(Connection::is_quiet)
+    }
+
     /// Whether the connection for a key was lost and not opened again.
     pub(crate) fn is_open(&self, key: &[u8]) -> bool {
         self.links.contains_key(&self.node_of(key))

@@ -4,8 +4,11 @@ use crate::StoreError;
 use crate::address::StoreAddress;
 use bytes::{Buf, Bytes, BytesMut};
 use phalanx_resp::{Reply, ReplyParser, ReplyProgress, ReplyQueue, Version};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -160,6 +163,17 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether the connection stands and nothing has arrived that was not asked for.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let socket = match &self.socket {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        };
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let waits = rustix::net::recv(socket, &mut [0u8; 1][..], flags);
+        self.input.is_empty() && matches!(waits, Err(Errno::AGAIN))
     }
 
     fn lost(&self, source: io::Error) -> StoreError {

@@ -22,6 +22,7 @@ mod metadata;
 mod store;
 mod stream;
 mod tensors;
+mod views;
 
 pub use address::{AddressError, StoreAddress};
 pub use dataset::Dataset;

@@ -5,6 +5,7 @@
 
 use crate::StoreError;
 use crate::connection::{Command, checked};
+use crate::views::Views;
 use bytes::Bytes;
 use phalanx_resp::Reply;
 use phalanx_shared::{KeptSegments, Segment, Slot, Token};
@@ -24,6 +25,15 @@ pub(crate) struct Memory {
     slots: VecDeque<Slot>,
     kept: KeptSegments,
     leases: Leases,
+    pub(crate) views: Views,
+}
+
+/// A reply whose large values were mapped.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) reply: Reply,
+    /// It has values of the server's memory, and may be kept while their keys do not change.
+    pub(crate) may_keep: bool,
 }
 
 /// Leases that the server has to be told of.
@@ -39,6 +49,7 @@ pub(crate) struct Taken {
 impl Memory {
     /// The command that returns what this program has let go of.
     pub(crate) fn returns(&mut self) -> Option<Command> {
+        self.views.sweep();
         let leases = std::mem::take(&mut *self.leases.lock().unwrap_or_else(PoisonError::into_inner));
         let numbers = leases.iter().map(|lease| Bytes::from(lease.to_string()));
         (!leases.is_empty())
@@ -94,7 +105,13 @@ impl Memory {
     ///
     /// # Errors
     /// This process cannot map them.
-    pub(crate) fn mapped(&mut self, reply: Reply) -> io::Result<Reply> {
+    pub(crate) fn mapped(&mut self, reply: Reply) -> io::Result<Mapped> {
+        let mut marks = Marks::default();
+        let reply = self.map_values(reply, &mut marks)?;
+        Ok(Mapped { reply, may_keep: marks.lent && !marks.once })
+    }
+
+    fn map_values(&mut self, reply: Reply, marks: &mut Marks) -> io::Result<Reply> {
         let Reply::Array(items) = reply else { return Ok(reply) };
         if let [
             Reply::Simple(mark),
@@ -103,8 +120,10 @@ impl Memory {
             Reply::Integer(offset),
             Reply::Integer(len),
         ] = &items[..]
-            && &mark[..] == b"SHARED"
+            && (&mark[..] == b"SHARED" || &mark[..] == b"SHARED-ONCE")
         {
+            marks.lent = true;
+            marks.once |= &mark[..] == b"SHARED-ONCE";
             let guard = Lease { lease: *lease, leases: self.leases.clone() };
             let place = place_of(place, *offset, *len).ok_or_else(|| io::Error::other("no place"))?;
             let segment = Segment::open(&place)?;
@@ -113,8 +132,34 @@ impl Memory {
             let view = range.and_then(|(offset, len)| segment.view(offset, len, guard));
             return view.map(Reply::Bulk).ok_or_else(|| io::Error::other("the segment is too short"));
         }
-        Ok(Reply::Array(items.into_iter().map(|item| self.mapped(item)).collect::<io::Result<_>>()?))
+        let items = items.into_iter().map(|item| self.map_values(item, marks));
+        Ok(Reply::Array(items.collect::<io::Result<_>>()?))
     }
+
+    /// The command that asks where the server counts changes of keys.
+    pub(crate) fn ask_versions() -> Command {
+        vec![Bytes::from_static(b"PHALANX.VERSIONS")]
+    }
+
+    /// Reads what the server said to that.
+    pub(crate) fn learn_versions(&mut self, reply: Option<Reply>) {
+        let place = match reply {
+            Some(Reply::Array(fields)) => match &fields[..] {
+                [place @ .., Reply::Integer(len)] => place_of(place, 0, *len),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.views.learn(place.ok_or_else(|| io::Error::other("the server does not count changes")));
+    }
+}
+
+/// What a reply says of the values in it.
+#[derive(Debug, Default)]
+struct Marks {
+    lent: bool,
+    /// They end by time, which is not counted as a change when it should be.
+    once: bool,
 }
 
 /// A place from pid, descriptor and token as the server says them.

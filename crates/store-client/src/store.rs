@@ -4,10 +4,11 @@ use crate::backend::{Backend, words};
 use crate::cluster::Servers;
 use crate::connection::{Command, checked};
 use crate::keys::Keys;
-use crate::memory::Memory;
+use crate::memory::{Mapped, Memory};
 use bytes::Bytes;
 use phalanx_resp::{Reply, slot};
 use phalanx_shared::WORTH_SHARING;
+use phalanx_types::Tensor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -181,9 +182,9 @@ impl Store {
         checked(used.call(key.as_bytes(), vec![command])?.pop()).map(|_stored| ())
     }
 
-    /// Sends commands that read; large values are mapped where that is possible.
-    pub(crate) fn read(&self, key: &str, commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
-        lock(&self.link.used).read(key, commands)
+    /// Reads tensors that one server has. Large ones are mapped where that is possible.
+    pub(crate) fn read_tensors(&self, keys: &[String]) -> Result<Vec<Option<Tensor>>, StoreError> {
+        lock(&self.link.used).read_tensors(self.link.backend, keys)
     }
 
     /// Waits until a key is as wanted; false when the time is up.
@@ -266,9 +267,44 @@ impl Used {
         checked(self.call(key.as_bytes(), vec![command])?.pop()).map(|_stored| true)
     }
 
-    fn read(&mut self, key: &str, commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
+    /// Tensors of keys, those that have not changed without asking the server.
+    fn read_tensors(&mut self, backend: Backend, keys: &[String]) -> Result<Vec<Option<Tensor>>, StoreError> {
+        let keeps = self.is_sharing && !self.servers.is_cluster();
+        let mut found: Vec<Option<Tensor>> = match keeps {
+            true => keys.iter().map(|key| self.memory.views.unchanged(key)).collect(),
+            false => vec![None; keys.len()],
+        };
+        // Numbers of a server that is gone do not change any more: that it is there is looked at after them.
+        if found.iter().any(Option::is_some) && !self.servers.is_quiet() {
+            found.fill(None);
+        }
+        let due: Vec<(usize, &String)> =
+            keys.iter().enumerate().filter(|(at, _)| found.get(*at).is_some_and(Option::is_none)).collect();
+        let Some((_, first)) = due.first() else { return Ok(found) };
+        let versions: Vec<_> = due.iter().map(|(_, key)| self.memory.views.version(key)).collect();
+        let replies = self.read(first, due.iter().map(|(_, key)| backend.get(key)).collect())?;
+        let mut lent = false;
+        for (((at, key), version), Mapped { reply, may_keep }) in due.into_iter().zip(versions).zip(replies) {
+            let tensor = backend.tensor(key, reply)?;
+            lent |= may_keep;
+            if let (Some(tensor), Some(version), true) = (&tensor, version, keeps && may_keep) {
+                self.memory.views.keep(key, version, tensor);
+            }
+            found.get_mut(at).into_iter().for_each(|place| *place = tensor.clone());
+        }
+        if keeps && lent && self.memory.views.is_unasked() {
+            let reply = self.call(b"", vec![Memory::ask_versions()])?.pop();
+            self.memory.learn_versions(reply);
+        }
+        Ok(found)
+    }
+
+    fn read(&mut self, key: &str, commands: Vec<Command>) -> Result<Vec<Mapped>, StoreError> {
+        let sent = |replies: Vec<Reply>| {
+            replies.into_iter().map(|reply| Mapped { reply, may_keep: false }).collect::<Vec<_>>()
+        };
         if !self.is_sharing {
-            return self.call(key.as_bytes(), commands);
+            return self.call(key.as_bytes(), commands).map(sent);
         }
         let lend = |command: &Command| {
             std::iter::once(Bytes::from_static(b"PHALANX.LEND")).chain(command.iter().cloned()).collect()
@@ -287,7 +323,7 @@ impl Used {
             Ok(replies) => Ok(replies),
             Err(error) => {
                 self.give_up_sharing(&error);
-                self.call(key.as_bytes(), commands)
+                self.call(key.as_bytes(), commands).map(sent)
             }
         }
     }

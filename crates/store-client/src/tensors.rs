@@ -70,13 +70,11 @@ impl Store {
         let mut found = Vec::with_capacity(keys.len());
         let mut rest = keys;
         while let Some(first) = rest.first() {
-            let same = rest.iter().take_while(|key| self.same_node(first, key)).count().max(1);
+            let others = rest.get(1..).unwrap_or_default();
+            let same = 1 + others.iter().take_while(|key| self.same_node(first, key)).count();
             let (now, later) = rest.split_at(same);
             rest = later;
-            let commands = now.iter().map(|key| self.backend().get(key)).collect();
-            for (key, reply) in now.iter().zip(self.read(first, commands)?) {
-                found.push(self.backend().tensor(key, reply)?);
-            }
+            found.extend(self.read_tensors(now)?);
         }
         Ok(found)
     }

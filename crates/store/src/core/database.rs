@@ -1,5 +1,7 @@
 use super::change::Change;
+use super::effects::Effects;
 use super::table::{Table, owned};
+use super::touched::Touched;
 use super::value::{ENTRY_OVERHEAD, Hash, List, Value};
 use bytes::Bytes;
 use phalanx_types::Time;
@@ -38,6 +40,10 @@ pub(crate) struct Database {
     recording: bool,
     changes: Vec<Change>,
     garbage: Vec<Garbage>,
+    /// Whether changed keys are noted.
+    noting: bool,
+    touched: Touched,
+    read_ending: bool,
     expired: u64,
 }
 
@@ -50,6 +56,9 @@ impl Database {
             recording,
             changes: Vec::new(),
             garbage: Vec::new(),
+            noting: false,
+            touched: Touched::default(),
+            read_ending: false,
             expired: 0,
         }
     }
@@ -73,9 +82,23 @@ impl Database {
         self.expirations.len()
     }
 
-    pub(crate) fn drain(&mut self, changes: &mut Vec<Change>, garbage: &mut Vec<Garbage>) {
-        changes.append(&mut self.changes);
-        garbage.append(&mut self.garbage);
+    /// Hands over what has gathered since the last time.
+    pub(crate) fn drain(&mut self, out: &mut Effects) {
+        out.changes.append(&mut self.changes);
+        out.garbage.append(&mut self.garbage);
+        out.touched.take_from(&mut self.touched);
+        out.read_ending |= std::mem::take(&mut self.read_ending);
+    }
+
+    /// Notes the slots of keys that change from now on.
+    pub(crate) fn note_touched(&mut self) {
+        self.noting = true;
+    }
+
+    fn touch(&mut self, key: &Bytes) {
+        if self.noting {
+            self.touched.slots.push(phalanx_resp::slot(key));
+        }
     }
 
     pub(crate) fn get(&mut self, now: Time, key: &Bytes) -> Option<&Value> {
@@ -85,11 +108,14 @@ impl Database {
     /// The entry of a key that has not ended.
     pub(crate) fn entry(&mut self, now: Time, key: &Bytes) -> Option<&Entry> {
         if !self.expirations.is_empty() {
-            let ended = self.table.get(key).is_some_and(|entry| entry.expires.is_some_and(|at| at <= now));
-            if ended {
-                self.expired += 1;
-                self.remove(now, key);
-                return None;
+            match self.table.get(key).and_then(|entry| entry.expires) {
+                Some(at) if at <= now => {
+                    self.expired += 1;
+                    self.remove(now, key);
+                    return None;
+                }
+                Some(_) => self.read_ending = true,
+                None => {}
             }
         }
         self.table.get(key)
@@ -97,6 +123,7 @@ impl Database {
 
     /// Sets value and end of a key.
     pub(crate) fn put(&mut self, key: &Bytes, value: Value, expires: Option<Time>) {
+        self.touch(key);
         let key = owned(key);
         let size = value.size();
         self.used += size;
@@ -120,6 +147,7 @@ impl Database {
     /// Removes a key, and says what it held; nothing when it had ended.
     pub(crate) fn remove(&mut self, now: Time, key: &Bytes) -> Option<Entry> {
         let old = self.table.remove(key)?;
+        self.touch(key);
         self.used -= old.value.size() + key.len() as u64 + ENTRY_OVERHEAD;
         self.unschedule(key, old.expires);
         self.record(|| Change::Delete { key: owned(key) });
@@ -131,6 +159,7 @@ impl Database {
     pub(crate) fn set_expiry(&mut self, key: &Bytes, at: Option<Time>) {
         let Some(entry) = self.table.get_mut(key) else { return };
         let before = std::mem::replace(&mut entry.expires, at);
+        self.touch(key);
         let key = owned(key);
         self.unschedule(&key, before);
         if let Some(at) = at {
@@ -151,6 +180,7 @@ impl Database {
         let result = edit(&mut entry.value);
         self.used = self.used + entry.value.size() - before;
         let empty = entry.value.is_empty_collection();
+        self.touch(key);
         self.record(change);
         if empty {
             self.remove(Time::ZERO, key);
@@ -202,6 +232,7 @@ impl Database {
         self.garbage.push(Garbage(Removed::Database(std::mem::replace(&mut self.table, empty))));
         self.expirations.clear();
         self.used = 0;
+        self.touched.all = self.noting;
         self.record(|| Change::Clear);
     }
 

@@ -1,6 +1,7 @@
 use super::change::Change;
 use super::database::Garbage;
 use super::session::ClientId;
+use super::touched::Touched;
 use phalanx_resp::{Reply, Version};
 
 /// What a command asks its surroundings to do, beside sending its reply.
@@ -12,6 +13,10 @@ pub struct Effects {
     pub closed: Vec<ClientId>,
     /// Writes, in order.
     pub changes: Vec<Change>,
+    /// Keys that changed, once that was [asked for](super::Keyspace::note_touched).
+    pub touched: Touched,
+    /// The command read a key that will end by time.
+    pub read_ending: bool,
     /// The client that sent the command speaks this version from its reply on.
     pub version: Option<Version>,
     /// The client that sent the command has given the password just now.
@@ -30,6 +35,8 @@ impl Effects {
         self.messages.clear();
         self.closed.clear();
         self.changes.clear();
+        self.touched.clear();
+        self.read_ending = false;
         self.garbage.clear();
         self.version = None;
         self.authenticated = false;

@@ -128,13 +128,18 @@ impl Keyspace {
     pub fn tick(&mut self, now: Time, out: &mut Effects) {
         self.database.expire(now, EXPIRE_AT_ONCE);
         self.expire_waits(now, out);
-        self.database.drain(&mut out.changes, &mut out.garbage);
+        self.database.drain(out);
+    }
+
+    /// From now on every command says which keys it changed.
+    pub fn note_touched(&mut self) {
+        self.database.note_touched();
     }
 
     /// Does what a recorded change says, to rebuild what was there.
     pub fn apply(&mut self, change: &Change) {
         self.database.apply(change);
-        self.database.drain(&mut Vec::new(), &mut Vec::new());
+        self.database.drain(&mut Effects::default());
     }
 
     /// Whether both hold the same keys with the same values and ends.
@@ -147,7 +152,7 @@ impl Keyspace {
         self.statistics.commands += 1;
         let result = self.dispatch(now, client, args, out);
         self.serve_waiting(now, out);
-        self.database.drain(&mut out.changes, &mut out.garbage);
+        self.database.drain(out);
         let outcome = result.unwrap_or_else(|error| {
             self.statistics.errors += 1;
             Outcome::Reply(error.into())
@@ -256,7 +261,7 @@ impl Keyspace {
             }
         }
         self.serve_waiting(now, out);
-        self.database.drain(&mut out.changes, &mut out.garbage);
+        self.database.drain(out);
         match stored {
             Ok(()) => Reply::OK,
             Err(error) => error.into(),

@@ -25,6 +25,7 @@ mod repeats;
 mod session;
 mod settings;
 mod table;
+mod touched;
 mod value;
 
 pub use change::Change;
@@ -35,6 +36,7 @@ pub use model_call::ModelCall;
 pub use outcome::Outcome;
 pub use session::{ClientId, Ending, Origin};
 pub use settings::{ServerFacts, Settings};
+pub use touched::Touched;
 pub use value::{Hash, List, Model, Script, Side, Value};
 
 #[cfg(test)]

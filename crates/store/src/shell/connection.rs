@@ -4,7 +4,7 @@ use super::hang_up::HangUp;
 use super::hub::{Connected, Hub};
 use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
-use super::sharing::{Sharing, SharingCommand};
+use super::sharing::{Sharing, SharingCommand, memory_for};
 use crate::core::{ClientId, Effects, Ending, Outcome};
 use bytes::{Buf, BufMut, BytesMut};
 use phalanx_resp::{Limits, Reply, ReplyQueue, RequestParser, RequestProgress, Version};
@@ -13,7 +13,7 @@ use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// A connection reads and writes so much, then it is another's turn: large values never delay small ones for long.
 const TURN: usize = 512 << 10;
@@ -205,6 +205,9 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
                     let len = len as u64;
                     if self.hub.admit(len) {
                         self.announced += len;
+                        if let Some(memory) = usize::try_from(len).ok().and_then(memory_for) {
+                            self.parser.give(memory);
+                        }
                     } else {
                         self.parser.refuse();
                     }
@@ -316,6 +319,14 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     /// Reads into the read buffer, or a large argument straight into its own. Says how much room there was.
     fn read_once(&mut self, context: &mut Context<'_>, left: usize) -> (Poll<io::Result<usize>>, usize) {
         if let Some(bulk) = self.parser.large() {
+            if let Some(room) = bulk.given_room() {
+                let len = room.len().min(left);
+                let mut buffer = ReadBuf::new(room.get_mut(..len).unwrap_or_default());
+                let polled = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
+                let n = buffer.filled().len();
+                bulk.arrived(n);
+                return (polled.map_ok(|()| n), len);
+            }
             let mut room = bulk.room().limit(left);
             let len = room.remaining_mut();
             return (pin!(self.stream.read_buf(&mut room)).poll(context), len);

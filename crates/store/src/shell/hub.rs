@@ -1,12 +1,15 @@
 use super::clock::Clock;
+use super::key_versions::KeyVersions;
 use super::mailbox::{MailReader, Mailbox, mailbox};
 use super::model_run::ModelRunner;
 use crate::core::{ClientId, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Settings};
 use bytes::Bytes;
 use phalanx_resp::Reply;
 use phalanx_types::{Tensor, Time};
+use phalanx_wire::bulk::SharedPlace;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
@@ -14,6 +17,8 @@ use tokio::sync::{Notify, watch};
 struct Shared {
     keyspace: Keyspace,
     mailboxes: BTreeMap<ClientId, Mailbox>,
+    /// Counts up with every change of a key, once a client wants to see it.
+    versions: Option<KeyVersions>,
     /// When the housekeeping will look next.
     armed: Time,
 }
@@ -57,7 +62,12 @@ impl Hub {
         let limit = AtomicU64::new(settings.max_memory);
         let keyspace = Keyspace::new(clock.now(), settings);
         Self {
-            shared: Mutex::new(Shared { keyspace, mailboxes: BTreeMap::new(), armed: Time::NEVER }),
+            shared: Mutex::new(Shared {
+                keyspace,
+                mailboxes: BTreeMap::new(),
+                versions: None,
+                armed: Time::NEVER,
+            }),
             clock,
             runner,
             next_client: AtomicU64::new(1),
@@ -146,6 +156,19 @@ impl Hub {
         reply
     }
 
+    /// Where clients of this host can see that keys changed.
+    ///
+    /// # Errors
+    /// There is no memory to share.
+    pub(crate) fn key_versions(&self) -> io::Result<SharedPlace> {
+        let mut shared = self.lock();
+        if shared.versions.is_none() {
+            shared.versions = Some(KeyVersions::create()?);
+            shared.keyspace.note_touched();
+        }
+        shared.versions.as_ref().map(KeyVersions::place).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     /// Answers a command whose large argument was refused.
     pub(crate) fn refuse(&self, args: &[Bytes]) -> Reply {
         self.lock().keyspace.refuse(args)
@@ -161,6 +184,9 @@ impl Hub {
             if let Some(mailbox) = shared.mailboxes.get(client) {
                 mailbox.close();
             }
+        }
+        if let Some(versions) = &shared.versions {
+            versions.count_up(&effects.touched);
         }
         self.used.store(shared.keyspace.used(), Ordering::Relaxed);
         self.limit.store(shared.keyspace.max_memory(), Ordering::Relaxed);

@@ -15,6 +15,7 @@ mod hang_up;
 mod housekeeping;
 mod hub;
 mod io_thread;
+mod key_versions;
 mod listen;
 mod mailbox;
 mod model_run;

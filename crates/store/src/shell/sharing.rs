@@ -8,6 +8,7 @@
 //!   | -- PHALANX.LEND COMMAND args… ---------> |   its reply, with large values as [SHARED, lease, pid, fd, …]
 //!   |    maps them, reads                      |   keeps them as they are
 //!   | -- PHALANX.RETURN lease… --------------> |   may use the memory again
+//!   | -- PHALANX.VERSIONS -------------------> |   [pid, fd, token, count]: numbers that count up when keys change
 //! ```
 //! Any command works with both, so the keyspace knows nothing of it. What a client has taken or been lent ends with its
 //! connection; that memory is not used again, since the client may still have it mapped.
@@ -15,8 +16,8 @@
 use super::hub::Hub;
 use crate::core::{ClientId, Effects, Outcome};
 use bytes::Bytes;
-use phalanx_resp::Reply;
-use phalanx_shared::{Region, WORTH_SHARING, copy_together, locate, retire, take};
+use phalanx_resp::{AHEAD, BulkMemory, Reply};
+use phalanx_shared::{Region, WORTH_SHARING, copy_together, locate, retire, take, take_kept};
 use std::collections::BTreeMap;
 
 /// Memory that a client may have taken and not yet used.
@@ -30,6 +31,11 @@ const MOST_LENT: usize = 4096;
 const MOST_COPIED: usize = 32 << 20;
 /// The most bytes of such copies that one client may hold.
 const MOST_COPIES: usize = 256 << 20;
+
+/// Making more memory than this for a value that arrives would keep other clients waiting.
+const LONGEST_MADE: usize = 4 << 20;
+/// No more is kept ready for a value of which nothing has arrived.
+const LONGEST_KEPT: usize = AHEAD;
 
 /// Commands whose replies can be lent: they only read, and answer at once.
 const READERS: [&str; 8] =
@@ -60,6 +66,7 @@ pub(crate) enum SharingCommand {
     With,
     Lend,
     Return,
+    Versions,
 }
 
 impl SharingCommand {
@@ -73,6 +80,7 @@ impl SharingCommand {
             (b"with", Self::With),
             (b"lend", Self::Lend),
             (b"return", Self::Return),
+            (b"versions", Self::Versions),
         ];
         all.into_iter().find(|(known, _)| verb.eq_ignore_ascii_case(known)).map(|(_, command)| command)
     }
@@ -110,6 +118,7 @@ impl Sharing {
                     leases.iter().filter_map(number).filter(|lease| self.take_back(hub, *lease)).count();
                 Reply::count(back).into()
             }
+            (SharingCommand::Versions, [_]) => versions(hub).into(),
             _ => Reply::error("ERR wrong number of arguments for a command of shared memory").into(),
         }
     }
@@ -185,24 +194,30 @@ impl Sharing {
             return Reply::error("ERR replies of this command cannot be lent").into();
         }
         match hub.execute(client, inner, effects) {
-            Outcome::Reply(reply) => Outcome::Reply(self.lent(reply)),
-            other => other,
-        }
-    }
-
-    /// The reply, with places instead of large values.
-    fn lent(&mut self, reply: Reply) -> Reply {
-        match reply {
-            Reply::Bulk(bytes) if bytes.len() >= WORTH_SHARING => self.lend_bytes(bytes),
-            Reply::Array(items) => Reply::Array(items.into_iter().map(|item| self.lent(item)).collect()),
-            Reply::Map(pairs) => {
-                Reply::Map(pairs.into_iter().map(|(name, value)| (name, self.lent(value))).collect())
+            Outcome::Reply(reply) => {
+                // Keys end by time a little later than they should: a client must not go by their versions.
+                let mark = if effects.read_ending { "SHARED-ONCE" } else { "SHARED" };
+                Outcome::Reply(self.lent(reply, mark))
             }
             other => other,
         }
     }
 
-    fn lend_bytes(&mut self, bytes: Bytes) -> Reply {
+    /// The reply, with places instead of large values.
+    fn lent(&mut self, reply: Reply, mark: &'static str) -> Reply {
+        match reply {
+            Reply::Bulk(bytes) if bytes.len() >= WORTH_SHARING => self.lend_bytes(bytes, mark),
+            Reply::Array(items) => {
+                Reply::Array(items.into_iter().map(|item| self.lent(item, mark)).collect())
+            }
+            Reply::Map(pairs) => {
+                Reply::Map(pairs.into_iter().map(|(name, value)| (name, self.lent(value, mark))).collect())
+            }
+            other => other,
+        }
+    }
+
+    fn lend_bytes(&mut self, bytes: Bytes, mark: &'static str) -> Reply {
         if self.lent.len() >= MOST_LENT {
             return Reply::Bulk(bytes);
         }
@@ -222,7 +237,7 @@ impl Sharing {
         self.copies += if lent.is_copy { lent.bytes.len() } else { 0 };
         self.lent.insert(self.next, lent);
         Reply::Array(vec![
-            Reply::simple("SHARED"),
+            Reply::simple(mark),
             Reply::Integer(self.next),
             Reply::Integer(place.pid.into()),
             Reply::Integer(place.fd.into()),
@@ -249,6 +264,43 @@ impl Sharing {
 impl Drop for Sharing {
     fn drop(&mut self) {
         self.retire();
+    }
+}
+
+fn versions(hub: &Hub) -> Reply {
+    match hub.key_versions() {
+        Ok(place) => Reply::Array(vec![
+            Reply::Integer(place.pid.into()),
+            Reply::Integer(place.fd.into()),
+            Reply::Bulk(Bytes::copy_from_slice(&place.token)),
+            Reply::Integer(i64::try_from(place.len).unwrap_or(i64::MAX)),
+        ]),
+        Err(error) => Reply::error(format!("ERR there is no memory to share: {error}")),
+    }
+}
+
+/// Memory of the pool for a large value that comes over a socket, so that it can be lent without a copy and its pages
+/// are there already.
+pub(crate) fn memory_for(len: usize) -> Option<Box<dyn BulkMemory>> {
+    let region = match len {
+        ..WORTH_SHARING => None,
+        ..=LONGEST_MADE => take(len).ok(),
+        ..=LONGEST_KEPT => take_kept(len),
+        _ => None,
+    };
+    region.map(|region| Box::new(Arriving(region)) as Box<dyn BulkMemory>)
+}
+
+#[derive(Debug)]
+struct Arriving(Region);
+
+impl BulkMemory for Arriving {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    fn freeze(self: Box<Self>) -> Bytes {
+        self.0.freeze()
     }
 }
 

@@ -1,55 +1,18 @@
 //! The client against a real server: tensors, datasets, lists, waits, shared memory.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+mod running;
+mod views;
+
 use phalanx_store::{Server, ServerConfig};
 use phalanx_store_client::{Dataset, Keys, MetaValues, Store, StoreError, StoreOptions};
 use phalanx_types::{ByteSize, DType, Tensor};
+use running::Running;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A server on a thread of its own.
-struct Running {
-    address: String,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Running {
-    fn start() -> Self {
-        Self::with(ServerConfig::default())
-    }
-
-    fn with(config: ServerConfig) -> Self {
-        let config = ServerConfig { bind: Some("127.0.0.1:0".parse().unwrap()), ..config };
-        let (told, address) = mpsc::channel();
-        let (stop, stopped) = oneshot::channel();
-        let body = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let server = Server::start(config).await.unwrap();
-                told.send(server.address().unwrap().to_string()).unwrap();
-                let _asked = stopped.await;
-                server.shutdown().await;
-            });
-        };
-        let thread = Some(std::thread::spawn(body));
-        Self { address: address.recv().unwrap(), stop: Some(stop), thread }
-    }
-
-    fn client(&self) -> Store {
-        Store::connect(&self.address, StoreOptions::default()).unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ended = self.stop.take().unwrap().send(());
-        self.thread.take().unwrap().join().unwrap();
-    }
-}
 
 fn tensor(len: usize, seed: u8) -> Tensor {
     let data: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect();
