@@ -57,7 +57,8 @@ class _Line:
 
     def _going(self, now: Mapping[str, Any]) -> str:
         step, steps = now["step"], now["steps"]
-        parts = [f"step {step}/{steps}"]
+        # Where the samples come from a stream, nobody knows how many steps there will be.
+        parts = [f"step {step}" if steps is None else f"step {step}/{steps}"]
         if now["loss"] is not None:
             parts.append(f"loss {now['loss']:.4f}")
         if now["val_loss"] is not None:
@@ -68,7 +69,7 @@ class _Line:
         if self._first is None:
             self._first = step
         done = step - self._first
-        if done > 0 and step < steps:
+        if done > 0 and steps is not None and step < steps:
             left = (time.monotonic() - self._began) / done * (steps - step)
             parts.append(f"{left:.0f} s left")
         return ", ".join(parts)

@@ -4,6 +4,7 @@ use phalanx_data::DataError;
 use phalanx_engine::WeightsError;
 use phalanx_formation::Shortfall;
 use phalanx_measure::CostError;
+use phalanx_protocol::NotSealed;
 use phalanx_rank::RankError;
 use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError, StateError};
@@ -34,6 +35,8 @@ pub enum DriverError {
     Node { node: NodeId, failure: RankFailure },
     #[error("no node can train this: {refusal}")]
     AllRefuse { refusal: RunRefusal },
+    #[error("no node has said how long the passes over the stream are")]
+    NotSealed(#[from] NotSealed),
     #[error("there is no thread to plan with")]
     NoPlanner,
     #[error("the planner panicked")]
@@ -88,6 +91,7 @@ impl DriverError {
             Self::Node { failure: RankFailure::WrongInput { .. }, .. } => Blame::Input,
             Self::Node { .. }
             | Self::AllRefuse { .. }
+            | Self::NotSealed(_)
             | Self::NoPlanner
             | Self::PlannerPanicked
             | Self::NoFormation(_) => Blame::Work,

@@ -69,7 +69,7 @@ impl Driver<'_> {
                 self.book.record_validation(step, evaluation, events)?;
             }
             DriverCommand::Draft { step } => {
-                let draft = self.book.draft(self.plan.place(step))?;
+                let draft = self.book.draft(self.core.place(step)?)?;
                 self.drafts.insert(step, draft);
             }
             DriverCommand::DropDraft { step } => drop(self.drafts.remove(&step)),

@@ -107,7 +107,7 @@ impl Driver<'_> {
         start: GroupStart,
         events: &mut Events<'_>,
     ) -> Result<(), DriverError> {
-        let GroupStart { epoch, seats, recorded, from_step, stages } = start;
+        let GroupStart { epoch, seats, recorded, from_step, stages, pass } = start;
         let (entry, starts) = match stages {
             Some(stages) => {
                 self.groups.held.drain(..).for_each(|blob| self.fabric.release(blob));
@@ -128,7 +128,7 @@ impl Driver<'_> {
         for (rank, seat) in seats.iter().enumerate() {
             let start = starts.as_ref().and_then(|starts| starts.get(rank).cloned());
             let (run, seats) = (self.run, all.clone());
-            self.send(&seat.node, &ToReplica::Connect { run, epoch, seats, recorded, start });
+            self.send(&seat.node, &ToReplica::Connect { run, epoch, seats, recorded, start, pass });
         }
         let nodes: Vec<String> = seats.iter().map(|seat| seat.node.to_string()).collect();
         if let Some(trace) = &mut self.trace {

@@ -27,7 +27,7 @@ use machines::Machines;
 use phalanx_fabric::{Fabric, FrameKind, LinkKey, Peer};
 use phalanx_protocol::Limits;
 use phalanx_protocol::driver::{DriverCommand, DriverConfig, DriverCore, DriverEvent, StagedConfig, Ticket};
-use phalanx_protocol::progress::{Place, Plan};
+use phalanx_protocol::progress::Place;
 use phalanx_recording::{Limits as RecordingLimits, Recorded};
 use phalanx_records::ModelState;
 use phalanx_records::run_dir::read_classes;
@@ -105,7 +105,6 @@ struct Driver<'a> {
     fabric: Fabric,
     run: RunId,
     task: &'a Task,
-    plan: Plan,
     options: DriverOptions,
     book: Book,
     core: Recorded<DriverCore>,
@@ -141,13 +140,12 @@ impl<'a> Driver<'a> {
             classes: task.train.classes().map(<[String]>::to_vec),
             dir: book.dir().map(|dir| dir.path().display().to_string()).unwrap_or_default(),
         };
-        let config = core_config(&fabric, run, task, &options, place.step, book.validated(), &before);
+        let config = core_config(&fabric, run, task, &options, place, book.validated(), &before);
         let replies = mpsc::unbounded_channel();
         Self {
             live: Live::serve(&fabric, task, about),
             run,
             task,
-            plan: task.plan(),
             core: record(config, &book),
             trace: options.trace.then(Trace::default),
             planner: Planner::start(task, &options.compute, replies.0.clone()),
@@ -170,7 +168,8 @@ impl<'a> Driver<'a> {
     }
 
     fn place(&self) -> Place {
-        self.plan.place(self.core.recorded().step)
+        let step = self.core.recorded().step;
+        self.core.place(step).unwrap_or(Place { step, ..Place::default() })
     }
 
     fn now(&self) -> Time {
@@ -178,13 +177,14 @@ impl<'a> Driver<'a> {
     }
 
     fn tell_start(&self, events: &mut Events<'_>) {
+        let plan = self.task.plan();
         events.on(Event::Started {
             run_dir: self.book.dir().map(|dir| dir.path().to_owned()),
             model: self.task.graph.name.clone(),
             parameters: self.task.graph.cost().parameters as usize,
-            samples: self.task.samples,
-            batches_per_pass: self.plan.batches_per_pass,
-            total_steps: self.plan.steps(),
+            samples: Some(self.task.samples),
+            batches_per_pass: plan.batches_per_pass(),
+            total_steps: plan.steps(),
             done: self.core.recorded().step,
         });
         for note in &self.task.notes {
@@ -269,7 +269,7 @@ fn core_config(
     run: RunId,
     task: &Task,
     options: &DriverOptions,
-    step: u64,
+    place: Place,
     validated: u64,
     before: &[serde_json::Value],
 ) -> DriverConfig {
@@ -301,7 +301,7 @@ fn core_config(
         operators: task.graph.nodes.len(),
         staged: formation.is_staged().then_some(staged),
         private_nodes: options.private.then_some(formation.local),
-        step,
+        place,
         validated,
     }
 }

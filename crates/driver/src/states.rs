@@ -87,7 +87,7 @@ impl Driver<'_> {
         states: &[Ticket],
         events: &mut Events<'_>,
     ) -> Result<(), DriverError> {
-        let draft = self.book.draft_after(self.plan.place(step))?;
+        let draft = self.book.draft_after(self.core.place(step)?)?;
         self.write(draft, states, events)
     }
 
@@ -106,7 +106,7 @@ impl Driver<'_> {
         let (place, state) = self.book.rewind(events)?;
         self.state = state;
         self.release_start();
-        Ok(DriverEvent::Rewound { step: place.step, validated: self.book.validated() })
+        Ok(DriverEvent::Rewound { place, validated: self.book.validated() })
     }
 
     /// Writes the result.
@@ -124,7 +124,7 @@ impl Driver<'_> {
         if let (Some(trace), Some(dir)) = (&self.trace, self.book.dir()) {
             dir.write("trace.json", &trace.to_json())?;
         }
-        let place = self.plan.place(step);
+        let place = self.core.place(step)?;
         let weights = if states.is_empty() {
             let state = match self.state.take() {
                 None if step > 0 => self.book.rewind(events)?.1,

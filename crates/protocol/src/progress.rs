@@ -1,11 +1,12 @@
 //! Decides when a run validates, saves a checkpoint and ends. Time and the wish to stop are arguments.
 
-use crate::{Every, Length};
+use crate::{Every, Length, PassLengths};
 use phalanx_types::Time;
+use phalanx_wire::train::SealedPass;
 use serde::{Deserialize, Serialize};
 
 /// How far a run is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Optimizer steps.
     pub step: u64,
@@ -13,31 +14,43 @@ pub struct Place {
     pub pass: u64,
     /// Batches done in the current pass.
     pub batch: u64,
+    /// The current pass, where the samples come from a stream and the store has sealed it.
+    pub sealed: Option<SealedPass>,
 }
 
 /// How long a run is, and when it validates and saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// At least one.
-    pub batches_per_pass: u64,
+    pub passes: PassLengths,
     pub length: Length,
     pub validate: Every,
     pub checkpoint: Every,
 }
 
 impl Plan {
-    /// Steps of the whole run.
-    pub fn steps(&self) -> u64 {
-        match self.length {
-            Length::Steps(steps) => steps,
-            Length::Passes(passes) => passes.saturating_mul(self.batches_per_pass),
+    /// Steps of the whole run, if they are known before it has begun. A stream may end before.
+    pub fn steps(&self) -> Option<u64> {
+        match (self.length, self.passes) {
+            (Length::Steps(steps), _) => Some(steps),
+            (Length::Passes(passes), PassLengths::Fixed(batches)) => Some(passes.saturating_mul(batches)),
+            (Length::Passes(_), PassLengths::Sealed) => None,
         }
     }
 
-    /// The place of the run after a step.
-    pub fn place(&self, step: u64) -> Place {
-        let batches = self.batches_per_pass.max(1);
-        Place { step, pass: step / batches, batch: step % batches }
+    /// Steps of every pass, if all have the same number.
+    pub fn batches_per_pass(&self) -> Option<u64> {
+        match self.passes {
+            PassLengths::Fixed(batches) => Some(batches),
+            PassLengths::Sealed => None,
+        }
+    }
+
+    /// Whether nothing is left to do at a place. A stream may have ended before.
+    pub fn is_done(&self, place: Place) -> bool {
+        match self.length {
+            Length::Steps(steps) => place.step >= steps,
+            Length::Passes(passes) => place.pass >= passes,
+        }
     }
 }
 
@@ -63,6 +76,8 @@ pub enum End {
 pub struct Progress {
     plan: Plan,
     place: Place,
+    /// The stream has no more samples.
+    stream_ended: bool,
     /// When the last checkpoint was written.
     saved_at: Time,
 }
@@ -70,13 +85,36 @@ pub struct Progress {
 impl Progress {
     /// A run that continues from a place.
     pub fn new(plan: Plan, start: Place, now: Time) -> Self {
-        let mut place = start;
+        let mut progress = Self { plan, place: start, stream_ended: false, saved_at: now };
         // A checkpoint at the end of a pass and one at the start of the next mean the same.
-        if place.batch >= plan.batches_per_pass {
-            place.pass += 1;
-            place.batch = 0;
+        progress.end_pass();
+        progress
+    }
+
+    /// Goes on to the next pass at the end of one; returns whether it did.
+    fn end_pass(&mut self) -> bool {
+        let Place { step, pass, batch, sealed } = self.place;
+        let batches = match self.plan.passes {
+            PassLengths::Fixed(batches) => Some(batches),
+            PassLengths::Sealed => sealed.map(|pass| pass.steps),
+        };
+        let ended = batches.is_some_and(|batches| batch >= batches);
+        if ended {
+            self.place = Place { step, pass: pass + 1, batch: 0, sealed: None };
         }
-        Self { plan, place, saved_at: now }
+        ended
+    }
+
+    /// The store has sealed the pass that begins here.
+    pub fn on_sealed(&mut self, pass: SealedPass) {
+        if self.place.batch == 0 {
+            self.place.sealed = Some(pass);
+        }
+    }
+
+    /// The stream has no more samples: the run ends here.
+    pub fn on_stream_ended(&mut self) {
+        self.stream_ended = true;
     }
 
     pub fn place(&self) -> Place {
@@ -85,18 +123,14 @@ impl Progress {
 
     /// Whether nothing is left to do.
     pub fn is_done(&self) -> bool {
-        self.place.step >= self.plan.steps()
+        self.stream_ended || self.plan.is_done(self.place)
     }
 
     /// Counts a step; says what is due after it.
     pub fn on_step(&mut self, now: Time, asked_to_stop: bool) -> Due {
         self.place.step += 1;
         self.place.batch += 1;
-        let pass_ended = self.place.batch >= self.plan.batches_per_pass;
-        if pass_ended {
-            self.place.pass += 1;
-            self.place.batch = 0;
-        }
+        let pass_ended = self.end_pass();
         let finished = self.is_done();
         let end = match (finished, asked_to_stop) {
             (true, _) => Some(End::Finished),
@@ -134,7 +168,8 @@ impl Progress {
         Due { checkpoint: due.checkpoint || late, ..due }
     }
 
-    /// How many steps the next interval may have: `most`, or fewer up to the next validation or the end.
+    /// How many steps the next interval may have: `most`, or fewer up to the next validation or the end. Over a stream
+    /// it also ends with the pass, since the next one may not be sealed.
     pub fn until_looked_at(self, most: u64) -> u64 {
         self.until(most, |due| due.validate || due.end.is_some())
     }
@@ -146,7 +181,13 @@ impl Progress {
 
     fn until(mut self, most: u64, is_it: impl Fn(Due) -> bool) -> u64 {
         let now = self.saved_at;
-        (1..most).find(|_| is_it(self.on_step(now, false))).unwrap_or(most)
+        let is_stream = self.plan.passes == PassLengths::Sealed;
+        (1..most)
+            .find(|_| {
+                let due = self.on_step(now, false);
+                is_it(due) || (is_stream && self.place.batch == 0)
+            })
+            .unwrap_or(most)
     }
 
     /// What was due after the last step, leaving out what depends on time.
@@ -180,11 +221,15 @@ mod tests {
     use std::time::Duration;
 
     const PLAN: Plan = Plan {
-        batches_per_pass: 3,
+        passes: PassLengths::Fixed(3),
         length: Length::Passes(2),
         validate: Every::Passes(1),
         checkpoint: Every::Steps(2),
     };
+
+    fn at_place(step: u64, pass: u64, batch: u64) -> Place {
+        Place { step, pass, batch, sealed: None }
+    }
 
     fn due(plan: Plan, start: Place, steps: usize) -> Vec<Due> {
         let mut progress = Progress::new(plan, start, Time::ZERO);
@@ -202,12 +247,12 @@ mod tests {
     #[test]
     fn a_resumed_run_does_what_was_left() {
         let whole = due(PLAN, Place::default(), 6);
-        for start in [Place { step: 2, pass: 0, batch: 2 }, Place { step: 3, pass: 1, batch: 0 }] {
+        for start in [at_place(2, 0, 2), at_place(3, 1, 0)] {
             let left = 6 - start.step as usize;
             assert_eq!(due(PLAN, start, left), whole[start.step as usize..]);
         }
-        let start = Place { step: 3, pass: 0, batch: 3 };
-        assert_eq!(Progress::new(PLAN, start, Time::ZERO).place(), Place { step: 3, pass: 1, batch: 0 });
+        let start = at_place(3, 0, 3);
+        assert_eq!(Progress::new(PLAN, start, Time::ZERO).place(), at_place(3, 1, 0));
     }
 
     #[test]
@@ -217,7 +262,7 @@ mod tests {
         assert_eq!(end, Due { validate: true, checkpoint: true, end: Some(End::Finished) });
         let never = Plan { validate: Every::Never, ..plan };
         assert!(due(never, Place::default(), 4).iter().all(|due| !due.validate));
-        let done = Place { step: 4, pass: 1, batch: 1 };
+        let done = at_place(4, 1, 1);
         assert!(Progress::new(plan, done, Time::ZERO).is_done());
     }
 
@@ -226,19 +271,45 @@ mod tests {
         let mut progress = Progress::new(PLAN, Place::default(), Time::ZERO);
         let stopped = Due { validate: false, checkpoint: true, end: Some(End::Interrupted) };
         assert_eq!(progress.on_step(Time::ZERO, true), stopped);
-        let nearly = Place { step: 5, pass: 1, batch: 2 };
+        let nearly = at_place(5, 1, 2);
         let mut progress = Progress::new(PLAN, nearly, Time::ZERO);
         assert_eq!(progress.on_step(Time::ZERO, true).end, Some(End::Finished));
     }
 
     #[test]
     fn steps_that_are_done_as_one_end_where_the_model_is_looked_at() {
-        let at = |step: u64| Progress::new(PLAN, PLAN.place(step), Time::ZERO);
+        let at = |step: u64| Progress::new(PLAN, at_place(step, step / 3, step % 3), Time::ZERO);
         assert_eq!([0, 1, 3, 5].map(|step| at(step).until_looked_at(9)), [3, 2, 3, 1]);
         assert_eq!([0, 1, 2, 3].map(|step| at(step).until_saved(9)), [2, 1, 1, 1]);
         assert_eq!((at(0).until_looked_at(2), at(0).until_saved(1)), (2, 1));
         let by_time = Plan { checkpoint: Every::Time(Duration::from_secs(10)), ..PLAN };
         assert_eq!(Progress::new(by_time, Place::default(), Time(7)).until_saved(9), 3);
+    }
+
+    #[test]
+    fn a_pass_over_a_stream_has_as_many_steps_as_were_sealed() {
+        let plan = Plan { passes: PassLengths::Sealed, checkpoint: Every::Never, ..PLAN };
+        let sealed = |pass, start, steps| SealedPass { pass, start, steps, ..SealedPass::default() };
+        let mut progress = Progress::new(plan, Place::default(), Time::ZERO);
+        progress.on_sealed(sealed(0, 0, 2));
+        assert_eq!(progress.clone().until_looked_at(9), 2);
+        let dues = [0, 1].map(|_| progress.on_step(Time::ZERO, false).validate);
+        assert_eq!((dues, progress.place()), ([false, true], at_place(2, 1, 0)));
+        progress.on_sealed(sealed(1, 2, 3));
+        let never = Plan { validate: Every::Never, ..plan };
+        let from = Place { sealed: Some(sealed(1, 2, 3)), ..at_place(3, 1, 1) };
+        assert_eq!(Progress::new(never, from, Time::ZERO).until_saved(9), 2, "to the end of the pass");
+        let ends: Vec<Option<End>> = (0..3).map(|_| progress.on_step(Time::ZERO, false).end).collect();
+        assert_eq!(ends, [None, None, Some(End::Finished)]);
+    }
+
+    #[test]
+    fn a_stream_that_ends_ends_the_run() {
+        let plan = Plan { passes: PassLengths::Sealed, length: Length::Steps(99), ..PLAN };
+        let mut progress = Progress::new(plan, at_place(7, 2, 0), Time::ZERO);
+        assert!(!progress.is_done());
+        progress.on_stream_ended();
+        assert!(progress.is_done() && progress.due_here().validate);
     }
 
     #[test]

@@ -23,8 +23,8 @@ struct Told {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Progress {
     step: u64,
-    steps: u64,
-    batches_per_pass: u64,
+    steps: Option<u64>,
+    batches_per_pass: Option<u64>,
     pass: u64,
     loss: Option<f32>,
     samples_per_s: f64,

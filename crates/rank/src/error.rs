@@ -4,7 +4,7 @@ use phalanx_collective::CollectiveError;
 use phalanx_data::DataError;
 use phalanx_engine::{CompileError, LossError, RunError, WeightsError};
 use phalanx_graph::CutError;
-use phalanx_protocol::VoteError;
+use phalanx_protocol::{NotSealed, VoteError};
 use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_train::config::ConfigError;
@@ -23,6 +23,8 @@ pub enum RankError {
     Together(#[from] CollectiveError),
     #[error("the replicas do not agree")]
     Vote(#[from] VoteError),
+    #[error(transparent)]
+    NotSealed(#[from] NotSealed),
     #[error("the model cannot be cut there")]
     Cut(#[from] CutError),
     #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
@@ -83,7 +85,7 @@ impl RankError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Train(error) => error.blame(),
-            Self::Step(_) | Self::File { .. } | Self::Differs { .. } => Blame::Work,
+            Self::Step(_) | Self::File { .. } | Self::Differs { .. } | Self::NotSealed(_) => Blame::Work,
             Self::Together(_) => Blame::Machine,
             Self::Vote(_) | Self::Cut(_) | Self::NoLoss(_) => Blame::Input,
         }

@@ -8,8 +8,9 @@ use crate::session::{Ended, Session};
 use crate::worker::{Report, Worker};
 use phalanx_engine::Metric;
 use phalanx_graph::Weights;
+use phalanx_protocol::Passes;
 use phalanx_protocol::Wish;
-use phalanx_protocol::progress::{End, Place, Plan};
+use phalanx_protocol::progress::{End, Place};
 use phalanx_records::run_dir::{RunDir, read_classes};
 use phalanx_records::{
     Book, Event, Events, FormationEpoch, ModelState, Observer, Opened, StageEntry, Summary,
@@ -91,8 +92,8 @@ impl Trainer {
             run_dir: book.dir().map(|dir| dir.path().to_owned()),
             model: task.graph.name.clone(),
             parameters: task.graph.cost().parameters as usize,
-            samples: task.samples,
-            batches_per_pass: plan.batches_per_pass,
+            samples: Some(task.samples),
+            batches_per_pass: plan.batches_per_pass(),
             total_steps: plan.steps(),
             done: place.step,
         });
@@ -101,8 +102,9 @@ impl Trainer {
         }
         let formation = StageEntry::whole("local".to_owned(), &task.graph);
         let (metrics, saved) = (task.metrics.clone(), place.step);
+        let passes = Passes::new(plan, place);
         let mut records =
-            LocalRecords { book: &mut book, events: &mut events, plan, metrics, stop, place, saved };
+            LocalRecords { book: &mut book, events: &mut events, passes, metrics, stop, place, saved };
         let trained = records.begin(&formation).and_then(|()| train(task, compute, part, &mut records));
         let ended = trained.and_then(|(task, state)| {
             let (summary, weights) = records.finish(state, &formation)?;
@@ -125,7 +127,9 @@ fn train(
 ) -> Result<(Task, ModelState), RankError> {
     let step = records.place.step;
     let recorded = Recorded { step, validated: records.book.validated(), saved: step };
+    let place = records.place;
     let mut worker = Worker::new(task, compute, Arc::new(Mailbox::default()), Outlet::here(records));
+    worker.passes.restart(place);
     // No other rank can join, so the session ends when all steps are done or the user wants it to.
     let (Ended::Done | Ended::Reformed) = Session::alone(&mut worker, part)?.run(recorded)?;
     let state = worker.part.as_ref().map(Part::state).transpose()?.unwrap_or_default();
@@ -136,7 +140,7 @@ fn train(
 struct LocalRecords<'r, 'o> {
     book: &'r mut Book,
     events: &'r mut Events<'o>,
-    plan: Plan,
+    passes: Passes,
     metrics: Vec<Metric>,
     stop: &'r AtomicBool,
     /// What is recorded.
@@ -167,7 +171,10 @@ impl LocalRecords<'_, '_> {
 
     fn on_step(&mut self, report: &StepReport) -> Result<(), RankError> {
         self.book.record_step(report, None, self.events)?;
-        self.place = self.plan.place(report.step);
+        if let Some(pass) = report.sealed {
+            self.passes.learn(pass);
+        }
+        self.place = self.passes.place(report.step)?;
         Ok(())
     }
 
@@ -179,7 +186,7 @@ impl LocalRecords<'_, '_> {
     fn save(&mut self, state: ModelState) -> Result<(), RankError> {
         if self.book.dir().is_some() {
             self.saved = state.steps();
-            let draft = self.book.draft(self.plan.place(state.steps()))?;
+            let draft = self.book.draft(self.passes.place(state.steps())?)?;
             self.book.save(draft, state, self.events)?;
         }
         Ok(())
@@ -192,7 +199,7 @@ impl LocalRecords<'_, '_> {
             self.save(state)?;
         }
         self.write_formation(formation)?;
-        let done = self.place.step >= self.plan.steps();
+        let done = self.passes.is_done(self.place.step);
         let end = if done { End::Finished } else { End::Interrupted };
         let summary = self.book.finish(self.place, end, &weights, self.events)?;
         Ok((summary, weights))

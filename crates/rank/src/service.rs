@@ -163,10 +163,10 @@ impl Service {
             ToReplica::Prepare { epoch, rank, ranks, layout, .. } => {
                 open.order(Order::Prepare { epoch, rank: rank as usize, ranks: ranks as usize, layout });
             }
-            ToReplica::Connect { epoch, seats, recorded, start, .. } => {
+            ToReplica::Connect { epoch, seats, recorded, start, pass, .. } => {
                 let (nodes, ends) = seats.into_iter().map(|seat| (seat.node, seat.ends)).unzip();
                 let connector = open.connector(&self.fabric, nodes);
-                open.order(Order::Connect(Beginning { epoch, ends, recorded, connector, start }));
+                open.order(Order::Connect(Beginning { epoch, ends, recorded, connector, start, pass }));
             }
             ToReplica::Give { epoch, give, .. } => {
                 let connector = open.connector(&self.fabric, Vec::new());

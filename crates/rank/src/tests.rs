@@ -194,7 +194,7 @@ impl Example {
                 cut: Cut::Size(micro),
                 step,
             };
-            let stepped = stepper.step(&input, task.config.lr(step, task.plan().steps())).unwrap();
+            let stepped = stepper.step(&input, task.config.lr(step, task.plan().steps().unwrap())).unwrap();
             records.push((stepped.loss as f32, stepped.grad_norm as f32));
         }
         (stepper.state(&task.graph).unwrap(), records)

@@ -21,7 +21,8 @@ use bytes::Bytes;
 use phalanx_collective::Compression;
 use phalanx_protocol::layout;
 use phalanx_protocol::pipeline::ahead_in_flow;
-use phalanx_protocol::{ReportLog, Unheard};
+use phalanx_protocol::progress::Place;
+use phalanx_protocol::{PassStart, Passes, ReportLog, Unheard};
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::{RunConfig, RunFile};
@@ -47,6 +48,8 @@ pub(super) struct Beginning {
     pub(super) connector: Box<dyn Connector>,
     /// With what stages begin; replicas agree among themselves.
     pub(super) start: Option<Start>,
+    /// A pass that begins no later than the step that the group begins with.
+    pub(super) pass: PassStart,
 }
 
 /// What a rank is told to do.
@@ -174,6 +177,8 @@ pub(crate) struct Worker<'a> {
     /// Of activations and their gradients.
     pub(super) compression: Compression,
     pub(super) log: ReportLog,
+    /// The passes over the data, as far as this rank knows them.
+    pub(crate) passes: Passes,
     /// Microseconds of a sample, measured in the group before.
     pub(super) cost: Option<f64>,
     pub(super) trace: bool,
@@ -243,6 +248,7 @@ impl<'a> Worker<'a> {
             copies: Copies::default(),
             compression: task.config.formation.compress,
             log: ReportLog::default(),
+            passes: Passes::new(task.plan(), Place::default()),
             cost: None,
             trace: false,
             task,
@@ -435,7 +441,8 @@ impl<'a> Worker<'a> {
 
     /// Joins the others, and acquires its part of the state where the driver has said from whom.
     fn enter(&mut self, own: Ends, beginning: Beginning) -> Result<Session<'_, 'a>, RankError> {
-        let Beginning { epoch, ends, connector, start, .. } = beginning;
+        let Beginning { epoch, ends, connector, start, pass, .. } = beginning;
+        self.passes.restart(Place { step: pass.step, pass: pass.pass, ..Place::default() });
         let (post, rank, layout) = (own.post(), own.rank, own.layout.clone());
         let stalls = self.outlet.driver();
         let on_wait = move |on: usize, waited: Duration| {

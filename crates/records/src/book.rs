@@ -12,7 +12,7 @@ use crate::model_state::ModelState;
 use crate::params_hash::params_hash;
 use crate::run_dir::{
     Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
-    Status, StepRecord, ValidRecord, last_valid, read_lines, recorded_steps, stamp,
+    Status, StepRecord, ValidRecord, last_valid, newest_manifest, read_lines, recorded_steps, stamp,
 };
 use formation::StageMeasurements;
 use phalanx_graph::{Graph, onnx, weights};
@@ -43,6 +43,8 @@ pub struct Book {
     /// The last step after which the model was validated.
     validated: u64,
     best: Option<Best>,
+    /// The pass of the last recorded step, counted from 1.
+    pass: u64,
     /// Measurements of stages.
     measured: StageMeasurements,
     /// Seconds of training in earlier processes.
@@ -95,7 +97,7 @@ impl Summary {
         let state = RunState::read(dir.path()).ok()?;
         let validated = || last_valid(dir.path()).is_some_and(|last| last.step >= state.steps);
         let done = state.state == Status::Finished
-            && state.steps >= plan.steps()
+            && is_done(dir, plan, state.steps)
             && dir.file(MODEL).is_file()
             && (!validates || validated());
         done.then(|| Self {
@@ -137,6 +139,7 @@ impl Book {
             valid: manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc))),
             validated: manifest.map_or(0, validated),
             best: manifest.and_then(|manifest| manifest.best),
+            pass: manifest.map_or(0, last_pass),
             before_s: manifest.map_or(0.0, |manifest| manifest.elapsed_s),
             disk: Some(Disk { records: Records::open(dir.path(), sizes)?, dir }),
             ..Self::in_memory(name, about)
@@ -158,6 +161,7 @@ impl Book {
             valid: None,
             validated: 0,
             best: None,
+            pass: 0,
             measured: StageMeasurements::default(),
             before_s: 0.0,
             step_time: Duration::ZERO,
@@ -181,6 +185,7 @@ impl Book {
         self.valid = manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc)));
         self.validated = manifest.map_or(0, validated);
         self.best = manifest.and_then(|manifest| manifest.best);
+        self.pass = manifest.map_or(0, last_pass);
         let place = manifest.map_or_else(Place::default, Manifest::place);
         Ok((place, checkpoint.map(Checkpoint::into_state)))
     }
@@ -250,6 +255,7 @@ impl Book {
         }
         self.measured.on_step(&record);
         self.loss = Some(record.loss);
+        self.pass = record.pass;
         self.samples += report.samples();
         self.steps += 1;
         self.step_time += report.took();
@@ -267,7 +273,11 @@ impl Book {
         evaluation: Evaluation,
         events: &mut Events<'_>,
     ) -> Result<(), RecordError> {
-        let pass = self.about.plan.place(step.saturating_sub(1)).pass + 1;
+        // Validations that were given up may come later: their pass is known where all have the same length.
+        let pass = match self.about.plan.batches_per_pass() {
+            Some(batches) => step.saturating_sub(1) / batches.max(1) + 1,
+            None => self.pass,
+        };
         let record = ValidRecord::new(step, pass, evaluation);
         self.on_valid(&record)?;
         events.on(Event::Validated(record));
@@ -348,7 +358,7 @@ impl Book {
         if let Some(classes) = &self.about.classes {
             disk.dir.write_classes(classes)?;
         }
-        if place.step < self.about.plan.steps() {
+        if !self.about.plan.is_done(place) {
             disk.dir.remove_model()?;
         }
         Ok(self.state(place, Status::Running).write(disk.dir.path())?)
@@ -452,6 +462,20 @@ impl Book {
         let formation = json!({ "epochs": epochs });
         Ok(dir.write(FORMATION, format!("{formation:#}\n").as_bytes())?)
     }
+}
+
+/// Whether a finished run has done all that it is asked for now, which may be more than before.
+fn is_done(dir: &RunDir, plan: Plan, steps: u64) -> bool {
+    match plan.batches_per_pass() {
+        Some(_) => plan.steps().is_none_or(|asked| steps >= asked),
+        // How many steps its passes have, only its checkpoints say.
+        None => newest_manifest(dir.path()).is_some_and(|last| plan.is_done(last.place())),
+    }
+}
+
+/// The pass of the last step before a checkpoint, counted from 1.
+fn last_pass(manifest: &Manifest) -> u64 {
+    manifest.pass + u64::from(manifest.batch > 0)
 }
 
 /// In a checkpoint that does not say, the due validation counts as done.

@@ -15,10 +15,11 @@ pub enum Event {
         run_dir: Option<PathBuf>,
         model: String,
         parameters: usize,
-        /// The number of samples in a pass.
-        samples: usize,
-        batches_per_pass: u64,
-        total_steps: u64,
+        /// The number of samples in a pass, if all passes have the same.
+        samples: Option<usize>,
+        batches_per_pass: Option<u64>,
+        /// The number of steps when it is finished, if that is known.
+        total_steps: Option<u64>,
         /// The steps done before, if it was resumed.
         done: u64,
     },

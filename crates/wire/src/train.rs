@@ -3,6 +3,7 @@
 //! Files and states never ride in these messages: they name blobs, which the receiver fetches when it wants them.
 
 use crate::bulk::BlobId;
+use crate::detail::Detail;
 use crate::group_end::RankEnds;
 use crate::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal};
 use phalanx_types::{ByteSize, Epoch, NodeId, RunId};
@@ -19,7 +20,15 @@ pub enum ToReplica {
     /// Get your end of a group ready. `layout` says who holds which part of the model, when not all hold all of it.
     Prepare { run: RunId, epoch: Epoch, rank: u32, ranks: u32, layout: Option<Layout> },
     /// All ends are there: go on together. `start` says with what, when not all hold all of the model.
-    Connect { run: RunId, epoch: Epoch, seats: Vec<SeatRef>, recorded: Recorded, start: Option<Start> },
+    Connect {
+        run: RunId,
+        epoch: Epoch,
+        seats: Vec<SeatRef>,
+        recorded: Recorded,
+        start: Option<Start>,
+        /// A pass that begins no later than the step that the group begins with.
+        pass: PassStart,
+    },
     /// Send what you hold of a part of the model to a node of the group that is about to begin.
     Give { run: RunId, epoch: Epoch, give: Give },
     /// The group is over.
@@ -213,6 +222,32 @@ pub struct Recorded {
     pub saved: u64,
 }
 
+/// Where a pass over the data begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassStart {
+    /// Counted from 0.
+    pub pass: u64,
+    /// Steps of the run before it.
+    pub step: u64,
+}
+
+/// A pass over a stream that the store has sealed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedPass {
+    /// Counted from 0.
+    pub pass: u64,
+    /// Steps of the run before it.
+    pub start: u64,
+    /// Steps that it has.
+    pub steps: u64,
+    /// Samples that it has.
+    pub samples: u64,
+    /// Its first sample, by order of arrival.
+    pub base: u64,
+    /// Samples that had arrived when it was sealed.
+    pub horizon: u64,
+}
+
 /// One rank of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeatRef {
@@ -318,6 +353,20 @@ pub enum FromReplica {
         number: u64,
         refusal: QueryRefusal,
     },
+    /// The next pass over the stream cannot begin yet, and why. All ranks have done the steps before.
+    StreamWaits {
+        run: RunId,
+        epoch: Epoch,
+        /// Steps that are done.
+        step: u64,
+        wait: Detail,
+    },
+    /// The stream has no more samples: the run ends after this step, which all ranks have done.
+    StreamEnded {
+        run: RunId,
+        epoch: Epoch,
+        step: u64,
+    },
 }
 
 /// Why a node is not in the group any more.
@@ -352,6 +401,8 @@ pub struct StepReport {
     /// From the end of the step before to the end of this one.
     pub took_us: u32,
     pub ranks: Vec<RankReport>,
+    /// The pass that it is of, where the samples come from a stream.
+    pub sealed: Option<SealedPass>,
 }
 
 impl StepReport {

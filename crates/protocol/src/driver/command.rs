@@ -4,7 +4,9 @@ use super::{DriverFailure, Notice, Ticket};
 use crate::Seat;
 use crate::progress::End;
 use phalanx_types::{Epoch, NodeId};
-use phalanx_wire::train::{Layout, Ops, Recorded, Start, StateRef, StepReport, ToReplica, ValidSums};
+use phalanx_wire::train::{
+    Layout, Ops, PassStart, Recorded, Start, StateRef, StepReport, ToReplica, ValidSums,
+};
 use phalanx_wire::train_reason::{BreakReason, QueryRefusal};
 use serde::Serialize;
 
@@ -190,6 +192,8 @@ pub struct GroupStart {
     pub from_step: u64,
     /// With what stages begin.
     pub stages: Option<StageStart>,
+    /// A pass that begins no later than after these steps.
+    pub pass: PassStart,
 }
 
 /// A group of stages that begins.

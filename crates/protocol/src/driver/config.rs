@@ -1,7 +1,7 @@
 //! What the driver's core is told when a run begins.
 
 use crate::Limits;
-use crate::progress::Plan;
+use crate::progress::{Place, Plan};
 use phalanx_types::{NodeId, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,8 @@ pub struct DriverConfig {
     pub staged: Option<StagedConfig>,
     /// Nodes that this process started, when no other node can join.
     pub private_nodes: Option<usize>,
-    /// The last step that is recorded.
-    pub step: u64,
+    /// The place after the last step that is recorded.
+    pub place: Place,
     /// The last step of which a validation is recorded.
     pub validated: u64,
 }

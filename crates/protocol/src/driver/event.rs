@@ -1,5 +1,6 @@
 //! Inputs of the driver's core. They carry no large bytes, so that they can be recorded and replayed.
 
+use crate::progress::Place;
 use phalanx_types::NodeId;
 use phalanx_wire::detail::Detail;
 use phalanx_wire::node::LostReason;
@@ -70,8 +71,8 @@ pub enum DriverEvent {
     },
     /// Reply to [`super::DriverCommand::Rewind`]: the records end after this step now.
     Rewound {
-        /// The step of the newest checkpoint, 0 without one.
-        step: u64,
+        /// The place of the newest checkpoint, the beginning without one.
+        place: Place,
         /// The last step of which there is a validation.
         validated: u64,
     },

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::bugs::{RunBug, planted};
 use crate::holdings::{self, newest, transfers};
+use crate::progress::Place;
 use crate::{FormationCommand, Seat, layout};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
 use phalanx_wire::train::{Asked, Get, Give, Ops, Source, Start, ToReplica};
@@ -109,14 +110,14 @@ impl DriverCore {
     pub(super) fn on_rewound(
         &mut self,
         now: Time,
-        step: u64,
+        place: Place,
         validated: u64,
         out: &mut Outbox<DriverCommand>,
     ) {
         let held = newest(&self.inventory, self.config.operators).is_some();
         let from = self.records.step();
-        out.push(DriverCommand::Tell(Notice::WentBack { from, to: step, held }));
-        self.records.rewind(step, validated, out);
+        out.push(DriverCommand::Tell(Notice::WentBack { from, to: place.step, held }));
+        self.records.rewind(place, validated, out);
         if let Some(then) = self.after_rewind.take() {
             self.go_on_after_rewind(now, then, out);
         }
@@ -198,7 +199,7 @@ impl DriverCore {
         self.commit(now, behind.unwrap_or(from_step), out);
         self.records.forget_after(from_step, out);
         self.checkpoints.begin_epoch();
-        (self.pause, self.paused_told) = (None, None);
+        (self.pause, self.paused_told, self.stream_wait_told) = (None, None, None);
         self.holders.clear();
         let joiners = seats.iter().filter(|seat| seat.step.is_none() && stages.is_none());
         self.group = Some(Group {
@@ -209,6 +210,7 @@ impl DriverCore {
             holds_start: stages.is_some(),
         });
         let recorded = self.records.recorded();
-        out.push(DriverCommand::Begin(GroupStart { epoch, seats, recorded, from_step, stages }));
+        let pass = self.records.passes().start_before(from_step);
+        out.push(DriverCommand::Begin(GroupStart { epoch, seats, recorded, from_step, stages, pass }));
     }
 }

@@ -4,6 +4,7 @@ use super::{AskAgain, DriverCommand, DriverCore, DriverFailure, ModelRequest, No
 use crate::Left;
 use crate::bugs::{RunBug, planted};
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
+use phalanx_wire::detail::Detail;
 use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{FromReplica, HoldRef, LeftWhy, StepReport, ToReplica};
 use phalanx_wire::train_reason::{BreakReason, RankFailure, RunRefusal};
@@ -118,8 +119,36 @@ impl DriverCore {
                 self.on_computed(node, number, shape, outputs, out);
             }
             FromReplica::NotComputed { number, refusal, .. } => self.on_not_computed(number, refusal, out),
+            FromReplica::StreamWaits { epoch, step, wait, .. } => {
+                self.on_stream_waits(now, epoch, step, wait, out);
+            }
+            FromReplica::StreamEnded { epoch, step, .. } => {
+                if epoch == self.formation.epoch() {
+                    self.records.on_stream_ended(step);
+                    self.commit(now, step, out);
+                }
+            }
             // The shell keeps timelines.
             FromReplica::Spans { .. } => {}
+        }
+    }
+
+    /// The group waits for samples; that is told when the reason is another one than before.
+    fn on_stream_waits(
+        &mut self,
+        now: Time,
+        epoch: Epoch,
+        step: u64,
+        wait: Detail,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        if epoch != self.formation.epoch() {
+            return;
+        }
+        self.commit(now, step, out);
+        if self.stream_wait_told.as_ref() != Some(&wait) {
+            out.push(DriverCommand::Tell(Notice::StreamWaits { wait: wait.clone() }));
+            self.stream_wait_told = Some(wait);
         }
     }
 
@@ -127,6 +156,7 @@ impl DriverCore {
         if epoch != self.formation.epoch() {
             return;
         }
+        self.stream_wait_told = None;
         // Ranks that are lost may have done these steps alone.
         let unsure = if planted(RunBug::RecordsHalfAnInterval) { steps.last() } else { steps.first() };
         let before = unsure.map(|first| first.step.saturating_sub(1));
@@ -281,6 +311,8 @@ fn run_of(message: &FromReplica) -> phalanx_types::RunId {
         | FromReplica::Spans { run, .. }
         | FromReplica::Waits { run, .. }
         | FromReplica::Computed { run, .. }
-        | FromReplica::NotComputed { run, .. } => *run,
+        | FromReplica::NotComputed { run, .. }
+        | FromReplica::StreamWaits { run, .. }
+        | FromReplica::StreamEnded { run, .. } => *run,
     }
 }

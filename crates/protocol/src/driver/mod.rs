@@ -33,12 +33,14 @@ pub use notice::{DriverFailure, Notice, NoticeLevel};
 
 use crate::formation::FormationStage;
 use crate::holdings::Inventory;
-use crate::{FormationCommand, FormationCore, Pause};
+use crate::progress::Place;
+use crate::{FormationCommand, FormationCore, NotSealed, Passes, Pause};
 use checkpoints::{CheckpointKey, CheckpointOrder};
 use group::{AfterRewind, Group};
 use model::ModelRequest;
 use phalanx_types::{Epoch, NodeId, Outbox, Time};
 use phalanx_wire::bulk::BlobId;
+use phalanx_wire::detail::Detail;
 use phalanx_wire::train::{Ops, Recorded, ToReplica};
 use planning::Staging;
 use queries::Queries;
@@ -131,6 +133,8 @@ pub struct DriverCore {
     pause: Option<(Pause, Time)>,
     /// What was said of it last.
     paused_told: Option<Notice>,
+    /// Why the stream's next pass could not begin, as it was said last.
+    stream_wait_told: Option<Detail>,
     /// The newest group of which it was said why it broke.
     break_told: Epoch,
     /// What goes on when the records were rewound.
@@ -149,7 +153,12 @@ impl DriverCore {
             phase: Phase::Working,
             formation,
             formation_out: Outbox::default(),
-            records: PendingRecords::new(config.plan, config.validates, config.step, config.validated),
+            records: PendingRecords::new(
+                Passes::new(config.plan, config.place),
+                config.validates,
+                config.place.step,
+                config.validated,
+            ),
             checkpoints: CheckpointOrder::new(config.operators),
             fetches: BTreeMap::new(),
             nodes: BTreeSet::new(),
@@ -162,6 +171,7 @@ impl DriverCore {
             queries: Queries::default(),
             pause: None,
             paused_told: None,
+            stream_wait_told: None,
             break_told: Epoch(0),
             after_rewind: None,
             tickets: 0,
@@ -172,6 +182,14 @@ impl DriverCore {
     /// What is recorded.
     pub fn recorded(&self) -> Recorded {
         self.records.recorded()
+    }
+
+    /// The place of the run after some steps.
+    ///
+    /// # Errors
+    /// No report has said which pass they are of.
+    pub fn place(&self, step: u64) -> Result<Place, NotSealed> {
+        self.records.passes().place(step)
     }
 
     /// The newest group.
@@ -237,7 +255,7 @@ impl DriverCore {
             DriverEvent::Compared { ticket, comparison } => self.on_compared(now, ticket, comparison, out),
             DriverEvent::Calibrated { ticket, changed } => self.on_calibrated(ticket, changed, out),
             DriverEvent::Fetched { ticket, result } => self.on_fetched(now, ticket, result, out),
-            DriverEvent::Rewound { step, validated } => self.on_rewound(now, step, validated, out),
+            DriverEvent::Rewound { place, validated } => self.on_rewound(now, place, validated, out),
             DriverEvent::QueryAsked { query } => self.queries.on_asked(query),
             DriverEvent::QueryDropped { query } => self.queries.on_dropped(query),
             DriverEvent::StopAsked => self.formation.on_stop(now, &mut self.formation_out),
@@ -247,7 +265,7 @@ impl DriverCore {
 
     fn on_started(&mut self, now: Time, out: &mut Outbox<DriverCommand>) {
         let step = self.records.step();
-        if step >= self.config.plan.steps() && !self.records.owes_validation(step) {
+        if self.records.passes().is_done(step) && !self.records.owes_validation(step) {
             // Nothing is left to do, except perhaps to write the model.
             self.finish_from_disk(now, out);
         }

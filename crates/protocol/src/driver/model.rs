@@ -202,7 +202,7 @@ impl DriverCore {
         let saved = self.records.recorded().saved;
         let most = most.map(|(node, step)| (node.clone(), *step)).filter(|(_, step)| *step >= saved);
         let held = most.as_ref().map_or(saved, |(_, step)| *step);
-        if !self.formation.is_stopping() && held < self.config.plan.steps() {
+        if !self.formation.is_stopping() && !self.records.passes().is_done(held) {
             self.go_on(now);
             return true;
         }
@@ -220,7 +220,7 @@ impl DriverCore {
     fn ask_for_last_parts(&mut self, now: Time, out: &mut Outbox<DriverCommand>) -> bool {
         let resume = self.held_by_nodes();
         let stopping = self.formation.is_stopping();
-        if !stopping && resume.is_none_or(|resume| resume.step < self.config.plan.steps()) {
+        if !stopping && resume.is_none_or(|resume| !self.records.passes().is_done(resume.step)) {
             self.go_on(now);
             return true;
         }
@@ -337,7 +337,7 @@ impl DriverCore {
     }
 
     fn finish(&mut self, step: u64, states: Vec<Ticket>, out: &mut Outbox<DriverCommand>) {
-        let done = step >= self.config.plan.steps() && !self.records.owes_validation(step);
+        let done = self.records.passes().is_done(step) && !self.records.owes_validation(step);
         let end = if done { End::Finished } else { End::Interrupted };
         self.phase = Phase::Over;
         self.checkpoints.end();

@@ -3,6 +3,7 @@
 use super::{FetchFailure, Ticket};
 use crate::Pause;
 use phalanx_types::NodeId;
+use phalanx_wire::detail::Detail;
 use phalanx_wire::node::LostReason;
 use phalanx_wire::train_reason::{BreakReason, RankFailure, RunRefusal};
 use serde::Serialize;
@@ -76,6 +77,11 @@ pub enum Notice {
         /// How long already.
         since: Duration,
     },
+    /// The next pass over the stream cannot begin yet.
+    StreamWaits {
+        /// Why, in the words of the store.
+        wait: Detail,
+    },
     /// A checkpoint could not be fetched.
     NoCheckpoint {
         /// Its step.
@@ -120,7 +126,7 @@ impl Notice {
     pub fn level(&self) -> NoticeLevel {
         match self {
             Self::NodeUnused { .. } | Self::NotFaster { .. } => NoticeLevel::Note,
-            Self::Paused { .. } | Self::RankWaits { .. } => NoticeLevel::Waiting,
+            Self::Paused { .. } | Self::RankWaits { .. } | Self::StreamWaits { .. } => NoticeLevel::Waiting,
             Self::NodeLost { .. }
             | Self::NodeLeft { .. }
             | Self::NodeRefused { .. }
@@ -137,6 +143,7 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeLost { node, loss } => write!(f, "{node} is lost: {loss}"),
+            Self::StreamWaits { wait } => write!(f, "waiting: {wait}"),
             Self::NodeLeft { node, reason } => write!(f, "{node} left the group: {reason}"),
             Self::NodeRefused { node, refusal } => write!(f, "{node} does not take part: {refusal}"),
             Self::NodeUnused { node, why } => write!(f, "{node} is not used: {why}"),

@@ -6,10 +6,11 @@
 //! own link, so a step waits for the validation that is due before it.
 
 use super::{DriverCommand, Notice, Ticket};
+use crate::Passes;
 use crate::bugs::{RunBug, planted};
-use crate::progress::{Plan, Progress};
+use crate::progress::Place;
 use phalanx_types::{Outbox, Time};
-use phalanx_wire::train::{Recorded, StepReport, ValidSums};
+use phalanx_wire::train::{Recorded, SealedPass, StepReport, ValidSums};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ const VALIDATION_PATIENCE: Duration = Duration::from_secs(10);
 /// Reports that are not recorded yet, and what is.
 #[derive(Debug)]
 pub(super) struct PendingRecords {
-    plan: Plan,
+    passes: Passes,
     /// Whether there is data to validate with.
     validates: bool,
     recorded: Recorded,
@@ -49,11 +50,11 @@ pub(super) struct PendingRecords {
 
 impl PendingRecords {
     /// A run goes on after a step; it was validated last after `validated`.
-    pub(super) fn new(plan: Plan, validates: bool, step: u64, validated: u64) -> Self {
+    pub(super) fn new(passes: Passes, validates: bool, step: u64, validated: u64) -> Self {
         let validated = if planted(RunBug::ForgetsTheLastValidation) { 0 } else { validated };
         let step = if planted(RunBug::SkipsAStepAfterRestart) && step > 0 { step + 1 } else { step };
         Self {
-            plan,
+            passes,
             validates,
             recorded: Recorded { step, validated, saved: step },
             began_at: step,
@@ -85,11 +86,28 @@ impl PendingRecords {
 
     /// Whether the validation that is due after a step is missing.
     pub(super) fn owes_validation(&self, step: u64) -> bool {
-        let due = Progress::new(self.plan, self.plan.place(step), Time::ZERO).due_here();
-        due.validate && self.validates && self.recorded.validated < step
+        // What no report said of its pass was not validated either.
+        let due = self.passes.progress(step, Time::ZERO).is_ok_and(|progress| progress.due_here().validate);
+        due && self.validates && self.recorded.validated < step
+    }
+
+    /// The passes of the run, as far as reports have told.
+    pub(super) fn passes(&self) -> &Passes {
+        &self.passes
+    }
+
+    /// The stream has no more samples after a step.
+    pub(super) fn on_stream_ended(&mut self, step: u64) {
+        self.passes.on_stream_ended(step);
     }
 
     pub(super) fn on_step(&mut self, report: StepReport) {
+        let of_pass = |pass: &SealedPass| {
+            (pass.start + 1..=pass.start.saturating_add(pass.steps)).contains(&report.step)
+        };
+        if let Some(pass) = report.sealed.filter(of_pass) {
+            self.passes.learn(pass);
+        }
         if report.step > self.recorded.step && self.steps.len() < MOST_WAITING {
             self.steps.entry(report.step).or_insert(report);
         }
@@ -167,12 +185,14 @@ impl PendingRecords {
     }
 
     /// The run has gone back to a checkpoint.
-    pub(super) fn rewind(&mut self, step: u64, validated: u64, out: &mut Outbox<DriverCommand>) {
+    pub(super) fn rewind(&mut self, place: Place, validated: u64, out: &mut Outbox<DriverCommand>) {
         std::mem::take(&mut self.drafts)
             .into_iter()
             .for_each(|step| out.push(DriverCommand::DropDraft { step }));
         std::mem::take(&mut self.states).into_values().for_each(|states| discard(states, out));
-        *self = Self::new(self.plan, self.validates, step, validated);
+        let mut passes = self.passes.clone();
+        passes.restart(place);
+        *self = Self::new(passes, self.validates, place.step, validated);
     }
 
     /// Records everything up to a step, as far as it is known.
@@ -287,17 +307,18 @@ fn discard(states: Vec<Ticket>, out: &mut Outbox<DriverCommand>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Every, Length};
+    use crate::progress::Plan;
+    use crate::{Every, Length, PassLengths};
 
     const PLAN: Plan = Plan {
-        batches_per_pass: 17,
+        passes: PassLengths::Fixed(17),
         length: Length::Passes(9),
         validate: Every::Passes(1),
         checkpoint: Every::Never,
     };
 
     fn pending(step: u64, validated: u64) -> PendingRecords {
-        PendingRecords::new(PLAN, true, step, validated)
+        PendingRecords::new(Passes::new(PLAN, Place::default()), true, step, validated)
     }
 
     fn report(step: u64) -> StepReport {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::progress::{End, Plan};
-use crate::{Every, Length, Limits};
+use crate::{Every, Length, Limits, PassLengths};
 use phalanx_types::RunId;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::node::LostReason;
@@ -15,7 +15,7 @@ fn node(name: &str) -> NodeId {
 
 fn config(staged: Option<StagedConfig>) -> DriverConfig {
     let plan = Plan {
-        batches_per_pass: 100,
+        passes: PassLengths::Fixed(100),
         length: Length::Steps(10),
         validate: Every::Never,
         checkpoint: Every::Steps(4),
@@ -30,7 +30,7 @@ fn config(staged: Option<StagedConfig>) -> DriverConfig {
         operators: 6,
         staged,
         private_nodes: None,
-        step: 0,
+        place: Place::default(),
         validated: 0,
     }
 }
@@ -118,7 +118,7 @@ fn a_model_that_is_lost_at_the_end_is_trained_again() {
     run.on(DriverEvent::NodeUp { node: node("b") });
     let rewind = run.says("b", FromReplica::Enlisted { run: RUN, step: None });
     assert_eq!(rewind, [DriverCommand::Rewind]);
-    let restore = run.on(DriverEvent::Rewound { step: 0, validated: 0 });
+    let restore = run.on(DriverEvent::Rewound { place: Place::default(), validated: 0 });
     let told = DriverCommand::Tell(Notice::WentBack { from: 9, to: 0, held: false });
     assert_eq!(restore, [told, DriverCommand::Restore { node: node("b") }]);
 }
@@ -157,7 +157,8 @@ fn a_stopped_run_writes_the_checkpoint_of_its_last_step_whatever_dies_then() {
     assert_eq!(fetched[1], DriverCommand::Save { step: 4, states: vec![ticket] });
     let lost = run.on(DriverEvent::NodeDown { node: node("a"), loss: LostReason::Replaced });
     assert_eq!(lost, [DriverCommand::Rewind]);
-    let end = run.on(DriverEvent::Rewound { step: 4, validated: 0 });
+    let end =
+        run.on(DriverEvent::Rewound { place: Place { step: 4, batch: 4, ..Place::default() }, validated: 0 });
     let finish = DriverCommand::Finish { step: 4, end: End::Interrupted, states: Vec::new() };
     assert_eq!(end.last(), Some(&finish));
 }

@@ -40,7 +40,7 @@ impl Ballots {
 impl Session<'_, '_> {
     /// Tells all ranks what is to be said of these steps, and hears their ballots.
     pub(super) fn agree(&mut self, ballot: Ballot) -> Result<Ballots, RankError> {
-        let by_time = matches!(self.plan.checkpoint, Every::Time(_));
+        let by_time = matches!(self.worker.passes.plan().checkpoint, Every::Time(_));
         let is_late = |progress: &Progress| by_time && progress.is_late(self.spans.now());
         let late = self.progress.as_ref().is_some_and(is_late);
         let saving = by_time && self.worker.mailbox.is_saving(self.epoch);

@@ -64,7 +64,8 @@ impl Session<'_, '_> {
             Some(loss) => ("loss", loss),
             None => ("norm of the gradients", norm),
         };
-        let place = self.plan.place(step);
+        // It was computed, so its pass is known.
+        let place = self.worker.passes.place(step).unwrap_or_default();
         let (step, pass, batch) = (step + 1, place.pass + 1, place.batch);
         TrainError::NotFinite(Box::new(NotFinite { what, value, step, pass, batch, samples, found })).into()
     }

@@ -40,8 +40,8 @@ use phalanx_collective::GroupAborter;
 use phalanx_data::{Loaded, Loader};
 use phalanx_graph::{Graph, Value};
 use phalanx_protocol::layout::{self, Post};
-use phalanx_protocol::progress::{Due, Plan, Progress};
-use phalanx_protocol::{Balance, Shares, Vote, Wish};
+use phalanx_protocol::progress::{Due, Progress};
+use phalanx_protocol::{Balance, NotSealed, Shares, Vote, Wish};
 use phalanx_train::config::SharesBy;
 use phalanx_train::loader_options;
 use phalanx_types::{DType, Epoch, Time};
@@ -83,7 +83,6 @@ pub(crate) struct Session<'w, 'a> {
     spans: Spans,
     /// Where the squares of the gradients of all parameters of this replica are: rank and place, by name.
     norm_order: Vec<(usize, usize)>,
-    plan: Plan,
     /// Steps that the group has done.
     at: u64,
     /// By rank: whether it holds the state of the run, and so takes samples.
@@ -159,7 +158,6 @@ impl<'w, 'a> Session<'w, 'a> {
             balance: by_speed.then(|| Balance::new(shares.batch(), posts.len())),
             level: vec![true; posts.len()],
             at: part.step,
-            plan: worker.task.plan(),
             worker,
             part,
             epoch,
@@ -231,7 +229,7 @@ impl<'w, 'a> Session<'w, 'a> {
         self.report_again(recorded);
         let sum = if self.sync.statistics() == Statistics::Shared { self.lane.sum_over() } else { None };
         self.part.stepper.model().share_statistics(sum);
-        let progress = self.progress_here();
+        let progress = self.progress_here()?;
         let (due, done) = (progress.due_here(), progress.is_done());
         self.progress = Some(progress);
         self.make_up(due, recorded)?;
@@ -272,8 +270,8 @@ impl<'w, 'a> Session<'w, 'a> {
     }
 
     /// Where the run stands after the steps of this group, as far as it does not depend on time.
-    fn progress_here(&self) -> Progress {
-        Progress::new(self.plan, self.plan.place(self.at), Time::ZERO)
+    fn progress_here(&self) -> Result<Progress, NotSealed> {
+        self.worker.passes.progress(self.at, Time::ZERO)
     }
 
     /// Whether every replica is on one rank.
@@ -315,14 +313,15 @@ impl<'w, 'a> Session<'w, 'a> {
     }
 
     /// The samples of this rank's replica in a step, and how they are cut.
-    fn micro_batches(&self, step: u64) -> MicroBatches {
+    fn micro_batches(&self, step: u64) -> Result<MicroBatches, NotSealed> {
         let task = &self.worker.task;
         let batch = task.config.train.batch * task.config.train.accumulate;
-        let index = self.plan.place(step).batch as usize;
-        let whole = batch.min(task.samples - index * batch);
+        let place = self.worker.passes.place(step)?;
+        let samples = place.sealed.map_or(task.samples, |pass| pass.samples as usize);
+        let whole = batch.min(samples.saturating_sub(place.batch as usize * batch));
         let own = self.shares.range(self.post.replica, whole);
         let counts = (0..self.shares.ranks()).map(|replica| self.shares.range(replica, whole).len());
-        MicroBatches::new(step, whole, own, self.cutting.among(counts))
+        Ok(MicroBatches::new(step, whole, own, self.cutting.among(counts)))
     }
 
     /// The samples of a step, where they are needed: at the first stage, and, for their labels, at the last.
@@ -333,7 +332,7 @@ impl<'w, 'a> Session<'w, 'a> {
         let began = self.spans.if_traced();
         if self.loader.is_none() {
             let task = &self.worker.task;
-            let mut options = loader_options(task, self.plan.place(step));
+            let mut options = loader_options(task, self.worker.passes.place(step)?);
             options.part = (self.shares.ranks() > 1).then(|| self.shares.part(self.post.replica));
             self.loader = Some(Loader::new(task.train.clone(), &task.config.data.transform, options)?);
         }
@@ -350,7 +349,8 @@ impl<'w, 'a> Session<'w, 'a> {
     }
 
     fn lr(&self, step: u64) -> f32 {
-        self.worker.task.config.lr(step, self.plan.steps())
+        // Schedules that follow from the length of the run are refused where it is not known.
+        self.worker.task.config.lr(step, self.worker.passes.plan().steps().unwrap_or(u64::MAX))
     }
 
     /// The norm of all gradients of this replica, from what its stages said; `own` is the norm of this rank's.
@@ -365,7 +365,14 @@ impl<'w, 'a> Session<'w, 'a> {
     }
 
     /// Notes that a step has happened.
-    fn done(&mut self, ballots: &Ballots, index: usize, step: u64, lr: f32, norm: f64) {
+    fn done(
+        &mut self,
+        ballots: &Ballots,
+        index: usize,
+        step: u64,
+        (lr, norm): (f32, f64),
+    ) -> Result<(), RankError> {
+        let place = self.worker.passes.place(step)?;
         let (votes, outcome) = (&ballots.votes[index], &ballots.outcomes[index]);
         let now = Instant::now();
         let sent = self.sent();
@@ -380,7 +387,7 @@ impl<'w, 'a> Session<'w, 'a> {
         let report = StepReport {
             step: step + 1,
             epoch: self.epoch,
-            pass: self.plan.place(step).pass + 1,
+            pass: place.pass + 1,
             loss: outcome.loss as f32,
             lr,
             grad_norm: norm as f32,
@@ -390,6 +397,7 @@ impl<'w, 'a> Session<'w, 'a> {
             sent: (sent - self.sent_before) / u64::from(steps.max(1)),
             took_us: micros(now.duration_since(self.last)) / steps.max(1),
             ranks: votes.iter().zip(&ballots.all).map(rank).collect(),
+            sealed: place.sealed,
         };
         let speaker = self.speaker();
         self.asked = ballots.all.get(speaker).and_then(|ballot| ballot.asking);
@@ -399,6 +407,7 @@ impl<'w, 'a> Session<'w, 'a> {
         }
         self.at = step + 1;
         self.worker.remember(report);
+        Ok(())
     }
 
     /// Bytes that this rank gave to others.
@@ -460,7 +469,9 @@ impl<'w, 'a> Session<'w, 'a> {
 
     /// Keeps a copy of this stage on a neighbour when one is due.
     fn copy_if_due(&mut self, missed: bool) {
-        let next = self.sync.steps(self.progress_here());
+        // Without a pass there is no next step, and so nothing that a copy must be there before.
+        let Ok(progress) = self.progress_here() else { return };
+        let next = self.sync.steps(progress);
         self.guard.copy_if_due(&self.worker.copies, &self.part, next, missed);
     }
 

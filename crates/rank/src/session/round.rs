@@ -121,8 +121,9 @@ impl Session<'_, '_> {
 
     fn steps_as_one(&mut self, round: Round, anchor: &ModelState) -> Result<Wish, RankError> {
         let first = self.at;
+        let steps = first..first + round.steps(self.progress_here()?);
         let batches: Vec<MicroBatches> =
-            (first..first + round.steps(self.progress_here())).map(|step| self.micro_batches(step)).collect();
+            steps.map(|step| self.micro_batches(step)).collect::<Result<_, _>>()?;
         let (began, idle) = (self.spans.if_traced(), self.idle());
         let learned = match round.local {
             LocalWork::InOrder => self.steps_alone(&batches)?,
@@ -156,7 +157,7 @@ impl Session<'_, '_> {
         self.part.step = first + batches.len() as u64;
         for (index, (micro, of)) in batches.iter().zip(&learned).enumerate() {
             let lr = self.lr(micro.step);
-            self.done(&ballots, index, micro.step, lr, of.norm);
+            self.done(&ballots, index, micro.step, (lr, of.norm))?;
         }
         self.copy_after(&ballots);
         Ok(ballots.outcomes.iter().map(|outcome| outcome.wish).max().unwrap_or_default())

@@ -41,7 +41,7 @@ pub(super) struct Held {
 impl Session<'_, '_> {
     pub(super) fn step(&mut self) -> Result<Wish, RankError> {
         let step = self.at;
-        let micro = self.micro_batches(step);
+        let micro = self.micro_batches(step)?;
         let lr = self.lr(step);
         if self.is_planned {
             self.part.keep_buffers();
@@ -92,7 +92,7 @@ impl Session<'_, '_> {
             _ => self.part.apply(norm, lr),
         }
         self.spans.end(Activity::Update, step, began);
-        self.done(&ballots, 0, step, lr, norm);
+        self.done(&ballots, 0, step, (lr, norm))?;
         self.recycle(loaded);
         self.let_land(&ballots.votes[0])?;
         self.catch_up()?;

@@ -7,8 +7,8 @@ use crate::exchange::Exchange;
 use crate::rings::{RingLane, Rings};
 use phalanx_collective::{BucketLimits, Buckets, Compression, Group, GroupEnd, GroupOptions, PreparedGroup};
 use phalanx_protocol::aggregate::weight;
-use phalanx_protocol::progress::Plan;
-use phalanx_protocol::{Every, Length};
+use phalanx_protocol::progress::{Place, Plan};
+use phalanx_protocol::{Every, Length, PassLengths, Passes};
 use phalanx_records::ModelState;
 use phalanx_train::config::RunFile;
 use phalanx_train::round::{Delta, Named};
@@ -73,12 +73,13 @@ fn a_strategy_follows_from_the_run_file_and_the_group() {
 #[test]
 fn a_round_ends_where_the_model_is_looked_at_and_steps_are_verified_now_and_then() {
     let plan = Plan {
-        batches_per_pass: 100,
+        passes: PassLengths::Fixed(100),
         length: Length::Passes(1),
         validate: Every::Steps(8),
         checkpoint: Every::Steps(3),
     };
-    let at = |step: u64| Progress::new(plan, plan.place(step), Time::ZERO);
+    let passes = Passes::new(plan, Place::default());
+    let at = |step: u64| passes.progress(step, Time::ZERO).unwrap();
     let looked_at = round(LocalWork::InOrder, 5, Some(Aggregate::Mean));
     assert_eq!([0, 5, 8, 97].map(|step| looked_at.steps(at(step))), [5, 3, 5, 3]);
     let saved = round(LocalWork::Overlapping, 5, None);

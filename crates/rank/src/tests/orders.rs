@@ -19,7 +19,7 @@ use phalanx_wire::bulk::BlobId;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{
-    DataRef, Enlist, Get, Layout, LeftWhy, Ops, Recorded, ShareAsk, Source, Start, StateRef,
+    DataRef, Enlist, Get, Layout, LeftWhy, Ops, PassStart, Recorded, ShareAsk, Source, Start, StateRef,
 };
 use phalanx_wire::train_reason::{BreakReason, RankFailure};
 use std::collections::BTreeSet;
@@ -85,7 +85,14 @@ impl Stage {
 
     fn connect(&self, ends: &[RankEnds], start: Start, connector: Box<dyn Connector>) {
         let (ends, recorded) = (ends.to_vec(), Recorded { step: start.step, ..Recorded::default() });
-        let beginning = Beginning { epoch: EPOCH, ends, recorded, connector, start: Some(start) };
+        let beginning = Beginning {
+            epoch: EPOCH,
+            ends,
+            recorded,
+            connector,
+            start: Some(start),
+            pass: PassStart::default(),
+        };
         self.order(Order::Connect(beginning));
     }
 

@@ -6,6 +6,7 @@ use super::state::Best;
 use crate::model_state::parameter_of;
 use crate::params_hash::sha256;
 use phalanx_graph::{Weights, weights};
+use phalanx_protocol::SealedPass;
 use phalanx_protocol::progress::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -39,6 +40,9 @@ pub struct Manifest {
     pub pass: u64,
     /// Batches done in the current pass.
     pub batch: u64,
+    /// The current pass over a stream, if it was sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<SealedPass>,
     pub optimizer_steps: u64,
     /// Seconds of training, over all processes so far.
     pub elapsed_s: f64,
@@ -66,7 +70,7 @@ pub struct FileEntry {
 
 impl Manifest {
     pub fn place(&self) -> Place {
-        Place { step: self.step, pass: self.pass, batch: self.batch }
+        Place { step: self.step, pass: self.pass, batch: self.batch, sealed: self.stream }
     }
 
     /// The number of stages the model was cut into.
@@ -81,6 +85,7 @@ impl Manifest {
             step: place.step,
             pass: place.pass,
             batch: place.batch,
+            stream: place.sealed,
             optimizer_steps: 0,
             elapsed_s: 0.0,
             loss: None,

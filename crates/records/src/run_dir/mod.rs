@@ -223,7 +223,7 @@ pub fn read_classes(run: &Path) -> Result<Option<Vec<String>>, RunDirError> {
 }
 
 /// The manifest of the newest checkpoint.
-fn newest_manifest(run: &Path) -> Option<Manifest> {
+pub(crate) fn newest_manifest(run: &Path) -> Option<Manifest> {
     checkpoints(run).iter().rev().find_map(|(_, path)| Manifest::read(path).ok())
 }
 

@@ -51,8 +51,8 @@ pub struct RunState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     pub model: String,
-    /// The number of steps when it is finished.
-    pub total_steps: u64,
+    /// The number of steps when it is finished, if that is known.
+    pub total_steps: Option<u64>,
     #[serde(default)]
     pub steps: u64,
     #[serde(default)]
@@ -75,6 +75,14 @@ pub(crate) fn stamp() -> String {
 }
 
 impl RunState {
+    /// Steps done, and of how many if that is known: `120/600`.
+    pub fn progress(&self) -> String {
+        match self.total_steps {
+            Some(total) => format!("{}/{total}", self.steps),
+            None => self.steps.to_string(),
+        }
+    }
+
     pub(crate) fn write(&self, dir: &Path) -> Result<(), RunDirError> {
         let path = dir.join(STATE);
         let text = serde_json::to_vec_pretty(self)

@@ -6,7 +6,7 @@ use phalanx_types::Tensor;
 fn checkpoint(step: u64) -> Checkpoint {
     let tensor = |x: f32| Tensor::from_f32(vec![2], &[x, -x]).unwrap();
     Checkpoint {
-        manifest: Manifest::at(Place { step, pass: 1, batch: step }),
+        manifest: Manifest::at(Place { step, pass: 1, batch: step, ..Place::default() }),
         weights: Weights::from([("fc.weight".to_owned(), tensor(step as f32))]),
         optimizer: Weights::from([("fc.weight.exp_avg".to_owned(), tensor(0.5))]),
     }
@@ -221,7 +221,7 @@ fn a_run_that_no_process_holds_is_not_running() {
         started: stamp(),
         ended: None,
         model: "mlp".to_owned(),
-        total_steps: 9,
+        total_steps: Some(9),
         steps: 0,
         loss: None,
         val_loss: None,

@@ -1,7 +1,7 @@
 //! The records of a simulated run, and whether they may be written as the driver wants.
 
+use phalanx_protocol::Passes;
 use phalanx_protocol::driver::Ticket;
-use phalanx_protocol::progress::{Plan, Progress};
 use phalanx_types::Time;
 use phalanx_wire::train::{Ops, StepReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ struct Mark {
 /// The run directory.
 #[derive(Debug)]
 pub(super) struct Book {
-    plan: Plan,
+    passes: Passes,
     pub(super) lines: Vec<Line>,
     step: u64,
     validated: u64,
@@ -40,9 +40,9 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub(super) fn new(plan: Plan) -> Self {
+    pub(super) fn new(passes: Passes) -> Self {
         Self {
-            plan,
+            passes,
             lines: Vec::new(),
             step: 0,
             validated: 0,
@@ -56,7 +56,7 @@ impl Book {
     }
 
     pub(super) fn is_validation_due(&self, step: u64) -> bool {
-        Progress::new(self.plan, self.plan.place(step), Time::ZERO).due_here().validate
+        self.passes.progress(step, Time::ZERO).is_ok_and(|progress| progress.due_here().validate)
     }
 
     fn lacks_validation(&self, step: u64) -> bool {

@@ -57,6 +57,8 @@ kinds!(MESSAGES, message_kind, FromReplica {
     FromReplica::Waits { .. } => "says Waits",
     FromReplica::Computed { .. } => "says Computed",
     FromReplica::NotComputed { .. } => "says NotComputed",
+    FromReplica::StreamWaits { .. } => "says StreamWaits",
+    FromReplica::StreamEnded { .. } => "says StreamEnded",
 });
 
 kinds!(NO_PLANS, no_plan_kind, NoPlanKind {
@@ -104,6 +106,7 @@ kinds!(NOTICES, notice_kind, Notice {
     Notice::NotFaster { .. } => "tells NotFaster",
     Notice::Paused { .. } => "tells Paused",
     Notice::RankWaits { .. } => "tells RankWaits",
+    Notice::StreamWaits { .. } => "tells StreamWaits",
     Notice::NoCheckpoint { .. } => "tells NoCheckpoint",
     Notice::NoModel { .. } => "tells NoModel",
     Notice::WentBack { held: true, .. } => "tells WentBack: held",

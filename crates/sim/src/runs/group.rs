@@ -5,7 +5,6 @@ use super::event::Event;
 use super::pace::{Pace, Progressed, RoundTimes};
 use super::world::World;
 use phalanx_protocol::layout::{self, Post};
-use phalanx_protocol::progress::Progress;
 use phalanx_protocol::{Balance, Shares, better};
 use phalanx_types::{Epoch, Time};
 use phalanx_wire::bulk::BlobId;
@@ -25,6 +24,8 @@ pub(super) enum Todo {
     Round,
     Validate,
     Snapshot,
+    /// For the next pass over a stream.
+    Wait,
     /// The state is copied for a checkpoint.
     Copy,
     End(LeftBy),
@@ -89,6 +90,8 @@ pub(super) struct Group {
     pub(super) todo: VecDeque<Todo>,
     pub(super) work: Option<Work>,
     stalled: Option<Time>,
+    /// The step before which it has looked for a pass.
+    pub(super) entered: Option<u64>,
     /// Copies under way: their step, and the ranks whose copies have arrived.
     pub(super) copying: Option<(u64, BTreeSet<usize>)>,
 }
@@ -125,6 +128,7 @@ impl Group {
             todo: VecDeque::new(),
             work: None,
             stalled: None,
+            entered: None,
             copying: None,
         }
     }
@@ -244,8 +248,9 @@ impl<P: Pace> World<'_, P> {
     fn make_up(&mut self) {
         let Some(group) = &mut self.group else { return };
         let step = group.step;
-        let progress = Progress::new(self.plan, self.plan.place(step), Time::ZERO);
-        let (due, done) = (progress.due_here(), progress.is_done());
+        let progress = self.passes.progress(step, Time::ZERO);
+        let (due, done) =
+            progress.map(|progress| (progress.due_here(), progress.is_done())).unwrap_or_default();
         let recorded = self.nodes[group.members[0].node].rank.recorded;
         if due.validate && recorded.validated < step {
             group.todo.push_back(Todo::Validate);
@@ -261,12 +266,18 @@ impl<P: Pace> World<'_, P> {
         let Some(group) = self.group.as_mut().filter(|group| group.begun && !group.over) else { return };
         let Some(todo) = group.todo.pop_front() else { return };
         match todo {
-            Todo::Round => self.begin_round(),
+            Todo::Round => {
+                if self.enter_pass() {
+                    self.begin_round();
+                }
+            }
             Todo::Validate => {
                 let takes = self.pace.validating();
                 self.begin_work(todo, RoundTimes { decided: takes.mul_f64(0.8), takes }, 0);
             }
             Todo::Snapshot => self.snapshot(),
+            // Begun where a pass begins.
+            Todo::Wait => {}
             Todo::Copy => {
                 let takes = self.pace.copying();
                 self.progress(Progressed::Saved { waited: takes });

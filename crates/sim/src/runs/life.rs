@@ -102,7 +102,7 @@ impl<P: Pace> World<'_, P> {
     /// The driver writes the result; an interrupted run is resumed later.
     pub(super) fn finish(&mut self, step: u64, end: End, states: &[Ticket]) -> Result<(), String> {
         let stopping = self.driver.stopping;
-        if (end == End::Finished) != (step == self.options.steps) && !stopping {
+        if (end == End::Finished) != (step == self.last_step) && !stopping {
             return Err(format!("the run ends after step {step}: {end:?}"));
         }
         if let Some(held) = self.newest_held().filter(|held| *held > step) {

@@ -36,11 +36,12 @@ mod queries;
 mod reasons;
 mod round;
 mod shell;
+mod stream;
 mod verdict;
 mod world;
 
 pub use coverage::kinds;
-pub use options::Options;
+pub use options::{Options, Stream};
 
 use pace::{Pace, RoughPace};
 use phalanx_recording::RecordingError;

@@ -3,6 +3,17 @@
 use crate::dice::Dice;
 use std::time::Duration;
 
+/// How a run over a stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// After its steps, in the middle of a pass.
+    Steps,
+    /// After whole passes.
+    Passes,
+    /// With the last sample of the stream, before its steps are done.
+    Samples,
+}
+
 /// A cluster and the run that it trains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -24,6 +35,8 @@ pub struct Options {
     pub steps: u64,
     /// Steps of a pass.
     pub pass: u64,
+    /// Passes are over a stream: each has a length of its own, which is known when it begins. `pass` is the longest.
+    pub stream: Option<Stream>,
     /// Whether the model is validated after each pass.
     pub validates: bool,
     /// Steps from one checkpoint to the next.
@@ -88,6 +101,7 @@ impl Default for Options {
             operators: 12,
             steps: 100,
             pass: 50,
+            stream: None,
             validates: true,
             checkpoint_every: None,
             copies: 10,
@@ -153,7 +167,10 @@ impl Options {
             queries: dice.chance(1, 3).then(|| dice.millis(500..10_000)),
             ..exchange
         };
-        if dice.chance(1, 20) { random.with_many_steps(&mut dice) } else { random }
+        let random = if dice.chance(1, 20) { random.with_many_steps(&mut dice) } else { random };
+        let mut dice = Dice::new(seed, "stream");
+        let ends = [Stream::Steps, Stream::Passes, Stream::Samples];
+        Self { stream: dice.chance(1, 3).then(|| ends[dice.index(ends.len())]), ..random }
     }
 
     /// Steps that take so little time that a slow driver is many of them behind: ranks do not remember all.

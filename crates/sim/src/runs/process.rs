@@ -237,7 +237,7 @@ impl<P: Pace> World<'_, P> {
 
     /// The sum of marks of some samples of the batch of a step, counted from 0.
     pub(super) fn marks_of(&self, step: u64, samples: std::ops::Range<usize>) -> u64 {
-        let before = self.plan.place(step).batch as usize * self.options.batch;
+        let before = self.place(step).batch as usize * self.options.batch;
         self.marks[before + samples.end].wrapping_sub(self.marks[before + samples.start])
     }
 

@@ -5,7 +5,7 @@ use super::group::{Group, LeftBy, Todo, Work};
 use super::pace::{Heard, Pace, Progressed, RoundAhead};
 use super::reasons;
 use super::world::{SMALL, World};
-use phalanx_protocol::progress::{End, Progress};
+use phalanx_protocol::progress::End;
 use phalanx_protocol::{Vote, Wish, count, read_votes};
 use phalanx_types::{Epoch, Time};
 use phalanx_wire::train::{FromReplica, RankReport, StepReport, ValidSums};
@@ -25,7 +25,7 @@ impl<P: Pace> World<'_, P> {
     /// Steps of the next round. An interval ends early where the model is validated; of stages that overlap also where
     /// it is saved, and no later than a copy of them is due.
     fn round_steps(&self, group: &Group) -> u64 {
-        let progress = Progress::new(self.plan, self.plan.place(group.step), Time::ZERO);
+        let Ok(progress) = self.passes.progress(group.step, Time::ZERO) else { return 1 };
         let single = group.layout.as_ref().is_some_and(|layout| layout.replicas.len() == 1);
         match (single, self.options.average_every, self.options.overlap) {
             (true, _, Some(unit)) => {
@@ -74,6 +74,7 @@ impl<P: Pace> World<'_, P> {
                 self.let_land();
                 self.after_round(wish, work.steps);
             }
+            Todo::Wait => self.waited(),
             Todo::Copy | Todo::Snapshot | Todo::End(_) => {}
         }
         self.proceed();
@@ -82,8 +83,8 @@ impl<P: Pace> World<'_, P> {
     fn after_round(&mut self, wish: Wish, steps: u64) {
         let Some(group) = &mut self.group else { return };
         let step = group.step;
-        let due =
-            Progress::new(self.plan, self.plan.place(step - steps), Time::ZERO).on_steps(step, Time::ZERO);
+        let Ok(mut progress) = self.passes.progress(step - steps, Time::ZERO) else { return };
+        let due = progress.on_steps(step, Time::ZERO);
         if due.validate {
             group.todo.push_back(Todo::Validate);
         }
@@ -170,8 +171,9 @@ impl<P: Pace> World<'_, P> {
         {
             group.shares = shares;
         }
+        let sealed = self.passes.pass_of(step);
         Some((
-            StepReport { step: step + 1, epoch, seen: outcome.seen, ranks, ..StepReport::default() },
+            StepReport { step: step + 1, epoch, seen: outcome.seen, ranks, sealed, ..StepReport::default() },
             outcome.wish,
         ))
     }
@@ -282,7 +284,7 @@ impl<P: Pace> World<'_, P> {
                     self.report_validation();
                 }
             }
-            Todo::Copy | Todo::Snapshot | Todo::End(_) => {}
+            Todo::Copy | Todo::Snapshot | Todo::Wait | Todo::End(_) => {}
         }
     }
 

@@ -92,7 +92,7 @@ impl<P: Pace> World<'_, P> {
                 self.tally.rewinds += 1;
                 self.owed.clear();
                 let (step, validated) = self.book.reopen();
-                return Some(DriverEvent::Rewound { step, validated });
+                return Some(DriverEvent::Rewound { place: self.place_on_disk(step), validated });
             }
             DriverCommand::ForwardQuery { query, node, epoch } => {
                 return self.forward_query(query, &node, epoch);
@@ -110,6 +110,7 @@ impl<P: Pace> World<'_, P> {
         let written = match command {
             DriverCommand::RecordStep(report) => {
                 self.trace.mix(report.step);
+                self.check_place(report.step);
                 let seen = self.marks_of(report.step - 1, 0..self.options.batch);
                 self.book.on_step(&report, seen, self.options.batch)
             }
@@ -209,7 +210,8 @@ impl<P: Pace> World<'_, P> {
     }
 
     fn begin(&mut self, start: GroupStart) {
-        let GroupStart { epoch, seats, recorded, from_step, stages } = start;
+        let GroupStart { epoch, seats, recorded, from_step, stages, pass } = start;
+        self.check_pass(pass, from_step);
         self.tally.groups += 1;
         self.tally.futile += 1;
         self.owed.retain(|(_, step), _| *step <= from_step);
@@ -237,7 +239,7 @@ impl<P: Pace> World<'_, P> {
             let start = starts.as_ref().map(|starts| starts[rank].clone());
             // Simulated ranks find each other without an address.
             let seats = Vec::new();
-            self.tell(&seat.node, ToReplica::Connect { run, epoch, seats, recorded, start });
+            self.tell(&seat.node, ToReplica::Connect { run, epoch, seats, recorded, start, pass });
         }
         let over = !members.iter().all(|process| self.lives(*process));
         let layout = stages.map(|stages| stages.layout);

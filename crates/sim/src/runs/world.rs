@@ -7,13 +7,14 @@ use super::event::Event;
 use super::group::Group;
 use super::pace::{Pace, Progressed};
 use super::queries::Queries;
+use super::stream::passes_of;
 use super::{Options, Report, Violation, reasons};
 use crate::dice::Dice;
 use crate::event_queue::EventQueue;
 use crate::trace::Trace;
 use phalanx_protocol::driver::{DriverConfig, DriverCore, DriverEvent, StagedConfig};
-use phalanx_protocol::progress::Plan;
-use phalanx_protocol::{Every, Length, Limits, mark};
+use phalanx_protocol::progress::{Place, Plan};
+use phalanx_protocol::{Every, Length, Limits, PassLengths, Passes, mark};
 use phalanx_recording::{Limits as RecordingLimits, Recorded, RecordingError};
 use phalanx_types::{Epoch, NodeId, Outbox, RunId, Time};
 use phalanx_wire::train::{FromReplica, ToReplica};
@@ -80,7 +81,9 @@ pub(super) struct Driver {
 pub(super) struct World<'o, P> {
     pub(super) options: &'o Options,
     pub(super) pace: P,
-    pub(super) plan: Plan,
+    /// All passes of the run, as the store has them.
+    pub(super) passes: Passes,
+    pub(super) last_step: u64,
     pub(super) now: Time,
     /// With the driver's life that an event belongs to.
     queue: EventQueue<(Option<u64>, Event)>,
@@ -126,18 +129,19 @@ impl<'o, P: Pace> World<'o, P> {
         recording: Option<&Path>,
     ) -> Result<Self, RecordingError> {
         let plan = Plan {
-            batches_per_pass: options.pass,
+            passes: PassLengths::Fixed(options.pass),
             length: Length::Steps(options.steps),
             validate: if options.validates { Every::Passes(1) } else { Every::Never },
             checkpoint: options.checkpoint_every.map_or(Every::Never, Every::Steps),
         };
+        let (passes, last_step) = passes_of(seed, options, plan);
         let mut dice = AllDice {
             faults: Dice::new(seed, "faults"),
             nodes: Dice::new(seed, "nodes"),
             planner: Dice::new(seed, "planner"),
             driver: Dice::new(seed, "driver"),
         };
-        let config = config(options, plan, &mut dice.planner, 1, (0, 0), None);
+        let config = config(options, passes.plan(), &mut dice.planner, 1, (Place::default(), 0), None);
         let driver = Driver {
             core: match recording {
                 Some(path) => Recorded::begin(config, path, RecordingLimits::default())?,
@@ -160,12 +164,13 @@ impl<'o, P: Pace> World<'o, P> {
         Ok(Self {
             options,
             pace,
-            plan,
+            book: Book::new(passes.clone()),
+            passes,
+            last_step,
             now: Time::ZERO,
             queue: EventQueue::default(),
             dice,
             driver,
-            book: Book::new(plan),
             nodes: (0..options.nodes).map(|_| Node::default()).collect(),
             uplinks: BTreeMap::new(),
             linked: BTreeMap::new(),
@@ -336,10 +341,11 @@ impl<'o, P: Pace> World<'o, P> {
 
     /// A driver takes the run up as its directory has it.
     pub(super) fn start_driver(&mut self) {
-        let recorded = self.book.reopen();
+        let (step, validated) = self.book.reopen();
+        let recorded = (self.place_on_disk(step), validated);
         let driver = &mut self.driver;
         let (life, before) = (driver.life, driver.micro_batches);
-        let config = config(self.options, self.plan, &mut self.dice.planner, life, recorded, before);
+        let config = config(self.options, self.passes.plan(), &mut self.dice.planner, life, recorded, before);
         // Only the first process of the driver is recorded: a recording is of one core.
         driver.core = Recorded::off(DriverCore::new(config));
         (driver.up, driver.stopping, driver.next_tick) = (true, false, None);
@@ -454,13 +460,13 @@ impl<'o, P: Pace> World<'o, P> {
     }
 }
 
-/// What a driver is told of the run. `recorded` is the last step and the last validation in its directory.
+/// What a driver is told of the run. `recorded` is the place after the last step and the last validation in its directory.
 fn config(
     options: &Options,
     plan: Plan,
     dice: &mut Dice,
     life: u64,
-    recorded: (u64, u64),
+    recorded: (Place, u64),
     micro_batches: Option<usize>,
 ) -> DriverConfig {
     let staged = StagedConfig {
@@ -482,7 +488,7 @@ fn config(
         operators: options.operators as usize,
         staged: (options.stages > 0).then_some(staged),
         private_nodes: options.private.then_some(options.nodes),
-        step: recorded.0,
+        place: recorded.0,
         validated: recorded.1,
     }
 }

@@ -18,6 +18,7 @@ use crate::trainer::{Stepper, StepperOptions, loader_options};
 use phalanx_data::{Dataset, LoaderOptions, Transform};
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Metric, Objective, Optimizer, OwnLoss, Threads};
 use phalanx_graph::{Graph, Weights};
+use phalanx_protocol::PassLengths;
 use phalanx_protocol::progress::{Place, Plan};
 use phalanx_records::About;
 use phalanx_types::ByteSize;
@@ -300,7 +301,7 @@ impl Task {
     pub fn plan(&self) -> Plan {
         let train = &self.config.train;
         Plan {
-            batches_per_pass: loader_options(self, Place::default()).batches(self.samples),
+            passes: PassLengths::Fixed(loader_options(self, Place::default()).batches(self.samples)),
             length: train.length,
             validate: train.validate_every,
             checkpoint: train.checkpoint_every,
@@ -322,8 +323,8 @@ impl Task {
         self.valid.is_some() && self.config.train.validate_every != Every::Never
     }
 
-    /// The number of steps of the finished run.
-    pub fn total_steps(&self) -> u64 {
+    /// The number of steps of the finished run, if it is known.
+    pub fn total_steps(&self) -> Option<u64> {
         self.plan().steps()
     }
 

@@ -9,8 +9,8 @@ use phalanx_wire::group_end::{EndRef, RankEnds, RingEnd, SegmentRef};
 use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{
     Activity, AskRef, Asked, DataRef, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops,
-    PartRef, RankReport, Recorded, ReplicaLayout, SeatRef, ShareAsk, Source, Span, StageReport, Start,
-    StateRef, StepReport, ToReplica, ValidSums,
+    PartRef, PassStart, RankReport, Recorded, ReplicaLayout, SealedPass, SeatRef, ShareAsk, Source, Span,
+    StageReport, Start, StateRef, StepReport, ToReplica, ValidSums,
 };
 use phalanx_wire::train_reason::{
     BreakReason, CloseReason, QueryRefusal, RankFailure, RunRefusal, StepFailure,
@@ -33,6 +33,7 @@ pub(super) fn add(samples: &mut Samples) {
     let (run, epoch) = (RUN, EPOCH);
     let part = PartRef { part: 1, parts: 3, state: state.clone() };
     let recorded = Recorded { step: 199, validated: 150, saved: 100 };
+    let pass = PassStart { pass: 2, step: 180 };
     let orders = [
         ToReplica::Enlist { run, enlist: enlist() },
         ToReplica::Restore { run, state: Some(state.clone()) },
@@ -43,6 +44,7 @@ pub(super) fn add(samples: &mut Samples) {
             seats: vec![seat("n1", Some(200)), seat("n2", None)],
             recorded,
             start: None,
+            pass,
         },
         ToReplica::Abort { run, epoch, reason: BreakReason::StateLost { node: node("n3") } },
         ToReplica::Ask { run, epoch, wish: Asked::Stop },
@@ -65,6 +67,7 @@ pub(super) fn add(samples: &mut Samples) {
     stages(samples);
     let wishes = [Asked::Reform, Asked::Stop];
     samples.each("asked", wishes, |wish| ToReplica::Ask { run, epoch, wish });
+    let detail = || Detail::new("120 of 1,024 samples have arrived");
     let sums = ValidSums { samples: 719, loss: 3.5, metrics: vec![(703.0, 719)] };
     let answers = [
         FromReplica::Enlisted { run, step: Some(200) },
@@ -80,8 +83,13 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::Waits { run, epoch, on: 2, millis: 5000 },
         FromReplica::Computed { run, number: 3, shape: vec![100, 10], outputs: state },
         FromReplica::NotComputed { run, number: 3, refusal: QueryRefusal::SampleSize { values: 784 } },
+        FromReplica::StreamWaits { run, epoch, step: 230, wait: detail() },
+        FromReplica::StreamEnded { run, epoch, step: 230 },
     ];
     samples.each("from-replica", answers, |answer| answer);
+    let sealed = SealedPass { pass: 2, start: 180, steps: 50, samples: 3190, base: 0, horizon: 3190 };
+    let steps = vec![StepReport { sealed: Some(sealed), ..report() }];
+    samples.one("stream-steps", &FromReplica::Steps { run, epoch, steps });
     reasons(samples);
     let activities = [
         Activity::Data,
@@ -175,9 +183,10 @@ fn stages(samples: &mut Samples) {
     ];
     let start = Some(Start { step: 200, norm: Some(1.5f64.to_bits()), gets });
     let recorded = Recorded { step: 199, validated: 150, saved: 100 };
+    let pass = PassStart { pass: 2, step: 180 };
     samples.one("stage-prepare", &ToReplica::Prepare { run, epoch, rank: 1, ranks: 2, layout });
     let seats = vec![seat("n1", None)];
-    samples.one("stage-connect", &ToReplica::Connect { run, epoch, seats, recorded, start });
+    samples.one("stage-connect", &ToReplica::Connect { run, epoch, seats, recorded, start, pass });
     let hold = HoldRef { ops: ops(5, 9), step: 200, norm: Some(1.5f64.to_bits()), pending: true };
     let report = StageReport { replica: 0, stage: 1, memory: 4096, sent: 100, idle_us: 30, staleness: 2 };
     let rank = RankReport { stage: Some(report), ..RankReport::default() };
@@ -197,6 +206,7 @@ fn stages(samples: &mut Samples) {
         seats: Vec::new(),
         recorded,
         start: Some(get(from)),
+        pass,
     });
 }
 
@@ -234,6 +244,7 @@ fn report() -> StepReport {
         sent: 4096,
         took_us: 1000,
         ranks: vec![rank, RankReport::default()],
+        sealed: None,
     }
 }
 

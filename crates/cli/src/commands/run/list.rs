@@ -52,7 +52,7 @@ impl Render for Runs {
                 run.id.clone(),
                 shortened(state_and_why(run)),
                 state.model.clone(),
-                format!("{}/{}", state.steps, state.total_steps),
+                state.progress(),
                 state.loss.map_or("-".to_owned(), |x| format!("{x:.4}")),
                 state.val_acc.map_or("-".to_owned(), |x| format!("{:.2} %", x * 100.0)),
                 state.started.clone(),

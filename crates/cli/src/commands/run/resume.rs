@@ -46,8 +46,8 @@ pub(crate) async fn run(args: ResumeArgs, output: Output) -> Result<(), Failure>
     let compute = Compute::cpu(file.config.threads());
     let task = Task::new(file.config.clone(), &compute.threads).map_err(train_failure)?;
     if args.epochs.is_some() || args.steps.is_some() {
-        let (asked, done) = (task.total_steps(), dir.steps());
-        if asked < done {
+        let done = dir.steps();
+        if let Some(asked) = task.total_steps().filter(|asked| *asked < done) {
             let path = dir.path().display();
             let error = anyhow!("the run in {path} is at step {done} already, {asked} steps were asked for");
             return Err(Failure::usage(error).hint("ask for more, or start a new run with `phalanx train`"));

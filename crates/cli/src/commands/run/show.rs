@@ -37,7 +37,7 @@ impl Render for Shown {
             ("run", self.run.path.display().to_string()),
             ("state", state_and_why(&self.run)),
             ("model", state.model.clone()),
-            ("steps", format!("{}/{}", state.steps, state.total_steps)),
+            ("steps", state.progress()),
             ("loss", number(state.loss.map(f64::from))),
             ("validation loss", number(state.val_loss)),
             ("validation accuracy", percent(state.val_acc)),

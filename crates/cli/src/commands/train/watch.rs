@@ -18,10 +18,10 @@ pub(super) struct Watch {
     /// Only on a terminal.
     bar: Option<ProgressBar>,
     silent: bool,
-    total: u64,
+    /// Unknown where the samples come from a stream.
+    total: Option<u64>,
     done_before: u64,
-    passes: u64,
-    batches: u64,
+    passes: Option<u64>,
     began: Instant,
     said: Instant,
     samples_per_s: f64,
@@ -40,10 +40,9 @@ impl Watch {
         Self {
             bar,
             silent,
-            total: 0,
+            total: None,
             done_before: 0,
-            passes: 1,
-            batches: 1,
+            passes: None,
             began: now,
             said: now,
             samples_per_s: 0.0,
@@ -81,8 +80,9 @@ impl Watch {
         let accuracy = self.accuracy.map_or(String::new(), |x| format!(", accuracy {:.2} %", x * 100.0));
         let (pass, passes, loss) = (record.pass, self.passes, record.loss);
         let together = record.replicas.as_ref().map(together).unwrap_or_default();
+        let passes = passes.map_or(String::new(), |passes| format!("/{passes}"));
         let state = format!(
-            "pass {pass}/{passes}, loss {loss:.4}{accuracy}, {:.0} samples/s{together}",
+            "pass {pass}{passes}, loss {loss:.4}{accuracy}, {:.0} samples/s{together}",
             self.samples_per_s
         );
         match &self.bar {
@@ -92,12 +92,10 @@ impl Watch {
             }
             None => {
                 self.said = Instant::now();
-                self.say(&format!(
-                    "step {}/{}: {state}, {} left",
-                    record.step,
-                    self.total,
-                    self.left(record.step)
-                ));
+                let (step, total) = (record.step, self.total);
+                let of = total.map_or(String::new(), |total| format!("/{total}"));
+                let left = total.map_or(String::new(), |total| format!(", {} left", self.left(step, total)));
+                self.say(&format!("step {step}{of}: {state}{left}"));
             }
         }
     }
@@ -122,10 +120,9 @@ impl Watch {
         self.say(&format!("{replicas} of {cut}{on} (formation {epoch}): {}{step}", chains.join(" | ")));
     }
 
-    fn left(&self, step: u64) -> String {
+    fn left(&self, step: u64, total: u64) -> String {
         let done = step.saturating_sub(self.done_before).max(1);
-        let seconds =
-            self.began.elapsed().as_secs_f64() / done as f64 * self.total.saturating_sub(step) as f64;
+        let seconds = self.began.elapsed().as_secs_f64() / done as f64 * total.saturating_sub(step) as f64;
         let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX);
         humantime::format_duration(whole).to_string()
     }
@@ -162,19 +159,24 @@ impl Observer for Watch {
             Event::Started { run_dir, model, parameters, samples, batches_per_pass, total_steps, done } => {
                 self.total = *total_steps;
                 self.done_before = *done;
-                self.batches = (*batches_per_pass).max(1);
-                self.passes = total_steps.div_ceil(self.batches);
+                self.passes =
+                    total_steps.zip(*batches_per_pass).map(|(steps, batches)| steps.div_ceil(batches.max(1)));
                 self.began = Instant::now();
                 if let Some(bar) = &self.bar {
-                    bar.set_length(*total_steps);
+                    match total_steps {
+                        Some(total) => bar.set_length(*total),
+                        None => bar.unset_length(),
+                    }
                     bar.set_position(*done);
                     bar.reset_eta();
                 }
                 let on = if *done > 0 { format!(", from step {done} on") } else { String::new() };
                 let place = run_dir.as_ref().map_or(String::new(), |dir| format!(" in {}", dir.display()));
-                self.say(&format!(
-                    "training {model} ({parameters} parameters) on {samples} samples{place}{on}"
-                ));
+                let on_what = match samples {
+                    Some(samples) => format!("{samples} samples"),
+                    None => "a stream".to_owned(),
+                };
+                self.say(&format!("training {model} ({parameters} parameters) on {on_what}{place}{on}"));
             }
             Event::Step(record) => self.on_step(record),
             Event::Validated(record) => self.on_valid(record),
