@@ -40,7 +40,7 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"])
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
-    let mut tests = cargo(&["test", "--workspace", "--config", &runner]);
+    let mut tests = cargo(&["test", "--workspace", "--config", &runner]).env("PHALANX_REQUIRE_REDIS", "1");
     let installed = |[torch, tensorflow, clients]: [Installing; 3]| {
         anyhow::Ok([torch.wait()?, tensorflow.wait()?, clients.wait()?])
     };
@@ -82,11 +82,14 @@ fn frameworks(args: &TestArgs) -> anyhow::Result<[Installing; 3]> {
     Ok([torch?, tensorflow?, clients?])
 }
 
-/// Tests make network namespaces, for which they need `ip`, and an environment of Python.
+/// Tests make network namespaces, for which they need `ip`, use Redis servers, and an environment of Python.
 fn install(args: &TestArgs) -> anyhow::Result<()> {
     let mut packages = Vec::new();
     if !present("ip") && !std::path::Path::new("/usr/sbin/ip").exists() {
         packages.push("iproute2");
+    }
+    if !present("redis-server") {
+        packages.push("redis-server");
     }
     if !args.no_python && !makes_environments() {
         packages.extend(["python3", "python3-venv"]);

@@ -5,9 +5,9 @@
 
 pub use phalanx_store::{Server, ServerConfig, StartError};
 pub use phalanx_store_client::{
-    AddressError, Dataset, Keys, MetaError, MetaValues, PassAnswer, Producer, ProducerOptions, ReadOptions,
-    Store, StoreAddress, StoreError, StoreOptions, StreamError, StreamField, StreamInfo, StreamReader,
-    StreamSamples, StreamTrainer, StreamWatch, TrainerAnswer,
+    AddressError, Dataset, KeyKind, Keys, MetaError, MetaValues, PassAnswer, Producer, ProducerOptions,
+    ReadOptions, Store, StoreAddress, StoreError, StoreOptions, StreamError, StreamField, StreamInfo,
+    StreamReader, StreamSamples, StreamTrainer, StreamWatch, TrainerAnswer,
 };
 pub use phalanx_streams::{
     Cursor, PartialBatch, ReadMode, ReaderEnding, ReaderSettings, Retention, StreamRefusal, StreamSettings,

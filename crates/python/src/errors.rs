@@ -64,8 +64,11 @@ impl Failure {
     /// The store did not do what was asked.
     pub(crate) fn store(error: &StoreError) -> Self {
         let exception = match error {
-            StoreError::Address(_) | StoreError::Room { .. } => "InputError",
-            StoreError::Connect { .. } | StoreError::Lost { .. } => "StoreLost",
+            StoreError::Address(_) | StoreError::Room { .. } | StoreError::TooLarge { .. } => "InputError",
+            StoreError::Connect { .. }
+            | StoreError::Lost { .. }
+            | StoreError::NoNode { .. }
+            | StoreError::Down { .. } => "StoreLost",
             StoreError::Missing { .. } => "StoreKeyError",
             StoreError::TimedOut { .. } => "StoreTimeout",
             StoreError::Full { .. } => "StoreFull",

@@ -93,7 +93,9 @@ impl StoreClient {
         key_parts: KeyParts,
         shares_memory: bool,
     ) -> PyResult<Self> {
-        let options = StoreOptions { password, keys: keys(key_parts), no_shared_memory: !shares_memory };
+        let keys = keys(key_parts);
+        let no_shared_memory = !shares_memory;
+        let options = StoreOptions { password, keys, no_shared_memory, ..StoreOptions::default() };
         let store = on_thread(py, move || Store::connect(&address, options))?;
         Ok(Self { store: RwLock::new(Some(store)), pid: std::process::id() })
     }

@@ -1,5 +1,7 @@
 //! Datasets: named tensors and metadata.
 
+use crate::cluster::Keyed;
+use crate::connection::checked;
 use crate::keys::Access;
 use crate::metadata::{MetaError, MetaValues};
 use crate::store::Store;
@@ -179,11 +181,13 @@ impl Store {
         let meta = format!("{base}.meta");
         let fields = self.fields(&meta)?;
         let names = fields.get(TENSOR_NAMES).map(|value| MetaValues::decode(TENSOR_NAMES, value.clone()));
-        let mut command = words([b"DEL", meta.as_bytes()]);
+        let mut keys = vec![meta];
         if let Some(Ok(MetaValues::Text(names))) = names {
-            command.extend(names.iter().map(|tensor| Bytes::from(format!("{base}.{tensor}"))));
+            keys.extend(names.iter().map(|tensor| format!("{base}.{tensor}")));
         }
-        self.run_one(&meta, command)?;
+        let delete = |key: String| Keyed { command: words([b"DEL", key.as_bytes()]), key: key.into() };
+        let replies = self.call(keys.into_iter().map(delete).collect())?;
+        replies.into_iter().try_for_each(|reply| checked(Some(reply)).map(|_deleted| ()))?;
         Ok(!fields.is_empty())
     }
 

@@ -34,6 +34,13 @@ pub enum StoreError {
     Refused { text: String },
     #[error("the store is full ({text})")]
     Full { text: String },
+    #[error("no node of the cluster has slot {slot}")]
+    NoNode { slot: u16 },
+    /// The cluster's own words.
+    #[error("the cluster cannot do this now: {text}")]
+    Down { text: String },
+    #[error("{name:?} has {len} bytes, and this server takes {most} at most")]
+    TooLarge { name: String, len: usize, most: usize },
     #[error("there is no {what} {name:?} in the store")]
     Missing { what: &'static str, name: String },
     #[error("{what} {name:?} was not there within {within:?}")]
@@ -59,12 +66,16 @@ pub enum StoreError {
 impl StoreError {
     pub fn class(&self) -> Class {
         match self {
-            Self::Connect { .. } | Self::Lost { .. } | Self::TimedOut { .. } | Self::Full { .. } => {
-                Class::Retry
-            }
+            Self::Connect { .. }
+            | Self::Lost { .. }
+            | Self::NoNode { .. }
+            | Self::Down { .. }
+            | Self::TimedOut { .. }
+            | Self::Full { .. } => Class::Retry,
             Self::Protocol { .. } | Self::Unexpected { .. } => Class::Peer,
             Self::Address(_)
             | Self::Refused { .. }
+            | Self::TooLarge { .. }
             | Self::Missing { .. }
             | Self::Tensor { .. }
             | Self::Metadata { .. }
@@ -79,6 +90,10 @@ impl StoreError {
                 Some("`phalanx store serve` starts a store; SSDB or PHALANX_STORE names one")
             }
             Self::Full { .. } => Some("delete what is not needed, or give the store more with `--memory`"),
+            Self::NoNode { .. } | Self::Down { .. } => {
+                Some("start the nodes that are missing; `redis-cli cluster nodes` lists them")
+            }
+            Self::TooLarge { .. } => Some("a store of `phalanx store serve` takes values of any size"),
             Self::Refused { text } if text.starts_with("NOAUTH") => Some("give the store's password"),
             _ => None,
         }

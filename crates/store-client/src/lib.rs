@@ -7,7 +7,8 @@
 //!         ──► Connection           one socket, replies in order;  Cluster: one for each node
 //! ```
 //! Calls block; the client may be used by many threads, which take turns. Names and layouts are those of SmartRedis, so
-//! both see each other's data. A lost connection is opened again, and a command that only reads is repeated.
+//! both see each other's data. A lost connection is opened again, and a command is repeated where doing it twice is
+//! doing it once. In a cluster commands follow their keys to other nodes, and to a replica that takes over.
 
 mod address;
 mod backend;
@@ -19,6 +20,10 @@ mod keys;
 mod lists;
 mod memory;
 mod metadata;
+mod node_link;
+mod reading;
+mod redirect;
+mod slot_map;
 mod store;
 mod stream;
 mod tensors;
@@ -34,3 +39,4 @@ pub use stream::{
     PassAnswer, Producer, ProducerOptions, ReadOptions, StreamError, StreamField, StreamInfo, StreamReader,
     StreamSamples, StreamTrainer, StreamWatch, TrainerAnswer, WaitObserver,
 };
+pub use tensors::KeyKind;

@@ -1,13 +1,11 @@
 use crate::StoreError;
 use crate::address::StoreAddress;
 use crate::backend::{Backend, words};
-use crate::cluster::Servers;
+use crate::cluster::{Dial, Keyed, Sending, Servers};
 use crate::connection::{Command, checked};
 use crate::keys::Keys;
-use crate::memory::{Mapped, Memory};
 use bytes::Bytes;
 use phalanx_resp::{Reply, slot};
-use phalanx_shared::WORTH_SHARING;
 use phalanx_types::Tensor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,14 +17,25 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Pauses between looks at a server that cannot wake a client.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The largest value that a plain Redis takes.
+const LARGEST_PLAIN: usize = 512 << 20;
 
 /// How a store is used.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct StoreOptions {
     pub password: Option<String>,
     pub keys: Keys,
     /// Send large values over the socket, also on one host.
     pub no_shared_memory: bool,
+    /// How long a replica may take to step in for a lost node of a Redis cluster before that is an error.
+    pub takeover: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        let takeover = Duration::from_secs(20);
+        Self { password: None, keys: Keys::default(), no_shared_memory: false, takeover }
+    }
 }
 
 /// A client of a store. Clones share its connection.
@@ -48,21 +57,15 @@ pub struct Store {
 
 #[derive(Debug)]
 struct StoreLink {
-    address: StoreAddress,
+    address: String,
+    /// How the servers are reached, as it turned out when the first connection was there.
+    dial: Dial,
     options: StoreOptions,
     backend: Backend,
-    used: Mutex<Used>,
+    /// What one caller uses at a time.
+    servers: Mutex<Servers>,
     /// Connections that no caller waits on at the moment.
     waiters: Mutex<Vec<Servers>>,
-}
-
-/// What one caller uses at a time.
-#[derive(Debug)]
-struct Used {
-    servers: Servers,
-    memory: Memory,
-    /// Large values go through memory that is shared with the server.
-    is_sharing: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,12 +79,22 @@ impl Store {
     /// The address is none, or no store answers there.
     pub fn connect(address: &str, options: StoreOptions) -> Result<Self, StoreError> {
         let address: StoreAddress = address.parse()?;
-        let (keys, no_shared_memory) = (options.keys.clone(), options.no_shared_memory);
-        let mut servers = Servers::connect(address.clone(), options.password.clone())?;
-        let backend = backend(&mut servers)?;
-        let is_sharing = backend == Backend::Tensors && !no_shared_memory;
-        let used = Mutex::new(Used { servers, memory: Memory::default(), is_sharing });
-        let link = StoreLink { address, options, backend, used, waiters: Mutex::default() };
+        let dial = Dial { address, password: options.password.clone(), takeover: options.takeover };
+        Self::dialed(dial, options)
+    }
+
+    fn dialed(dial: Dial, options: StoreOptions) -> Result<Self, StoreError> {
+        let address = dial.address.to_string();
+        let mut servers = Servers::connect(dial, false)?;
+        let description = describe(&mut servers)?;
+        if description.is_cluster {
+            servers.become_cluster()?;
+        }
+        let backend = description.backend;
+        servers.set_sharing(backend == Backend::Tensors && !options.no_shared_memory);
+        let (dial, keys) = (servers.dial().clone(), options.keys.clone());
+        let (servers, waiters) = (Mutex::new(servers), Mutex::default());
+        let link = StoreLink { address, dial, options, backend, servers, waiters };
         Ok(Self { link: Arc::new(link), keys })
     }
 
@@ -99,12 +112,12 @@ impl Store {
     /// A client of the same store with a connection of its own: for calls that wait, and to be missed when it ends.
     pub(crate) fn another(&self) -> Result<Self, StoreError> {
         let options = StoreOptions { keys: self.keys.clone(), ..self.link.options.clone() };
-        Self::connect(&self.address(), options)
+        Self::dialed(self.link.dial.clone(), options)
     }
 
     /// Whether large values are mapped, not sent.
     pub(crate) fn is_sharing(&self) -> bool {
-        lock(&self.link.used).is_sharing
+        lock(&self.link.servers).is_sharing()
     }
 
     /// The same client with other prefixes.
@@ -118,18 +131,12 @@ impl Store {
     }
 
     pub fn address(&self) -> String {
-        self.link.address.to_string()
-    }
-
-    /// Whether commands of both keys can be sent together.
-    pub(crate) fn same_node(&self, a: &str, b: &str) -> bool {
-        let used = lock(&self.link.used);
-        !used.servers.is_cluster() || used.servers.node_of(a.as_bytes()) == used.servers.node_of(b.as_bytes())
+        self.link.address.clone()
     }
 
     /// Whether one command may name both keys.
     pub(crate) fn same_slot(&self, a: &str, b: &str) -> bool {
-        !lock(&self.link.used).servers.is_cluster() || slot(a.as_bytes()) == slot(b.as_bytes())
+        !lock(&self.link.servers).is_cluster() || slot(a.as_bytes()) == slot(b.as_bytes())
     }
 
     pub(crate) fn backend(&self) -> Backend {
@@ -142,49 +149,92 @@ impl Store {
     /// The store cannot be reached or refuses it.
     pub fn command(&self, words: &[&[u8]]) -> Result<Reply, StoreError> {
         let command: Command = words.iter().map(|word| Bytes::copy_from_slice(word)).collect();
-        let key = command.get(1).cloned().unwrap_or_default();
-        checked(self.call(&key, vec![command])?.pop())
+        let key = key_of(&command);
+        checked(self.call(vec![Keyed { key, command }])?.pop())
+    }
+
+    /// Sends one command to every node that has keys; gives their addresses and replies.
+    ///
+    /// # Errors
+    /// A node cannot be reached or refuses it.
+    pub fn command_everywhere(&self, words: &[&[u8]]) -> Result<Vec<(String, Reply)>, StoreError> {
+        let command: Command = words.iter().map(|word| Bytes::copy_from_slice(word)).collect();
+        let mut servers = lock(&self.link.servers);
+        let nodes = servers.masters();
+        let ask = |node: String| servers.call_at(&node, command.clone()).map(|reply| (node, reply));
+        nodes.into_iter().map(ask).collect()
+    }
+
+    /// All keys that match a pattern with `*` and `?`, sorted.
+    ///
+    /// # Errors
+    /// A node cannot be reached.
+    pub fn keys_like(&self, pattern: &str) -> Result<Vec<Bytes>, StoreError> {
+        let mut servers = lock(&self.link.servers);
+        let mut keys = Vec::new();
+        for node in servers.masters() {
+            let mut cursor = Bytes::from_static(b"0");
+            loop {
+                let scan = words([b"SCAN", &cursor, b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"]);
+                let wrong = StoreError::Unexpected { what: "keys" };
+                let Reply::Array(reply) = servers.call_at(&node, scan)? else { return Err(wrong) };
+                let [Reply::Bulk(next), Reply::Array(found)] = &reply[..] else { return Err(wrong) };
+                keys.extend(found.iter().filter_map(|key| match key {
+                    Reply::Bulk(key) => Some(key.clone()),
+                    _ => None,
+                }));
+                cursor = next.clone();
+                if &cursor[..] == b"0" {
+                    break;
+                }
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        Ok(keys)
     }
 
     /// Sends commands that belong to one key; the replies must not be errors.
     pub(crate) fn run(&self, key: &str, commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
-        let replies = self.call(key.as_bytes(), commands)?;
-        replies.into_iter().map(|reply| checked(Some(reply))).collect()
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        let keyed = commands.into_iter().map(|command| Keyed { key: key.clone(), command }).collect();
+        self.call(keyed)?.into_iter().map(|reply| checked(Some(reply))).collect()
     }
 
     pub(crate) fn run_one(&self, key: &str, command: Command) -> Result<Reply, StoreError> {
         self.run(key, vec![command])?.pop().ok_or(StoreError::Unexpected { what: "no reply" })
     }
 
-    /// Sends commands that belong to one key. If the connection was lost since the last call, it is opened again.
-    pub(crate) fn call(&self, key: &[u8], commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
-        let mut used = lock(&self.link.used);
-        used.call(key, commands)
+    /// Sends commands, each to the node of its key.
+    pub(crate) fn call(&self, commands: Vec<Keyed>) -> Result<Vec<Reply>, StoreError> {
+        lock(&self.link.servers).call(commands, Sending::Plain(None))
     }
 
-    /// The same, with a bound for how long a reply may take.
+    /// Sends commands to the node of one key, with a bound for how long a reply may take.
     pub(crate) fn call_within(
         &self,
         key: &[u8],
         commands: Vec<Command>,
         patience: Option<Duration>,
     ) -> Result<Vec<Reply>, StoreError> {
-        lock(&self.link.used).call_within(key, commands, patience)
+        let key = Bytes::copy_from_slice(key);
+        let keyed = commands.into_iter().map(|command| Keyed { key: key.clone(), command }).collect();
+        lock(&self.link.servers).call(keyed, Sending::Plain(patience))
     }
 
     /// Stores a value of one key under a command to which its bytes are appended.
     pub(crate) fn store_bytes(&self, key: &str, command: Command, value: &Bytes) -> Result<(), StoreError> {
-        let mut used = lock(&self.link.used);
-        if value.len() >= WORTH_SHARING && used.store_shared(key, &command, value)? {
-            return Ok(());
+        if self.link.backend == Backend::Plain && value.len() > LARGEST_PLAIN {
+            let len = value.len();
+            return Err(StoreError::TooLarge { name: key.to_owned(), len, most: LARGEST_PLAIN });
         }
-        let command = command.into_iter().chain([value.clone()]).collect();
-        checked(used.call(key.as_bytes(), vec![command])?.pop()).map(|_stored| ())
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        lock(&self.link.servers).store_bytes(key, command, value)
     }
 
-    /// Reads tensors that one server has. Large ones are mapped where that is possible.
-    pub(crate) fn read_tensors(&self, keys: &[String]) -> Result<Vec<Option<Tensor>>, StoreError> {
-        lock(&self.link.used).read_tensors(self.link.backend, keys)
+    /// Reads tensors. Large ones are mapped where that is possible.
+    pub(crate) fn tensors_at(&self, keys: &[String]) -> Result<Vec<Option<Tensor>>, StoreError> {
+        lock(&self.link.servers).read_tensors(self.link.backend, keys)
     }
 
     /// Waits until a key is as wanted; false when the time is up.
@@ -198,7 +248,7 @@ impl Store {
         let idle = lock(&self.link.waiters).pop();
         let mut servers = match idle {
             Some(servers) => servers,
-            None => Servers::connect(self.link.address.clone(), self.link.options.password.clone())?,
+            None => Servers::connect(self.link.dial.clone(), false)?,
         };
         let mut pause = FIRST_PAUSE;
         let found = loop {
@@ -221,127 +271,44 @@ impl Store {
     }
 }
 
-impl Used {
-    fn call(&mut self, key: &[u8], commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
-        self.call_within(key, commands, None)
-    }
-
-    fn call_within(
-        &mut self,
-        key: &[u8],
-        mut commands: Vec<Command>,
-        patience: Option<Duration>,
-    ) -> Result<Vec<Reply>, StoreError> {
-        if !self.servers.is_open(key) {
-            // What was shared over the connection before ended with it.
-            self.memory = Memory::default();
-        }
-        let returns = self.memory.returns();
-        let skip = usize::from(returns.is_some());
-        if let Some(returns) = returns {
-            commands.insert(0, returns);
-        }
-        let mut replies = self.servers.call(key, commands, patience)?;
-        replies.drain(..skip.min(replies.len()));
-        Ok(replies)
-    }
-
-    /// Stores a value through shared memory; false if that is impossible.
-    fn store_shared(&mut self, key: &str, command: &Command, value: &Bytes) -> Result<bool, StoreError> {
-        if !self.is_sharing {
-            return Ok(false);
-        }
-        let taken = match Memory::taken(self.call(key.as_bytes(), vec![Memory::take(value.len())])?.pop()) {
-            Ok(taken) => taken,
-            Err(full @ StoreError::Full { .. }) => return Err(full),
-            Err(StoreError::Refused { text }) if text.starts_with("TOOLONG") => return Ok(false),
-            Err(error) => return Ok(self.give_up_sharing(&error)),
-        };
-        if let Err(error) = self.memory.fill(&taken, &[value]) {
-            self.memory.give_back(&taken);
-            return Ok(self.give_up_sharing(&error));
-        }
-        let ticket = taken.ticket.to_string();
-        let with = [Bytes::from_static(b"PHALANX.WITH"), Bytes::from(ticket)];
-        let command = with.into_iter().chain(command.iter().cloned()).collect();
-        checked(self.call(key.as_bytes(), vec![command])?.pop()).map(|_stored| true)
-    }
-
-    /// Tensors of keys, those that have not changed without asking the server.
-    fn read_tensors(&mut self, backend: Backend, keys: &[String]) -> Result<Vec<Option<Tensor>>, StoreError> {
-        let keeps = self.is_sharing && !self.servers.is_cluster();
-        let mut found: Vec<Option<Tensor>> = match keeps {
-            true => keys.iter().map(|key| self.memory.views.unchanged(key)).collect(),
-            false => vec![None; keys.len()],
-        };
-        // Numbers of a server that is gone do not change any more: that it is there is looked at after them.
-        if found.iter().any(Option::is_some) && !self.servers.is_quiet() {
-            found.fill(None);
-        }
-        let due: Vec<(usize, &String)> =
-            keys.iter().enumerate().filter(|(at, _)| found.get(*at).is_some_and(Option::is_none)).collect();
-        let Some((_, first)) = due.first() else { return Ok(found) };
-        let versions: Vec<_> = due.iter().map(|(_, key)| self.memory.views.version(key)).collect();
-        let replies = self.read(first, due.iter().map(|(_, key)| backend.get(key)).collect())?;
-        let mut lent = false;
-        for (((at, key), version), Mapped { reply, may_keep }) in due.into_iter().zip(versions).zip(replies) {
-            let tensor = backend.tensor(key, reply)?;
-            lent |= may_keep;
-            if let (Some(tensor), Some(version), true) = (&tensor, version, keeps && may_keep) {
-                self.memory.views.keep(key, version, tensor);
-            }
-            found.get_mut(at).into_iter().for_each(|place| *place = tensor.clone());
-        }
-        if keeps && lent && self.memory.views.is_unasked() {
-            let reply = self.call(b"", vec![Memory::ask_versions()])?.pop();
-            self.memory.learn_versions(reply);
-        }
-        Ok(found)
-    }
-
-    fn read(&mut self, key: &str, commands: Vec<Command>) -> Result<Vec<Mapped>, StoreError> {
-        let sent = |replies: Vec<Reply>| {
-            replies.into_iter().map(|reply| Mapped { reply, may_keep: false }).collect::<Vec<_>>()
-        };
-        if !self.is_sharing {
-            return self.call(key.as_bytes(), commands).map(sent);
-        }
-        let lend = |command: &Command| {
-            std::iter::once(Bytes::from_static(b"PHALANX.LEND")).chain(command.iter().cloned()).collect()
-        };
-        let replies = self.call(key.as_bytes(), commands.iter().map(lend).collect())?;
-        let refused =
-            |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with(b"ERR memory can"));
-        let mapped = match replies.iter().any(refused) {
-            true => Err(std::io::Error::other("the server is on another host")),
-            false => replies
-                .into_iter()
-                .map(|reply| self.memory.mapped(reply))
-                .collect::<std::io::Result<Vec<_>>>(),
-        };
-        match mapped {
-            Ok(replies) => Ok(replies),
-            Err(error) => {
-                self.give_up_sharing(&error);
-                self.call(key.as_bytes(), commands).map(sent)
-            }
-        }
-    }
-
-    fn give_up_sharing(&mut self, error: &dyn std::error::Error) -> bool {
-        tracing::debug!(%error, "large values go over the socket");
-        self.is_sharing = false;
-        false
-    }
+/// What a server says of itself.
+struct Description {
+    backend: Backend,
+    /// Other nodes have a part of the keys.
+    is_cluster: bool,
 }
 
-fn backend(servers: &mut Servers) -> Result<Backend, StoreError> {
-    let reply = checked(servers.call(b"", vec![words([b"INFO", b"server"])], None)?.pop())?;
+fn describe(servers: &mut Servers) -> Result<Description, StoreError> {
+    let command = words([b"INFO", b"server"]);
+    let keyed = Keyed { key: Bytes::new(), command };
+    let reply = checked(servers.call(vec![keyed], Sending::Plain(None))?.pop())?;
     let (Reply::Bulk(text) | Reply::Verbatim(text)) = reply else {
         return Err(StoreError::Unexpected { what: "no description of the server" });
     };
-    let ours = text.windows(16).any(|part| part == b"phalanx_version:");
-    Ok(if ours { Backend::Tensors } else { Backend::Plain })
+    let text = String::from_utf8_lossy(&text);
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    Ok(match field("phalanx_version") {
+        // Our store calls itself a cluster also when it is the only node.
+        Some(_) => Description {
+            backend: Backend::Tensors,
+            is_cluster: field("phalanx_shards").is_some_and(|count| count.trim() != "1"),
+        },
+        None => Description {
+            backend: Backend::Plain,
+            is_cluster: field("redis_mode").is_some_and(|mode| mode.trim() == "cluster"),
+        },
+    })
+}
+
+/// The key of a command that is sent as it is.
+fn key_of(command: &Command) -> Bytes {
+    let name = command.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
+    let at = match &name[..] {
+        b"MEMORY" | b"OBJECT" => 2,
+        b"PHALANX.WAIT" => 3,
+        _ => 1,
+    };
+    command.get(at).cloned().unwrap_or_default()
 }
 
 /// Has the server wait.
@@ -354,7 +321,8 @@ fn woken(
     let ms = within.as_millis().to_string();
     let mut command = words([b"PHALANX.WAIT", ms.as_bytes()]);
     command.extend(condition.iter().map(|word| Bytes::copy_from_slice(word)));
-    let reply = servers.call(key.as_bytes(), vec![command], Some(within + GRACE))?.pop();
+    let key = Bytes::copy_from_slice(key.as_bytes());
+    let reply = servers.call(vec![Keyed { key, command }], Sending::Plain(Some(within + GRACE)))?.pop();
     Ok(checked(reply)? == Reply::Integer(1))
 }
 
@@ -368,6 +336,7 @@ fn looked(servers: &mut Servers, key: &str, condition: &[&[u8]]) -> Result<bool,
         }
         _ => (words([b"EXISTS", key.as_bytes()]), 1),
     };
-    let reply = checked(servers.call(key.as_bytes(), vec![command], None)?.pop())?;
+    let key = Bytes::copy_from_slice(key.as_bytes());
+    let reply = checked(servers.call(vec![Keyed { key, command }], Sending::Plain(None))?.pop())?;
     Ok(matches!(reply, Reply::Integer(n) if n >= least))
 }

@@ -1,15 +1,52 @@
 //! Tensors by name.
 
 use crate::StoreError;
-use crate::backend::words;
+use crate::backend::{Backend, words};
+use crate::cluster::Keyed;
 use crate::connection::checked;
 use crate::keys::Access;
 use crate::store::Store;
+use bytes::Bytes;
 use phalanx_resp::Reply;
 use phalanx_types::Tensor;
 use std::time::Duration;
 
+/// What lies under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyKind {
+    Missing,
+    Tensor,
+    /// Anything else, as the server calls it: `hash`, `list`, `string` or another.
+    Other(String),
+}
+
 impl Store {
+    /// What lies under a key as it is.
+    ///
+    /// # Errors
+    /// The store cannot be reached.
+    pub fn kind(&self, key: &str) -> Result<KeyKind, StoreError> {
+        let commands =
+            [words([b"TYPE", key.as_bytes()]), words([b"HMGET", key.as_bytes(), b"dtype", b"data"])];
+        let looks = if self.backend() == Backend::Plain { 2 } else { 1 };
+        let keyed = |command| Keyed { key: Bytes::copy_from_slice(key.as_bytes()), command };
+        let mut replies = self.call(commands.into_iter().take(looks).map(keyed).collect())?.into_iter();
+        let kind = match checked(replies.next())? {
+            Reply::Simple(text) | Reply::Bulk(text) => String::from_utf8_lossy(&text).into_owned(),
+            _ => return Err(StoreError::Unexpected { what: "the kind of a key" }),
+        };
+        let has_data = matches!(
+            replies.next(),
+            Some(Reply::Array(fields)) if matches!(&fields[..], [Reply::Bulk(_), Reply::Bulk(_)])
+        );
+        Ok(match kind.as_str() {
+            "none" => KeyKind::Missing,
+            "AI_TENSOR" => KeyKind::Tensor,
+            "hash" if has_data => KeyKind::Tensor,
+            _ => KeyKind::Other(kind),
+        })
+    }
+
     /// Stores a tensor.
     ///
     /// # Errors
@@ -31,20 +68,17 @@ impl Store {
         &self,
         tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
     ) -> Result<(), StoreError> {
-        let mut together: Vec<(String, Vec<_>)> = Vec::new();
+        let mut together = Vec::new();
         for (name, tensor) in tensors {
             let key = self.keys().tensor(name, Access::Write);
             if tensor.data().len() >= phalanx_shared::WORTH_SHARING {
                 self.put_at(&key, tensor)?;
-                continue;
-            }
-            let command = self.backend().set(&key, tensor);
-            match together.last_mut().filter(|(first, _)| self.same_node(first, &key)) {
-                Some((_, commands)) => commands.push(command),
-                None => together.push((key, vec![command])),
+            } else {
+                together.push(Keyed { command: self.backend().set(&key, tensor), key: key.into() });
             }
         }
-        together.into_iter().try_for_each(|(key, commands)| self.run(&key, commands).map(|_stored| ()))
+        let replies = self.call(together)?;
+        replies.into_iter().try_for_each(|reply| checked(Some(reply)).map(|_stored| ()))
     }
 
     /// Reads a tensor. On the store's host a large one is a view of the store's memory, which stays as it is while the
@@ -64,19 +98,6 @@ impl Store {
     pub fn get_all(&self, names: &[&str]) -> Result<Vec<Option<Tensor>>, StoreError> {
         let keys: Vec<String> = names.iter().map(|name| self.keys().tensor(name, Access::Read)).collect();
         self.tensors_at(&keys)
-    }
-
-    pub(crate) fn tensors_at(&self, keys: &[String]) -> Result<Vec<Option<Tensor>>, StoreError> {
-        let mut found = Vec::with_capacity(keys.len());
-        let mut rest = keys;
-        while let Some(first) = rest.first() {
-            let others = rest.get(1..).unwrap_or_default();
-            let same = 1 + others.iter().take_while(|key| self.same_node(first, key)).count();
-            let (now, later) = rest.split_at(same);
-            rest = later;
-            found.extend(self.read_tensors(now)?);
-        }
-        Ok(found)
     }
 
     /// Copies a tensor into memory of the caller.
@@ -166,7 +187,7 @@ impl Store {
             return self.run_one(&from_key, words([b"DEL", from_key.as_bytes()])).map(|_deleted| ());
         }
         let command = words([b"RENAME", from_key.as_bytes(), to_key.as_bytes()]);
-        match checked(self.call(from_key.as_bytes(), vec![command])?.pop()) {
+        match self.run_one(&from_key, command) {
             Err(StoreError::Refused { text }) if text.contains("no such key") => {
                 Err(StoreError::Missing { what: "tensor", name: from.to_owned() })
             }

@@ -3,12 +3,12 @@
 use super::password;
 use crate::failure::Failure;
 use clap::Args;
-use phalanx_store_client::{Keys, Store, StoreError, StoreOptions};
+use phalanx_store_client::{Store, StoreError, StoreOptions};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct At {
-    /// The store: HOST:PORT, unix:///PATH, or HOST:PORT,HOST:PORT for a Redis cluster.
+    /// The store: HOST:PORT, unix:///PATH, or HOST:PORT of a Redis server or of nodes of a Redis cluster.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6780", env = "PHALANX_STORE")]
     at: String,
     /// A file whose first line is the store's password.
@@ -19,7 +19,7 @@ pub(crate) struct At {
 impl At {
     pub(crate) fn connect(&self) -> Result<Store, Failure> {
         let password = password(self.password_file.as_deref())?;
-        let options = StoreOptions { password, keys: Keys::default(), no_shared_memory: false };
+        let options = StoreOptions { password, ..StoreOptions::default() };
         Store::connect(&self.at, options).map_err(failure)
     }
 }
@@ -28,9 +28,10 @@ impl At {
 pub(crate) fn failure(error: StoreError) -> Failure {
     let hint = error.hint();
     let failure = match error {
-        StoreError::Address(_) | StoreError::Missing { .. } | StoreError::Refused { .. } => {
-            Failure::usage(error)
-        }
+        StoreError::Address(_)
+        | StoreError::Missing { .. }
+        | StoreError::Refused { .. }
+        | StoreError::TooLarge { .. } => Failure::usage(error),
         StoreError::TimedOut { .. } | StoreError::Full { .. } => Failure::work(error),
         error => Failure::infrastructure(error),
     };

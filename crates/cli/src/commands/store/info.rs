@@ -24,6 +24,8 @@ pub(crate) struct InfoArgs {
 struct Info {
     address: String,
     version: String,
+    /// How many servers have a part of the keys.
+    nodes: u64,
     uptime_seconds: u64,
     keys: u64,
     used_bytes: u64,
@@ -48,6 +50,7 @@ impl Info {
                 .copied()
                 .unwrap_or("?")
                 .to_owned(),
+            nodes: 1,
             uptime_seconds: number("uptime_in_seconds"),
             keys: keys.unwrap_or(0),
             used_bytes: number("used_memory"),
@@ -59,6 +62,21 @@ impl Info {
     }
 }
 
+impl Info {
+    /// Adds what another node of the same store has.
+    fn and(mut self, other: &Info) -> Self {
+        self.nodes += other.nodes;
+        self.uptime_seconds = self.uptime_seconds.max(other.uptime_seconds);
+        self.keys += other.keys;
+        self.used_bytes += other.used_bytes;
+        self.memory_bytes += other.memory_bytes;
+        self.clients += other.clients;
+        self.commands += other.commands;
+        self.refused_for_memory += other.refused_for_memory;
+        self
+    }
+}
+
 impl Render for Info {
     fn table(&self) -> String {
         let limit = match self.memory_bytes {
@@ -66,8 +84,9 @@ impl Render for Info {
             bytes => format!("of {}", ByteSize(bytes)),
         };
         let uptime = humantime::format_duration(Duration::from_secs(self.uptime_seconds));
+        let nodes = if self.nodes == 1 { String::new() } else { format!("{} nodes, ", self.nodes) };
         format!(
-            "store     {} (version {}, up {uptime})\nkeys      {}\nmemory    {} {limit}\nclients   {}\n\
+            "store     {} ({nodes}version {}, up {uptime})\nkeys      {}\nmemory    {} {limit}\nclients   {}\n\
              commands  {}, {} refused for memory",
             self.address,
             self.version,
@@ -86,9 +105,19 @@ impl Render for Info {
 
 pub(crate) fn run(args: &InfoArgs, output: Output) -> Result<(), Failure> {
     let store = args.at.connect()?;
-    let reply = store.command(&[b"INFO", b"EVERYTHING"]).map_err(failure)?;
-    let (Reply::Bulk(text) | Reply::Verbatim(text)) = reply else {
-        return Err(Failure::infrastructure(anyhow!("the server at {} is no store", store.address())));
-    };
-    output.print(&Info::read(store.address(), &String::from_utf8_lossy(&text)))
+    let mut all: Option<Info> = None;
+    for (_node, reply) in store.command_everywhere(&[b"INFO", b"EVERYTHING"]).map_err(failure)? {
+        let (Reply::Bulk(text) | Reply::Verbatim(text)) = reply else {
+            return Err(Failure::infrastructure(anyhow!("the server at {} is no store", store.address())));
+        };
+        let info = Info::read(store.address(), &String::from_utf8_lossy(&text));
+        all = Some(match all {
+            Some(all) => all.and(&info),
+            None => info,
+        });
+    }
+    match all {
+        Some(info) => output.print(&info),
+        None => Err(Failure::infrastructure(anyhow!("no node of {} answered", store.address()))),
+    }
 }

@@ -6,7 +6,7 @@ use crate::output::{Output, Render, listing_of};
 use clap::Args;
 use phalanx_data::{WriteTensorsError, read_tensors, write_tensors};
 use phalanx_resp::Reply;
-use phalanx_store_client::Store;
+use phalanx_store_client::{KeyKind, Store};
 use phalanx_types::{ByteSize, Tensor};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,7 @@ pub(crate) fn export(args: &ExportArgs, output: Output) -> Result<(), Failure> {
     let store = args.at.connect()?;
     let mut tensors = Vec::new();
     for key in keys(&store, &args.pattern)? {
-        if kind(&store, &key)? == TENSOR {
+        if store.kind(&key).map_err(failure)? == KeyKind::Tensor {
             let tensor = store.get(&key).map_err(failure)?;
             tensors.push((key, tensor));
         }
@@ -233,42 +233,16 @@ pub(crate) fn remove(args: RemoveArgs, output: Output) -> Result<(), Failure> {
 
 /// All keys that match, sorted.
 fn keys(store: &Store, pattern: &str) -> Result<Vec<String>, Failure> {
-    let mut cursor = b"0".to_vec();
-    let mut keys = Vec::new();
-    loop {
-        let scan: [&[u8]; 6] = [b"SCAN", &cursor, b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
-        let Reply::Array(reply) = store.command(&scan).map_err(failure)? else { break };
-        let [Reply::Bulk(next), Reply::Array(found)] = &reply[..] else { break };
-        for key in found {
-            if let Reply::Bulk(key) = key {
-                keys.push(String::from_utf8_lossy(key).into_owned());
-            }
-        }
-        cursor = next.to_vec();
-        if cursor == b"0" {
-            break;
-        }
-    }
-    keys.sort();
-    keys.dedup();
-    Ok(keys)
-}
-
-/// What the server calls a tensor.
-const TENSOR: &str = "AI_TENSOR";
-
-fn kind(store: &Store, key: &str) -> Result<String, Failure> {
-    Ok(match store.command(&[b"TYPE", key.as_bytes()]).map_err(failure)? {
-        Reply::Simple(text) | Reply::Bulk(text) => String::from_utf8_lossy(&text).into_owned(),
-        _ => String::new(),
-    })
+    let keys = store.keys_like(pattern).map_err(failure)?;
+    Ok(keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect())
 }
 
 fn described(store: &Store, key: &str) -> Result<Row, Failure> {
-    let kind = kind(store, key)?;
-    if kind == TENSOR {
-        return Ok(row(key, &store.get(key).map_err(failure)?, 0));
-    }
+    let kind = match store.kind(key).map_err(failure)? {
+        KeyKind::Tensor => return Ok(row(key, &store.get(key).map_err(failure)?, 0)),
+        KeyKind::Missing => "none".to_owned(),
+        KeyKind::Other(name) => name,
+    };
     let usage = store.command(&[b"MEMORY", b"USAGE", key.as_bytes()]).map_err(failure)?;
     let bytes = if let Reply::Integer(bytes) = usage { u64::try_from(bytes).unwrap_or(0) } else { 0 };
     Ok(Row { name: key.to_owned(), kind, dtype: None, shape: None, bytes, first: Vec::new() })
