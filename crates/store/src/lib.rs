@@ -8,4 +8,7 @@
 pub mod core;
 mod shell;
 
-pub use shell::{ModelFailure, ModelRunner, Server, ServerConfig, StartError, StoreClient};
+pub use shell::{
+    ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner, Server, ServerConfig, StartError,
+    StoreClient,
+};

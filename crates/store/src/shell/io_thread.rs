@@ -19,9 +19,7 @@ pub(crate) fn start(
     hub: Arc<Hub>,
     accepted: mpsc::UnboundedReceiver<Arrival>,
 ) -> Result<JoinHandle<()>, StartError> {
-    // Models have threads of their own; so many may run at a time for the clients of this thread.
-    let mut builder = Builder::new_current_thread();
-    let runtime = builder.enable_all().max_blocking_threads(64).build().map_err(StartError::Thread)?;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
     let body = move || {
         runtime.block_on(async {
             if number == 0 {

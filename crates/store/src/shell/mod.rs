@@ -25,5 +25,5 @@ mod sharing;
 pub use config::ServerConfig;
 pub use error::StartError;
 pub use handle::StoreClient;
-pub use model_run::{ModelFailure, ModelRunner};
+pub use model_run::{ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner};
 pub use server::Server;

@@ -5,23 +5,60 @@ use crate::core::{Effects, ModelCall};
 use phalanx_resp::{Reply, ReplyQueue, Version};
 use phalanx_types::Tensor;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
 /// Runs models that are kept in the store.
-///
-/// It is called on a thread of its own, one call per request, several at a time.
 pub trait ModelRunner: Send + Sync {
-    /// Computes the outputs of a model, in order.
+    /// Begins to compute the outputs of a model, in order, on threads of its own; must not wait. A `done` that is
+    /// dropped without an answer is a failure.
+    fn start(&self, call: Arc<ModelCall>, done: ModelDone);
+}
+
+/// Where the outputs of a model go.
+#[derive(Debug)]
+pub struct ModelDone(oneshot::Sender<ModelResult>);
+
+/// The outputs of a model, when they are there.
+#[derive(Debug)]
+pub struct ModelAnswer(oneshot::Receiver<ModelResult>);
+
+impl ModelDone {
+    /// A place for outputs, and the one where they come out.
+    pub fn new() -> (Self, ModelAnswer) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(sender), ModelAnswer(receiver))
+    }
+
+    /// Gives the outputs, or says why there are none.
+    pub fn tell(self, result: ModelResult) {
+        // The client may be gone.
+        let _unheard = self.0.send(result);
+    }
+
+    /// Whether there is still a client that waits for them.
+    pub fn is_awaited(&self) -> bool {
+        !self.0.is_closed()
+    }
+}
+
+impl ModelAnswer {
+    /// Waits on the calling thread, outside of a runtime.
     ///
     /// # Errors
-    /// The model cannot be read, the inputs do not fit, or computing failed.
-    fn run(&self, call: &ModelCall) -> Result<Vec<Tensor>, ModelFailure>;
+    /// The model was not run.
+    pub fn wait(self) -> ModelResult {
+        self.0.blocking_recv().unwrap_or_else(|_dropped| Err(lost()))
+    }
+}
+
+fn lost() -> ModelFailure {
+    ModelFailure { reason: "the model runner failed".to_owned() }
 }
 
 /// Why a model was not run.
@@ -34,17 +71,22 @@ pub struct ModelFailure {
 
 /// SmartRedis repeats a command when 250 ms pass without a byte; this leaves it a margin.
 const FIRST_PADDING: Duration = Duration::from_millis(150);
+/// SmartRedis asks for 17 hours when its user asked for nothing; timers need not last so long.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(8 * 3600);
 const PADDING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The announced length of the padding: an hour of it. What is not needed goes out at the end.
 const PADDING: usize = 36_000;
 
-type ModelResult = Result<Vec<Tensor>, ModelFailure>;
+/// The outputs of a model, or why there are none.
+pub type ModelResult = Result<Vec<Tensor>, ModelFailure>;
 
 /// A model that is being run for a client.
 pub(crate) struct ModelRun {
     call: Arc<ModelCall>,
-    task: JoinHandle<ModelResult>,
+    answer: oneshot::Receiver<ModelResult>,
+    /// When the client does not wait any longer.
+    deadline: Option<Pin<Box<Sleep>>>,
     timer: Pin<Box<Sleep>>,
     /// Bytes of padding sent so far; none before the reply has begun.
     padded: Option<usize>,
@@ -62,12 +104,14 @@ impl fmt::Debug for ModelRun {
 impl ModelRun {
     pub(crate) fn start(hub: &Hub, call: ModelCall) -> Self {
         let call = Arc::new(call);
-        let (runner, shared) = (hub.runner(), call.clone());
-        let task = tokio::task::spawn_blocking(move || match runner {
-            Some(runner) => runner.run(&shared),
-            None => Err(ModelFailure { reason: "there is no model runner".to_owned() }),
-        });
-        Self { call, task, timer: Box::pin(sleep(FIRST_PADDING)), padded: None }
+        let (done, ModelAnswer(answer)) = ModelDone::new();
+        match hub.runner() {
+            Some(runner) => runner.start(call.clone(), done),
+            None => done.tell(Err(ModelFailure { reason: "there is no model runner".to_owned() })),
+        }
+        let deadline = call.timeout.filter(|timeout| *timeout <= LONGEST_TIMEOUT);
+        let deadline = deadline.map(|timeout| Box::pin(sleep(timeout)));
+        Self { call, answer, deadline, timer: Box::pin(sleep(FIRST_PADDING)), padded: None }
     }
 
     /// Waits for the result and keeps a client without patience waiting: an array is begun whose first element
@@ -80,8 +124,8 @@ impl ModelRun {
         output: &mut ReplyQueue,
         version: Version,
     ) -> Poll<()> {
-        if let Poll::Ready(result) = Pin::new(&mut self.task).poll(context) {
-            let reply = hub.finish(&self.call, flat(result), effects);
+        if let Poll::Ready(result) = self.poll_result(context) {
+            let reply = hub.finish(&self.call, result.map_err(|failure| failure.reason), effects);
             if let Some(padded) = self.padded {
                 output.push_encoded(" ".repeat(PADDING.saturating_sub(padded)).as_bytes());
                 output.push_encoded(b"\r\n");
@@ -105,16 +149,23 @@ impl ModelRun {
         Poll::Pending
     }
 
-    /// Waits for the result without a connection to keep alive.
-    pub(crate) async fn result(self, hub: &Hub, effects: &mut Effects) -> Reply {
-        let result = self.task.await;
-        hub.finish(&self.call, flat(result), effects)
+    /// The outputs, or that the client's time is up: what comes later is not stored.
+    fn poll_result(&mut self, context: &mut Context<'_>) -> Poll<ModelResult> {
+        if let Poll::Ready(answered) = Pin::new(&mut self.answer).poll(context) {
+            return Poll::Ready(answered.unwrap_or_else(|_dropped| Err(lost())));
+        }
+        match &mut self.deadline {
+            Some(deadline) => deadline.as_mut().poll(context).map(|()| {
+                self.answer.close();
+                Err(ModelFailure { reason: "it took longer than its TIMEOUT".to_owned() })
+            }),
+            None => Poll::Pending,
+        }
     }
-}
 
-fn flat(result: Result<ModelResult, tokio::task::JoinError>) -> Result<Vec<Tensor>, String> {
-    match result {
-        Ok(outputs) => outputs.map_err(|failure| failure.reason),
-        Err(_panicked) => Err("the model runner failed".to_owned()),
+    /// Waits for the result without a connection to keep alive.
+    pub(crate) async fn result(mut self, hub: &Hub, effects: &mut Effects) -> Reply {
+        let result = poll_fn(|context| self.poll_result(context)).await;
+        hub.finish(&self.call, result.map_err(|failure| failure.reason), effects)
     }
 }

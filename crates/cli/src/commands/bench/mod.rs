@@ -5,6 +5,7 @@ mod infer;
 mod jobs;
 mod python;
 mod stats;
+mod store;
 pub(crate) mod train;
 
 use crate::failure::Failure;
@@ -27,6 +28,8 @@ enum What {
     Infer(infer::InferArgs),
     /// Calls of Python functions per second, round trips, and large arrays.
     Python(python::PythonArgs),
+    /// Tensors, tail latencies and models of a store, from clients of this machine.
+    Store(store::StoreArgs),
     /// Training steps of known models, and products of matrices.
     Train(train::TrainArgs),
 }
@@ -37,6 +40,7 @@ pub(crate) async fn run(command: BenchCommand, output: Output) -> Result<(), Fai
         What::Jobs(args) => jobs::run(args, output).await,
         What::Infer(args) => infer::run(args, output).await,
         What::Python(args) => python::run(args, output).await,
+        What::Store(args) => store::run(&args, output),
         What::Train(args) => train::run(args, output),
     }
 }

@@ -5,6 +5,8 @@ mod info;
 mod serve;
 mod values;
 
+pub(crate) use at::failure;
+
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::Context;
