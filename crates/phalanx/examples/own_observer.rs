@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
         .collect();
     println!("{}: from {:.2} to {:.2} in {} steps", events[0].run, losses[0], losses[49], losses.len());
-    assert!(matches!(events[0].event, Event::Started { total_steps: Some(50), .. }) && losses[49] < losses[0]);
+    assert!(
+        matches!(events[0].event, Event::Started { total_steps: Some(50), .. }) && losses[49] < losses[0]
+    );
     Ok(())
 }

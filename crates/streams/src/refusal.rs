@@ -260,6 +260,16 @@ pub enum StreamRefusal {
         /// How many this tensor has.
         found: u64,
     },
+    /// The tensors are others than were announced when the upload began.
+    #[error("upload {number} was announced with {} samples in {}, and has {} in {}", announced.0, announced.1, found.0, found.1)]
+    UploadDiffers {
+        /// The number of the upload.
+        number: u64,
+        /// Samples and bytes that were announced.
+        announced: (u32, ByteSize),
+        /// Samples and bytes that there are.
+        found: (u32, ByteSize),
+    },
     /// There is no such tensor in the stream's uploads.
     #[error("uploads of the stream have no tensor {field}")]
     UnknownField {
@@ -310,6 +320,7 @@ impl StreamRefusal {
             | StreamRefusal::FieldMissing { .. }
             | StreamRefusal::FieldDiffers { .. }
             | StreamRefusal::SamplesDiffer { .. }
+            | StreamRefusal::UploadDiffers { .. }
             | StreamRefusal::UnknownField { .. }
             | StreamRefusal::ReservedName { .. }
             | StreamRefusal::TooFarAhead { .. } => Class::Peer,

@@ -59,7 +59,7 @@ impl StreamReader {
         let ReadOptions { reader, incarnation, settings, stream, resume } = options;
         let opened = open(&link, &reader, incarnation, &settings, (&stream, resume))?;
         let (incarnation, cursor) = opened;
-        let samples = StreamSamples::open(&link, &reader, &settings)?;
+        let samples = StreamSamples::open(&link, &settings)?;
         let told = Mutex::new(None);
         Ok(Self { link, reader, settings, stream, incarnation, owns: true, cursor, told, samples })
     }
@@ -82,7 +82,7 @@ impl StreamReader {
         )?;
         let found = found.ok_or(StreamError::NotThere { what: "the reader", within })?;
         let (incarnation, settings) = (Incarnation(found.number(0)?), found.json_at(1)?);
-        let samples = StreamSamples::open(&link, reader, &settings)?;
+        let samples = StreamSamples::open(&link, &settings)?;
         Ok(Self {
             reader: reader.clone(),
             cursor: found.json_at(2)?,

@@ -4,8 +4,8 @@ use super::link::{StreamLink, ms, unexpected};
 use super::{StreamError, StreamField};
 use bytes::Bytes;
 use phalanx_resp::Reply;
-use phalanx_streams::{Cursor, PassOrder, ReadMode, ReaderSettings, StreamRefusal};
-use phalanx_types::{ReaderId, Tensor};
+use phalanx_streams::{Cursor, PassOrder, ReadMode, ReaderSettings, Reservoir, StreamRefusal};
+use phalanx_types::Tensor;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,8 +27,9 @@ pub struct StreamSamples {
 #[derive(Debug)]
 struct Shared {
     link: StreamLink,
-    reader: ReaderId,
     settings: ReaderSettings,
+    /// What a pass draws from in mode `reservoir`.
+    drawn: Mutex<Option<(Cursor, Arc<Vec<u64>>)>>,
     fields: Mutex<Vec<StreamField>>,
     known: Mutex<KnownUploads>,
 }
@@ -61,15 +62,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl StreamSamples {
-    pub(super) fn open(
-        link: &StreamLink,
-        reader: &ReaderId,
-        settings: &ReaderSettings,
-    ) -> Result<Self, StreamError> {
+    pub(super) fn open(link: &StreamLink, settings: &ReaderSettings) -> Result<Self, StreamError> {
         let shared = Shared {
             link: link.own()?,
-            reader: reader.clone(),
             settings: settings.clone(),
+            drawn: Mutex::default(),
             fields: Mutex::default(),
             known: Mutex::default(),
         };
@@ -105,11 +102,10 @@ impl StreamSamples {
         cursor.pass(&self.shared.settings)
     }
 
-    /// The samples of the global batch of a step, by order of arrival. Computed here; only in mode `reservoir` the
-    /// store is asked.
+    /// The samples of the global batch of a step, by order of arrival. Computed here, without asking the store.
     ///
     /// # Errors
-    /// The pass is over in mode `reservoir`, or the store cannot be reached.
+    /// The cursor is none of this reader.
     pub fn batch(&self, cursor: &Cursor, step: u64) -> Result<Vec<u64>, StreamError> {
         let order = self.order(cursor);
         self.at_positions(cursor, &order, order.positions(step))
@@ -138,16 +134,27 @@ impl StreamSamples {
         if !matches!(self.shared.settings.mode, ReadMode::Reservoir { .. }) {
             return positions.map(|at| order.sample(at).ok_or_else(beyond)).collect();
         }
-        let range = [cursor.pass, positions.start, positions.end].map(|number| number.to_string());
-        let words = [self.shared.reader.as_str(), &range[0], &range[1], &range[2]].map(str::as_bytes);
-        let link = &self.shared.link;
-        let asked = link.insist(
-            Some(Duration::from_secs(30)),
-            |_wait| link.ask("PLACES", &words, None).map(Some),
-            || Ok(()),
-        )?;
-        let blob = asked.ok_or_else(beyond)?.bytes(0)?;
-        Ok(blob.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect())
+        let drawn = self.drawn(cursor);
+        let sample = |at| {
+            let slot = order.sample(at)?.checked_sub(cursor.base)?;
+            drawn.get(usize::try_from(slot).ok()?).copied()
+        };
+        positions.map(|at| sample(at).ok_or_else(beyond)).collect()
+    }
+
+    /// What a pass draws from in mode `reservoir`: a function of seed and horizon.
+    fn drawn(&self, cursor: &Cursor) -> Arc<Vec<u64>> {
+        let ReadMode::Reservoir { capacity, .. } = self.shared.settings.mode else { return Arc::default() };
+        let mut known = lock(&self.shared.drawn);
+        match &*known {
+            Some((pass, drawn)) if *pass == cursor.at(0) => drawn.clone(),
+            _ => {
+                let reservoir = Reservoir::at(cursor.seed, capacity, cursor.base, cursor.horizon);
+                let drawn = Arc::new(reservoir.slots().to_vec());
+                *known = Some((cursor.at(0), drawn.clone()));
+                drawn
+            }
+        }
     }
 
     /// Copies samples of a field into memory of the caller, one after the other in the order given. On the store's

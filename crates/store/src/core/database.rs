@@ -259,7 +259,7 @@ impl Database {
         }
     }
 
-    fn record(&mut self, change: impl FnOnce() -> Change) {
+    pub(crate) fn record(&mut self, change: impl FnOnce() -> Change) {
         if self.recording {
             self.changes.push(change());
         }

@@ -2,6 +2,7 @@ use super::change::Change;
 use super::database::Garbage;
 use super::session::ClientId;
 use super::touched::Touched;
+use bytes::Bytes;
 use phalanx_resp::{Reply, Version};
 
 /// What a command asks its surroundings to do, beside sending its reply.
@@ -25,6 +26,8 @@ pub struct Effects {
     pub save: bool,
     /// The server is to end.
     pub shutdown: bool,
+    /// What the user should know of streams: the stream, and a sentence.
+    pub reports: Vec<(Bytes, String)>,
     /// What was removed; dropping it takes time, and needs no lock.
     pub garbage: Vec<Garbage>,
 }
@@ -38,6 +41,7 @@ impl Effects {
         self.touched.clear();
         self.read_ending = false;
         self.garbage.clear();
+        self.reports.clear();
         self.version = None;
         self.authenticated = false;
         self.save = false;

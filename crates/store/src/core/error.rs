@@ -1,4 +1,5 @@
 use phalanx_resp::Reply;
+use phalanx_streams::StreamRefusal;
 
 /// Why a command was not carried out. The texts are those of Redis, which programs compare with.
 ///
@@ -127,6 +128,21 @@ pub enum CommandError {
     OutputCount,
     #[error("ERR running the model failed: {0}")]
     Run(String),
+    /// JSON first: our own client reads it; the words are for people.
+    #[error("STREAMREFUSED {json} {0}", json = serde_json::to_string(&**.0).unwrap_or_default())]
+    StreamRefused(Box<StreamRefusal>),
+    #[error("ERR a stream has a name of 1 to 256 bytes of text")]
+    StreamName,
+    #[error("ERR producers, readers and trainers have names of letters, digits, '-', '_' and '.'")]
+    StreamClient,
+    #[error("ERR settings of a stream or a reader, or a place in it, are no JSON that is known")]
+    StreamJson,
+    #[error(
+        "ERR an upload has 1 to 64 different tensors with names of 1 to 256 bytes of text, none of them 'meta'"
+    )]
+    StreamFields,
+    #[error("ERR samples are numbers of 8 bytes, at most 1048576 of them")]
+    StreamSamples,
 }
 
 impl From<CommandError> for Reply {

@@ -10,6 +10,7 @@ use super::pubsub::{Listeners, leave};
 use super::repeats::Repeats;
 use super::session::{ClientId, Ending, Origin, ReplyMode, Session};
 use super::settings::{Parameters, Settings};
+use super::streams::{StreamRecordError, Streams};
 use super::value::Value;
 use bytes::Bytes;
 use phalanx_resp::{Reply, Version};
@@ -45,6 +46,7 @@ pub struct Keyspace {
     pub(crate) waiting: Waiting,
     pub(crate) listeners: Listeners,
     pub(crate) repeats: Repeats,
+    pub(crate) streams: Streams,
     pub(crate) statistics: Statistics,
     pub(crate) runs: BTreeMap<Bytes, RunStatistics>,
     pub(crate) model_chunk_size: i64,
@@ -65,6 +67,7 @@ impl Keyspace {
             waiting: Waiting::default(),
             listeners: Listeners::default(),
             repeats: Repeats::default(),
+            streams: Streams::default(),
             statistics: Statistics::default(),
             runs: BTreeMap::new(),
             model_chunk_size: 511 << 20,
@@ -97,6 +100,7 @@ impl Keyspace {
     /// A client is gone.
     pub fn disconnect(&mut self, now: Time, client: ClientId, ending: Ending) {
         self.unblock(client);
+        self.streams.depart(client);
         let Some(session) = self.sessions.remove(&client) else { return };
         for channel in &session.channels {
             leave(&mut self.listeners.channels, channel, client);
@@ -121,13 +125,15 @@ impl Keyspace {
 
     /// When [`Self::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
-        [self.database.next_expiry(), self.waiting.next_deadline()].into_iter().flatten().min()
+        let streams = self.streams.next_deadline();
+        [self.database.next_expiry(), self.waiting.next_deadline(), streams].into_iter().flatten().min()
     }
 
     /// Removes keys that have ended, and answers clients that waited long enough.
     pub fn tick(&mut self, now: Time, out: &mut Effects) {
         self.database.expire(now, EXPIRE_AT_ONCE);
         self.expire_waits(now, out);
+        self.tick_streams(now, out);
         self.database.drain(out);
     }
 
@@ -137,9 +143,18 @@ impl Keyspace {
     }
 
     /// Does what a recorded change says, to rebuild what was there.
-    pub fn apply(&mut self, change: &Change) {
+    ///
+    /// # Errors
+    /// It is a record of a stream that does not follow those before it.
+    pub fn apply(&mut self, change: &Change) -> Result<(), StreamRecordError> {
+        match change {
+            Change::Stream { name, record } => self.streams.apply(name, record)?,
+            Change::Clear => self.streams = Streams::default(),
+            _ => {}
+        }
         self.database.apply(change);
         self.database.drain(&mut Effects::default());
+        Ok(())
     }
 
     /// Whether both hold the same keys with the same values and ends.
@@ -151,6 +166,7 @@ impl Keyspace {
     pub fn execute(&mut self, now: Time, client: ClientId, args: &[Bytes], out: &mut Effects) -> Outcome {
         self.statistics.commands += 1;
         let result = self.dispatch(now, client, args, out);
+        self.settle_streams(now, out);
         self.serve_waiting(now, out);
         self.database.drain(out);
         let outcome = result.unwrap_or_else(|error| {

@@ -24,6 +24,7 @@ mod pubsub;
 mod repeats;
 mod session;
 mod settings;
+mod streams;
 mod table;
 mod touched;
 mod value;
@@ -36,6 +37,7 @@ pub use model_call::ModelCall;
 pub use outcome::Outcome;
 pub use session::{ClientId, Ending, Origin};
 pub use settings::{ServerFacts, Settings};
+pub use streams::StreamRecordError;
 pub use touched::Touched;
 pub use value::{Hash, List, Model, Script, Side, Value};
 

@@ -124,6 +124,7 @@ impl Hub {
         let mut shared = self.lock();
         shared.keyspace.disconnect(self.clock.now(), client, ending);
         shared.mailboxes.remove(&client);
+        self.rearm(&mut shared);
         drop(shared);
         self.clients.fetch_sub(1, Ordering::Relaxed);
     }
@@ -205,6 +206,9 @@ impl Hub {
     /// What needs no lock.
     fn after(&self, effects: &mut Effects) {
         effects.garbage.clear();
+        for (stream, report) in effects.reports.drain(..) {
+            tracing::info!(stream = %stream.escape_ascii(), "{report}");
+        }
         if effects.save && !self.warned_of_save.swap(true, Ordering::Relaxed) {
             tracing::warn!("a client asked to save, but this store keeps nothing on disk");
         }

@@ -85,6 +85,11 @@ impl Uploads {
         self.kept.values()
     }
 
+    /// All that are kept and begin at this sample or later, in order.
+    pub fn iter_from(&self, first: u64) -> impl Iterator<Item = &Upload> {
+        self.kept.range(first..).map(|(_, upload)| upload)
+    }
+
     /// How many are kept.
     pub fn len(&self) -> usize {
         self.kept.len()

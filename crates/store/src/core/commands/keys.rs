@@ -132,6 +132,7 @@ fn flush(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     }
     call.store.database.clear();
     call.store.runs.clear();
+    call.store.clear_streams(call.now, call.out);
     Ok(Reply::OK)
 }
 

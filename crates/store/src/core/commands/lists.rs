@@ -239,6 +239,9 @@ impl Keyspace {
         self.database
             .edit_list(key, change, |list| items.iter().for_each(|item| list.push(side, item.clone())));
         self.written(key);
+        if side == Side::Right {
+            self.streams.appended(key, items);
+        }
     }
 
     /// Takes an element from one list and puts it into another.

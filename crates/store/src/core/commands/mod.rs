@@ -15,6 +15,9 @@ mod pubsub;
 mod scan;
 mod scripts;
 mod server;
+mod streams;
+mod streams_produce;
+mod streams_read;
 mod strings;
 mod tensors;
 mod waits;
@@ -142,7 +145,7 @@ impl Command {
 
 /// All commands by name.
 pub(crate) fn sorted() -> Vec<&'static Command> {
-    let families: [&'static [Command]; 18] = [
+    let families: [&'static [Command]; 19] = [
         client::COMMANDS,
         cluster::COMMANDS,
         config::COMMANDS,
@@ -158,6 +161,7 @@ pub(crate) fn sorted() -> Vec<&'static Command> {
         scan::COMMANDS,
         scripts::COMMANDS,
         server::COMMANDS,
+        streams::COMMANDS,
         strings::COMMANDS,
         tensors::COMMANDS,
         waits::COMMANDS,

@@ -196,7 +196,7 @@ fn random_commands_do_what_the_model_does_and_changes_rebuild_it() {
             if step % 7 == 0 {
                 f.out.clear();
                 f.store.tick(f.now, &mut f.out);
-                f.out.changes.drain(..).for_each(|change| rebuilt.apply(&change));
+                f.out.changes.drain(..).for_each(|change| rebuilt.apply(&change).unwrap());
             }
             let line = command(&mut dice);
             let words: Vec<_> = line.split(' ').collect();
@@ -206,10 +206,10 @@ fn random_commands_do_what_the_model_does_and_changes_rebuild_it() {
             }
             let expected = model.run(&words);
             let kept: Vec<_> = f.out.changes.drain(..).collect();
-            kept.iter().for_each(|change| rebuilt.apply(change));
+            kept.iter().for_each(|change| rebuilt.apply(change).unwrap());
             let reply = f.run(&line);
             assert_eq!(shown(&reply), expected, "seed {seed} step {step}: {line}");
-            f.out.changes.drain(..).for_each(|change| rebuilt.apply(&change));
+            f.out.changes.drain(..).for_each(|change| rebuilt.apply(&change).unwrap());
             assert!(rebuilt.same_data(&f.store), "seed {seed} step {step}: {line} is not rebuilt");
             assert_eq!(f.store.used(), f.store.database.counted(), "seed {seed} step {step}: {line}");
             assert_eq!(rebuilt.used(), f.store.used(), "seed {seed} step {step}: {line}");
