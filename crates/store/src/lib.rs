@@ -8,6 +8,7 @@
 pub mod core;
 mod shell;
 
+pub use phalanx_segments::Durability;
 pub use shell::{
     ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner, Server, ServerConfig, StartError,
     StoreClient,

@@ -10,6 +10,7 @@ mod journal;
 mod plan;
 mod replay;
 mod store;
+mod store_kills;
 
 use phalanx_testkit::Sandbox;
 

@@ -45,6 +45,11 @@ impl Spill {
         self.log.held_bytes()
     }
 
+    /// Lets go of the memory that views of values take; they are read again when they are used.
+    pub fn trim_views(&self) {
+        self.log.trim_views();
+    }
+
     /// How many files there are.
     pub fn segments(&self) -> usize {
         self.log.segments()

@@ -67,3 +67,27 @@ fn a_map_keeps_its_value() {
     assert_eq!(spill.used_bytes(), MIB as u64);
     assert!(other.read().unwrap().iter().all(|byte| *byte == 7));
 }
+
+#[test]
+fn views_are_parts_of_one_map_and_stay_right_when_they_are_trimmed() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = SpillSettings { segment_bytes: 1 << 20, ..SpillSettings::default() };
+    let spill = Spill::open(directory.path(), &settings).unwrap();
+    let mut views = Vec::new();
+    for number in 0..100u8 {
+        let value = Bytes::from(vec![number; 50_000 + usize::from(number)]);
+        let stored = spill.put([value.clone()]).unwrap();
+        stored.check().unwrap();
+        views.push((value, stored.view().unwrap()));
+        // The view keeps the value.
+        drop(stored);
+    }
+    assert!(views.iter().all(|(value, view)| value == view));
+    spill.trim_views();
+    assert!(views.iter().all(|(value, view)| value == view));
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let of_spill = maps.lines().filter(|line| line.contains(&*directory.path().to_string_lossy())).count();
+    assert!((1..=12).contains(&of_spill), "{of_spill} maps for 100 values in 5 segments");
+    views.clear();
+    assert_eq!(spill.used_bytes(), 0);
+}

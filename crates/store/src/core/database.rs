@@ -2,6 +2,7 @@ use super::change::Change;
 use super::effects::Effects;
 use super::table::{Table, owned};
 use super::touched::Touched;
+use super::undo::{ClearedKeys, Undo, inverse};
 use super::value::{ENTRY_OVERHEAD, Hash, List, Value};
 use bytes::Bytes;
 use phalanx_types::Time;
@@ -39,6 +40,8 @@ pub(crate) struct Database {
     /// Whether changes are recorded: without persistence they are not worth their time.
     recording: bool,
     changes: Vec<Change>,
+    /// What takes the changes back, in their order.
+    undo: Vec<Undo>,
     garbage: Vec<Garbage>,
     /// Whether changed keys are noted.
     noting: bool,
@@ -55,6 +58,7 @@ impl Database {
             used: 0,
             recording,
             changes: Vec::new(),
+            undo: Vec::new(),
             garbage: Vec::new(),
             noting: false,
             touched: Touched::default(),
@@ -85,6 +89,7 @@ impl Database {
     /// Hands over what has gathered since the last time.
     pub(crate) fn drain(&mut self, out: &mut Effects) {
         out.changes.append(&mut self.changes);
+        out.undo.append(&mut self.undo);
         out.garbage.append(&mut self.garbage);
         out.touched.take_from(&mut self.touched);
         out.read_ending |= std::mem::take(&mut self.read_ending);
@@ -136,8 +141,12 @@ impl Database {
                 self.used -= old.value.size();
                 self.unschedule(&key, old.expires);
                 self.discard(&old.value);
+                self.record_undo(|| Change::Put { key: key.clone(), value: old.value, expires: old.expires });
             }
-            None => self.used += key.len() as u64 + ENTRY_OVERHEAD,
+            None => {
+                self.used += key.len() as u64 + ENTRY_OVERHEAD;
+                self.record_undo(|| Change::Delete { key: key.clone() });
+            }
         }
         if let Some(at) = expires {
             self.expirations.insert((at, key));
@@ -151,6 +160,7 @@ impl Database {
         self.used -= old.value.size() + key.len() as u64 + ENTRY_OVERHEAD;
         self.unschedule(key, old.expires);
         self.record(|| Change::Delete { key: owned(key) });
+        self.record_undo(|| Change::Put { key: owned(key), value: old.value.clone(), expires: old.expires });
         self.discard(&old.value);
         Some(old).filter(|entry| entry.expires.is_none_or(|at| at > now))
     }
@@ -165,7 +175,8 @@ impl Database {
         if let Some(at) = at {
             self.expirations.insert((at, key.clone()));
         }
-        self.record(|| Change::Expire { key, at });
+        self.record(|| Change::Expire { key: key.clone(), at });
+        self.record_undo(|| Change::Expire { key, at: before });
     }
 
     /// Changes a value in place; the caller says what changed. A collection that became empty is removed.
@@ -177,11 +188,15 @@ impl Database {
     ) -> Option<R> {
         let entry = self.table.get_mut(key)?;
         let before = entry.value.size();
+        if self.recording {
+            let change = change();
+            self.undo.extend(inverse(&change, &entry.value).into_iter().map(Undo::Change));
+            self.changes.push(change);
+        }
         let result = edit(&mut entry.value);
         self.used = self.used + entry.value.size() - before;
         let empty = entry.value.is_empty_collection();
         self.touch(key);
-        self.record(change);
         if empty {
             self.remove(Time::ZERO, key);
         }
@@ -229,11 +244,16 @@ impl Database {
 
     pub(crate) fn clear(&mut self) {
         let empty = Table::new(self.table.seed());
-        self.garbage.push(Garbage(Removed::Database(std::mem::replace(&mut self.table, empty))));
-        self.expirations.clear();
-        self.used = 0;
         self.touched.all = self.noting;
-        self.record(|| Change::Clear);
+        let table = std::mem::replace(&mut self.table, empty);
+        let expirations = std::mem::take(&mut self.expirations);
+        let used = std::mem::take(&mut self.used);
+        if self.recording {
+            self.changes.push(Change::Clear);
+            self.undo.push(Undo::Cleared(ClearedKeys { table, expirations, used }));
+        } else {
+            self.garbage.push(Garbage(Removed::Database(table)));
+        }
     }
 
     /// When the next key ends.
@@ -263,6 +283,28 @@ impl Database {
         if self.recording {
             self.changes.push(change());
         }
+    }
+
+    fn record_undo(&mut self, change: impl FnOnce() -> Change) {
+        if self.recording {
+            self.undo.push(Undo::Change(change()));
+        }
+    }
+
+    /// Takes changes back, the last one first. Nothing of it is recorded.
+    pub(crate) fn undo(&mut self, steps: Vec<Undo>) {
+        let recording = std::mem::replace(&mut self.recording, false);
+        for step in steps.into_iter().rev() {
+            match step {
+                Undo::Change(change) => self.apply(&change),
+                Undo::Cleared(cleared) => {
+                    self.table = cleared.table;
+                    self.expirations = cleared.expirations;
+                    self.used = cleared.used;
+                }
+            }
+        }
+        self.recording = recording;
     }
 
     fn discard(&mut self, value: &Value) {

@@ -2,6 +2,7 @@ use super::change::Change;
 use super::database::Garbage;
 use super::session::ClientId;
 use super::touched::Touched;
+use super::undo::Undo;
 use bytes::Bytes;
 use phalanx_resp::{Reply, Version};
 
@@ -18,18 +19,29 @@ pub struct Effects {
     pub touched: Touched,
     /// The command read a key that will end by time.
     pub read_ending: bool,
+    /// What takes the writes back, in their order: see [`super::Keyspace::undo`].
+    pub undo: Vec<Undo>,
     /// The client that sent the command speaks this version from its reply on.
     pub version: Option<Version>,
     /// The client that sent the command has given the password just now.
     pub authenticated: bool,
     /// All keys and values are to be written to disk.
-    pub save: bool,
+    pub save: Option<Save>,
     /// The server is to end.
     pub shutdown: bool,
     /// What the user should know of streams: the stream, and a sentence.
     pub reports: Vec<(Bytes, String)>,
     /// What was removed; dropping it takes time, and needs no lock.
     pub garbage: Vec<Garbage>,
+}
+
+/// How a client wants everything to be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Save {
+    /// This client waits for the message that it is done.
+    Wait(ClientId),
+    /// Nobody waits.
+    Background,
 }
 
 impl Effects {
@@ -40,11 +52,12 @@ impl Effects {
         self.changes.clear();
         self.touched.clear();
         self.read_ending = false;
+        self.undo.clear();
         self.garbage.clear();
         self.reports.clear();
         self.version = None;
         self.authenticated = false;
-        self.save = false;
+        self.save = None;
         self.shutdown = false;
     }
 }

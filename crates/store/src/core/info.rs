@@ -85,14 +85,18 @@ impl Keyspace {
     }
 
     fn persistence(&self) -> Fields {
-        vec![
-            ("loading", "0".into()),
-            ("rdb_changes_since_last_save", "0".into()),
-            ("rdb_bgsave_in_progress", "0".into()),
-            ("rdb_last_save_time", (self.last_save.0 / 1_000_000).to_string()),
-            ("rdb_last_bgsave_status", "ok".into()),
-            ("aof_enabled", "0".into()),
-        ]
+        let mut fields =
+            vec![("loading", "0".into()), ("rdb_last_save_time", (self.last_save.0 / 1_000_000).to_string())];
+        if self.storage.persist.is_none() {
+            let none = [
+                ("rdb_changes_since_last_save", "0"),
+                ("rdb_bgsave_in_progress", "0"),
+                ("rdb_last_bgsave_status", "ok"),
+            ];
+            fields.extend(none.map(|(name, value)| (name, value.to_owned())));
+        }
+        fields.extend(self.storage.persistence());
+        fields
     }
 
     fn counts(&self) -> Fields {

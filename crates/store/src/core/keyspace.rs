@@ -10,7 +10,9 @@ use super::pubsub::{Listeners, leave};
 use super::repeats::Repeats;
 use super::session::{ClientId, Ending, Origin, ReplyMode, Session};
 use super::settings::{Parameters, Settings};
+use super::storage::StorageFacts;
 use super::streams::{StreamRecordError, Streams};
+use super::undo::Undo;
 use super::value::Value;
 use bytes::Bytes;
 use phalanx_resp::{Reply, Version};
@@ -33,6 +35,17 @@ pub(crate) struct Statistics {
     pub(crate) repeated_appends: u64,
 }
 
+/// What a command does with keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandKind {
+    /// It may change them.
+    Write,
+    /// Its reply or its messages may tell of them.
+    Read,
+    /// It has nothing to do with them.
+    Other,
+}
+
 /// The whole store: keys and values, and everything known of its clients.
 #[derive(Debug)]
 pub struct Keyspace {
@@ -53,6 +66,7 @@ pub struct Keyspace {
     pub(crate) began: Time,
     pub(crate) last_save: Time,
     pub(crate) draws: u64,
+    pub(crate) storage: StorageFacts,
 }
 
 impl Keyspace {
@@ -74,6 +88,7 @@ impl Keyspace {
             began: now,
             last_save: now,
             draws: 0,
+            storage: StorageFacts::default(),
             settings,
         }
     }
@@ -118,6 +133,16 @@ impl Keyspace {
         self.database.used()
     }
 
+    /// How many keys there are.
+    pub fn keys_held(&self) -> usize {
+        self.database.table().len()
+    }
+
+    /// What orders keys and fields.
+    pub fn seed(&self) -> u64 {
+        self.settings.seed
+    }
+
     /// The most that they may take; 0 for no limit.
     pub fn max_memory(&self) -> u64 {
         self.settings.max_memory
@@ -155,6 +180,48 @@ impl Keyspace {
         self.database.apply(change);
         self.database.drain(&mut Effects::default());
         Ok(())
+    }
+
+    /// Takes back what [`Effects::undo`] says of commands that could not be recorded, the last one first.
+    ///
+    /// A client that repeats an append that was taken back must find it carried out then.
+    pub fn undo(&mut self, steps: Vec<Undo>) {
+        self.database.undo(steps);
+        self.database.drain(&mut Effects::default());
+        self.repeats = Repeats::default();
+        self.sessions.values_mut().for_each(|session| session.appended = None);
+    }
+
+    /// Changes that rebuild everything that is held now. Values are shared, not copied.
+    pub fn snapshot_changes(&self) -> Vec<Change> {
+        let put = |(key, entry): (&Bytes, &super::database::Entry)| Change::Put {
+            key: key.clone(),
+            value: entry.value.clone(),
+            expires: entry.expires,
+        };
+        self.database.table().iter().map(put).chain(self.streams.snapshot()).collect()
+    }
+
+    /// What the command with these arguments does with keys and values.
+    pub fn kind_of(&self, args: &[Bytes]) -> CommandKind {
+        let command = args.first().and_then(|name| self.find(name));
+        match command {
+            Some(command) if command.flags.contains(Flags::WRITE) => CommandKind::Write,
+            Some(command) if command.flags.contains(Flags::READ) || command.name == "publish" => {
+                CommandKind::Read
+            }
+            Some(_) | None => CommandKind::Other,
+        }
+    }
+
+    /// Everything held is on disk as of this time.
+    pub fn saved(&mut self, at: Time) {
+        self.last_save = at;
+    }
+
+    /// What is on disk, for `INFO`.
+    pub fn set_storage(&mut self, storage: StorageFacts) {
+        self.storage = storage;
     }
 
     /// Whether both hold the same keys with the same values and ends.

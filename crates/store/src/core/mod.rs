@@ -10,6 +10,7 @@
 
 mod blocking;
 mod change;
+mod change_bytes;
 mod commands;
 mod database;
 mod effects;
@@ -24,21 +25,28 @@ mod pubsub;
 mod repeats;
 mod session;
 mod settings;
+mod storage;
 mod streams;
 mod table;
 mod touched;
+mod undo;
 mod value;
 
 pub use change::Change;
+pub use change_bytes::{
+    ChangeError, ENCODED_KIND, EncodedChanges, STORED_APART, decode_changes, encode_changes,
+};
 pub use database::Garbage;
-pub use effects::Effects;
-pub use keyspace::Keyspace;
+pub use effects::{Effects, Save};
+pub use keyspace::{CommandKind, Keyspace};
 pub use model_call::ModelCall;
 pub use outcome::Outcome;
 pub use session::{ClientId, Ending, Origin};
 pub use settings::{ServerFacts, Settings};
+pub use storage::{PersistFacts, SpillFacts, StorageFacts};
 pub use streams::StreamRecordError;
 pub use touched::Touched;
+pub use undo::Undo;
 pub use value::{Hash, List, Model, Script, Side, Value};
 
 #[cfg(test)]

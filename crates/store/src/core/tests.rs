@@ -4,6 +4,7 @@ mod against_model;
 mod blocking;
 mod clients;
 mod hostile;
+mod recorded;
 mod repeats;
 mod tensors;
 mod values;

@@ -1,5 +1,6 @@
 use super::error::StartError;
 use super::model_run::ModelRunner;
+use phalanx_segments::Durability;
 use phalanx_types::ByteSize;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,6 +29,10 @@ pub struct ServerConfig {
     /// Replies and messages that a client has not taken may grow to this size; beyond it, its requests wait and
     /// its subscriptions are closed.
     pub unsent: ByteSize,
+    /// A directory in which keys and values are kept across restarts.
+    pub persist: Option<PathBuf>,
+    /// When a write is acknowledged, with `persist`.
+    pub durability: Durability,
     /// What runs models; without it they are only kept.
     pub runner: Option<Arc<dyn ModelRunner>>,
 }
@@ -44,6 +49,8 @@ impl Default for ServerConfig {
             io_threads: 0,
             max_clients: 10_000,
             unsent: ByteSize::mib(32),
+            persist: None,
+            durability: Durability::default(),
             runner: None,
         }
     }
@@ -57,6 +64,8 @@ impl fmt::Debug for ServerConfig {
             .field("unix", &self.unix)
             .field("memory", &self.memory)
             .field("io_threads", &self.io_threads)
+            .field("persist", &self.persist)
+            .field("durability", &self.durability)
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,12 @@
 //! One client on a socket.
 
+use super::executed::Executed;
 use super::hang_up::HangUp;
+use super::held_replies::HeldReplies;
 use super::hub::{Connected, Hub};
 use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
+use super::persist::RecordNumber;
 use super::sharing::{Sharing, SharingCommand, memory_for};
 use crate::core::{ClientId, Effects, Ending, Outcome};
 use bytes::{Buf, BufMut, BytesMut};
@@ -24,6 +27,9 @@ const COMMANDS: usize = 256;
 /// Replies may gather to this size before a turn writes them.
 const GATHER: usize = 64 << 10;
 
+/// Replies that wait for the journal may gather to this size before no more commands are executed.
+const HELD: usize = 1 << 20;
+
 const SMALLEST_READ: usize = 4 << 10;
 const LARGEST_READ: usize = 64 << 10;
 
@@ -43,6 +49,8 @@ struct Connection<S> {
     parser: RequestParser,
     input: BytesMut,
     output: ReplyQueue,
+    /// Replies that wait for the journal, and all that come after them.
+    held: HeldReplies,
     effects: Effects,
     version: Version,
     /// The reply to a command comes by mail.
@@ -78,6 +86,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + HangUp + Unpin>(
         parser: RequestParser::new(limits),
         input: BytesMut::new(),
         output: ReplyQueue::default(),
+        held: HeldReplies::default(),
         effects: Effects::default(),
         version: Version::Resp2,
         blocked: false,
@@ -109,14 +118,16 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         loop {
             let mut progress = self.take_mail(context);
             progress |= self.poll_run(context);
+            progress |= self.release_held(context);
             match self.read(context, &mut bytes) {
                 Ok(read) => progress |= read,
                 Err(_broken) => return Poll::Ready(Turn::End(Ending::Unanswered)),
             }
-            match self.execute_buffered(&mut commands) {
+            match self.execute_buffered(context, &mut commands) {
                 Ok(executed) => progress |= executed,
                 Err(error) => self.fail(&error),
             }
+            progress |= self.release_held(context);
             match self.write(context, &mut bytes) {
                 Ok(wrote) => progress |= wrote,
                 Err(_broken) => return Poll::Ready(Turn::End(Ending::Unanswered)),
@@ -138,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     }
 
     fn ended(&self) -> Option<Ending> {
-        let sent = self.output.remaining() == 0;
+        let sent = self.output.remaining() == 0 && self.held.is_empty();
         if self.aborted {
             return Some(if sent { Ending::Answered } else { Ending::Unanswered });
         }
@@ -158,16 +169,16 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             return true;
         }
         // Mail that is not taken counts against the bound of the mailbox.
-        while self.output.remaining() <= self.hub.unsent() {
+        while self.output.remaining() + self.held.weight() <= self.hub.unsent() {
             match self.mail.poll(context) {
                 Poll::Pending => break,
                 Poll::Ready(Mail::Close) => self.aborted = true,
-                Poll::Ready(Mail::Message(reply)) => {
+                Poll::Ready(Mail::Message(after, reply)) => {
                     // Only one who waits gets replies by mail; a message comes to those who listen.
                     if !matches!(reply, Reply::Push(_)) {
                         self.blocked = false;
                     }
-                    self.output.push(reply, self.version);
+                    self.answer(after, reply);
                 }
             }
             any = true;
@@ -181,23 +192,54 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     fn poll_run(&mut self, context: &mut Context<'_>) -> bool {
         let Some(run) = &mut self.run else { return false };
         let before = self.output.remaining();
-        let done = run.poll(context, &self.hub, &mut self.effects, &mut self.output, self.version).is_ready();
-        if done {
-            self.run = None;
+        let output = self.held.is_empty().then_some(&mut self.output);
+        match run.poll(context, &self.hub, &mut self.effects, output, self.version) {
+            Poll::Ready(executed) => {
+                self.run = None;
+                self.on_executed(executed);
+                true
+            }
+            Poll::Pending => self.output.remaining() > before,
         }
-        done || self.output.remaining() > before
+    }
+
+    /// Sends a reply when its record is recorded, and behind all replies before it.
+    fn answer(&mut self, after: RecordNumber, reply: Reply) {
+        if self.held.is_empty() && after == RecordNumber::NONE {
+            self.output.push(reply, self.version);
+        } else {
+            self.held.push(after, reply, self.version);
+        }
+    }
+
+    /// Takes over the replies whose records are decided.
+    fn release_held(&mut self, context: &mut Context<'_>) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        let Some(persistence) = self.hub.persistence() else { return false };
+        self.held.release(&persistence.acknowledgements, self.client, context, &mut self.output)
     }
 
     /// Tells the client why its bytes are no request, and ends the connection.
     fn fail(&mut self, error: &phalanx_resp::ProtocolError) {
-        self.output.push(Reply::error(format!("ERR Protocol error: {error}")), self.version);
+        self.answer(RecordNumber::NONE, Reply::error(format!("ERR Protocol error: {error}")));
         self.closing = true;
     }
 
     /// Executes requests that have arrived whole.
-    fn execute_buffered(&mut self, left: &mut usize) -> Result<bool, phalanx_resp::ProtocolError> {
+    fn execute_buffered(
+        &mut self,
+        context: &mut Context<'_>,
+        left: &mut usize,
+    ) -> Result<bool, phalanx_resp::ProtocolError> {
         let mut any = false;
-        while *left > 0 && !self.closing && !self.aborted && !self.waits() && self.output.remaining() < GATHER
+        while *left > 0
+            && !self.closing
+            && !self.aborted
+            && !self.waits()
+            && self.output.remaining() < GATHER
+            && !self.waits_for_journal(context)
         {
             match self.parser.parse(&mut self.input)? {
                 RequestProgress::Request => self.execute(),
@@ -221,10 +263,24 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         Ok(any)
     }
 
+    /// Whether more has to be recorded before more is executed.
+    fn waits_for_journal(&self, context: &mut Context<'_>) -> bool {
+        let Some(persistence) = self.hub.persistence() else { return false };
+        if self.held.weight() >= HELD {
+            return true;
+        }
+        if !persistence.is_congested() {
+            return false;
+        }
+        persistence.acknowledgements.wake_at_next(self.client, context);
+        // It may have passed before the connection was to be woken.
+        persistence.is_congested()
+    }
+
     fn execute(&mut self) {
         if self.parser.refused() {
             let reply = self.hub.refuse(self.parser.args());
-            self.output.push(reply, self.version);
+            self.answer(RecordNumber::NONE, reply);
             self.release();
             return;
         }
@@ -235,7 +291,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             self.hub.leave(self.client);
         }
         let sharing = args.first().and_then(|name| SharingCommand::find(name)).filter(|_| self.authenticated);
-        let outcome = match sharing {
+        let executed = match sharing {
             Some(command) => self.sharing.execute(&self.hub, self.client, (command, args), &mut self.effects),
             None => self.hub.execute(self.client, args, &mut self.effects),
         };
@@ -247,16 +303,19 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             self.authenticated = true;
             self.parser.set_limits(Limits::default());
         }
-        match outcome {
-            Outcome::Reply(reply) => self.output.push(reply, self.version),
-            Outcome::Replies(replies) => {
-                replies.into_iter().for_each(|reply| self.output.push(reply, self.version))
-            }
+        self.on_executed(executed);
+    }
+
+    fn on_executed(&mut self, executed: Executed) {
+        let after = executed.after;
+        match executed.outcome {
+            Outcome::Reply(reply) => self.answer(after, reply),
+            Outcome::Replies(replies) => replies.into_iter().for_each(|reply| self.answer(after, reply)),
             Outcome::Silent => {}
             Outcome::Blocked => self.blocked = true,
             Outcome::Run(call) => self.run = Some(ModelRun::start(&self.hub, *call)),
             Outcome::Close(reply) => {
-                self.output.push(reply, self.version);
+                self.answer(after, reply);
                 self.closing = true;
             }
         }

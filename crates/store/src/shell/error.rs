@@ -1,3 +1,5 @@
+use crate::core::{ChangeError, StreamRecordError};
+use phalanx_segments::{OpenError, ReadError};
 use phalanx_types::Class;
 use std::io;
 use std::net::SocketAddr;
@@ -46,6 +48,44 @@ pub enum StartError {
     /// A thread could not be started.
     #[error("could not start a thread of the store")]
     Thread(#[source] io::Error),
+    /// The directory of `persist` cannot be used.
+    #[error("could not open what is kept in {}", directory.display())]
+    Persist {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<OpenError>,
+    },
+    /// A record is not one of this version.
+    #[error("record {record} cannot be read in {}", directory.display())]
+    PersistedRecord {
+        /// Which one, counted from 0.
+        record: u64,
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        #[source]
+        source: ChangeError,
+    },
+    /// A record of a stream does not follow those before it.
+    #[error("record {record} cannot be applied in {}", directory.display())]
+    PersistedStream {
+        /// Which one, counted from 0.
+        record: u64,
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        #[source]
+        source: StreamRecordError,
+    },
+    /// A large value is damaged.
+    #[error("a value on disk cannot be read")]
+    PersistedValue {
+        /// Why, and in which file.
+        #[source]
+        source: Box<ReadError>,
+    },
     /// There is no source of random numbers.
     #[error("the system gave no random numbers")]
     Random,
@@ -56,6 +96,7 @@ impl StartError {
     pub fn class(&self) -> Class {
         match self {
             StartError::Random | StartError::Thread(_) => Class::Retry,
+            StartError::Persist { source, .. } => source.class(),
             _ => Class::Fatal,
         }
     }
@@ -68,6 +109,13 @@ impl StartError {
             ),
             StartError::Bind { .. } => Some("give another --bind; port 0 takes any that is free"),
             StartError::BindUnix { .. } | StartError::SocketInUse { .. } => Some("give another --unix"),
+            StartError::Persist { source, .. } => source.hint(),
+            StartError::PersistedRecord { .. } | StartError::PersistedStream { .. } => {
+                Some("use the version of Phalanx that wrote it, or begin with an empty directory")
+            }
+            StartError::PersistedValue { .. } => {
+                Some("restore the directory from a copy, or begin with an empty one")
+            }
             _ => None,
         }
     }

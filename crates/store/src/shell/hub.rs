@@ -1,8 +1,12 @@
 use super::clock::Clock;
+use super::executed::Executed;
 use super::key_versions::KeyVersions;
 use super::mailbox::{MailReader, Mailbox, mailbox};
 use super::model_run::ModelRunner;
-use crate::core::{ClientId, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Settings};
+use super::persist::{Event, Persistence, RecordNumber, Recorder};
+use crate::core::{
+    ClientId, CommandKind, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Save, StorageFacts,
+};
 use bytes::Bytes;
 use phalanx_resp::Reply;
 use phalanx_types::{Tensor, Time};
@@ -14,11 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-struct Shared {
-    keyspace: Keyspace,
-    mailboxes: BTreeMap<ClientId, Mailbox>,
+pub(super) struct Shared {
+    pub(super) keyspace: Keyspace,
+    pub(super) mailboxes: BTreeMap<ClientId, Mailbox>,
     /// Counts up with every change of a key, once a client wants to see it.
     versions: Option<KeyVersions>,
+    /// With persistence, until the server has ended.
+    pub(super) recorder: Option<Recorder>,
+    /// There was a journal, and it is closed.
+    pub(super) is_closed: bool,
     /// When the housekeeping will look next.
     armed: Time,
 }
@@ -26,7 +34,8 @@ struct Shared {
 /// What all threads of a server share: the keyspace under its lock, and ways to its clients.
 pub(crate) struct Hub {
     shared: Mutex<Shared>,
-    clock: Clock,
+    pub(super) clock: Clock,
+    persistence: Option<Arc<Persistence>>,
     runner: Option<Arc<dyn ModelRunner>>,
     next_client: AtomicU64,
     clients: AtomicUsize,
@@ -53,28 +62,32 @@ impl fmt::Debug for Hub {
 
 impl Hub {
     pub(crate) fn new(
-        settings: Settings,
+        (keyspace, clock): (Keyspace, Clock),
+        persistence: Option<(Arc<Persistence>, Recorder)>,
         runner: Option<Arc<dyn ModelRunner>>,
         max_clients: usize,
         unsent: usize,
     ) -> Self {
-        let clock = Clock::new();
-        let limit = AtomicU64::new(settings.max_memory);
-        let keyspace = Keyspace::new(clock.now(), settings);
+        let limit = AtomicU64::new(keyspace.max_memory());
+        let used = AtomicU64::new(keyspace.used());
+        let (persistence, recorder) = persistence.unzip();
         Self {
             shared: Mutex::new(Shared {
                 keyspace,
                 mailboxes: BTreeMap::new(),
                 versions: None,
+                recorder,
+                is_closed: false,
                 armed: Time::NEVER,
             }),
             clock,
+            persistence,
             runner,
             next_client: AtomicU64::new(1),
             clients: AtomicUsize::new(0),
             max_clients,
             unsent,
-            used: AtomicU64::new(0),
+            used,
             limit,
             arriving: AtomicU64::new(0),
             warned_of_save: AtomicBool::new(false),
@@ -83,7 +96,7 @@ impl Hub {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,15 +143,47 @@ impl Hub {
     }
 
     /// Carries out a command. Messages reach other clients in the order of the commands: they are sent under the lock.
-    pub(crate) fn execute(&self, client: ClientId, args: &[Bytes], effects: &mut Effects) -> Outcome {
+    pub(crate) fn execute(&self, client: ClientId, args: &[Bytes], effects: &mut Effects) -> Executed {
         effects.clear();
+        if let Some(persistence) = &self.persistence {
+            return self.execute_recorded(persistence, client, args, effects);
+        }
         let mut shared = self.lock();
         let outcome = shared.keyspace.execute(self.clock.now(), client, args, effects);
-        self.deliver(&mut shared, effects);
+        self.deliver(&mut shared, effects, RecordNumber::NONE);
         self.rearm(&mut shared);
         drop(shared);
         self.after(effects);
-        outcome
+        outcome.into()
+    }
+
+    /// The same, with a journal.
+    fn execute_recorded(
+        &self,
+        persistence: &Persistence,
+        client: ClientId,
+        args: &[Bytes],
+        effects: &mut Effects,
+    ) -> Executed {
+        let adopted = persistence.adopt(args);
+        let args = adopted.as_deref().unwrap_or(args);
+        let mut shared = self.lock();
+        let kind = shared.keyspace.kind_of(args);
+        if let Some(refused) = shared.refusal(kind) {
+            return Outcome::Reply(refused).into();
+        }
+        if args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"info")) {
+            let persist = shared.recorder.as_ref().map(Recorder::facts);
+            shared.keyspace.set_storage(StorageFacts { persist, spill: None });
+        }
+        let outcome = shared.keyspace.execute(self.clock.now(), client, args, effects);
+        let executed = shared.recorded(kind, outcome, effects);
+        let told = executed.told;
+        self.deliver(&mut shared, effects, told);
+        self.rearm(&mut shared);
+        drop(shared);
+        self.after(effects);
+        executed
     }
 
     /// Stores what a model gave.
@@ -147,14 +192,22 @@ impl Hub {
         call: &ModelCall,
         result: Result<Vec<Tensor>, String>,
         effects: &mut Effects,
-    ) -> Reply {
+    ) -> Executed {
         effects.clear();
+        let result = match &self.persistence {
+            Some(persistence) => result.map(|outputs| persistence.adopt_tensors(outputs)),
+            None => result,
+        };
         let mut shared = self.lock();
+        if let Some(refused) = shared.refusal(CommandKind::Write) {
+            return Outcome::Reply(refused).into();
+        }
         let reply = shared.keyspace.finish(self.clock.now(), call, result, effects);
-        self.deliver(&mut shared, effects);
+        let executed = shared.recorded(CommandKind::Write, reply.into(), effects);
+        self.deliver(&mut shared, effects, executed.told);
         drop(shared);
         self.after(effects);
-        reply
+        executed
     }
 
     /// Where clients of this host can see that keys changed.
@@ -175,10 +228,10 @@ impl Hub {
         self.lock().keyspace.refuse(args)
     }
 
-    fn deliver(&self, shared: &mut Shared, effects: &mut Effects) {
+    fn deliver(&self, shared: &mut Shared, effects: &mut Effects, told: RecordNumber) {
         for (client, reply) in effects.messages.drain(..) {
             if let Some(mailbox) = shared.mailboxes.get(&client) {
-                mailbox.send(reply);
+                mailbox.send(told, reply);
             }
         }
         for client in &effects.closed {
@@ -206,14 +259,29 @@ impl Hub {
     /// What needs no lock.
     fn after(&self, effects: &mut Effects) {
         effects.garbage.clear();
+        effects.undo.clear();
         for (stream, report) in effects.reports.drain(..) {
             tracing::info!(stream = %stream.escape_ascii(), "{report}");
         }
-        if effects.save && !self.warned_of_save.swap(true, Ordering::Relaxed) {
-            tracing::warn!("a client asked to save, but this store keeps nothing on disk");
+        if let Some(save) = effects.save.take() {
+            self.save(save);
         }
         if effects.shutdown {
             self.stop();
+        }
+    }
+
+    fn save(&self, save: Save) {
+        let client = match save {
+            Save::Wait(client) => Some(client),
+            Save::Background => None,
+        };
+        match &self.persistence {
+            Some(persistence) => persistence.tell(Event::Save(client)),
+            None if !self.warned_of_save.swap(true, Ordering::Relaxed) => {
+                tracing::warn!("a client asked to save, but this store keeps nothing on disk");
+            }
+            None => {}
         }
     }
 
@@ -224,7 +292,8 @@ impl Hub {
         let now = self.clock.now();
         shared.keyspace.tick(now, effects);
         let next = shared.keyspace.next_deadline();
-        self.deliver(&mut shared, effects);
+        let told = shared.recorded(CommandKind::Other, Outcome::Silent, effects).told;
+        self.deliver(&mut shared, effects, told);
         shared.armed = next.unwrap_or(Time::NEVER);
         drop(shared);
         self.after(effects);
@@ -252,9 +321,17 @@ impl Hub {
         self.arriving.fetch_sub(len, Ordering::Relaxed);
     }
 
+    /// What clients of a store with a journal wait for.
+    pub(crate) fn persistence(&self) -> Option<&Arc<Persistence>> {
+        self.persistence.as_ref()
+    }
+
     /// Asks everything to end.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
+        if let Some(persistence) = &self.persistence {
+            persistence.tell(Event::Stop);
+        }
         for mailbox in self.lock().mailboxes.values() {
             mailbox.close();
         }

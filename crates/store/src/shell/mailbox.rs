@@ -1,3 +1,4 @@
+use super::persist::RecordNumber;
 use phalanx_resp::Reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,8 +8,8 @@ use tokio::sync::mpsc;
 /// What others have for a client.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// A reply to the command it waits for, or a published message.
-    Message(Reply),
+    /// A reply to the command it waits for, or a published message, to be sent when this record is recorded.
+    Message(RecordNumber, Reply),
     /// Its connection is to end.
     Close,
 }
@@ -16,7 +17,7 @@ pub(crate) enum Mail {
 /// Puts mail in; the keyspace's side.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    sender: mpsc::UnboundedSender<Reply>,
+    sender: mpsc::UnboundedSender<(RecordNumber, Reply)>,
     closer: mpsc::Sender<()>,
     held: Arc<AtomicUsize>,
     bound: usize,
@@ -25,7 +26,7 @@ pub(crate) struct Mailbox {
 /// Takes mail out; the client's side.
 #[derive(Debug)]
 pub(crate) struct MailReader {
-    receiver: mpsc::UnboundedReceiver<Reply>,
+    receiver: mpsc::UnboundedReceiver<(RecordNumber, Reply)>,
     /// Beside the messages: a client that takes none must learn that it is closed.
     closing: mpsc::Receiver<()>,
     held: Arc<AtomicUsize>,
@@ -40,7 +41,7 @@ pub(crate) fn mailbox(bound: usize) -> (Mailbox, MailReader) {
 }
 
 /// About what a reply takes.
-fn weight(reply: &Reply) -> usize {
+pub(crate) fn weight(reply: &Reply) -> usize {
     64 + match reply {
         Reply::Simple(data)
         | Reply::Error(data)
@@ -55,7 +56,7 @@ fn weight(reply: &Reply) -> usize {
 
 impl Mailbox {
     /// A client that is gone gets nothing, and one that takes nothing is closed.
-    pub(crate) fn send(&self, reply: Reply) {
+    pub(crate) fn send(&self, after: RecordNumber, reply: Reply) {
         let weight = weight(&reply);
         let held = self.held.load(Ordering::Relaxed);
         // One message is always taken, however large.
@@ -64,7 +65,7 @@ impl Mailbox {
             return;
         }
         self.held.fetch_add(weight, Ordering::Relaxed);
-        let _gone = self.sender.send(reply);
+        let _gone = self.sender.send((after, reply));
     }
 
     pub(crate) fn close(&self) {
@@ -74,9 +75,9 @@ impl Mailbox {
 }
 
 impl MailReader {
-    fn taken(&self, reply: Reply) -> Mail {
+    fn taken(&self, (after, reply): (RecordNumber, Reply)) -> Mail {
         self.held.fetch_sub(weight(&reply), Ordering::Relaxed);
-        Mail::Message(reply)
+        Mail::Message(after, reply)
     }
 
     /// Whether the client is to be closed.

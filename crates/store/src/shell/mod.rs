@@ -10,8 +10,10 @@ mod clock;
 mod config;
 mod connection;
 mod error;
+mod executed;
 mod handle;
 mod hang_up;
+mod held_replies;
 mod housekeeping;
 mod hub;
 mod io_thread;
@@ -19,6 +21,7 @@ mod key_versions;
 mod listen;
 mod mailbox;
 mod model_run;
+mod persist;
 mod server;
 mod sharing;
 

@@ -1,8 +1,9 @@
 //! Running models beside the threads that serve clients.
 
+use super::executed::Executed;
 use super::hub::Hub;
 use crate::core::{Effects, ModelCall};
-use phalanx_resp::{Reply, ReplyQueue, Version};
+use phalanx_resp::{ReplyQueue, Version};
 use phalanx_types::Tensor;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -116,23 +117,26 @@ impl ModelRun {
 
     /// Waits for the result and keeps a client without patience waiting: an array is begun whose first element
     /// trickles in, and whose second is the reply. SmartRedis looks only for an error in it.
+    ///
+    /// `output` is none while earlier replies wait for the journal: nothing may be sent before them.
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
         hub: &Hub,
         effects: &mut Effects,
-        output: &mut ReplyQueue,
+        output: Option<&mut ReplyQueue>,
         version: Version,
-    ) -> Poll<()> {
+    ) -> Poll<Executed> {
         if let Poll::Ready(result) = self.poll_result(context) {
-            let reply = hub.finish(&self.call, result.map_err(|failure| failure.reason), effects);
-            if let Some(padded) = self.padded {
+            let executed = hub.finish(&self.call, result.map_err(|failure| failure.reason), effects);
+            // What was begun is not behind other replies.
+            if let Some((padded, output)) = self.padded.zip(output) {
                 output.push_encoded(" ".repeat(PADDING.saturating_sub(padded)).as_bytes());
                 output.push_encoded(b"\r\n");
             }
-            output.push(reply, version);
-            return Poll::Ready(());
+            return Poll::Ready(executed);
         }
+        let Some(output) = output else { return Poll::Pending };
         let wanted = self.call.padding && version == Version::Resp2;
         while wanted
             && self.padded.is_none_or(|sent| sent < PADDING)
@@ -164,7 +168,7 @@ impl ModelRun {
     }
 
     /// Waits for the result without a connection to keep alive.
-    pub(crate) async fn result(mut self, hub: &Hub, effects: &mut Effects) -> Reply {
+    pub(crate) async fn result(mut self, hub: &Hub, effects: &mut Effects) -> Executed {
         let result = poll_fn(|context| self.poll_result(context)).await;
         hub.finish(&self.call, result.map_err(|failure| failure.reason), effects)
     }

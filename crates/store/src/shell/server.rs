@@ -1,10 +1,12 @@
+use super::clock::Clock;
 use super::config::ServerConfig;
 use super::error::StartError;
 use super::handle::StoreClient;
 use super::hub::Hub;
 use super::io_thread;
 use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
-use crate::core::{Origin, ServerFacts, Settings};
+use super::persist::{self, Keeper, Opened, Persistence, Recorder};
+use crate::core::{Keyspace, Origin, ServerFacts, Settings};
 use bytes::Bytes;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::SocketAddr;
@@ -36,6 +38,36 @@ pub struct Server {
     address: Option<SocketAddr>,
     unix: Option<PathBuf>,
     threads: Vec<JoinHandle<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// The hub, with what the directory of `persist` holds, and the thread that looks after that directory.
+async fn open_hub(
+    config: &ServerConfig,
+    settings: Settings,
+) -> Result<(Arc<Hub>, Option<JoinHandle<()>>), StartError> {
+    let clock = Clock::new();
+    let mut keyspace = Keyspace::new(clock.now(), settings);
+    let unsent = usize::try_from(config.unsent.0).unwrap_or(usize::MAX);
+    let (runner, max_clients) = (config.runner.clone(), config.max_clients);
+    let Some(directory) = config.persist.clone() else {
+        return Ok((Arc::new(Hub::new((keyspace, clock), None, runner, max_clients, unsent)), None));
+    };
+    let durability = config.durability;
+    let reading = tokio::task::spawn_blocking(move || {
+        let opened = persist::open(&directory, durability, &mut keyspace);
+        opened.map(|opened| (opened, keyspace))
+    });
+    let (opened, keyspace) = reading.await.map_err(|error| StartError::Thread(error.into()))??;
+    let Opened { journal, index } = opened;
+    let (events, heard) = std::sync::mpsc::channel();
+    let journal = Arc::new(journal);
+    let link = Arc::new(Persistence::new(index, &journal, events));
+    let recorder = Recorder::new(journal.clone(), link.clone(), durability);
+    let persistence = Some((link.clone(), recorder));
+    let hub = Arc::new(Hub::new((keyspace, clock), persistence, runner, max_clients, unsent));
+    let keeper = Keeper::start(hub.clone(), link, journal, heard)?;
+    Ok((hub, Some(keeper)))
 }
 
 fn seed() -> Result<u64, StartError> {
@@ -65,12 +97,8 @@ impl Server {
             tracing::warn!(%bind, "every host that reaches this store can read and change it: it has no password");
         }
         let threads = config.threads();
-        let hub = Arc::new(Hub::new(
-            settings(&config, address, threads)?,
-            config.runner.clone(),
-            config.max_clients,
-            usize::try_from(config.unsent.0).unwrap_or(usize::MAX),
-        ));
+        let settings = settings(&config, address, threads)?;
+        let (hub, keeper) = open_hub(&config, settings).await?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
         let start = |(number, receiver)| io_thread::start(number, hub.clone(), receiver);
         let handles = receivers.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -84,7 +112,7 @@ impl Server {
             let threads = Threads { senders, next: 0 };
             tokio::spawn(accept_unix(listener, hub.clone(), threads, unix_origin(path, address)));
         }
-        Ok(Self { hub, address, unix: config.unix, threads: handles })
+        Ok(Self { hub, address, unix: config.unix, threads: handles, keeper })
     }
 
     /// The address that clients connect to.
@@ -107,12 +135,17 @@ impl Server {
         self.hub.stopped().await;
     }
 
-    /// Closes all connections and ends the threads.
+    /// Closes all connections, ends the threads, and writes what is not on disk yet.
     pub async fn shutdown(mut self) {
         self.hub.stop();
-        let threads = std::mem::take(&mut self.threads);
-        // A thread that panicked has said so.
-        let join = move || threads.into_iter().for_each(|thread| drop(thread.join()));
+        let threads: Vec<_> =
+            std::mem::take(&mut self.threads).into_iter().chain(self.keeper.take()).collect();
+        let hub = self.hub.clone();
+        let join = move || {
+            // A thread that panicked has said so.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+            hub.close_journal();
+        };
         let _joined = tokio::task::spawn_blocking(join).await;
     }
 }
@@ -136,7 +169,7 @@ fn settings(
         seed: seed()?,
         password: config.password.clone().map(Bytes::from),
         max_memory: config.memory.0,
-        record_changes: false,
+        record_changes: config.persist.is_some(),
         facts: ServerFacts {
             process: std::process::id(),
             port: address.map_or(0, |address| address.port()),

@@ -13,6 +13,7 @@
 //! Any command works with both, so the keyspace knows nothing of it. What a client has taken or been lent ends with its
 //! connection; that memory is not used again, since the client may still have it mapped.
 
+use super::executed::Executed;
 use super::hub::Hub;
 use crate::core::{ClientId, Effects, Outcome};
 use bytes::Bytes;
@@ -100,7 +101,7 @@ impl Sharing {
         client: ClientId,
         (command, args): (SharingCommand, &[Bytes]),
         effects: &mut Effects,
-    ) -> Outcome {
+    ) -> Executed {
         effects.clear();
         if !self.possible {
             return Reply::error("ERR memory can be shared only by clients on the server's host").into();
@@ -177,7 +178,7 @@ impl Sharing {
         client: ClientId,
         (ticket, rest): (&Bytes, &[Bytes]),
         effects: &mut Effects,
-    ) -> Outcome {
+    ) -> Executed {
         let Some(region) = number(ticket).and_then(|ticket| self.taken.remove(&ticket)) else {
             return Reply::error("ERR no such memory was taken").into();
         };
@@ -188,19 +189,18 @@ impl Sharing {
         outcome
     }
 
-    fn lend(&mut self, hub: &Hub, client: ClientId, inner: &[Bytes], effects: &mut Effects) -> Outcome {
+    fn lend(&mut self, hub: &Hub, client: ClientId, inner: &[Bytes], effects: &mut Effects) -> Executed {
         let known = |name: &Bytes| READERS.iter().any(|reader| name.eq_ignore_ascii_case(reader.as_bytes()));
         if !inner.first().is_some_and(known) {
             return Reply::error("ERR replies of this command cannot be lent").into();
         }
-        match hub.execute(client, inner, effects) {
-            Outcome::Reply(reply) => {
-                // Keys end by time a little later than they should: a client must not go by their versions.
-                let mark = if effects.read_ending { "SHARED-ONCE" } else { "SHARED" };
-                Outcome::Reply(self.lent(reply, mark))
-            }
+        let executed = hub.execute(client, inner, effects);
+        // Keys end by time a little later than they should: a client must not go by their versions.
+        let mark = if effects.read_ending { "SHARED-ONCE" } else { "SHARED" };
+        executed.map(|outcome| match outcome {
+            Outcome::Reply(reply) => Outcome::Reply(self.lent(reply, mark)),
             other => other,
-        }
+        })
     }
 
     /// The reply, with places instead of large values.

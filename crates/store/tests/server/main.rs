@@ -2,4 +2,5 @@
 
 mod common;
 mod models;
+mod persist;
 mod sockets;

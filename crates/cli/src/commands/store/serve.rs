@@ -4,10 +4,10 @@ use super::password;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::stop::StopSignals;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use phalanx_infer::StoredModels;
 use phalanx_nodes::machine;
-use phalanx_store::{Server, ServerConfig, StartError};
+use phalanx_store::{Durability, Server, ServerConfig, StartError};
 use phalanx_types::ByteSize;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -16,11 +16,12 @@ use std::sync::Arc;
 
 #[derive(Debug, Args)]
 #[command(after_help = "The store speaks the Redis protocol: point SSDB at it, or any Redis client.
-What it holds is in memory; it ends with the process.
+What it holds is in memory and ends with the process, unless --persist names a directory for it.
 
 Examples:
   phalanx store serve
   phalanx store serve --bind 0.0.0.0:6780 --password-file secret --memory 64GiB
+  phalanx store serve --persist data --durability every-write
   phalanx store serve --unix /tmp/store.sock      for programs on this machine
   SSDB=127.0.0.1:6780 python simulation.py        a SmartRedis program")]
 pub(crate) struct ServeArgs {
@@ -33,6 +34,12 @@ pub(crate) struct ServeArgs {
     /// How much keys and values may take; beyond it writes are refused. Four fifths of the machine's when not given.
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
+    /// A directory in which everything is kept, so that it is there after a restart or a crash.
+    #[arg(long, value_name = "DIR")]
+    persist: Option<PathBuf>,
+    /// When a write is acknowledged: on disk, or taken by the system and on disk within a second, or at some time.
+    #[arg(long, value_name = "WHEN", default_value = "every-second", requires = "persist")]
+    durability: DurabilityArg,
     /// A file whose first line is the password that clients must give.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -45,6 +52,27 @@ pub(crate) struct ServeArgs {
     /// How many threads serve clients; one for each core, at most four, when not given.
     #[arg(long, value_name = "N")]
     io_threads: Option<usize>,
+}
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DurabilityArg {
+    /// When it is on disk: it survives a crash of the machine.
+    EveryWrite,
+    /// When the system has it, and it is on disk within about a second: it survives a crash of the store.
+    EverySecond,
+    /// When the system has it: it survives a crash of the store.
+    Never,
+}
+
+impl From<DurabilityArg> for Durability {
+    fn from(durability: DurabilityArg) -> Self {
+        match durability {
+            DurabilityArg::EveryWrite => Self::EveryWrite,
+            DurabilityArg::EverySecond => Self::EverySecond,
+            DurabilityArg::Never => Self::Never,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -77,6 +105,8 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> 
         expose_without_password: args.expose_without_password,
         announced_host: args.announce,
         io_threads: args.io_threads.unwrap_or(0),
+        persist: args.persist,
+        durability: args.durability.into(),
         runner: Some(Arc::new(StoredModels::default())),
         ..ServerConfig::default()
     };

@@ -192,6 +192,11 @@ impl Journal {
         }
     }
 
+    /// Lets go of the memory that views of values take; they are read again when they are used.
+    pub fn trim_views(&self) {
+        self.shared.values.trim_views();
+    }
+
     /// Compacts value segments until none is worth it; returns how many. A background thread does the same, one by
     /// one, whenever a segment has become little used.
     ///

@@ -335,6 +335,17 @@ impl ValueLog {
         lock(&self.state).held.values().sum()
     }
 
+    /// What a segment grows to, about.
+    pub(super) fn expected_segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Lets go of the memory that views of values take.
+    pub(crate) fn trim_views(&self) {
+        let files: Vec<_> = lock(&self.state).files.values().cloned().collect();
+        files.iter().for_each(|file| file.trim_views());
+    }
+
     /// How many segments there are.
     pub(crate) fn segments(&self) -> usize {
         lock(&self.state).files.len()

@@ -65,6 +65,31 @@ impl StoredValue {
         }
     }
 
+    /// The value as a part of the map of its file. Does not wait for the disk: its bytes are read when they are used,
+    /// and nothing verifies them; see [`Self::check`].
+    ///
+    /// # Errors
+    /// The segment cannot be mapped.
+    pub fn view(&self) -> Result<Bytes, ReadError> {
+        match self.slot.disk_place() {
+            Ok((file, reference)) => {
+                file.view(&reference, self.slot.clone(), self.slot.log.expected_segment_bytes())
+            }
+            Err(parts) => Ok(joined(&parts)),
+        }
+    }
+
+    /// Verifies the checksum. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The segment cannot be read or is damaged.
+    pub fn check(&self) -> Result<(), ReadError> {
+        match self.slot.disk_place() {
+            Ok((file, reference)) => file.check(&reference),
+            Err(_in_memory) => Ok(()),
+        }
+    }
+
     /// Writes the value unless it is in a segment, and tells where it is.
     pub(crate) fn store(&self) -> Result<ValueRef, PutError> {
         self.slot.log.store(&self.slot)

@@ -1,5 +1,6 @@
 //! The server itself: what it is, what it knows, how it ends.
 
+use super::super::effects::Save;
 use super::super::error::CommandError;
 use super::super::number::is;
 use super::super::outcome::Outcome;
@@ -9,14 +10,14 @@ use bytes::Bytes;
 use phalanx_resp::Reply;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("bgsave", -1, Flags::ADMIN, NO_KEYS, |call| save(call, "Background saving started")),
+    Command::new("bgsave", -1, Flags::ADMIN, NO_KEYS, bgsave),
     Command::new("command", -1, Flags::OTHER, NO_KEYS, command),
     Command::new("info", -1, Flags::OTHER, NO_KEYS, info),
     Command::new("lastsave", 1, Flags::OTHER, NO_KEYS, lastsave),
     Command::new("latency", -2, Flags::ADMIN, NO_KEYS, latency),
     Command::new("memory", -2, Flags::READ, (2, 2, 1), memory),
     Command::new("module", -2, Flags::ADMIN, NO_KEYS, module),
-    Command::new("save", 1, Flags::ADMIN, NO_KEYS, |call| save(call, "OK")),
+    Command::with_outcome("save", 1, Flags::ADMIN, NO_KEYS, save),
     Command::with_outcome("shutdown", -1, Flags::ADMIN, NO_KEYS, shutdown),
     Command::new("slowlog", -2, Flags::ADMIN, NO_KEYS, slowlog),
     Command::new("time", 1, Flags::OTHER, NO_KEYS, time),
@@ -33,10 +34,15 @@ fn time(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     Ok(Reply::bulks(parts.map(|part| Bytes::from(part.to_string()))))
 }
 
-fn save(call: &mut Call<'_>, done: &'static str) -> Result<Reply, CommandError> {
-    call.out.save = true;
-    call.store.last_save = call.now;
-    Ok(Reply::simple(done))
+/// Answered by a message when it is done. Without persistence there is nothing to wait for.
+fn save(call: &mut Call<'_>) -> Result<Outcome, CommandError> {
+    call.out.save = Some(Save::Wait(call.client));
+    Ok(if call.store.settings.record_changes { Outcome::Blocked } else { Reply::OK.into() })
+}
+
+fn bgsave(call: &mut Call<'_>) -> Result<Reply, CommandError> {
+    call.out.save = Some(Save::Background);
+    Ok(Reply::simple("Background saving started"))
 }
 
 fn lastsave(call: &mut Call<'_>) -> Result<Reply, CommandError> {
