@@ -152,6 +152,10 @@ impl Writer {
                 self.all(fields.iter());
             }
             Change::Clear => self.body.put_u8(8),
+            Change::Stream { name, record } => {
+                self.tagged(9, name);
+                self.bytes(record);
+            }
         }
     }
 
@@ -272,6 +276,7 @@ impl Reader<'_> {
             6 => Change::SetFields { key: self.bytes()?, fields: self.pairs()? },
             7 => Change::DeleteFields { key: self.bytes()?, fields: self.all()? },
             8 => Change::Clear,
+            9 => Change::Stream { name: self.bytes()?, record: self.bytes()? },
             tag => return Err(ChangeError::Tag { what: "change", tag }),
         })
     }

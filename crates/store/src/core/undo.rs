@@ -38,6 +38,7 @@ impl Change {
             | Change::SetFields { .. }
             | Change::DeleteFields { .. }
             | Change::Clear => true,
+            Change::Stream { .. } => false,
         }
     }
 }

@@ -48,6 +48,7 @@ fn every_change() -> Vec<(Change, &'static str)> {
         (Change::SetFields { key: key.clone(), fields: vec![(bytes("f"), bytes("v"))] }, "06026b0102660276"),
         (Change::DeleteFields { key, fields: vec![bytes("f")] }, "07026b010266"),
         (Change::Clear, "08"),
+        (Change::Stream { name: bytes("s"), record: bytes("r") }, "0902730272"),
     ]
 }
 
