@@ -113,14 +113,14 @@ mod tests {
 
     /// The length of the list after another connection has sent the same append.
     async fn length_after_repeat(hung_up: bool, refused: bool) -> Reply {
-        let hub = Arc::new(Hub::new(Settings::default(), None, 10, 1 << 20));
+        let hub = Arc::new(Hub::in_memory(Settings::default()));
         let origin = Origin { peer: String::new(), host: String::new(), port: 0, trusted: false };
         let first = hub.connect(origin.clone()).unwrap();
         let stream = Closed { unread: APPEND, was_answered: false, hung_up, refused };
         serve(stream, hub.clone(), first, false).await;
         let second = hub.connect(origin).unwrap();
         let args: Vec<Bytes> = ["rpush", "l", "a"].map(Bytes::from).into();
-        match hub.execute(second.client, &args, &mut Effects::default()) {
+        match hub.execute(second.client, &args, &mut Effects::default()).outcome {
             Outcome::Reply(reply) => reply,
             other => panic!("{other:?}"),
         }

@@ -96,6 +96,13 @@ impl Hub {
         }
     }
 
+    /// A hub for tests of other modules.
+    #[cfg(test)]
+    pub(crate) fn in_memory(settings: crate::core::Settings) -> Self {
+        let clock = Clock::new();
+        Self::new((Keyspace::new(clock.now(), settings), clock), None, None, 10, 1 << 20)
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
