@@ -6,10 +6,18 @@ use phalanx_types::DType;
 const EXACT: u64 = 1 << 24;
 
 /// An integer that is not exact in `f32`, and its index.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Inexact {
-    pub(crate) at: usize,
-    pub(crate) value: i128,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inexact {
+    pub at: usize,
+    pub value: i128,
+}
+
+/// Converts little-endian elements of any type to `f32`, as many as `out` takes.
+///
+/// # Errors
+/// An integer is not exact in `f32`.
+pub fn convert_elements(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Inexact> {
+    convert(dtype, false, bytes, out)
 }
 
 /// Converts the elements in `bytes`, as many as `out` takes.

@@ -14,6 +14,7 @@ use crate::order::Order;
 use crate::shard::Shard;
 use crate::transform::{Prepared, Transform};
 use phalanx_types::BatchPart;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -79,6 +80,18 @@ impl LoaderOptions {
     }
 }
 
+/// The samples of one pass, where the source does not know its length: those of a stream, as they were sealed.
+pub trait PassBatches: std::fmt::Debug + Send {
+    /// How many samples the pass has.
+    fn samples(&self) -> usize;
+
+    /// Appends the indices of the samples at these positions of the pass.
+    ///
+    /// # Errors
+    /// They cannot be found.
+    fn at(&self, positions: Range<usize>, indices: &mut Vec<usize>) -> Result<(), DataError>;
+}
+
 /// A batch and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
@@ -109,10 +122,34 @@ impl Loader {
     /// The transformation does not fit the samples, a batch has no samples, the shard does not fit this dataset, the
     /// source does not know its length yet, or the thread cannot be started.
     pub fn new(dataset: Dataset, transform: &Transform, options: LoaderOptions) -> Result<Self, DataError> {
+        let len = dataset.fixed_len()?;
+        Self::start(dataset, transform, options, len, None)
+    }
+
+    /// Starts reading the rest of one pass, whose samples are known.
+    ///
+    /// # Errors
+    /// The transformation does not fit the samples, a batch has no samples, or the thread cannot be started.
+    pub fn of_pass(
+        dataset: Dataset,
+        transform: &Transform,
+        options: LoaderOptions,
+        pass: Box<dyn PassBatches>,
+    ) -> Result<Self, DataError> {
+        let (len, options) = (pass.samples(), LoaderOptions { passes: 1, shard: None, ..options });
+        Self::start(dataset, transform, options, len, Some(pass))
+    }
+
+    fn start(
+        dataset: Dataset,
+        transform: &Transform,
+        options: LoaderOptions,
+        len: usize,
+        pass: Option<Box<dyn PassBatches>>,
+    ) -> Result<Self, DataError> {
         if options.batch == 0 {
             return Err(DataError::EmptyBatch);
         }
-        let len = dataset.fixed_len()?;
         let shard = options.shard.unwrap_or_else(|| Shard::whole(len));
         if shard.end() > len {
             let index = shard.end() - 1;
@@ -127,6 +164,7 @@ impl Loader {
         let reader = Reader {
             dataset,
             len,
+            pass,
             prepared,
             options,
             shard,
@@ -197,6 +235,8 @@ impl Drop for Loader {
 struct Reader {
     dataset: Dataset,
     len: usize,
+    /// The only pass, if its order is not that of the seed.
+    pass: Option<Box<dyn PassBatches>>,
     prepared: Prepared,
     options: LoaderOptions,
     shard: Shard,
@@ -219,7 +259,10 @@ impl Reader {
                 continue;
             }
             let shuffle = self.options.shuffle.then_some(self.options.seed);
-            let order = Order::new(self.len, shuffle, pass);
+            let order = match &self.pass {
+                Some(_) => Order::new(0, None, pass),
+                None => Order::new(self.len, shuffle, pass),
+            };
             for index in first..self.batches {
                 let loaded = self.load(&order, pass, index, &mut indices);
                 let failed = loaded.is_err();
@@ -241,7 +284,10 @@ impl Reader {
         let len = self.options.batch.min(self.shard.len().saturating_sub(first));
         let part = self.options.part.map_or(0..len, |part| part.range(len, self.options.batch));
         indices.clear();
-        indices.extend(part.map(|k| order.get(self.shard.get(first + k))));
+        match &self.pass {
+            Some(pass) => pass.at(first + part.start..first + part.end, indices)?,
+            None => indices.extend(part.map(|k| order.get(self.shard.get(first + k)))),
+        }
         let mut batch = self.empty.try_recv().unwrap_or_default();
         self.dataset.read_until(indices, &mut batch, &self.stop)?;
         if !self.stop.load(Ordering::Relaxed) {

@@ -9,6 +9,7 @@ use phalanx_rank::RankError;
 use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_train::config::ConfigError;
+use phalanx_train::stream::FeedError;
 use phalanx_train::{ModelError, TrainError};
 use phalanx_types::{Class, NodeId};
 use phalanx_wire::train_reason::{RankFailure, RunRefusal};
@@ -58,6 +59,7 @@ macro_rules! from_training {
 
 from_training!(
     TrainError,
+    FeedError,
     ConfigError,
     DataError,
     ModelError,

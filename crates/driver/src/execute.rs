@@ -84,7 +84,12 @@ impl Driver<'_> {
                 self.fetch_answer(query, &node, shape, outputs);
             }
             DriverCommand::RefuseQuery { query, refusal } => self.live.refuse(query, &refusal),
-            DriverCommand::Tell(notice) => tell(&notice, events),
+            DriverCommand::Tell(notice) => {
+                if let Notice::StreamWaits { .. } = &notice {
+                    self.book.note_waiting(self.place(), &notice.to_string())?;
+                }
+                tell(&notice, events);
+            }
             DriverCommand::Finish { step, end, states } => {
                 self.summary = Some(self.finish(step, end, &states, events)?);
             }

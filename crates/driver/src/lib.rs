@@ -84,6 +84,9 @@ pub fn drive(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| DriverError::Fabric { what: "start", source: source.into() })?;
     let opened = Book::open(dir, task.about(), events)?;
+    if let Some(stream) = &task.stream {
+        stream.open_run(opened.book.dir(), opened.book.name(), opened.place)?;
+    }
     let mut driver = Driver::new(fabric.clone(), &task, opened, options);
     driver.book.begin(driver.place())?;
     if !driver.options.private {
@@ -182,7 +185,7 @@ impl<'a> Driver<'a> {
             run_dir: self.book.dir().map(|dir| dir.path().to_owned()),
             model: self.task.graph.name.clone(),
             parameters: self.task.graph.cost().parameters as usize,
-            samples: Some(self.task.samples),
+            samples: self.task.stream.is_none().then_some(self.task.samples),
             batches_per_pass: plan.batches_per_pass(),
             total_steps: plan.steps(),
             done: self.core.recorded().step,

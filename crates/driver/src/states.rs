@@ -6,10 +6,10 @@ use super::{Driver, gone};
 use crate::error::DriverError;
 use bytes::Bytes;
 use phalanx_protocol::driver::{DriverEvent, FetchFailure, Ticket};
-use phalanx_protocol::progress::End;
+use phalanx_protocol::progress::{End, Place};
 use phalanx_rank::take_part;
 use phalanx_records::run_dir::Manifest;
-use phalanx_records::{Events, Summary};
+use phalanx_records::{Event, Events, Summary, with_causes};
 use phalanx_records::{ModelState, state_bytes_limit};
 use phalanx_types::{Epoch, NodeId};
 use phalanx_wire::train::{Ops, StateRef};
@@ -98,7 +98,20 @@ impl Driver<'_> {
         events: &mut Events<'_>,
     ) -> Result<(), DriverError> {
         let state = self.assemble(draft.step, states);
-        Ok(self.book.save(draft, state, events)?)
+        let place = draft.place();
+        self.book.save(draft, state, events)?;
+        self.commit(place, events);
+        Ok(())
+    }
+
+    /// What a checkpoint has, the store may free.
+    fn commit(&self, place: Place, events: &mut Events<'_>) {
+        let before = self.core.pass_before(place.step);
+        let committed = self.task.stream.as_ref().map_or(Ok(()), |stream| stream.commit(place, before));
+        if let Err(error) = committed {
+            // Later checkpoints say it again.
+            events.on(Event::Warning(with_causes(&error)));
+        }
     }
 
     /// Goes back to the newest checkpoint.
@@ -136,8 +149,13 @@ impl Driver<'_> {
             let weights = state.weights.clone();
             let draft = self.book.draft(place)?;
             self.book.save(draft, state, events)?;
+            self.commit(place, events);
             weights
         };
-        Ok(self.book.finish(place, end, &weights, events)?)
+        let summary = self.book.finish(place, end, &weights, events)?;
+        if let (End::Finished, Some(stream)) = (end, &self.task.stream) {
+            stream.close();
+        }
+        Ok(summary)
     }
 }

@@ -105,7 +105,7 @@ impl Passes {
     /// The pass is not known.
     pub fn progress(&self, step: u64, now: Time) -> Result<Progress, NotSealed> {
         let mut progress = Progress::new(self.plan, self.place(step)?, now);
-        if self.ended.is_some_and(|ended| step >= ended) {
+        if self.has_ended(step) {
             progress.on_stream_ended();
         }
         Ok(progress)
@@ -139,13 +139,23 @@ impl Passes {
         self.ended = Some(step);
     }
 
+    /// Whether the stream is known to have no more samples after a step.
+    pub fn has_ended(&self, step: u64) -> bool {
+        self.ended.is_some_and(|ended| step >= ended)
+    }
+
+    /// The sealed pass that ends after a step.
+    pub fn pass_before(&self, step: u64) -> Option<SealedPass> {
+        self.sealed.iter().rev().find(|pass| end(pass) == step).copied()
+    }
+
     /// Whether a run has nothing left to do after some steps.
     pub fn is_done(&self, step: u64) -> bool {
         let done = match self.plan.length {
             Length::Steps(steps) => step >= steps,
             Length::Passes(passes) => self.place(step).is_ok_and(|place| place.pass >= passes),
         };
-        done || self.ended.is_some_and(|ended| step >= ended)
+        done || self.has_ended(step)
     }
 
     /// Where a pass begins no later than after `step` steps: the newest one that is known.

@@ -8,6 +8,7 @@ use phalanx_protocol::{NotSealed, VoteError};
 use phalanx_records::run_dir::RunDirError;
 use phalanx_records::{Blame, RecordError, StateError};
 use phalanx_train::config::ConfigError;
+use phalanx_train::stream::FeedError;
 use phalanx_train::{MissingLoss, ModelError, TrainError};
 use phalanx_types::{Class, NodeId};
 use phalanx_wire::train_reason::StepFailure;
@@ -29,6 +30,8 @@ pub enum RankError {
     Cut(#[from] CutError),
     #[error("rank {rank} holds other parameters than rank 0 before step {step}")]
     Differs { rank: usize, step: u64 },
+    #[error("the store told ranks of different passes before step {step}")]
+    OtherPass { step: u64 },
     #[error("{0}")]
     Step(StepFailure),
     #[error("{path}: {problem}")]
@@ -62,6 +65,7 @@ macro_rules! from_training {
 
 from_training!(
     TrainError,
+    FeedError,
     CompileError,
     ConfigError,
     DataError,
@@ -85,7 +89,11 @@ impl RankError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Train(error) => error.blame(),
-            Self::Step(_) | Self::File { .. } | Self::Differs { .. } | Self::NotSealed(_) => Blame::Work,
+            Self::Step(_)
+            | Self::File { .. }
+            | Self::Differs { .. }
+            | Self::NotSealed(_)
+            | Self::OtherPass { .. } => Blame::Work,
             Self::Together(_) => Blame::Machine,
             Self::Vote(_) | Self::Cut(_) | Self::NoLoss(_) => Blame::Input,
         }

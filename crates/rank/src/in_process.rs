@@ -12,9 +12,11 @@ use phalanx_protocol::Passes;
 use phalanx_protocol::Wish;
 use phalanx_protocol::progress::{End, Place};
 use phalanx_records::run_dir::{RunDir, read_classes};
+use phalanx_records::with_causes;
 use phalanx_records::{
     Book, Event, Events, FormationEpoch, ModelState, Observer, Opened, StageEntry, Summary,
 };
+use phalanx_train::stream::StreamFeed;
 use phalanx_train::{Compute, Task, TrainedModel, evaluation};
 use phalanx_wire::train::{Recorded, StepReport, ValidSums};
 use std::sync::Arc;
@@ -62,6 +64,10 @@ impl Trainer {
 
     fn begin(task: Task, compute: Compute, opened: Opened) -> Result<Self, RankError> {
         let Opened { book, place, state } = opened;
+        if let Some(stream) = &task.stream {
+            let reader = stream.open_run(book.dir(), book.name(), place)?;
+            stream.attach(&reader)?;
+        }
         let state =
             state.unwrap_or_else(|| ModelState { weights: task.weights.clone(), ..ModelState::default() });
         let part = Part::whole(&task, &compute, &state)?;
@@ -92,7 +98,7 @@ impl Trainer {
             run_dir: book.dir().map(|dir| dir.path().to_owned()),
             model: task.graph.name.clone(),
             parameters: task.graph.cost().parameters as usize,
-            samples: Some(task.samples),
+            samples: task.stream.is_none().then_some(task.samples),
             batches_per_pass: plan.batches_per_pass(),
             total_steps: plan.steps(),
             done: place.step,
@@ -102,9 +108,17 @@ impl Trainer {
         }
         let formation = StageEntry::whole("local".to_owned(), &task.graph);
         let (metrics, saved) = (task.metrics.clone(), place.step);
-        let passes = Passes::new(plan, place);
-        let mut records =
-            LocalRecords { book: &mut book, events: &mut events, passes, metrics, stop, place, saved };
+        let (passes, stream) = (Passes::new(plan, place), task.stream.clone());
+        let mut records = LocalRecords {
+            book: &mut book,
+            events: &mut events,
+            passes,
+            metrics,
+            stop,
+            place,
+            saved,
+            stream,
+        };
         let trained = records.begin(&formation).and_then(|()| train(task, compute, part, &mut records));
         let ended = trained.and_then(|(task, state)| {
             let (summary, weights) = records.finish(state, &formation)?;
@@ -147,6 +161,7 @@ struct LocalRecords<'r, 'o> {
     place: Place,
     /// The step of the last checkpoint.
     saved: u64,
+    stream: Option<StreamFeed>,
 }
 
 impl LocalRecords<'_, '_> {
@@ -186,10 +201,22 @@ impl LocalRecords<'_, '_> {
     fn save(&mut self, state: ModelState) -> Result<(), RankError> {
         if self.book.dir().is_some() {
             self.saved = state.steps();
-            let draft = self.book.draft(self.passes.place(state.steps())?)?;
+            let place = self.passes.place(state.steps())?;
+            let draft = self.book.draft(place)?;
             self.book.save(draft, state, self.events)?;
+            self.commit(place);
         }
         Ok(())
+    }
+
+    /// What a checkpoint has, the store may free.
+    fn commit(&mut self, place: Place) {
+        let before = self.passes.pass_before(place.step);
+        let committed = self.stream.as_ref().map_or(Ok(()), |stream| stream.commit(place, before));
+        if let Err(error) = committed {
+            // Later checkpoints say it again.
+            self.events.on(Event::Warning(with_causes(&error)));
+        }
     }
 
     /// Writes the result, or how far it got.
@@ -202,6 +229,9 @@ impl LocalRecords<'_, '_> {
         let done = self.passes.is_done(self.place.step);
         let end = if done { End::Finished } else { End::Interrupted };
         let summary = self.book.finish(self.place, end, &weights, self.events)?;
+        if let (End::Finished, Some(stream)) = (end, &self.stream) {
+            stream.close();
+        }
         Ok((summary, weights))
     }
 }
@@ -212,6 +242,16 @@ impl Recorder for LocalRecords<'_, '_> {
             Report::Steps { steps, .. } => steps.iter().try_for_each(|step| self.on_step(step)),
             Report::Validated { step, sums, .. } => self.on_validation(step, sums),
             Report::Snapshot { bytes, .. } => self.save(ModelState::from_bytes(bytes)?),
+            Report::StreamWaits { wait, .. } => {
+                let wait = format!("waiting: {wait}");
+                self.book.note_waiting(self.place, &wait)?;
+                self.events.on(Event::Waiting(wait));
+                Ok(())
+            }
+            Report::StreamEnded { step, .. } => {
+                self.passes.on_stream_ended(step);
+                Ok(())
+            }
             // Of groups, nodes and live queries.
             _ => Ok(()),
         }

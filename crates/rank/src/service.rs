@@ -429,6 +429,10 @@ impl Service {
                     FromReplica::Computed { run, number, shape, outputs: StateRef { step, bytes: len, blob } }
                 }
                 Report::NotComputed { number, refusal } => FromReplica::NotComputed { run, number, refusal },
+                Report::StreamWaits { epoch, step, wait } => {
+                    FromReplica::StreamWaits { run, epoch, step, wait }
+                }
+                Report::StreamEnded { epoch, step } => FromReplica::StreamEnded { run, epoch, step },
             };
             send(&driver, &message);
         }

@@ -28,6 +28,7 @@ use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::{RunConfig, RunFile};
 use phalanx_train::{Compute, Losses, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
+use phalanx_wire::detail::Detail;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::train::{
     Enlist, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, Span, Start, StepReport, ValidSums,
@@ -141,6 +142,17 @@ pub(crate) enum Report {
     NotComputed {
         number: u64,
         refusal: QueryRefusal,
+    },
+    /// The next pass over the stream cannot begin yet.
+    StreamWaits {
+        epoch: Epoch,
+        step: u64,
+        wait: Detail,
+    },
+    /// The stream has no more samples.
+    StreamEnded {
+        epoch: Epoch,
+        step: u64,
     },
 }
 

@@ -45,6 +45,8 @@ pub struct Book {
     best: Option<Best>,
     /// The pass of the last recorded step, counted from 1.
     pass: u64,
+    /// Why it waits, if it does.
+    waiting: Option<String>,
     /// Measurements of stages.
     measured: StageMeasurements,
     /// Seconds of training in earlier processes.
@@ -162,6 +164,7 @@ impl Book {
             validated: 0,
             best: None,
             pass: 0,
+            waiting: None,
             measured: StageMeasurements::default(),
             before_s: 0.0,
             step_time: Duration::ZERO,
@@ -249,6 +252,12 @@ impl Book {
         nodes: Option<&[String]>,
         events: &mut Events<'_>,
     ) -> Result<(), RecordError> {
+        if self.waiting.take().is_some()
+            && let Some(disk) = &self.disk
+        {
+            let place = Place { step: report.step, ..Place::default() };
+            self.state(place, Status::Running).write(disk.dir.path())?;
+        }
         let record = StepRecord::new(report, nodes);
         if let Some(disk) = &mut self.disk {
             disk.records.step(&record)?;
@@ -364,6 +373,18 @@ impl Book {
         Ok(self.state(place, Status::Running).write(disk.dir.path())?)
     }
 
+    /// Records why a running run waits; the next step ends the wait.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn note_waiting(&mut self, place: Place, why: &str) -> Result<(), RecordError> {
+        self.waiting = Some(why.to_owned());
+        match &self.disk {
+            Some(disk) => Ok(self.state(place, Status::Running).write(disk.dir.path())?),
+            None => Ok(()),
+        }
+    }
+
     /// Writes the result, or how far the run got.
     pub fn finish(
         &mut self,
@@ -428,6 +449,7 @@ impl Book {
         RunState {
             state,
             reason: None,
+            waiting: self.waiting.clone().filter(|_| state == Status::Running),
             started: self.started.clone(),
             ended: (state != Status::Running).then(stamp),
             model: self.about.graph.name.clone(),

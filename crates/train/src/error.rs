@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::source::ModelError;
+use crate::stream::FeedError;
 use phalanx_data::DataError;
 use phalanx_engine::{
     CompileError, DiagnoseReport, LossError, RunError, StageError, StateError as OptimizerError, WeightsError,
@@ -21,6 +22,8 @@ pub enum TrainError {
     Model(Box<ModelError>),
     #[error(transparent)]
     Data(Box<DataError>),
+    #[error(transparent)]
+    Feed(Box<FeedError>),
     #[error("this model cannot be trained")]
     Compile(#[from] CompileError),
     #[error("this part of the model cannot be trained")]
@@ -68,6 +71,8 @@ pub enum TrainError {
     State(#[from] StateError),
     #[error("the model is made for batches of {model}, but replicas share out every batch")]
     FixedReplicas { model: usize },
+    #[error("the model is made for batches of {model}, and passes over a stream may end with a smaller one")]
+    FixedStream { model: usize },
     #[error("`data.{what}` has {here} samples here, where the run is driven {there}")]
     OtherData { what: &'static str, here: u64, there: u64 },
 }
@@ -81,6 +86,12 @@ impl From<RunDirError> for TrainError {
 impl From<DataError> for TrainError {
     fn from(error: DataError) -> Self {
         Self::Data(Box::new(error))
+    }
+}
+
+impl From<FeedError> for TrainError {
+    fn from(error: FeedError) -> Self {
+        Self::Feed(Box::new(error))
     }
 }
 
@@ -104,6 +115,7 @@ impl TrainError {
         match self {
             Self::NotFinite(_) => Blame::Work,
             Self::Record(error) => error.blame(),
+            Self::Feed(error) => error.blame(),
             Self::Data(error) if matches!(**error, DataError::Thread { .. } | DataError::ReaderDied) => {
                 Blame::Machine
             }
@@ -116,6 +128,7 @@ impl TrainError {
         Some(match self {
             Self::Config(error) => return error.hint(),
             Self::Data(error) => return error.hint(),
+            Self::Feed(error) => return error.hint(),
             Self::Record(error) => return error.hint(),
             Self::Model(error) => return error.hint(),
             Self::InputShape { data, model, .. } if data.order_for(model).is_some() => {

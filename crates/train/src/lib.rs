@@ -11,6 +11,7 @@ mod error;
 mod evaluate;
 pub mod round;
 mod source;
+pub mod stream;
 mod task;
 mod trained_model;
 mod trainer;

@@ -1,7 +1,7 @@
 //! What ranks of a group tell each other when it begins, and after every step or interval.
 
 use crate::fields::Fields;
-use crate::train::StageReport;
+use crate::train::{SealedPass, StageReport};
 use crate::vote::Vote;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,19 @@ impl Ballot {
         let (copying, missed, late, saving) = (false, false, false, false);
         Self { votes: votes.to_vec(), report, squares, copying, missed, asking: None, late, saving }
     }
+}
+
+/// What one rank says before the first step of a pass over a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassBallot {
+    /// The pass, if the store has sealed it.
+    pub sealed: Option<SealedPass>,
+    /// The stream has no more samples.
+    pub ended: bool,
+    /// What it wishes, as the number of a [`Wish`](crate::vote::Wish).
+    pub wish: u8,
+    /// A checkpoint is due while all wait. What the speaker says counts.
+    pub save: bool,
 }
 
 /// What the speaker tells the others of a live query.

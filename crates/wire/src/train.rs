@@ -184,6 +184,17 @@ pub struct DataRef {
     pub validation: u64,
     /// The classes in the order of their numbers, where the data name them.
     pub classes: Option<Vec<String>>,
+    /// The stream to learn from, where it is one.
+    pub stream: Option<StreamRef>,
+}
+
+/// How the nodes of a run join it as readers of its stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamRef {
+    /// The name under which the run reads.
+    pub reader: String,
+    /// The host of the driver: an address of a store may mean its own host only.
+    pub host: [u8; 16],
 }
 
 /// A file of the run, as the driver has it.

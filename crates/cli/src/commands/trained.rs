@@ -175,7 +175,9 @@ impl DataArgs {
 
     fn spec(&self, learned: &TrainedModel) -> Result<SourceSpec, Failure> {
         let data = learned.config.as_ref().map(|config| &config.data);
-        let usual = data.map(|data| data.valid.as_ref().unwrap_or(&data.train));
+        // What a model learned from a stream may be gone.
+        let train = |data: &'_ phalanx_train::config::DataConfig| data.stream.is_none();
+        let usual = data.and_then(|data| data.valid.as_ref().or(Some(&data.train).filter(|_| train(data))));
         let mut spec = match (&self.data, usual) {
             (None, None) => {
                 return Err(Failure::usage(anyhow!("which data?"))

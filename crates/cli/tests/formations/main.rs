@@ -5,6 +5,7 @@
 mod replicas;
 mod run;
 mod stages;
+mod streams;
 
 use phalanx_testkit::Sandbox;
 

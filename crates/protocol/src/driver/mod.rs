@@ -34,7 +34,7 @@ pub use notice::{DriverFailure, Notice, NoticeLevel};
 use crate::formation::FormationStage;
 use crate::holdings::Inventory;
 use crate::progress::Place;
-use crate::{FormationCommand, FormationCore, NotSealed, Passes, Pause};
+use crate::{FormationCommand, FormationCore, NotSealed, Passes, Pause, SealedPass};
 use checkpoints::{CheckpointKey, CheckpointOrder};
 use group::{AfterRewind, Group};
 use model::ModelRequest;
@@ -190,6 +190,11 @@ impl DriverCore {
     /// No report has said which pass they are of.
     pub fn place(&self, step: u64) -> Result<Place, NotSealed> {
         self.records.passes().place(step)
+    }
+
+    /// The sealed pass that ends after a step, if a report has told of it.
+    pub fn pass_before(&self, step: u64) -> Option<SealedPass> {
+        self.records.passes().pass_before(step)
     }
 
     /// The newest group.

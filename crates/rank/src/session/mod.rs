@@ -18,6 +18,7 @@ mod micro_batches;
 mod round;
 mod state_sync;
 mod step;
+mod stream_pass;
 mod validate;
 
 use self::ballot::{Ballot, Ballots};
@@ -103,6 +104,8 @@ pub(crate) struct Session<'w, 'a> {
     asked: Option<Asking>,
     /// All ranks were told that a checkpoint is due by time.
     late: bool,
+    /// The last step after which the model was validated.
+    validated: u64,
 }
 
 /// What a session needs besides what the worker has.
@@ -182,6 +185,7 @@ impl<'w, 'a> Session<'w, 'a> {
             query: None,
             asked: None,
             late: false,
+            validated: 0,
         })
     }
 
@@ -226,6 +230,8 @@ impl<'w, 'a> Session<'w, 'a> {
         } else {
             self.level_state()?;
         }
+        self.locate()?;
+        self.validated = recorded.validated;
         self.report_again(recorded);
         let sum = if self.sync.statistics() == Statistics::Shared { self.lane.sum_over() } else { None };
         self.part.stepper.model().share_statistics(sum);
@@ -235,10 +241,14 @@ impl<'w, 'a> Session<'w, 'a> {
         self.make_up(due, recorded)?;
         self.worker.outlet.check()?;
         if done {
+            self.tell_end_of_stream();
             return Ok(Ended::Done);
         }
         self.last = Instant::now();
         loop {
+            if let Some(ended) = self.enter_pass()? {
+                return Ok(ended);
+            }
             let wish = match self.sync {
                 SyncStrategy::Gradients { .. } => self.step()?,
                 SyncStrategy::Rounds(round) => self.round(round)?,
@@ -331,10 +341,16 @@ impl<'w, 'a> Session<'w, 'a> {
         }
         let began = self.spans.if_traced();
         if self.loader.is_none() {
-            let task = &self.worker.task;
-            let mut options = loader_options(task, self.worker.passes.place(step)?);
+            let (task, place) = (&self.worker.task, self.worker.passes.place(step)?);
+            let mut options = loader_options(task, place);
             options.part = (self.shares.ranks() > 1).then(|| self.shares.part(self.post.replica));
-            self.loader = Some(Loader::new(task.train.clone(), &task.config.data.transform, options)?);
+            let (data, transform) = (task.train.clone(), &task.config.data.transform);
+            self.loader = Some(match (&task.stream, place.sealed) {
+                (Some(stream), Some(pass)) => {
+                    Loader::of_pass(data, transform, options, Box::new(stream.batches(pass)?))?
+                }
+                _ => Loader::new(data, transform, options)?,
+            });
         }
         let next = self.loader.as_mut().and_then(Iterator::next);
         self.spans.end(Activity::Data, step, began);

@@ -15,6 +15,7 @@ const PASS: Pass = Pass { training: false, seed: 0 };
 impl Session<'_, '_> {
     /// Validates the model as it is after a step.
     pub(super) fn validate(&mut self, step: u64) -> Result<(), RankError> {
+        self.validated = step;
         let Some(valid) = self.worker.task.valid.clone() else { return Ok(()) };
         let began = self.spans.if_traced();
         let sums = match self.validation_shard(&valid)? {

@@ -46,6 +46,9 @@ pub struct RunState {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why it waits, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
     /// When it began (RFC 3339).
     pub started: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +120,7 @@ pub fn read_run(dir: &Path) -> Result<RunInfo, RunDirError> {
     let mut state = RunState::read(dir)?;
     if state.state == Status::Running {
         if !is_locked(dir) {
+            state.waiting = None;
             // It was killed before it could record its end.
             state.state = Status::Interrupted;
         }

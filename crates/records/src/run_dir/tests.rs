@@ -218,6 +218,7 @@ fn a_run_that_no_process_holds_is_not_running() {
     let state = RunState {
         state: Status::Running,
         reason: None,
+        waiting: None,
         started: stamp(),
         ended: None,
         model: "mlp".to_owned(),

@@ -2,20 +2,40 @@
 
 use super::error::ConfigError;
 use super::section::Section;
+use super::stream::StreamConfig;
 use super::tree::{Node, Value};
 use phalanx_data::{Columns, Crop, Format, Sides, SourceSpec, Transform};
 
 pub(crate) const KEYS: &[&str] =
     &["train", "valid", "shuffle", "drop_last", "reshape", "crop", "flip", "scale", "mean", "std", "one_hot"];
 /// The keys of `data.train` and `data.valid`.
-pub(crate) const SOURCE_KEYS: &[&str] =
-    &["file", "x", "y", "labels_file", "format", "header", "size", "stream", "private"];
+pub(crate) const SOURCE_KEYS: &[&str] = &[
+    "file",
+    "x",
+    "y",
+    "labels_file",
+    "format",
+    "header",
+    "size",
+    "stream",
+    "store",
+    "mode",
+    "min_samples",
+    "new_samples",
+    "window",
+    "capacity",
+    "steps",
+    "private",
+];
 const FORMATS: &[&str] = &["npy", "npz", "idx", "csv", "safetensors", "parquet", "images"];
 
 /// The sources of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataConfig {
+    /// Not used if the samples come from a stream.
     pub train: SourceSpec,
+    /// The stream to learn from.
+    pub stream: Option<StreamConfig>,
     pub valid: Option<SourceSpec>,
     pub shuffle: bool,
     /// Drop an incomplete last batch.
@@ -27,6 +47,7 @@ impl Default for DataConfig {
     fn default() -> Self {
         Self {
             train: SourceSpec::default(),
+            stream: None,
             valid: None,
             shuffle: true,
             drop_last: false,
@@ -39,10 +60,14 @@ impl DataConfig {
     pub(crate) fn read(section: &mut Section<'_>) -> Result<Self, ConfigError> {
         let hint =
             "say where samples are: train = { file = \"digits.npz\", x = \"x_train\", y = \"y_train\" }";
-        let train = source(section, "train")?.ok_or_else(|| section.missing("train", hint))?;
+        let (train, stream) = match train(section)?.ok_or_else(|| section.missing("train", hint))? {
+            Samples::File(train) => (train, None),
+            Samples::Stream(stream) => (SourceSpec::default(), Some(stream)),
+        };
         Ok(Self {
             train,
-            valid: source(section, "valid")?,
+            stream,
+            valid: valid(section)?,
             shuffle: section.bool_or("shuffle", true)?,
             drop_last: section.bool_or("drop_last", false)?,
             transform: transform(section)?,
@@ -50,14 +75,40 @@ impl DataConfig {
     }
 }
 
-fn source(data: &mut Section<'_>, key: &'static str) -> Result<Option<SourceSpec>, ConfigError> {
-    let Some(mut section) = data.table(key, SOURCE_KEYS)? else { return Ok(None) };
-    for (later, wanted) in [("stream", "streams"), ("private", "private data")] {
-        if let Some(node) = section.node(later) {
-            let (key, why) = (section.key(later), format!("{wanted} as a source are still to come"));
-            return Err(ConfigError::Useless { key, why, at: node.source.clone() });
-        }
+/// What to learn from.
+enum Samples {
+    File(SourceSpec),
+    Stream(StreamConfig),
+}
+
+fn train(data: &mut Section<'_>) -> Result<Option<Samples>, ConfigError> {
+    let Some(mut section) = data.table("train", SOURCE_KEYS)? else { return Ok(None) };
+    refuse_private(&section)?;
+    match StreamConfig::read(&mut section)? {
+        Some(stream) => Ok(Some(Samples::Stream(stream))),
+        None => source(section).map(|source| Some(Samples::File(source))),
     }
+}
+
+fn valid(data: &mut Section<'_>) -> Result<Option<SourceSpec>, ConfigError> {
+    let Some(section) = data.table("valid", SOURCE_KEYS)? else { return Ok(None) };
+    refuse_private(&section)?;
+    match super::stream::KEYS.iter().find(|key| section.node(key).is_some()) {
+        Some(key) => {
+            Err(section.useless(key, "a model is validated with the same samples every time: name a file"))
+        }
+        None => source(section).map(Some),
+    }
+}
+
+fn refuse_private(section: &Section<'_>) -> Result<(), ConfigError> {
+    match section.node("private") {
+        Some(_) => Err(section.useless("private", "private data as a source are still to come")),
+        None => Ok(()),
+    }
+}
+
+fn source(mut section: Section<'_>) -> Result<SourceSpec, ConfigError> {
     let file =
         section.path("file")?.ok_or_else(|| section.missing("file", "name the file with the samples"))?;
     let format = section.word("format", "format", FORMATS)?.map(|format| match format.value {
@@ -79,7 +130,7 @@ fn source(data: &mut Section<'_>, key: &'static str) -> Result<Option<SourceSpec
         (Some(_), Some(node)) => return Err(section.wrong("size", "one number or [height, width]", node)),
         _ => None,
     };
-    Ok(Some(SourceSpec {
+    Ok(SourceSpec {
         file,
         x: columns(&mut section)?,
         y: section.text("y")?.map(|y| y.value),
@@ -87,7 +138,7 @@ fn source(data: &mut Section<'_>, key: &'static str) -> Result<Option<SourceSpec
         format,
         header,
         size,
-    }))
+    })
 }
 
 fn columns(section: &mut Section<'_>) -> Result<Option<Columns>, ConfigError> {

@@ -16,6 +16,7 @@ mod model;
 mod resolved;
 mod section;
 mod source;
+mod stream;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use model::{ModelConfig, ModelFrom};
 pub use phalanx_protocol::{Every, Length, ParseEveryError};
 pub use resolved::Resolved;
 pub use source::{FileLocation, Source};
+pub use stream::StreamConfig;
 pub use sync::{ExchangeOf, ScaleLr, SyncConfig};
 pub use train::TrainConfig;
 

@@ -31,6 +31,9 @@ impl RunConfig {
         self.data.validate()?;
         self.train.validate()?;
         self.formation.validate(&self.train)?;
+        if let Some(stream) = &self.data.stream {
+            stream.validate(self)?;
+        }
         self.sync.validate(&self.formation)
     }
 }

@@ -101,7 +101,13 @@ impl ModelConfig {
 
 impl DataConfig {
     fn write(&self, out: &mut Writer<'_>) -> Result<(), ConfigError> {
-        out.option("train", Some(source(&self.train, "data.train")?));
+        out.put(
+            "train",
+            match &self.stream {
+                Some(stream) => stream.to_value(),
+                None => source(&self.train, "data.train")?,
+            },
+        );
         out.option("valid", self.valid.as_ref().map(|valid| source(valid, "data.valid")).transpose()?);
         out.put("shuffle", Value::Bool(self.shuffle));
         out.put("drop_last", Value::Bool(self.drop_last));

@@ -2,7 +2,7 @@
 
 use super::{check_input, fixed_batch};
 use crate::error::{Dims, TrainError};
-use phalanx_data::{Dataset, LabelCheck, Target as LabelsAre, Transform};
+use phalanx_data::{Dataset, Extent, LabelCheck, Target as LabelsAre, Transform};
 use phalanx_engine::{Loss, Metric, Objective, Target, Threads};
 use phalanx_graph::Graph;
 
@@ -71,7 +71,9 @@ impl Fit {
             (None, Some(Loss::Bce | Loss::BceWithLogits)) => LabelCheck::Shares,
             (None, _) => LabelCheck::Finite,
         };
-        data.check_labels(labels, LABELS_AT_FIRST)?;
+        if matches!(data.extent(), Extent::Fixed(_)) {
+            data.check_labels(labels, LABELS_AT_FIRST)?;
+        }
         Ok(Self { y_shape, output, classes, labels })
     }
 

@@ -14,15 +14,18 @@ use crate::config::{Every, RunConfig};
 use crate::error::{Dims, TrainError};
 use crate::evaluate::Evaluator;
 use crate::source::{Found, find_model, first_weights};
+use crate::stream::StreamFeed;
 use crate::trainer::{Stepper, StepperOptions, loader_options};
+use phalanx_collective::HostId;
 use phalanx_data::{Dataset, LoaderOptions, Transform};
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Metric, Objective, Optimizer, OwnLoss, Threads};
 use phalanx_graph::{Graph, Weights};
+use phalanx_protocol::Length;
 use phalanx_protocol::PassLengths;
 use phalanx_protocol::progress::{Place, Plan};
 use phalanx_records::About;
-use phalanx_types::ByteSize;
-use phalanx_wire::train::{DataRef, ShareAsk};
+use phalanx_types::{ByteSize, ReaderId};
+use phalanx_wire::train::{DataRef, ShareAsk, StreamRef};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,7 +58,9 @@ pub struct Task {
     pub weights: Weights,
     pub train: Dataset,
     pub valid: Option<Dataset>,
-    /// The number of training samples.
+    /// The stream that the samples come from, if they do.
+    pub stream: Option<StreamFeed>,
+    /// The number of training samples; 0 for a stream, of which each pass has its own number.
     pub samples: usize,
     /// The number of validation samples.
     pub validation: usize,
@@ -125,11 +130,16 @@ impl Task {
 
     fn open(config: RunConfig, found: Found, threads: &Threads) -> Result<Self, TrainError> {
         let data = &config.data;
+        let stream = data.stream.as_ref().map(|stream| StreamFeed::connect(&config, stream)).transpose()?;
         // Paths are absolute by now.
-        let train = Dataset::open(&data.train, Path::new(""))?;
+        let train = match &stream {
+            Some(stream) => Dataset::new(stream.source())?,
+            None => Dataset::open(&data.train, Path::new(""))?,
+        };
         let valid = data.valid.as_ref().map(|spec| Dataset::open(spec, Path::new(""))).transpose()?;
         let objective = objective_of(&config);
-        Self::assemble(config, found, (train, valid), objective, threads)
+        let task = Self::assemble(config, found, (train, valid), objective, threads)?;
+        Ok(Self { stream, ..task })
     }
 
     /// Checks model, data and loss against each other.
@@ -146,14 +156,18 @@ impl Task {
             (Some(valid), Some(classes)) => Some(valid.with_classes(classes)?),
             (valid, _) => valid,
         };
-        let samples = train.fixed_len()?;
+        let is_stream = data.stream.is_some();
+        let samples = if is_stream { 0 } else { train.fixed_len()? };
         let validation = valid.as_ref().map_or(Ok(0), Dataset::fixed_len)?;
         let batch = config.train.batch * config.train.accumulate;
         let options = LoaderOptions { batch, drop_last: data.drop_last, ..LoaderOptions::default() };
-        if options.batches(samples) == 0 {
+        if options.batches(samples) == 0 && !is_stream {
             return Err(TrainError::NoBatch { samples, batch });
         }
         batches::check(&graph, &config, samples)?;
+        if let Some(model) = fixed_batch(&graph).filter(|_| is_stream && !data.drop_last) {
+            return Err(TrainError::FixedStream { model });
+        }
         if let Some(model) = fixed_batch(&graph).filter(|_| config.formation.is_distributed()) {
             return Err(TrainError::FixedReplicas { model });
         }
@@ -177,6 +191,7 @@ impl Task {
             weights,
             train,
             valid,
+            stream: None,
             samples,
             validation,
             y_shape,
@@ -216,7 +231,15 @@ impl Task {
             samples: self.samples as u64,
             validation: self.validation as u64,
             classes: self.train.classes().map(<[String]>::to_vec),
+            stream: self.stream_ref(),
         }
+    }
+
+    fn stream_ref(&self) -> Option<StreamRef> {
+        let reader = self.stream.as_ref()?.reader()?.to_string();
+        // Without an id of the host every other one is another host.
+        let host = HostId::here().map(HostId::to_bytes).unwrap_or_default();
+        Some(StreamRef { reader, host })
     }
 
     /// Adopts the driver's numbering of classes.
@@ -232,10 +255,23 @@ impl Task {
                 return Err(TrainError::OtherData { what, here, there });
             }
         }
-        match &data.classes {
-            Some(classes) => self.number_classes(classes),
-            None => Ok(()),
+        if let Some(classes) = &data.classes {
+            self.number_classes(classes)?;
         }
+        match (&self.stream, &data.stream) {
+            (Some(stream), Some(run)) => self.join_stream(stream, run),
+            _ => Ok(()),
+        }
+    }
+
+    /// Joins the run that reads the stream, unless its store cannot be reached from here.
+    fn join_stream(&self, stream: &StreamFeed, run: &StreamRef) -> Result<(), TrainError> {
+        let here = HostId::here().map(HostId::to_bytes).unwrap_or_default();
+        if stream.is_loopback() && here != run.host {
+            return Err(stream.other_host().into());
+        }
+        let reader = ReaderId::new(&run.reader).map_err(|_wrong| stream.other_run(&run.reader))?;
+        Ok(stream.attach(&reader)?)
     }
 
     /// Numbers the classes of all samples by their position in a list.
@@ -300,9 +336,18 @@ impl Task {
 
     pub fn plan(&self) -> Plan {
         let train = &self.config.train;
+        let is_stream = self.config.data.stream.is_some();
+        let once = self.config.data.stream.as_ref().is_some_and(|stream| stream.mode_name() == "once");
         Plan {
-            passes: PassLengths::Fixed(loader_options(self, Place::default()).batches(self.samples)),
-            length: train.length,
+            passes: match is_stream {
+                true => PassLengths::Sealed,
+                false => PassLengths::Fixed(loader_options(self, Place::default()).batches(self.samples)),
+            },
+            length: match train.length {
+                // All windows of the stream together are one pass over it.
+                Length::Passes(_) if once => Length::Passes(u64::MAX),
+                length => length,
+            },
             validate: train.validate_every,
             checkpoint: train.checkpoint_every,
         }

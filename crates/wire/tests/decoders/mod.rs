@@ -3,7 +3,7 @@
 use crate::memory;
 use crate::stable::assert_stable;
 use phalanx_types::Parcel;
-use phalanx_wire::ballot::{Ballot, Greeting};
+use phalanx_wire::ballot::{Ballot, Greeting, PassBallot};
 use phalanx_wire::bulk::BulkMessage;
 use phalanx_wire::codec;
 use phalanx_wire::fabric::FabricMessage;
@@ -55,9 +55,10 @@ pub(crate) fn try_all(body: &[u8]) -> usize {
 type RawDecoder = fn(&[u8]) -> bool;
 
 /// What has no frame, by the beginning of the names of its golden bytes.
-const RAW: [(&str, RawDecoder); 8] = [
+const RAW: [(&str, RawDecoder); 9] = [
     ("raw-vote", |bytes| fixed(bytes, Vote::from_bytes, Vote::to_bytes)),
     ("raw-ballot", plain::<Ballot>),
+    ("raw-pass-ballot", plain::<PassBallot>),
     ("raw-greeting", |bytes| fixed(bytes, Greeting::from_bytes, Greeting::to_bytes)),
     ("raw-frame-head", |bytes| fixed(bytes, FrameHead::from_bytes, |head| head.to_bytes())),
     ("raw-state", |bytes| state(bytes) || bytes == StateLength::TAKEN),

@@ -1,13 +1,13 @@
 //! Samples of what has no frame of its own: prefaces, chunks, and what ranks send each other.
 
 use bytes::BytesMut;
-use phalanx_wire::ballot::{Asking, Ballot, Greeting};
+use phalanx_wire::ballot::{Asking, Ballot, Greeting, PassBallot};
 use phalanx_wire::codec;
 use phalanx_wire::frame::chunk_header;
 use phalanx_wire::handshake::{Purpose, preface};
 use phalanx_wire::stage_frame::{Carries, FrameHead};
 use phalanx_wire::state_frame::{CopyHead, CopyReply, StateHead, StateLength};
-use phalanx_wire::train::{Ops, StageReport};
+use phalanx_wire::train::{Ops, SealedPass, StageReport};
 use phalanx_wire::vote::{Standing, Vote, Wish};
 
 /// Names and bytes. Those that begin with `raw-` have no header either.
@@ -26,6 +26,11 @@ pub(crate) fn raw() -> Vec<(String, Vec<u8>)> {
     }
     add("ballot", &encoded(&ballot()));
     add("ballot-empty", &encoded(&Ballot::new(&[], StageReport::default(), Vec::new())));
+    let sealed = SealedPass { pass: 2, start: 180, steps: 50, samples: 3190, base: 0, horizon: 3190 };
+    for (name, sealed) in [("sealed", Some(sealed)), ("waits", None)] {
+        let ballot = PassBallot { sealed, ended: false, wish: 1, save: true };
+        add(&format!("pass-ballot-{name}"), &encoded(&ballot));
+    }
     add("greeting", &Greeting { step: Some(200), cost: 12.5 }.to_bytes());
     add("greeting-new", &Greeting { step: None, cost: 0.0 }.to_bytes());
     let carried = [
@@ -72,7 +77,7 @@ fn ballot() -> Ballot {
     Ballot { copying: true, late: true, asking, ..Ballot::new(&votes, report, vec![0.5, 1.5]) }
 }
 
-fn encoded(ballot: &Ballot) -> BytesMut {
+fn encoded(ballot: &impl serde::Serialize) -> BytesMut {
     let mut out = BytesMut::new();
     codec::encode_into(ballot, &mut out).expect("a ballot can be encoded");
     out

@@ -10,7 +10,7 @@ use phalanx_wire::node::LostReason;
 use phalanx_wire::train::{
     Activity, AskRef, Asked, DataRef, Enlist, FileRef, FromReplica, Get, Give, HoldRef, Layout, LeftWhy, Ops,
     PartRef, PassStart, RankReport, Recorded, ReplicaLayout, SealedPass, SeatRef, ShareAsk, Source, Span,
-    StageReport, Start, StateRef, StepReport, ToReplica, ValidSums,
+    StageReport, Start, StateRef, StepReport, StreamRef, ToReplica, ValidSums,
 };
 use phalanx_wire::train_reason::{
     BreakReason, CloseReason, QueryRefusal, RankFailure, RunRefusal, StepFailure,
@@ -213,8 +213,12 @@ fn stages(samples: &mut Samples) {
 fn enlist() -> Enlist {
     let (key, path) = ("data.train.file".into(), "digits.npz".into());
     let file = FileRef { key, path, bytes: 70_000, sha256: [0x33; 32], blob: BlobId(5) };
-    let data =
-        DataRef { samples: 60_000, validation: 10_000, classes: Some(vec!["cat".into(), "dog".into()]) };
+    let data = DataRef {
+        samples: 60_000,
+        validation: 10_000,
+        classes: Some(vec!["cat".into(), "dog".into()]),
+        stream: Some(StreamRef { reader: "first-1a2b".into(), host: [0x55; 16] }),
+    };
     let share = ShareAsk { cores: Some(2), memory: Some(ByteSize::gib(3)), estimate: ByteSize(70_000) };
     Enlist { config: "[model]\n".into(), files: vec![file], trace: true, data, share }
 }

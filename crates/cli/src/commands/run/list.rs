@@ -26,7 +26,7 @@ struct Runs(Vec<RunInfo>);
 
 /// How a run stands, in words: `failed: the loss is NaN at step 7`.
 pub(super) fn state_and_why(run: &RunInfo) -> String {
-    match &run.state.reason {
+    match run.state.reason.as_ref().or(run.state.waiting.as_ref()) {
         Some(reason) => format!("{}: {reason}", run.state.state),
         None => run.state.state.to_string(),
     }

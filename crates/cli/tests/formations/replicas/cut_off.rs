@@ -79,7 +79,7 @@ fn a_driver_that_says_what_cannot_be_decoded_ends_its_run_on_the_node() {
     let node = sandbox.host("host", None).node(&["--name", "a", "--cores", "1"]);
     let mut raw = join(&sandbox, node.address, "mad-0001", NodeKind::Main);
     let share = ShareAsk { cores: Some(1), memory: None, estimate: ByteSize(1) };
-    let data = DataRef { samples: SAMPLES, validation: 719, classes: None };
+    let data = DataRef { samples: SAMPLES, validation: 719, classes: None, stream: None };
     let config = std::fs::read_to_string(sandbox.path().join("run.toml")).unwrap();
     let enlist = Enlist { config, files: Vec::new(), trace: false, data, share };
     raw.send(FrameKind::Train, &ToReplica::Enlist { run: RunId(7), enlist });

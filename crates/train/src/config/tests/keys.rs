@@ -56,8 +56,17 @@ fn rows() -> Vec<Row> {
     rows
 }
 
+const STREAM: &[(&str, &str)] = &[("data.train.stream", "\"s\"")];
+const GROW: &[(&str, &str)] = &[("data.train.stream", "\"s\""), ("data.train.mode", "\"grow\"")];
+const ONCE: &[(&str, &str)] =
+    &[("data.train.stream", "\"s\""), ("data.train.mode", "\"once\""), ("train.epochs", "1")];
+const RESERVOIR: &[(&str, &str)] =
+    &[("data.train.stream", "\"s\""), ("data.train.mode", "\"reservoir\""), ("data.train.capacity", "9")];
+
 /// Keys that do not depend on the formation.
 fn everywhere() -> Vec<Row> {
+    let of_stream =
+        |key, value, with| Row { with, without: &["data.train.file"], ..row(key, value, [Acts; 4]) };
     let onnx = |key, value| Row {
         with: &[("model.onnx", "\"a.onnx\"")],
         without: &["model.zoo"],
@@ -69,7 +78,14 @@ fn everywhere() -> Vec<Row> {
         onnx("model.dims", "{ seq = 4 }"),
         Row { without: &["train.epochs"], ..row("train.steps", "9", [Acts; 4]) },
         Row { without: &["train.loss"], ..row("train.own_loss", "\"mine\"", [Acts; 4]) },
-        row("data.train.stream", "\"s\"", [Refused("still to come"); 4]),
+        Row { without: &["data.train.file"], ..row("data.train.stream", "\"s\"", [Acts; 4]) },
+        of_stream("data.train.store", "\"n1:6780\"", STREAM),
+        of_stream("data.train.mode", "\"grow\"", STREAM),
+        of_stream("data.train.min_samples", "99", GROW),
+        of_stream("data.train.new_samples", "99", GROW),
+        of_stream("data.train.window", "99", ONCE),
+        of_stream("data.train.steps", "99", RESERVOIR),
+        of_stream("data.train.capacity", "99", RESERVOIR),
         row("data.train.private", "\"s\"", [Refused("still to come"); 4]),
     ];
     let plain = [
