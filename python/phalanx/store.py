@@ -19,6 +19,7 @@ seen by SmartRedis clients of any language, and by Redis tools.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
@@ -28,9 +29,10 @@ from . import _phalanx
 from ._arrays import Array
 from ._closing import close_at_exit
 from ._dataset import Dataset, MetaValue, storable
+from ._streams import OnWait, StreamBatch, StreamProducer, StreamReader, read_mode, stream_settings
 from .errors import InputError, StoreKeyError, StoreTimeout
 
-__all__ = ["Dataset", "MetaValue", "Server", "Store", "serve"]
+__all__ = ["Dataset", "MetaValue", "Server", "Store", "StreamBatch", "StreamProducer", "StreamReader", "serve"]
 
 DEFAULT_ADDRESS = "127.0.0.1:6780"
 _KINDS = ("tensors", "datasets", "lists", "models")
@@ -247,6 +249,121 @@ class Store:
     def rename_list(self, source: str, target: str) -> None:
         """Gives a list another name."""
         self._client.rename_list(source, target)
+
+    def producer(
+        self,
+        stream: str,
+        name: str,
+        *,
+        retention: Optional[str] = None,
+        budget: Optional[int] = None,
+        expected_producers: Optional[int] = None,
+        incarnation: Optional[int] = None,
+        timeout: Optional[float] = None,
+        on_wait: Optional[OnWait] = None,
+    ) -> StreamProducer:
+        """Appends uploads of samples to a stream, which is made if it is not there.
+
+        ``name`` is the same after a restart: uploads that have arrived are not made again (``producer.next``).
+        ``retention`` (``"keep"`` or ``"free"`` when used), ``budget`` in bytes and ``expected_producers`` are settings
+        of a new stream. ``put`` waits while there is no room, at most ``timeout`` seconds; ``on_wait`` is told why.
+
+        >>> with serve() as server, Store(server.address) as store:
+        ...     with store.producer("data", "sim-1", expected_producers=1) as producer:
+        ...         for step in range(producer.next, 3):
+        ...             _ = producer.put({"x": np.full((4, 2), step), "y": np.arange(4)})
+        ...     with store.reader("data", "run-1", mode="static", batch=5, seed=1, passes=1) as reader:
+        ...         sizes = [len(batch["x"]) for batch in reader]
+        ...     sizes, store.stream_info("data")["stream"]["ended"]
+        ([5, 5, 2], True)
+        """
+        settings = stream_settings(retention, budget, expected_producers)
+        return StreamProducer(self._client.producer(stream, name, incarnation, settings), timeout, on_wait)
+
+    def reader(
+        self,
+        stream: str,
+        name: str,
+        *,
+        batch: int,
+        mode: str = "grow",
+        seed: int = 0,
+        passes: Optional[int] = None,
+        drop_last: bool = False,
+        min_samples: int = 1,
+        new_samples: int = 0,
+        window: Optional[int] = None,
+        capacity: Optional[int] = None,
+        steps: Optional[int] = None,
+        rank: int = 0,
+        ranks: int = 1,
+        trainer: Optional[str] = None,
+        resume: Optional[Mapping[str, int]] = None,
+        commit: bool = True,
+        incarnation: Optional[int] = None,
+        retention: Optional[str] = None,
+        budget: Optional[int] = None,
+        timeout: Optional[float] = None,
+        on_wait: Optional[OnWait] = None,
+    ) -> StreamReader:
+        """Reads a stream in global batches of ``batch`` samples, in an order that ``seed`` decides.
+
+        ``mode`` is ``"static"`` (passes over the whole stream, when it has ended), ``"grow"`` (over what has arrived),
+        ``"once"`` (each sample once, in windows of ``window``) or ``"reservoir"`` (a sample of ``capacity``). The stream
+        is made if it is not there; datasets that are appended to a list of its name are uploads.
+
+        With ``rank`` and ``ranks`` every process of a run reads its share of every batch; all shares together are the
+        batch. With ``trainer``, a name, the store gives the shares out step by step: trainers may come and go, and every
+        sample is used once in a pass.
+
+        ``resume`` is the ``state`` of a checkpoint. Streams that free samples are told what was used: batch by batch, or
+        with ``commit=False`` when the program calls ``reader.commit()`` after a checkpoint.
+        """
+        settings = json.dumps(
+            {
+                "mode": read_mode(mode, min_samples, new_samples, window, capacity, steps),
+                "seed": seed,
+                "batch": batch,
+                "partial": "Drop" if drop_last else "Keep",
+                "passes": passes,
+            }
+        )
+        if not 0 <= rank < ranks:
+            raise InputError(f"rank {rank} is none of {ranks}")
+        frees = mode in ("once", "reservoir")
+        if ranks > 1 and frees:
+            raise InputError(f"ranks of mode {mode!r} use samples that are freed", "give each a `trainer` name instead")
+        if trainer is not None:
+            # All trainers belong to the same life of the run.
+            incarnation = 1 if incarnation is None else incarnation
+        member = None
+        if rank > 0 and trainer is None:
+            run = self._client.attach(stream, name, timeout)
+        else:
+            places = (stream_settings(retention, budget, None), None if resume is None else json.dumps(dict(resume)))
+            run = self._client.reader(stream, name, incarnation, settings, places)
+        if trainer is not None:
+            member = run.member(trainer, 1)
+        return StreamReader(
+            run, rank=rank, ranks=ranks, member=member, commits=commit and frees, timeout=timeout, on_wait=on_wait
+        )
+
+    def seal(self, stream: str) -> None:
+        """Ends a stream: no more samples will arrive, whatever its producers do."""
+        self._client.seal_stream(stream)
+
+    def stream_info(self, stream: str) -> Dict[str, Any]:
+        """Samples, producers, readers and their lag, memory, who waits and why."""
+        info: Dict[str, Any] = json.loads(self._client.stream_info(stream))
+        return info
+
+    def streams(self) -> List[str]:
+        """The names of all streams."""
+        return self._client.streams()
+
+    def delete_stream(self, stream: str) -> bool:
+        """Deletes a stream with its samples; whether it was there."""
+        return self._client.delete_stream(stream)
 
     def command(self, *words: Union[str, bytes, int]) -> Any:
         """Sends one command of the Redis protocol as it is; gives the reply: a number, bytes, a list, or None.

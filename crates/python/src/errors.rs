@@ -4,7 +4,8 @@ use phalanx::Error;
 use phalanx::records::Blame;
 use phalanx_ops::{OpFailure, OpsError};
 use phalanx_store::StartError;
-use phalanx_store_client::StoreError;
+use phalanx_store_client::{StoreError, StreamError};
+use phalanx_streams::StreamRefusal;
 use phalanx_types::Class;
 use pyo3::prelude::*;
 
@@ -72,6 +73,18 @@ impl Failure {
             StoreError::Missing { .. } => "StoreKeyError",
             StoreError::TimedOut { .. } => "StoreTimeout",
             StoreError::Full { .. } => "StoreFull",
+            _ => "StoreError",
+        };
+        Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+    }
+
+    /// A stream did not do what was asked.
+    pub(crate) fn stream(error: &StreamError) -> Self {
+        let exception = match error {
+            StreamError::Store(error) => return Self::store(error),
+            StreamError::TimedOut { .. } | StreamError::NotThere { .. } => "StoreTimeout",
+            StreamError::Refused(StreamRefusal::UnknownStream) => "StoreKeyError",
+            StreamError::Name(_) | StreamError::Upload { .. } => "InputError",
             _ => "StoreError",
         };
         Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }

@@ -60,7 +60,7 @@ mod _phalanx {
     #[pymodule_export]
     use crate::relay::Relay;
     #[pymodule_export]
-    use crate::store::{StoreClient, StoreServer};
+    use crate::store::{StoreClient, StoreServer, StreamMember, StreamProducer, StreamRun};
     #[pymodule_export]
     use crate::train::{read_run, resume, train};
     #[pymodule_export]

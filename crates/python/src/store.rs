@@ -4,9 +4,11 @@
 //! forked can connect anew. Connecting and waiting look for Ctrl-C meanwhile.
 
 mod server;
+mod streams;
 mod values;
 
 pub(crate) use server::StoreServer;
+pub(crate) use streams::{StreamMember, StreamProducer, StreamRun};
 
 use crate::arrays;
 use crate::errors::Failure;
@@ -255,6 +257,56 @@ impl StoreClient {
 
     fn rename_list(&self, py: Python<'_>, source: &str, target: &str) -> PyResult<()> {
         self.ask(py, |store| store.rename_list(source, target))
+    }
+
+    /// Begins to append to a stream; settings are JSON.
+    fn producer(
+        &self,
+        py: Python<'_>,
+        stream: &str,
+        name: &str,
+        incarnation: Option<u64>,
+        settings: Option<&str>,
+    ) -> PyResult<StreamProducer> {
+        let options = streams::producer_options(name, incarnation, settings)?;
+        StreamProducer::open(py, &self.store()?, stream, options)
+    }
+
+    /// Begins to read a stream; settings, those of the stream if it is new, and the place to resume from are JSON.
+    fn reader(
+        &self,
+        py: Python<'_>,
+        stream: &str,
+        name: &str,
+        incarnation: Option<u64>,
+        settings: &str,
+        places: (Option<String>, Option<String>),
+    ) -> PyResult<StreamRun> {
+        let options = streams::read_options(name, incarnation, settings, &places)?;
+        StreamRun::open(py, &self.store()?, stream, options)
+    }
+
+    /// Joins the reader of another process.
+    fn attach(&self, py: Python<'_>, stream: &str, name: &str, timeout: Option<f64>) -> PyResult<StreamRun> {
+        StreamRun::attach(py, &self.store()?, stream, name, timeout)
+    }
+
+    /// Everything that there is to show of a stream, as JSON.
+    fn stream_info(&self, py: Python<'_>, stream: &str) -> PyResult<String> {
+        let info = streams::ask(py, || self.store(), |store| store.stream_info(stream))?;
+        streams::json(&info)
+    }
+
+    fn streams(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        streams::ask(py, || self.store(), |store| store.streams())
+    }
+
+    fn seal_stream(&self, py: Python<'_>, stream: &str) -> PyResult<()> {
+        streams::ask(py, || self.store(), |store| store.seal_stream(stream))
+    }
+
+    fn delete_stream(&self, py: Python<'_>, stream: &str) -> PyResult<bool> {
+        streams::ask(py, || self.store(), |store| store.delete_stream(stream))
     }
 
     /// Sends one command as it is.

@@ -110,13 +110,25 @@ impl Producer {
     /// # Errors
     /// There was no room in time, the tensors do not fit the stream, or the stream has ended.
     pub fn put(&mut self, fields: &[(&str, &Tensor)]) -> Result<u64, StreamError> {
+        self.put_within(fields, self.options.patience)
+    }
+
+    /// The same with another patience. An upload that had to wait longer may be tried again, and counts once.
+    ///
+    /// # Errors
+    /// As [`Producer::put`].
+    pub fn put_within(
+        &mut self,
+        fields: &[(&str, &Tensor)],
+        patience: Option<Duration>,
+    ) -> Result<u64, StreamError> {
         let samples = samples_of(fields)?;
         let bytes: u64 = fields.iter().map(|(_, tensor)| tensor.data().len() as u64).sum();
         let number = self.next;
         let mut told: Option<StreamWait> = None;
         let began = Instant::now();
         let done = self.link.insist(
-            self.options.patience,
+            patience,
             |within| self.attempt(number, (samples, bytes), fields, within, &mut told),
             || self.opened(Some(self.incarnation)).map(|_opened| ()),
         )?;

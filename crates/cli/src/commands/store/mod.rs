@@ -3,6 +3,7 @@
 mod at;
 mod info;
 mod serve;
+mod streams;
 mod values;
 
 pub(crate) use at::failure;
@@ -34,6 +35,10 @@ enum Verb {
     Export(values::ExportArgs),
     /// List keys with their kind, type, shape and size.
     List(values::ListArgs),
+    /// Show streams as they change: rates, producers, readers and their lag, memory, who waits and why.
+    Watch(streams::WatchArgs),
+    /// End a stream: no more samples will arrive.
+    Seal(streams::SealArgs),
     /// Delete keys.
     Rm(values::RemoveArgs),
 }
@@ -46,6 +51,8 @@ pub(crate) async fn run(command: StoreCommand, output: Output) -> Result<(), Fai
         Verb::Get(args) => values::get(args, output),
         Verb::Export(args) => values::export(&args, output),
         Verb::List(args) => values::list(&args, output),
+        Verb::Watch(args) => streams::watch(args, output).await,
+        Verb::Seal(args) => streams::seal(&args, output),
         Verb::Rm(args) => values::remove(args, output),
     }
 }
