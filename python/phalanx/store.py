@@ -54,8 +54,9 @@ def _keys(prefix: Optional[str], reads: Optional[str], prefixed: Collection[str]
 class Store:
     """A client of a store. Threads may share it; a process that was forked connects anew.
 
-    ``address`` is ``host:port``, ``unix:///path`` or ``redis+cluster://host:port,…``; if it is not given, ``SSDB`` or
-    ``PHALANX_STORE`` names it, else the store of this machine is used.
+    ``address`` is ``host:port``, ``unix:///path``, ``rediss://host:port?ca=file`` or ``redis+cluster://host:port,…``; if
+    it is not given, ``SSDB`` or ``PHALANX_STORE`` names it, else the store of this machine is used. ``domain`` is the
+    domain whose nodes serve the store: the same as the address ``phalanx://domain``.
 
     With a ``prefix``, names of the kinds that ``prefixed`` lists begin with it, so that programs do not write over each
     other's data; ``reads`` is the prefix of the program whose data are read. A launcher may set both: ``SSKEYOUT`` and
@@ -72,12 +73,17 @@ class Store:
         self,
         address: Optional[str] = None,
         *,
+        domain: Optional[str] = None,
         password: Optional[str] = None,
         prefix: Optional[str] = None,
         reads: Optional[str] = None,
         prefixed: Collection[str] = ("tensors", "datasets", "lists"),
         shared_memory: bool = True,
     ) -> None:
+        if domain is not None:
+            if address is not None:
+                raise InputError("`address` and `domain` both name a store", "give one of them")
+            address = f"phalanx://{domain}"
         named = address or os.environ.get("SSDB") or os.environ.get("PHALANX_STORE") or DEFAULT_ADDRESS
         keys = _keys(prefix, reads, prefixed)
         self._opened = (named, password, keys, shared_memory)

@@ -71,3 +71,15 @@ pub fn default_runtime_dir() -> PathBuf {
             std::env::temp_dir().join(format!("phalanx-{uid}"))
         })
 }
+
+/// Where the key of a domain is kept when no other place is named.
+///
+/// `domains/<domain>.key` in `$PHALANX_CONFIG_DIR`, else in `$XDG_CONFIG_HOME/phalanx`, else in `~/.config/phalanx`;
+/// `None` without a home directory.
+pub fn usual_key_file(domain: &DomainName) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let dir = set("PHALANX_CONFIG_DIR")
+        .or_else(|| set("XDG_CONFIG_HOME").map(|dir| dir.join("phalanx")))
+        .or_else(|| set("HOME").map(|home| home.join(".config/phalanx")))?;
+    Some(dir.join("domains").join(format!("{domain}.key")))
+}

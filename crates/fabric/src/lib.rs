@@ -15,10 +15,12 @@ mod error;
 mod security;
 mod shell;
 
-pub use crate::config::{FabricConfig, default_runtime_dir};
+pub use crate::config::{FabricConfig, default_runtime_dir, usual_key_file};
 pub use crate::core::{LinkKey, NodeEvent};
 pub use crate::error::{FetchError, PublishError, RequestError, SendError, StartError, StreamError};
-pub use crate::security::{DomainKey, KeyError, NodeCertificate, ParseTokenError, RelayToken, subject_name};
+pub use crate::security::{
+    DomainKey, KeyError, NodeCertificate, ParseTokenError, RelayToken, service_names, subject_name,
+};
 pub use crate::shell::{
     Fabric, LinkEvent, NodeWatch, Peer, Published, Relay, RelayConfig, RelayError, StreamKey, StreamSocket,
     Subscription,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Node          a node of this process: jobs (phalanx-jobs) + training (phalanx-rank) + measuring
+//!   NodeStore     the store that a node serves (phalanx-store)
 //!   ThreadNodes   several of them, each on a thread of its own
 //!   LocalNodes    node processes on this machine, of any program that has `node` as a command
 //!   Background    a runtime on a thread, for programs that have none
@@ -12,6 +13,7 @@ mod error;
 mod local;
 mod node;
 mod program;
+mod store;
 mod threads;
 
 pub use background::Background;
@@ -19,6 +21,7 @@ pub use error::NodesError;
 pub use local::{LocalNodes, LocalSpec};
 pub use node::{Node, machine};
 pub use program::{NODE_PROGRAM, Program, node_program};
+pub use store::{NodeStore, NodeStoreError, NodeStoreSpec};
 pub use threads::{ThreadNodes, ThreadSpec};
 
 use phalanx_types::{DomainName, IdError};

@@ -71,6 +71,11 @@ impl Node {
         self.jobs.fabric()
     }
 
+    /// Its cores and memory, and who uses them.
+    pub fn account(&self) -> &phalanx_account::NodeAccount {
+        self.jobs.account()
+    }
+
     /// Tells it to stop, from anywhere.
     pub fn stopper(&self) -> Stopper {
         self.jobs.stopper()

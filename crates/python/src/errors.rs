@@ -65,10 +65,19 @@ impl Failure {
     /// The store did not do what was asked.
     pub(crate) fn store(error: &StoreError) -> Self {
         let exception = match error {
-            StoreError::Address(_) | StoreError::Room { .. } | StoreError::TooLarge { .. } => "InputError",
+            StoreError::Address(_)
+            | StoreError::Room { .. }
+            | StoreError::Tls { .. }
+            | StoreError::TlsFile { .. }
+            | StoreError::DomainKey(_)
+            | StoreError::OtherDomain { .. }
+            | StoreError::NoKey { .. }
+            | StoreError::TooLarge { .. } => "InputError",
             StoreError::Connect { .. }
             | StoreError::Lost { .. }
             | StoreError::NoNode { .. }
+            | StoreError::NoStore { .. }
+            | StoreError::Discovery { .. }
             | StoreError::Down { .. } => "StoreLost",
             StoreError::Missing { .. } => "StoreKeyError",
             StoreError::TimedOut { .. } => "StoreTimeout",

@@ -4,6 +4,7 @@ use crate::StoreError;
 use crate::address::StoreAddress;
 use crate::backend::words;
 use crate::connection::{Command, Connection, checked};
+use crate::dial::Dial;
 use crate::memory::Mapped;
 use crate::node_link::{NodeLink, sent};
 use crate::redirect::{Attempts, Next, Obstacle, Redirect};
@@ -34,15 +35,6 @@ const REPEATABLE: [&str; 14] = [
     "PHALANX.WAIT",
     "TYPE",
 ];
-
-/// How servers are reached.
-#[derive(Debug, Clone)]
-pub(crate) struct Dial {
-    pub(crate) address: StoreAddress,
-    pub(crate) password: Option<String>,
-    /// How long a replica of a lost node may take to step in.
-    pub(crate) takeover: Duration,
-}
 
 /// A command and the key that decides which node carries it out.
 #[derive(Debug, Clone)]
@@ -178,7 +170,7 @@ impl Servers {
                 StoreAddress::Cluster(_) => StoreAddress::Tcp(node.to_owned()),
                 one => one.clone(),
             };
-            let connection = Connection::open(&address, self.dial.password.as_deref())?;
+            let connection = Connection::open(&address, &self.dial.access)?;
             self.links.insert(node.to_owned(), NodeLink::new(connection, self.is_sharing));
         }
         self.links.get_mut(node).ok_or(StoreError::Unexpected { what: "no connection" })

@@ -2,14 +2,17 @@
 
 use crate::StoreError;
 use crate::address::StoreAddress;
+use crate::tls::{self, TlsSocket};
 use bytes::{Buf, Bytes, BytesMut};
 use phalanx_resp::{Reply, ReplyParser, ReplyProgress, ReplyQueue, Version};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use rustls::ClientConfig;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long connecting may take.
@@ -19,8 +22,24 @@ const READ: usize = 64 << 10;
 /// The arguments of a command.
 pub(crate) type Command = Vec<Bytes>;
 
+/// What a server wants to see.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the password.
+        f.debug_struct("Access").field("is_encrypted", &self.tls.is_some()).finish_non_exhaustive()
+    }
+}
+
 enum Socket {
     Tcp(TcpStream),
+    Tls(Box<TlsSocket>),
     Unix(UnixStream),
 }
 
@@ -28,6 +47,7 @@ impl Socket {
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.set_read_timeout(timeout),
+            Socket::Tls(stream) => stream.sock.set_read_timeout(timeout),
             Socket::Unix(stream) => stream.set_read_timeout(timeout),
         }
     }
@@ -35,6 +55,7 @@ impl Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.read(buffer),
+            Socket::Tls(stream) => stream.read(buffer),
             Socket::Unix(stream) => stream.read(buffer),
         }
     }
@@ -43,6 +64,7 @@ impl Socket {
     fn read_onto(&mut self, buffer: &mut Vec<u8>, len: u64) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.take(len).read_to_end(buffer),
+            Socket::Tls(stream) => stream.take(len).read_to_end(buffer),
             Socket::Unix(stream) => stream.take(len).read_to_end(buffer),
         }
     }
@@ -50,7 +72,16 @@ impl Socket {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.write_vectored(slices),
+            Socket::Tls(stream) => stream.write_vectored(slices),
             Socket::Unix(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    /// Sends what is held back to be encrypted together.
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Socket::Tls(stream) => stream.flush(),
+            Socket::Tcp(_) | Socket::Unix(_) => Ok(()),
         }
     }
 }
@@ -71,15 +102,25 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects, and gives the password if there is one.
+    /// Connects, encrypts, and gives the password if there is one.
     ///
     /// # Errors
-    /// No server answers there, or it refuses the password.
-    pub(crate) fn open(address: &StoreAddress, password: Option<&str>) -> Result<Self, StoreError> {
+    /// No server answers there, one side does not accept the other, or the server refuses the password.
+    pub(crate) fn open(address: &StoreAddress, access: &Access) -> Result<Self, StoreError> {
         let name = address.to_string();
         let failed = |source| StoreError::Connect { address: name.clone(), source };
         let socket = match address {
-            StoreAddress::Tcp(host) => Socket::Tcp(connect(host).map_err(failed)?),
+            StoreAddress::Tcp(host) => {
+                let tcp = connect(host).map_err(failed)?;
+                match &access.tls {
+                    None => Socket::Tcp(tcp),
+                    Some(tls) => {
+                        let refused = |source| StoreError::Tls { address: name.clone(), source };
+                        tcp.set_read_timeout(Some(CONNECT)).map_err(failed)?;
+                        Socket::Tls(Box::new(tls::encrypt(tls, host, tcp).map_err(refused)?))
+                    }
+                }
+            }
             StoreAddress::Unix(path) => Socket::Unix(UnixStream::connect(path).map_err(failed)?),
             StoreAddress::Cluster(_) => {
                 return Err(StoreError::Unexpected { what: "a cluster has many addresses" });
@@ -87,8 +128,9 @@ impl Connection {
         };
         let (parser, input, scratch) = (ReplyParser::default(), BytesMut::new(), vec![0; READ]);
         let mut connection = Self { socket, address: name, parser, input, scratch };
-        if let Some(password) = password {
-            let login = vec![Bytes::from_static(b"AUTH"), Bytes::copy_from_slice(password.as_bytes())];
+        if let Some(password) = &access.password {
+            let words = std::iter::once("AUTH").chain(access.user.as_deref()).chain([password.as_str()]);
+            let login = words.map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
             checked(connection.call(vec![login], None)?.pop())?;
         }
         Ok(connection)
@@ -126,7 +168,7 @@ impl Connection {
             };
             output.advance(written);
         }
-        Ok(())
+        self.socket.flush()
     }
 
     fn reply(&mut self) -> Result<Reply, StoreError> {
@@ -169,6 +211,7 @@ impl Connection {
     pub(crate) fn is_quiet(&self) -> bool {
         let socket = match &self.socket {
             Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Tls(stream) => stream.sock.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
         };
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

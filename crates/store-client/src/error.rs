@@ -1,8 +1,10 @@
 use crate::address::AddressError;
 use crate::metadata::MetaError;
+use phalanx_fabric::{KeyError, StartError};
 use phalanx_resp::ProtocolError;
-use phalanx_types::{Class, TensorError};
+use phalanx_types::{Class, DomainName, TensorError};
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why the store did not do what was asked.
@@ -17,6 +19,32 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    #[error("no encrypted connection with the store at {address}")]
+    Tls {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("could not use {path} for TLS")]
+    TlsFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("could not use the key of the store's domain")]
+    DomainKey(#[source] KeyError),
+    #[error("this is the key of domain {found}, not of {wanted}")]
+    OtherDomain { wanted: DomainName, found: DomainName },
+    #[error("could not look for stores of domain {domain}")]
+    Discovery {
+        domain: DomainName,
+        #[source]
+        source: Box<StartError>,
+    },
+    #[error("no node of domain {domain} serves a store")]
+    NoStore { domain: DomainName },
+    #[error("there is no key of domain {domain} on this host")]
+    NoKey { domain: DomainName },
     #[error("lost the store at {address}")]
     Lost {
         address: String,
@@ -67,6 +95,8 @@ impl StoreError {
     pub fn class(&self) -> Class {
         match self {
             Self::Connect { .. }
+            | Self::NoStore { .. }
+            | Self::Discovery { .. }
             | Self::Lost { .. }
             | Self::NoNode { .. }
             | Self::Down { .. }
@@ -75,6 +105,11 @@ impl StoreError {
             Self::Protocol { .. } | Self::Unexpected { .. } => Class::Peer,
             Self::Address(_)
             | Self::Refused { .. }
+            | Self::Tls { .. }
+            | Self::TlsFile { .. }
+            | Self::DomainKey(_)
+            | Self::OtherDomain { .. }
+            | Self::NoKey { .. }
             | Self::TooLarge { .. }
             | Self::Missing { .. }
             | Self::Tensor { .. }
@@ -90,6 +125,19 @@ impl StoreError {
                 Some("`phalanx store serve` starts a store; SSDB or PHALANX_STORE names one")
             }
             Self::Full { .. } => Some("delete what is not needed, or give the store more with `--memory`"),
+            Self::Tls { source, .. } if is_unknown_issuer(source) => Some(
+                "the server's certificate is of another authority: rediss://HOST:PORT?ca=FILE names it, and \
+                 phalanx://DOMAIN uses the key of the store's domain",
+            ),
+            Self::Tls { .. } => {
+                Some("redis:// is for servers without TLS; a store has TLS with --domain or --tls-cert")
+            }
+            Self::NoStore { .. } => Some(
+                "`phalanx node --store` starts one; PHALANX_CONNECT names a member of the domain on another network",
+            ),
+            Self::OtherDomain { .. } | Self::NoKey { .. } | Self::DomainKey(_) => Some(
+                "copy the domain's key file to this host, or name it: phalanx://DOMAIN?key=FILE or PHALANX_KEY",
+            ),
             Self::NoNode { .. } | Self::Down { .. } => {
                 Some("start the nodes that are missing; `redis-cli cluster nodes` lists them")
             }
@@ -98,4 +146,9 @@ impl StoreError {
             _ => None,
         }
     }
+}
+
+fn is_unknown_issuer(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }

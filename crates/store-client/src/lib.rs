@@ -15,6 +15,8 @@ mod backend;
 mod cluster;
 mod connection;
 mod dataset;
+mod dial;
+mod domain;
 mod error;
 mod keys;
 mod lists;
@@ -27,6 +29,8 @@ mod slot_map;
 mod store;
 mod stream;
 mod tensors;
+mod tls;
+mod url;
 mod views;
 
 pub use address::{AddressError, StoreAddress};

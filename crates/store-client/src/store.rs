@@ -1,9 +1,10 @@
 use crate::StoreError;
-use crate::address::StoreAddress;
 use crate::backend::{Backend, words};
-use crate::cluster::{Dial, Keyed, Sending, Servers};
+use crate::cluster::{Keyed, Sending, Servers};
 use crate::connection::{Command, checked};
+use crate::dial::Dial;
 use crate::keys::Keys;
+use crate::url;
 use bytes::Bytes;
 use phalanx_resp::{Reply, slot};
 use phalanx_types::Tensor;
@@ -78,13 +79,11 @@ impl Store {
     /// # Errors
     /// The address is none, or no store answers there.
     pub fn connect(address: &str, options: StoreOptions) -> Result<Self, StoreError> {
-        let address: StoreAddress = address.parse()?;
-        let dial = Dial { address, password: options.password.clone(), takeover: options.takeover };
-        Self::dialed(dial, options)
+        let dial = Dial::new(address.parse()?, &options)?;
+        Self::dialed(url::hidden(address), dial, options)
     }
 
-    fn dialed(dial: Dial, options: StoreOptions) -> Result<Self, StoreError> {
-        let address = dial.address.to_string();
+    fn dialed(address: String, dial: Dial, options: StoreOptions) -> Result<Self, StoreError> {
         let mut servers = Servers::connect(dial, false)?;
         let description = describe(&mut servers)?;
         if description.is_cluster {
@@ -112,7 +111,7 @@ impl Store {
     /// A client of the same store with a connection of its own: for calls that wait, and to be missed when it ends.
     pub(crate) fn another(&self) -> Result<Self, StoreError> {
         let options = StoreOptions { keys: self.keys.clone(), ..self.link.options.clone() };
-        Self::dialed(self.link.dial.clone(), options)
+        Self::dialed(self.address(), self.link.dial.clone(), options)
     }
 
     /// Whether large values are mapped, not sent.

@@ -10,6 +10,6 @@ mod shell;
 
 pub use phalanx_segments::Durability;
 pub use shell::{
-    ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner, Server, ServerConfig, StartError,
-    StoreClient,
+    ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner, Server, ServerConfig, ServerTls,
+    StartError, StoreClient, TlsFilesError,
 };

@@ -125,6 +125,17 @@ impl fmt::Display for PeerAddr {
     }
 }
 
+/// A store that a node serves, or its part of the store of the domain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StoreOffer {
+    /// Where clients reach it. Those of other hosts need the domain's key.
+    pub addresses: Vec<SocketAddr>,
+    /// Which part it holds, from 1.
+    pub shard: u16,
+    /// How many parts the store has.
+    pub shards: u16,
+}
+
 /// Everything a node publishes about itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -146,6 +157,8 @@ pub struct NodeStatus {
     pub since_unix_ms: u64,
     /// Grows with every change within an incarnation; the higher one is the newer.
     pub version: u64,
+    /// The store that it serves.
+    pub store: Option<StoreOffer>,
 }
 
 impl NodeStatus {
@@ -157,7 +170,8 @@ impl NodeStatus {
             Holder::Jobs { .. }
             | Holder::WaitingRun { .. }
             | Holder::Others { .. }
-            | Holder::WaitingRank { .. } => None,
+            | Holder::WaitingRank { .. }
+            | Holder::Store => None,
         })
     }
 }

@@ -22,6 +22,8 @@ pub enum Holder {
     Rank { launcher: NodeId },
     /// A rank that waits until jobs have left this part. New jobs are not started on it.
     WaitingRank { launcher: NodeId },
+    /// The store that the node serves.
+    Store,
 }
 
 impl fmt::Display for Holder {
@@ -35,6 +37,7 @@ impl fmt::Display for Holder {
             Holder::Others { holders } => write!(f, "{holders} others"),
             Holder::Rank { launcher } => write!(f, "rank of {launcher}"),
             Holder::WaitingRank { launcher } => write!(f, "waiting rank of {launcher}"),
+            Holder::Store => f.write_str("store"),
         }
     }
 }
@@ -115,6 +118,7 @@ impl Shortage {
             let verb = match part.holder {
                 Holder::Run { .. }
                 | Holder::Rank { .. }
+                | Holder::Store
                 | Holder::Jobs { running: 1 }
                 | Holder::Others { holders: 1 } => "uses",
                 Holder::Jobs { .. } | Holder::Others { .. } => "use",

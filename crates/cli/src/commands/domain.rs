@@ -35,6 +35,9 @@ enum Verb {
         /// Print the token a relay needs to serve this domain.
         #[arg(long)]
         relay_token: bool,
+        /// Print the certificate that clients without the key check the domain's stores against.
+        #[arg(long, conflicts_with = "relay_token")]
+        ca: bool,
     },
 }
 
@@ -60,10 +63,16 @@ struct KeyInfo {
     fingerprint: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     relay_token: Option<String>,
+    /// PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<String>,
 }
 
 impl Render for KeyInfo {
     fn table(&self) -> String {
+        if let Some(certificate) = &self.certificate {
+            return certificate.trim_end().to_owned();
+        }
         let token = self.relay_token.iter().map(|t| ("relay token", t.clone()));
         summary(
             [
@@ -77,12 +86,13 @@ impl Render for KeyInfo {
     }
 
     fn quiet(&self) -> String {
-        self.relay_token.clone().unwrap_or_else(|| self.file.clone())
+        let asked = self.relay_token.as_ref().or(self.certificate.as_ref());
+        asked.unwrap_or(&self.file).trim_end().to_owned()
     }
 }
 
 pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure> {
-    let (file, key, token) = match command.verb {
+    let (file, key, token, certificate) = match command.verb {
         Verb::New(file) => {
             let key = DomainKey::generate(&file.name).map_err(Failure::infrastructure)?;
             let path = file.path()?;
@@ -97,9 +107,9 @@ pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure>
                 }
                 _ => Failure::infrastructure(error).hint("--file puts the key elsewhere"),
             })?;
-            (file, key, None)
+            (file, key, None, None)
         }
-        Verb::Show { file, relay_token } => {
+        Verb::Show { file, relay_token, ca } => {
             let key = DomainKey::load(&file.path()?).map_err(|error| {
                 Failure::usage(error).hint(format!("`phalanx domain new {}` makes it", file.name))
             })?;
@@ -108,7 +118,8 @@ pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure>
                 return Err(Failure::usage(error).hint("--file names the file of another key"));
             }
             let token = relay_token.then(|| key.relay_token().to_string());
-            (file, key, token)
+            let certificate = ca.then(|| key.authority_pem());
+            (file, key, token, certificate)
         }
     };
     output.print(&KeyInfo {
@@ -116,5 +127,6 @@ pub(crate) fn run(command: DomainCommand, output: Output) -> Result<(), Failure>
         file: file.path()?.display().to_string(),
         fingerprint: key.fingerprint(),
         relay_token: token,
+        certificate,
     })
 }

@@ -11,6 +11,7 @@ pub(crate) mod launch;
 mod live;
 pub(crate) mod model;
 pub(crate) mod node;
+mod node_store;
 pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod predict;

@@ -1,6 +1,7 @@
 //! `phalanx node`: a computing node.
 
 use crate::args::{DomainArgs, node_name, start_failure};
+use crate::commands::node_store::NodeStoreArgs;
 use crate::commands::trained::{model_from, run_path};
 use crate::exec_shim::{self, die_with_parent, has_parent};
 use crate::failure::Failure;
@@ -24,7 +25,8 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   phalanx node                                   join the nodes of this user on this host
   phalanx node --domain lab --connect n1:7000    join a domain that has a key
-  phalanx node --serve digits=runs/first         answer requests of `phalanx infer --model digits`")]
+  phalanx node --serve digits=runs/first         answer requests of `phalanx infer --model digits`
+  phalanx node --store --domain lab              serve the store of domain lab, phalanx://lab")]
 pub(crate) struct NodeArgs {
     /// A name to know it by; random digits are added.
     #[arg(long, default_value = "node", value_parser = node_name)]
@@ -52,6 +54,8 @@ pub(crate) struct NodeArgs {
     /// How many samples a served model computes at once at most.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
     max_batch: u64,
+    #[command(flatten)]
+    store: NodeStoreArgs,
     /// Solve this many jobs, one at a time, then leave.
     #[arg(long, value_name = "N")]
     solve: Option<u64>,
@@ -113,14 +117,18 @@ struct Started {
     cores: u32,
     memory_bytes: u64,
     handles: Vec<String>,
+    /// Where the store of this node is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
     pid: u32,
 }
 
 impl Render for Started {
     fn table(&self) -> String {
         let reach = if self.secure { "mutual TLS" } else { "no key: loopback only" };
+        let store = self.store.as_ref().map(|store| format!("; store at {store}")).unwrap_or_default();
         format!(
-            "{} joined {} at {} ({reach}); {} cores, {}; solves {}",
+            "{} joined {} at {} ({reach}); {} cores, {}; solves {}{store}",
             self.id,
             self.domain,
             self.address,
@@ -159,12 +167,14 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
         ..machine
     };
     let resources = config.resources.clone();
+    let key = config.key.clone();
     let handles = handlers.kinds().map(ToString::to_string).collect();
     let mut stops = StopSignals::new()?;
     let node = Node::start(config, handlers).await.map_err(start_failure)?;
     if args.allow_exec {
         node.allow_ranks(exec_shim::wrapper().into_iter().map(OsString::from).collect());
     }
+    let store = args.store.start(&node, key).await?;
     output.print(&Started {
         id: node.id().to_string(),
         domain: args.domain.domain.to_string(),
@@ -173,12 +183,17 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
         cores: resources.cores,
         memory_bytes: resources.memory.0,
         handles,
+        store: store.as_ref().map(|store| store.address().to_string()),
         pid: std::process::id(),
     })?;
-    match args.solve {
+    let ended = match args.solve {
         Some(count) => solve(node, count, args.die_with, &mut stops).await,
         None => run_until_stopped(node, args.die_with, &mut stops).await,
+    };
+    if let Some(store) = store {
+        store.shutdown().await;
     }
+    ended
 }
 
 async fn run_until_stopped(node: Node, parent: Option<u32>, stops: &mut StopSignals) -> Result<(), Failure> {

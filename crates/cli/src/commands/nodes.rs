@@ -11,6 +11,7 @@ use clap::Args;
 use phalanx_fabric::{Fabric, NodeEvent, NodeKind, NodeState, NodeStatus};
 use phalanx_types::{ByteSize, NodeId};
 use phalanx_wire::infer::model_of;
+use phalanx_wire::node::StoreOffer;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -76,8 +77,33 @@ struct NodeRow {
     /// The models it serves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     serves: Vec<String>,
+    /// The store it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<StoreRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+}
+
+/// The store of a node, or its part of one.
+#[derive(Debug, Serialize)]
+struct StoreRow {
+    address: String,
+    shard: u16,
+    shards: u16,
+}
+
+impl StoreRow {
+    fn new(offer: &StoreOffer) -> Self {
+        let address = offer.addresses.first().map(ToString::to_string).unwrap_or_default();
+        Self { address, shard: offer.shard, shards: offer.shards }
+    }
+
+    fn in_words(&self) -> String {
+        match self.shards {
+            1 => self.address.clone(),
+            shards => format!("{} ({} of {shards})", self.address, self.shard),
+        }
+    }
 }
 
 impl NodeRow {
@@ -100,6 +126,7 @@ impl NodeRow {
             since: humantime::format_rfc3339_seconds(since).to_string(),
             handles: status.handles.iter().map(ToString::to_string).collect(),
             serves: status.handles.iter().filter_map(|kind| model_of(kind)).map(str::to_owned).collect(),
+            store: status.store.as_ref().map(StoreRow::new),
             why: match &status.state {
                 NodeState::Lost(reason) => Some(reason.to_string()),
                 NodeState::Running | NodeState::Draining | NodeState::Stopped => None,
@@ -123,6 +150,7 @@ impl NodeRow {
             in_words(&self.uses),
             speed.unwrap_or_default(),
             self.serves.join(", "),
+            self.store.as_ref().map(StoreRow::in_words).unwrap_or_default(),
             self.jobs_running.to_string(),
             self.jobs_done.to_string(),
             self.address.clone(),
@@ -131,8 +159,20 @@ impl NodeRow {
     }
 }
 
-const HEADER: [&str; 11] =
-    ["id", "kind", "state", "resources", "in use", "speed", "serves", "running", "done", "address", "since"];
+const HEADER: [&str; 12] = [
+    "id",
+    "kind",
+    "state",
+    "resources",
+    "in use",
+    "speed",
+    "serves",
+    "store",
+    "running",
+    "done",
+    "address",
+    "since",
+];
 
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
@@ -147,6 +187,7 @@ impl Render for NodeTable {
         let idle = |name: &&str| match *name {
             "speed" => self.0.iter().all(|n| n.speed_gflops.is_none()),
             "serves" => self.0.iter().all(|n| n.serves.is_empty()),
+            "store" => self.0.iter().all(|n| n.store.is_none()),
             _ => false,
         };
         let shown: Vec<usize> = (0..HEADER.len()).filter(|i| !idle(&HEADER[*i])).collect();

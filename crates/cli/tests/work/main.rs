@@ -4,6 +4,7 @@
 
 mod chaos;
 mod cli;
+mod domain_store;
 mod infer;
 mod jobs;
 mod journal;

@@ -188,7 +188,8 @@ pub(crate) fn is_modest(status: &NodeStatus) -> bool {
         }
         _ => 0,
     };
-    names.chain(devices).chain(addresses).sum::<usize>() + reason <= MAX_TEXT
+    let store = status.store.as_ref().map_or(0, |store| size_of_val(&store.addresses[..]));
+    names.chain(devices).chain(addresses).sum::<usize>() + reason + store <= MAX_TEXT
 }
 
 impl PeerEntry {

@@ -260,5 +260,6 @@ fn provisional(offer: LinkOffer) -> NodeStatus {
         jobs_done: 0,
         since_unix_ms: offer.incarnation.0 / 1_000,
         version: 0,
+        store: None,
     }
 }

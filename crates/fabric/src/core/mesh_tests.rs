@@ -247,6 +247,7 @@ fn status(i: usize) -> NodeStatus {
         jobs_done: 0,
         since_unix_ms: 0,
         version: 1,
+        store: None,
     }
 }
 

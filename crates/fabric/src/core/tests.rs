@@ -35,6 +35,7 @@ fn status(id: &str, life: u64, version: u64) -> NodeStatus {
         jobs_done: 0,
         since_unix_ms: 0,
         version,
+        store: None,
     }
 }
 

@@ -186,8 +186,17 @@ impl DomainKey {
         not_before: SystemTime,
         not_after: SystemTime,
     ) -> Result<NodeCertificate, KeyError> {
+        self.issue_as(node, vec![super::subject_name(node)], (not_before, not_after))
+    }
+
+    fn issue_as(
+        &self,
+        node: &NodeId,
+        names: Vec<String>,
+        (not_before, not_after): (SystemTime, SystemTime),
+    ) -> Result<NodeCertificate, KeyError> {
         let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(vec![super::subject_name(node)])?;
+        let mut params = CertificateParams::new(names)?;
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, node.as_str());
         params.not_before = OffsetDateTime::from(not_before);
@@ -203,12 +212,19 @@ impl DomainKey {
 
     /// Issues the certificate a node uses while it runs.
     pub(crate) fn issue_now(&self, node: &NodeId) -> Result<NodeCertificate, KeyError> {
+        self.issue_named(node, &[])
+    }
+
+    /// The same for a node that clients without the key reach by these host names and addresses.
+    pub(crate) fn issue_named(&self, node: &NodeId, names: &[String]) -> Result<NodeCertificate, KeyError> {
+        let names = std::iter::once(super::subject_name(node)).chain(names.iter().cloned()).collect();
         // Backdated by a day, because clocks of other members may be behind.
-        self.issue(node, SystemTime::now() - DAY, SystemTime::now() + DAY * 365 * 10)
+        let times = (SystemTime::now() - DAY, SystemTime::now() + DAY * 365 * 10);
+        self.issue_as(node, names, times)
     }
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for triple in der.chunks(3) {

@@ -6,12 +6,14 @@
 mod key;
 mod proof;
 mod relay_token;
+mod service_tls;
 mod tls;
 
 pub use key::{DomainKey, KeyError, NodeCertificate};
 pub(crate) use proof::{Claim, DomainToken, End, Secret, random};
 pub(crate) use relay_token::Ask;
 pub use relay_token::{ParseTokenError, RelayToken};
+pub use service_tls::service_names;
 pub use tls::subject_name;
 pub(crate) use tls::{TlsContext, is_issued_to};
 

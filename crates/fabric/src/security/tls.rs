@@ -38,11 +38,7 @@ pub(crate) struct TlsContext {
 
 impl TlsContext {
     pub(crate) fn new(key: &DomainKey, node: &NodeId) -> Result<Self, KeyError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        roots.add(key.authority().clone())?;
-        let roots = Arc::new(roots);
-
+        let (provider, roots) = (provider(), roots(key)?);
         let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build()?;
         let mine = key.issue_now(node)?;
         let mut server = ServerConfig::builder_with_provider(provider.clone())
@@ -51,10 +47,8 @@ impl TlsContext {
             .with_single_cert(vec![mine.certificate.clone()], mine.key.clone_key())?;
         server.send_tls13_tickets = 0;
 
-        let verifier = MemberVerifier {
-            chain: WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build()?,
-            provider: provider.clone(),
-        };
+        let chain = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build()?;
+        let verifier = MemberVerifier::new(chain);
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
@@ -66,12 +60,29 @@ impl TlsContext {
     }
 }
 
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The domain's authority as the only root.
+pub(super) fn roots(key: &DomainKey) -> Result<Arc<RootCertStore>, KeyError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(key.authority().clone())?;
+    Ok(Arc::new(roots))
+}
+
 /// Accepts any member of the domain: which node listens at a dialed address is known only after the handshake, when the
 /// claimed id is compared with the certificate.
 #[derive(Debug)]
-struct MemberVerifier {
+pub(super) struct MemberVerifier {
     chain: Arc<WebPkiServerVerifier>,
     provider: Arc<CryptoProvider>,
+}
+
+impl MemberVerifier {
+    pub(super) fn new(chain: Arc<WebPkiServerVerifier>) -> Self {
+        Self { chain, provider: provider() }
+    }
 }
 
 impl ServerCertVerifier for MemberVerifier {

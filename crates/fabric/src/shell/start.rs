@@ -120,6 +120,7 @@ fn make_inner(
         jobs_done: 0,
         since_unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         version: 1,
+        store: None,
     };
     let (alive, ended) = mpsc::channel(1);
     Inner {

@@ -8,6 +8,7 @@
 //! Pure: no clock, IO, threads or unseeded randomness. Values are immutable and reference counted, so that a reply is
 //! made under a lock without copying and sent without it.
 
+mod admission;
 mod blocking;
 mod change;
 mod change_bytes;
@@ -32,6 +33,7 @@ mod touched;
 mod undo;
 mod value;
 
+pub(crate) use admission::{Admission, Channel, Rules as AdmissionRules, admit};
 pub use change::Change;
 pub use change_bytes::{
     ChangeError, ENCODED_KIND, EncodedChanges, STORED_APART, decode_changes, encode_changes,

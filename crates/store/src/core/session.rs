@@ -24,7 +24,7 @@ pub struct Origin {
     pub host: String,
     /// The port by which the client reached this server.
     pub port: u16,
-    /// Whether the client needs no password: it is a part of this process.
+    /// Whether the client needs no password: it is a part of this process, or a member of the store's domain.
     pub trusted: bool,
 }
 

@@ -1,5 +1,6 @@
 use super::error::StartError;
 use super::model_run::ModelRunner;
+use super::tls::ServerTls;
 use phalanx_segments::Durability;
 use phalanx_types::ByteSize;
 use std::fmt;
@@ -18,6 +19,8 @@ pub struct ServerConfig {
     pub memory: ByteSize,
     /// What clients must give before anything else.
     pub password: Option<String>,
+    /// Also speak TLS on the same port. Clients of other hosts must use it then.
+    pub tls: Option<ServerTls>,
     /// Allows every host to use the store without a password.
     pub expose_without_password: bool,
     /// The host that clients of a cluster are told, when it is not the one they connected to.
@@ -44,6 +47,7 @@ impl Default for ServerConfig {
             unix: None,
             memory: ByteSize(0),
             password: None,
+            tls: None,
             expose_without_password: false,
             announced_host: None,
             io_threads: 0,
@@ -90,9 +94,12 @@ impl ServerConfig {
         }
     }
 
-    /// Whether other hosts can use the store without a password.
+    /// Whether other hosts can use the store without a password or a key.
     pub(crate) fn is_exposed(&self, bind: SocketAddr) -> bool {
-        !bind.ip().is_loopback() && self.password.is_none()
+        let knows_members = self.tls.as_ref().is_some_and(ServerTls::knows_members);
+        !bind.ip().is_loopback()
+            && self.password.is_none()
+            && (self.expose_without_password || !knows_members)
     }
 
     pub(crate) fn threads(&self) -> usize {

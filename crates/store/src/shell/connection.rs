@@ -67,6 +67,8 @@ struct Connection<S> {
     read_size: usize,
     sharing: Sharing,
     authenticated: bool,
+    /// The stream holds back something that was written.
+    unflushed: bool,
 }
 
 /// Serves a client until it leaves.
@@ -98,6 +100,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + HangUp + Unpin>(
         read_size: SMALLEST_READ,
         sharing: Sharing::new(same_host),
         authenticated,
+        unflushed: false,
     };
     let ending = loop {
         match poll_fn(|context| connection.turn(context)).await {
@@ -149,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     }
 
     fn ended(&self) -> Option<Ending> {
-        let sent = self.output.remaining() == 0 && self.held.is_empty();
+        let sent = self.output.remaining() == 0 && self.held.is_empty() && !self.unflushed;
         if self.aborted {
             return Some(if sent { Ending::Answered } else { Ending::Unanswered });
         }
@@ -345,9 +348,10 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
                 }
             }
         }
-        if self.output.remaining() == 0 && any {
-            // Sockets send at once; this is for streams that buffer.
-            let _flushed = Pin::new(&mut self.stream).poll_flush(context)?;
+        // Sockets send at once; this is for streams that buffer.
+        self.unflushed |= any;
+        if self.unflushed && self.output.remaining() == 0 {
+            self.unflushed = Pin::new(&mut self.stream).poll_flush(context)?.is_pending();
         }
         Ok(any)
     }

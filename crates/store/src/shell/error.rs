@@ -16,7 +16,7 @@ pub enum StartError {
     #[error("the password of a store must not be empty")]
     EmptyPassword,
     /// Everyone on the network could read and write.
-    #[error("a store without a password listens on loopback only, not on {bind}")]
+    #[error("a store without a password or a domain key listens on loopback only, not on {bind}")]
     Exposed {
         /// The address that was asked for.
         bind: SocketAddr,
@@ -105,7 +105,7 @@ impl StartError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             StartError::Exposed { .. } => Some(
-                "give --password-file, or --expose-without-password if every host that reaches it may use it",
+                "give --password-file, --domain for clients with the domain key, or --expose-without-password if every host that reaches it may use it",
             ),
             StartError::Bind { .. } => Some("give another --bind; port 0 takes any that is free"),
             StartError::BindUnix { .. } | StartError::SocketInUse { .. } => Some("give another --unix"),

@@ -3,6 +3,7 @@
 use super::connection;
 use super::hub::Hub;
 use super::listen::{Accepted, Arrival};
+use super::tls::Entrance;
 use super::{error::StartError, housekeeping};
 use crate::core::Origin;
 use std::io::{self, Write};
@@ -17,6 +18,7 @@ use tokio::sync::mpsc;
 pub(crate) fn start(
     number: usize,
     hub: Arc<Hub>,
+    entrance: Option<Arc<Entrance>>,
     accepted: mpsc::UnboundedReceiver<Arrival>,
 ) -> Result<JoinHandle<()>, StartError> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
@@ -26,19 +28,23 @@ pub(crate) fn start(
                 let hub = hub.clone();
                 tokio::spawn(async move { housekeeping::run(&hub).await });
             }
-            serve_all(hub, accepted).await;
+            serve_all(hub, entrance, accepted).await;
         });
         runtime.shutdown_background();
     };
     std::thread::Builder::new().name(format!("store-io-{number}")).spawn(body).map_err(StartError::Thread)
 }
 
-async fn serve_all(hub: Arc<Hub>, mut arrivals: mpsc::UnboundedReceiver<Arrival>) {
+async fn serve_all(
+    hub: Arc<Hub>,
+    entrance: Option<Arc<Entrance>>,
+    mut arrivals: mpsc::UnboundedReceiver<Arrival>,
+) {
     let mut clients = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
             arrival = arrivals.recv() => match arrival {
-                Some(Arrival::Serve(accepted)) => begin(&hub, accepted, &mut clients),
+                Some(Arrival::Serve(accepted)) => begin(&hub, entrance.as_ref(), accepted, &mut clients),
                 Some(Arrival::Announced(newcomer)) => drop(clients.spawn(async move {
                     // Sockets are looked at between the two, and their clients have their turn.
                     tokio::task::yield_now().await;
@@ -54,9 +60,14 @@ async fn serve_all(hub: Arc<Hub>, mut arrivals: mpsc::UnboundedReceiver<Arrival>
     while clients.join_next().await.is_some() {}
 }
 
-fn begin(hub: &Arc<Hub>, accepted: Accepted, clients: &mut tokio::task::JoinSet<()>) {
+fn begin(
+    hub: &Arc<Hub>,
+    entrance: Option<&Arc<Entrance>>,
+    accepted: Accepted,
+    clients: &mut tokio::task::JoinSet<()>,
+) {
     let started = match accepted {
-        Accepted::Tcp(stream, peer) => begin_tcp(hub, stream, peer, clients),
+        Accepted::Tcp(stream, peer) => begin_tcp(hub, entrance, (stream, peer), clients),
         Accepted::Unix(stream, origin) => begin_unix(hub, stream, origin, clients),
     };
     if let Err(error) = started {
@@ -68,8 +79,8 @@ const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 fn begin_tcp(
     hub: &Arc<Hub>,
-    mut stream: std::net::TcpStream,
-    peer: SocketAddr,
+    entrance: Option<&Arc<Entrance>>,
+    (mut stream, peer): (std::net::TcpStream, SocketAddr),
     clients: &mut tokio::task::JoinSet<()>,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
@@ -80,6 +91,11 @@ fn begin_tcp(
         port: local.port(),
         trusted: false,
     };
+    if let Some(entrance) = entrance.cloned() {
+        let (hub, stream) = (hub.clone(), TcpStream::from_std(stream)?);
+        clients.spawn(async move { entrance.serve(hub, stream, origin, peer).await });
+        return Ok(());
+    }
     let Some(connected) = hub.connect(origin) else { return stream.write_all(FULL) };
     let client = connected.client;
     match TcpStream::from_std(stream) {

@@ -24,9 +24,11 @@ mod model_run;
 mod persist;
 mod server;
 mod sharing;
+mod tls;
 
 pub use config::ServerConfig;
 pub use error::StartError;
 pub use handle::StoreClient;
 pub use model_run::{ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner};
 pub use server::Server;
+pub use tls::{ServerTls, TlsFilesError};

@@ -6,7 +6,8 @@ use super::hub::Hub;
 use super::io_thread;
 use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
 use super::persist::{self, Keeper, Opened, Persistence, Recorder};
-use crate::core::{Keyspace, Origin, ServerFacts, Settings};
+use super::tls::Entrance;
+use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings};
 use bytes::Bytes;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::SocketAddr;
@@ -95,12 +96,16 @@ impl Server {
         let address = tcp.as_ref().map(|(address, _)| *address);
         if let Some(bind) = address.filter(|address| config.is_exposed(*address)) {
             tracing::warn!(%bind, "every host that reaches this store can read and change it: it has no password");
+        } else if let Some(bind) = address.filter(|bind| !bind.ip().is_loopback() && config.tls.is_none()) {
+            tracing::warn!(%bind, "passwords and values cross the network unencrypted: this store has no TLS");
         }
         let threads = config.threads();
         let settings = settings(&config, address, threads)?;
         let (hub, keeper) = open_hub(&config, settings).await?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
-        let start = |(number, receiver)| io_thread::start(number, hub.clone(), receiver);
+        let entrance =
+            config.tls.clone().map(|tls| Arc::new(Entrance::new(tls, rules(&config), config.max_clients)));
+        let start = |(number, receiver)| io_thread::start(number, hub.clone(), entrance.clone(), receiver);
         let handles = receivers.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>()?;
         if let Some((_, listener)) = tcp {
             let threads = Threads { senders: senders.clone(), next: 0 };
@@ -158,6 +163,10 @@ impl Drop for Server {
             let _removed = std::fs::remove_file(path);
         }
     }
+}
+
+fn rules(config: &ServerConfig) -> AdmissionRules {
+    AdmissionRules { has_password: config.password.is_some(), is_open: config.expose_without_password }
 }
 
 fn settings(

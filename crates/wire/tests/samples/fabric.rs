@@ -7,7 +7,7 @@ use phalanx_types::{ByteSize, Device, Host, Incarnation, Resources};
 use phalanx_wire::bulk::{BlobId, BlobPiece, BulkMessage, SharedPlace};
 use phalanx_wire::fabric::{FabricMessage, ReplyError};
 use phalanx_wire::frame::FrameKind;
-use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus};
+use phalanx_wire::node::{LostReason, NodeKind, NodeState, NodeStatus, StoreOffer};
 
 impl Message for FabricMessage {
     const KIND: FrameKind = FrameKind::Fabric;
@@ -50,6 +50,7 @@ fn messages() -> [FabricMessage; 8] {
         handles: Vec::new(),
         topics: Vec::new(),
         addresses: Vec::new(),
+        store: None,
         ..status(NodeState::Stopped)
     };
     [
@@ -112,6 +113,7 @@ fn status(state: NodeState) -> NodeStatus {
         uses: super::uses().into(),
         since_unix_ms: 1_700_000_000_000,
         version: 42,
+        store: Some(StoreOffer { addresses: vec![([10, 0, 0, 7], 6780).into()], shard: 2, shards: 3 }),
     }
 }
 

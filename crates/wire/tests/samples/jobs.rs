@@ -90,7 +90,7 @@ fn add_work(samples: &mut Samples) {
         DoneResult::Failed { reason: FailReason::Handler { message: "no such file".into() }, retry: true },
     ];
     samples.each("done", results, finished);
-    let uses = || super::uses().into_iter().chain(super::rank_uses());
+    let uses = || super::uses().into_iter().chain(super::later_uses());
     samples.each("holder", uses().map(|part| part.holder), |holder: Holder| {
         let part = uses().find(|part| part.holder == holder);
         FromWorker::Report(Report { epoch: Epoch(2), taken: part.into_iter().collect(), ..Report::default() })

@@ -112,11 +112,15 @@ fn node(name: &str) -> NodeId {
     NodeId::with_suffix(name, 0x4f3a).expect("sample names are names")
 }
 
-/// Holders of ranks.
-fn rank_uses() -> [NodeUse; 2] {
+/// Holders of ranks, and the store.
+fn later_uses() -> [NodeUse; 3] {
     let part = |holder| NodeUse { holder, cores: 2, memory: ByteSize(0) };
     let launcher = node("launch");
-    [part(Holder::Rank { launcher: launcher.clone() }), part(Holder::WaitingRank { launcher })]
+    [
+        part(Holder::Rank { launcher: launcher.clone() }),
+        part(Holder::WaitingRank { launcher }),
+        part(Holder::Store),
+    ]
 }
 
 /// One of each other holder.

@@ -31,6 +31,7 @@ impl UseRow {
             Holder::Others { holders } => ("others", Some(*holders), None, None),
             Holder::Rank { launcher } => ("rank", None, None, Some(launcher)),
             Holder::WaitingRank { launcher } => ("waiting rank", None, None, Some(launcher)),
+            Holder::Store => ("store", None, None, None),
         };
         Self {
             kind,

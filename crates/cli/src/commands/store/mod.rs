@@ -58,7 +58,7 @@ pub(crate) async fn run(command: StoreCommand, output: Output) -> Result<(), Fai
 }
 
 /// The first line of a file, which is the password.
-fn password(file: Option<&Path>) -> Result<Option<String>, Failure> {
+pub(crate) fn password(file: Option<&Path>) -> Result<Option<String>, Failure> {
     let Some(file) = file else { return Ok(None) };
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("could not read the password from {}", file.display()))

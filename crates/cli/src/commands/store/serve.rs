@@ -3,12 +3,15 @@
 use super::password;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
+use crate::paths;
 use crate::stop::StopSignals;
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
+use phalanx_fabric::{DomainKey, service_names};
 use phalanx_infer::StoredModels;
 use phalanx_nodes::machine;
-use phalanx_store::{Durability, Server, ServerConfig, StartError};
-use phalanx_types::ByteSize;
+use phalanx_store::{Durability, Server, ServerConfig, ServerTls, StartError};
+use phalanx_types::{ByteSize, DomainName, NodeId};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,10 +25,11 @@ Examples:
   phalanx store serve
   phalanx store serve --bind 0.0.0.0:6780 --password-file secret --memory 64GiB
   phalanx store serve --persist data --durability every-write
+  phalanx store serve --bind 0.0.0.0:6780 --domain lab   for members of a domain, phalanx://lab@HOST:6780
   phalanx store serve --unix /tmp/store.sock      for programs on this machine
   SSDB=127.0.0.1:6780 python simulation.py        a SmartRedis program")]
 pub(crate) struct ServeArgs {
-    /// The address to listen at; beyond loopback a password is needed.
+    /// The address to listen at; beyond loopback a domain key or a password is needed.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6780", env = "PHALANX_STORE_BIND")]
     bind: SocketAddr,
     /// A Unix socket to listen at, too.
@@ -43,6 +47,18 @@ pub(crate) struct ServeArgs {
     /// A file whose first line is the password that clients must give.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// Speak TLS with a certificate of this domain; clients with the domain's key need no password.
+    #[arg(long, value_name = "DOMAIN", conflicts_with = "tls_cert")]
+    domain: Option<DomainName>,
+    /// The domain's key; looked for where `phalanx domain new` puts it when not given.
+    #[arg(long, value_name = "FILE", env = "PHALANX_KEY", requires = "domain")]
+    key: Option<PathBuf>,
+    /// Speak TLS with the certificate in this PEM file.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Let every host that reaches the store use it without a password.
     #[arg(long)]
     expose_without_password: bool,
@@ -81,6 +97,7 @@ struct Started {
     unix: Option<PathBuf>,
     memory_bytes: u64,
     password: bool,
+    tls: bool,
     pid: u32,
 }
 
@@ -88,7 +105,8 @@ impl Render for Started {
     fn table(&self) -> String {
         let unix = self.unix.as_ref().map(|path| format!(" and {}", path.display())).unwrap_or_default();
         let password = if self.password { "with a password" } else { "without a password" };
-        format!("store at {}{unix}, {}, {password}", self.address, ByteSize(self.memory_bytes))
+        let tls = if self.tls { ", TLS beyond loopback" } else { "" };
+        format!("store at {}{unix}, {}, {password}{tls}", self.address, ByteSize(self.memory_bytes))
     }
 
     fn quiet(&self) -> String {
@@ -97,8 +115,10 @@ impl Render for Started {
 }
 
 pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> {
+    let tls = tls(&args)?;
     let config = ServerConfig {
         bind: Some(args.bind),
+        tls,
         unix: args.unix,
         memory: args.memory.unwrap_or_else(|| machine().memory),
         password: password(args.password_file.as_deref())?,
@@ -110,7 +130,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> 
         runner: Some(Arc::new(StoredModels::default())),
         ..ServerConfig::default()
     };
-    let (memory, has_password) = (config.memory, config.password.is_some());
+    let (memory, has_password, has_tls) = (config.memory, config.password.is_some(), config.tls.is_some());
     let mut stops = StopSignals::new()?;
     let server = Server::start(config).await.map_err(failure)?;
     output.print(&Started {
@@ -118,6 +138,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> 
         unix: server.unix_path().map(PathBuf::from),
         memory_bytes: memory.0,
         password: has_password,
+        tls: has_tls,
         pid: std::process::id(),
     })?;
     tokio::select! {
@@ -126,6 +147,22 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> 
     }
     server.shutdown().await;
     Ok(())
+}
+
+fn tls(args: &ServeArgs) -> Result<Option<ServerTls>, Failure> {
+    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        return ServerTls::from_files(certificate, key).map(Some).map_err(Failure::usage);
+    }
+    let Some(domain) = &args.domain else { return Ok(None) };
+    let path = args.key.clone().map_or_else(|| paths::domain_key(domain), Ok)?;
+    let key = DomainKey::load(&path)
+        .map_err(|error| Failure::usage(error).hint(format!("`phalanx domain new {domain}` makes a key")))?;
+    if key.domain() != domain {
+        return Err(Failure::usage(anyhow!("this is the key of domain {}, not of {domain}", key.domain())));
+    }
+    let id = NodeId::with_suffix("store", 0).map_err(Failure::usage)?;
+    let config = key.service_tls(&id, &service_names()).map_err(Failure::infrastructure)?;
+    Ok(Some(ServerTls::for_members(config)))
 }
 
 fn failure(error: StartError) -> Failure {

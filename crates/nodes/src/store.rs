@@ -1,0 +1,156 @@
+//! A store inside a node: its memory is charged to the node, and the domain learns where it is.
+
+use crate::node::Node;
+use phalanx_account::{ClaimGuard, Holder, Shortage};
+use phalanx_fabric::{DomainKey, Fabric, KeyError, NodeStatus, service_names};
+use phalanx_store::{ModelRunner, Server, ServerConfig, ServerTls, StartError};
+use phalanx_types::{ByteSize, Class, Needs, NodeId};
+use phalanx_wire::node::{PeerAddr, StoreOffer};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to look for another store of the domain before this one is opened.
+const LOOKING: Duration = Duration::from_secs(2);
+/// A store takes this part of the node's memory when no size is given.
+const DEFAULT_PART: u64 = 4;
+
+/// How a node serves a store.
+#[derive(Clone, Default)]
+pub struct NodeStoreSpec {
+    /// Where clients reach it; on the addresses of the node, at any free port, when not given.
+    pub bind: Option<SocketAddr>,
+    /// The most that it may hold; a quarter of the node's memory when not given.
+    pub memory: Option<ByteSize>,
+    /// The key of the domain, if it has one: with it other hosts can use the store.
+    pub key: Option<DomainKey>,
+    /// What clients without the key must give.
+    pub password: Option<String>,
+    /// What runs models.
+    pub runner: Option<Arc<dyn ModelRunner>>,
+}
+
+impl std::fmt::Debug for NodeStoreSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the password.
+        f.debug_struct("NodeStoreSpec")
+            .field("bind", &self.bind)
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a node could not serve a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeStoreError {
+    #[error("the store does not fit on the node: {0}")]
+    Memory(Box<Shortage>),
+    #[error("node {node} serves the store of this domain already")]
+    Taken { node: NodeId },
+    #[error("could not make a certificate for the store")]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl NodeStoreError {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Start(error) => error.class(),
+            Self::Memory(_) | Self::Taken { .. } | Self::Key(_) => Class::Fatal,
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Memory(_) => Some("give less with --store-memory, or more to the node with --memory"),
+            Self::Taken { .. } => {
+                Some("one node of a domain serves its store; start this node without --store")
+            }
+            Self::Key(_) => None,
+            Self::Start(error) => error.hint(),
+        }
+    }
+}
+
+/// The store of a node. Dropping it ends it.
+#[derive(Debug)]
+pub struct NodeStore {
+    server: Server,
+    address: SocketAddr,
+    fabric: Fabric,
+    _memory: ClaimGuard,
+}
+
+impl Node {
+    /// Serves a store as a part of this node, and tells the domain.
+    ///
+    /// # Errors
+    /// Another node serves it, it does not fit, or its address cannot be used.
+    pub async fn serve_store(&self, spec: NodeStoreSpec) -> Result<NodeStore, NodeStoreError> {
+        let (fabric, account) = (self.fabric(), self.account());
+        fabric.settled(LOOKING).await;
+        if let Some(other) = fabric.nodes().into_iter().find(serves_store) {
+            return Err(NodeStoreError::Taken { node: other.id });
+        }
+        let memory = spec.memory.unwrap_or(ByteSize(account.capacity().memory.0 / DEFAULT_PART));
+        let claim = account
+            .try_claim(Holder::Store, Needs { cores: 0, memory })
+            .map_err(|shortage| NodeStoreError::Memory(Box::new(shortage)))?;
+        let tls = match &spec.key {
+            Some(key) => Some(ServerTls::for_members(key.service_tls(fabric.id(), &service_names())?)),
+            None => None,
+        };
+        let config = ServerConfig {
+            bind: Some(spec.bind.unwrap_or_else(|| SocketAddr::new(fabric.address().ip(), 0))),
+            memory,
+            password: spec.password,
+            tls,
+            runner: spec.runner,
+            ..ServerConfig::default()
+        };
+        let server = Server::start(config).await?;
+        let address = server.address().unwrap_or_else(|| fabric.address());
+        let offer = StoreOffer { addresses: reachable(fabric, address), shard: 1, shards: 1 };
+        fabric.update_status(|own| own.store = Some(offer));
+        Ok(NodeStore { server, address, fabric: fabric.clone(), _memory: claim })
+    }
+}
+
+fn serves_store(node: &NodeStatus) -> bool {
+    node.state.is_live() && node.store.is_some()
+}
+
+/// The addresses by which other nodes reach a service of this one.
+fn reachable(fabric: &Fabric, bound: SocketAddr) -> Vec<SocketAddr> {
+    if !bound.ip().is_unspecified() {
+        return vec![bound];
+    }
+    let own = fabric.nodes().into_iter().find(|node| node.id == *fabric.id());
+    let addresses = own.map(|own| own.addresses).unwrap_or_default();
+    let tcp = addresses.into_iter().filter_map(|address| match address {
+        PeerAddr::Tcp(address) => Some(SocketAddr::new(address.ip(), bound.port())),
+        PeerAddr::Relay(_) => None,
+    });
+    tcp.collect()
+}
+
+impl NodeStore {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The server itself, for clients inside this process.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Tells the domain that it is gone, and ends it.
+    pub async fn shutdown(self) {
+        self.fabric.update_status(|own| own.store = None);
+        self.server.shutdown().await;
+    }
+}
