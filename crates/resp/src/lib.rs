@@ -22,6 +22,7 @@ mod reply;
 mod reply_parser;
 mod request;
 mod slot;
+mod tensor_types;
 
 pub use error::ProtocolError;
 pub use large::{AHEAD, BulkMemory, LARGE, LargeBulk};
@@ -30,3 +31,4 @@ pub use reply::{Reply, Version};
 pub use reply_parser::{ReplyParser, ReplyProgress};
 pub use request::{Limits, RequestParser, RequestProgress};
 pub use slot::{SLOTS, slot};
+pub use tensor_types::{named_type, type_name};

@@ -2,6 +2,11 @@ use crate::line::{integer, line_end, number_line_end};
 use crate::{BulkMemory, LARGE, LargeBulk, ProtocolError, inline};
 use bytes::{Buf, Bytes, BytesMut};
 
+/// Requests of up to so many short arguments are taken at once.
+const FEW: usize = 16;
+/// Digits of their lengths.
+const DIGITS: usize = 5;
+
 /// What a client may send in one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -139,7 +144,10 @@ impl RequestParser {
         }
         loop {
             let progress = match &mut self.state {
-                State::Idle => self.begin(input)?,
+                State::Idle => match self.take_whole(input) {
+                    true => Some(RequestProgress::Request),
+                    false => self.begin(input)?,
+                },
                 State::Args(0) => {
                     self.state = State::Idle;
                     self.delivered = true;
@@ -180,6 +188,16 @@ impl RequestParser {
                 return Ok(progress);
             }
         }
+    }
+
+    /// Takes a request of few and short arguments that is there as a whole; false for everything else.
+    fn take_whole(&mut self, input: &mut BytesMut) -> bool {
+        let mut places = [(0, 0); FEW];
+        let Some((count, end)) = short_request(input, &self.limits, &mut places) else { return false };
+        let request = input.split_to(end).freeze();
+        self.args.extend(places.iter().take(count).map(|(start, end)| request.slice(*start..*end)));
+        self.delivered = true;
+        true
     }
 
     /// Reads the first line of a request.
@@ -268,6 +286,38 @@ impl RequestParser {
         self.state = State::Args(missing.saturating_sub(1));
         Ok(())
     }
+}
+
+/// Where the arguments of a request of few and short ones are, how many, and where it ends. Says nothing of a request
+/// that is wrong or not there as a whole.
+fn short_request(input: &[u8], limits: &Limits, places: &mut [(usize, usize)]) -> Option<(usize, usize)> {
+    let (count, mut at) = short_number(input, 0, b'*')?;
+    if count == 0 || count > places.len() || count > limits.max_args {
+        return None;
+    }
+    for place in places.iter_mut().take(count) {
+        let (len, start) = short_number(input, at, b'$')?;
+        if len >= LARGE || len > limits.max_bulk {
+            return None;
+        }
+        let end = start + len;
+        if input.get(end..end + 2)? != b"\r\n" {
+            return None;
+        }
+        *place = (start, end);
+        at = end + 2;
+    }
+    Some((count, at))
+}
+
+/// A number of few digits on a line of this kind, and where the next line begins.
+fn short_number(input: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
+    let (first, rest) = input.get(at..)?.split_first()?;
+    let digits = rest.iter().take(DIGITS + 1).take_while(|byte| byte.is_ascii_digit()).count();
+    let usual = *first == kind && (1..=DIGITS).contains(&digits) && rest.get(digits..digits + 2)? == b"\r\n";
+    let number = rest.iter().take(digits).fold(0, |number, digit| 10 * number + usize::from(digit - b'0'));
+    // A number that begins with 0 is left to the code that knows what Redis says to it.
+    (usual && (digits == 1 || rest.first() != Some(&b'0'))).then_some((number, at + 1 + digits + 2))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::StoreError;
 use crate::connection::Command;
 use bytes::Bytes;
-use phalanx_resp::Reply;
+use phalanx_resp::{Reply, named_type, type_name};
 use phalanx_types::{DType, Tensor};
 
 /// What kind of server it is.
@@ -13,27 +13,6 @@ pub(crate) enum Backend {
     Tensors,
     /// A plain Redis or Valkey: a tensor is a hash of `dtype`, `shape` and `data`.
     Plain,
-}
-
-/// The names of types on the wire.
-const TYPES: [(&str, DType); 13] = [
-    ("FLOAT", DType::F32),
-    ("DOUBLE", DType::F64),
-    ("INT8", DType::I8),
-    ("INT16", DType::I16),
-    ("INT32", DType::I32),
-    ("INT64", DType::I64),
-    ("UINT8", DType::U8),
-    ("UINT16", DType::U16),
-    ("UINT32", DType::U32),
-    ("UINT64", DType::U64),
-    ("BOOL", DType::Bool),
-    ("FLOAT16", DType::F16),
-    ("BFLOAT16", DType::Bf16),
-];
-
-fn type_name(dtype: DType) -> &'static str {
-    TYPES.iter().find(|(_, other)| *other == dtype).map_or("FLOAT", |(name, _)| name)
 }
 
 pub(crate) fn words<const N: usize>(words: [&[u8]; N]) -> Command {
@@ -97,8 +76,7 @@ impl Backend {
             }
             _ => return Err(wrong()),
         };
-        let found = TYPES.iter().find(|(name, _)| dtype.eq_ignore_ascii_case(name.as_bytes()));
-        let dtype = found.map(|(_, dtype)| *dtype).ok_or_else(wrong)?;
+        let dtype = named_type(dtype).ok_or_else(wrong)?;
         let tensor = Tensor::new(dtype, shape, data.clone());
         tensor.map(Some).map_err(|source| StoreError::Tensor { name: name.to_owned(), source })
     }

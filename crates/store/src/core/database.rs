@@ -129,17 +129,14 @@ impl Database {
     /// Sets value and end of a key.
     pub(crate) fn put(&mut self, key: &Bytes, value: Value, expires: Option<Time>) {
         self.touch(key);
-        let key = owned(key);
-        let size = value.size();
-        self.used += size;
+        self.used += value.size();
         if self.recording {
-            self.changes.push(Change::Put { key: key.clone(), value: value.clone(), expires });
+            self.changes.push(Change::Put { key: owned(key), value: value.clone(), expires });
         }
-        let entry = Entry { value, expires };
-        match self.table.insert(&key, entry) {
+        match self.table.insert(key, Entry { value, expires }) {
             Some(old) => {
                 self.used -= old.value.size();
-                self.unschedule(&key, old.expires);
+                self.unschedule(key, old.expires);
                 self.discard(&old.value);
                 self.record_undo(|| Change::Put { key: key.clone(), value: old.value, expires: old.expires });
             }
@@ -149,7 +146,7 @@ impl Database {
             }
         }
         if let Some(at) = expires {
-            self.expirations.insert((at, key));
+            self.expirations.insert((at, owned(key)));
         }
     }
 

@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Range;
+use std::collections::btree_map::Entry;
 use std::hash::{DefaultHasher, Hasher};
 
 /// A map from keys to values in the order of seeded hashes.
@@ -10,7 +10,42 @@ use std::hash::{DefaultHasher, Hasher};
 #[derive(Debug, Clone)]
 pub(crate) struct Table<V> {
     seed: u64,
-    entries: BTreeMap<(u64, Bytes), V>,
+    buckets: BTreeMap<u64, Bucket<V>>,
+    len: usize,
+}
+
+/// All keys of one hash.
+#[derive(Debug, Clone)]
+enum Bucket<V> {
+    One((Bytes, V)),
+    /// Two or more, but for a moment.
+    Many(Vec<(Bytes, V)>),
+}
+
+impl<V> Bucket<V> {
+    fn entries(&self) -> &[(Bytes, V)] {
+        match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Many(entries) => entries,
+        }
+    }
+
+    fn entries_mut(&mut self) -> &mut [(Bytes, V)] {
+        match self {
+            Self::One(entry) => std::slice::from_mut(entry),
+            Self::Many(entries) => entries,
+        }
+    }
+
+    fn push(&mut self, key: Bytes, value: V) {
+        match std::mem::replace(self, Self::Many(Vec::new())) {
+            Self::One(entry) => *self = Self::Many(vec![entry, (key, value)]),
+            Self::Many(mut entries) => {
+                entries.push((key, value));
+                *self = Self::Many(entries);
+            }
+        }
+    }
 }
 
 impl<V: PartialEq> PartialEq for Table<V> {
@@ -21,14 +56,14 @@ impl<V: PartialEq> PartialEq for Table<V> {
 
 impl<V> Table<V> {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, entries: BTreeMap::new() }
+        Self { seed, buckets: BTreeMap::new(), len: 0 }
     }
 
-    fn place(&self, key: &Bytes) -> (u64, Bytes) {
+    fn hash(&self, key: &Bytes) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.seed);
         hasher.write(key);
-        (hasher.finish(), key.clone())
+        hasher.finish()
     }
 
     pub(crate) fn seed(&self) -> u64 {
@@ -36,59 +71,82 @@ impl<V> Table<V> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.len
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len == 0
     }
 
     pub(crate) fn get(&self, key: &Bytes) -> Option<&V> {
-        self.entries.get(&self.place(key))
+        let entries = self.buckets.get(&self.hash(key))?.entries();
+        entries.iter().find(|(other, _)| other == key).map(|(_, value)| value)
     }
 
     pub(crate) fn get_mut(&mut self, key: &Bytes) -> Option<&mut V> {
-        let place = self.place(key);
-        self.entries.get_mut(&place)
+        let entries = self.buckets.get_mut(&self.hash(key))?.entries_mut();
+        entries.iter_mut().find(|(other, _)| other == key).map(|(_, value)| value)
     }
 
     /// Puts a value in; gives the one that was there. The key that was there stays.
     pub(crate) fn insert(&mut self, key: &Bytes, value: V) -> Option<V> {
-        let (hash, key) = self.place(key);
-        self.entries.insert((hash, owned(&key)), value)
+        self.insert_at(self.hash(key), key, value)
+    }
+
+    fn insert_at(&mut self, hash: u64, key: &Bytes, value: V) -> Option<V> {
+        match self.buckets.entry(hash) {
+            Entry::Vacant(vacant) => drop(vacant.insert(Bucket::One((owned(key), value)))),
+            Entry::Occupied(mut occupied) => {
+                let bucket = occupied.get_mut();
+                match bucket.entries_mut().iter_mut().find(|(other, _)| other == key) {
+                    Some((_, old)) => return Some(std::mem::replace(old, value)),
+                    None => bucket.push(owned(key), value),
+                }
+            }
+        }
+        self.len += 1;
+        None
     }
 
     pub(crate) fn remove(&mut self, key: &Bytes) -> Option<V> {
-        let place = self.place(key);
-        self.entries.remove(&place)
+        self.remove_at(self.hash(key), key)
+    }
+
+    fn remove_at(&mut self, hash: u64, key: &Bytes) -> Option<V> {
+        let Entry::Occupied(mut occupied) = self.buckets.entry(hash) else { return None };
+        let at = occupied.get().entries().iter().position(|(other, _)| other == key)?;
+        self.len -= 1;
+        let (_, value) = match occupied.get_mut() {
+            Bucket::Many(entries) if entries.len() > 1 => entries.swap_remove(at),
+            _ => match occupied.remove() {
+                Bucket::One(entry) => entry,
+                Bucket::Many(entries) => entries.into_iter().next()?,
+            },
+        };
+        Some(value)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &V)> {
-        self.entries.iter().map(|((_, key), value)| (key, value))
+        self.buckets.values().flat_map(Bucket::entries).map(|(key, value)| (key, value))
     }
 
     /// At least `count` entries from `cursor` on, if there are so many, and the cursor of the next; 0 at the end.
     pub(crate) fn scan(&self, cursor: u64, count: usize) -> (u64, Vec<(&Bytes, &V)>) {
         let mut found = Vec::new();
-        let mut last = None;
-        for ((hash, key), value) in self.from(cursor) {
+        for (hash, bucket) in self.buckets.range(cursor..) {
             // All keys of one hash come together: the cursor cannot stand between them.
-            if found.len() >= count.max(1) && last != Some(*hash) {
+            if found.len() >= count.max(1) {
                 return (*hash, found);
             }
-            last = Some(*hash);
-            found.push((key, value));
+            found.extend(bucket.entries().iter().map(|(key, value)| (key, value)));
         }
         (0, found)
     }
 
     /// The first key at or after a point in the order, around the end.
     pub(crate) fn key_near(&self, point: u64) -> Option<&Bytes> {
-        self.from(point).next().or_else(|| self.from(0).next()).map(|((_, key), _)| key)
-    }
-
-    fn from(&self, hash: u64) -> Range<'_, (u64, Bytes), V> {
-        self.entries.range((hash, Bytes::new())..)
+        let bucket = self.buckets.range(point..).chain(&self.buckets).next();
+        bucket.and_then(|(_, bucket)| bucket.entries().first()).map(|(key, _)| key)
     }
 }
 
@@ -128,6 +186,24 @@ mod tests {
         seen.sort_unstable();
         let kept: Vec<_> = seen.iter().copied().filter(|n| n % 2 == 0 && *n < 1000).collect();
         assert_eq!(kept, (0..1000).step_by(2).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn keys_of_the_same_hash_are_told_apart() {
+        let mut table = Table::new(7);
+        let colliding = table.hash(&key(0));
+        for n in 0..3 {
+            assert_eq!(table.insert_at(colliding, &key(n), n), None);
+        }
+        assert_eq!((table.insert_at(colliding, &key(1), 9), table.len()), (Some(1), 3));
+        assert_eq!(table.get(&key(0)), Some(&0));
+        let (cursor, found) = table.scan(colliding, 1);
+        assert_eq!((cursor, found.len()), (0, 3), "they come together");
+        assert_eq!((table.remove_at(colliding, &key(0)), table.get(&key(0))), (Some(0), None));
+        assert_eq!(table.remove_at(colliding, &key(7)), None);
+        assert_eq!(table.remove_at(colliding, &key(1)), Some(9));
+        assert_eq!((table.remove_at(colliding, &key(2)), table.len()), (Some(2), 0));
+        assert!(table.is_empty() && table.buckets.is_empty());
     }
 
     #[test]

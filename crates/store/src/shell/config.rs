@@ -25,7 +25,7 @@ pub struct ServerConfig {
     pub expose_without_password: bool,
     /// The host that clients of a cluster are told, when it is not the one they connected to.
     pub announced_host: Option<String>,
-    /// How many threads serve clients; 0 for one per core, at most four.
+    /// How many threads serve clients; 0 for one for every two cores, at most four.
     pub io_threads: usize,
     /// The most clients at a time.
     pub max_clients: usize,
@@ -104,6 +104,7 @@ impl ServerConfig {
 
     pub(crate) fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if self.io_threads == 0 { cores.min(4) } else { self.io_threads.min(64) }
+        // Clients of this host need cores, too, and one thread serves many clients with fewer changes of threads.
+        if self.io_threads == 0 { (cores / 2).clamp(1, 4) } else { self.io_threads.min(64) }
     }
 }

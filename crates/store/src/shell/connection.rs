@@ -65,6 +65,12 @@ struct Connection<S> {
     /// Bytes of large arguments that the hub knows of.
     announced: u64,
     read_size: usize,
+    /// The last look at the socket found nothing to read.
+    is_drained: bool,
+    /// The bytes that were read are no whole request.
+    is_starved: bool,
+    /// There is no mail, and it will wake this.
+    is_listening: bool,
     sharing: Sharing,
     authenticated: bool,
     /// The stream holds back something that was written.
@@ -98,6 +104,9 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + HangUp + Unpin>(
         end_of_input: false,
         announced: 0,
         read_size: SMALLEST_READ,
+        is_drained: false,
+        is_starved: false,
+        is_listening: false,
         sharing: Sharing::new(same_host),
         authenticated,
         unflushed: false,
@@ -138,7 +147,10 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             if let Some(ending) = self.ended() {
                 return Poll::Ready(Turn::End(ending));
             }
-            if !progress {
+            // Nothing is left to do, and what is to come will wake this.
+            let idle = self.is_drained && self.is_starved && self.is_listening;
+            let idle = idle && self.output.remaining() == 0 && self.held.is_empty() && !self.waits();
+            if !progress || idle {
                 return Poll::Pending;
             }
             if bytes == 0 || commands == 0 {
@@ -167,6 +179,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
 
     fn take_mail(&mut self, context: &mut Context<'_>) -> bool {
         let mut any = false;
+        self.is_listening = false;
         if self.mail.poll_closed(context) {
             self.aborted = true;
             return true;
@@ -174,7 +187,10 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         // Mail that is not taken counts against the bound of the mailbox.
         while self.output.remaining() + self.held.weight() <= self.hub.unsent() {
             match self.mail.poll(context) {
-                Poll::Pending => break,
+                Poll::Pending => {
+                    self.is_listening = true;
+                    break;
+                }
                 Poll::Ready(Mail::Close) => self.aborted = true,
                 Poll::Ready(Mail::Message(after, reply)) => {
                     // Only one who waits gets replies by mail; a message comes to those who listen.
@@ -237,6 +253,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         left: &mut usize,
     ) -> Result<bool, phalanx_resp::ProtocolError> {
         let mut any = false;
+        self.is_starved = false;
         while *left > 0
             && !self.closing
             && !self.aborted
@@ -258,7 +275,10 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
                     }
                     continue;
                 }
-                RequestProgress::More | RequestProgress::Large => break,
+                RequestProgress::More | RequestProgress::Large => {
+                    self.is_starved = true;
+                    break;
+                }
             }
             *left -= 1;
             any = true;
@@ -338,7 +358,13 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             let mut slices = [IoSlice::new(&[]); 32];
             let filled = self.output.slices(&mut slices, *left);
             let slices = slices.get(..filled).unwrap_or_default();
-            match Pin::new(&mut self.stream).poll_write_vectored(context, slices)? {
+            let stream = Pin::new(&mut self.stream);
+            let written = match slices {
+                // The plain call is the quicker one.
+                [slice] => stream.poll_write(context, slice),
+                _ => stream.poll_write_vectored(context, slices),
+            };
+            match written? {
                 Poll::Pending => break,
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(n) => {
@@ -359,13 +385,17 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     /// Reads what has arrived. A client that has left is noticed before its last commands are carried out.
     fn read(&mut self, context: &mut Context<'_>, left: &mut usize) -> io::Result<bool> {
         let mut any = false;
+        self.is_drained = false;
         loop {
             let full = self.input.len() >= LARGEST_READ || self.output.remaining() >= GATHER;
             if self.end_of_input || self.closing || full || *left == 0 {
                 return Ok(any);
             }
             let (polled, room) = self.read_once(context, *left);
-            let Poll::Ready(n) = polled? else { return Ok(any) };
+            let Poll::Ready(n) = polled? else {
+                self.is_drained = true;
+                return Ok(any);
+            };
             any = true;
             *left = left.saturating_sub(n);
             if n == 0 {

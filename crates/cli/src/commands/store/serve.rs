@@ -65,7 +65,7 @@ pub(crate) struct ServeArgs {
     /// The host that clients of a cluster are told, when it is not the address they connected to.
     #[arg(long, value_name = "HOST")]
     announce: Option<String>,
-    /// How many threads serve clients; one for each core, at most four, when not given.
+    /// How many threads serve clients; one for every two cores, at most four, when not given.
     #[arg(long, value_name = "N")]
     io_threads: Option<usize>,
 }

@@ -54,10 +54,12 @@ fn field(call: &mut Call<'_>, name: &Bytes) -> Result<Option<Bytes>, CommandErro
 /// Sets fields; says how many are new.
 fn put_fields(call: &mut Call<'_>, pairs: &[[Bytes; 2]]) -> usize {
     let key = call.arg(1);
-    let fields: Vec<_> = pairs.iter().map(|[name, value]| (owned(name), owned(value))).collect();
-    let change = || Change::SetFields { key: owned(key), fields: fields.clone() };
+    let change = || Change::SetFields {
+        key: owned(key),
+        fields: pairs.iter().map(|[name, value]| (owned(name), owned(value))).collect(),
+    };
     call.store.database.edit_hash(key, change, |hash| {
-        fields.iter().filter(|(name, value)| hash.insert(name, value.clone())).count()
+        pairs.iter().filter(|[name, value]| hash.insert(name, owned(value))).count()
     })
 }
 

@@ -6,7 +6,7 @@ use super::super::table::owned;
 use super::super::value::Value;
 use super::{Call, Command, Flags, ONE_KEY};
 use bytes::Bytes;
-use phalanx_resp::Reply;
+use phalanx_resp::{Reply, named_type, type_name};
 use phalanx_types::{DType, Tensor};
 use std::sync::Arc;
 
@@ -15,33 +15,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("ai.tensorset", -4, Flags::GROW, ONE_KEY, tensorset),
 ];
 
-/// The names of the types; 16-bit floats and unsigned types beyond 16 bits have none in RedisAI.
-const TYPES: [(&str, DType); 13] = [
-    ("FLOAT", DType::F32),
-    ("DOUBLE", DType::F64),
-    ("INT8", DType::I8),
-    ("INT16", DType::I16),
-    ("INT32", DType::I32),
-    ("INT64", DType::I64),
-    ("UINT8", DType::U8),
-    ("UINT16", DType::U16),
-    ("UINT32", DType::U32),
-    ("UINT64", DType::U64),
-    ("BOOL", DType::Bool),
-    ("FLOAT16", DType::F16),
-    ("BFLOAT16", DType::Bf16),
-];
-
 fn dtype(word: &Bytes) -> Result<DType, CommandError> {
     if is(word, "string") {
         return Err(CommandError::TensorStrings);
     }
-    let found = TYPES.into_iter().find(|(name, _)| is(word, name));
-    found.map(|(_, dtype)| dtype).ok_or(CommandError::TensorType)
-}
-
-fn type_name(dtype: DType) -> &'static str {
-    TYPES.into_iter().find(|(_, other)| *other == dtype).map_or("FLOAT", |(name, _)| name)
+    named_type(word).ok_or(CommandError::TensorType)
 }
 
 fn tensorset(call: &mut Call<'_>) -> Result<Reply, CommandError> {
