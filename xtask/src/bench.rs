@@ -4,7 +4,9 @@ mod allreduce;
 mod jobs;
 mod python;
 mod replicas;
+mod rows;
 mod stages;
+mod store;
 mod train;
 
 use crate::tool::{cargo, target};
@@ -35,6 +37,8 @@ enum What {
     Replicas(replicas::ReplicasArgs),
     /// Models that are cut over nodes.
     Stages(stages::StagesArgs),
+    /// The tensor store against Redis, redis-py and SmartRedis.
+    Store(store::StoreArgs),
     /// Training steps against PyTorch on the CPU.
     Train(train::TrainArgs),
 }
@@ -46,6 +50,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         What::Python(args) => python::run(args),
         What::Replicas(args) => replicas::run(args),
         What::Stages(args) => stages::run(args),
+        What::Store(args) => store::run(args),
         What::Train(args) => train::run(args),
     }
 }
@@ -77,4 +82,10 @@ fn median(runs: &[Value], key: &str) -> anyhow::Result<f64> {
 #[expect(clippy::print_stdout, reason = "the result of the chore")]
 fn say(line: &str) {
     println!("{line}");
+}
+
+/// What else the machine does, as far as the system tells.
+fn load() -> String {
+    let read = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    read.split(' ').next().unwrap_or("unknown").to_owned()
 }

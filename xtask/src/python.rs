@@ -12,6 +12,8 @@ const TORCH: &str = "tests/roundtrip/requirements.txt";
 const TENSORFLOW: &str = "tests/tensorflow/requirements.txt";
 /// What the clients of others are installed from that use the store.
 const STORE_CLIENTS: &str = "tests/store/requirements.txt";
+/// What builds the Python package.
+const MATURIN: &str = "maturin==1.16.0";
 /// What calls of Python functions are compared with.
 const RAY: &str = "ray==2.60.0";
 
@@ -58,6 +60,14 @@ impl Environment {
     /// redis-py and SmartRedis, to use the store with.
     pub(crate) fn store_clients() -> anyhow::Result<Self> {
         Self::from_file("store-clients", STORE_CLIENTS)
+    }
+
+    /// redis-py, SmartRedis and what builds our package, for benchmarks of the store.
+    pub(crate) fn store_bench() -> anyhow::Result<Self> {
+        let mut environment = Self::from_file("store-bench", STORE_CLIENTS)?;
+        environment.packages.push(MATURIN.to_owned());
+        environment.wanted.push_str(MATURIN);
+        Ok(environment)
     }
 
     fn from_file(name: &str, requirements: &str) -> anyhow::Result<Self> {

@@ -9,9 +9,8 @@
 //! ```
 
 mod parts;
-mod rows;
 
-use super::say;
+use super::{load, rows, say};
 use crate::python::Environment;
 use crate::tool::{root, tool};
 use anyhow::Context;
@@ -86,10 +85,4 @@ pub(super) fn run(args: &PythonArgs) -> anyhow::Result<()> {
     rows::print(&rows);
     say(&format!("load of the machine: {before} before, {} after", load()));
     Ok(())
-}
-
-/// What else the machine does, as far as the system tells.
-fn load() -> String {
-    let read = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    read.split(' ').next().unwrap_or("unknown").to_owned()
 }

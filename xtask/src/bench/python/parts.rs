@@ -2,7 +2,7 @@
 
 use super::super::{json, median, number};
 use super::Bench;
-use super::rows::{Bar, Row};
+use crate::bench::rows::{Bar, Row};
 use crate::tool::tool;
 use anyhow::Context;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What was measured, as a table and as lines of JSON.
 
-use super::super::say;
+use super::say;
 use serde_json::{Value, json};
 
 /// How two numbers are compared, and what is wanted.
@@ -99,7 +99,7 @@ pub(super) fn print(rows: &[Row]) {
     for [what, ours, peer, theirs, ratio, wanted, met] in
         std::iter::once(titles).chain(rows.iter().map(Row::cells))
     {
-        say(&format!("{what:<36}{ours:>11}  {peer:<14}{theirs:>11}{ratio:>8}{wanted:>9}  {met}"));
+        say(&format!("{what:<44}{ours:>11}  {peer:<14}{theirs:>11}{ratio:>8}{wanted:>9}  {met}"));
     }
 }
 

@@ -1,0 +1,144 @@
+//! `cargo xtask bench store`: the tensor store against Redis from the system's packages, in turn.
+//!
+//! ```text
+//!   redis-benchmark  their client against both servers
+//!   tail             the slowest 1 KB GETs beside ten GETs of 10 MB a second, both servers
+//!   client           our clients for Rust and Python against redis-py, a copy in memory, and limits
+//!   smartredis       its own client against both servers
+//!   inference        16 clients of a model with batching against one by one
+//! ```
+
+mod clients;
+mod redis_benchmark;
+mod servers;
+
+use super::rows::{self, Bar, Row};
+use super::{json, load, median, number, release, say};
+use crate::python::Environment;
+use crate::tool::{present, tool};
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use servers::Servers;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub(super) struct StoreArgs {
+    /// What to measure; may be given several times, all when not given.
+    #[arg(long, value_name = "PART")]
+    only: Vec<Part>,
+    /// How many times each side is measured, in turn; medians are compared.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Measure what was built before.
+    #[arg(long)]
+    no_build: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    RedisBenchmark,
+    Tail,
+    Client,
+    Smartredis,
+    Inference,
+}
+
+/// What is measured, and how often.
+struct Bench {
+    program: PathBuf,
+    servers: Servers,
+    rounds: u32,
+    no_build: bool,
+}
+
+impl Bench {
+    /// Our own benchmark of a server; gives its numbers.
+    fn own(&self, part: &str, address: &str) -> anyhow::Result<Value> {
+        let words = ["bench", "store", "--only", part, "--at", address, "--time", "4s", "--output", "json"];
+        json(&tool(&self.program, &words).capture()?)
+    }
+
+    /// The Python that has both sides, and our package.
+    fn python(&self) -> anyhow::Result<PathBuf> {
+        let python = Environment::store_bench()?.install()?;
+        if !self.no_build {
+            let environment = python.parent().and_then(Path::parent).context("no environment")?;
+            tool(&python, &["-m", "maturin", "develop", "--release", "--quiet"])
+                .env("VIRTUAL_ENV", environment)
+                .run()?;
+        }
+        Ok(python)
+    }
+}
+
+pub(super) fn run(args: &StoreArgs) -> anyhow::Result<()> {
+    for program in ["redis-server", "redis-benchmark"] {
+        ensure!(present(program), "{program} is missing; on Debian `apt install redis` installs it");
+    }
+    let program = match args.no_build {
+        true => crate::tool::target().join("release/phalanx"),
+        false => release()?,
+    };
+    let servers = Servers::start(&program)?;
+    let bench = Bench { program, servers, rounds: args.rounds, no_build: args.no_build };
+    let before = load();
+    let mut rows = Vec::new();
+    for part in Part::value_variants() {
+        if !args.only.is_empty() && !args.only.contains(part) {
+            continue;
+        }
+        let measured = match part {
+            Part::RedisBenchmark => redis_benchmark::measure(&bench)?,
+            Part::Tail => tail(&bench)?,
+            Part::Client => clients::measure(&bench)?,
+            Part::Smartredis => clients::smartredis(&bench)?,
+            Part::Inference => inference(&bench)?,
+        };
+        // At once: a later part may fail.
+        measured.iter().for_each(|row| say(&row.line().to_string()));
+        rows.extend(measured);
+    }
+    rows::print(&rows);
+    say(&format!("load of the machine: {before} before, {} after", load()));
+    Ok(())
+}
+
+fn tail(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..bench.rounds {
+        ours.push(bench.own("tail", bench.servers.ours())?);
+        theirs.push(bench.own("tail", bench.servers.redis())?);
+    }
+    let row = |key, what: &str, bar| -> anyhow::Result<Row> {
+        let (part, unit, more_is_better) = ("tail", "µs", false);
+        let peer = Some(("redis", median(&theirs, key)?));
+        Ok(Row { part, what: what.to_owned(), unit, ours: median(&ours, key)?, peer, more_is_better, bar })
+    };
+    Ok(vec![
+        row("tail_p50_us", "1 KB GET beside 10 MB, p50", Bar::TimesBetter(None))?,
+        row("tail_p999_us", "1 KB GET beside 10 MB, p99.9", Bar::AtMost(2000.0))?,
+    ])
+}
+
+fn inference(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let runs = (0..bench.rounds).map(|_| bench.own("inference", bench.servers.ours()));
+    let runs = runs.collect::<anyhow::Result<Vec<_>>>()?;
+    let joined = median(&runs, "inference_16_clients_batched_per_s")?;
+    let against = |key, peer, what: &str, bar| -> anyhow::Result<Row> {
+        let (part, unit, more_is_better) = ("inference", "requests/s", true);
+        let peer = Some((peer, median(&runs, key)?));
+        Ok(Row { part, what: what.to_owned(), unit, ours: joined, peer, more_is_better, bar })
+    };
+    let (one, many) = ("inference_1_client_per_s", "inference_16_clients_per_s");
+    Ok(vec![
+        against(one, "one by one", "16 clients, batched", Bar::TimesBetter(Some(3.0)))?,
+        against(many, "16, unbatched", "16 clients, batched", Bar::TimesBetter(None))?,
+    ])
+}
+
+/// A number of a run that must be there.
+fn numbers(run: &Value, keys: [&str; 2]) -> anyhow::Result<(f64, f64)> {
+    let [ours, theirs] = keys;
+    Ok((number(run, ours)?, number(run, theirs)?))
+}
