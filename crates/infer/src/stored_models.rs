@@ -47,7 +47,9 @@ impl Shared {
 impl ModelRunner for StoredModels {
     fn start(&self, call: Arc<ModelCall>, done: ModelDone) {
         let mut state = self.shared.lock();
-        state.push(Instant::now(), Asked { call, done });
+        if !state.push(Instant::now(), Asked { call, done }) {
+            return;
+        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if state.idle > 0 || state.threads >= cores.max(LEAST_THREADS) {
             drop(state);
@@ -76,7 +78,12 @@ impl Drop for StoredModels {
 fn work(shared: &Shared) {
     let mut state = shared.lock();
     loop {
-        match state.next(Instant::now()) {
+        let now = Instant::now();
+        let next = state.next(now);
+        if state.idle > 0 && !matches!(next, Work::WaitUntil(_)) && state.is_due(now) {
+            shared.changed.notify_one();
+        }
+        match next {
             Work::Read(stored) => {
                 drop(state);
                 let read = catch_unwind(AssertUnwindSafe(|| ReadyModel::read(&stored)));
@@ -103,11 +110,8 @@ fn work(shared: &Shared) {
                 if timed_out && until.is_none() {
                     break;
                 }
-                continue;
             }
         }
-        // There may be work for another thread now.
-        shared.changed.notify_one();
     }
     state.threads -= 1;
 }

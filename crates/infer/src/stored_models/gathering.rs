@@ -60,19 +60,29 @@ impl<R> Gathering<R> {
         self.waiting.is_empty() && self.computing == 0
     }
 
+    /// Whether a thread that has nothing to do should look, after a request came: not when a thread that computes will
+    /// look anyway, and not when one waits for the same end already.
+    pub(super) fn wants_thread(&self, now: Instant) -> bool {
+        let begins_to_wait = self.computing == 0 && self.waiting.len() == 1;
+        self.is_due(now) || begins_to_wait
+    }
+
+    /// Whether something is to be computed now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let Some(first) = self.waiting.front() else { return false };
+        let samples: u64 = self.waiting.iter().map(|waiting| waiting.samples).sum();
+        if self.rules.most == 0 || samples >= self.rules.most {
+            return true;
+        }
+        // What comes while a batch is computed is the next one, unless that is full.
+        self.computing == 0 && (samples >= self.rules.least || now >= first.since + self.rules.wait)
+    }
+
     /// Decides what is computed next; [`Self::computed`] ends it.
     pub(super) fn next(&mut self, now: Instant) -> Next<R> {
-        let Some(first) = self.waiting.front() else { return Next::Nothing };
-        if self.rules.most > 0 {
-            let samples: u64 = self.waiting.iter().map(|waiting| waiting.samples).sum();
-            // What comes while a batch is computed is the next one, unless that is full.
-            if samples < self.rules.most && self.computing > 0 {
-                return Next::Nothing;
-            }
-            let until = first.since + self.rules.wait;
-            if samples < self.rules.least.min(self.rules.most) && now < until {
-                return Next::WaitUntil(until);
-            }
+        if !self.is_due(now) {
+            let first = self.waiting.front().filter(|_| self.computing == 0);
+            return first.map_or(Next::Nothing, |first| Next::WaitUntil(first.since + self.rules.wait));
         }
         self.computing += 1;
         let count = self.batch();
@@ -126,6 +136,7 @@ mod tests {
         gathering.push(now, 0, 1);
         assert_eq!(gathering.next(now), Next::Compute(vec![0]));
         (1..4).for_each(|n| gathering.push(now, n, 1));
+        assert!(!gathering.wants_thread(now));
         assert_eq!(gathering.next(now), Next::Nothing);
         // A full batch need not wait for the one before.
         gathering.push(now, 4, 1);
@@ -142,8 +153,10 @@ mod tests {
     fn a_batch_waits_for_enough_samples_but_not_for_ever() {
         let (mut gathering, now) = gathering(8, 4);
         gathering.push(now, 0, 1);
+        assert!(gathering.wants_thread(now), "one that waits for the end");
         assert_eq!(gathering.next(now), Next::WaitUntil(now + WAIT));
         gathering.push(now + WAIT / 2, 1, 2);
+        assert!(!gathering.wants_thread(now + WAIT / 2));
         assert_eq!(gathering.next(now + WAIT / 2), Next::WaitUntil(now + WAIT));
         gathering.push(now + WAIT / 2, 2, 1);
         assert_eq!(gathering.next(now + WAIT / 2), Next::Compute(vec![0, 1, 2]));

@@ -56,8 +56,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Takes a request in.
-    pub(super) fn push(&mut self, now: Instant, asked: Asked) {
+    /// Takes a request in; says whether a thread should look.
+    pub(super) fn push(&mut self, now: Instant, asked: Asked) -> bool {
         let samples = asked.call.inputs.first().and_then(|input| input.shape().first().copied()).unwrap_or(1);
         let known = self.entries.iter().position(|entry| Arc::ptr_eq(&entry.stored, &asked.call.model));
         let mut entry = match known {
@@ -65,6 +65,11 @@ impl State {
             None => Entry::new(asked.call.model.clone()),
         };
         entry.gathering.push(now, asked, samples);
+        let wants_thread = match entry.stage {
+            Stage::Unread => true,
+            Stage::Reading => false,
+            Stage::Ready(_) => entry.gathering.wants_thread(now),
+        };
         self.entries.push(entry);
         // Models that were replaced go this way, too.
         let mut over = self.entries.len().saturating_sub(MOST_MODELS);
@@ -73,6 +78,16 @@ impl State {
             over -= usize::from(goes);
             !goes
         });
+        wants_thread
+    }
+
+    /// Whether there is something for another thread to do now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.entries.iter().any(|entry| match entry.stage {
+            Stage::Unread => true,
+            Stage::Reading => false,
+            Stage::Ready(_) => entry.gathering.is_due(now),
+        })
     }
 
     /// Decides what a thread does next.

@@ -138,6 +138,9 @@ fn flush(call: &mut Call<'_>) -> Result<Reply, CommandError> {
 
 fn object(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     let subcommand = call.arg(1);
+    if !["encoding", "refcount", "idletime", "freq"].iter().any(|known| is(subcommand, known)) {
+        return Err(call.unknown_subcommand());
+    }
     if call.args.len() != 3 {
         return Err(call.subcommand_arity());
     }
@@ -148,10 +151,7 @@ fn object(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     if is(subcommand, "refcount") {
         return Ok(Reply::Integer(1));
     }
-    if is(subcommand, "idletime") || is(subcommand, "freq") {
-        return Ok(Reply::Integer(0));
-    }
-    Err(call.unknown_subcommand())
+    Ok(Reply::Integer(0))
 }
 
 fn encoding(value: &Value) -> &'static str {

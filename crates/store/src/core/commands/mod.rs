@@ -173,18 +173,17 @@ pub(crate) fn sorted() -> Vec<&'static Command> {
 
 /// The error for a command that is not known, with the first of its arguments as Redis shows them.
 pub(crate) fn unknown(args: &[Bytes]) -> CommandError {
-    let shown = |bytes: &Bytes| {
-        let part = bytes.get(..128).unwrap_or(bytes);
-        part.escape_ascii().to_string()
-    };
+    let shown = |bytes: &Bytes, most: usize| bytes.get(..most).unwrap_or(bytes).escape_ascii().to_string();
     let mut rest = String::new();
     for arg in args.iter().skip(1) {
-        if rest.len() >= 128 {
-            break;
+        // All of them together are cut, the last one where the others have left room.
+        match 128usize.saturating_sub(rest.len()) {
+            0 => break,
+            left => rest.push_str(&format!("'{}' ", shown(arg, left))),
         }
-        rest.push_str(&format!("'{}' ", shown(arg)));
     }
-    CommandError::UnknownCommand { name: args.first().map(shown).unwrap_or_default(), args: rest }
+    let name = args.first().map(|name| shown(name, 128)).unwrap_or_default();
+    CommandError::UnknownCommand { name, args: rest }
 }
 
 /// One command on its way through the store.
