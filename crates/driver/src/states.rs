@@ -117,6 +117,10 @@ impl Driver<'_> {
     /// Goes back to the newest checkpoint.
     pub(super) fn rewind(&mut self, events: &mut Events<'_>) -> Result<DriverEvent, DriverError> {
         let (place, state) = self.book.rewind(events)?;
+        if let Some(stream) = &self.task.stream {
+            // The store repeats passes from there on.
+            stream.open_run(self.book.dir(), self.book.name(), place)?;
+        }
         self.state = state;
         self.release_start();
         Ok(DriverEvent::Rewound { place, validated: self.book.validated() })

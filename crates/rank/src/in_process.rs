@@ -243,7 +243,7 @@ impl Recorder for LocalRecords<'_, '_> {
             Report::Validated { step, sums, .. } => self.on_validation(step, sums),
             Report::Snapshot { bytes, .. } => self.save(ModelState::from_bytes(bytes)?),
             Report::StreamWaits { wait, .. } => {
-                let wait = format!("waiting: {wait}");
+                let wait = wait.to_string();
                 self.book.note_waiting(self.place, &wait)?;
                 self.events.on(Event::Waiting(wait));
                 Ok(())

@@ -26,6 +26,7 @@ use phalanx_protocol::{PassStart, Passes, ReportLog, Unheard};
 pub(super) use phalanx_records::with_causes;
 use phalanx_records::{Blame, ModelState, state_bytes_limit};
 use phalanx_train::config::{RunConfig, RunFile};
+use phalanx_train::stream::check_host;
 use phalanx_train::{Compute, Losses, MakeCompute, Task, TrainError};
 use phalanx_types::Epoch;
 use phalanx_wire::detail::Detail;
@@ -241,6 +242,7 @@ impl Worker<'static> {
         let compute = compute_on(&compute, cores, &file.config);
         let staged = file.config.formation.is_staged();
         let open = if staged { Task::of_stages } else { Task::new };
+        check_host(&file.config, enlist.data.stream.as_ref())?;
         let mut task = open(file.config, &compute.threads)?;
         task.take_loss(&losses)?;
         task.agree_on(&enlist.data)?;

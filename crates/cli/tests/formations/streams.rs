@@ -1,6 +1,7 @@
 //! Training from a stream: real producers, a real store, every formation.
 
 mod producers;
+mod rate;
 
 use crate::run::Run;
 use crate::sandbox;
@@ -132,9 +133,10 @@ fn a_killed_driver_goes_on_in_the_middle_of_a_pass_bit_for_bit() {
             process.signal(Signal::KILL);
             process.finish();
             let saved = std::fs::read_dir(dir.join("checkpoints")).unwrap().flatten();
-            // One that was being written has another name.
-            let whole = saved.filter(|entry| entry.file_name().to_string_lossy().starts_with("step-"));
-            let in_pass = whole.map(|entry| read_json(entry.path().join("manifest.json"))).any(|manifest| {
+            // Some may have been written or removed just then.
+            let manifests =
+                saved.map(|entry| entry.path().join("manifest.json")).filter(|path| path.is_file());
+            let in_pass = manifests.map(read_json).any(|manifest| {
                 manifest["batch"].as_u64() > Some(0) && manifest["stream"]["horizon"].is_u64()
             });
             assert!(in_pass, "a checkpoint in the middle of a pass has its horizon");
@@ -235,4 +237,23 @@ fn in_mode_once_a_stream_of_any_length_takes_bounded_memory() {
     assert_eq!(info.0, produced, "all samples have arrived");
     assert!(info.1 <= 64 << 10, "{} bytes are held", info.1);
     assert!(sandbox.path().join("once/model.safetensors").is_file());
+}
+
+#[test]
+fn a_reservoir_is_the_same_for_any_number_of_replicas() {
+    let sandbox = sandbox();
+    let (_store, at) = store(&sandbox, &[]);
+    let produced = Producing::start(&at, Produced::default()).finish();
+    let mode = "mode = \"reservoir\", capacity = 200, steps = 5";
+    run_file(&sandbox, &at, mode, "epochs = 6", "[formation]\nshares = \"equal\"");
+    for (run, args) in [("one", &[][..]), ("two", &["--local", "2"])] {
+        let summary = train(&sandbox, run, args);
+        assert_eq!(summary["steps"], 30, "{summary}");
+    }
+    let [one, two] = ["one", "two"].map(|run| steps(&sandbox.path().join(run)));
+    for (line, first) in two.iter().zip(&one) {
+        let [loss, expected] = [line, first].map(|line| line["loss"].as_f64().unwrap());
+        assert!((loss - expected).abs() <= 1e-4 * expected.abs().max(1e-3), "{line} {first}");
+    }
+    assert!(produced > 200, "not all samples fit");
 }

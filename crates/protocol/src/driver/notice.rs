@@ -143,7 +143,7 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeLost { node, loss } => write!(f, "{node} is lost: {loss}"),
-            Self::StreamWaits { wait } => write!(f, "waiting: {wait}"),
+            Self::StreamWaits { wait } => wait.fmt(f),
             Self::NodeLeft { node, reason } => write!(f, "{node} left the group: {reason}"),
             Self::NodeRefused { node, refusal } => write!(f, "{node} does not take part: {refusal}"),
             Self::NodeUnused { node, why } => write!(f, "{node} is not used: {why}"),

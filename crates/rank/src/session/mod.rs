@@ -41,8 +41,8 @@ use phalanx_collective::GroupAborter;
 use phalanx_data::{Loaded, Loader};
 use phalanx_graph::{Graph, Value};
 use phalanx_protocol::layout::{self, Post};
-use phalanx_protocol::progress::{Due, Progress};
-use phalanx_protocol::{Balance, NotSealed, Shares, Vote, Wish};
+use phalanx_protocol::progress::{Due, Place, Progress};
+use phalanx_protocol::{Balance, NotSealed, SealedPass, Shares, Vote, Wish};
 use phalanx_train::config::SharesBy;
 use phalanx_train::loader_options;
 use phalanx_types::{DType, Epoch, Time};
@@ -92,6 +92,8 @@ pub(crate) struct Session<'w, 'a> {
     catch_up: Option<CatchUp>,
     progress: Option<Progress>,
     loader: Option<Loader>,
+    /// The next pass over a stream and its loader, made ahead.
+    ahead: Option<(SealedPass, Loader)>,
     /// When the step before ended.
     last: Instant,
     /// How long this rank waited for the ballots of the step before.
@@ -178,6 +180,7 @@ impl<'w, 'a> Session<'w, 'a> {
             catch_up: None,
             progress: None,
             loader: None,
+            ahead: None,
             last: Instant::now(),
             waited: Duration::ZERO,
             sent_before: 0,
@@ -318,7 +321,7 @@ impl<'w, 'a> Session<'w, 'a> {
         if let Some(shares) = shares.filter(|shares| *shares != self.shares) {
             self.shares = shares;
             // Its batches were cut otherwise.
-            self.loader = None;
+            (self.loader, self.ahead) = (None, None);
         }
     }
 
@@ -341,21 +344,28 @@ impl<'w, 'a> Session<'w, 'a> {
         }
         let began = self.spans.if_traced();
         if self.loader.is_none() {
-            let (task, place) = (&self.worker.task, self.worker.passes.place(step)?);
-            let mut options = loader_options(task, place);
-            options.part = (self.shares.ranks() > 1).then(|| self.shares.part(self.post.replica));
-            let (data, transform) = (task.train.clone(), &task.config.data.transform);
-            self.loader = Some(match (&task.stream, place.sealed) {
-                (Some(stream), Some(pass)) => {
-                    Loader::of_pass(data, transform, options, Box::new(stream.batches(pass)?))?
-                }
-                _ => Loader::new(data, transform, options)?,
-            });
+            self.loader = Some(self.loader_at(self.worker.passes.place(step)?)?);
         }
         let next = self.loader.as_mut().and_then(Iterator::next);
         self.spans.end(Activity::Data, step, began);
         let ended = || RankError::Step(StepFailure::NoSamples);
-        Ok(Some(next.ok_or_else(ended)??))
+        let loaded = next.ok_or_else(ended)??;
+        self.look_ahead(step);
+        Ok(Some(loaded))
+    }
+
+    /// Reads this rank's samples from a place on.
+    fn loader_at(&self, place: Place) -> Result<Loader, RankError> {
+        let task = &self.worker.task;
+        let mut options = loader_options(task, place);
+        options.part = (self.shares.ranks() > 1).then(|| self.shares.part(self.post.replica));
+        let (data, transform) = (task.train.clone(), &task.config.data.transform);
+        Ok(match (&task.stream, place.sealed) {
+            (Some(stream), Some(pass)) => {
+                Loader::of_pass(data, transform, options, Box::new(stream.batches(pass)?))?
+            }
+            _ => Loader::new(data, transform, options)?,
+        })
     }
 
     fn recycle(&mut self, loaded: Option<Loaded>) {

@@ -11,12 +11,17 @@ use super::{Ended, Session};
 use crate::connector::broken;
 use crate::error::RankError;
 use crate::worker::Report;
+use phalanx_protocol::progress::Place;
 use phalanx_protocol::{Every, NotSealed, SealedPass, Wish};
 use phalanx_train::stream::{StreamFeed, StreamPass};
 use phalanx_wire::ballot::PassBallot;
 use phalanx_wire::codec;
 use std::time::{Duration, Instant};
 
+/// Steps before the end of a pass at which the next one is asked for.
+const AHEAD: u64 = 3;
+/// Waits shorter than this are not reported.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
 /// How often ranks that wait tell each other so.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// How long the store is given to repeat what it has said of passes before.
@@ -48,8 +53,9 @@ impl Session<'_, '_> {
             return Ok(None);
         }
         self.loader = None;
+        let ahead = self.ahead.take();
         let pass = self.worker.passes.place(self.at)?.pass;
-        let (mut told, mut saved) = (None, false);
+        let (began, mut told, mut saved) = (Instant::now(), None, false);
         loop {
             let own = feed.pass(pass, HEARTBEAT)?;
             let all = self.tell_pass(&feed, &own)?;
@@ -58,10 +64,11 @@ impl Session<'_, '_> {
             match first {
                 (Some(sealed), _) if agreed => {
                     self.worker.passes.learn(sealed);
+                    self.loader = ahead.filter(|(pass, _)| *pass == sealed).map(|(_, loader)| loader);
                     if let Some(progress) = &mut self.progress {
                         progress.on_sealed(sealed);
                     }
-                    if told.is_some() {
+                    if began.elapsed() >= HEARTBEAT {
                         // How fast the run is does not depend on how long it waited.
                         self.last = Instant::now();
                     }
@@ -75,12 +82,34 @@ impl Session<'_, '_> {
                 Some(wish) if wish == Wish::Reform as u8 => return Ok(Some(Ended::Reformed)),
                 _ => {}
             }
-            self.tell_wait(own, &mut told);
-            if !saved && all.get(self.speaker()).is_some_and(|speaker| speaker.save) {
+            let save = !saved && all.get(self.speaker()).is_some_and(|speaker| speaker.save);
+            if save || began.elapsed() >= SHORT_WAIT {
+                self.tell_wait(own, &mut told);
+            }
+            if save {
                 saved = true;
                 self.save_while_waiting()?;
             }
             self.worker.outlet.check()?;
+        }
+    }
+
+    /// Asks for the next pass when the last steps of this one begin, and reads its first samples while they are
+    /// computed.
+    pub(super) fn look_ahead(&mut self, step: u64) {
+        let Some(feed) = self.worker.task.stream.as_ref().filter(|feed| feed.may_look_ahead()) else {
+            return;
+        };
+        let Some(pass) = self.worker.passes.pass_of(step) else { return };
+        let next = Place { step: pass.start + pass.steps, pass: pass.pass + 1, ..Place::default() };
+        if self.ahead.is_some() || next.step - step > AHEAD || self.worker.passes.plan().is_done(next) {
+            return;
+        }
+        // What goes wrong here goes wrong again when the pass begins.
+        let Ok(StreamPass::Sealed(cursor)) = feed.pass(next.pass, Duration::ZERO) else { return };
+        let sealed = feed.sealed(&cursor, next.step);
+        if let Ok(loader) = self.loader_at(Place { sealed: Some(sealed), ..next }) {
+            self.ahead = Some((sealed, loader));
         }
     }
 
@@ -124,7 +153,7 @@ impl Session<'_, '_> {
         let StreamPass::Waiting(Some(delay)) = own else { return };
         let text = delay.to_string();
         if self.speaks() && told.as_ref() != Some(&text) {
-            tracing::info!(step = self.at, "waiting: {text}");
+            tracing::info!(step = self.at, "{text}");
             let (epoch, step, wait) = (self.epoch, self.at, text.as_str().into());
             self.worker.say(Report::StreamWaits { epoch, step, wait });
         }

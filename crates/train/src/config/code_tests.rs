@@ -4,6 +4,7 @@ use super::*;
 use phalanx_collective::Compression;
 use phalanx_data::{Columns, Crop, Sides, SourceSpec, Transform};
 use phalanx_engine::{Loss, Metric, OptimizerSpec, Schedule, Sgd};
+use phalanx_streams::ReadMode;
 use phalanx_types::{ByteSize, Seed};
 
 const FEWEST: &str =
@@ -166,4 +167,55 @@ fn what_is_in_memory_has_no_run_file() {
 
 fn table(steps: &[u64], rates: &[f64]) -> Schedule {
     Schedule::Table { steps: steps.to_vec(), rates: rates.to_vec(), warmup: 0 }
+}
+
+/// A run from a stream in some mode.
+fn streaming(mode: ReadMode) -> RunConfig {
+    let [stream, store, x, y] = ["heat", "n1:6780", "begins", "ends"].map(str::to_owned);
+    let mut config = named();
+    config.data.train = SourceSpec::default();
+    config.data.stream = Some(StreamConfig { stream, store, x, y, mode });
+    config
+}
+
+#[test]
+fn a_stream_reads_back_from_the_file_it_is_written_as() {
+    for mode in [
+        ReadMode::Static,
+        ReadMode::Grow { min_samples: 7, new_samples: 9 },
+        ReadMode::Once { window: 11 },
+        ReadMode::Reservoir { capacity: 13, min_samples: 5, steps: None },
+        ReadMode::Reservoir { capacity: 13, min_samples: 5, steps: Some(3) },
+    ] {
+        let config = streaming(mode);
+        let written = config.resolve().unwrap().to_toml();
+        assert_eq!(parse(&written).unwrap(), config, "{written}");
+    }
+}
+
+#[test]
+fn what_a_stream_cannot_follow_is_refused() {
+    let refused = |mode: ReadMode, change: fn(&mut RunConfig)| {
+        let mut config = streaming(mode);
+        config.validate().unwrap();
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    };
+    let grow = ReadMode::Grow { min_samples: 1, new_samples: 0 };
+    let once = ReadMode::Once { window: 9 };
+    for (error, key) in [
+        (refused(grow, |config| config.data.shuffle = false), "`data.shuffle`"),
+        (refused(once, |config| config.data.drop_last = true), "`data.drop_last`"),
+        (refused(once, |config| config.train.length = Length::Passes(2)), "`train.epochs`"),
+        (
+            refused(grow, |config| config.train.schedule = Schedule::Cosine { min_lr: 0.0, warmup: 0 }),
+            "`train.schedule`",
+        ),
+    ] {
+        assert!(error.starts_with(key), "{error}");
+    }
+    let mut known = streaming(grow);
+    known.train.schedule = Schedule::Cosine { min_lr: 0.0, warmup: 0 };
+    known.train.length = Length::Steps(100);
+    known.validate().unwrap();
 }

@@ -41,7 +41,7 @@ impl fmt::Display for StreamDelay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stream(wait) => wait.fmt(f),
-            Self::Unreachable { detail } => write!(f, "the store does not answer: {detail}"),
+            Self::Unreachable { detail } => write!(f, "waiting: the store does not answer: {detail}"),
         }
     }
 }
@@ -131,10 +131,13 @@ impl Asking {
             }
         }
         loop {
-            if let Some(error) = state.failed.take() {
+            let left = until.saturating_duration_since(Instant::now());
+            // A rank that only looks ahead does not take the error away from one that waits.
+            if !within.is_zero()
+                && let Some(error) = state.failed.take()
+            {
                 return Err(error);
             }
-            let left = until.saturating_duration_since(Instant::now());
             if state.answers > seen || left.is_zero() {
                 return Ok(known(&state).unwrap_or(StreamPass::Waiting(None)));
             }

@@ -16,6 +16,7 @@ pub use source::{StreamBatches, StreamSource};
 
 use crate::config::{RunConfig, StreamConfig};
 use asking::Asking;
+use phalanx_collective::HostId;
 use phalanx_protocol::SealedPass;
 use phalanx_protocol::progress::Place;
 use phalanx_records::Blame;
@@ -23,8 +24,9 @@ use phalanx_records::run_dir::{RunDir, RunDirError};
 use phalanx_store_client::{
     ReadOptions, Store, StoreError, StoreOptions, StreamError, StreamField, StreamReader, StreamSamples,
 };
-use phalanx_streams::{Cursor, PartialBatch, ReaderSettings};
+use phalanx_streams::{Cursor, PartialBatch, ReadMode, ReaderSettings};
 use phalanx_types::ReaderId;
+use phalanx_wire::train::StreamRef;
 use source::FieldPair;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -41,9 +43,9 @@ const ONE_WAIT: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub enum FeedError {
     #[error("could not reach the store at {address}")]
-    Store { address: String, source: StoreError },
+    Store { address: String, source: Box<StoreError> },
     #[error("could not read stream {stream:?} of the store at {address}")]
-    Stream { stream: String, address: String, source: StreamError },
+    Stream { stream: String, address: String, source: Box<StreamError> },
     #[error("stream {stream:?} has no tensor {name:?}, it has {}", have.join(", "))]
     NoField { stream: String, name: String, have: Vec<String> },
     #[error("the store at {address} can be reached on its own host only, and this node is on another one")]
@@ -51,7 +53,7 @@ pub enum FeedError {
     #[error("{reader:?} is no name of a run that reads a stream")]
     ReaderName { reader: String },
     #[error("could not write the name under which the run reads its stream")]
-    Write(#[source] RunDirError),
+    Write(#[source] Box<RunDirError>),
     #[error("this run has not opened stream {stream:?}")]
     NotOpen { stream: String },
 }
@@ -115,7 +117,7 @@ impl StreamFeed {
     pub fn connect(run: &RunConfig, config: &StreamConfig) -> Result<Self, FeedError> {
         let address = config.store.clone();
         let store = Store::connect(&address, StoreOptions::default())
-            .map_err(|source| FeedError::Store { address: address.clone(), source })?;
+            .map_err(|source| FeedError::Store { address: address.clone(), source: source.into() })?;
         let fields = fields(&store, config)?;
         let find = |name: &str| fields.iter().find(|field| field.name == name).cloned();
         let missing = |name: &str| FeedError::NoField {
@@ -176,7 +178,8 @@ impl StreamFeed {
             None => {
                 let reader = new_reader(name)?;
                 if let Some(dir) = dir {
-                    dir.write(READER, reader.as_str().as_bytes()).map_err(FeedError::Write)?;
+                    let written = dir.write(READER, reader.as_str().as_bytes());
+                    written.map_err(|error| FeedError::Write(error.into()))?;
                 }
                 reader
             }
@@ -262,14 +265,10 @@ impl StreamFeed {
         }
     }
 
-    /// Whether processes of other hosts cannot reach the store by its address.
-    pub fn is_loopback(&self) -> bool {
-        is_loopback(&self.shared.config.store)
-    }
-
-    /// The error of a node on another host than the store.
-    pub fn other_host(&self) -> FeedError {
-        FeedError::OtherHost { address: self.shared.config.store.clone() }
+    /// Whether the next pass may be asked for while samples of this one are still to be read: what a reservoir held,
+    /// the store knows of the present pass only.
+    pub fn may_look_ahead(&self) -> bool {
+        !matches!(self.shared.config.mode, ReadMode::Reservoir { .. })
     }
 
     /// The error of a name that no reader can have.
@@ -279,7 +278,7 @@ impl StreamFeed {
 
     fn failed(&self, source: StreamError) -> FeedError {
         let StreamConfig { stream, store, .. } = &self.shared.config;
-        FeedError::Stream { stream: stream.clone(), address: store.clone(), source }
+        FeedError::Stream { stream: stream.clone(), address: store.clone(), source: source.into() }
     }
 
     fn not_open(&self) -> FeedError {
@@ -299,7 +298,11 @@ fn new_reader(name: &str) -> Result<ReaderId, FeedError> {
 /// The tensors of every upload; waits for the first one.
 fn fields(store: &Store, config: &StreamConfig) -> Result<Vec<StreamField>, FeedError> {
     let StreamConfig { stream, store: address, .. } = config;
-    let failed = |source| FeedError::Stream { stream: stream.clone(), address: address.clone(), source };
+    let failed = |source: StreamError| FeedError::Stream {
+        stream: stream.clone(),
+        address: address.clone(),
+        source: source.into(),
+    };
     let mut watch = store.watch_streams(Some(stream)).map_err(failed)?;
     let mut told = false;
     loop {
@@ -322,6 +325,23 @@ fn reader_settings(run: &RunConfig, config: &StreamConfig) -> ReaderSettings {
     ReaderSettings { partial, ..settings }
 }
 
+/// Checks, before a node opens a run, that it can reach the store of its stream by the address of the run file.
+///
+/// # Errors
+/// The address means the host that uses it, and the driver is on another host.
+pub fn check_host(config: &RunConfig, run: Option<&StreamRef>) -> Result<(), FeedError> {
+    let (Some(stream), Some(run)) = (&config.data.stream, run) else { return Ok(()) };
+    match is_loopback(&stream.store) && run.host != this_host() {
+        true => Err(FeedError::OtherHost { address: stream.store.clone() }),
+        false => Ok(()),
+    }
+}
+
+/// The id of this host. Without one every other host is another one.
+pub(crate) fn this_host() -> [u8; 16] {
+    HostId::here().map(HostId::to_bytes).unwrap_or_default()
+}
+
 /// Whether an address means the host that uses it.
 fn is_loopback(address: &str) -> bool {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
@@ -334,6 +354,23 @@ fn is_loopback(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_on_another_host_needs_an_address_that_it_reaches() {
+        let check = |store: &str, host: [u8; 16]| {
+            let (stream, x, y) = ("s".to_owned(), "x".to_owned(), "y".to_owned());
+            let stream = StreamConfig { stream, store: store.to_owned(), x, y, mode: ReadMode::Static };
+            let mut config = RunConfig::default();
+            config.data.stream = Some(stream);
+            let error = check_host(&config, Some(&StreamRef { reader: "r".to_owned(), host })).err();
+            error.map(|error| (error.to_string(), error.hint().unwrap_or_default()))
+        };
+        assert_eq!(check("127.0.0.1:6780", this_host()), None);
+        assert_eq!(check("10.0.0.1:6780", [9; 16]), None);
+        let (error, hint) = check("127.0.0.1:6780", [9; 16]).unwrap();
+        assert!(error.contains("127.0.0.1:6780") && error.contains("another one"), "{error}");
+        assert!(hint.contains("HOST:6780"), "{hint}");
+    }
 
     #[test]
     fn addresses_of_one_host_only_are_known() {

@@ -14,9 +14,8 @@ use crate::config::{Every, RunConfig};
 use crate::error::{Dims, TrainError};
 use crate::evaluate::Evaluator;
 use crate::source::{Found, find_model, first_weights};
-use crate::stream::StreamFeed;
+use crate::stream::{StreamFeed, this_host};
 use crate::trainer::{Stepper, StepperOptions, loader_options};
-use phalanx_collective::HostId;
 use phalanx_data::{Dataset, LoaderOptions, Transform};
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Metric, Objective, Optimizer, OwnLoss, Threads};
 use phalanx_graph::{Graph, Weights};
@@ -237,9 +236,7 @@ impl Task {
 
     fn stream_ref(&self) -> Option<StreamRef> {
         let reader = self.stream.as_ref()?.reader()?.to_string();
-        // Without an id of the host every other one is another host.
-        let host = HostId::here().map(HostId::to_bytes).unwrap_or_default();
-        Some(StreamRef { reader, host })
+        Some(StreamRef { reader, host: this_host() })
     }
 
     /// Adopts the driver's numbering of classes.
@@ -259,19 +256,12 @@ impl Task {
             self.number_classes(classes)?;
         }
         match (&self.stream, &data.stream) {
-            (Some(stream), Some(run)) => self.join_stream(stream, run),
+            (Some(stream), Some(run)) => {
+                let reader = ReaderId::new(&run.reader).map_err(|_wrong| stream.other_run(&run.reader))?;
+                Ok(stream.attach(&reader)?)
+            }
             _ => Ok(()),
         }
-    }
-
-    /// Joins the run that reads the stream, unless its store cannot be reached from here.
-    fn join_stream(&self, stream: &StreamFeed, run: &StreamRef) -> Result<(), TrainError> {
-        let here = HostId::here().map(HostId::to_bytes).unwrap_or_default();
-        if stream.is_loopback() && here != run.host {
-            return Err(stream.other_host().into());
-        }
-        let reader = ReaderId::new(&run.reader).map_err(|_wrong| stream.other_run(&run.reader))?;
-        Ok(stream.attach(&reader)?)
     }
 
     /// Numbers the classes of all samples by their position in a list.
