@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, 
 from . import _phalanx
 from ._closing import close_at_exit
 from ._futures import NodeFuture
+from ._inputs import collecting, same, taken
 from ._nodes import Domain
 from ._pickling import dump, dump_function
 from ._program import program
@@ -28,7 +29,7 @@ __all__ = ["CallFuture", "Executor", "RemoteTraceback"]
 T = TypeVar("T")
 
 # How a call ended, as the extension module says it.
-_RETURNED, _RAISED, _FAILED, _EXPIRED, _CANCELLED = range(5)
+_RETURNED, _RAISED, _FAILED, _EXPIRED, _CANCELLED, _KEPT = range(6)
 # How often a wait for the end of all calls looks for Ctrl-C.
 _TICK = 0.1
 
@@ -48,7 +49,95 @@ class CallFuture(NodeFuture[T]):
     """The result of a call that may not have ended yet.
 
     ``cancel`` also ends a call that runs, by ending its worker process; ``why`` says where it stands and why.
+
+    A large result stays at the node that computed it until ``result`` asks for it. A future may be an argument of
+    another call of its executor: the function is given the result, which goes straight from node to node. The result
+    is freed with the future, once no call takes it any more; if its node is lost before, it is computed again.
     """
+
+    _session: "Optional[_Session]" = None
+    _reference: "Optional[_phalanx.Reference]" = None
+    _is_away = False
+    _is_wanted = False
+
+    def result(self, timeout: Optional[float] = None) -> T:
+        """Waits for the result, and fetches it from its node. Ctrl-C ends the wait."""
+        until = None if timeout is None else time.monotonic() + timeout
+        if self._session is not None and not self._is_wanted and self._ticket is not None and not self.done():
+            # It is fetched as soon as it is there.
+            self._is_wanted = True
+            self._main.want(self._ticket)
+        value = super().result(timeout)
+        if self._is_away:
+            value = self._fetch(until)
+        return value
+
+    def _fetch(self, until: Optional[float]) -> Any:
+        reference = self._reference
+        if reference is None:
+            return super().result(0)
+        fetched = self._main.fetch(reference, None if until is None else max(until - time.monotonic(), 0))
+        if fetched is None:
+            raise futures.TimeoutError()
+        value, more = fetched
+        if value is None:
+            raise JobFailed(more)
+        with self._condition:
+            if self._is_away:
+                self._result = pickle.loads(value) if more is None else _load(value, more)
+                self._is_away = False
+            return self._result
+
+    def __reduce__(self) -> "Any":
+        inputs = collecting.inputs
+        if inputs is None or inputs.session is not self._session:
+            raise TypeError("a future can be sent only as an argument of another call of its executor")
+        inputs.lock()
+        if not self.done():
+            return taken, (inputs.number(self, self._ticket),)
+        if self._reference is not None:
+            return taken, (inputs.number(self, self._reference),)
+        try:
+            value = super().result(0)
+        except BaseException as error:
+            raise _InputFailed(error) from None
+        return same, (value,)
+
+
+class _InputFailed(Exception):
+    """A future that a call should take has no result."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Inputs:
+    """The futures that one call takes."""
+
+    def __init__(self, session: "_Session") -> None:
+        self.session = session
+        self.takes: "List[Any]" = []
+        self._numbers: "dict[int, int]" = {}
+        self._is_locked = False
+
+    def number(self, future: "CallFuture[Any]", takes: Any) -> int:
+        number = self._numbers.get(id(future))
+        if number is None:
+            number = self._numbers[id(future)] = len(self.takes)
+            self.takes.append(takes)
+        return number
+
+    def lock(self) -> None:
+        """From here on, until the call is submitted, no result counts as settled."""
+        if not self._is_locked:
+            self.session.settling.acquire()
+            self._is_locked = True
+
+    def unlock(self) -> None:
+        if self._is_locked:
+            self.session.settling.release()
+            self._is_locked = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +178,8 @@ class _Session:
         self.pid = os.getpid()
         self.is_shut_down = False
         self._settled = 0
+        # Held while a call that takes unsettled futures is submitted, and while the main node hears what is settled.
+        self.settling = threading.RLock()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._hear, name="phalanx-results", daemon=True)
         self._thread.start()
@@ -119,17 +210,30 @@ class _Session:
     def _hear(self) -> None:
         take = self.main.take_results
         while (results := take()) is not None:
-            for future, how, value, more in results:
-                _settle(future, how, value, more)
+            kept = 0
+            for future, how, value, more, reference in results:
+                kept += future._session is not None
+                _settle(future, how, value, more, reference)
             # The last result goes before the wait for the next ones.
-            future = value = more = None
+            future = value = more = reference = None
             self._settled += len(results)
             del results
+            if kept:
+                self._tell_settled(kept)
             if self.is_shut_down:
                 with self._changed:
                     self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()
+
+
+    def _tell_settled(self, count: int) -> None:
+        with self.settling:
+            try:
+                self.main.settled(count)
+            except InputError:
+                # The main node was closed meanwhile.
+                pass
 
 
 def _local_nodes(domain: str, count: int, cores: int) -> _phalanx.LocalNodes:
@@ -141,10 +245,15 @@ def _local_nodes(domain: str, count: int, cores: int) -> _phalanx.LocalNodes:
     return _phalanx.LocalNodes(program(), domain, count, cores, arguments, [("PHALANX_WORKER_PATH", path)])
 
 
-def _settle(future: "CallFuture[Any]", how: int, value: Any, more: Any) -> None:
+def _settle(future: "CallFuture[Any]", how: int, value: Any, more: Any, reference: Any) -> None:
     if how == _CANCELLED:
         Future.cancel(future)
     if not future.set_running_or_notify_cancel():
+        return
+    future._reference = reference
+    if how == _KEPT:
+        future._is_away = True
+        future.set_result(None)
         return
     if how != _RETURNED:
         future.set_exception(_error(how, value, more))
@@ -251,8 +360,12 @@ class Executor(futures.Executor):
         return view
 
     def submit(self, fn: "Callable[..., T]", /, *args: Any, **kwargs: Any) -> "CallFuture[T]":
-        """Has ``fn(*args, **kwargs)`` called on a node."""
-        return self._call(dump_function(fn, _phalanx.Function), args, kwargs)
+        """Has ``fn(*args, **kwargs)`` called on a node.
+
+        Futures of this executor among the arguments, also within lists and the like, stand for their results: the
+        call waits for them, and they do not pass through this program.
+        """
+        return self._call(dump_function(fn, _phalanx.Function), args, kwargs, keep=True)
 
     def map(
         self,
@@ -292,15 +405,27 @@ class Executor(futures.Executor):
             threading.Thread(target=session.finish, name="phalanx-shutdown", daemon=True).start()
 
     def _call(
-        self, function: _phalanx.Function, args: "Tuple[Any, ...]", kwargs: "dict[str, Any]"
+        self, function: _phalanx.Function, args: "Tuple[Any, ...]", kwargs: "dict[str, Any]", keep: bool = False
     ) -> "CallFuture[Any]":
         session = self._session
         if session.is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
         buffers: "List[pickle.PickleBuffer]" = []
-        arguments = dump((args, kwargs), buffers)
         future: "CallFuture[Any]" = CallFuture(session.main, session.pid)
-        future._ticket = session.main.call(function, arguments, _arrays(buffers), self._options, future)
+        future._session = session if keep else None
+        inputs, outer = _Inputs(session), collecting.inputs
+        collecting.inputs = inputs
+        try:
+            arguments = dump((args, kwargs), buffers)
+            future._ticket = session.main.call(
+                function, arguments, _arrays(buffers), self._options, future, keep, inputs.takes
+            )
+        except _InputFailed as failed:
+            future.set_running_or_notify_cancel()
+            future.set_exception(failed.error)
+        finally:
+            collecting.inputs = outer
+            inputs.unlock()
         return future
 
 

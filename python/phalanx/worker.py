@@ -16,18 +16,21 @@ import struct
 import sys
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
+from ._inputs import giving
 from ._pickling import dump
 
 _CALL, _FORGET, _FREE, _CLOSE, _MAP = 1, 2, 3, 4, 5
 _HELLO, _ANSWER, _RAISED, _RELEASED, _UNKNOWN = 16, 17, 18, 19, 20
 _WITH_FUNCTION, _IN_SEGMENT, _IN_USE, _PLACED = 1, 2, 4, 8
-_VERSION = 2
+_VERSION = 3
 _MOST = 65_536
 _INLINE = 16 << 10
 _ALIGN = 64
 _MOST_BUFFERS = 4096
 _SMALLEST_SEGMENT = 1 << 20
-_CALL_HEAD = struct.Struct("<xBHIQQ32sI")
+# Larger segments of results are not used again.
+_POOLED = 64 << 20
+_CALL_HEAD = struct.Struct("<xBHIQQ32sII")
 _BUFFERS_AT = 64
 _ANSWER_HEAD = struct.Struct("<BBHIQQ")
 _PLACE = struct.Struct("<IxxxxQ")
@@ -50,6 +53,7 @@ class _Results:
     def __init__(self) -> None:
         self._segments: "dict[int, mmap.mmap]" = {}
         self._free: "List[int]" = []
+        self._made = 0
 
     def write(self, parts: "Sequence[memoryview]") -> "Tuple[int, Optional[int]]":
         """Writes the parts one after the other; gives the segment, and its file if it is new."""
@@ -75,13 +79,17 @@ class _Results:
         # All of its memory, so that a lack of it is an exception and not a signal.
         os.posix_fallocate(file, 0, length)
         fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK)
-        segment = len(self._segments) + 1
+        self._made += 1
+        segment = self._made
         self._segments[segment] = mmap.mmap(file, length)
         return segment, file
 
     def free(self, segment: int) -> None:
         """The node has sent what is in the segment."""
-        self._free.append(segment)
+        if len(self._segments[segment]) > _POOLED:
+            self._segments.pop(segment).close()
+        else:
+            self._free.append(segment)
 
 
 class _Lent:
@@ -212,7 +220,7 @@ class Worker:
             pass
 
     def _call(self, message: bytes, file: "Optional[int]") -> None:
-        flags, count, function_len, call, arguments_len, digest, segment = _CALL_HEAD.unpack_from(message)
+        flags, count, function_len, call, arguments_len, digest, segment, inputs = _CALL_HEAD.unpack_from(message)
         if file is not None:
             self._arguments[segment] = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
             os.close(file)
@@ -246,7 +254,7 @@ class Worker:
         try:
             if flags & _WITH_FUNCTION:
                 self._functions[digest] = pickle.loads(views[0])
-            answer = self._compute(self._functions[digest], views, lent)
+            answer = self._compute(self._functions[digest], views, lent, inputs)
         except BaseException as error:
             told = _told(error)
         del views
@@ -267,9 +275,11 @@ class Worker:
     def _unknown(self, call: int) -> None:
         self._node.send(struct.pack("<BBHIQ", _UNKNOWN, 0, 0, 0, call))
 
-    def _compute(self, function: _Function, views: "Sequence[memoryview]", lent: "Sequence[_Lent]") -> _Packed:
+    def _compute(
+        self, function: _Function, views: "Sequence[memoryview]", lent: "Sequence[_Lent]", inputs: int
+    ) -> _Packed:
         """Calls the function, and takes its result out of all that the function may still hold."""
-        args, kwargs = pickle.loads(views[1], buffers=views[2:])
+        args, kwargs = _load_taking(views, inputs) if inputs else pickle.loads(views[1], buffers=views[2:])
         result = function(*args, **kwargs)
         buffers: "List[pickle.PickleBuffer]" = []
         value = _dumped(result, buffers)
@@ -308,6 +318,29 @@ class Worker:
         sizes = [len(part) for part in told]
         head = struct.pack("<BBHIQIIII", _RAISED, flags, 0, sizes[0], call, *sizes[1:], 0)
         self._node.send(b"".join([head, *told]))
+
+
+def _load_taking(views: "Sequence[memoryview]", inputs: int) -> Any:
+    """The arguments of a call that takes results of others, which lie behind its own buffers."""
+    own, *counts = struct.unpack(f"<{1 + inputs}I", views[-1])
+    results: "List[Sequence[memoryview]]" = []
+    at = 2 + own
+    for count in counts:
+        results.append(views[at : at + 1 + count])
+        at += 1 + count
+    loaded: "dict[int, Any]" = {}
+
+    def give(number: int) -> Any:
+        if number not in loaded:
+            result = results[number]
+            loaded[number] = pickle.loads(result[0], buffers=result[1:])
+        return loaded[number]
+
+    giving(give)
+    try:
+        return pickle.loads(views[1], buffers=views[2 : 2 + own])
+    finally:
+        giving(None)
 
 
 def _find(part: memoryview, lent: "Sequence[_Lent]") -> "Optional[_Place]":

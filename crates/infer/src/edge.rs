@@ -47,7 +47,7 @@ impl InferenceHandle {
         match self.job.await? {
             Outcome::Solved(outputs) => Ok(outputs),
             Outcome::Failed(reason) => Err(InferError::Failed { model, reason }),
-            Outcome::Cancelled => Err(InferError::Cancelled { model }),
+            Outcome::Kept { .. } | Outcome::Cancelled => Err(InferError::Cancelled { model }),
             Outcome::Expired => Err(InferError::Expired { model }),
         }
     }

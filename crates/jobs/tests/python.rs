@@ -69,7 +69,7 @@ fn spec(function: &str, arguments: &str, buffers: Vec<Bytes>) -> JobSpec {
     let mut hash = [0; 32];
     hash[..function.len()].copy_from_slice(function.as_bytes());
     let (function, arguments) = (function.to_owned().into(), arguments.to_owned().into());
-    JobSpec::new(KIND, PythonCall { hash, function, arguments, buffers }.into_parcel().unwrap())
+    JobSpec::new(KIND, PythonCall { hash, function, arguments, buffers, inputs: 0 }.into_parcel().unwrap())
 }
 
 async fn ended(job: JobHandle) -> Outcome {
@@ -94,6 +94,29 @@ async fn written(file: &Path) -> String {
         }
     };
     timeout(DEADLINE, look).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_call_takes_the_results_of_others_without_a_copy() {
+    let place = Place::new(1).await;
+    let big = Bytes::from(vec![7; 300_000]);
+    let (first, kept) = place.main.submit_kept(spec("echo", "first", vec![big.clone()])).await.unwrap();
+    let takes = place.main.taking(spec("same", "second", vec!["own".into()]), &[&kept]).unwrap();
+    let (second, kept_too) = place.main.submit_kept(takes).await.unwrap();
+    assert!(matches!(ended(first).await, Outcome::Kept { len } if len > 300_000));
+    assert!(matches!(ended(second).await, Outcome::Kept { .. }));
+    let result = PythonResult::from_parcel(&timeout(DEADLINE, kept_too.fetch()).await.unwrap().unwrap());
+    let result = result.unwrap();
+    assert_eq!(result.value, "second");
+    let layout: Vec<u8> = [1_u32, 1].iter().flat_map(|n| n.to_le_bytes()).collect();
+    assert_eq!(result.buffers, ["own".into(), "first".into(), big, Bytes::from(layout)]);
+    // Both results lie in the same memory.
+    let first = PythonResult::from_parcel(&kept.fetch().await.unwrap()).unwrap();
+    let token = |bytes: &Bytes| {
+        phalanx_shared::locate(bytes).map(|located| (located.segment.token(), located.offset))
+    };
+    assert!(token(&first.buffers[0]).is_some());
+    assert_eq!(token(&first.buffers[0]), token(&result.buffers[2]));
 }
 
 #[tokio::test]

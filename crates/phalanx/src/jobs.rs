@@ -17,9 +17,10 @@
 pub use phalanx_jobs::{
     AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobEnd, JobFeed, JobHandle,
     JobRef, JobSpec, JournalError, JournalHistory, MainCounts, MainError, MainNode, MainOptions, NodeError,
-    Outcome, Outcomes, PastMain, Stopper, builtin, past_mains, read_journal,
+    Outcome, Outcomes, PastMain, SolutionRef, Stopper, builtin, past_mains, read_journal,
 };
 pub use phalanx_types::{JobId, Needs, Parcel};
+pub use phalanx_wire::jobs::INLINE_LIMIT;
 pub use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
 pub use phalanx_wire::python::{self, PythonCall, PythonResult};
-pub use phalanx_wire::reason::{FailReason, Raised, WaitReason};
+pub use phalanx_wire::reason::{FailReason, LostInput, Raised, WaitReason};

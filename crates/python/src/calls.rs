@@ -7,10 +7,10 @@ use crate::arrays;
 use crate::errors::Failure;
 use crate::inputs::DomainInput;
 use crate::memory::Memory;
-use crate::submitter::{Ended, Submitter, seconds};
+use crate::submitter::{Ended, Submitter, Takes, seconds};
 use bytes::Bytes;
 use phalanx::jobs::python::{FunctionHash, KIND};
-use phalanx::jobs::{FailReason, JobSpec, Needs, Outcome, PythonCall, PythonResult};
+use phalanx::jobs::{FailReason, JobSpec, MainError, Needs, Outcome, PythonCall, PythonResult, SolutionRef};
 use phalanx::nodes::{ByteSize, NodeKind};
 use phalanx_shared::{WORTH_SHARING, copy_together};
 use phalanx_types::{DType, Tensor};
@@ -69,7 +69,21 @@ impl CallOptions {
 }
 
 /// How a call ended, as Python has it: its future, how, and what belongs to it.
-type Result<'py> = (Py<PyAny>, u8, Bound<'py, PyAny>, Bound<'py, PyAny>);
+/// If the result stays at its node, the last one refers to it.
+type Result<'py> = (Py<PyAny>, u8, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Reference>);
+
+/// A result that stays at the node that computed it. It is freed with the last reference.
+#[pyclass(frozen, module = "phalanx._phalanx")]
+#[derive(Debug, Clone)]
+pub(crate) struct Reference(SolutionRef);
+
+/// A result that a call takes.
+#[derive(FromPyObject)]
+enum TakenResult<'py> {
+    /// The ticket of a call whose result has not come.
+    Ticket(u64),
+    Reference(Bound<'py, Reference>),
+}
 
 /// The function returned: its pickled result, and the memory that was kept out of it or `None`.
 const RETURNED: u8 = 0;
@@ -81,6 +95,8 @@ const FAILED: u8 = 2;
 const EXPIRED: u8 = 3;
 /// The call was cancelled.
 const CANCELLED: u8 = 4;
+/// The function returned, and its result is where it was computed.
+const KEPT: u8 = 5;
 
 /// A main node that has functions called.
 #[pyclass(frozen, module = "phalanx._phalanx")]
@@ -102,6 +118,9 @@ impl CallMain {
     }
 
     /// Has a function called and gives the ticket of the call; `future` comes back with the result.
+    ///
+    /// With `keep` a large result stays at its node. `takes` are results that the arguments refer to.
+    #[expect(clippy::too_many_arguments, reason = "a call of Python names them by place")]
     fn call(
         &self,
         py: Python<'_>,
@@ -110,6 +129,8 @@ impl CallMain {
         buffers: Vec<Bound<'_, PyAny>>,
         options: &Bound<'_, CallOptions>,
         future: Py<PyAny>,
+        keep: bool,
+        takes: Vec<TakenResult<'_>>,
     ) -> PyResult<u64> {
         let (function, options) = (function.get(), options.get());
         let call = PythonCall {
@@ -117,6 +138,7 @@ impl CallMain {
             function: function.pickled.clone(),
             arguments: Bytes::copy_from_slice(arguments.as_bytes()),
             buffers: copied(py, &buffers)?,
+            inputs: 0,
         };
         let parcel = call.into_parcel().map_err(|error| Failure::input(error.to_string()))?;
         let mut spec = JobSpec::new(KIND, parcel);
@@ -124,7 +146,52 @@ impl CallMain {
         spec.deadline = options.deadline;
         spec.max_attempts = options.attempts.unwrap_or(spec.max_attempts);
         spec.needs = options.needs;
-        self.0.submit(py, spec, future)
+        spec.keep = keep;
+        let takes = takes.into_iter().map(|taken| match taken {
+            TakenResult::Ticket(ticket) => Takes::Ticket(ticket),
+            TakenResult::Reference(reference) => Takes::Solution(reference.get().0.clone()),
+        });
+        match takes.collect::<Vec<_>>() {
+            takes if keep || !takes.is_empty() => self.0.submit_kept(py, spec, takes, future),
+            _ => self.0.submit(py, spec, future),
+        }
+    }
+
+    /// The caller waits for the result of a call.
+    fn want(&self, py: Python<'_>, ticket: u64) -> PyResult<()> {
+        self.0.want(py, ticket)
+    }
+
+    /// So many results of kept calls have reached their futures.
+    fn settled(&self, py: Python<'_>, count: usize) -> PyResult<()> {
+        self.0.settled(py, count)
+    }
+
+    /// Fetches a result that stayed at its node: its pickle and the memory that was kept out of it; or `None` and why
+    /// it is lost. `None` if it does not come in time.
+    #[pyo3(signature = (reference, timeout = None))]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        reference: &Bound<'py, Reference>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+        let timeout = timeout.map(seconds).transpose()?;
+        match self.0.fetch(py, reference.get().0.clone(), timeout)? {
+            None => Ok(None),
+            Some(Ok(parcel)) => {
+                let result = PythonResult::from_parcel(&parcel);
+                let PythonResult { value, buffers } =
+                    result.map_err(|error| Failure::bug(error.to_string()))?;
+                let buffers =
+                    if buffers.is_empty() { py.None().into_bound(py) } else { memories(py, buffers)? };
+                Ok(Some((PyBytes::new(py, &value).into_any(), buffers)))
+            }
+            Some(Err(MainError::NoSolution(reason))) => {
+                Ok(Some((py.None().into_bound(py), reason.to_string().into_pyobject(py)?.into_any())))
+            }
+            Some(Err(error)) => Err(Failure::machine(&error).into()),
+        }
     }
 
     /// Asks that a call is given up; its result tells whether that was in time.
@@ -175,24 +242,29 @@ fn copied(py: Python<'_>, arrays: &[Bound<'_, PyAny>]) -> PyResult<Vec<Bytes>> {
     })
 }
 
-fn result(py: Python<'_>, Ended { future, outcome, .. }: Ended) -> PyResult<Result<'_>> {
+fn result(py: Python<'_>, Ended { kept, future, outcome, .. }: Ended) -> PyResult<Result<'_>> {
+    let kept = kept.map(Reference);
     let none = || py.None().into_bound(py);
     let text = |text: String| text.into_pyobject(py).map(Bound::into_any);
     Ok(match outcome {
         Outcome::Solved(parcel) => match PythonResult::from_parcel(&parcel) {
             Ok(PythonResult { value, buffers }) => {
                 let buffers = if buffers.is_empty() { none() } else { memories(py, buffers)? };
-                (future, RETURNED, PyBytes::new(py, &value).into_any(), buffers)
+                (future, RETURNED, PyBytes::new(py, &value).into_any(), buffers, kept)
             }
-            Err(error) => (future, FAILED, none(), text(error.to_string())?),
+            Err(error) => (future, FAILED, none(), text(error.to_string())?, None),
         },
-        Outcome::Failed(FailReason::Raised(raised)) => {
+        Outcome::Kept { .. } => (future, KEPT, none(), none(), kept),
+        // What takes a result fails as the call that should have computed it.
+        Outcome::Failed(
+            FailReason::Raised(raised) | FailReason::InputFailed { raised: Some(raised), .. },
+        ) => {
             let told = (raised.exception, raised.message, raised.traceback).into_pyobject(py)?;
-            (future, RAISED, PyBytes::new(py, &raised.pickled).into_any(), told.into_any())
+            (future, RAISED, PyBytes::new(py, &raised.pickled).into_any(), told.into_any(), None)
         }
-        Outcome::Failed(reason) => (future, FAILED, none(), text(reason.to_string())?),
-        Outcome::Expired => (future, EXPIRED, none(), none()),
-        Outcome::Cancelled => (future, CANCELLED, none(), none()),
+        Outcome::Failed(reason) => (future, FAILED, none(), text(reason.to_string())?, None),
+        Outcome::Expired => (future, EXPIRED, none(), none(), None),
+        Outcome::Cancelled => (future, CANCELLED, none(), none(), None),
     })
 }
 

@@ -125,7 +125,8 @@ fn parts(py: Python<'_>, ended: Ended) -> PyResult<OutcomeParts<'_>> {
             (future, "solved", solver, Some(bytes), tensors(py, parcel)?)
         }
         Outcome::Failed(reason) => (future, "failed", Some(reason.to_string()), None, nothing),
-        Outcome::Cancelled => (future, "cancelled", None, None, nothing),
+        // No job of this kind of main node is kept.
+        Outcome::Kept { .. } | Outcome::Cancelled => (future, "cancelled", None, None, nothing),
         Outcome::Expired => (future, "expired", None, None, nothing),
     })
 }

@@ -42,7 +42,7 @@ mod _phalanx {
     use pyo3::types::PyDict;
 
     #[pymodule_export]
-    use crate::calls::{CallMain, CallOptions, Function};
+    use crate::calls::{CallMain, CallOptions, Function, Reference};
     #[pymodule_export]
     use crate::embedded::serve_node;
     #[pymodule_export]

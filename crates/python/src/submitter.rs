@@ -10,15 +10,16 @@ use crate::inputs::DomainInput;
 use crate::queue::{Queue, Taken};
 use crate::wait::{Caller, check_fork, wait};
 use phalanx::jobs::{
-    JobAnswer, JobEnd, JobId, JobInfo, JobQuery, JobSpec, MainError, MainNode, MainOptions, Outcome, Outcomes,
+    INLINE_LIMIT, JobAnswer, JobEnd, JobId, JobInfo, JobQuery, JobSpec, MainError, MainNode, MainOptions,
+    Outcome, Outcomes, Parcel, SolutionRef,
 };
 use phalanx::nodes::{Background, NodeId, NodeKind};
 use pyo3::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -36,15 +37,43 @@ type JobFuture = Py<PyAny>;
 
 #[derive(Debug)]
 enum Ask {
-    Submit { ticket: u64, future: JobFuture, spec: Box<JobSpec> },
-    Cancel { ticket: u64 },
+    Submit {
+        ticket: u64,
+        future: JobFuture,
+        spec: Box<JobSpec>,
+        takes: Vec<Takes>,
+    },
+    /// So many outcomes of kept jobs have reached their futures.
+    Settled {
+        count: usize,
+    },
+    /// The caller waits for the solution of a job.
+    Want {
+        ticket: u64,
+    },
+    Cancel {
+        ticket: u64,
+    },
     CancelAll,
-    Which { ticket: u64, reply: oneshot::Sender<Option<JobId>> },
+    Which {
+        ticket: u64,
+        reply: oneshot::Sender<Option<JobId>>,
+    },
+}
+
+/// A kept solution that a job takes.
+#[derive(Debug)]
+pub(crate) enum Takes {
+    /// Of a job whose outcome has not reached its future.
+    Ticket(u64),
+    Solution(SolutionRef),
 }
 
 /// How one job ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
+    /// A solution that stays at its node.
+    pub(crate) kept: Option<SolutionRef>,
     pub(crate) future: JobFuture,
     pub(crate) outcome: Outcome,
     pub(crate) solver: Option<NodeId>,
@@ -107,9 +136,62 @@ impl Submitter {
         self.ask(py, || {
             // Only here, so that every ticket has an outcome.
             ticket = self.next.fetch_add(1, Ordering::Relaxed);
-            Ask::Submit { ticket, future, spec: Box::new(spec) }
+            Ask::Submit { ticket, future, spec: Box::new(spec), takes: Vec::new() }
         })?;
         Ok(ticket)
+    }
+
+    /// Submits a job whose solution is kept, and which takes others.
+    pub(crate) fn submit_kept(
+        &self,
+        py: Python<'_>,
+        spec: JobSpec,
+        takes: Vec<Takes>,
+        future: JobFuture,
+    ) -> PyResult<u64> {
+        let mut ticket = 0;
+        self.ask(py, || {
+            ticket = self.next.fetch_add(1, Ordering::Relaxed);
+            Ask::Submit { ticket, future, spec: Box::new(spec), takes }
+        })?;
+        Ok(ticket)
+    }
+
+    /// So many of the kept jobs that were taken have reached their futures: these are asked from now on.
+    pub(crate) fn settled(&self, py: Python<'_>, count: usize) -> PyResult<()> {
+        self.ask(py, || Ask::Settled { count })
+    }
+
+    /// The caller waits for the solution of a job, which is fetched as soon as it is there.
+    pub(crate) fn want(&self, py: Python<'_>, ticket: u64) -> PyResult<()> {
+        self.ask(py, || Ask::Want { ticket })
+    }
+
+    /// Fetches a kept solution; `None` if it does not come in time.
+    pub(crate) fn fetch(
+        &self,
+        py: Python<'_>,
+        solution: SolutionRef,
+        timeout: Option<Duration>,
+    ) -> PyResult<Option<Result<Parcel, MainError>>> {
+        check_fork()?;
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let running = lock(&self.running);
+        let handle = running.as_ref().map(|running| running.background.handle().clone());
+        drop(running);
+        let handle = handle.ok_or_else(|| Failure::input("the main node is closed"))?;
+        let mut fetched = handle.spawn(async move { solution.fetch().await });
+        loop {
+            let left = until.map_or(TICK, |until| until.saturating_duration_since(Instant::now()).min(TICK));
+            let waited =
+                py.detach(|| handle.block_on(async { tokio::time::timeout(left, &mut fetched).await }));
+            match waited {
+                Ok(Ok(result)) => return Ok(Some(result)),
+                Ok(Err(_ended)) => return Ok(Some(Err(MainError::Ended))),
+                Err(_late) if until.is_some_and(|until| Instant::now() >= until) => return Ok(None),
+                Err(_late) => py.check_signals()?,
+            }
+        }
     }
 
     /// How many jobs were submitted.
@@ -215,14 +297,17 @@ struct Pump {
     node: MainNode,
     ended: Arc<Queue<Ended>>,
     asked: mpsc::Receiver<Ask>,
-    /// Jobs without outcome, and their numbers by ticket.
-    open: BTreeMap<JobId, (u64, JobFuture)>,
+    /// Jobs without outcome, and whether they are kept.
+    open: BTreeMap<JobId, (u64, JobFuture, bool)>,
+    /// Jobs by ticket, until their futures have their outcomes.
     jobs: BTreeMap<u64, JobId>,
+    /// Outcomes of kept jobs on their way to their futures, and which of them bring their small solutions along.
+    settling: VecDeque<(u64, Option<JobId>)>,
 }
 
 impl Pump {
     fn new(node: MainNode, ended: Arc<Queue<Ended>>, asked: mpsc::Receiver<Ask>) -> Self {
-        Self { node, ended, asked, open: BTreeMap::new(), jobs: BTreeMap::new() }
+        Self { node, ended, asked, open: BTreeMap::new(), jobs: BTreeMap::new(), settling: VecDeque::new() }
     }
 
     async fn run(mut self, mut outcomes: Outcomes) {
@@ -244,52 +329,68 @@ impl Pump {
 
     fn on_outcomes(&mut self, batch: Vec<JobEnd>) {
         let ended = batch.into_iter().filter_map(|JobEnd { job, outcome, solver }| {
-            let (ticket, future) = self.open.remove(&job)?;
-            self.jobs.remove(&ticket);
-            Some(Ended { future, outcome, solver })
+            let (ticket, future, keep) = self.open.remove(&job)?;
+            let (is_small, is_large) = match &outcome {
+                Outcome::Solved(parcel) => (parcel.len() <= INLINE_LIMIT, parcel.len() > INLINE_LIMIT),
+                Outcome::Kept { .. } => (false, true),
+                Outcome::Failed(_) | Outcome::Cancelled | Outcome::Expired => (false, false),
+            };
+            match keep {
+                true => self.settling.push_back((ticket, is_small.then_some(job))),
+                false => drop(self.jobs.remove(&ticket)),
+            }
+            let kept = (keep && is_large).then(|| self.node.solution(job));
+            Some(Ended { kept, future, outcome, solver })
         });
         let ended: Vec<_> = ended.collect();
         self.ended.push(ended);
     }
 
     async fn hand_over(&mut self, asks: &mut Vec<Ask>) -> Result<(), MainError> {
-        let mut specs = Vec::new();
-        let mut submitted = Vec::new();
+        let mut batch = Batch::default();
         let mut later = Vec::new();
         for ask in asks.drain(..) {
             match ask {
-                Ask::Submit { ticket, future, spec } => {
-                    submitted.push((ticket, future));
-                    specs.push(*spec);
+                Ask::Submit { ticket, future, mut spec, takes } => {
+                    // What it takes may be in this batch, and has a number only when that is handed over.
+                    let is_known = |taken: &Takes| match taken {
+                        Takes::Ticket(ticket) => self.jobs.contains_key(ticket),
+                        Takes::Solution(_) => true,
+                    };
+                    if !takes.iter().all(is_known) {
+                        self.submit(std::mem::take(&mut batch)).await?;
+                    }
+                    spec.inputs = takes.iter().map(|taken| self.job_of(taken)).collect();
+                    batch.submitted.push((ticket, future, spec.keep));
+                    batch.specs.push(*spec);
+                    // References live until the job is handed over.
+                    batch.taken.extend(takes);
+                }
+                // In its place: jobs before it may take what it lets go of.
+                Ask::Settled { count } => {
+                    self.submit(std::mem::take(&mut batch)).await?;
+                    self.settled(count);
                 }
                 ask => later.push(ask),
             }
         }
-        if !specs.is_empty() {
-            // Outcomes are looked at after this, so their futures are known by then.
-            let jobs = match self.node.submit_many(specs).await {
-                Ok(jobs) => jobs,
-                Err(error) => {
-                    self.cancelled(submitted);
-                    return Err(error);
-                }
-            };
-            for (job, (ticket, future)) in jobs.map(JobId).zip(submitted) {
-                self.open.insert(job, (ticket, future));
-                self.jobs.insert(ticket, job);
-            }
-        }
+        self.submit(batch).await?;
+        let mut wanted = Vec::new();
         let mut cancelled = Vec::new();
         for ask in later {
             match ask {
+                Ask::Want { ticket } => wanted.extend(self.jobs.get(&ticket)),
                 Ask::Cancel { ticket } => cancelled.extend(self.jobs.get(&ticket)),
                 Ask::CancelAll => cancelled.extend(self.open.keys()),
                 Ask::Which { ticket, reply } => {
                     // A caller that was interrupted does not wait.
                     let _gone = reply.send(self.jobs.get(&ticket).copied());
                 }
-                Ask::Submit { .. } => {}
+                Ask::Submit { .. } | Ask::Settled { .. } => {}
             }
+        }
+        if !wanted.is_empty() {
+            self.node.want(wanted).await?;
         }
         if !cancelled.is_empty() {
             self.node.query(JobQuery::Cancel { jobs: cancelled }).await?;
@@ -297,10 +398,57 @@ impl Pump {
         Ok(())
     }
 
-    fn cancelled(&self, jobs: impl IntoIterator<Item = (u64, JobFuture)>) {
-        let ended = |(_, future)| Ended { future, outcome: Outcome::Cancelled, solver: None };
+    /// The number of a job whose solution is taken; one that no job has if it is not known.
+    fn job_of(&self, taken: &Takes) -> JobId {
+        match taken {
+            Takes::Ticket(ticket) => self.jobs.get(ticket).copied().unwrap_or(JobId(0)),
+            Takes::Solution(solution) => solution.job(),
+        }
+    }
+
+    async fn submit(&mut self, batch: Batch) -> Result<(), MainError> {
+        let Batch { specs, submitted, taken } = batch;
+        if specs.is_empty() {
+            return Ok(());
+        }
+        // Outcomes are looked at after this, so their futures are known by then.
+        let jobs = match self.node.submit_many(specs).await {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                self.cancelled(submitted);
+                return Err(error);
+            }
+        };
+        drop(taken);
+        for (job, (ticket, future, keep)) in jobs.map(JobId).zip(submitted) {
+            self.open.insert(job, (ticket, future, keep));
+            self.jobs.insert(ticket, job);
+        }
+        Ok(())
+    }
+
+    /// Futures have these outcomes: jobs that take them from now on are given the values.
+    fn settled(&mut self, count: usize) {
+        for (ticket, small) in self.settling.drain(..count.min(self.settling.len())) {
+            self.jobs.remove(&ticket);
+            if let Some(job) = small {
+                self.node.release(job);
+            }
+        }
+    }
+
+    fn cancelled(&self, jobs: impl IntoIterator<Item = (u64, JobFuture, bool)>) {
+        let ended = |(_, future, _)| Ended { kept: None, future, outcome: Outcome::Cancelled, solver: None };
         self.ended.push(jobs.into_iter().map(ended));
     }
+}
+
+/// Jobs that are handed over together.
+#[derive(Default)]
+struct Batch {
+    specs: Vec<JobSpec>,
+    submitted: Vec<(u64, JobFuture, bool)>,
+    taken: Vec<Takes>,
 }
 
 /// Threads that wait for jobs must not wait for ever, however the pump ends.
@@ -311,7 +459,7 @@ impl Drop for Pump {
         self.asked.close();
         while let Ok(ask) = self.asked.try_recv() {
             if let Ask::Submit { ticket, future, .. } = ask {
-                self.cancelled([(ticket, future)]);
+                self.cancelled([(ticket, future, false)]);
             }
         }
         self.ended.close();

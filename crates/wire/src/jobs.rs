@@ -50,6 +50,16 @@ pub struct Join {
     pub held: Vec<Held>,
     /// Solutions that were never acknowledged.
     pub done: Vec<Done>,
+    /// Solutions of this session that it keeps: its own, and copies of others that its jobs took.
+    pub kept: Vec<KeptSolution>,
+}
+
+/// A solution that stays at a computing node until the main node says that it is not needed any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptSolution {
+    pub job: JobId,
+    pub head: ParcelHead,
+    pub blob: BlobId,
 }
 
 /// A lease that outlived its link.
@@ -65,6 +75,10 @@ pub struct Dispatch {
     pub epoch: Epoch,
     /// Results that are recorded; the node may forget them.
     pub acks: Vec<LeaseId>,
+    /// Results that are recorded; the node keeps them for other jobs.
+    pub keeps: Vec<LeaseId>,
+    /// Jobs whose solutions the node need not keep any more.
+    pub drops: Vec<JobId>,
     /// Careful jobs that may start now.
     pub go: Vec<LeaseId>,
     /// Leases that end now, whether running or not.
@@ -90,6 +104,33 @@ pub struct Offer {
     /// A node was lost with this job before: ask before starting it, and start it alone.
     pub careful: bool,
     pub payload: ParcelRef,
+    /// Solutions of other jobs that it takes, in order.
+    pub inputs: Vec<Input>,
+}
+
+/// The most solutions of other jobs that one job takes.
+pub const MAX_INPUTS: usize = 1024;
+
+/// The solution of a job that another job takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    pub job: JobId,
+    pub place: InputPlace,
+}
+
+/// Where a node finds an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InputPlace {
+    Inline {
+        head: ParcelHead,
+        body: Bytes,
+    },
+    /// At a node, which may be the one that is told.
+    At {
+        node: NodeId,
+        head: ParcelHead,
+        blob: BlobId,
+    },
 }
 
 /// All that a computing node has to say to one main node at a moment.
@@ -107,6 +148,20 @@ pub struct Report {
     pub progress: Vec<Progress>,
     pub done: Vec<Done>,
     pub handed_back: Vec<LeaseId>,
+    /// Copies of other nodes' solutions that it has from now on.
+    pub kept: Vec<KeptSolution>,
+    /// Leases that it hands back because an input could not be had.
+    pub missing: Vec<MissingInput>,
+}
+
+/// An input that a node could not have from where it was said to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingInput {
+    pub lease: LeaseId,
+    pub input: JobId,
+    pub node: NodeId,
+    /// That node answered that it does not have it; else it could not be asked.
+    pub is_gone: bool,
 }
 
 /// How far a running job is.

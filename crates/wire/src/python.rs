@@ -30,6 +30,8 @@ pub struct PythonCall {
     pub function: Bytes,
     pub arguments: Bytes,
     pub buffers: Vec<Bytes>,
+    /// How many results of other calls it takes; they are among the buffers ([`PythonCall::with_inputs`]).
+    pub inputs: u32,
 }
 
 /// What a call returned.
@@ -64,6 +66,33 @@ impl PythonCall {
         pack(head.freeze(), parts.into(), self.buffers)
     }
 
+    /// Adds the results of other calls, which the arguments refer to by their numbers.
+    ///
+    /// Behind its own buffers come, for each result, the result and its buffers; then one buffer of numbers (`u32`,
+    /// little endian): how many buffers the call has itself, then how many each result has.
+    ///
+    /// # Errors
+    /// A parcel is no result, or there are too many buffers.
+    pub fn with_inputs(mut self, inputs: &[Parcel]) -> Result<Self, LayoutError> {
+        if inputs.is_empty() {
+            return Ok(self);
+        }
+        let mut counts = BytesMut::with_capacity(4 * (1 + inputs.len()));
+        counts.put_u32_le(u32::try_from(self.buffers.len()).unwrap_or(u32::MAX));
+        for input in inputs {
+            let result = PythonResult::from_parcel(input)?;
+            counts.put_u32_le(u32::try_from(result.buffers.len()).unwrap_or(u32::MAX));
+            self.buffers.push(result.value);
+            self.buffers.extend(result.buffers);
+        }
+        self.buffers.push(counts.freeze());
+        self.inputs = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
+        match self.buffers.len() {
+            count if count > MAX_BUFFERS => Err(LayoutError::Buffers { count }),
+            _ => Ok(self),
+        }
+    }
+
     /// Takes a call apart.
     ///
     /// # Errors
@@ -73,7 +102,7 @@ impl PythonCall {
         let mut parts = parcel.tensors.iter();
         let function = part(parts.next(), "f")?;
         let arguments = part(parts.next(), "a")?;
-        Ok(Self { hash, function, arguments, buffers: buffers(parts)? })
+        Ok(Self { hash, function, arguments, buffers: buffers(parts)?, inputs: 0 })
     }
 }
 
@@ -140,7 +169,7 @@ mod tests {
 
     fn call() -> PythonCall {
         let buffers = vec![Bytes::from_static(b"one"), Bytes::new()];
-        PythonCall { hash: [7; 32], function: "def f".into(), arguments: "(1,)".into(), buffers }
+        PythonCall { hash: [7; 32], function: "def f".into(), arguments: "(1,)".into(), buffers, inputs: 0 }
     }
 
     #[test]
@@ -159,6 +188,20 @@ mod tests {
         assert_eq!(names, ["f", "a", "b", "b"]);
         let result = PythonResult { value: "42".into(), buffers: vec![] }.into_parcel().unwrap();
         assert_eq!((&result.body()[..], result.tensors[0].0.as_str()), (&b"\x0142"[..], "r"));
+    }
+
+    #[test]
+    fn results_of_other_calls_lie_behind_the_buffers() {
+        let result = |value: &'static str, count| {
+            PythonResult { value: value.into(), buffers: vec!["b".into(); count] }.into_parcel().unwrap()
+        };
+        let whole = call().with_inputs(&[result("r", 2), result("s", 0)]).unwrap();
+        let expected: [&[u8]; 7] = [b"one", b"", b"r", b"b", b"b", b"s", b"\x02\0\0\0\x02\0\0\0\0\0\0\0"];
+        assert_eq!(whole.buffers, expected);
+        assert_eq!(whole.inputs, 2);
+        assert_eq!(call().with_inputs(&[Parcel::default()]), Err(LayoutError::Malformed));
+        let many = [result("r", MAX_BUFFERS)];
+        assert_eq!(call().with_inputs(&many), Err(LayoutError::Buffers { count: MAX_BUFFERS + 4 }));
     }
 
     #[test]

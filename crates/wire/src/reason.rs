@@ -2,7 +2,7 @@
 
 use crate::usage::Shortage;
 use bytes::Bytes;
-use phalanx_types::{ByteSize, NodeId};
+use phalanx_types::{ByteSize, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::fmt;
@@ -38,6 +38,12 @@ pub enum WaitReason {
         node: NodeId,
         shortage: Shortage,
     },
+    /// It takes the solutions of other jobs that are not there: not made yet, or lost with their node and made again.
+    Inputs {
+        missing: u32,
+        /// The first of those jobs.
+        first: JobId,
+    },
 }
 
 impl fmt::Display for WaitReason {
@@ -66,6 +72,10 @@ impl fmt::Display for WaitReason {
                     others => write!(f, " and too few on {others} other nodes"),
                 }
             }
+            WaitReason::Inputs { missing: 1, first } => write!(f, "waits for the solution of job {first}"),
+            WaitReason::Inputs { missing, first } => {
+                write!(f, "waits for the solutions of {missing} jobs, the first is job {first}")
+            }
         }
     }
 }
@@ -83,6 +93,51 @@ pub enum FailReason {
     Unreadable { message: String },
     /// A Python function raised an exception.
     Raised(Box<Raised>),
+    /// A job whose solution it takes was not solved.
+    InputFailed {
+        job: JobId,
+        why: String,
+        /// The exception, if that job failed with one.
+        raised: Option<Box<Raised>>,
+    },
+    /// The solution of a job is lost and cannot be made again.
+    InputLost { job: JobId, why: LostInput },
+}
+
+/// Why a kept solution cannot be had any more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum LostInput {
+    /// It was never kept, or is not needed any more.
+    NotKept,
+    /// The nodes that held it are gone, and its job has been run as often as it may.
+    AttemptsUsedUp { attempts: u32 },
+    /// The nodes that held it are gone, and the main node keeps no description of its job any more.
+    NoRecipe,
+    /// Its job ran again and failed.
+    FailedAgain { why: String },
+    /// It takes the solution of another job, which is lost.
+    Input { job: JobId },
+    /// It could not be fetched from the node that holds it.
+    Unreachable { node: NodeId },
+}
+
+impl fmt::Display for LostInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LostInput::NotKept => f.write_str("it was not kept"),
+            LostInput::AttemptsUsedUp { attempts } => {
+                write!(f, "its nodes were lost, and its job was run {attempts} times")
+            }
+            LostInput::NoRecipe => {
+                f.write_str("its nodes were lost, and the main node does not remember how it was made")
+            }
+            LostInput::FailedAgain { why } => {
+                write!(f, "its nodes were lost, and making it again failed: {why}")
+            }
+            LostInput::Input { job } => write!(f, "it is made from the solution of job {job}, which is lost"),
+            LostInput::Unreachable { node } => write!(f, "it could not be fetched from {node}"),
+        }
+    }
 }
 
 /// An exception of a Python function, as far as it can be told elsewhere.
@@ -127,6 +182,10 @@ impl fmt::Display for FailReason {
             }
             FailReason::Unreadable { message } => write!(f, "solution could not be read: {message}"),
             FailReason::Raised(raised) => write!(f, "the function raised {raised}"),
+            FailReason::InputFailed { job, why, .. } => {
+                write!(f, "it takes the solution of job {job}, which was not solved: {why}")
+            }
+            FailReason::InputLost { job, why } => write!(f, "the solution of job {job} is lost: {why}"),
         }
     }
 }

@@ -193,11 +193,11 @@ fn greedy(len: usize) -> Vec<Vec<u8>> {
     let handles: [&[u8]; 5] = [&[2], &many, b"\x01n\0\0\0\x01\0\0\0", &many, &zeros];
     // Dispatch: offers > offers > tensors > shape.
     let offers: [&[u8]; 9] =
-        [&[1, 0, 0, 0, 0, 0], &many, &[0, 0, 0], &many, &[0; 6], &many, &[0, 0], &many, &zeros];
+        [&[1, 0, 0, 0, 0, 0, 0, 0], &many, &[0, 0, 0], &many, &[0; 6], &many, &[0, 0], &many, &zeros];
     // Jobs: a job that failed on that many nodes.
     let jobs: [&[u8]; 5] = [&[0], &many, &[0, 0, 0, 0, 0, 4, 2, 0], &many, &zeros];
     // Join: that many kinds without a name.
-    let kinds: [&[u8]; 4] = [&[0, 0, 0], &many, &vec![0; len], &[0; 6]];
+    let kinds: [&[u8]; 4] = [&[0, 0, 0], &many, &vec![0; len], &[0; 7]];
     // Present: that many nodes with the shortest name there is.
     let names: [&[u8]; 3] = [&[0], &varint(len / 2), &b"\x01n".repeat(len / 2)];
     // Hello: that many relays without a name.

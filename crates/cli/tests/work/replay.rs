@@ -13,7 +13,7 @@ use std::path::Path;
 /// How the jobs of a journal ended.
 fn journaled(path: &Path) -> BTreeMap<u64, String> {
     let name = |outcome: &Outcome| match outcome {
-        Outcome::Solved(_) => "solved",
+        Outcome::Solved(_) | Outcome::Kept { .. } => "solved",
         Outcome::Failed(_) => "failed",
         Outcome::Cancelled => "cancelled",
         Outcome::Expired => "expired",

@@ -184,6 +184,16 @@ impl Fabric {
         self.inner.blobs.hold(parcel)
     }
 
+    /// The bytes of all parcels that this node holds.
+    pub fn held_bytes(&self) -> u64 {
+        self.inner.blobs.bytes()
+    }
+
+    /// A parcel that this node holds; shares its memory.
+    pub fn held(&self, blob: BlobId) -> Option<Parcel> {
+        self.inner.blobs.get(blob).map(|parcel| (*parcel).clone())
+    }
+
     pub fn release(&self, blob: BlobId) {
         self.inner.blobs.release(blob);
     }

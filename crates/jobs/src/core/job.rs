@@ -1,6 +1,6 @@
 use super::main::WorkerKey;
 use super::queue::ClassId;
-use phalanx_types::{Needs, Parcel, Time};
+use phalanx_types::{JobId, Needs, Parcel, Time};
 use phalanx_wire::reason::FailReason;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -21,6 +21,10 @@ pub struct JobSpec {
     pub deadline: Option<Duration>,
     pub max_attempts: u32,
     pub needs: Needs,
+    /// Its solution stays at the node that makes it, for other jobs to take.
+    pub keep: bool,
+    /// Jobs of the same main node, submitted before with `keep`, whose solutions it takes.
+    pub inputs: Vec<JobId>,
 }
 
 impl JobSpec {
@@ -32,6 +36,8 @@ impl JobSpec {
             deadline: None,
             max_attempts: DEFAULT_ATTEMPTS,
             needs: Needs::default(),
+            keep: false,
+            inputs: Vec::new(),
         }
     }
 }
@@ -40,6 +46,10 @@ impl JobSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Solved(Parcel),
+    /// Solved; the solution, of so many bytes, stays at the node that made it.
+    Kept {
+        len: u64,
+    },
     Failed(FailReason),
     Cancelled,
     Expired,
@@ -48,7 +58,7 @@ pub enum Outcome {
 impl Outcome {
     pub(crate) fn ending(&self) -> Ending {
         match self {
-            Outcome::Solved(_) => Ending::Solved,
+            Outcome::Solved(_) | Outcome::Kept { .. } => Ending::Solved,
             Outcome::Failed(_) => Ending::Failed,
             Outcome::Cancelled => Ending::Cancelled,
             Outcome::Expired => Ending::Expired,
@@ -72,6 +82,8 @@ pub(crate) struct Job {
     /// No decision depends on it, so snapshots leave it out.
     #[serde(skip)]
     pub(crate) payload: Parcel,
+    /// The length of the payload.
+    pub(crate) payload_len: u64,
     pub(crate) state: State,
     pub(crate) submitted: Time,
     /// `Time::NEVER` when it has none.
@@ -85,12 +97,20 @@ pub(crate) struct Job {
     pub(crate) max_attempts: u16,
     /// A node was lost while it held this job.
     pub(crate) careful: bool,
+    /// Its outcome is told; it lives on because its solution is kept.
+    pub(crate) told: bool,
+    /// Its payload is not remembered any more, so it cannot run again.
+    pub(crate) forgotten: bool,
 }
 
 /// Where an unfinished job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum State {
     Waiting,
+    /// Some of its inputs are not there.
+    Blocked,
+    /// Solved; the solution is kept, or may be made again.
+    Stored,
     Leased {
         worker: WorkerKey,
         /// Which lease of the job it is; not the newest when an older one was adopted.

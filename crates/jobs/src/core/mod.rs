@@ -6,6 +6,7 @@
 //!     | <---------------- Join(kinds, held, done) -- |
 //!     | -- Dispatch(offers, acks, cancels, …) -----> |   queue → start → finish
 //!     | <---------- Report(started, done, window) -- |
+//!     | -- Dispatch(keeps, drops, offers with inputs) -> |   solutions that stay, for other jobs to take
 //! ```
 //! [`MainCore`] owns the jobs of one main node and decides who may run which. [`WorkerCore`] owns
 //! what one computing node holds and decides what it starts. Both take `(now, event)` and push
@@ -20,5 +21,7 @@ mod table;
 mod worker;
 
 pub use job::{DEFAULT_ATTEMPTS, JobSpec, Outcome};
-pub use main::{MainCommand, MainCore, MainCounts, MainEvent, OfferView, WorkerKey};
-pub use worker::{BatchId, HandlerEnd, MainKey, Run, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
+pub use main::{InputAt, MainCommand, MainCore, MainCounts, MainEvent, OfferView, WorkerKey};
+pub use worker::{
+    BatchId, HandlerEnd, MainKey, Run, RunInput, RunKey, WorkerCommand, WorkerConfig, WorkerCore,
+};

@@ -4,6 +4,7 @@
 //! decisions do depend on is: whether a solution fits its own head, and where a large one waits.
 
 use super::job::{JobSpec, Outcome};
+use super::main::recipe_len;
 use bytes::Bytes;
 use phalanx_types::{JobId, LeaseId, Needs, Parcel, ParcelHead};
 use phalanx_wire::bulk::BlobId;
@@ -73,14 +74,77 @@ pub(super) fn outcome<S: Serializer>(outcome: &Outcome, to: S) -> Result<S::Ok, 
         Failed(&'a FailReason),
         Cancelled,
         Expired,
+        Kept(u64),
     }
     let kept = match outcome {
         Outcome::Solved(_) => Kept::Solved,
+        Outcome::Kept { len } => Kept::Kept(*len),
         Outcome::Failed(reason) => Kept::Failed(reason),
         Outcome::Cancelled => Kept::Cancelled,
         Outcome::Expired => Kept::Expired,
     };
     kept.serialize(to)
+}
+
+/// What the user was given of a kept solution, without its bytes.
+pub(super) fn delivered<S: Serializer>(
+    result: &Result<Parcel, FailReason>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    result.as_ref().err().serialize(to)
+}
+
+/// A head of which only the length is kept.
+pub(super) mod head {
+    use super::{Deserialize, Deserializer, ParcelHead, Serializer, body_len};
+
+    pub(crate) fn serialize<S: Serializer>(head: &ParcelHead, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(body_len(head))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ParcelHead, D::Error> {
+        Ok(ParcelHead { bytes_len: u64::deserialize(from)?, tensors: Vec::new() })
+    }
+}
+
+/// Where a solution waits to be fetched; of its head only the length.
+pub(super) mod place {
+    use super::{BlobId, Deserialize, Deserializer, ParcelHead, Serialize, Serializer, body_len};
+
+    pub(crate) fn serialize<S: Serializer>(
+        place: &Option<(ParcelHead, BlobId)>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        place.as_ref().map(|(head, blob)| (body_len(head), *blob)).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<(ParcelHead, BlobId)>, D::Error> {
+        let place = Option::<(u64, BlobId)>::deserialize(from)?;
+        Ok(place.map(|(bytes_len, blob)| (ParcelHead { bytes_len, tensors: Vec::new() }, blob)))
+    }
+}
+
+/// Kept solutions; of their heads only the lengths.
+pub(super) mod solutions {
+    use super::{BlobId, Deserialize, Deserializer, JobId, ParcelHead, Serialize, Serializer, body_len};
+    use phalanx_wire::jobs::KeptSolution;
+
+    pub(crate) fn serialize<S: Serializer>(all: &[KeptSolution], to: S) -> Result<S::Ok, S::Error> {
+        let all: Vec<(JobId, u64, BlobId)> = all.iter().map(|k| (k.job, body_len(&k.head), k.blob)).collect();
+        all.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeptSolution>, D::Error> {
+        let all = Vec::<(JobId, u64, BlobId)>::deserialize(from)?;
+        let kept = |(job, bytes_len, blob)| KeptSolution {
+            job,
+            head: ParcelHead { bytes_len, tensors: Vec::new() },
+            blob,
+        };
+        Ok(all.into_iter().map(kept).collect())
+    }
 }
 
 /// A fetched solution: whether it came, or why not.
@@ -104,9 +168,11 @@ pub(super) mod fetched {
 /// Submitted jobs without their payloads; those that are alike together.
 pub(super) mod specs {
     use super::{
-        Deserialize, Deserializer, Duration, JobSpec, LONGEST_RUN, Needs, Parcel, Serialize, Serializer,
-        SmolStr,
+        Deserialize, Deserializer, Duration, JobId, JobSpec, LONGEST_RUN, Needs, Parcel, Serialize,
+        Serializer, SmolStr, recipe_len,
     };
+
+    const MOST_ZEROS: u64 = 1 << 30;
 
     #[derive(Serialize, Deserialize)]
     struct Kept<K> {
@@ -116,6 +182,10 @@ pub(super) mod specs {
         deadline: Option<Duration>,
         max_attempts: u32,
         needs: Needs,
+        keep: bool,
+        inputs: Vec<JobId>,
+        /// Decides how many recipes are remembered.
+        payload_len: u64,
     }
 
     fn alike(a: &JobSpec, b: &JobSpec) -> bool {
@@ -124,6 +194,9 @@ pub(super) mod specs {
             && a.deadline == b.deadline
             && a.max_attempts == b.max_attempts
             && a.needs == b.needs
+            && a.keep == b.keep
+            && a.inputs == b.inputs
+            && (!a.keep || recipe_len(&a.payload) == recipe_len(&b.payload))
     }
 
     pub(crate) fn serialize<S: Serializer>(specs: &[JobSpec], to: S) -> Result<S::Ok, S::Error> {
@@ -135,10 +208,17 @@ pub(super) mod specs {
                     run.count += 1;
                 }
                 _ => {
-                    let JobSpec { kind, priority, deadline, max_attempts, needs, .. } = spec;
-                    let (priority, deadline) = (*priority, *deadline);
-                    let (max_attempts, needs) = (*max_attempts, *needs);
-                    kept.push(Kept { count: 1, kind, priority, deadline, max_attempts, needs });
+                    kept.push(Kept {
+                        count: 1,
+                        kind: &spec.kind,
+                        priority: spec.priority,
+                        deadline: spec.deadline,
+                        max_attempts: spec.max_attempts,
+                        needs: spec.needs,
+                        keep: spec.keep,
+                        inputs: spec.inputs.clone(),
+                        payload_len: if spec.keep { recipe_len(&spec.payload) } else { 0 },
+                    });
                     last = Some(spec);
                 }
             }
@@ -149,8 +229,12 @@ pub(super) mod specs {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<JobSpec>, D::Error> {
         let mut specs = Vec::new();
         for run in Vec::<Kept<SmolStr>>::deserialize(from)? {
-            let Kept { count, kind, priority, deadline, max_attempts, needs } = run;
-            let spec = JobSpec { kind, payload: Parcel::default(), priority, deadline, max_attempts, needs };
+            let Kept { count, kind, priority, deadline, max_attempts, needs, keep, inputs, payload_len } =
+                run;
+            // Zeros that are never touched take no memory; recordings of this program are below the bound.
+            let zeros = usize::try_from(payload_len.min(MOST_ZEROS)).unwrap_or(0);
+            let payload = Parcel::from_bytes(vec![0; zeros]);
+            let spec = JobSpec { kind, payload, priority, deadline, max_attempts, needs, keep, inputs };
             specs.extend(std::iter::repeat_n(spec, count.min(LONGEST_RUN) as usize));
         }
         Ok(specs)

@@ -3,7 +3,9 @@
 
 use phalanx_fabric::{FrameKind, LostReason, Peer};
 use phalanx_types::{Class, Epoch, Needs};
-use phalanx_wire::jobs::{Dispatch, Done, DoneResult, Offer, OfferGroup, ParcelRef, Report};
+use phalanx_wire::jobs::{
+    Dispatch, Done, DoneResult, Input, InputPlace, Offer, OfferGroup, ParcelRef, Report,
+};
 use phalanx_wire::reason::FailReason;
 use serde::Serialize;
 use smol_str::SmolStr;
@@ -35,7 +37,7 @@ pub(super) struct DispatchBuilder {
 impl DispatchBuilder {
     /// Adds an offer; `true` when the message should go out before more is added.
     pub(super) fn offer(&mut self, kind: &SmolStr, needs: Needs, offer: Offer) -> bool {
-        self.bytes += inline_len(&offer.payload) + 32;
+        self.bytes += inline_len(&offer.payload) + offer.inputs.iter().map(input_len).sum::<usize>() + 32;
         match self.dispatch.offers.last_mut() {
             Some(group) if group.kind == *kind && group.needs == needs => group.offers.push(offer),
             _ => {
@@ -49,6 +51,8 @@ impl DispatchBuilder {
     pub(super) fn take(&mut self, epoch: Epoch) -> Option<Dispatch> {
         let d = &self.dispatch;
         let empty = d.acks.is_empty()
+            && d.keeps.is_empty()
+            && d.drops.is_empty()
             && d.go.is_empty()
             && d.cancels.is_empty()
             && d.recalls.is_empty()
@@ -67,7 +71,7 @@ impl DispatchBuilder {
 pub(super) fn split_report(mut report: Report) -> Vec<Report> {
     let mut parts = Vec::new();
     let mut bytes = 0;
-    let done = std::mem::take(&mut report.done);
+    let (done, kept) = (std::mem::take(&mut report.done), std::mem::take(&mut report.kept));
     let frame = Report {
         epoch: report.epoch,
         window: report.window,
@@ -83,8 +87,24 @@ pub(super) fn split_report(mut report: Report) -> Vec<Report> {
             bytes = 0;
         }
     }
+    for solution in kept {
+        bytes += solution.head.encoded_len() + 32;
+        report.kept.push(solution);
+        if bytes > SOFT_LIMIT {
+            parts.push(std::mem::replace(&mut report, frame.clone()));
+            bytes = 0;
+        }
+    }
     parts.push(report);
     parts
+}
+
+/// About how many bytes an input takes in a message.
+pub(super) fn input_len(input: &Input) -> usize {
+    match &input.place {
+        InputPlace::Inline { head, body } => body.len() + head.encoded_len(),
+        InputPlace::At { head, node, .. } => head.encoded_len() + node.as_str().len() + 16,
+    }
 }
 
 fn done_len(done: &Done) -> usize {

@@ -4,10 +4,10 @@ use super::batching::{post, split_report};
 use super::executor::{Ended, Executor, Happened};
 use super::handler::Handlers;
 use super::wake::Wake;
-use crate::core::{HandlerEnd, MainKey, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
+use crate::core::{HandlerEnd, MainKey, Run, RunInput, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
 use phalanx_account::NodeAccount;
-use phalanx_fabric::{Fabric, FabricConfig, FrameKind, LinkEvent, LinkKey, Peer, StartError};
-use phalanx_types::{ByteSize, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
+use phalanx_fabric::{Fabric, FabricConfig, FetchError, FrameKind, LinkEvent, LinkKey, Peer, StartError};
+use phalanx_types::{ByteSize, JobId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{FromWorker, INLINE_LIMIT, Join, MAX_HEAD_LEN, ParcelRef, Report, ToWorker};
@@ -30,6 +30,8 @@ const STATUS_EVERY: Duration = Duration::from_millis(100);
 const WIND_DOWN: Duration = Duration::from_secs(1);
 /// Payloads that have arrived and wait to be looked at.
 const FETCH_QUEUE: usize = 1024;
+/// How long to wait for a link to a node that holds a solution.
+const LINK_WAIT: Duration = Duration::from_secs(3);
 
 /// Why a node could not be, or could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +90,9 @@ pub struct ComputingNode {
     /// Whose jobs come over each link.
     sessions: BTreeMap<LinkKey, SessionId>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
+    arrived: (mpsc::Sender<Arrived>, mpsc::Receiver<Arrived>),
+    /// Counts links that came up.
+    linked: watch::Sender<u64>,
     wish: (Stopper, watch::Receiver<Wish>),
     out: Outbox<WorkerCommand>,
     happened: Vec<Happened>,
@@ -98,6 +103,8 @@ pub struct ComputingNode {
 }
 
 type Fetched = (RunKey, Option<Parcel>);
+/// A solution of another job of a session: held here now, or not to be had, and then whether its node has lost it.
+type Arrived = ((SessionId, JobId), Result<BlobId, bool>);
 
 impl ComputingNode {
     /// Joins the domain. Nothing is solved before [`ComputingNode::run`] or
@@ -134,6 +141,8 @@ impl ComputingNode {
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             fetched: mpsc::channel(FETCH_QUEUE),
+            arrived: mpsc::channel(FETCH_QUEUE),
+            linked: watch::Sender::new(0),
             wish: (Stopper(Arc::new(wish)), wishes),
             out: Outbox::default(),
             happened: Vec::new(),
@@ -225,6 +234,10 @@ impl ComputingNode {
                     let now = self.fabric.now();
                     self.decide(|core, out| core.on_fetched(now, key, payload, out));
                 }
+                Some(((session, input), result)) = self.arrived.1.recv() => {
+                    let now = self.fabric.now();
+                    self.decide(|core, out| core.on_input(now, session, input, result, out));
+                }
                 Ok(()) = self.taken.changed() => {
                     self.taken.mark_unchanged();
                     self.decide(|_, _| {});
@@ -306,6 +319,7 @@ impl ComputingNode {
         let now = self.fabric.now();
         match event {
             LinkEvent::Up(peer) => {
+                self.linked.send_modify(|count| *count += 1);
                 if peer.kind().asks() {
                     self.peers.insert(peer.key(), peer);
                 }
@@ -368,7 +382,14 @@ impl ComputingNode {
                 }
             }
             WorkerCommand::Fetch { main, key, head, blob } => self.fetch(main, key, head, blob),
+            WorkerCommand::FetchInput { session, input, node, head, blob } => {
+                self.fetch_input((session, input), node, head, blob);
+            }
             WorkerCommand::Start { batch, runs } => {
+                let runs = self.put_inputs(runs);
+                if runs.is_empty() {
+                    return Ok(());
+                }
                 self.started = true;
                 self.executor.start(batch, runs).map_err(NodeError::Thread)?;
             }
@@ -387,10 +408,10 @@ impl ComputingNode {
     fn send_join(&self, main: MainKey, mut join: Join) {
         // Results from before go first, in reports of their own: a main node that has joined this
         // node might give out again what they end.
-        let done = std::mem::take(&mut join.done);
-        if !done.is_empty() {
-            let taken = join.taken.clone();
-            let report = Report { epoch: join.epoch, window: join.window, taken, done, ..Report::default() };
+        let (done, kept) = (std::mem::take(&mut join.done), std::mem::take(&mut join.kept));
+        if !(done.is_empty() && kept.is_empty()) {
+            let (epoch, window, taken) = (join.epoch, join.window, join.taken.clone());
+            let report = Report { epoch, window, taken, done, kept, ..Report::default() };
             for part in split_report(report) {
                 self.send(main, &FromWorker::Report(part));
             }
@@ -420,6 +441,44 @@ impl ComputingNode {
         });
     }
 
+    /// Fetches a solution straight from the node that holds it, and holds it here, too.
+    fn fetch_input(&self, of: (SessionId, JobId), node: NodeId, head: ParcelHead, blob: BlobId) {
+        let (fabric, arrived, linked) =
+            (self.fabric.clone(), self.arrived.0.clone(), self.linked.subscribe());
+        tokio::spawn(async move {
+            let result = match fetch_solution(&fabric, linked, &node, head, blob).await {
+                Ok(parcel) => Ok(fabric.hold(parcel)),
+                Err((is_gone, error)) => {
+                    tracing::warn!(job = %of.1, holder = %node, %error, "solution not fetched");
+                    Err(is_gone)
+                }
+            };
+            let held = result.as_ref().ok().copied();
+            if arrived.send((of, result)).await.is_err()
+                && let Some(blob) = held
+            {
+                fabric.release(blob);
+            }
+        });
+    }
+
+    /// Puts the solutions that this node holds into the runs that take them.
+    fn put_inputs(&self, runs: Vec<Run>) -> Vec<Run> {
+        let put = |mut run: Run| {
+            for input in &mut run.inputs {
+                if let RunInput::Held(blob) = input {
+                    let Some(parcel) = self.fabric.held(*blob) else {
+                        self.executor.refuse(run.key, "a solution that the job takes is not here any more");
+                        return None;
+                    };
+                    *input = RunInput::Given(parcel);
+                }
+            }
+            Some(run)
+        };
+        runs.into_iter().filter_map(put).collect()
+    }
+
     fn status_due(&self) -> Time {
         let (running, done, at) = self.published;
         let changed = (running, done) != (self.core.running(), self.core.done());
@@ -439,6 +498,40 @@ impl ComputingNode {
         self.fabric.update_status(|s| {
             (s.jobs_running, s.jobs_done, s.uses) = (running, done, self.account.uses());
         });
+    }
+}
+
+/// Why a solution was not fetched, and whether its node does not have it.
+type NotFetched = (bool, String);
+
+async fn fetch_solution(
+    fabric: &Fabric,
+    mut linked: watch::Receiver<u64>,
+    node: &NodeId,
+    head: ParcelHead,
+    blob: BlobId,
+) -> Result<Parcel, NotFetched> {
+    if node == fabric.id() {
+        return Err((true, "it is not here".to_owned()));
+    }
+    // Nodes that joined a moment ago may not be linked to each other yet.
+    let peer = async {
+        loop {
+            linked.mark_unchanged();
+            if let Some(peer) = fabric.peer(node) {
+                return Some(peer);
+            }
+            linked.changed().await.ok()?;
+        }
+    };
+    let peer = tokio::time::timeout(LINK_WAIT, peer).await.ok().flatten();
+    let peer = peer.ok_or_else(|| (false, "there is no link to its node".to_owned()))?;
+    match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
+        Ok(body) => Parcel::from_pieces(head, body).map_err(|error| (true, error.to_string())),
+        Err(error) => {
+            let is_gone = matches!(error, FetchError::Missing { .. } | FetchError::Length { .. });
+            Err((is_gone, error.to_string()))
+        }
     }
 }
 

@@ -226,6 +226,14 @@ impl Executor {
         Ok(())
     }
 
+    /// Ends a run that cannot begin; it may be tried again.
+    pub(super) fn refuse(&self, key: RunKey, message: &str) {
+        let reason = FailReason::Handler { message: message.to_owned() };
+        let end = Ended::Failed { reason, retry: true };
+        lock(&self.shared.happened).push(Happened::Finished { key, end, run_micros: 0 });
+        self.shared.wake.notify_one();
+    }
+
     /// Notes which main node a session belongs to; jobs of it come later.
     pub(super) fn know_main(&self, session: SessionId, main: NodeId) {
         lock(&self.shared.mains).insert(session, main);

@@ -2,7 +2,7 @@
 
 use super::executor::{Batch, Ended, Happened, RunControl, Shared, WAKE_EVERY, lock, shortened};
 use super::handler::{HandlerError, HandlerErrorKind, JobContext};
-use crate::core::Run;
+use crate::core::{Run, RunInput};
 use phalanx_types::Parcel;
 use phalanx_wire::reason::FailReason;
 use std::any::Any;
@@ -34,10 +34,16 @@ impl<'a> JobFeed<'a> {
         // Both locks at once, so that `cancel` never misses a run between the two.
         let mut waiting = lock(&self.batch.waiting);
         let mut current = lock(&self.batch.current);
-        let Run { key, kind, payload } = waiting.pop_front()?;
+        let Run { key, kind, payload, inputs } = waiting.pop_front()?;
+        // The node has put in all that it held.
+        let inputs = inputs.into_iter().map(|input| match input {
+            RunInput::Given(parcel) => parcel,
+            RunInput::Held(_) => Parcel::default(),
+        });
+        let inputs = inputs.collect();
         let control = Arc::new(RunControl::new(key, self.shared.clone()));
         current.push(control.clone());
-        Some(JobContext::new(kind, payload, control))
+        Some(JobContext::new(kind, payload, inputs, control))
     }
 
     /// Ends a job that was taken.

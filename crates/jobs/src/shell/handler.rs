@@ -2,7 +2,7 @@
 
 use super::executor::{RunControl, shortened};
 use super::feed::JobFeed;
-use crate::core::Run;
+use crate::core::{Run, RunInput};
 use phalanx_types::{JobId, LeaseId, NodeId, Parcel};
 use phalanx_wire::reason::FailReason;
 use smol_str::SmolStr;
@@ -50,12 +50,13 @@ where
 pub struct JobContext {
     kind: SmolStr,
     payload: Parcel,
+    inputs: Vec<Parcel>,
     control: Arc<RunControl>,
 }
 
 impl JobContext {
-    pub(super) fn new(kind: SmolStr, payload: Parcel, control: Arc<RunControl>) -> Self {
-        Self { kind, payload, control }
+    pub(super) fn new(kind: SmolStr, payload: Parcel, inputs: Vec<Parcel>, control: Arc<RunControl>) -> Self {
+        Self { kind, payload, inputs, control }
     }
 
     pub(super) fn into_control(self) -> Arc<RunControl> {
@@ -63,8 +64,9 @@ impl JobContext {
     }
 
     pub(super) fn into_run(self) -> (Run, Arc<RunControl>) {
-        let Self { kind, payload, control } = self;
-        (Run { key: control.key, kind, payload }, control)
+        let Self { kind, payload, inputs, control } = self;
+        let inputs = inputs.into_iter().map(RunInput::Given).collect();
+        (Run { key: control.key, kind, payload, inputs }, control)
     }
 
     /// The job's id in the session of its main node.
@@ -88,6 +90,11 @@ impl JobContext {
 
     pub fn payload(&self) -> &Parcel {
         &self.payload
+    }
+
+    /// The solutions of other jobs that it takes, in order.
+    pub fn inputs(&self) -> &[Parcel] {
+        &self.inputs
     }
 
     /// Tells the main node how far the job is, from 0 to 1.

@@ -7,15 +7,17 @@ use super::batching::{DispatchBuilder, post};
 use super::journal::{Journal, JournalError, Record, RecordedOutcome, RecordedSpec};
 use super::main_node::{JobEnd, MainError, unix_millis};
 use super::wake::Wake;
-use crate::core::{JobSpec, MainCommand, MainCore, MainCounts, MainEvent, Outcome, WorkerKey};
+use crate::core::{InputAt, JobSpec, MainCommand, MainCore, MainCounts, MainEvent, Outcome, WorkerKey};
 use phalanx_fabric::{BlobId, Fabric, LinkEvent, LinkKey, Peer};
 use phalanx_recording::Recorded;
 use phalanx_types::{JobId, LeaseId, NodeId, Outbox, Parcel, ParcelHead, Time};
 use phalanx_wire::codec;
 use phalanx_wire::jobs::{
-    Dispatch, FromWorker, INLINE_LIMIT, JobAnswer, JobInfo, JobQuery, JobState, Offer, ParcelRef, ToWorker,
+    Dispatch, FromWorker, INLINE_LIMIT, Input, InputPlace, JobAnswer, JobInfo, JobQuery, JobState, Offer,
+    ParcelRef, ToWorker,
 };
 use phalanx_wire::node::LostReason;
+use phalanx_wire::reason::FailReason;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::Duration;
@@ -40,12 +42,39 @@ type OutcomeSender = mpsc::UnboundedSender<Vec<JobEnd>>;
 /// What the handle of a main node asks of its task.
 #[derive(Debug)]
 pub(super) enum Ask {
-    Submit { spec: JobSpec, tell: oneshot::Sender<Outcome>, reply: Reply<JobId> },
-    SubmitMany { specs: Vec<JobSpec>, reply: Reply<Range<u64>> },
-    Outcomes { sender: OutcomeSender, reply: Reply<()> },
-    Counts { reply: Reply<MainCounts> },
-    Query { query: JobQuery, reply: Reply<JobAnswer> },
+    Submit {
+        spec: JobSpec,
+        tell: oneshot::Sender<Outcome>,
+        reply: Reply<JobId>,
+    },
+    SubmitMany {
+        specs: Vec<JobSpec>,
+        reply: Reply<Range<u64>>,
+    },
+    Outcomes {
+        sender: OutcomeSender,
+        reply: Reply<()>,
+    },
+    Counts {
+        reply: Reply<MainCounts>,
+    },
+    Query {
+        query: JobQuery,
+        reply: Reply<JobAnswer>,
+    },
+    Fetch {
+        job: JobId,
+        reply: oneshot::Sender<Fetched>,
+    },
+    /// Without reply: the outcome will bring it, or a fetch find it here.
+    Want {
+        jobs: Vec<JobId>,
+    },
 }
+
+/// The bytes of a kept solution, or why there are none.
+pub(super) type Fetched = Result<Parcel, FailReason>;
+type Brought = (WorkerKey, JobId, Result<Parcel, String>);
 
 /// See the module.
 pub(super) struct Actor {
@@ -55,6 +84,8 @@ pub(super) struct Actor {
     turn_open: bool,
     journal: Option<Journal>,
     asked: mpsc::Receiver<Ask>,
+    /// Kept solutions whose last handle was dropped.
+    released: mpsc::UnboundedReceiver<JobId>,
     peers: BTreeMap<WorkerKey, Peer>,
     /// Who solves jobs; a worker that is gone is known until all that it reported is settled.
     solvers: BTreeMap<WorkerKey, NodeId>,
@@ -65,6 +96,10 @@ pub(super) struct Actor {
     taken: (mpsc::Sender<Taken>, mpsc::Receiver<Taken>),
     /// Payloads too large for a message, held for fetching until their job ends.
     blobs: BTreeMap<JobId, BlobId>,
+    /// Small solutions that are together too large for a message, held for fetching while they are kept.
+    input_blobs: BTreeMap<JobId, BlobId>,
+    brought: (mpsc::Sender<Brought>, mpsc::Receiver<Brought>),
+    fetchers: BTreeMap<JobId, Vec<oneshot::Sender<Fetched>>>,
     waiters: HashMap<JobId, oneshot::Sender<Outcome>>,
     listeners: Vec<OutcomeSender>,
     out: Outbox<MainCommand>,
@@ -78,7 +113,7 @@ impl Actor {
         fabric: Fabric,
         core: Recorded<MainCore>,
         journal: Option<Journal>,
-        asked: mpsc::Receiver<Ask>,
+        (asked, released): (mpsc::Receiver<Ask>, mpsc::UnboundedReceiver<JobId>),
     ) -> Self {
         Self {
             fabric,
@@ -86,6 +121,7 @@ impl Actor {
             turn_open: false,
             journal,
             asked,
+            released,
             peers: BTreeMap::new(),
             solvers: BTreeMap::new(),
             gone: Vec::new(),
@@ -93,6 +129,9 @@ impl Actor {
             full: Vec::new(),
             taken: mpsc::channel(TAKE_QUEUE),
             blobs: BTreeMap::new(),
+            input_blobs: BTreeMap::new(),
+            brought: mpsc::channel(TAKE_QUEUE),
+            fetchers: BTreeMap::new(),
             waiters: HashMap::new(),
             listeners: Vec::new(),
             out: Outbox::default(),
@@ -130,6 +169,10 @@ impl Actor {
                 Some((worker, lease, result)) = self.taken.1.recv() => {
                     self.feed(MainEvent::Taken { worker, lease, result });
                 }
+                Some((worker, job, result)) = self.brought.1.recv() => {
+                    self.feed(MainEvent::Brought { worker, job, result });
+                }
+                Some(job) = self.released.recv() => self.on_released(job),
                 () = wake.until(now, at) => {}
             }
             if let Err(error) = self.settle() {
@@ -140,6 +183,19 @@ impl Actor {
         self.sync_now();
         self.core.flush();
         self.fabric.shutdown().await;
+    }
+
+    fn on_released(&mut self, first: JobId) {
+        let mut jobs = vec![first];
+        while jobs.len() < BURST
+            && let Ok(job) = self.released.try_recv()
+        {
+            jobs.push(job);
+        }
+        if let Some(journal) = &mut self.journal {
+            jobs.iter().for_each(|job| journal.add(&Record::Released { job: *job }));
+        }
+        self.feed(MainEvent::Released { jobs });
     }
 
     fn feed(&mut self, event: MainEvent) {
@@ -252,6 +308,18 @@ impl Actor {
                 answer(reply, ());
             }
             Ask::Counts { reply } => answer(reply, self.core.counts()),
+            Ask::Fetch { job, reply } => {
+                self.fetchers.entry(job).or_default().push(reply);
+                self.feed(MainEvent::Wanted { job });
+            }
+            Ask::Want { jobs } => {
+                // One that has ended is fetched when it is asked for.
+                for job in jobs {
+                    if matches!(self.core.is_ended(job), Some(false)) {
+                        self.feed(MainEvent::Wanted { job });
+                    }
+                }
+            }
             Ask::Query { query, reply } => {
                 let result = self.on_query(query);
                 self.answer_later(reply, result);
@@ -267,8 +335,12 @@ impl Actor {
         let first = self.core.next_id();
         if let Some(journal) = &mut self.journal {
             for (job, spec) in (first.0..).map(JobId).zip(&specs) {
+                let (keep, inputs) = (spec.keep, spec.inputs.clone());
                 let spec = RecordedSpec::new(spec, unix_millis());
-                journal.add(&Record::Submitted { job, spec });
+                journal.add(&match keep || !inputs.is_empty() {
+                    true => Record::SubmittedWith { job, spec, keep, inputs },
+                    false => Record::Submitted { job, spec },
+                });
             }
         }
         self.feed(MainEvent::Submitted { specs });
@@ -316,6 +388,20 @@ impl Actor {
             }
             MainCommand::Offer { worker, lease } => self.offer(worker, lease),
             MainCommand::Ack { worker, lease } => self.to(worker).acks.push(lease),
+            MainCommand::Keep { worker, lease } => self.to(worker).keeps.push(lease),
+            MainCommand::Drop { worker, job } => self.to(worker).drops.push(job),
+            MainCommand::Bring { worker, job, head, blob } => self.bring(worker, job, head, blob),
+            MainCommand::Delivered { job, result } => {
+                for fetcher in self.fetchers.remove(&job).into_iter().flatten() {
+                    // A caller may have given up.
+                    let _gone = fetcher.send(result.clone());
+                }
+            }
+            MainCommand::Freed { job } => {
+                for blob in [self.input_blobs.remove(&job), self.blobs.remove(&job)].into_iter().flatten() {
+                    self.fabric.release(blob);
+                }
+            }
             MainCommand::Go { worker, lease } => self.to(worker).go.push(lease),
             MainCommand::Cancel { worker, lease } => self.to(worker).cancels.push(lease),
             MainCommand::Recall { worker, lease } => self.to(worker).recalls.push(lease),
@@ -329,7 +415,10 @@ impl Actor {
                 if let Some(journal) = &mut self.journal {
                     journal.add(&Record::Ended { job, outcome: RecordedOutcome::new(&outcome) });
                 }
-                if let Some(blob) = self.blobs.remove(&job) {
+                // A job whose solution stays at a node may run again.
+                if !matches!(outcome, Outcome::Kept { .. })
+                    && let Some(blob) = self.blobs.remove(&job)
+                {
                     self.fabric.release(blob);
                 }
                 let solver = solver.and_then(|worker| self.solvers.get(&worker).cloned());
@@ -346,7 +435,46 @@ impl Actor {
         &mut self.outgoing.entry(worker).or_default().dispatch
     }
 
+    /// Where a worker finds what a job takes. Small solutions ride in the message while they are few.
+    fn inputs(&mut self, worker: WorkerKey, job: JobId) -> Vec<Input> {
+        let Some(inputs) = self.core.inputs_of(job, worker) else { return Vec::new() };
+        let (mut inline, mut listed) = (0, Vec::with_capacity(inputs.len()));
+        for (job, at) in inputs {
+            let place = match at {
+                InputAt::Here(parcel) if inline + parcel.len() <= INLINE_LIMIT => {
+                    inline += parcel.len();
+                    InputPlace::Inline { head: parcel.head(), body: parcel.body() }
+                }
+                InputAt::Here(parcel) => {
+                    let hold = || self.fabric.hold(parcel.clone());
+                    let blob = *self.input_blobs.entry(job).or_insert_with(hold);
+                    InputPlace::At { node: self.fabric.id().clone(), head: parcel.head(), blob }
+                }
+                InputAt::Node { worker, head, blob } => {
+                    let Some(node) = self.solvers.get(&worker) else { continue };
+                    InputPlace::At { node: node.clone(), head: head.clone(), blob }
+                }
+            };
+            listed.push(Input { job, place });
+        }
+        listed
+    }
+
+    fn bring(&self, worker: WorkerKey, job: JobId, head: ParcelHead, blob: BlobId) {
+        let Some(peer) = self.peers.get(&worker).cloned() else { return };
+        let (fabric, done) = (self.fabric.clone(), self.brought.0.clone());
+        tokio::spawn(async move {
+            let result = match fabric.fetch_pieces(&peer, blob, head.body_len().unwrap_or(u64::MAX)).await {
+                Ok(body) => Parcel::from_pieces(head, body).map_err(|e| e.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            // The main node may have ended meanwhile.
+            let _ended = done.send((worker, job, result)).await;
+        });
+    }
+
     fn offer(&mut self, worker: WorkerKey, lease: LeaseId) {
+        let inputs = self.inputs(worker, lease.job);
         let Some(job) = self.core.offer_of(lease.job) else { return };
         let payload = if job.payload.len() <= INLINE_LIMIT {
             ParcelRef::inline(job.payload)
@@ -354,7 +482,7 @@ impl Actor {
             let blob = *self.blobs.entry(lease.job).or_insert_with(|| self.fabric.hold(job.payload.clone()));
             ParcelRef::Blob { head: job.payload.head(), blob }
         };
-        let offer = Offer { lease, priority: job.priority, careful: job.careful, payload };
+        let offer = Offer { lease, priority: job.priority, careful: job.careful, payload, inputs };
         let epoch = self.core.epoch();
         let builder = self.outgoing.entry(worker).or_default();
         if builder.offer(job.kind, job.needs, offer)

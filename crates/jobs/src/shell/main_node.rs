@@ -1,13 +1,15 @@
 //! A node that asks for jobs to be solved.
 
 use super::journal::{Journal, JournalError};
-use super::main_actor::{Actor, Ask};
+use super::main_actor::{Actor, Ask, Fetched};
+use super::solution::SolutionRef;
 use crate::core::{JobSpec, MainCore, MainCounts, Outcome};
 use phalanx_fabric::{Fabric, FabricConfig, FrameKind, StartError};
 use phalanx_recording::{Limits, Recorded};
-use phalanx_types::{Epoch, JobId, NodeId, SessionId, Time};
-use phalanx_wire::jobs::{JobAnswer, JobQuery, MAX_HEAD_LEN, QUERY_SERVICE};
+use phalanx_types::{Epoch, JobId, NodeId, Outbox, SessionId, Time};
+use phalanx_wire::jobs::{JobAnswer, JobQuery, MAX_HEAD_LEN, MAX_INPUTS, QUERY_SERVICE};
 use phalanx_wire::node::NodeKind;
+use phalanx_wire::reason::FailReason;
 use phalanx_wire::{codec, jobs};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,12 @@ pub enum MainError {
     Journal(#[from] JournalError),
     #[error("a payload has too many tensors ({tensors}): their names and shapes do not fit a message")]
     TooManyTensors { tensors: usize },
+    #[error("a job takes {inputs} solutions, at most {MAX_INPUTS} are allowed")]
+    TooManyInputs { inputs: usize },
+    #[error("a job can take only solutions of its own main node")]
+    OtherMain,
+    #[error("{0}")]
+    NoSolution(FailReason),
     #[error("the main node has ended")]
     Ended,
 }
@@ -64,6 +72,7 @@ pub type Recovered = Vec<(JobId, Option<Outcome>)>;
 pub struct MainNode {
     fabric: Fabric,
     asks: mpsc::Sender<Ask>,
+    releases: mpsc::UnboundedSender<JobId>,
     recovered: Arc<Mutex<Recovered>>,
 }
 
@@ -147,16 +156,21 @@ impl MainNode {
             None => (MainCore::new(random_session(), Epoch(1)), None, Vec::new()),
             Some((journal, past)) => {
                 let mut core = MainCore::new(past.session, past.epoch);
+                let released: Vec<JobId> =
+                    past.jobs.iter().filter(|(_, job)| job.is_released).map(|(id, _)| *id).collect();
                 let recovered = past.jobs.into_values().map(|job| restore(&mut core, now, job)).collect();
+                // Nobody has joined who could be told anything.
+                core.on_restored(now, &released, &mut Outbox::default());
                 (core, Some(journal), recovered)
             }
         };
         let events = fabric.channel(FrameKind::Jobs);
         let (asks, asked) = mpsc::channel(ASK_QUEUE);
         let core = record(core, options.recording_path().as_deref());
-        let actor = Actor::new(fabric.clone(), core, journal, asked);
+        let (releases, released) = mpsc::unbounded_channel();
+        let actor = Actor::new(fabric.clone(), core, journal, (asked, released));
         tokio::spawn(actor.run(events));
-        let node = Self { fabric, asks, recovered: Arc::new(Mutex::new(recovered)) };
+        let node = Self { fabric, asks, releases, recovered: Arc::new(Mutex::new(recovered)) };
         node.serve_queries();
         Ok(node)
     }
@@ -192,6 +206,61 @@ impl MainNode {
     pub async fn submit_many(&self, specs: Vec<JobSpec>) -> Result<Range<u64>, MainError> {
         specs.iter().try_for_each(check)?;
         self.ask(|reply| Ask::SubmitMany { specs, reply }).await
+    }
+
+    /// Submits a job whose solution stays at the node that makes it, if it is large, for other jobs to take.
+    ///
+    /// # Errors
+    /// The main node has ended, or its journal cannot be written.
+    pub async fn submit_kept(&self, spec: JobSpec) -> Result<(JobHandle, SolutionRef), MainError> {
+        let handle = self.submit(JobSpec { keep: true, ..spec }).await?;
+        let solution = SolutionRef::new(self, handle.job);
+        Ok((handle, solution))
+    }
+
+    /// Has a job take kept solutions, in this order; it runs where they are, if it can.
+    ///
+    /// Keep the references until the job is submitted.
+    ///
+    /// # Errors
+    /// A solution is of another main node, or there are too many.
+    pub fn taking(&self, mut spec: JobSpec, solutions: &[&SolutionRef]) -> Result<JobSpec, MainError> {
+        if solutions.iter().any(|solution| !solution.is_of(self)) {
+            return Err(MainError::OtherMain);
+        }
+        spec.inputs.extend(solutions.iter().map(|solution| solution.job()));
+        check(&spec)?;
+        Ok(spec)
+    }
+
+    /// A reference to the solution of a job that was submitted with [`JobSpec::keep`], in this life of the main node or
+    /// in an earlier one. When its last clone is dropped, the solution is freed; ask for it once.
+    pub fn solution(&self, job: JobId) -> SolutionRef {
+        SolutionRef::new(self, job)
+    }
+
+    /// Has kept solutions fetched as soon as they are there: the outcome then is the solution.
+    ///
+    /// # Errors
+    /// The main node has ended.
+    pub async fn want(&self, jobs: Vec<JobId>) -> Result<(), MainError> {
+        self.asks.send(Ask::Want { jobs }).await.map_err(|_closed| MainError::Ended)
+    }
+
+    /// Drops the user's reference to the kept solution of a job for which there is no [`SolutionRef`].
+    pub fn release(&self, job: JobId) {
+        // A main node that has ended has left its nodes, which frees everything.
+        let _ended = self.releases.send(job);
+    }
+
+    pub(super) async fn fetch(&self, job: JobId) -> Result<Fetched, MainError> {
+        let (reply, fetched) = oneshot::channel();
+        self.asks.send(Ask::Fetch { job, reply }).await.map_err(|_closed| MainError::Ended)?;
+        fetched.await.map_err(|_closed| MainError::Ended)
+    }
+
+    pub(super) fn releases(&self) -> &mpsc::UnboundedSender<JobId> {
+        &self.releases
     }
 
     /// The outcomes of jobs from now on, as they come.
@@ -286,6 +355,9 @@ fn record(core: MainCore, path: Option<&Path>) -> Recorded<MainCore> {
 /// Refuses what could never be sent.
 fn check(spec: &JobSpec) -> Result<(), MainError> {
     // The usual payload has none, and needs no look at its head.
+    if spec.inputs.len() > MAX_INPUTS {
+        return Err(MainError::TooManyInputs { inputs: spec.inputs.len() });
+    }
     let tensors = spec.payload.tensors.len();
     if tensors > 0 && spec.payload.head().encoded_len() > MAX_HEAD_LEN {
         return Err(MainError::TooManyTensors { tensors });
@@ -295,8 +367,11 @@ fn check(spec: &JobSpec) -> Result<(), MainError> {
 
 /// Puts a recorded job into the core of the next life.
 fn restore(core: &mut MainCore, now: Time, job: super::journal::JournaledJob) -> (JobId, Option<Outcome>) {
-    let super::journal::JournaledJob { mut spec, deadline_unix_ms, attempts, outcome } = job;
+    let super::journal::JournaledJob { mut spec, deadline_unix_ms, attempts, outcome, .. } = job;
     match outcome {
+        Some(outcome @ (Outcome::Solved(_) | Outcome::Kept { .. })) if spec.keep => {
+            (core.on_restore_kept(now, spec, attempts, outcome.clone()), Some(outcome))
+        }
         Some(outcome) => (core.on_restore_ended(&spec.kind, spec.needs, &outcome), Some(outcome)),
         None => {
             spec.deadline =

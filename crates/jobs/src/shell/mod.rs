@@ -9,6 +9,7 @@ mod handler;
 mod journal;
 mod main_actor;
 mod main_node;
+mod solution;
 mod wake;
 
 pub use asker::{AskError, Asker, PastMain, kept_outcome, past_mains};
@@ -17,3 +18,4 @@ pub use feed::JobFeed;
 pub use handler::{Handler, HandlerError, Handlers, JobContext};
 pub use journal::{JournalError, JournalHistory, JournaledJob, read_journal};
 pub use main_node::{JobEnd, JobHandle, MainError, MainNode, MainOptions, Outcomes, Recovered};
+pub use solution::SolutionRef;

@@ -20,14 +20,15 @@ impl Link {
     pub(super) fn note_report(&mut self, report: &Report) {
         self.window = report.window;
         let ended = report.done.iter().map(|d| d.lease);
-        for lease in ended.chain(report.handed_back.iter().copied()) {
+        let missing = report.missing.iter().map(|m| m.lease);
+        for lease in ended.chain(missing).chain(report.handed_back.iter().copied()) {
             self.release(lease);
         }
     }
 
     /// What a worker holds after it heard this.
     pub(super) fn note_dispatch(&mut self, dispatch: &Dispatch) {
-        for lease in dispatch.acks.iter().chain(&dispatch.cancels) {
+        for lease in dispatch.acks.iter().chain(&dispatch.keeps).chain(&dispatch.cancels) {
             self.let_go(*lease);
         }
         for offer in dispatch.offers.iter().flat_map(|g| &g.offers) {
@@ -89,7 +90,8 @@ impl World {
         }
         let node = &mut self.mains[main];
         let before = node.numbers.insert(lease.job, lease.number).unwrap_or(0);
-        let ended = node.journal.get(lease.job).is_none_or(|r| r.outcome.is_some());
+        let kept = |plan: usize| self.plan.jobs[plan].spec.keep;
+        let ended = node.journal.get(lease.job).is_none_or(|r| r.outcome.is_some() && !kept(r.plan));
         if lease.number <= before {
             self.violate(format!("m{main} offers {lease} after lease {before}"));
         }

@@ -2,7 +2,7 @@ use super::link::{LinkId, Side};
 use bytes::Bytes;
 use phalanx_account::core::ClaimId;
 use phalanx_jobs::core::{BatchId, Run, RunKey};
-use phalanx_types::LeaseId;
+use phalanx_types::{JobId, LeaseId, NodeId, SessionId};
 use phalanx_wire::bulk::BlobId;
 
 /// What can happen. `life` names the process it is meant for: a later one ignores it.
@@ -12,6 +12,14 @@ pub(super) enum Event {
         job: usize,
     },
     UserCancels {
+        job: usize,
+    },
+    /// The user wants the bytes of a kept solution.
+    UserWants {
+        job: usize,
+    },
+    /// The user drops a kept solution.
+    UserReleases {
         job: usize,
     },
     Connect {
@@ -76,6 +84,7 @@ pub(super) enum MainEvent {
     Settle,
     Wake,
     Taken { link: LinkId, lease: LeaseId, blob: BlobId },
+    Brought { link: LinkId, job: JobId, blob: BlobId },
 }
 
 /// Something within the process of a computing node.
@@ -84,6 +93,7 @@ pub(super) enum WorkerEvent {
     Settle,
     Wake,
     Fetched { link: LinkId, key: RunKey },
+    InputFetched { session: SessionId, input: JobId, node: NodeId, blob: BlobId },
     RunEnds { batch: BatchId, key: RunKey },
     Progress { key: RunKey },
     TakenBack { batch: BatchId, runs: Vec<Run> },

@@ -59,6 +59,12 @@ impl World {
         self.partitions.iter().any(|(_, mask)| side(*mask, main) != side(*mask, self.plan.mains + worker))
     }
 
+    /// The same for two workers.
+    pub(super) fn workers_apart(&self, one: usize, other: usize) -> bool {
+        let side = |mask: u32, worker: usize| mask >> (self.plan.mains + worker) & 1;
+        self.partitions.iter().any(|(_, mask)| side(*mask, one) != side(*mask, other))
+    }
+
     pub(super) fn on_partition_heals(&mut self, index: usize) {
         self.partitions.retain(|(i, _)| *i != index);
         self.plan_all_connects();

@@ -21,10 +21,16 @@ pub(super) struct Record {
     pub(super) crashes: u32,
     /// Offers of it that were delivered twice.
     pub(super) repeated_offers: u32,
+    /// The jobs whose solutions it takes.
+    pub(super) inputs: Vec<JobId>,
+    /// The user has dropped its kept solution.
+    pub(super) released: bool,
+    /// The user waits for its kept solution; forgotten with the process.
+    pub(super) wanted: bool,
 }
 
 impl Journal {
-    pub(super) fn submit(&mut self, now: Time, plan: usize) -> JobId {
+    pub(super) fn submit(&mut self, now: Time, plan: usize, inputs: Vec<JobId>) -> JobId {
         self.records.push(Record {
             plan,
             submitted: now,
@@ -33,12 +39,19 @@ impl Journal {
             failures: 0,
             crashes: 0,
             repeated_offers: 0,
+            inputs,
+            released: false,
+            wanted: false,
         });
         JobId(self.records.len() as u64)
     }
 
     pub(super) fn records(&self) -> &[Record] {
         &self.records
+    }
+
+    pub(super) fn records_mut(&mut self) -> &mut [Record] {
+        &mut self.records
     }
 
     pub(super) fn get(&self, job: JobId) -> Option<&Record> {

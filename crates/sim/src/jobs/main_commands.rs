@@ -55,9 +55,17 @@ impl World {
             }
             MainCommand::Offer { worker, lease } => {
                 self.check_offer(main, LinkId::from(worker), lease);
-                self.write_offer(main, letters.to(worker), lease);
+                self.write_offer(main, worker, letters.to(worker), lease);
             }
             MainCommand::Ack { worker, lease } => letters.to(worker).acks.push(lease),
+            MainCommand::Keep { worker, lease } => letters.to(worker).keeps.push(lease),
+            MainCommand::Drop { worker, job } => letters.to(worker).drops.push(job),
+            MainCommand::Bring { worker, job, blob, .. } => {
+                let delay = self.dice.shells.number(100..5_000);
+                self.main_soon(main, delay, MainEvent::Brought { link: worker.into(), job, blob });
+            }
+            MainCommand::Delivered { job, result } => self.check_delivered(main, job, &result),
+            MainCommand::Freed { .. } => {}
             MainCommand::Go { worker, lease } => letters.to(worker).go.push(lease),
             MainCommand::Cancel { worker, lease } => {
                 self.links[LinkId::from(worker).0].release(lease);
@@ -77,7 +85,11 @@ impl World {
         }
     }
 
-    fn write_offer(&mut self, main: usize, letter: &mut Dispatch, lease: LeaseId) {
+    fn write_offer(&mut self, main: usize, worker: WorkerKey, letter: &mut Dispatch, lease: LeaseId) {
+        let Some(inputs) = self.offered_inputs(main, worker, lease.job) else {
+            self.violate(format!("m{main} offers {lease}, whose inputs are not there"));
+            return;
+        };
         let node = &self.mains[main];
         let view = node.core.as_ref().and_then(|core| core.offer_of(lease.job));
         let (Some(view), Some(record)) = (view, node.journal.get(lease.job)) else {
@@ -89,7 +101,7 @@ impl World {
         } else {
             ParcelRef::inline(view.payload)
         };
-        let offer = Offer { lease, priority: view.priority, careful: view.careful, payload };
+        let offer = Offer { lease, priority: view.priority, careful: view.careful, payload, inputs };
         match letter.offers.iter_mut().find(|g| g.kind == *view.kind && g.needs == view.needs) {
             Some(group) => group.offers.push(offer),
             None => {

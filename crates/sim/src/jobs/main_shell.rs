@@ -4,7 +4,7 @@ use super::event::{Event, MainEvent};
 use super::journal::Journal;
 use super::link::LinkId;
 use super::world::World;
-use phalanx_jobs::core::{JobSpec, MainCommand, MainCore};
+use phalanx_jobs::core::{JobSpec, MainCommand, MainCore, Outcome};
 use phalanx_types::{Epoch, JobId, LeaseId, Outbox, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::codec::decode;
@@ -64,15 +64,21 @@ impl World {
         self.trace.line(now, format_args!("m{main} starts e{}", node.life));
         let mut core = MainCore::new(node.session, Epoch(node.life));
         for record in node.journal.records() {
-            let spec = &self.plan.jobs[record.plan].spec;
+            let spec = JobSpec { inputs: record.inputs.clone(), ..self.plan.jobs[record.plan].spec.clone() };
             match &record.outcome {
+                Some((_, outcome @ (Outcome::Solved(_) | Outcome::Kept { .. }))) if spec.keep => {
+                    core.on_restore_kept(now, spec, record.attempts, outcome.clone())
+                }
                 Some((_, outcome)) => core.on_restore_ended(&spec.kind, spec.needs, outcome),
                 None => {
                     let left = spec.deadline.map(|d| (record.submitted + d).since(now));
-                    core.on_restore(now, JobSpec { deadline: left, ..spec.clone() }, record.attempts)
+                    core.on_restore(now, JobSpec { deadline: left, ..spec }, record.attempts)
                 }
             };
         }
+        let records = (1..).map(JobId).zip(node.journal.records());
+        let released: Vec<JobId> = records.filter(|(_, r)| r.released).map(|(job, _)| job).collect();
+        core.on_restored(now, &released, &mut node.out);
         node.core = Some(core);
         for job in std::mem::take(&mut node.postponed) {
             self.on_submit(job);
@@ -91,6 +97,7 @@ impl World {
         node.settling = false;
         node.wake_at = None;
         node.numbers.clear();
+        node.journal.records_mut().iter_mut().for_each(|record| record.wanted = false);
     }
 
     pub(super) fn on_submit(&mut self, job: usize) {
@@ -100,8 +107,10 @@ impl World {
             node.postponed.push(job);
             return;
         };
-        let recorded = node.journal.submit(self.now, job);
-        let given = core.on_submit(self.now, self.plan.jobs[job].spec.clone());
+        let plan = &self.plan.jobs[job];
+        let inputs: Vec<JobId> = plan.takes.iter().filter_map(|taken| node.journal.find(*taken)).collect();
+        let recorded = node.journal.submit(self.now, job, inputs.clone());
+        let given = core.on_submit(self.now, JobSpec { inputs, ..plan.spec.clone() });
         self.trace.line(self.now, format_args!("m{main} submit {given} {:?}", self.plan.jobs[job].behaviour));
         if recorded != given {
             self.violate(format!("job {recorded} of the journal is job {given} of the core"));

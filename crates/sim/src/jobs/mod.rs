@@ -15,6 +15,7 @@ mod link;
 mod main_commands;
 mod main_shell;
 mod plan;
+mod references;
 mod threads;
 mod training;
 mod verdict;

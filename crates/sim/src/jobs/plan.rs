@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const KINDS: [&str; 3] = ["short", "square", "train"];
 /// Attempts of a job that must not run out of them by bad luck.
-const PLENTY: u32 = 64;
+pub(super) const PLENTY: u32 = 64;
 
 /// The whole of a scenario.
 #[derive(Debug)]
@@ -57,6 +57,11 @@ pub(super) struct JobPlan {
     /// Whether payload and solution travel as blobs.
     pub(super) large: (bool, bool),
     pub(super) cancel_at: Option<Time>,
+    /// Earlier jobs of the plan whose solutions it takes.
+    pub(super) takes: Vec<usize>,
+    /// When the user wants its kept solution, and when the user drops it.
+    pub(super) wanted_at: Option<Time>,
+    pub(super) released_at: Option<Time>,
 }
 
 /// What a handler does with a job.
@@ -113,6 +118,7 @@ impl Plan {
             jobs.push(plan_job(&mut dice, number, mains, workers[0].capacity, heal_at));
         }
         jobs.sort_by_key(|j| j.submit_at);
+        plan_references(&mut Dice::new(seed, "references"), &mut jobs, heal_at);
         let faults = if dice.chance(1, 10) { 0 } else { dice.number(1..25) };
         let mut faults: Vec<(Time, Fault)> = (0..faults)
             .map(|_| {
@@ -191,7 +197,45 @@ fn plan_job(dice: &mut Dice, number: u64, mains: usize, largest: Needs, heal_at:
         _ => dice.millis(2..60),
     };
     let solution = Parcel::from_bytes(Bytes::from(format!("solution {number}")));
-    JobPlan { main: dice.index(mains), submit_at, spec, behaviour, run, solution, large, cancel_at }
+    let (takes, wanted_at, released_at) = (Vec::new(), None, None);
+    let main = dice.index(mains);
+    JobPlan {
+        main,
+        submit_at,
+        spec,
+        behaviour,
+        run,
+        solution,
+        large,
+        cancel_at,
+        takes,
+        wanted_at,
+        released_at,
+    }
+}
+
+/// In most scenarios some solutions are kept, and later jobs take them.
+fn plan_references(dice: &mut Dice, jobs: &mut [JobPlan], heal_at: Time) {
+    if dice.chance(1, 4) {
+        return;
+    }
+    for at in 0..jobs.len() {
+        jobs[at].spec.keep = dice.chance(1, 2);
+        // Kept solutions that ride in messages are never lost.
+        jobs[at].large.1 |= jobs[at].spec.keep && dice.chance(3, 4);
+        let main = jobs[at].main;
+        let kept: Vec<usize> = (0..at).filter(|k| jobs[*k].main == main && jobs[*k].spec.keep).collect();
+        if !kept.is_empty() && dice.chance(1, 2) {
+            let recent = &kept[kept.len().saturating_sub(6)..];
+            jobs[at].takes = (0..1 + dice.index(3)).map(|_| recent[dice.index(recent.len())]).collect();
+        }
+        let submitted = jobs[at].submit_at;
+        let later = |dice: &mut Dice| Time(dice.number(submitted.0..heal_at.0 + 200_000));
+        if jobs[at].spec.keep {
+            jobs[at].wanted_at = dice.chance(1, 3).then(|| later(dice));
+            jobs[at].released_at = Some(later(dice));
+        }
+    }
 }
 
 fn plan_needs(dice: &mut Dice, largest: Needs) -> Needs {

@@ -2,11 +2,11 @@
 
 use super::Outcomes;
 use super::journal::Record;
-use super::plan::Behaviour;
+use super::plan::{Behaviour, PLENTY};
 use super::world::World;
 use phalanx_jobs::core::Outcome;
 use phalanx_types::{JobId, Time};
-use phalanx_wire::reason::FailReason;
+use phalanx_wire::reason::{FailReason, LostInput};
 use std::time::Duration;
 
 /// How late the shell may come to look at a deadline.
@@ -18,7 +18,7 @@ impl World {
         for record in self.mains.iter().flat_map(|m| m.journal.records()) {
             sum.submitted += 1;
             match &record.outcome {
-                Some((_, Outcome::Solved(_))) => sum.solved += 1,
+                Some((_, Outcome::Solved(_) | Outcome::Kept { .. })) => sum.solved += 1,
                 Some((_, Outcome::Failed(_))) => sum.failed += 1,
                 Some((_, Outcome::Cancelled)) => sum.cancelled += 1,
                 Some((_, Outcome::Expired)) => sum.expired += 1,
@@ -52,7 +52,7 @@ impl World {
     }
 
     fn wrong_jobs(&self) -> Option<String> {
-        if let Some(pending) = self.pending() {
+        if let Some(pending) = self.pending().or_else(|| self.still_wanted()) {
             return Some(pending);
         }
         for (main, node) in self.mains.iter().enumerate() {
@@ -78,6 +78,16 @@ impl World {
                 *parcel == plan.solution
                     && matches!(plan.behaviour, Behaviour::Solves | Behaviour::FailsTimes(_))
             }
+            Outcome::Kept { len } => {
+                let solves = matches!(plan.behaviour, Behaviour::Solves | Behaviour::FailsTimes(_));
+                plan.spec.keep && *len == plan.solution.len() && solves
+            }
+            Outcome::Failed(FailReason::InputFailed { job, .. }) => self.is_unsolved(plan.main, *job),
+            // With few attempts two nodes that do not reach each other are reason enough.
+            Outcome::Failed(FailReason::InputLost { why: LostInput::Unreachable { .. }, .. }) => {
+                max < PLENTY || record.inputs.iter().any(|input| self.is_unsolved(plan.main, *input))
+            }
+            Outcome::Failed(FailReason::InputLost { .. }) => false,
             Outcome::Failed(FailReason::NodesLost { attempts, nodes }) => {
                 let may = matches!(plan.behaviour, Behaviour::Poison | Behaviour::FailsAlways);
                 may && *attempts == max && nodes.len() <= max as usize
@@ -100,6 +110,12 @@ impl World {
         // it runs, and once more when the main node dies too before it sees the loss.
         let most = max + record.repeated_offers + 2 * lives as u32 - 1;
         (record.crashes > most).then(|| format!("took {} workers down, {most} were allowed", record.crashes))
+    }
+
+    pub(super) fn is_unsolved(&self, main: usize, job: JobId) -> bool {
+        let record = self.mains[main].journal.get(job);
+        let outcome = record.and_then(|r| r.outcome.as_ref());
+        matches!(outcome, Some((_, Outcome::Failed(_) | Outcome::Cancelled | Outcome::Expired)))
     }
 
     fn wrong_counts(&self) -> Option<String> {

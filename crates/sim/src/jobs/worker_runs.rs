@@ -17,7 +17,10 @@ impl World {
         self.plan.jobs.get(record.plan)
     }
 
-    pub(super) fn start_batch(&mut self, worker: usize, batch: BatchId, runs: Vec<Run>) {
+    pub(super) fn start_batch(&mut self, worker: usize, batch: BatchId, mut runs: Vec<Run>) {
+        for run in &mut runs {
+            self.put_inputs(worker, run);
+        }
         let node = &mut self.workers[worker];
         let needs = |run: &Run| node.needs.get(&run.key).copied().unwrap_or(Needs::default());
         let runs: Vec<(Run, Needs)> = runs.into_iter().map(|run| (run.clone(), needs(&run))).collect();
@@ -40,6 +43,10 @@ impl World {
             return;
         }
         let planned = plan.run.as_micros() as u64;
+        if let Some(what) = self.wrong_inputs(&run) {
+            self.violate(format!("w{worker} {what}"));
+            return;
+        }
         let micros = if stopped { 0 } else { planned * self.dice.runs.number(70..130) / 100 };
         if planned > 4_000 && self.dice.runs.chance(1, 4) {
             self.worker_soon(worker, micros / 2, WorkerEvent::Progress { key: run.key });

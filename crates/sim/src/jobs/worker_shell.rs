@@ -202,7 +202,7 @@ impl World {
                 self.send_to_main(main.into(), &FromWorker::Join(join));
             }
             WorkerCommand::Report { main, report } => {
-                for lease in &report.handed_back {
+                for lease in report.handed_back.iter().chain(report.missing.iter().map(|m| &m.lease)) {
                     self.links[LinkId::from(main).0].let_go(*lease);
                 }
                 self.send_to_main(main.into(), &FromWorker::Report(report));
@@ -210,6 +210,10 @@ impl World {
             WorkerCommand::Fetch { main, key, .. } => {
                 let delay = self.dice.shells.number(100..5_000);
                 self.worker_soon(worker, delay, WorkerEvent::Fetched { link: main.into(), key });
+            }
+            WorkerCommand::FetchInput { session, input, node, blob, .. } => {
+                let delay = self.dice.shells.number(100..5_000);
+                self.worker_soon(worker, delay, WorkerEvent::InputFetched { session, input, node, blob });
             }
             WorkerCommand::Start { batch, runs } => self.start_batch(worker, batch, runs),
             WorkerCommand::TakeBack { batch } => {

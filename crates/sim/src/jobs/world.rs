@@ -86,6 +86,12 @@ impl World {
             if let Some(at) = plan.cancel_at {
                 self.queue.push(at, Event::UserCancels { job });
             }
+            if let Some(at) = plan.wanted_at {
+                self.queue.push(at, Event::UserWants { job });
+            }
+            if let Some(at) = plan.released_at {
+                self.queue.push(at, Event::UserReleases { job });
+            }
         }
         for (index, (at, _)) in self.plan.faults.iter().enumerate() {
             self.queue.push(*at, Event::Fault { index });
@@ -131,6 +137,8 @@ impl World {
         match event {
             Event::Submit { job } => self.on_submit(job),
             Event::UserCancels { job } => self.on_user_cancels(job),
+            Event::UserWants { job } => self.on_user_wants(job),
+            Event::UserReleases { job } => self.on_user_releases(job),
             Event::Connect { main, worker } => self.on_connect(main, worker),
             Event::Deliver { link, to, bytes } => {
                 if !self.links[link.0].cut {
@@ -184,6 +192,7 @@ impl World {
             MainEvent::Settle => self.settle_main(main),
             MainEvent::Wake => self.wake_main(main),
             MainEvent::Taken { link, lease, blob } => self.on_taken(main, link, lease, blob),
+            MainEvent::Brought { link, job, blob } => self.on_brought(main, link, job, blob),
         }
     }
 
@@ -195,6 +204,9 @@ impl World {
             WorkerEvent::Settle => self.settle_worker(worker),
             WorkerEvent::Wake => self.wake_worker(worker),
             WorkerEvent::Fetched { link, key } => self.on_fetched(worker, link, key),
+            WorkerEvent::InputFetched { session, input, node, blob } => {
+                self.on_input_fetched(worker, (session, input), &node, blob);
+            }
             WorkerEvent::RunEnds { batch, key } => self.on_run_ends(worker, batch, key),
             WorkerEvent::Progress { key } => self.on_progress(worker, key),
             WorkerEvent::TakenBack { batch, runs } => self.on_taken_back(worker, batch, runs),

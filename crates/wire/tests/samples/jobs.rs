@@ -14,10 +14,11 @@ use phalanx_wire::codec::{self, CodecError};
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::jobs::{
-    Dispatch, Done, DoneResult, FromWorker, Held, JobAnswer, JobInfo, JobQuery, JobState, Join, Offer,
-    OfferGroup, ParcelRef, Progress, QUERY_SERVICE, Report, ToWorker,
+    Dispatch, Done, DoneResult, FromWorker, Held, Input, InputPlace, JobAnswer, JobInfo, JobQuery, JobState,
+    Join, KeptSolution, MissingInput, Offer, OfferGroup, ParcelRef, Progress, QUERY_SERVICE, Report,
+    ToWorker,
 };
-use phalanx_wire::reason::{FailReason, Raised, WaitReason};
+use phalanx_wire::reason::{FailReason, LostInput, Raised, WaitReason};
 use phalanx_wire::usage::{Holder, Shortage};
 use serde::Serialize;
 
@@ -85,6 +86,12 @@ fn add_work(samples: &mut Samples) {
     samples.each("parcel", [ParcelRef::inline(&parcel()), blob], |payload| {
         ToWorker::Dispatch(Dispatch { epoch: Epoch(2), offers: vec![offer(payload)], ..Dispatch::default() })
     });
+    let at = InputPlace::At { node: node("n2"), head: parcel().head(), blob: BlobId(u64::MAX) };
+    samples.each("input", [given(), at], |place| {
+        let mut offers = offer(ParcelRef::inline(&parcel()));
+        offers.offers[0].inputs = vec![input(place)];
+        ToWorker::Dispatch(Dispatch { epoch: Epoch(2), offers: vec![offers], ..Dispatch::default() })
+    });
     let results = [
         DoneResult::Solved(ParcelRef::inline(&parcel())),
         DoneResult::Failed { reason: FailReason::Handler { message: "no such file".into() }, retry: true },
@@ -96,6 +103,10 @@ fn add_work(samples: &mut Samples) {
         FromWorker::Report(Report { epoch: Epoch(2), taken: part.into_iter().collect(), ..Report::default() })
     });
     samples.each("fail", fail_reasons(), |reason| finished(DoneResult::Failed { reason, retry: false }));
+    samples.each("lost-input", lost_inputs(), |why| {
+        let reason = FailReason::InputLost { job: JobId(12), why };
+        finished(DoneResult::Failed { reason, retry: false })
+    });
 }
 
 fn add_questions(samples: &mut Samples) {
@@ -142,18 +153,37 @@ fn all_dtypes(samples: &mut Samples) -> ParcelHead {
 }
 
 fn offer(payload: ParcelRef) -> OfferGroup {
-    let offers = vec![Offer { lease: lease(17, 1), priority: -3, careful: false, payload }];
+    let offers = vec![Offer { lease: lease(17, 1), priority: -3, careful: false, payload, inputs: vec![] }];
     OfferGroup { kind: "train".into(), needs: needs(), offers }
+}
+
+fn given() -> InputPlace {
+    InputPlace::Inline { head: parcel().head(), body: parcel().body() }
+}
+
+fn input(place: InputPlace) -> Input {
+    Input { job: JobId(12), place }
+}
+
+fn kept() -> KeptSolution {
+    KeptSolution { job: JobId(12), head: parcel().head(), blob: BlobId(u64::MAX) }
+}
+
+fn missing() -> MissingInput {
+    MissingInput { lease: lease(20, 2), input: JobId(12), node: node("n2"), is_gone: true }
 }
 
 fn dispatch() -> Dispatch {
     let payload = ParcelRef::inline(&Parcel::from_bytes("again"));
-    let careful = Offer { lease: lease(18, 3), priority: 10, careful: true, payload };
+    let careful =
+        Offer { lease: lease(18, 3), priority: 10, careful: true, payload, inputs: vec![input(given())] };
     let mut offers = offer(ParcelRef::inline(&Parcel::from_bytes("once")));
     offers.offers.push(careful);
     Dispatch {
         epoch: Epoch(2),
         acks: vec![lease(1, 1), lease(2, 1)],
+        keeps: vec![lease(7, 1)],
+        drops: vec![JobId(8), JobId(900)],
         go: vec![lease(3, 2)],
         cancels: vec![lease(4, 1)],
         recalls: vec![lease(5, 1), lease(600, 1)],
@@ -176,6 +206,7 @@ fn join() -> Join {
         taken: super::uses()[1..].to_vec(),
         held: vec![Held { lease: lease(3, 1), running: true }, Held { lease: lease(4, 1), running: false }],
         done: vec![solved()],
+        kept: vec![kept()],
     }
 }
 
@@ -190,6 +221,8 @@ fn report() -> Report {
         progress: vec![Progress { lease: lease(17, 1), permille: 333, note: "epoch 1 of 3".into() }],
         done: vec![solved()],
         handed_back: vec![lease(19, 1)],
+        kept: vec![kept()],
+        missing: vec![missing()],
     }
 }
 
@@ -198,18 +231,35 @@ fn finished(result: DoneResult) -> FromWorker {
     FromWorker::Report(Report { epoch: Epoch(2), window: 1, done, ..Report::default() })
 }
 
-fn fail_reasons() -> [FailReason; 5] {
+fn lost_inputs() -> [LostInput; 6] {
+    [
+        LostInput::NotKept,
+        LostInput::AttemptsUsedUp { attempts: 5 },
+        LostInput::NoRecipe,
+        LostInput::FailedAgain { why: "no such file".into() },
+        LostInput::Input { job: JobId(11) },
+        LostInput::Unreachable { node: node("n2") },
+    ]
+}
+
+fn raised() -> Box<Raised> {
+    Box::new(Raised {
+        exception: "ValueError".into(),
+        message: "three".into(),
+        traceback: "Traceback (most recent call last):\nValueError: three\n".into(),
+        pickled: (&b"\x80\x05."[..]).into(),
+    })
+}
+
+fn fail_reasons() -> [FailReason; 7] {
     [
         FailReason::Handler { message: "no such file".into() },
         FailReason::Panicked { message: "index out of bounds".into() },
         FailReason::NodesLost { attempts: 2, nodes: vec![node("n1"), node("n2")] },
         FailReason::Unreadable { message: "blob b9 is gone".into() },
-        FailReason::Raised(Box::new(Raised {
-            exception: "ValueError".into(),
-            message: "three".into(),
-            traceback: "Traceback (most recent call last):\nValueError: three\n".into(),
-            pickled: (&b"\x80\x05."[..]).into(),
-        })),
+        FailReason::Raised(raised()),
+        FailReason::InputFailed { job: JobId(12), why: "no such file".into(), raised: Some(raised()) },
+        FailReason::InputLost { job: JobId(12), why: LostInput::NoRecipe },
     ]
 }
 
@@ -243,7 +293,7 @@ fn job_states() -> [JobState; 7] {
     ]
 }
 
-fn wait_reasons() -> [WaitReason; 7] {
+fn wait_reasons() -> [WaitReason; 8] {
     let (needed, largest) = (ByteSize::gib(80), ByteSize::gib(64));
     [
         WaitReason::NoNodes,
@@ -252,6 +302,7 @@ fn wait_reasons() -> [WaitReason; 7] {
         WaitReason::NeedsCores { needed: 32, largest: 16, node: node("n2") },
         WaitReason::NodesDraining { nodes: 2 },
         WaitReason::AllBusy { nodes: 4, ahead: 1_000 },
+        WaitReason::Inputs { missing: 2, first: JobId(12) },
         WaitReason::InUse {
             nodes: 2,
             node: node("n2"),

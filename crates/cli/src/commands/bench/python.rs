@@ -70,7 +70,7 @@ impl Render for Measured {
 
 fn call(buffers: Vec<Bytes>) -> Result<JobSpec, Failure> {
     let (function, arguments) = (Bytes::from_static(b"echo"), Bytes::from_static(b"()"));
-    let call = PythonCall { hash: [1; 32], function, arguments, buffers };
+    let call = PythonCall { hash: [1; 32], function, arguments, buffers, inputs: 0 };
     Ok(JobSpec::new(KIND, call.into_parcel().map_err(Failure::infrastructure)?))
 }
 

@@ -40,6 +40,6 @@ pub(super) fn kept_solution(domain: &DomainArgs, main: &NodeId, job: JobId) -> O
 pub(super) fn solution(outcome: Option<&Outcome>) -> Option<String> {
     match outcome? {
         Outcome::Solved(parcel) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
-        Outcome::Failed(_) | Outcome::Cancelled | Outcome::Expired => None,
+        Outcome::Kept { .. } | Outcome::Failed(_) | Outcome::Cancelled | Outcome::Expired => None,
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn row(main: &str, info: &JobInfo) -> JobRow {
 pub(super) fn past_row(past: &PastMain, job: JobId) -> Option<JobRow> {
     let known = past.history.jobs.get(&job)?;
     let (state, why) = match &known.outcome {
-        Some(Outcome::Solved(_)) => ("solved", String::new()),
+        Some(Outcome::Solved(_) | Outcome::Kept { .. }) => ("solved", String::new()),
         Some(Outcome::Failed(reason)) => ("failed", reason.to_string()),
         Some(Outcome::Cancelled) => ("cancelled", String::new()),
         Some(Outcome::Expired) => ("expired", String::new()),

@@ -102,7 +102,7 @@ impl<'a> Sink<'a> {
             Outcome::Failed(reason) => {
                 self.first_failure.get_or_insert_with(|| format!("job {job}: {reason}"));
             }
-            Outcome::Cancelled | Outcome::Expired => {}
+            Outcome::Kept { .. } | Outcome::Cancelled | Outcome::Expired => {}
         }
         Ok(())
     }

@@ -3,7 +3,9 @@ use bytes::{Buf, Bytes};
 use phalanx_types::Parcel;
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::frame;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,24 +14,37 @@ use std::sync::{Arc, Mutex};
 pub(crate) const CHUNK: usize = 256 << 10;
 
 /// The blobs that this node holds for others to fetch.
+///
+/// Their names cannot be guessed: a node can fetch only what it was told of.
 #[derive(Debug, Default)]
 pub(crate) struct BlobStore {
     next: AtomicU64,
+    /// The standard library seeds it from the operating system.
+    secret: RandomState,
     held: Mutex<BTreeMap<BlobId, Arc<Parcel>>>,
 }
 
 impl BlobStore {
     pub(crate) fn hold(&self, parcel: Parcel) -> BlobId {
-        let blob = BlobId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
-        lock(&self.held).insert(blob, Arc::new(parcel));
-        blob
+        let mut held = lock(&self.held);
+        loop {
+            let blob = BlobId(self.secret.hash_one(self.next.fetch_add(1, Ordering::Relaxed)));
+            if let Entry::Vacant(place) = held.entry(blob) {
+                place.insert(Arc::new(parcel));
+                return blob;
+            }
+        }
     }
 
     pub(crate) fn release(&self, blob: BlobId) {
         lock(&self.held).remove(&blob);
     }
 
-    pub(super) fn get(&self, blob: BlobId) -> Option<Arc<Parcel>> {
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.held).values().map(|parcel| parcel.len()).sum()
+    }
+
+    pub(crate) fn get(&self, blob: BlobId) -> Option<Arc<Parcel>> {
         lock(&self.held).get(&blob).cloned()
     }
 

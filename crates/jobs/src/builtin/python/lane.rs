@@ -128,7 +128,8 @@ impl<'a> Lane<'a> {
     fn fill(&mut self, worker: &mut Worker) -> Result<(), Lost> {
         while self.flights.len() < worker.ahead {
             let Some(job) = self.jobs.take() else { break };
-            let call = match PythonCall::from_parcel(job.payload()) {
+            let call = PythonCall::from_parcel(job.payload()).and_then(|call| call.with_inputs(job.inputs()));
+            let call = match call {
                 Ok(call) => call,
                 Err(error) => {
                     self.jobs.finish(job, Err(HandlerError::failed(error.to_string())));

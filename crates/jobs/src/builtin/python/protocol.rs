@@ -7,11 +7,13 @@ use phalanx_wire::python::{FunctionHash, MAX_BUFFERS};
 use phalanx_wire::reason::Raised;
 
 /// The version a worker says in its first message.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 /// The longest message.
 pub(super) const MAX_MESSAGE: usize = 64 << 10;
 /// Data up to this many bytes ride in the message; more lie in a segment.
 pub(super) const INLINE: usize = 16 << 10;
+/// A worker uses segments of results up to this many bytes again; larger ones it gives back to the system.
+pub(super) const POOLED: usize = 64 << 20;
 /// What begins in a segment begins at a multiple of this.
 pub(super) const ALIGN: usize = 64;
 
@@ -45,6 +47,8 @@ pub(super) struct CallHead {
     pub(super) buffers: Vec<BufferHead>,
     /// The segment in which the data lie; else they follow.
     pub(super) segment: Option<u32>,
+    /// Results of other calls among the buffers.
+    pub(super) inputs: u32,
 }
 
 /// The numbers of a buffer.
@@ -146,7 +150,7 @@ impl CallHead {
         out.put_u64_le(self.arguments_len as u64);
         out.put_slice(&self.hash);
         out.put_u32_le(self.segment.unwrap_or(0));
-        out.put_u32_le(0);
+        out.put_u32_le(self.inputs);
         put_buffers(&self.buffers, out);
     }
 
@@ -265,8 +269,9 @@ pub(super) fn decode_to(message: &[u8]) -> Result<ToPython, Broken> {
         CALL => {
             let (id, arguments_len, hash, segment) =
                 (reader.u64()?, reader.len()?, reader.take()?, reader.u32()?);
-            reader.u32()?;
+            let inputs = reader.u32()?;
             ToPython::Call(CallHead {
+                inputs,
                 id,
                 hash,
                 function_len: number as usize,
@@ -375,6 +380,7 @@ mod tests {
 
     fn call() -> CallHead {
         CallHead {
+            inputs: 3,
             id: 7,
             hash: [9; 32],
             function_len: 3,
@@ -451,7 +457,7 @@ mod tests {
         call().encode(&mut out);
         let mut expected = vec![1, 3, 2, 0, 3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
         expected.extend([9; 32]);
-        expected.extend([4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([4, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(out, expected);
         let mut out = Vec::new();
         from_worker()[2].encode(&mut out);

@@ -1,13 +1,14 @@
 //! Memory that a node and a worker share: arguments are written once and results are sent from where they lie.
 #![expect(unsafe_code, reason = "maps memory that another process writes or reads")]
 
-use super::protocol::aligned;
+use super::packets::send;
+use super::protocol::{Control, POOLED, aligned};
 use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
 use phalanx_shared::Segment;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -57,8 +58,16 @@ impl ArgumentSegment {
     }
 }
 
-/// Segments that are not used any more, by id.
-pub(super) type Freed = Arc<Mutex<Vec<u32>>>;
+/// Segments that are not used any more.
+#[derive(Debug)]
+pub(super) struct FreedSegments {
+    /// Those that the worker is told of with its next call.
+    pub(super) list: Mutex<Vec<u32>>,
+    /// To the worker, which gives large ones back to the system when it is told, at once.
+    pub(super) socket: OwnedFd,
+}
+
+pub(super) type Freed = Arc<FreedSegments>;
 
 /// Memory of a worker in which the node finds results. The worker must not write to it until it is told that it may; one
 /// that does spoils its own results.
@@ -77,22 +86,38 @@ impl ResultSegment {
         Ok(Self { id, segment: Segment::adopt(file)? })
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.segment.len()
+    }
+
     /// The first bytes of it. The segment is freed when the last reference to them is gone, here or in the process
     /// that asked for the call.
     pub(super) fn bytes(&self, len: usize, freed: &Freed) -> Option<Bytes> {
-        self.segment.view(0, len, FreeAfter { id: self.id, freed: freed.clone() })
+        self.segment.view(
+            0,
+            len,
+            FreeAfter { id: self.id, is_large: self.len() > POOLED, freed: freed.clone() },
+        )
     }
 }
 
 /// Frees a segment of a worker when it is dropped.
 struct FreeAfter {
     id: u32,
+    is_large: bool,
     freed: Freed,
 }
 
 impl Drop for FreeAfter {
     fn drop(&mut self) {
-        self.freed.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        let message = Control::Free(self.id).encode();
+        let free = [IoSlice::new(&message)];
+        // A worker that is gone has given all its memory back; one that is busy is told later.
+        let is_told =
+            self.is_large && matches!(send(self.freed.socket.as_fd(), &free, None, false), Ok(true));
+        if !is_told {
+            self.freed.list.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        }
     }
 }
 

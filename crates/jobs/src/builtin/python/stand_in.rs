@@ -7,7 +7,7 @@
 
 use super::packets::{receive, send};
 use super::protocol::{
-    BufferHead, CallHead, Control, FromPython, INLINE, MAX_MESSAGE, Place, Placed, ToPython, VERSION,
+    BufferHead, CallHead, Control, FromPython, INLINE, MAX_MESSAGE, POOLED, Place, Placed, ToPython, VERSION,
     decode_to,
 };
 use super::segments::map_arguments;
@@ -167,7 +167,8 @@ impl StandIn {
         let segment = located.ok_or_else(|| io::Error::other("results lie in no segment"))?.segment;
         let known = u32::try_from(self.numbers.len() + 1).unwrap_or(u32::MAX);
         let number = *self.numbers.entry(segment.token()).or_insert(known);
-        let file = (number == known).then(|| segment.fd().try_clone_to_owned()).transpose()?;
+        let is_sent = number == known || segment.len() > POOLED;
+        let file = is_sent.then(|| segment.fd().try_clone_to_owned()).transpose()?;
         self.results.extend(copies.into_iter().find(|copy| !copy.is_empty()).map(|copy| (number, copy)));
         self.say(&answer(Place::Segment { id: number }), &[], file.as_ref())
     }

@@ -3,10 +3,10 @@
 use super::lent::LentSegments;
 use super::packets::{receive, send};
 use super::protocol::{
-    Broken, BufferHead, CallHead, Control, FromPython, INLINE, MAX_MESSAGE, Place, ToPython, VERSION,
+    Broken, BufferHead, CallHead, Control, FromPython, INLINE, MAX_MESSAGE, POOLED, Place, ToPython, VERSION,
     aligned, decode_from, decode_to,
 };
-use super::segments::{ArgumentSegment, Freed, ResultSegment};
+use super::segments::{ArgumentSegment, Freed, FreedSegments, ResultSegment};
 use bytes::Bytes;
 use phalanx_wire::python::{FunctionHash, PythonCall, PythonResult};
 use phalanx_wire::reason::Raised;
@@ -125,6 +125,7 @@ impl Worker {
         let mut worker = Self {
             pidfd: pidfd_open(pid, PidfdFlags::empty())?,
             child,
+            freed: Arc::new(FreedSegments { list: Mutex::default(), socket: socket.try_clone()? }),
             socket,
             far,
             running: Arc::new(Mutex::new(Running { call: None, group })),
@@ -133,7 +134,6 @@ impl Worker {
             arguments: Vec::new(),
             lent: LentSegments::default(),
             results: BTreeMap::new(),
-            freed: Freed::default(),
             pending: VecDeque::new(),
             next_segment: 1,
             next_call: 1,
@@ -183,6 +183,7 @@ impl Worker {
             arguments_len: call.arguments.len(),
             buffers,
             segment: None,
+            inputs: call.inputs,
         };
         let among_the_data: Vec<&[u8]> = call
             .buffers
@@ -247,7 +248,7 @@ impl Worker {
     }
 
     fn send_controls(&mut self) -> io::Result<bool> {
-        let freed = std::mem::take(&mut *lock(&self.freed));
+        let freed = std::mem::take(&mut *lock(&self.freed.list));
         self.pending.extend(freed.into_iter().map(Control::Free));
         while let Some(control) = self.pending.front() {
             let file = match control {
@@ -346,10 +347,11 @@ impl Worker {
                 (Bytes::copy_from_slice(self.buffer.get(from..len).ok_or_else(short)?), 1)
             }
             Place::Segment { id } => {
-                if let Some(file) = file {
-                    self.results.insert(id, ResultSegment::map(id, file)?);
+                let mapped = file.map(|file| ResultSegment::map(id, file)).transpose()?;
+                if let Some(segment) = mapped.as_ref().filter(|segment| segment.len() <= POOLED) {
+                    self.results.insert(id, segment.clone());
                 }
-                let segment = self.results.get(&id);
+                let segment = mapped.as_ref().or_else(|| self.results.get(&id));
                 let segment = segment.ok_or_else(|| io::Error::other(Broken("an unknown segment")))?;
                 let need =
                     lengths().try_fold(0usize, |at, len| at.checked_next_multiple_of(64)?.checked_add(len));

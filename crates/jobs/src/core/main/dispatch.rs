@@ -12,6 +12,7 @@ impl MainCore {
     /// Leases as many waiting jobs as the workers have room for: best priority first, then the
     /// oldest; each to the worker that will get to it soonest.
     pub fn dispatch(&mut self, now: Time, out: &mut Outbox<MainCommand>) {
+        self.settle_inputs(out);
         let mut open: Vec<ClassId> = self.queue.ids().filter(|c| self.queue.class(*c).waiting > 0).collect();
         if !open.is_empty() {
             let mut ready: Ready =
@@ -19,7 +20,7 @@ impl MainCore {
             while !ready.is_empty()
                 && let Some((class, job)) = self.best_waiting(&open)
             {
-                match self.pick_worker(class, &ready) {
+                match self.pick_worker(class, job, &ready) {
                     Some(worker) => self.lease(now, worker, class, job, &mut ready, out),
                     None => open.retain(|c| *c != class),
                 }
@@ -43,7 +44,12 @@ impl MainCore {
     }
 
     /// A worker whose memory is free now is preferred; else one that will get to it later.
-    fn pick_worker(&self, class: ClassId, ready: &Ready) -> Option<WorkerKey> {
+    fn pick_worker(&self, class: ClassId, job: JobId, ready: &Ready) -> Option<WorkerKey> {
+        if self.has_inputs(job)
+            && let Some(worker) = self.nearest(class, job, ready)
+        {
+            return Some(worker);
+        }
         let class = self.queue.class(class);
         let mut later = None;
         for (_, key) in ready {
@@ -60,6 +66,23 @@ impl MainCore {
             }
         }
         later
+    }
+
+    /// The worker with room that has most of the inputs of a job.
+    fn nearest(&self, class: ClassId, job: JobId, ready: &Ready) -> Option<WorkerKey> {
+        let class = self.queue.class(class);
+        let can = |key: &WorkerKey| {
+            let suits = |w: &super::workers::Worker| {
+                w.can_run(&class.kind, class.needs) && w.fits_beside(class.needs) && w.has_memory(class.needs)
+            };
+            self.workers.get(key).is_some_and(suits)
+        };
+        let has = ready.iter().filter(|(_, key)| can(key)).map(|(load, key)| {
+            let bytes = self.input_bytes_at(job, *key);
+            (bytes, std::cmp::Reverse((*load, *key)))
+        });
+        let (bytes, std::cmp::Reverse((_, key))) = has.max()?;
+        (bytes > 0).then_some(key)
     }
 
     fn lease(

@@ -5,7 +5,7 @@ use crate::core::job::{JobSpec, Outcome};
 use crate::core::recorded;
 use phalanx_recording::{Digest, Replay};
 use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Outbox, Parcel, SessionId, Time};
-use phalanx_wire::jobs::{Done, Held, Join, Progress, Report};
+use phalanx_wire::jobs::{Done, Held, Join, KeptSolution, MissingInput, Progress, Report};
 use phalanx_wire::usage::{self, NodeUse};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -46,6 +46,17 @@ pub enum MainEvent {
         #[serde(with = "recorded::fetched")]
         result: Result<Parcel, String>,
     },
+    /// The user dropped handles to kept solutions.
+    Released { jobs: Vec<JobId> },
+    /// The user wants the bytes of a kept solution.
+    Wanted { job: JobId },
+    /// A kept solution was fetched for the user, or could not be.
+    Brought {
+        worker: WorkerKey,
+        job: JobId,
+        #[serde(with = "recorded::fetched")]
+        result: Result<Parcel, String>,
+    },
     /// Everything that had arrived was fed: time for deadlines, recalls and offers.
     TurnEnded,
 }
@@ -63,6 +74,8 @@ struct RecordedJoin {
     held: Vec<Held>,
     #[serde(with = "recorded::done")]
     done: Vec<Done>,
+    #[serde(with = "recorded::solutions")]
+    kept: Vec<KeptSolution>,
 }
 
 /// A [`Report`] as it is recorded.
@@ -79,6 +92,9 @@ struct RecordedReport {
     #[serde(with = "recorded::done")]
     done: Vec<Done>,
     handed_back: Vec<LeaseId>,
+    #[serde(with = "recorded::solutions")]
+    kept: Vec<KeptSolution>,
+    missing: Vec<MissingInput>,
 }
 
 impl MainCore {
@@ -103,6 +119,9 @@ impl MainCore {
             MainEvent::Joined { worker, join } => self.on_join(now, worker, join, out),
             MainEvent::Reported { worker, report } => self.on_report(now, worker, report, out),
             MainEvent::Taken { worker, lease, result } => self.on_taken(worker, lease, result, out),
+            MainEvent::Released { jobs } => self.on_release(&jobs, out),
+            MainEvent::Wanted { job } => self.on_wanted(job, out),
+            MainEvent::Brought { worker, job, result } => self.on_brought(worker, job, result, out),
             MainEvent::TurnEnded => {
                 self.on_tick(now, out);
                 self.dispatch(now, out);
@@ -180,6 +199,14 @@ impl fmt::Display for MainEvent {
             MainEvent::Taken { worker, lease, result: Err(reason) } => {
                 write!(f, "solution of {lease} could not be fetched from {worker}: {reason}")
             }
+            MainEvent::Released { jobs } => write!(f, "user drops the solutions of {}", Listed(jobs)),
+            MainEvent::Wanted { job } => write!(f, "user wants the solution of job {job}"),
+            MainEvent::Brought { worker, job, result: Ok(_) } => {
+                write!(f, "kept solution of job {job} was fetched from {worker}")
+            }
+            MainEvent::Brought { worker, job, result: Err(reason) } => {
+                write!(f, "kept solution of job {job} could not be fetched from {worker}: {reason}")
+            }
             MainEvent::TurnEnded => f.write_str("end of turn"),
         }
     }
@@ -242,6 +269,24 @@ impl fmt::Display for MainCommand {
             MainCommand::Ack { worker, lease } => {
                 write!(f, "acknowledge {lease} to {worker}: it was dealt with")
             }
+            MainCommand::Keep { worker, lease } => {
+                write!(f, "have {worker} keep the solution of {lease}: other jobs may take it")
+            }
+            MainCommand::Drop { worker, job } => {
+                write!(f, "have {worker} drop the solution of job {job}: nothing refers to it")
+            }
+            MainCommand::Bring { worker, job, .. } => {
+                write!(f, "fetch the kept solution of job {job} from {worker}: the user waits for it")
+            }
+            MainCommand::Delivered { job, result: Ok(_) } => {
+                write!(f, "give the user the solution of job {job}")
+            }
+            MainCommand::Delivered { job, result: Err(reason) } => {
+                write!(f, "tell the user that there is no solution of job {job}: {reason}")
+            }
+            MainCommand::Freed { job } => {
+                write!(f, "free the solution of job {job}: nothing refers to it")
+            }
             MainCommand::Go { worker, lease } => {
                 write!(
                     f,
@@ -266,6 +311,9 @@ impl fmt::Display for MainCommand {
             }
             MainCommand::Finished { job, outcome, .. } => match outcome {
                 Outcome::Solved(_) => write!(f, "finish job {job}: solved"),
+                Outcome::Kept { len } => {
+                    write!(f, "finish job {job}: solved, {len} bytes stay at their node")
+                }
                 Outcome::Failed(reason) => write!(f, "finish job {job}: failed, {reason}"),
                 Outcome::Cancelled => write!(f, "finish job {job}: cancelled"),
                 Outcome::Expired => write!(f, "finish job {job}: expired"),

@@ -101,11 +101,21 @@ impl MainCore {
 
     fn state_of(&self, now: Time, job: JobId, j: &Job) -> JobState {
         let class = self.queue.class(j.class);
+        if j.told {
+            return JobState::Solved;
+        }
         match j.state {
             State::Waiting => {
                 let ahead = self.queue.ahead_of(j.priority, job);
                 JobState::Waiting(self.why_waiting(&class.kind, class.needs, ahead))
             }
+            State::Blocked => {
+                let mut missing = self.missing_inputs(job);
+                let first = missing.next().unwrap_or(job);
+                let missing = u32::try_from(missing.count() + 1).unwrap_or(u32::MAX);
+                JobState::Waiting(WaitReason::Inputs { missing, first })
+            }
+            State::Stored => JobState::Solved,
             State::Leased { worker, since, phase, .. } => {
                 let Some(node) = self.workers.get(&worker).map(|w| w.node.clone()) else {
                     return JobState::Waiting(WaitReason::NoNodes);
@@ -148,7 +158,8 @@ impl MainCore {
 
     /// Jobs with an id above `after`, in order of id; unfinished ones only unless `all`.
     pub fn list(&self, now: Time, after: JobId, all: bool) -> impl Iterator<Item = JobInfo> + '_ {
-        self.jobs.ids_after(after, all).filter_map(move |job| self.info(now, job))
+        let listed = move |job: &JobId| all || !self.is_told(*job);
+        self.jobs.ids_after(after, all).filter(listed).filter_map(move |job| self.info(now, job))
     }
 }
 

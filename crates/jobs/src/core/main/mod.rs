@@ -7,6 +7,7 @@
 mod dispatch;
 mod event;
 mod explain;
+mod kept;
 mod recall;
 #[cfg(test)]
 mod replay_tests;
@@ -16,13 +17,16 @@ mod tests;
 mod workers;
 
 pub use event::MainEvent;
+pub use kept::InputAt;
+pub(in crate::core) use kept::recipe_len;
 
 use super::job::{Ending, Job, JobSpec, Outcome, Phase, State};
 use super::queue::Queue;
 use super::table::JobTable;
+use kept::Kept;
 use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
-use phalanx_wire::reason::{FailReason, WaitReason};
+use phalanx_wire::reason::{FailReason, LostInput, WaitReason};
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +51,16 @@ pub enum MainCommand {
         worker: WorkerKey,
         lease: LeaseId,
     },
+    /// Like [`MainCommand::Ack`], and the worker keeps the solution until it is told to drop it.
+    Keep {
+        worker: WorkerKey,
+        lease: LeaseId,
+    },
+    /// The worker need not keep the solution of this job any more.
+    Drop {
+        worker: WorkerKey,
+        job: JobId,
+    },
     Go {
         worker: WorkerKey,
         lease: LeaseId,
@@ -67,6 +81,25 @@ pub enum MainCommand {
         #[serde(rename = "len", serialize_with = "super::recorded::head_len")]
         head: ParcelHead,
         blob: BlobId,
+    },
+    /// Fetch a kept solution, then say [`MainCore::on_brought`].
+    Bring {
+        worker: WorkerKey,
+        job: JobId,
+        #[serde(rename = "len", serialize_with = "super::recorded::head_len")]
+        head: ParcelHead,
+        blob: BlobId,
+    },
+    /// The bytes of a kept solution that the user wanted, or why there are none.
+    Delivered {
+        job: JobId,
+        /// Recordings leave the solution out.
+        #[serde(serialize_with = "super::recorded::delivered")]
+        result: Result<Parcel, FailReason>,
+    },
+    /// Nothing refers to the kept solution of this job any more.
+    Freed {
+        job: JobId,
     },
     /// A run was lost or is retried; recorded so that a restart does not forget it.
     Attempt {
@@ -130,6 +163,20 @@ pub struct MainCore {
     /// On which nodes a job's attempts were lost.
     lost_on: BTreeMap<JobId, Vec<NodeId>>,
     failed: BTreeMap<JobId, FailReason>,
+    /// Solutions that are kept or will be, and the jobs whose solutions each job takes.
+    kept: BTreeMap<JobId, Kept>,
+    inputs: BTreeMap<JobId, Vec<JobId>>,
+    /// Solved jobs that could run again, with the bytes of their payloads.
+    recipes: BTreeMap<JobId, u64>,
+    recipe_bytes: u64,
+    /// Jobs that end at the end of the turn because an input cannot be had.
+    doomed: BTreeMap<JobId, FailReason>,
+    /// Solutions to make again, and to free, at the end of the turn.
+    needy: BTreeSet<JobId>,
+    idle: BTreeSet<JobId>,
+    /// When solutions of an earlier life that no node has said to hold are made again.
+    #[serde(with = "super::recorded::short_never")]
+    remake_at: Time,
     counts: MainCounts,
     recall_at: Time,
 }
@@ -146,6 +193,14 @@ impl MainCore {
             progress: BTreeMap::new(),
             lost_on: BTreeMap::new(),
             failed: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            inputs: BTreeMap::new(),
+            recipes: BTreeMap::new(),
+            recipe_bytes: 0,
+            doomed: BTreeMap::new(),
+            needy: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            remake_at: Time::NEVER,
             counts: MainCounts::default(),
             recall_at: Time::NEVER,
         }
@@ -168,9 +223,15 @@ impl MainCore {
         self.jobs.next_id()
     }
 
+    /// Whether a job has its outcome; `None` for an id that was never given.
+    pub fn is_ended(&self, job: JobId) -> Option<bool> {
+        let ending = self.jobs.ending(job)?;
+        Some(ending != Ending::NotYet || self.is_told(job))
+    }
+
     /// What an unfinished job carries, and what a worker must know to run it.
     pub fn offer_of(&self, job: JobId) -> Option<OfferView<'_>> {
-        let j = self.jobs.get(job)?;
+        let j = self.jobs.get(job).filter(|j| j.state != State::Stored)?;
         let class = self.queue.class(j.class);
         Some(OfferView {
             payload: &j.payload,
@@ -206,9 +267,11 @@ impl MainCore {
         let class = self.queue.class_of(&spec.kind, needs);
         let deadline = spec.deadline.map_or(Time::NEVER, |d| now + d);
         let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+        let state = self.link_inputs(self.jobs.next_id(), spec.inputs, spec.keep);
         let job = self.jobs.push(Job {
+            payload_len: if spec.keep { kept::recipe_len(&spec.payload) } else { 0 },
             payload: spec.payload,
-            state: State::Waiting,
+            state,
             submitted: now,
             deadline,
             class,
@@ -217,12 +280,16 @@ impl MainCore {
             attempts: clamp(attempts),
             max_attempts: clamp(spec.max_attempts.max(1)),
             careful: attempts > 0,
+            told: false,
+            forgotten: false,
         });
         if deadline != Time::NEVER {
             self.deadlines.insert((deadline, job));
         }
         self.counts.submitted += 1;
-        self.queue.push_back(class, spec.priority, job);
+        if state == State::Waiting {
+            self.queue.push_back(class, spec.priority, job);
+        }
         job
     }
 
@@ -238,7 +305,7 @@ impl MainCore {
     }
 
     fn stop(&mut self, job: JobId, outcome: Outcome, out: &mut Outbox<MainCommand>) -> bool {
-        let Some(j) = self.jobs.get(job) else { return false };
+        let Some(j) = self.jobs.get(job).filter(|j| !j.told) else { return false };
         if let State::Leased { worker, number, .. } = j.state {
             out.push(MainCommand::Cancel { worker, lease: LeaseId { job, number } });
         }
@@ -258,12 +325,16 @@ impl MainCore {
         if self.recall_at <= now {
             self.recall(now, out);
         }
+        if self.remake_at <= now {
+            self.remake_at = Time::NEVER;
+            self.needy.extend(self.kept.keys().copied());
+        }
     }
 
     /// When [`MainCore::on_tick`] is next worth calling.
     pub fn next_wake(&self) -> Time {
         let deadline = self.deadlines.first().map_or(Time::NEVER, |(at, _)| *at);
-        deadline.min(self.recall_at)
+        deadline.min(self.recall_at).min(self.remake_at)
     }
 
     fn finish(&mut self, job: JobId, outcome: Outcome, out: &mut Outbox<MainCommand>) {
@@ -277,10 +348,18 @@ impl MainCore {
         solver: Option<WorkerKey>,
         out: &mut Outbox<MainCommand>,
     ) {
+        if self.is_told(job) {
+            // It was being made again.
+            if let Outcome::Failed(reason) = outcome {
+                self.lose(job, LostInput::FailedAgain { why: reason.to_string() }, out);
+            }
+            return;
+        }
         let Some(ended) = self.jobs.end(job, outcome.ending()) else { return };
         match ended.state {
             State::Waiting => self.queue.class_mut(ended.class).waiting -= 1,
             State::Leased { worker, .. } => self.detach(worker, job, ended.class),
+            State::Blocked | State::Stored => {}
         }
         if ended.deadline != Time::NEVER {
             self.deadlines.remove(&(ended.deadline, job));
@@ -289,12 +368,15 @@ impl MainCore {
         self.progress.remove(&job);
         self.lost_on.remove(&job);
         self.count(job, &outcome);
+        if !(self.kept.is_empty() && self.inputs.is_empty() && self.doomed.is_empty()) {
+            self.unlink(job, &outcome, out);
+        }
         out.push(MainCommand::Finished { job, outcome, solver });
     }
 
     fn count(&mut self, job: JobId, outcome: &Outcome) {
         match outcome {
-            Outcome::Solved(_) => self.counts.solved += 1,
+            Outcome::Solved(_) | Outcome::Kept { .. } => self.counts.solved += 1,
             Outcome::Failed(reason) => {
                 self.counts.failed += 1;
                 self.failed.insert(job, reason.clone());
@@ -308,10 +390,9 @@ impl MainCore {
     fn requeue(&mut self, job: JobId) {
         let Some(j) = self.jobs.get_mut(job) else { return };
         let State::Leased { worker, .. } = j.state else { return };
-        j.state = State::Waiting;
-        let (class, priority) = (j.class, j.priority);
+        let class = j.class;
         self.detach(worker, job, class);
-        self.queue.put_back(class, priority, job);
+        self.wait_again(job);
     }
 
     /// Panics when the books do not balance; for tests and the simulator.
@@ -325,11 +406,16 @@ impl MainCore {
             let Some(j) = self.jobs.get(job) else { continue };
             match j.state {
                 State::Waiting => waiting += 1,
+                State::Blocked => {
+                    let doomed = self.doomed.contains_key(&job);
+                    assert!(doomed || !self.has_all_inputs(job), "{job} waits for inputs that are there");
+                }
+                State::Stored => assert!(j.told && self.is_kept(job), "{job} is stored and not kept"),
                 State::Leased { worker, .. } => {
                     assert!(leased.entry(worker).or_default().insert(job), "{job} leased twice");
                 }
             }
-            assert!(j.attempts < j.max_attempts, "{job} lives on after its attempts");
+            assert!(j.told || j.attempts < j.max_attempts, "{job} lives on after its attempts");
             assert_eq!(self.jobs.ending(job), Some(Ending::NotYet));
         }
         assert_eq!(waiting, self.queue.waiting(), "waiting jobs");
@@ -341,7 +427,9 @@ impl MainCore {
             );
         }
         assert!(leased.is_empty(), "leases of workers that are gone: {leased:?}");
-        let live = self.jobs.ids_after(JobId(0), false).count() as u64;
+        self.check_kept();
+        let untold = |job: &JobId| !self.is_told(*job);
+        let live = self.jobs.ids_after(JobId(0), false).filter(untold).count() as u64;
         assert_eq!(self.counts.submitted, self.counts.ended() + live, "every job lives or has ended");
     }
 }

@@ -3,7 +3,9 @@
 use super::*;
 use phalanx_recording::{Comparison, Limits, Player, Recorded, read};
 use phalanx_types::{ByteSize, RunId, Seed, Tensor};
-use phalanx_wire::jobs::{Done, DoneResult, Held, Join, ParcelRef, Progress, Report};
+use phalanx_wire::jobs::{
+    Done, DoneResult, Held, Join, KeptSolution, MissingInput, ParcelRef, Progress, Report,
+};
 use phalanx_wire::usage::{Holder, NodeUse};
 use std::time::Duration;
 
@@ -46,6 +48,23 @@ impl Draw {
         std::iter::once(first).chain(rest).collect()
     }
 
+    fn solutions(&mut self, core: &MainCore) -> Vec<KeptSolution> {
+        let leases = if self.one_in(2) { self.leases(core, 2) } else { Vec::new() };
+        let head = Parcel::from_bytes("large").head();
+        leases.into_iter().map(|l| KeptSolution { job: l.job, head: head.clone(), blob: BlobId(3) }).collect()
+    }
+
+    fn missing(&mut self, core: &MainCore) -> Vec<MissingInput> {
+        let leases = self.leases(core, 2).into_iter();
+        let missing = leases.map(|lease| MissingInput {
+            lease,
+            input: self.lease(core).job,
+            node: NodeId::with_suffix("n", self.below(3) as u16).unwrap(),
+            is_gone: self.one_in(2),
+        });
+        missing.collect()
+    }
+
     fn spec(&mut self) -> JobSpec {
         let payload = Parcel::from_bytes(vec![7; self.below(40) as usize]);
         let needs = Needs { cores: self.below(4) as u32, memory: ByteSize(self.below(3) << 30) };
@@ -54,6 +73,8 @@ impl Draw {
             deadline: self.one_in(4).then(|| Duration::from_millis(self.below(400))),
             max_attempts: self.below(4) as u32,
             needs,
+            keep: self.one_in(2),
+            inputs: (0..self.below(3)).map(|_| JobId(1 + self.below(30))).collect(),
             ..JobSpec::new(KINDS[self.below(3) as usize], payload)
         }
     }
@@ -104,7 +125,7 @@ impl Draw {
 
     fn event(&mut self, core: &MainCore) -> MainEvent {
         let worker = self.worker();
-        match self.below(12) {
+        match self.below(14) {
             0 | 1 => MainEvent::Submitted { specs: self.specs() },
             2 if self.one_in(4) => MainEvent::AllCancelled,
             2 => MainEvent::Cancelled { jobs: self.leases(core, 3).iter().map(|l| l.job).collect() },
@@ -129,6 +150,7 @@ impl Draw {
                     taken: self.taken(),
                     held: held.map(|lease| Held { lease, running: self.one_in(2) }).collect(),
                     done: self.done(core),
+                    kept: self.solutions(core),
                 };
                 MainEvent::Joined { worker, join }
             }
@@ -146,6 +168,8 @@ impl Draw {
                         .collect(),
                     done: self.done(core),
                     handed_back: self.leases(core, 2),
+                    kept: self.solutions(core),
+                    missing: self.missing(core),
                 };
                 MainEvent::Reported { worker, report }
             }
@@ -153,6 +177,12 @@ impl Draw {
                 let result =
                     if self.one_in(2) { Ok(Parcel::from_bytes("large")) } else { Err("gone".into()) };
                 MainEvent::Taken { worker, lease: self.lease(core), result }
+            }
+            9 => MainEvent::Released { jobs: self.leases(core, 3).iter().map(|l| l.job).collect() },
+            10 if self.one_in(2) => MainEvent::Wanted { job: self.lease(core).job },
+            10 => {
+                let result = if self.one_in(2) { Ok(Parcel::from_bytes("kept")) } else { Err("gone".into()) };
+                MainEvent::Brought { worker, job: self.lease(core).job, result }
             }
             _ => MainEvent::TurnEnded,
         }
@@ -209,7 +239,7 @@ fn a_replay_from_a_snapshot_decides_the_same() {
     for seed in 0..20 {
         let path = dir.path().join(format!("{seed}.recording"));
         // Small enough for several segments, large enough for a snapshot to fit half of one.
-        let (said, counts) = run(seed, 2_000, &path, Limits { segment: 24 << 10 });
+        let (said, counts) = run(seed, 2_000, &path, Limits { segment: 40 << 10 });
         let (tail, end) = replay(&path);
         assert_eq!(end, counts, "seed {seed}");
         assert!(said.ends_with(&tail), "seed {seed}");

@@ -1,5 +1,6 @@
 //! What workers report about their leases.
 
+use super::kept::Place;
 use super::{MainCommand, MainCore, Outcome, Phase, State, WorkerKey};
 use crate::core::bugs::{Bug, planted};
 use phalanx_types::{JobId, LeaseId, Outbox, Parcel, ParcelHead, Time};
@@ -39,9 +40,13 @@ impl MainCore {
                 self.requeue(lease.job);
             }
         }
+        self.on_kept(worker, report.kept, out);
+        for missing in report.missing {
+            self.on_missing(worker, missing, out);
+        }
     }
 
-    fn is_current(&self, worker: WorkerKey, lease: LeaseId) -> bool {
+    pub(super) fn is_current(&self, worker: WorkerKey, lease: LeaseId) -> bool {
         let state = self.jobs.get(lease.job).map(|j| j.state);
         matches!(state, Some(State::Leased { worker: w, number, .. }) if (w, number) == (worker, lease.number))
     }
@@ -86,7 +91,7 @@ impl MainCore {
             out.push(MainCommand::CutOff { worker, why: "it solved a job that was never given out" });
             return;
         }
-        if self.jobs.get(lease.job).is_none() {
+        if self.jobs.get(lease.job).is_none() || self.has_enough_of(lease.job) {
             self.counts.duplicates += 1;
             if planted(Bug::CountsDuplicates) {
                 self.counts.solved += 1;
@@ -102,6 +107,11 @@ impl MainCore {
                     out.push(MainCommand::CutOff { worker, why: "its solution does not fit its own head" });
                 }
             },
+            DoneResult::Solved(ParcelRef::Blob { head, blob })
+                if self.is_kept(lease.job) && !(self.is_wanted(lease.job) && !self.is_told(lease.job)) =>
+            {
+                self.keep(worker, lease, (head, blob), out);
+            }
             DoneResult::Solved(ParcelRef::Blob { head, blob }) => {
                 self.take(now, worker, lease, (head, blob), out);
             }
@@ -117,8 +127,44 @@ impl MainCore {
     /// The first solution of a job ends it, and the lease that is out for it, if another.
     fn solve(&mut self, worker: WorkerKey, lease: LeaseId, parcel: Parcel, out: &mut Outbox<MainCommand>) {
         self.cancel_elsewhere(worker, lease, out);
-        self.finish_by(lease.job, Outcome::Solved(parcel), Some(worker), out);
-        out.push(MainCommand::Ack { worker, lease });
+        if !self.is_kept(lease.job) {
+            self.finish_by(lease.job, Outcome::Solved(parcel), Some(worker), out);
+            out.push(MainCommand::Ack { worker, lease });
+            return;
+        }
+        // Either small, or large and fetched because the user waits for it: then the worker keeps it, too.
+        let taking = self.kept.get_mut(&lease.job).and_then(|kept| kept.taking.take());
+        let is_linked = self.workers.contains_key(&worker);
+        let place = match taking {
+            Some((head, blob)) if is_linked => {
+                out.push(MainCommand::Keep { worker, lease });
+                Place::At { head, holders: [(worker, blob)].into() }
+            }
+            _ => {
+                out.push(MainCommand::Ack { worker, lease });
+                Place::Here(parcel.clone())
+            }
+        };
+        self.store(lease.job, place, (Outcome::Solved(parcel), Some(worker)), out);
+    }
+
+    /// A large solution of a job that is kept stays at its worker.
+    fn keep(
+        &mut self,
+        worker: WorkerKey,
+        lease: LeaseId,
+        (head, blob): (ParcelHead, BlobId),
+        out: &mut Outbox<MainCommand>,
+    ) {
+        if !self.workers.contains_key(&worker) {
+            return;
+        }
+        self.cancel_elsewhere(worker, lease, out);
+        let len = head.body_len().unwrap_or(u64::MAX);
+        let place = Place::At { head, holders: [(worker, blob)].into() };
+        // Said first: what is not needed is dropped right after.
+        out.push(MainCommand::Keep { worker, lease });
+        self.store(lease.job, place, (Outcome::Kept { len }, Some(worker)), out);
     }
 
     fn cancel_elsewhere(&self, worker: WorkerKey, lease: LeaseId, out: &mut Outbox<MainCommand>) {
@@ -158,7 +204,11 @@ impl MainCore {
                 self.requeue(lease.job);
                 self.attach(now, worker, lease, Phase::Taking);
             }
-            State::Waiting => self.attach(now, worker, lease, Phase::Taking),
+            State::Waiting | State::Blocked => self.attach(now, worker, lease, Phase::Taking),
+            State::Stored => return,
+        }
+        if let Some(kept) = self.kept.get_mut(&lease.job) {
+            kept.taking = Some((head.clone(), blob));
         }
         out.push(MainCommand::Take { worker, lease, head, blob });
     }
@@ -172,7 +222,9 @@ impl MainCore {
         out: &mut Outbox<MainCommand>,
     ) {
         match result {
-            Ok(parcel) if self.jobs.get(lease.job).is_some() => self.solve(worker, lease, parcel, out),
+            Ok(parcel) if self.jobs.get(lease.job).is_some_and(|j| !j.told) => {
+                self.solve(worker, lease, parcel, out)
+            }
             Ok(_) => out.push(MainCommand::Ack { worker, lease }),
             Err(message) => {
                 let held = self.jobs.get(lease.job).map(|j| j.state);
@@ -185,7 +237,13 @@ impl MainCore {
         }
     }
 
-    fn fail(&mut self, job: JobId, reason: FailReason, retry: bool, out: &mut Outbox<MainCommand>) {
+    pub(super) fn fail(
+        &mut self,
+        job: JobId,
+        reason: FailReason,
+        retry: bool,
+        out: &mut Outbox<MainCommand>,
+    ) {
         let Some(j) = self.jobs.get_mut(job) else { return };
         j.attempts += 1;
         if retry && j.attempts < j.max_attempts {

@@ -36,7 +36,17 @@ fn join(cores: u32, window: u32) -> Join {
     let capacity = Needs { cores, memory: ByteSize::gib(8) };
     let kinds = vec!["square".into()];
     let taken = vec![];
-    Join { session: SESSION, epoch: EPOCH, kinds, capacity, window, taken, held: vec![], done: vec![] }
+    Join {
+        session: SESSION,
+        epoch: EPOCH,
+        kinds,
+        capacity,
+        window,
+        taken,
+        held: vec![],
+        done: vec![],
+        kept: vec![],
+    }
 }
 
 fn report() -> Report {

@@ -27,6 +27,8 @@ pub(super) struct Worker {
     pub(super) leases: BTreeSet<JobId>,
     pub(super) leased_cores: u64,
     pub(super) leased_memory: u64,
+    /// Jobs whose solutions it keeps.
+    pub(super) holds: BTreeSet<JobId>,
 }
 
 impl Worker {
@@ -43,6 +45,7 @@ impl Worker {
             leases: BTreeSet::new(),
             leased_cores: 0,
             leased_memory: 0,
+            holds: BTreeSet::new(),
         }
     }
 
@@ -123,6 +126,7 @@ impl MainCore {
         for done in join.done {
             self.on_done(now, worker, done, out);
         }
+        self.on_kept(worker, join.kept, out);
         for held in join.held {
             self.adopt(now, worker, held, out);
         }
@@ -132,10 +136,10 @@ impl MainCore {
     fn adopt(&mut self, now: Time, worker: WorkerKey, held: Held, out: &mut Outbox<MainCommand>) {
         let Held { lease, running } = held;
         let free = match self.jobs.get(lease.job).map(|j| j.state) {
-            Some(State::Waiting) => true,
+            Some(State::Waiting | State::Blocked) => true,
             Some(State::Leased { worker: other, .. }) if other == worker => return,
             Some(State::Leased { .. }) => planted(Bug::AdoptsTwice),
-            None => false,
+            Some(State::Stored) | None => false,
         };
         if free {
             self.forgive(worker, lease.job, out);
@@ -164,6 +168,7 @@ impl MainCore {
         let Some(w) = self.workers.get(&worker) else { return };
         let node = w.node.clone();
         let leases: Vec<JobId> = w.leases.iter().copied().collect();
+        self.lose_holder(worker);
         for job in leases {
             let Some(j) = self.jobs.get_mut(job) else { continue };
             let State::Leased { phase, .. } = j.state else { continue };
@@ -201,9 +206,12 @@ impl MainCore {
             return;
         };
         j.leases = j.leases.max(lease.number);
-        j.state = State::Leased { worker, number: lease.number, since: now, phase };
+        let was = std::mem::replace(
+            &mut j.state,
+            State::Leased { worker, number: lease.number, since: now, phase },
+        );
         let class = self.queue.class_mut(j.class);
-        class.waiting -= 1;
+        class.waiting -= u64::from(was == State::Waiting);
         w.leases.insert(lease.job);
         w.leased_cores += u64::from(class.needs.cores);
         w.leased_memory += class.needs.memory.0;

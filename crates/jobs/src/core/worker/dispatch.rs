@@ -22,6 +22,12 @@ impl WorkerCore {
         for lease in dispatch.acks {
             self.on_ack(id, lease, out);
         }
+        for lease in dispatch.keeps {
+            self.on_keep(id, lease, out);
+        }
+        for job in dispatch.drops {
+            self.on_drop(id, job, out);
+        }
         for lease in dispatch.cancels {
             self.on_cancel(id, lease, out);
         }
@@ -33,18 +39,9 @@ impl WorkerCore {
         }
         for OfferGroup { kind, needs, offers } in dispatch.offers {
             for offer in offers {
-                let Offer { lease, priority, careful, payload } = offer;
+                let Offer { lease, priority, careful, payload, inputs } = offer;
                 self.arrivals += 1;
-                let (state, blob_len) = match payload {
-                    ParcelRef::Inline { head, body } => match Parcel::from_parts(head, body) {
-                        Ok(payload) => (LeaseState::Ready { payload }, 0),
-                        Err(error) => (unreadable(lease, &error.to_string()), 0),
-                    },
-                    ParcelRef::Blob { head, blob } => {
-                        let len = head.body_len().unwrap_or(u64::MAX);
-                        (LeaseState::Unfetched { head, blob }, len)
-                    }
-                };
+                let (state, inputs, blob_len) = self.unpack(id, lease, payload, inputs);
                 let offered = Lease {
                     number: lease.number,
                     kind: kind.clone(),
@@ -54,13 +51,14 @@ impl WorkerCore {
                     careful,
                     recalled: false,
                     blob_len,
+                    inputs,
                     state,
                 };
                 self.on_offer(id, lease, offered, out);
             }
         }
         self.start_ready(now, out);
-        self.fetch_more(out);
+        self.fetch_more(now, out);
     }
 
     /// Takes an offer in, or hands it back.
@@ -118,15 +116,25 @@ impl WorkerCore {
             LeaseState::Unfetched { .. } => {
                 session.unfetched.insert(offered.order, lease.job);
             }
-            LeaseState::Fetching | LeaseState::Asking { .. } | LeaseState::Running => {}
+            LeaseState::Fetching { .. } | LeaseState::Asking { .. } | LeaseState::Running => {}
         }
         session.leases.insert(lease.job, offered);
     }
 
     /// Fetches payloads while those in hand are not too much; one, however large, always.
-    pub(super) fn fetch_more(&mut self, out: &mut Outbox<WorkerCommand>) {
+    pub(super) fn fetch_more(&mut self, now: Time, out: &mut Outbox<WorkerCommand>) {
+        let begun = self.begin_fetches(out);
+        if !begun.is_empty() {
+            // Its inputs may have come for another job meanwhile.
+            self.complete(now, &begun, out);
+        }
+    }
+
+    /// Gives the leases that have their payload and wait for inputs alone.
+    fn begin_fetches(&mut self, out: &mut Outbox<WorkerCommand>) -> Vec<RunKey> {
+        let mut begun = Vec::new();
         if self.sessions.values().all(|s| s.unfetched.is_empty()) {
-            return;
+            return begun;
         }
         let waits = |l: &&Lease| {
             !matches!(l.state, LeaseState::Unfetched { .. } | LeaseState::Running | LeaseState::Done(_))
@@ -136,22 +144,31 @@ impl WorkerCore {
         loop {
             let heads =
                 self.sessions.iter().filter_map(|(id, s)| Some((*s.unfetched.first_key_value()?.0, *id)));
-            let Some((order, id)) = heads.min() else { return };
-            let Some(session) = self.sessions.get_mut(&id) else { return };
+            let Some((order, id)) = heads.min() else { return begun };
+            let Some(session) = self.sessions.get_mut(&id) else { return begun };
             let (Some(main), Some(job)) = (session.main, session.unfetched.get(&order).copied()) else {
-                return;
+                return begun;
             };
-            let Some(lease) = session.leases.get_mut(&job) else { return };
+            let Some(lease) = session.leases.get_mut(&job) else { return begun };
             if held > 0 && held.saturating_add(lease.blob_len) > self.config.prefetch.0 {
-                return;
+                return begun;
             }
             held = held.saturating_add(lease.blob_len);
             session.unfetched.remove(&order);
-            if let LeaseState::Unfetched { head, blob } =
-                std::mem::replace(&mut lease.state, LeaseState::Fetching)
-            {
+            let fetching = LeaseState::Fetching { payload: None };
+            if let LeaseState::Unfetched { payload } = std::mem::replace(&mut lease.state, fetching) {
                 let key = RunKey { session: id, lease: LeaseId { job, number: lease.number } };
-                out.push(WorkerCommand::Fetch { main, key, head, blob });
+                match payload {
+                    ParcelRef::Blob { head, blob } => {
+                        out.push(WorkerCommand::Fetch { main, key, head, blob });
+                    }
+                    // It was whole when it came.
+                    ParcelRef::Inline { head, body } => {
+                        lease.state = LeaseState::Fetching { payload: Parcel::from_parts(head, body).ok() };
+                        begun.push(key);
+                    }
+                }
+                self.fetch_inputs(key, out);
             }
         }
     }
@@ -180,7 +197,7 @@ impl WorkerCore {
                 self.asking.remove(&key);
             }
             LeaseState::Unfetched { .. }
-            | LeaseState::Fetching
+            | LeaseState::Fetching { .. }
             | LeaseState::Ready { .. }
             | LeaseState::Done(_) => {}
         }
@@ -191,7 +208,7 @@ impl WorkerCore {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(held) = session.lease_mut(lease) else { return };
         match held.state {
-            LeaseState::Fetching => held.recalled = true,
+            LeaseState::Fetching { .. } => held.recalled = true,
             LeaseState::Unfetched { .. } | LeaseState::Ready { .. } => {
                 session.remove(lease);
                 session.hand_back(lease);
@@ -202,7 +219,7 @@ impl WorkerCore {
 }
 
 /// A result in place of a job whose offer cannot be run.
-fn unreadable(lease: LeaseId, message: &str) -> LeaseState {
+pub(super) fn unreadable(lease: LeaseId, message: &str) -> LeaseState {
     let reason = FailReason::Handler { message: message.to_owned() };
     LeaseState::Done(Done { lease, result: DoneResult::Failed { reason, retry: false }, run_micros: 0 })
 }

@@ -16,7 +16,7 @@ impl WorkerCore {
     ) {
         let Some(session) = self.sessions.get_mut(&key.session) else { return };
         let Some(lease) = session.lease_mut(key.lease) else { return };
-        if !matches!(lease.state, LeaseState::Fetching) {
+        if !matches!(lease.state, LeaseState::Fetching { payload: None }) {
             return;
         }
         let Some(payload) = payload else {
@@ -24,17 +24,8 @@ impl WorkerCore {
             session.hand_back(key.lease);
             return;
         };
-        lease.state = LeaseState::Ready { payload };
-        let (order, recalled) = (lease.order, lease.recalled);
-        session.ready.insert(order, key.lease.job);
-        self.start_ready(now, out);
-        self.fetch_more(out);
-        let Some(session) = self.sessions.get_mut(&key.session) else { return };
-        let waits = |s: &LeaseState| matches!(s, LeaseState::Ready { .. });
-        if recalled && session.lease_mut(key.lease).is_some_and(|l| waits(&l.state)) {
-            session.remove(key.lease);
-            session.hand_back(key.lease);
-        }
+        lease.state = LeaseState::Fetching { payload: Some(payload) };
+        self.complete(now, &[key], out);
     }
 
     /// A handler tells how far it is.
@@ -96,7 +87,7 @@ impl WorkerCore {
     /// Room may have come free: start what fits.
     pub fn on_room(&mut self, now: Time, out: &mut Outbox<WorkerCommand>) {
         self.start_ready(now, out);
-        self.fetch_more(out);
+        self.fetch_more(now, out);
         self.check_drained(out);
     }
 }

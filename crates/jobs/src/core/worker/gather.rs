@@ -57,6 +57,12 @@ impl WorkerCore {
         let mut runs = Vec::with_capacity(chosen.len());
         for (id, job) in chosen {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
+            let Some(number) = session.leases.get(&job).map(|lease| lease.number) else { continue };
+            let lease = LeaseId { job, number };
+            let Some(inputs) = session.inputs_of(lease) else {
+                session.lacks_input(lease);
+                continue;
+            };
             let Some(lease) = session.leases.get_mut(&job) else { continue };
             let LeaseState::Ready { payload } = &mut lease.state else { continue };
             let payload = std::mem::take(payload);
@@ -64,7 +70,10 @@ impl WorkerCore {
             session.ready.remove(&lease.order);
             session.served += charge;
             let lease = LeaseId { job, number: lease.number };
-            runs.push(Run { key: RunKey { session: id, lease }, kind: kind.clone(), payload });
+            runs.push(Run { key: RunKey { session: id, lease }, kind: kind.clone(), payload, inputs });
+        }
+        if runs.is_empty() {
+            return;
         }
         let keys = runs.iter().map(|run| (run.key, run.kind.clone())).collect();
         let batch = self.batches.start(now, needs, keys, charge, false);

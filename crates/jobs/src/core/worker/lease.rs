@@ -1,9 +1,9 @@
 //! Leases and the sessions they belong to.
 
 use super::MainKey;
-use phalanx_types::{Epoch, JobId, LeaseId, Needs, Parcel, ParcelHead, Time};
+use phalanx_types::{Epoch, JobId, LeaseId, Needs, NodeId, Parcel, ParcelHead, Time};
 use phalanx_wire::bulk::BlobId;
-use phalanx_wire::jobs::{Done, Report};
+use phalanx_wire::jobs::{Done, ParcelRef, Report};
 use smol_str::SmolStr;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,7 +23,34 @@ pub(super) struct Lease {
     pub(super) recalled: bool,
     /// The length of a payload that does not come inside the offer.
     pub(super) blob_len: u64,
+    /// Solutions of other jobs that it takes.
+    pub(super) inputs: Vec<LeaseInput>,
     pub(super) state: LeaseState,
+}
+
+/// A solution of another job that a lease takes.
+#[derive(Debug)]
+pub(super) struct LeaseInput {
+    pub(super) job: JobId,
+    pub(super) place: LeaseInputPlace,
+}
+
+#[derive(Debug)]
+pub(super) enum LeaseInputPlace {
+    Given(Parcel),
+    /// Among the kept solutions of the session, or to be fetched.
+    At {
+        node: NodeId,
+        head: ParcelHead,
+        blob: BlobId,
+    },
+}
+
+/// A solution that this node keeps for a session.
+#[derive(Debug)]
+pub(super) struct KeptHere {
+    pub(super) head: ParcelHead,
+    pub(super) blob: BlobId,
 }
 
 /// How far a lease has come.
@@ -31,11 +58,12 @@ pub(super) struct Lease {
 pub(super) enum LeaseState {
     /// Its payload is left where it is while too much is in hand.
     Unfetched {
-        head: ParcelHead,
-        blob: BlobId,
+        payload: ParcelRef,
     },
-    /// Its payload is on the way.
-    Fetching,
+    /// Its payload or some of its inputs are on the way.
+    Fetching {
+        payload: Option<Parcel>,
+    },
     /// Waits for room.
     Ready {
         payload: Parcel,
@@ -58,6 +86,10 @@ pub(super) struct Session {
     pub(super) leases: BTreeMap<JobId, Lease>,
     pub(super) ready: BTreeMap<Order, JobId>,
     pub(super) unfetched: BTreeMap<Order, JobId>,
+    /// Solutions that other jobs of this session may take.
+    pub(super) kept: BTreeMap<JobId, KeptHere>,
+    /// Solutions that are on their way from other nodes, with their heads.
+    pub(super) arriving: BTreeMap<JobId, ParcelHead>,
     /// Core-microseconds given to it, for fair shares.
     pub(super) served: u64,
     /// Since when its main node is gone.
@@ -75,6 +107,8 @@ impl Session {
             leases: BTreeMap::new(),
             ready: BTreeMap::new(),
             unfetched: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            arriving: BTreeMap::new(),
             served,
             orphaned: None,
             report: Report::default(),
@@ -90,7 +124,7 @@ impl Session {
         self.leases.retain(|job, lease| match lease.state {
             LeaseState::Running | LeaseState::Done(_) => true,
             LeaseState::Unfetched { .. }
-            | LeaseState::Fetching
+            | LeaseState::Fetching { .. }
             | LeaseState::Ready { .. }
             | LeaseState::Asking { .. } => {
                 taken.push(LeaseId { job: *job, number: lease.number });
@@ -120,9 +154,10 @@ impl Session {
         match removed.state {
             LeaseState::Ready { .. } => self.ready.remove(&removed.order),
             LeaseState::Unfetched { .. } => self.unfetched.remove(&removed.order),
-            LeaseState::Fetching | LeaseState::Asking { .. } | LeaseState::Running | LeaseState::Done(_) => {
-                None
-            }
+            LeaseState::Fetching { .. }
+            | LeaseState::Asking { .. }
+            | LeaseState::Running
+            | LeaseState::Done(_) => None,
         };
         Some(removed)
     }

@@ -1,9 +1,10 @@
 //! Main nodes coming, coming back and going.
 
 use super::dispatch::forget;
+use super::lease::KeptHere;
 use super::{LeaseState, MainKey, RunKey, Session, WorkerCommand, WorkerCore};
 use phalanx_types::{Epoch, LeaseId, Outbox, SessionId, Time};
-use phalanx_wire::jobs::{Held, Join, Report};
+use phalanx_wire::jobs::{Held, Join, KeptSolution, Report};
 
 impl WorkerCore {
     /// A main node asks this node to join. One that was here before gets its results.
@@ -37,7 +38,13 @@ impl WorkerCore {
         session.dirty = self.draining;
         let kinds = self.config.kinds.iter().cloned().collect();
         let (capacity, taken) = (self.config.capacity, self.taken.clone());
-        let join = Join { session: id, epoch, kinds, capacity, window, taken, held, done };
+        let kept = session.kept.iter().map(|(job, KeptHere { head, blob })| KeptSolution {
+            job: *job,
+            head: head.clone(),
+            blob: *blob,
+        });
+        let kept = kept.collect();
+        let join = Join { session: id, epoch, kinds, capacity, window, taken, held, done, kept };
         out.push(WorkerCommand::Join { main, join });
     }
 
@@ -54,7 +61,7 @@ impl WorkerCore {
         for lease in session.take_unstarted() {
             self.asking.remove(&RunKey { session: id, lease });
         }
-        if goodbye || session.leases.is_empty() {
+        if goodbye || session.leases.is_empty() && session.kept.is_empty() {
             self.end_session(id, out);
         }
         self.start_ready(now, out);
@@ -75,13 +82,16 @@ impl WorkerCore {
     /// Stops what runs for a session and forgets what it solved.
     fn end_session(&mut self, id: SessionId, out: &mut Outbox<WorkerCommand>) {
         let Some(session) = self.sessions.remove(&id) else { return };
+        for KeptHere { blob, .. } in session.kept.into_values() {
+            out.push(WorkerCommand::Forget { blob });
+        }
         for (job, lease) in session.leases {
             let key = RunKey { session: id, lease: LeaseId { job, number: lease.number } };
             match lease.state {
                 LeaseState::Running => out.push(WorkerCommand::CancelRun { key }),
                 LeaseState::Done(done) => forget(done, out),
                 LeaseState::Unfetched { .. }
-                | LeaseState::Fetching
+                | LeaseState::Fetching { .. }
                 | LeaseState::Ready { .. }
                 | LeaseState::Asking { .. } => {}
             }

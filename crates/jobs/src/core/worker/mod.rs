@@ -13,6 +13,7 @@ mod batch;
 mod dispatch;
 mod finish;
 mod gather;
+mod inputs;
 mod lease;
 mod links;
 mod pace;
@@ -24,7 +25,7 @@ mod tests;
 use batch::Batches;
 use lease::{Lease, LeaseState, Session};
 use pace::Pace;
-use phalanx_types::{ByteSize, LeaseId, Needs, Outbox, Parcel, ParcelHead, SessionId, Time};
+use phalanx_types::{ByteSize, JobId, LeaseId, Needs, NodeId, Outbox, Parcel, ParcelHead, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::jobs::{Join, ParcelRef, Report};
 use phalanx_wire::reason::FailReason;
@@ -57,6 +58,16 @@ pub struct Run {
     pub key: RunKey,
     pub kind: SmolStr,
     pub payload: Parcel,
+    /// Solutions of other jobs that it takes, in order.
+    pub inputs: Vec<RunInput>,
+}
+
+/// A solution of another job, on its way to a handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunInput {
+    Given(Parcel),
+    /// This node holds it under this name.
+    Held(BlobId),
 }
 
 /// How a handler ended.
@@ -86,6 +97,14 @@ pub enum WorkerCommand {
     Fetch {
         main: MainKey,
         key: RunKey,
+        head: ParcelHead,
+        blob: BlobId,
+    },
+    /// Fetch a solution that another node holds, hold it here, then say [`WorkerCore::on_input`].
+    FetchInput {
+        session: SessionId,
+        input: JobId,
+        node: NodeId,
         head: ParcelHead,
         blob: BlobId,
     },
@@ -292,7 +311,7 @@ impl WorkerCore {
                     LeaseState::Asking { .. } => assert!(self.asking.contains_key(&key), "{key:?}"),
                     LeaseState::Unfetched { .. }
                     | LeaseState::Ready { .. }
-                    | LeaseState::Fetching
+                    | LeaseState::Fetching { .. }
                     | LeaseState::Done(_) => {}
                 }
             }

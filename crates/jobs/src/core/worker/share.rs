@@ -25,7 +25,7 @@ impl WorkerCore {
                         too_large.push(LeaseId { job: *job, number: lease.number });
                     }
                     // It goes back when its payload is here, unless there is room for it by then.
-                    LeaseState::Fetching => lease.recalled = true,
+                    LeaseState::Fetching { .. } => lease.recalled = true,
                     LeaseState::Asking { .. } | LeaseState::Running | LeaseState::Done(_) => {}
                 }
             }

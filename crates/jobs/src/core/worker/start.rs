@@ -72,10 +72,14 @@ impl WorkerCore {
             let payload = std::mem::take(payload);
             held.state = LeaseState::Running;
             let kind = held.kind.clone();
+            let Some(inputs) = session.inputs_of(lease) else {
+                session.lacks_input(lease);
+                return;
+            };
             let charge = self.pace.expected(&kind) * u64::from(needs.cores);
             session.served += charge;
             let batch = self.batches.start(now, needs, VecDeque::from([(key, kind.clone())]), charge, true);
-            out.push(WorkerCommand::Start { batch, runs: vec![Run { key, kind, payload }] });
+            out.push(WorkerCommand::Start { batch, runs: vec![Run { key, kind, payload, inputs }] });
         }
     }
 
@@ -96,8 +100,17 @@ impl WorkerCore {
         let most = if self.config.once { 1 } else { most };
         let mut runs = Vec::with_capacity(most);
         while runs.len() < most {
-            let Some(entry) = session.ready.first_entry() else { break };
-            let Some(lease) = session.leases.get_mut(entry.get()) else { break };
+            let Some((order, job)) = session.ready.first_key_value().map(|(order, job)| (*order, *job))
+            else {
+                break;
+            };
+            let Some(lease) = session.leases.get(&job) else { break };
+            let lease = LeaseId { job, number: lease.number };
+            let Some(inputs) = session.inputs_of(lease) else {
+                session.lacks_input(lease);
+                continue;
+            };
+            let Some(lease) = session.leases.get_mut(&job) else { break };
             let alike = !lease.careful && lease.kind == kind && lease.needs == needs;
             let LeaseState::Ready { payload } = &mut lease.state else { break };
             if !alike {
@@ -105,9 +118,12 @@ impl WorkerCore {
             }
             let payload: Parcel = std::mem::take(payload);
             lease.state = LeaseState::Running;
-            let lease = LeaseId { job: *entry.get(), number: lease.number };
-            runs.push(Run { key: RunKey { session: id, lease }, kind: kind.clone(), payload });
-            entry.remove();
+            let lease = LeaseId { job, number: lease.number };
+            runs.push(Run { key: RunKey { session: id, lease }, kind: kind.clone(), payload, inputs });
+            session.ready.remove(&order);
+        }
+        if runs.is_empty() {
+            return;
         }
         let charge = self.pace.expected(&kind) * u64::from(needs.cores);
         session.served += charge * runs.len() as u64;

@@ -31,7 +31,7 @@ fn parcel() -> Parcel {
 }
 
 fn offer(lease: LeaseId) -> Offer {
-    Offer { lease, priority: 0, careful: false, payload: ParcelRef::inline(&parcel()) }
+    Offer { lease, priority: 0, careful: false, payload: ParcelRef::inline(&parcel()), inputs: vec![] }
 }
 
 fn careful(lease: LeaseId) -> Offer {
@@ -58,12 +58,17 @@ fn joined(main: u64, window: u32, held: Vec<Held>, done: Vec<Done>) -> WorkerCom
     let capacity = Needs { cores: 2, memory: ByteSize::gib(8) };
     let kinds = vec!["square".into()];
     let session = s(main % 10);
-    let join = Join { session, epoch: EPOCH, kinds, capacity, window, taken: vec![], held, done };
+    let join =
+        Join { session, epoch: EPOCH, kinds, capacity, window, taken: vec![], held, done, kept: vec![] };
     WorkerCommand::Join { main: MainKey(main), join }
 }
 
+fn run(key: RunKey) -> Run {
+    Run { key, kind: "square".into(), payload: parcel(), inputs: vec![] }
+}
+
 fn start(batch: u64, main: u64, leases: &[LeaseId]) -> WorkerCommand {
-    let run = |lease: &LeaseId| Run { key: key(main, *lease), kind: "square".into(), payload: parcel() };
+    let run = |lease: &LeaseId| run(key(main, *lease));
     WorkerCommand::Start { batch: BatchId(batch), runs: leases.iter().map(run).collect() }
 }
 
@@ -317,7 +322,7 @@ fn the_rest_of_a_slow_batch_is_taken_back_and_runs_elsewhere() {
     assert_eq!(worker.core.next_wake(), at_us(5_000));
     assert_eq!(worker.at(5_000).tick(), [WorkerCommand::TakeBack { batch: BatchId(20) }]);
     assert_eq!(worker.core.next_wake(), Time::NEVER);
-    let runs = vec![Run { key: key(1, l(2, 1)), kind: "square".into(), payload: parcel() }];
+    let runs = vec![run(key(1, l(2, 1)))];
     let out = worker.feed(|core, now, out| core.on_taken_back(now, BatchId(20), runs, out));
     assert_eq!(out, [start(22, 1, &[l(2, 1)])]);
 }

@@ -64,6 +64,8 @@ pub struct JournaledJob {
     pub deadline_unix_ms: Option<u64>,
     pub attempts: u32,
     pub outcome: Option<Outcome>,
+    /// The user has dropped its kept solution.
+    pub is_released: bool,
 }
 
 /// All that a journal tells.
@@ -107,13 +109,13 @@ fn history(path: &Path, bytes: &[u8]) -> Result<JournalHistory, JournalError> {
 fn apply(history: &mut JournalHistory, record: Record) -> bool {
     match record {
         Record::Opened { epoch } => history.epoch = epoch,
-        Record::Submitted { job, spec } => {
-            let Ok((spec, deadline_unix_ms)) = spec.into_spec() else { return false };
-            let next = history.jobs.last_key_value().map_or(JobId(1), |(id, _)| id.next());
-            if job != next {
-                return false;
-            }
-            history.jobs.insert(job, JournaledJob { spec, deadline_unix_ms, attempts: 0, outcome: None });
+        Record::Submitted { job, spec } => return submitted(history, job, spec, (false, Vec::new())),
+        Record::SubmittedWith { job, spec, keep, inputs } => {
+            return submitted(history, job, spec, (keep, inputs));
+        }
+        Record::Released { job } => {
+            let Some(known) = history.jobs.get_mut(&job) else { return false };
+            known.is_released = true;
         }
         Record::Attempt { job, attempts } => {
             let Some(known) = history.jobs.get_mut(&job) else { return false };
@@ -125,6 +127,23 @@ fn apply(history: &mut JournalHistory, record: Record) -> bool {
             known.outcome.get_or_insert(outcome);
         }
     }
+    true
+}
+
+fn submitted(
+    history: &mut JournalHistory,
+    job: JobId,
+    spec: RecordedSpec,
+    (keep, inputs): (bool, Vec<JobId>),
+) -> bool {
+    let Ok((spec, deadline_unix_ms)) = spec.into_spec() else { return false };
+    let next = history.jobs.last_key_value().map_or(JobId(1), |(id, _)| id.next());
+    if job != next {
+        return false;
+    }
+    let spec = JobSpec { keep, inputs, ..spec };
+    let (attempts, outcome, is_released) = (0, None, false);
+    history.jobs.insert(job, JournaledJob { spec, deadline_unix_ms, attempts, outcome, is_released });
     true
 }
 

@@ -61,6 +61,17 @@ pub(crate) enum Record {
         job: JobId,
         outcome: RecordedOutcome,
     },
+    /// A job whose solution is kept, or that takes kept solutions.
+    SubmittedWith {
+        job: JobId,
+        spec: RecordedSpec,
+        keep: bool,
+        inputs: Vec<JobId>,
+    },
+    /// The user dropped the handle to a kept solution.
+    Released {
+        job: JobId,
+    },
 }
 
 /// A [`JobSpec`] as it is recorded: its deadline on the calendar, its payload in two parts.
@@ -100,6 +111,8 @@ impl RecordedSpec {
             deadline: None,
             max_attempts: self.max_attempts,
             needs: self.needs,
+            keep: false,
+            inputs: Vec::new(),
         };
         Ok((spec, self.deadline_unix_ms))
     }
@@ -112,12 +125,14 @@ pub(crate) enum RecordedOutcome {
     Failed(FailReason),
     Cancelled,
     Expired,
+    Kept { len: u64 },
 }
 
 impl RecordedOutcome {
     pub(crate) fn new(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Solved(parcel) => Self::Solved { head: parcel.head(), body: parcel.body() },
+            Outcome::Kept { len } => Self::Kept { len: *len },
             Outcome::Failed(reason) => Self::Failed(reason.clone()),
             Outcome::Cancelled => Self::Cancelled,
             Outcome::Expired => Self::Expired,
@@ -127,6 +142,7 @@ impl RecordedOutcome {
     pub(super) fn into_outcome(self) -> Result<Outcome, PartError> {
         Ok(match self {
             Self::Solved { head, body } => Outcome::Solved(Parcel::from_parts(head, body)?),
+            Self::Kept { len } => Outcome::Kept { len },
             Self::Failed(reason) => Outcome::Failed(reason),
             Self::Cancelled => Outcome::Cancelled,
             Self::Expired => Outcome::Expired,

@@ -3,11 +3,7 @@
 use super::*;
 
 fn together(batch: u64, runs: &[(u64, LeaseId)]) -> WorkerCommand {
-    let run = |(main, lease): &(u64, LeaseId)| Run {
-        key: key(*main, *lease),
-        kind: "square".into(),
-        payload: parcel(),
-    };
+    let run = |(main, lease): &(u64, LeaseId)| run(key(*main, *lease));
     WorkerCommand::Start { batch: BatchId(batch), runs: runs.iter().map(run).collect() }
 }
 

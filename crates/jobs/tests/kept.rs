@@ -1,0 +1,233 @@
+//! Solutions that stay at their nodes, on real sockets: taken by other jobs, fetched, freed, made again.
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use phalanx_fabric::{FabricConfig, NodeKind};
+use phalanx_jobs::{
+    ComputingNode, HandlerError, Handlers, JobContext, JobHandle, JobSpec, JournalError, MainError, MainNode,
+    MainOptions, Outcome, SolutionRef, Stopper,
+};
+use phalanx_types::{ByteSize, DomainName, JobId, Parcel, Resources};
+use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
+use phalanx_wire::reason::{FailReason, LostInput, WaitReason};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const LARGE: usize = 200_000;
+
+fn config(dir: &Path, name: &str, kind: NodeKind) -> FabricConfig {
+    let mut config = FabricConfig::new(DomainName::new("test").unwrap(), name, kind);
+    config.runtime_dir = dir.to_owned();
+    config.mdns = false;
+    config.resources = Resources { cores: 1, memory: ByteSize::gib(1), ..Resources::default() };
+    config
+}
+
+/// How often jobs of each kind ran.
+#[derive(Debug, Default)]
+struct Ran {
+    made: AtomicU32,
+    sums: AtomicU32,
+}
+
+/// `fill` makes many bytes of a value, `next` adds one to all of its input, `join` puts its inputs together.
+fn handlers(ran: &Arc<Ran>) -> Handlers {
+    let (fills, sums) = (ran.clone(), ran.clone());
+    let fill = move |job: &JobContext| {
+        fills.made.fetch_add(1, Ordering::Relaxed);
+        Ok(Parcel::from_bytes(vec![job.payload().bytes[0]; LARGE]))
+    };
+    let next = move |job: &JobContext| {
+        sums.sums.fetch_add(1, Ordering::Relaxed);
+        let [input] = job.inputs() else { return Err(HandlerError::failed("one input, please")) };
+        Ok(Parcel::from_bytes(input.bytes.iter().map(|b| b + 1).collect::<Vec<u8>>()))
+    };
+    let ends = |job: &JobContext| {
+        let ends: Vec<u8> = job.inputs().iter().map(|input| input.bytes[0]).collect();
+        Ok(Parcel::from_bytes(ends))
+    };
+    let fail = |_: &JobContext| Err(HandlerError::failed("broken"));
+    Handlers::new().with("fill", fill).with("next", next).with("ends", ends).with("broken", fail)
+}
+
+struct Place {
+    main: MainNode,
+    ran: Arc<Ran>,
+    dir: TempDir,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let main = MainNode::start(config(dir.path(), "main", NodeKind::Main), MainOptions::default());
+        Self { main: main.await.unwrap(), ran: Arc::default(), dir }
+    }
+
+    async fn node(&self, name: &str) -> (Stopper, JoinHandle<()>) {
+        let config = config(self.dir.path(), name, NodeKind::Computing);
+        let node = ComputingNode::start(config, handlers(&self.ran)).await.unwrap();
+        let stopper = node.stopper();
+        (stopper, tokio::spawn(async { node.run().await.unwrap() }))
+    }
+
+    async fn kept(
+        &self,
+        kind: &str,
+        payload: &'static [u8],
+        of: &[&SolutionRef],
+    ) -> (JobHandle, SolutionRef) {
+        let spec = self.main.taking(JobSpec::new(kind, Parcel::from_bytes(payload)), of).unwrap();
+        self.main.submit_kept(spec).await.unwrap()
+    }
+}
+
+async fn ended(job: JobHandle) -> Outcome {
+    timeout(DEADLINE, job).await.unwrap().unwrap()
+}
+
+async fn fetched(solution: &SolutionRef) -> Parcel {
+    timeout(DEADLINE, solution.fetch()).await.unwrap().unwrap()
+}
+
+fn is_kept(outcome: &Outcome) -> bool {
+    *outcome == Outcome::Kept { len: LARGE as u64 }
+}
+
+#[tokio::test]
+async fn a_chain_of_jobs_takes_solutions_from_each_other() {
+    let place = Place::new().await;
+    let (_one, _) = place.node("one").await;
+    let (_two, _) = place.node("two").await;
+    let (first, mut solution) = place.kept("fill", b"\x05", &[]).await;
+    let mut jobs = vec![first];
+    for _ in 0..10 {
+        let (job, next) = place.kept("next", b"", &[&solution]).await;
+        jobs.push(job);
+        solution = next;
+    }
+    for job in jobs {
+        assert!(is_kept(&ended(job).await));
+    }
+    assert_eq!(fetched(&solution).await.bytes, vec![15; LARGE]);
+    let ends = place.main.taking(JobSpec::new("ends", Parcel::default()), &[&solution, &solution]).unwrap();
+    let Outcome::Solved(ends) = ended(place.main.submit(ends).await.unwrap()).await else { panic!() };
+    assert_eq!(ends.bytes, [15, 15][..]);
+    assert_eq!(place.ran.sums.load(Ordering::Relaxed), 10, "nothing ran twice");
+}
+
+#[tokio::test]
+async fn a_lost_solution_is_made_again_with_all_it_was_made_from() {
+    let place = Place::new().await;
+    let (one, end) = place.node("one").await;
+    let (first, a) = place.kept("fill", b"\x01", &[]).await;
+    let (second, b) = place.kept("next", b"", &[&a]).await;
+    assert!(is_kept(&ended(first).await) && is_kept(&ended(second).await));
+    // Only the way to make it is remembered of the first one.
+    drop(a);
+    one.stop_now();
+    timeout(DEADLINE, end).await.unwrap().unwrap();
+    let (third, c) = place.kept("next", b"", &[&b]).await;
+    let JobAnswer::Jobs { jobs, .. } = place.main.query(JobQuery::Show { job: third.id() }).await.unwrap()
+    else {
+        panic!()
+    };
+    let waits = JobState::Waiting(WaitReason::Inputs { missing: 1, first: b.job() });
+    assert!(jobs[0].state == waits || jobs[0].state == JobState::Waiting(WaitReason::NoNodes), "{jobs:?}");
+    let (_two, _) = place.node("two").await;
+    assert!(is_kept(&ended(third).await));
+    assert_eq!(fetched(&c).await.bytes, vec![3; LARGE]);
+    assert_eq!(place.ran.made.load(Ordering::Relaxed), 2);
+    assert_eq!(place.ran.sums.load(Ordering::Relaxed), 3);
+    assert_eq!(place.main.counts().await.unwrap().solved, 3, "every job has one outcome");
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_is_said_with_its_reason() {
+    let place = Place::new().await;
+    let (_one, _) = place.node("one").await;
+    let (broken, a) = place.kept("broken", b"", &[]).await;
+    let (after, b) = place.kept("next", b"", &[&a]).await;
+    let Outcome::Failed(FailReason::Handler { .. }) = ended(broken).await else { panic!() };
+    let Outcome::Failed(FailReason::InputFailed { job, why, .. }) = ended(after).await else { panic!() };
+    assert_eq!((job, why.as_str()), (a.job(), "handler failed: broken"));
+    let Err(MainError::NoSolution(FailReason::InputFailed { job, .. })) = b.fetch().await else { panic!() };
+    assert_eq!(job, a.job());
+    // A job that never was, and one whose solution is not kept.
+    for inputs in [vec![JobId(99)], vec![JobId(3)]] {
+        let spec = JobSpec { inputs, ..JobSpec::new("ends", Parcel::default()) };
+        let outcome = ended(place.main.submit(spec).await.unwrap()).await;
+        assert!(matches!(outcome, Outcome::Failed(FailReason::InputLost { why: LostInput::NotKept, .. })));
+    }
+    let other = Place::new().await;
+    let foreign = other.main.taking(JobSpec::new("ends", Parcel::default()), &[&a]);
+    assert!(matches!(foreign, Err(MainError::OtherMain)));
+}
+
+#[tokio::test]
+async fn the_last_reference_frees_a_solution_at_its_node() {
+    let place = Place::new().await;
+    let node =
+        ComputingNode::start(config(place.dir.path(), "one", NodeKind::Computing), handlers(&place.ran));
+    let node = node.await.unwrap();
+    let fabric = node.fabric().clone();
+    let _running = tokio::spawn(node.run());
+    let (job, solution) = place.kept("fill", b"\x07", &[]).await;
+    assert!(is_kept(&ended(job).await));
+    let second = solution.clone();
+    drop(solution);
+    assert_eq!(fetched(&second).await.bytes.len(), LARGE);
+    assert_eq!(fabric.held_bytes(), LARGE as u64);
+    drop(second);
+    let freed = async {
+        while fabric.held_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, freed).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_main_node_that_is_started_again_knows_what_was_kept() {
+    let place = Place::new().await;
+    let (_one, _) = place.node("one").await;
+    let journal = place.dir.path().join("kept.journal");
+    let options = || MainOptions { journal: Some(journal.clone()), ..MainOptions::default() };
+    let start = || MainNode::start(config(place.dir.path(), "again", NodeKind::Main), options());
+    let main = start().await.unwrap();
+    let fill = || JobSpec::new("fill", Parcel::from_bytes(&b"\x09"[..]));
+    let (job, kept) = main.submit_kept(fill()).await.unwrap();
+    let (dropped, also_kept) = main.submit_kept(fill()).await.unwrap();
+    assert!(is_kept(&ended(job).await) && is_kept(&ended(dropped).await));
+    let (first, second) = (kept.job(), also_kept.job());
+    drop(also_kept);
+    main.counts().await.unwrap();
+    // The process of a killed main node drops nothing.
+    std::mem::forget(kept);
+    main.shutdown().await;
+    drop(main);
+    // The task of the first one may take a moment to let go of the journal.
+    let again = async {
+        loop {
+            match start().await {
+                Ok(main) => break main,
+                Err(MainError::Journal(JournalError::InUse { .. })) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let main = timeout(DEADLINE, again).await.unwrap();
+    let recovered = main.take_recovered();
+    assert!(recovered.iter().all(|(_, outcome)| outcome.as_ref().is_some_and(is_kept)), "{recovered:?}");
+    let kept = main.solution(first);
+    let next = main.taking(JobSpec::new("ends", Parcel::default()), &[&kept]).unwrap();
+    let Outcome::Solved(ends) = ended(main.submit(next).await.unwrap()).await else { panic!() };
+    assert_eq!(ends.bytes, [9][..]);
+    let released = JobSpec { inputs: vec![second], ..JobSpec::new("ends", Parcel::default()) };
+    let outcome = ended(main.submit(released).await.unwrap()).await;
+    assert!(matches!(outcome, Outcome::Failed(FailReason::InputLost { why: LostInput::NotKept, .. })));
+}
