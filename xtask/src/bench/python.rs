@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   calls        functions on two workers            against Ray
+//!   chain        calls that take each other's results, 256 MB   against Ray
 //!   collectives  all-reduces of torch tensors        against Gloo through torch.distributed
 //!   step         training steps of two ranks         against DDP with Gloo
 //!   fit          phalanx.fit                         against a loop of torch, and against `phalanx train`
@@ -33,6 +34,7 @@ pub(super) struct PythonArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Calls,
+    Chain,
     Collectives,
     Step,
     Fit,
@@ -73,6 +75,7 @@ pub(super) fn run(args: &PythonArgs) -> anyhow::Result<()> {
         }
         let measured = match part {
             Part::Calls => parts::calls(&bench)?,
+            Part::Chain => parts::chain(&bench)?,
             Part::Collectives => parts::collectives(&bench)?,
             Part::Step => parts::step(&bench)?,
             Part::Fit => parts::fit(&bench)?,

@@ -30,6 +30,8 @@ const STATUS_EVERY: Duration = Duration::from_millis(100);
 const WIND_DOWN: Duration = Duration::from_secs(1);
 /// Payloads that have arrived and wait to be looked at.
 const FETCH_QUEUE: usize = 1024;
+/// Handlers give memory back when a solution of at least this many bytes is freed.
+const TIDY_FROM: u64 = 1 << 20;
 /// How long to wait for a link to a node that holds a solution.
 const LINK_WAIT: Duration = Duration::from_secs(3);
 
@@ -399,7 +401,13 @@ impl ComputingNode {
                 self.decide(|core, out| core.on_taken_back(now, batch, runs, out));
             }
             WorkerCommand::CancelRun { key } => self.executor.cancel(key),
-            WorkerCommand::Forget { blob } => self.fabric.release(blob),
+            WorkerCommand::Forget { blob } => {
+                let is_large = self.fabric.held(blob).is_some_and(|parcel| parcel.len() >= TIDY_FROM);
+                self.fabric.release(blob);
+                if is_large {
+                    self.executor.tidy();
+                }
+            }
             WorkerCommand::Drained => self.drained = true,
         }
         Ok(())

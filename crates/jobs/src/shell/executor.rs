@@ -234,6 +234,11 @@ impl Executor {
         self.shared.wake.notify_one();
     }
 
+    /// A large solution was freed.
+    pub(super) fn tidy(&self) {
+        self.handlers.tidy();
+    }
+
     /// Notes which main node a session belongs to; jobs of it come later.
     pub(super) fn know_main(&self, session: SessionId, main: NodeId) {
         lock(&self.shared.mains).insert(session, main);

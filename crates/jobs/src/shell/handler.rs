@@ -30,6 +30,10 @@ pub trait Handler: Send + Sync {
         }
     }
 
+    /// A large solution was freed: gives back what refers to its memory. Called on the node's task, so it must not
+    /// wait.
+    fn tidy(&self) {}
+
     /// How many jobs of any main nodes make a batch, if jobs that wait together should be solved together.
     fn gathers(&self) -> Option<usize> {
         None
@@ -205,6 +209,10 @@ impl Handlers {
     /// The kinds whose jobs are solved together, and how many at once.
     pub(super) fn gathered(&self) -> impl Iterator<Item = (SmolStr, usize)> + '_ {
         self.by_kind.iter().filter_map(|(kind, handler)| Some((kind.clone(), handler.gathers()?)))
+    }
+
+    pub(super) fn tidy(&self) {
+        self.by_kind.values().for_each(|handler| handler.tidy());
     }
 
     pub(super) fn get(&self, kind: &str) -> Option<&Arc<dyn Handler>> {

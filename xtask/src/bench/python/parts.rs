@@ -36,6 +36,25 @@ pub(super) fn calls(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rows.into_iter().map(row).collect()
 }
 
+pub(super) fn chain(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..bench.rounds {
+        ours.push(json(&bench.script("python_chain.py", &["phalanx"])?)?);
+        theirs.push(json(&bench.script("python_chain.py", &["ray"])?)?);
+    }
+    let rows = [
+        ("10 calls pass 256 MB on", "ms", "same_ms", Some(5.0)),
+        ("memory of it, in arrays", "", "same_arrays", None),
+        ("10 calls add one to 256 MB", "ms", "add_one_ms", None),
+    ];
+    let row = |(what, unit, key, least): (&str, _, &str, _)| {
+        let peer = Some((RAY, median(&theirs, key)?));
+        let (what, bar) = (what.to_owned(), Bar::TimesBetter(least));
+        Ok(Row { part: "chain", what, unit, ours: median(&ours, key)?, peer, more_is_better: false, bar })
+    };
+    rows.into_iter().map(row).collect()
+}
+
 /// What ranks told in all rounds, by what was measured.
 type Told = Vec<(String, Vec<Value>)>;
 

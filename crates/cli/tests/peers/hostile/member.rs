@@ -3,13 +3,17 @@
 use super::{Target, refused};
 use bytes::Bytes;
 use phalanx_testkit::{Process, Raw, Wire, hello};
-use phalanx_types::{Epoch, JobId, LeaseId, ParcelHead, SessionId};
+use phalanx_types::{Epoch, JobId, LeaseId, Parcel, ParcelHead, SessionId};
 use phalanx_wire::bulk::{BlobId, BlobPiece, BulkMessage, SharedPlace};
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::{FrameKind, chunk_header};
 use phalanx_wire::handshake::{Channel, Hello, HelloReply, Welcome};
-use phalanx_wire::jobs::{Dispatch, FromWorker, Offer, OfferGroup, ParcelRef, ToWorker};
+use phalanx_wire::jobs::{
+    Dispatch, Done, DoneResult, FromWorker, Input, InputPlace, MAX_INPUTS, MissingInput, Offer, OfferGroup,
+    ParcelRef, ToWorker,
+};
 use phalanx_wire::node::NodeKind;
+use std::cell::Cell;
 
 /// Joins under an id.
 type Join<'a> = &'a dyn Fn(&str) -> (Raw<Box<dyn Wire>>, Welcome);
@@ -118,6 +122,7 @@ pub(crate) fn rude(target: &Target) {
     }
     talkers(target);
     endless_blob(target);
+    false_references(target);
 }
 
 /// Messages about topics, services, answers, blobs and leases that do not exist.
@@ -175,7 +180,7 @@ fn endless_blob(target: &Target) {
         let head = ParcelHead { bytes_len: len, tensors: Vec::new() };
         let payload = ParcelRef::Blob { head, blob: BlobId(7) };
         let lease = LeaseId { job: JobId(1), number: 1 };
-        let offers = vec![Offer { lease, priority: 0, careful: false, payload }];
+        let offers = vec![Offer { lease, priority: 0, careful: false, payload, inputs: Vec::new() }];
         let offers = vec![OfferGroup { kind: "echo".into(), needs: Default::default(), offers }];
         raw.send(FrameKind::Jobs, &ToWorker::Dispatch(Dispatch { epoch, offers, ..Default::default() }));
         let mut bulk = bulk(target, &id, &welcome);
@@ -191,4 +196,39 @@ fn endless_blob(target: &Target) {
             bulk.write(&vec![7; 1 << 20]);
         }
     }
+}
+
+/// Jobs that take solutions of other main nodes, by names that were guessed, and more of them than there may be.
+fn false_references(target: &Target) {
+    let (mut raw, welcome) = target.join("rude-reference", NodeKind::Main);
+    let (session, epoch) = (SessionId(2_000), Epoch(1));
+    raw.send(FrameKind::Jobs, &ToWorker::Invite { session, epoch });
+    raw.read_where(FrameKind::Jobs, |answer: &FromWorker| matches!(answer, FromWorker::Join(_)));
+    let input = |blob| {
+        let head = ParcelHead { bytes_len: u64::MAX, tensors: Vec::new() };
+        let place = InputPlace::At { node: welcome.node.clone(), head, blob: BlobId(blob) };
+        Input { job: JobId(blob), place }
+    };
+    let offer = |job, inputs: Vec<Input>| {
+        let lease = LeaseId { job: JobId(job), number: 1 };
+        let payload = ParcelRef::inline(&Parcel::default());
+        Offer { lease, priority: 0, careful: false, payload, inputs }
+    };
+    let offers =
+        vec![offer(1, vec![input(1), input(2)]), offer(2, (0..=MAX_INPUTS as u64).map(input).collect())];
+    let offers = vec![OfferGroup { kind: "echo".into(), needs: Default::default(), offers }];
+    let lease = LeaseId { job: JobId(99), number: 1 };
+    let dispatch =
+        Dispatch { epoch, keeps: vec![lease], drops: vec![JobId(98)], offers, ..Default::default() };
+    raw.send(FrameKind::Jobs, &ToWorker::Dispatch(dispatch));
+    let (is_missing, is_refused) = (Cell::new(false), Cell::new(false));
+    raw.read_where(FrameKind::Jobs, |answer: &FromWorker| {
+        let FromWorker::Report(report) = answer else { return false };
+        let missing = |m: &MissingInput| m.lease.job == JobId(1) && m.is_gone;
+        is_missing.set(is_missing.get() || report.missing.iter().any(missing));
+        let failed =
+            |d: &Done| d.lease.job == JobId(2) && matches!(d.result, DoneResult::Failed { retry: false, .. });
+        is_refused.set(is_refused.get() || report.done.iter().any(failed));
+        is_missing.get() && is_refused.get()
+    });
 }

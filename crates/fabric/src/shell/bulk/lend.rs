@@ -29,6 +29,9 @@ const MAX_PIECES: usize = 256;
 /// The most bytes of a blob that is lent which lie elsewhere and ride in the message.
 const MAX_INLINE: usize = 16 << 10;
 
+/// The longest segment of a peer that stays mapped for the next blob in it.
+const LARGEST_KEPT: usize = 64 << 20;
+
 /// What was lent over one connection.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
@@ -130,7 +133,10 @@ impl Borrowing {
             BlobPiece::Shared(place) => place,
         };
         let segment = Segment::open(&place)?;
-        self.kept.keep(&segment);
+        // Larger ones are given back to the system as soon as nothing refers to them.
+        if segment.len() <= LARGEST_KEPT {
+            self.kept.keep(&segment);
+        }
         let (offset, len) = (usize::try_from(place.offset), usize::try_from(place.len));
         let view =
             offset.ok().zip(len.ok()).and_then(|(offset, len)| segment.view(offset, len, lease.clone()));

@@ -2,10 +2,10 @@
 
 use super::protocol::{BufferHead, Control, Placed};
 use bytes::Bytes;
-use phalanx_shared::{Segment, WORTH_SHARING, locate};
+use phalanx_shared::{Segment, Token, WORTH_SHARING, locate};
 use phalanx_wire::python::PythonCall;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Segments that a worker keeps mapped.
 const MAPPED: usize = 32;
@@ -13,15 +13,39 @@ const MAPPED: usize = 32;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct LentSegments {
-    /// By number, in the order of their last use.
-    mapped: Vec<(u32, Arc<Segment>)>,
+    /// In the order of their last use.
+    mapped: Vec<Mapped>,
     /// The segments of calls that are not answered, by the number of the call.
     flights: BTreeMap<u64, Vec<u32>>,
     /// Arguments that the worker still refers to after the call that brought them.
     kept: BTreeMap<u32, Vec<Bytes>>,
 }
 
+/// A segment that the worker has mapped.
+#[derive(Debug)]
+struct Mapped {
+    number: u32,
+    token: Token,
+    /// The node maps it only for as long as it is used.
+    segment: Weak<Segment>,
+}
+
 impl LentSegments {
+    /// Has the worker unmap what is not used in this node any more.
+    pub(super) fn sweep(&mut self, controls: &mut impl Extend<Control>) {
+        let (flights, kept) = (&self.flights, &self.kept);
+        self.mapped.retain(|mapped| {
+            let number = &mapped.number;
+            let is_used = mapped.segment.strong_count() > 0
+                || kept.contains_key(number)
+                || flights.values().flatten().any(|other| other == number);
+            if !is_used {
+                controls.extend([Control::Close(*number)]);
+            }
+            is_used
+        });
+    }
+
     /// Where the buffers of a call lie; those that lie nowhere in particular go among the data. What the worker has to
     /// be told before the call is added to `controls`, and `next` is the number of the next segment.
     pub(super) fn place(
@@ -45,23 +69,23 @@ impl LentSegments {
                 || self.flights.values().flatten().any(|other| other == number)
         };
         while self.mapped.len() > MAPPED
-            && let Some(at) = self.mapped.iter().position(|(number, _)| !used(number))
+            && let Some(at) = self.mapped.iter().position(|mapped| !used(&mapped.number))
         {
-            controls.extend([Control::Close(self.mapped.remove(at).0)]);
+            controls.extend([Control::Close(self.mapped.remove(at).number)]);
         }
         heads
     }
 
     fn number(&mut self, segment: &Arc<Segment>, next: &mut u32, controls: &mut impl Extend<Control>) -> u32 {
-        if let Some(at) = self.mapped.iter().position(|(_, other)| other.token() == segment.token()) {
-            let entry = self.mapped.remove(at);
-            let number = entry.0;
-            self.mapped.push(entry);
+        let token = segment.token();
+        if let Some(at) = self.mapped.iter().position(|mapped| mapped.token == token) {
+            let number = self.mapped.remove(at).number;
+            self.mapped.push(Mapped { number, token, segment: Arc::downgrade(segment) });
             return number;
         }
         let number = *next;
         *next += 1;
-        self.mapped.push((number, segment.clone()));
+        self.mapped.push(Mapped { number, token, segment: Arc::downgrade(segment) });
         controls.extend([Control::Map(number)]);
         number
     }
@@ -81,16 +105,16 @@ impl LentSegments {
     }
 
     /// The segment of a number, to send its file.
-    pub(super) fn get(&self, number: u32) -> Option<&Arc<Segment>> {
-        self.mapped.iter().find(|(other, _)| *other == number).map(|(_, segment)| segment)
+    pub(super) fn get(&self, number: u32) -> Option<Arc<Segment>> {
+        self.mapped.iter().find(|mapped| mapped.number == number)?.segment.upgrade()
     }
 
     /// The worker still refers to arguments of a call that it has answered.
     pub(super) fn keep(&mut self, call: &PythonCall) {
         for buffer in call.buffers.iter().filter(|buffer| buffer.len() >= WORTH_SHARING) {
             let segment = locate(buffer).map(|located| located.segment.token());
-            let number = self.mapped.iter().find(|(_, other)| Some(other.token()) == segment);
-            if let Some((number, _)) = number {
+            let mapped = self.mapped.iter().find(|mapped| Some(mapped.token) == segment);
+            if let Some(Mapped { number, .. }) = mapped {
                 self.kept.entry(*number).or_default().push(buffer.clone());
             }
         }

@@ -81,4 +81,10 @@ impl Handler for Python {
     fn solve_batch(&self, jobs: &JobFeed<'_>) {
         Lane::new(self, jobs).run();
     }
+
+    fn tidy(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is broken is found out with its next call.
+        idle.iter_mut().for_each(|worker| drop(worker.tidy()));
+    }
 }

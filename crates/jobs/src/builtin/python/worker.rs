@@ -169,6 +169,7 @@ impl Worker {
     /// # Errors
     /// The socket is broken, or there is no memory to share.
     pub(super) fn send(&mut self, id: u64, call: &PythonCall) -> io::Result<Sent> {
+        self.lent.sweep(&mut self.pending);
         let buffers = self.lent.place(call, &mut self.next_segment, &mut self.pending);
         if !self.send_controls()? {
             return Ok(Sent::Full);
@@ -229,6 +230,16 @@ impl Worker {
         Ok(Sent::Yes { segment: head.segment })
     }
 
+    /// Has an idle worker give back memory that is not used any more.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub(super) fn tidy(&mut self) -> io::Result<()> {
+        self.lent.sweep(&mut self.pending);
+        // What it cannot take now it is told before its next call.
+        self.send_controls().map(|_all| ())
+    }
+
     fn learned(&mut self, hash: FunctionHash) {
         if self.known.insert(hash) {
             self.known_order.push_back(hash);
@@ -252,9 +263,10 @@ impl Worker {
         self.pending.extend(freed.into_iter().map(Control::Free));
         while let Some(control) = self.pending.front() {
             let file = match control {
-                Control::Map(number) => self.lent.get(*number).map(|segment| segment.fd()),
+                Control::Map(number) => self.lent.get(*number),
                 Control::Forget(_) | Control::Free(_) | Control::Close(_) => None,
             };
+            let file = file.as_ref().map(|segment| segment.fd());
             if !send(self.socket.as_fd(), &[IoSlice::new(&control.encode())], file, false)? {
                 return Ok(false);
             }
