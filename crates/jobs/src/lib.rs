@@ -13,5 +13,5 @@ pub use job_ref::JobRef;
 pub use shell::{
     AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobEnd, JobFeed, JobHandle,
     JournalError, JournalHistory, JournaledJob, MainError, MainNode, MainOptions, NodeError, Outcomes,
-    PastMain, Recovered, SolutionRef, Stopper, kept_outcome, past_mains, read_journal,
+    PastMain, Recovered, ResultMemory, SolutionRef, Stopper, kept_outcome, past_mains, read_journal,
 };

@@ -4,7 +4,7 @@
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{
     ComputingNode, HandlerError, Handlers, JobContext, JobHandle, JobSpec, JournalError, MainError, MainNode,
-    MainOptions, Outcome, SolutionRef, Stopper,
+    MainOptions, Outcome, ResultMemory, SolutionRef, Stopper,
 };
 use phalanx_types::{ByteSize, DomainName, JobId, Parcel, Resources};
 use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
@@ -230,4 +230,44 @@ async fn a_main_node_that_is_started_again_knows_what_was_kept() {
     let released = JobSpec { inputs: vec![second], ..JobSpec::new("ends", Parcel::default()) };
     let outcome = ended(main.submit(released).await.unwrap()).await;
     assert!(matches!(outcome, Outcome::Failed(FailReason::InputLost { why: LostInput::NotKept, .. })));
+}
+
+#[tokio::test]
+async fn solutions_over_the_budget_go_to_disk_and_come_back_right() {
+    let place = Place::new().await;
+    let spill = place.dir.path().join("spill");
+    std::fs::create_dir(&spill).unwrap();
+    let config = config(place.dir.path(), "one", NodeKind::Computing);
+    let many = |job: &JobContext| Ok(Parcel::from_bytes(vec![job.payload().bytes[0]; 1 << 20]));
+    let handlers = handlers(&place.ran).with("many", many);
+    let mut node = ComputingNode::start(config, handlers).await.unwrap();
+    node.set_result_memory(ResultMemory { limit: ByteSize::mib(2), spill: spill.clone() });
+    let fabric = node.fabric().clone();
+    let _running = tokio::spawn(node.run());
+    let mut kept = Vec::new();
+    for value in [b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"] {
+        let (job, solution) = place.kept("many", value, &[]).await;
+        assert!(matches!(ended(job).await, Outcome::Kept { len } if len == 1 << 20));
+        kept.push(solution);
+    }
+    // Files without names: the space that they take in the directory is what tells of them.
+    let open = || {
+        let files =
+            std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|file| file.ok()?.path().read_link().ok());
+        files.filter(|file| file.starts_with(&spill)).count()
+    };
+    let spilled = async {
+        while open() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, spilled).await.unwrap();
+    let all: Vec<&SolutionRef> = kept.iter().collect();
+    let ends = place.main.taking(JobSpec::new("ends", Parcel::default()), &all).unwrap();
+    let Outcome::Solved(ends) = ended(place.main.submit(ends).await.unwrap()).await else { panic!() };
+    assert_eq!(ends.bytes, [1, 2, 3, 4, 5, 6][..]);
+    for (solution, value) in kept.iter().zip(1..) {
+        assert_eq!(fetched(solution).await.bytes, vec![value; 1 << 20]);
+    }
+    assert_eq!(fabric.held_bytes(), 6 << 20);
 }

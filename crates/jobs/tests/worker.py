@@ -101,7 +101,7 @@ def called(message, files):
         node.sendmsg([head, *texts])
 
 
-node.sendmsg([struct.pack("<BBHI", HELLO, 0, 2, 0)])
+node.sendmsg([struct.pack("<BBHI", HELLO, 0, 3, 0)])
 while True:
     message, ancillary, _, _ = node.recvmsg(65536, socket.CMSG_SPACE(4))
     if not message:

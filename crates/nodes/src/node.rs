@@ -1,7 +1,7 @@
 //! A node of this process: solves jobs, trains and is measured.
 
 use phalanx_fabric::{Fabric, FabricConfig};
-use phalanx_jobs::{ComputingNode, Handlers, NodeError, Stopper};
+use phalanx_jobs::{ComputingNode, Handlers, NodeError, ResultMemory, Stopper};
 use phalanx_measure::this_host;
 use phalanx_rank::Offer;
 use phalanx_train::{Compute, Losses, MakeCompute};
@@ -59,6 +59,11 @@ impl Node {
     /// of this process. Launchers use nodes that handle jobs of kind [`phalanx_launch::PROGRAMS`].
     pub fn allow_ranks(&self, wrapper: Vec<OsString>) {
         phalanx_launch::serve_ranks(self.jobs.fabric(), self.jobs.account(), wrapper);
+    }
+
+    /// Says how much memory solutions may take while they are kept, and where the rest goes.
+    pub fn set_result_memory(&mut self, settings: ResultMemory) {
+        self.jobs.set_result_memory(settings);
     }
 
     /// Its id: its name and digits.

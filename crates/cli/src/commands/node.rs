@@ -11,7 +11,7 @@ use clap::Args;
 use phalanx_fabric::NodeKind;
 use phalanx_infer::Serving;
 use phalanx_jobs::builtin::python::DEFAULT_PROGRAM;
-use phalanx_jobs::{Handlers, NodeError, Stopper, builtin};
+use phalanx_jobs::{Handlers, NodeError, ResultMemory, Stopper, builtin};
 use phalanx_nodes::{Node, machine};
 use phalanx_train::LoadOptions;
 use phalanx_train::config::ModelConfig;
@@ -37,6 +37,12 @@ pub(crate) struct NodeArgs {
     /// How much memory jobs and training runs may reserve together; four fifths of the machine's when not given.
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
+    /// How much memory solutions that are kept for other jobs may take; half of the node's memory when not given.
+    #[arg(long, value_name = "SIZE")]
+    result_memory: Option<ByteSize>,
+    /// The directory to which solutions go that do not fit in that memory; that for temporary files when not given.
+    #[arg(long, value_name = "DIR")]
+    result_spill: Option<PathBuf>,
     /// Let jobs of kind "exec" and ranks of `phalanx launch` run programs on this machine.
     #[arg(long)]
     allow_exec: bool,
@@ -170,7 +176,11 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
     let key = config.key.clone();
     let handles = handlers.kinds().map(ToString::to_string).collect();
     let mut stops = StopSignals::new()?;
-    let node = Node::start(config, handlers).await.map_err(start_failure)?;
+    let mut node = Node::start(config, handlers).await.map_err(start_failure)?;
+    node.set_result_memory(ResultMemory {
+        limit: args.result_memory.unwrap_or(ByteSize(resources.memory.0 / 2)),
+        spill: args.result_spill.clone().unwrap_or_else(std::env::temp_dir),
+    });
     if args.allow_exec {
         node.allow_ranks(exec_shim::wrapper().into_iter().map(OsString::from).collect());
     }

@@ -194,6 +194,11 @@ impl Fabric {
         self.inner.blobs.get(blob).map(|parcel| (*parcel).clone())
     }
 
+    /// Puts an equal parcel, which lies elsewhere, in the place of one that this node holds.
+    pub fn replace(&self, blob: BlobId, parcel: Parcel) {
+        self.inner.blobs.replace(blob, parcel);
+    }
+
     pub fn release(&self, blob: BlobId) {
         self.inner.blobs.release(blob);
     }

@@ -3,6 +3,7 @@
 use super::batching::{post, split_report};
 use super::executor::{Ended, Executor, Happened};
 use super::handler::Handlers;
+use super::results::{ResultMemory, Results, Spilled};
 use super::wake::Wake;
 use crate::core::{HandlerEnd, MainKey, Run, RunInput, RunKey, WorkerCommand, WorkerConfig, WorkerCore};
 use phalanx_account::NodeAccount;
@@ -93,6 +94,9 @@ pub struct ComputingNode {
     sessions: BTreeMap<LinkKey, SessionId>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
     arrived: (mpsc::Sender<Arrived>, mpsc::Receiver<Arrived>),
+    /// The solutions that it holds, and pieces of them that were written to disk.
+    results: Results,
+    spilled: mpsc::Receiver<Spilled>,
     /// Counts links that came up.
     linked: watch::Sender<u64>,
     wish: (Stopper, watch::Receiver<Wish>),
@@ -131,6 +135,7 @@ impl ComputingNode {
         let events = fabric.channel(FrameKind::Jobs);
         let (wish, wishes) = watch::channel(Wish::Run);
         let account = NodeAccount::new(capacity);
+        let (spills, spilled) = mpsc::channel(1);
         let mut core = WorkerCore::new(worker);
         core.gather(handlers.gathered());
         Ok(Self {
@@ -144,6 +149,8 @@ impl ComputingNode {
             sessions: BTreeMap::new(),
             fetched: mpsc::channel(FETCH_QUEUE),
             arrived: mpsc::channel(FETCH_QUEUE),
+            results: Results::new(ResultMemory::of_node(capacity.memory), spills),
+            spilled,
             linked: watch::Sender::new(0),
             wish: (Stopper(Arc::new(wish)), wishes),
             out: Outbox::default(),
@@ -153,6 +160,12 @@ impl ComputingNode {
             started: false,
             fabric,
         })
+    }
+
+    /// Says how much memory solutions may take while they are kept, and where the rest goes. Half of the node's memory
+    /// and the directory for temporary files if not said.
+    pub fn set_result_memory(&mut self, settings: ResultMemory) {
+        self.results.set(settings);
     }
 
     pub fn id(&self) -> &NodeId {
@@ -238,8 +251,13 @@ impl ComputingNode {
                 }
                 Some(((session, input), result)) = self.arrived.1.recv() => {
                     let now = self.fabric.now();
+                    if let Some((blob, parcel)) = result.ok().and_then(|blob| Some((blob, self.fabric.held(blob)?)))
+                    {
+                        self.results.add(blob, &parcel);
+                    }
                     self.decide(|core, out| core.on_input(now, session, input, result, out));
                 }
+                Some(spilled) = self.spilled.recv() => self.results.on_spilled(spilled, &self.fabric),
                 Ok(()) = self.taken.changed() => {
                     self.taken.mark_unchanged();
                     self.decide(|_, _| {});
@@ -299,7 +317,7 @@ impl ComputingNode {
         self.publish(now);
     }
 
-    fn pack(&self, end: Ended) -> HandlerEnd {
+    fn pack(&mut self, end: Ended) -> HandlerEnd {
         match end {
             Ended::Solved(parcel) if parcel.head().encoded_len() > MAX_HEAD_LEN => {
                 let message = format!("the solution has too many tensors ({})", parcel.tensors.len());
@@ -310,7 +328,9 @@ impl ComputingNode {
             }
             Ended::Solved(parcel) => {
                 let head = parcel.head();
-                HandlerEnd::Solved(ParcelRef::Blob { head, blob: self.fabric.hold(parcel) })
+                let blob = self.fabric.hold(parcel.clone());
+                self.results.add(blob, &parcel);
+                HandlerEnd::Solved(ParcelRef::Blob { head, blob })
             }
             Ended::Failed { reason, retry } => HandlerEnd::Failed { reason, retry },
             Ended::Cancelled => HandlerEnd::Cancelled,
@@ -404,6 +424,7 @@ impl ComputingNode {
             WorkerCommand::Forget { blob } => {
                 let is_large = self.fabric.held(blob).is_some_and(|parcel| parcel.len() >= TIDY_FROM);
                 self.fabric.release(blob);
+                self.results.remove(blob);
                 if is_large {
                     self.executor.tidy();
                 }

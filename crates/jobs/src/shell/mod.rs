@@ -9,6 +9,7 @@ mod handler;
 mod journal;
 mod main_actor;
 mod main_node;
+mod results;
 mod solution;
 mod wake;
 
@@ -18,4 +19,5 @@ pub use feed::JobFeed;
 pub use handler::{Handler, HandlerError, Handlers, JobContext};
 pub use journal::{JournalError, JournalHistory, JournaledJob, read_journal};
 pub use main_node::{JobEnd, JobHandle, MainError, MainNode, MainOptions, Outcomes, Recovered};
+pub use results::ResultMemory;
 pub use solution::SolutionRef;

@@ -40,6 +40,12 @@ impl BlobStore {
         lock(&self.held).remove(&blob);
     }
 
+    pub(crate) fn replace(&self, blob: BlobId, parcel: Parcel) {
+        if let Some(held) = lock(&self.held).get_mut(&blob) {
+            *held = Arc::new(parcel);
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         lock(&self.held).values().map(|parcel| parcel.len()).sum()
     }
