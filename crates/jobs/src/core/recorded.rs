@@ -74,11 +74,11 @@ pub(super) fn outcome<S: Serializer>(outcome: &Outcome, to: S) -> Result<S::Ok, 
         Failed(&'a FailReason),
         Cancelled,
         Expired,
-        Kept(u64),
+        Stays(u64),
     }
     let kept = match outcome {
         Outcome::Solved(_) => Kept::Solved,
-        Outcome::Kept { len } => Kept::Kept(*len),
+        Outcome::Kept { len } => Kept::Stays(*len),
         Outcome::Failed(reason) => Kept::Failed(reason),
         Outcome::Cancelled => Kept::Cancelled,
         Outcome::Expired => Kept::Expired,

@@ -108,7 +108,7 @@ impl MainCore {
                 }
             },
             DoneResult::Solved(ParcelRef::Blob { head, blob })
-                if self.is_kept(lease.job) && !(self.is_wanted(lease.job) && !self.is_told(lease.job)) =>
+                if self.is_kept(lease.job) && (self.is_told(lease.job) || !self.is_wanted(lease.job)) =>
             {
                 self.keep(worker, lease, (head, blob), out);
             }
