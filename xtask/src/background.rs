@@ -16,6 +16,11 @@ impl Started {
         Ok(Self { child, name })
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end and fails when it failed.
     pub(crate) fn wait(mut self) -> anyhow::Result<()> {
         let status = self.child.wait().with_context(|| format!("could not wait for {}", self.name))?;

@@ -10,8 +10,31 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Both servers; they end with this value.
 pub(super) struct Servers {
-    ours: (String, Started),
-    redis: (String, Started),
+    pub(super) ours: RunningServer,
+    pub(super) redis: RunningServer,
+}
+
+/// A server that listens.
+pub(super) struct RunningServer {
+    pub(super) address: String,
+    process: Started,
+}
+
+impl RunningServer {
+    fn new(address: String, process: Started) -> anyhow::Result<Self> {
+        listening(&address)?;
+        Ok(Self { address, process })
+    }
+
+    /// The processor time that it has used, in seconds.
+    pub(super) fn processor_time(&self) -> anyhow::Result<f64> {
+        let mut nanoseconds = 0.0;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
+            let spent = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            nanoseconds += spent.split(' ').next().unwrap_or_default().parse::<f64>()?;
+        }
+        Ok(nanoseconds / 1e9)
+    }
 }
 
 impl Servers {
@@ -25,17 +48,18 @@ impl Servers {
             ["--port", &redis_port.to_string(), "--save", "", "--appendonly", "no", "--loglevel", "warning"];
         let redis = tool("redis-server", &words).start()?;
         let redis_address = format!("127.0.0.1:{redis_port}");
-        listening(&address)?;
-        listening(&redis_address)?;
-        Ok(Self { ours: (address, ours), redis: (redis_address, redis) })
+        Ok(Self {
+            ours: RunningServer::new(address, ours)?,
+            redis: RunningServer::new(redis_address, redis)?,
+        })
     }
 
     pub(super) fn ours(&self) -> &str {
-        &self.ours.0
+        &self.ours.address
     }
 
     pub(super) fn redis(&self) -> &str {
-        &self.redis.0
+        &self.redis.address
     }
 }
 
