@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import pytest
-from phalanx.store import Store, serve
+from phalanx.store import Store
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -71,6 +73,16 @@ def two_inputs() -> bytes:
     return _model(nodes, _weights(wa=(6, 7), wb=(3, 7)), {"a": [6], "b": [3]}, ["batch", 7])
 
 
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A store that its users start."""
+    command = [sys.executable, "-m", "phalanx", "--output", "quiet", "store", "serve", "--bind", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.terminate()
+
+
 MODELS = {"perceptron": perceptron, "convolutions": convolutions, "two_inputs": two_inputs}
 
 
@@ -83,7 +95,7 @@ def _ask(store: Store, key: str, inputs: Dict[str, Any], mark: int) -> Any:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_outputs_are_those_of_onnx_runtime(name: str) -> None:
+def test_outputs_are_those_of_onnx_runtime(name: str, address: str) -> None:
     blob = MODELS[name]()
     session = onnxruntime.InferenceSession(blob, providers=["CPUExecutionProvider"])
     shapes = {given.name: given.shape[1:] for given in session.get_inputs()}
@@ -91,14 +103,14 @@ def test_outputs_are_those_of_onnx_runtime(name: str) -> None:
         {name: RNG.normal(size=(rows, *shape)).astype("float32") for name, shape in shapes.items()}
         for rows in (1, 1, 2, 3, 1, 7, 1, 4)
     ]
-    with serve() as server, Store(server.address) as store:
+    with Store(address) as store:
         store.command("AI.MODELSTORE", "alone", "ONNX", "CPU", "BLOB", blob)
         batching = ["BATCHSIZE", 16, "MINBATCHSIZE", 8, "MINBATCHTIMEOUT", 200]
         store.command("AI.MODELSTORE", "joined", "ONNX", "CPU", *batching, "BLOB", blob)
         answers: Dict[int, Any] = {}
 
         def joined(n: int) -> None:
-            with Store(server.address) as other:
+            with Store(address) as other:
                 answers[n] = np.array(_ask(other, "joined", cases[n], 100 + n))
 
         threads = [threading.Thread(target=joined, args=(n,)) for n in range(len(cases))]
