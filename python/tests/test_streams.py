@@ -214,3 +214,43 @@ def test_processes_that_are_killed_lose_and_double_no_sample(store: Store) -> No
             # What the trainer that was killed did counts unless its step was repeated.
             used += parts if len(parts) == 16 else parts + shares.get(0, [])
         assert sorted(used) == expected, f"pass {number}"
+
+
+def serve_process(directory: Any, port: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "phalanx", "--output", "quiet", "store", "serve", "--bind", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(
+        [*command, "--persist", str(directory), "--durability", "every-write"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    # It says its address when it listens.
+    assert process.stdout.readline().strip() == f"127.0.0.1:{port}"
+    return process
+
+
+def test_a_store_that_is_killed_loses_no_sample_that_counted(tmp_path: Any) -> None:
+    """A store with a journal is killed again and again while samples are produced and used."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = serve_process(tmp_path, port)
+    store = Store(f"127.0.0.1:{port}")
+    thread = threading.Thread(
+        target=produce, args=(store, 60), kwargs={"retention": "free", "budget": 16 * 40, "expected_producers": 1}
+    )
+    thread.start()
+    seen: List[int] = []
+    while "data" not in store.streams():
+        pass
+    options: Any = {"mode": "once", "window": 20, "batch": 10, "seed": 1, "timeout": PATIENCE}
+    with store.reader("data", "run", **options) as reader:
+        for count, batch in enumerate(reader):
+            seen += values(batch)
+            if count % 15 == 7:
+                kill(server)
+                server = serve_process(tmp_path, port)
+    thread.join()
+    assert sorted(seen) == list(range(600))
+    assert Store(f"127.0.0.1:{port}").stream_info("data")["stream"]["ended"]
+    kill(server)

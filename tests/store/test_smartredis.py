@@ -212,3 +212,44 @@ def test_an_append_that_is_repeated_because_its_reply_was_late_counts_once(store
         store.signal(signal.SIGCONT)
         assert child.stdout.readline() == "done\n"
     assert connect(store.address, mode).get_list_length("list") == 1
+
+
+def test_a_list_is_a_stream(store):
+    """Datasets that SmartRedis appends are uploads of the stream of the list's name, in order, each once."""
+    import json
+
+    import redis
+
+    client = connect(store.address, "Standalone")
+    plain = redis.Redis(port=store.port)
+    stream = lambda verb, *words: plain.execute_command("PHALANX.STREAM", verb, "training_data", *words)  # noqa: E731
+
+    def append(number):
+        made = Dataset(f"step{number}")
+        made.add_tensor("x", np.arange(number * 4, number * 4 + 4, dtype="float32").reshape(4, 1))
+        made.add_tensor("y", np.arange(number * 4, number * 4 + 4))
+        client.put_dataset(made)
+        client.append_to_list("training_data", made)
+
+    append(0)
+    mode = {"Grow": {"min_samples": 8, "new_samples": 0}}
+    settings = {"mode": mode, "seed": 3, "batch": 4, "partial": "Keep", "passes": None}
+    assert stream("READER", "run", "-", json.dumps(settings), "-", "-")[0] == b"OPENED"
+    waits = stream("PASS", "run", "-", 0, "-", 0)
+    assert waits[0] == b"WAIT" and waits[1] == b"samples"
+    assert waits[2].startswith(b"waiting: 4 of 8 samples have arrived, 1 producer is open (list)")
+    append(1)
+    append(2)
+    sealed = stream("PASS", "run", "-", 0, "-", 10000)
+    # The pass began when its eight samples were there.
+    assert sealed[0] == b"SEALED" and json.loads(sealed[1])["horizon"] == 8
+    fields = json.loads(stream("FIELDS", 0)[1])
+    assert [(field["name"], field["sample_shape"]) for field in fields] == [("x", [1]), ("y", [])]
+    wanted = np.array([11, 0, 5, 6], dtype="<u8")
+    rows = b"".join(stream("GATHER", wanted.tobytes(), "x")[1])
+    assert np.frombuffer(rows, dtype="float32").tolist() == [11, 0, 5, 6]
+    assert stream("SEAL") == b"OK"
+    # Programs that append to a list do not learn that the stream has ended.
+    append(3)
+    info = json.loads(stream("INFO")[1])
+    assert info["stream"]["samples"] == 12 and "left out" in info["reports"][-1][1]

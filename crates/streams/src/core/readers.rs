@@ -128,7 +128,11 @@ impl StreamCore {
         if self.state.frees() {
             // The end of the pass before is the beginning of the current one.
             let is_end = step == cursor.pass(state.settings()).steps();
-            if pass + 1 == current.pass && cursor.horizon == current.base && is_end && current.step == 0 {
+            if pass.checked_add(1) == Some(current.pass)
+                && cursor.horizon == current.base
+                && is_end
+                && current.step == 0
+            {
                 return Ok(Resumed::Here);
             }
             // Steps that the run has done and the stream was not told of are committed now.

@@ -151,6 +151,11 @@ impl StreamEntry {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn stored_at(&self, sequence: UploadSequence) -> Option<&StoredUpload> {
+        self.stored.get(&sequence)
+    }
+
     /// What the keys of an upload begin with.
     pub(crate) fn base_of(&self, sequence: UploadSequence) -> Option<Bytes> {
         self.stored.get(&sequence).map(|upload| upload.base.clone())
