@@ -377,6 +377,9 @@ fn a_list_of_datasets_is_a_stream() {
     assert!(store.stream_info("training").unwrap().stream.ended);
 }
 
+/// Values of samples by pass, step and rank.
+type Shares = BTreeMap<(u64, u64, u32), Vec<f32>>;
+
 #[test]
 fn trainers_that_come_and_go_use_every_sample_once() {
     let server = Running::start();
@@ -386,7 +389,7 @@ fn trainers_that_come_and_go_use_every_sample_once() {
     let settings = ReaderSettings { passes: Some(2), ..ReaderSettings::new(GROW, Seed(2), 20) };
     let reader = store.read_stream("s", ReadOptions::new(ReaderId::new("run").unwrap(), settings)).unwrap();
     // What was committed, by pass and step: a share counts when the step after it is given out.
-    let used: Arc<Mutex<BTreeMap<(u64, u64, u32), Vec<f32>>>> = Arc::default();
+    let used: Arc<Mutex<Shares>> = Arc::default();
     let train = |name: &'static str, steps: u64| {
         let (mut trainer, used) =
             (reader.trainer(TrainerId::new(name).unwrap(), Incarnation(1)).unwrap(), used.clone());

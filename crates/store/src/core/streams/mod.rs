@@ -102,7 +102,6 @@ pub(crate) struct StreamEntry {
 
 /// A stream that is rebuilt has no core before all records were applied.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there are few streams, and almost all have a core")]
 enum Machine {
     Asleep(StreamState),
     Awake(StreamCore),
