@@ -112,3 +112,36 @@ def test_a_full_store_refuses_and_goes_on():
 def test_a_client_can_end_the_server(store):
     redis.Redis(port=store.port).shutdown()
     assert store.process.wait(timeout=20) == 0
+
+
+def test_streams_are_watched_and_sealed(store):
+    """`phalanx store watch` shows what changes when it does, and ends with Ctrl-C; `store seal` ends a stream."""
+    import json
+    import signal
+    import subprocess
+
+    from conftest import PROGRAM
+
+    at = ["--at", store.address]
+    client = redis.Redis(port=store.port)
+    watch = [PROGRAM, "--output", "json", "store", "watch", *at]
+    with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as process:
+        assert json.loads(process.stdout.readline()) == {"streams": []}
+        client.execute_command("PHALANX.STREAM", "PRODUCER", "data", "sim-1", "-", "-")
+        shown = json.loads(process.stdout.readline())["streams"][0]
+        assert (shown["name"], shown["stream"]["producers"][0]["id"]) == ("data", "sim-1")
+        begin = ["BEGIN", "data", "sim-1", "1", "0", "2", "8", "-", "0", "x"]
+        assert client.execute_command("PHALANX.STREAM", *begin)[0] == b"ADMITTED"
+        client.execute_command("AI.TENSORSET", "{data.sim-1.1.0}.x", "FLOAT", "2", "VALUES", "1", "2")
+        completed = client.execute_command("PHALANX.STREAM", "COMPLETE", "data", "sim-1", "1", "0")
+        assert completed == [b"ACKNOWLEDGED"]
+        while json.loads(process.stdout.readline())["streams"][0]["stream"]["samples"] != 2:
+            pass
+        sealed = subprocess.run([PROGRAM, "store", "seal", "data", *at], capture_output=True, text=True, check=True)
+        assert sealed.stdout == "stream data has ended with 2 samples\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    once = subprocess.run([PROGRAM, "store", "watch", "data", "--once", *at], capture_output=True, text=True, check=True)
+    assert "stream    data (ended)" in once.stdout and "sim-1 open, 1 uploads" in once.stdout
+    missing = subprocess.run([PROGRAM, "store", "watch", "none", "--once", *at], capture_output=True, text=True)
+    assert missing.returncode == 2 and "there is no stream none" in missing.stderr
