@@ -28,8 +28,10 @@ _INLINE = 16 << 10
 _ALIGN = 64
 _MOST_BUFFERS = 4096
 _SMALLEST_SEGMENT = 1 << 20
-# Larger segments of results are not used again.
+# The file of a larger segment goes with every result in it: the node does not keep it mapped.
 _POOLED = 64 << 20
+# The most bytes of such segments that wait for the next result.
+_MOST_FREE = 512 << 20
 _CALL_HEAD = struct.Struct("<xBHIQQ32sII")
 _BUFFERS_AT = 64
 _ANSWER_HEAD = struct.Struct("<BBHIQQ")
@@ -53,6 +55,7 @@ class _Results:
     def __init__(self) -> None:
         self._segments: "dict[int, mmap.mmap]" = {}
         self._free: "List[int]" = []
+        self._files: "dict[int, int]" = {}
         self._made = 0
 
     def write(self, parts: "Sequence[memoryview]") -> "Tuple[int, Optional[int]]":
@@ -70,7 +73,7 @@ class _Results:
         if fitting:
             best = min(fitting, key=lambda segment: len(self._segments[segment]))
             self._free.remove(best)
-            return best, None
+            return best, os.dup(self._files[best]) if best in self._files else None
         # Lengths in steps of an eighth, so that segments fit again.
         step = max(1 << max(need.bit_length() - 4, 0), 4096)
         length = max(_SMALLEST_SEGMENT, -(-need // step) * step)
@@ -82,14 +85,19 @@ class _Results:
         self._made += 1
         segment = self._made
         self._segments[segment] = mmap.mmap(file, length)
+        if length > _POOLED:
+            self._files[segment] = os.dup(file)
         return segment, file
 
     def free(self, segment: int) -> None:
         """The node has sent what is in the segment."""
-        if len(self._segments[segment]) > _POOLED:
-            self._segments.pop(segment).close()
-        else:
-            self._free.append(segment)
+        self._free.append(segment)
+        large = [number for number in self._free if number in self._files]
+        while sum(len(self._segments[number]) for number in large) > _MOST_FREE:
+            oldest = large.pop(0)
+            self._free.remove(oldest)
+            self._segments.pop(oldest).close()
+            os.close(self._files.pop(oldest))
 
 
 class _Lent:

@@ -12,7 +12,7 @@ pub(super) const VERSION: u16 = 3;
 pub(super) const MAX_MESSAGE: usize = 64 << 10;
 /// Data up to this many bytes ride in the message; more lie in a segment.
 pub(super) const INLINE: usize = 16 << 10;
-/// A worker uses segments of results up to this many bytes again; larger ones it gives back to the system.
+/// Segments of results up to this many bytes stay mapped for the next result in them.
 pub(super) const POOLED: usize = 64 << 20;
 /// What begins in a segment begins at a multiple of this.
 pub(super) const ALIGN: usize = 64;
