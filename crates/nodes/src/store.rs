@@ -114,7 +114,7 @@ impl Node {
         let server = Server::start(config).await?;
         let address = server.address().unwrap_or_else(|| fabric.address());
         let offer = StoreOffer { addresses: reachable(fabric, address), shard: 1, shards: 1 };
-        fabric.update_status(|own| own.store = Some(offer));
+        fabric.update_status(|own| own.store = Some(Box::new(offer)));
         Ok(NodeStore { server, address, fabric: fabric.clone(), _memory: claim })
     }
 }

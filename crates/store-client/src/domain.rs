@@ -41,7 +41,7 @@ pub(crate) fn key_of(domain: &DomainName, file: Option<&Path>) -> Result<Option<
 /// The system gave no random numbers.
 pub(crate) fn tls_of(key: &DomainKey) -> Result<Arc<ClientConfig>, StoreError> {
     let member = NodeId::with_suffix(MEMBER, std::process::id() as u16)
-        .map_err(|_| StoreError::Unexpected { what: "the name of a client" })?;
+        .map_err(|_invalid| StoreError::Unexpected { what: "the name of a client" })?;
     key.member_tls(&member).map_err(StoreError::DomainKey)
 }
 
@@ -92,7 +92,7 @@ async fn announced(fabric: &Fabric) -> Vec<StoreOffer> {
     let all_parts = async {
         while let Some(event) = watch.next().await {
             let NodeStatus { id, state, store, .. } = event.status();
-            match store.as_ref().filter(|_| state.is_live()) {
+            match store.as_deref().filter(|_| state.is_live()) {
                 Some(offer) => drop(offers.insert(id.clone(), offer.clone())),
                 None => drop(offers.remove(id)),
             }

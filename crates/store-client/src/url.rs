@@ -75,11 +75,11 @@ impl FromStr for StoreUrl {
                 return Err(wrong("after `?` a domain has key=FILE"));
             }
             let (name, place) = match login {
-                Some(name) => (name, Place::At(hosts.parse().map_err(|_| wrong(HOSTS))?)),
+                Some(name) => (name, Place::At(hosts.parse().map_err(|_invalid| wrong(HOSTS))?)),
                 None => (hosts, Place::Domain),
             };
-            let domain =
-                DomainName::new(name).map_err(|_| wrong("phalanx:// is followed by the name of a domain"))?;
+            let domain = DomainName::new(name)
+                .map_err(|_invalid| wrong("phalanx:// is followed by the name of a domain"))?;
             let security = UrlSecurity::Domain { domain, key: path("key") };
             return Ok(Self { place, user: None, password: None, security });
         }

@@ -158,7 +158,7 @@ pub struct NodeStatus {
     /// Grows with every change within an incarnation; the higher one is the newer.
     pub version: u64,
     /// The store that it serves.
-    pub store: Option<StoreOffer>,
+    pub store: Option<Box<StoreOffer>>,
 }
 
 impl NodeStatus {

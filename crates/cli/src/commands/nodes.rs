@@ -126,7 +126,7 @@ impl NodeRow {
             since: humantime::format_rfc3339_seconds(since).to_string(),
             handles: status.handles.iter().map(ToString::to_string).collect(),
             serves: status.handles.iter().filter_map(|kind| model_of(kind)).map(str::to_owned).collect(),
-            store: status.store.as_ref().map(StoreRow::new),
+            store: status.store.as_deref().map(StoreRow::new),
             why: match &status.state {
                 NodeState::Lost(reason) => Some(reason.to_string()),
                 NodeState::Running | NodeState::Draining | NodeState::Stopped => None,

@@ -111,6 +111,7 @@ pub(crate) enum ControlMessage {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "few commands exist at a time, and none is stored")]
 pub(crate) enum Command {
     Dial {
         target: DialTarget,

@@ -282,11 +282,12 @@ fn versions(hub: &Hub) -> Reply {
 /// Memory of the pool for a large value that comes over a socket, so that it can be lent without a copy and its pages
 /// are there already.
 pub(crate) fn memory_for(len: usize) -> Option<Box<dyn BulkMemory>> {
-    let region = match len {
-        ..WORTH_SHARING => None,
-        ..=LONGEST_MADE => take(len).ok(),
-        ..=LONGEST_KEPT => take_kept(len),
-        _ => None,
+    let region = if !(WORTH_SHARING..=LONGEST_KEPT).contains(&len) {
+        None
+    } else if len <= LONGEST_MADE {
+        take(len).ok()
+    } else {
+        take_kept(len)
     };
     region.map(|region| Box::new(Arriving(region)) as Box<dyn BulkMemory>)
 }

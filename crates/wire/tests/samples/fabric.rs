@@ -113,7 +113,11 @@ fn status(state: NodeState) -> NodeStatus {
         uses: super::uses().into(),
         since_unix_ms: 1_700_000_000_000,
         version: 42,
-        store: Some(StoreOffer { addresses: vec![([10, 0, 0, 7], 6780).into()], shard: 2, shards: 3 }),
+        store: Some(Box::new(StoreOffer {
+            addresses: vec![([10, 0, 0, 7], 6780).into()],
+            shard: 2,
+            shards: 3,
+        })),
     }
 }
 
