@@ -45,6 +45,8 @@ pub struct PassBallot {
     pub wish: u8,
     /// A checkpoint is due while all wait. What the speaker says counts.
     pub save: bool,
+    /// It has made one a short while ago.
+    pub saved: bool,
 }
 
 /// What the speaker tells the others of a live query.

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// How long other ranks may take to say more about why a step failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long ranks of a group that waits for samples may take to repeat reports of steps before.
+const REPORT_PATIENCE: Duration = Duration::from_secs(10);
 /// How long until a node that is busy with another run is asked again.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -99,7 +101,11 @@ impl DriverCore {
                     self.records.commit_more(now, out);
                 }
             }
-            FromReplica::Snapshot { epoch, ops, state, .. } => self.on_snapshot(node, epoch, ops, state, out),
+            FromReplica::Snapshot { epoch, ops, state, .. } => {
+                let step = state.step;
+                self.on_snapshot(node, epoch, ops, state, out);
+                self.save_while_stream_waits(now, epoch, step, out);
+            }
             FromReplica::Part { epoch, part, .. } => {
                 let Some(group) = self.group.as_ref().filter(|group| group.epoch == epoch) else { return };
                 let run = self.config.run;
@@ -145,10 +151,29 @@ impl DriverCore {
         if epoch != self.formation.epoch() {
             return;
         }
+        if self.stream_waits.is_none_or(|(of, at, _)| (of, at) != (epoch, step)) {
+            self.stream_waits = Some((epoch, step, now));
+        }
         self.commit(now, step, out);
         if self.stream_wait_told.as_ref() != Some(&wait) {
             out.push(DriverCommand::Tell(Notice::StreamWaits { wait: wait.clone() }));
             self.stream_wait_told = Some(wait);
+        }
+    }
+
+    /// A group that waits for samples saves without a step after it: its checkpoint is drafted at once. What no rank
+    /// has reported by the time that it saves again, no rank will report, and the store waits for the checkpoint.
+    fn save_while_stream_waits(
+        &mut self,
+        now: Time,
+        epoch: Epoch,
+        step: u64,
+        out: &mut Outbox<DriverCommand>,
+    ) {
+        self.records.commit_more(now, out);
+        let waits = self.stream_waits.filter(|(of, at, _)| (*of, *at) == (epoch, step));
+        if waits.is_some_and(|(_, _, since)| now.since(since) >= REPORT_PATIENCE) {
+            self.records.commit_all(now, step, out);
         }
     }
 

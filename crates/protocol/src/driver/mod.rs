@@ -135,6 +135,8 @@ pub struct DriverCore {
     paused_told: Option<Notice>,
     /// Why the stream's next pass could not begin, as it was said last.
     stream_wait_told: Option<Detail>,
+    /// The group that waits for samples, the steps that it has done, and since when.
+    stream_waits: Option<(Epoch, u64, Time)>,
     /// The newest group of which it was said why it broke.
     break_told: Epoch,
     /// What goes on when the records were rewound.
@@ -172,6 +174,7 @@ impl DriverCore {
             pause: None,
             paused_told: None,
             stream_wait_told: None,
+            stream_waits: None,
             break_told: Epoch(0),
             after_rewind: None,
             tickets: 0,

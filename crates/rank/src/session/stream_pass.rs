@@ -24,6 +24,8 @@ const AHEAD: u64 = 3;
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 /// How often ranks that wait tell each other so.
 const HEARTBEAT: Duration = Duration::from_millis(100);
+/// After this time a checkpoint that the store still lacks is made again.
+const SAVE_AGAIN: Duration = Duration::from_secs(10);
 /// How long the store is given to repeat what it has said of passes before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,10 +57,11 @@ impl Session<'_, '_> {
         self.loader = None;
         let ahead = self.ahead.take();
         let pass = self.worker.passes.place(self.at)?.pass;
-        let (began, mut told, mut saved) = (Instant::now(), None, false);
+        let (began, mut told) = (Instant::now(), None);
+        let mut saved: Option<Instant> = None;
         loop {
             let own = feed.pass(pass, HEARTBEAT)?;
-            let all = self.tell_pass(&feed, &own)?;
+            let all = self.tell_pass(&feed, &own, saved.is_some_and(|saved| saved.elapsed() < SAVE_AGAIN))?;
             let first = all.first().map(answer).unwrap_or_default();
             let agreed = all.iter().all(|ballot| answer(ballot) == first);
             match first {
@@ -82,12 +85,13 @@ impl Session<'_, '_> {
                 Some(wish) if wish == Wish::Reform as u8 => return Ok(Some(Ended::Reformed)),
                 _ => {}
             }
-            let save = !saved && all.get(self.speaker()).is_some_and(|speaker| speaker.save);
+            let is_due = all.get(self.speaker()).is_some_and(|speaker| speaker.save);
+            let save = is_due && !all.iter().any(|ballot| ballot.saved);
             if save || began.elapsed() >= SHORT_WAIT {
                 self.tell_wait(own, &mut told);
             }
             if save {
-                saved = true;
+                saved = Some(Instant::now());
                 self.save_while_waiting()?;
             }
             self.worker.outlet.check()?;
@@ -114,7 +118,12 @@ impl Session<'_, '_> {
     }
 
     /// Tells all ranks what this one knows of the pass, and hears what they know.
-    fn tell_pass(&self, feed: &StreamFeed, own: &StreamPass) -> Result<Vec<PassBallot>, RankError> {
+    fn tell_pass(
+        &self,
+        feed: &StreamFeed,
+        own: &StreamPass,
+        saved: bool,
+    ) -> Result<Vec<PassBallot>, RankError> {
         let by_time = matches!(self.worker.passes.plan().checkpoint, Every::Time(_));
         let late =
             by_time && self.progress.as_ref().is_some_and(|progress| progress.is_late(self.spans.now()));
@@ -127,7 +136,7 @@ impl Session<'_, '_> {
         };
         let ended = *own == StreamPass::Finished;
         let wish = self.worker.mailbox.wish(self.epoch).max(self.worker.outlet.wish()) as u8;
-        let own = PassBallot { sealed, ended, wish, save: late || needed };
+        let own = PassBallot { sealed, ended, wish, save: late || needed, saved };
         if self.lane.ranks() == 1 {
             return Ok(vec![own]);
         }

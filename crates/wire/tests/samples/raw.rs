@@ -28,7 +28,7 @@ pub(crate) fn raw() -> Vec<(String, Vec<u8>)> {
     add("ballot-empty", &encoded(&Ballot::new(&[], StageReport::default(), Vec::new())));
     let sealed = SealedPass { pass: 2, start: 180, steps: 50, samples: 3190, base: 0, horizon: 3190 };
     for (name, sealed) in [("sealed", Some(sealed)), ("waits", None)] {
-        let ballot = PassBallot { sealed, ended: false, wish: 1, save: true };
+        let ballot = PassBallot { sealed, ended: false, wish: 1, save: true, saved: false };
         add(&format!("pass-ballot-{name}"), &encoded(&ballot));
     }
     add("greeting", &Greeting { step: Some(200), cost: 12.5 }.to_bytes());
