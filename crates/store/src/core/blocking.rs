@@ -2,6 +2,7 @@
 
 use super::change::Change;
 use super::effects::Effects;
+use super::error::CommandError;
 use super::keyspace::Keyspace;
 use super::session::ClientId;
 use super::table::owned;
@@ -20,6 +21,8 @@ pub(crate) enum Wanted {
     Move { from: Side, to: Side, destination: Bytes },
     /// Be told when the key is so.
     Told(Condition),
+    /// Be told when there is memory for so many bytes.
+    Room(u64),
 }
 
 /// What a client waits for without taking anything.
@@ -50,7 +53,7 @@ impl Wanted {
     pub(crate) fn nothing(&self) -> Reply {
         match self {
             Wanted::Pop(_) => Reply::NullArray,
-            Wanted::Move { .. } | Wanted::Told(_) => Reply::Null,
+            Wanted::Move { .. } | Wanted::Told(_) | Wanted::Room(_) => Reply::Null,
         }
     }
 }
@@ -70,6 +73,8 @@ pub(crate) struct Waiting {
     next_ticket: u64,
     by_key: BTreeMap<Bytes, BTreeMap<u64, ClientId>>,
     deadlines: BTreeSet<(Time, ClientId)>,
+    /// The clients that wait for memory, in the order in which they began to.
+    rooms: BTreeMap<u64, (ClientId, u64)>,
     /// Lists that got elements while clients wait for them.
     ready: Vec<Bytes>,
 }
@@ -88,7 +93,13 @@ impl Waiting {
         self.by_key.values().flat_map(BTreeMap::values).collect::<BTreeSet<_>>().len()
     }
 
+    /// Whether clients wait for memory.
+    pub(crate) fn has_rooms(&self) -> bool {
+        !self.rooms.is_empty()
+    }
+
     fn forget(&mut self, client: ClientId, blocked: &Blocked) {
+        self.rooms.remove(&blocked.ticket);
         for key in &blocked.keys {
             if let Some(queue) = self.by_key.get_mut(key) {
                 queue.remove(&blocked.ticket);
@@ -114,6 +125,9 @@ impl Keyspace {
         }
         if let Some(until) = until {
             self.waiting.deadlines.insert((until, client));
+        }
+        if let Wanted::Room(bytes) = wanted {
+            self.waiting.rooms.insert(ticket, (client, bytes));
         }
         if let Some(session) = self.sessions.get_mut(&client) {
             session.blocked = Some(Blocked { ticket, keys, wanted, until });
@@ -154,6 +168,7 @@ impl Keyspace {
             blocked.is_some_and(|blocked| match &blocked.wanted {
                 Wanted::Told(condition) => condition.holds(value),
                 Wanted::Pop(_) | Wanted::Move { .. } => matches!(value, Some(Value::List(_))),
+                Wanted::Room(_) => false,
             })
         };
         queue.values().find(|client| is_served(client)).copied()
@@ -162,7 +177,7 @@ impl Keyspace {
     /// Does what a client waited for. The list has an element.
     pub(crate) fn take_element(&mut self, now: Time, key: &Bytes, wanted: &Wanted) -> Reply {
         match wanted {
-            Wanted::Told(_) => Reply::Integer(1),
+            Wanted::Told(_) | Wanted::Room(_) => Reply::Integer(1),
             Wanted::Pop(side) => {
                 let item = self.pop(key, *side);
                 Reply::Array(vec![Reply::Bulk(owned(key)), Reply::optional(item)])
@@ -188,7 +203,68 @@ impl Keyspace {
                 self.waiting.deadlines.pop_first();
                 continue;
             };
-            out.messages.push((client, wanted.nothing()));
+            let reply = match wanted {
+                Wanted::Room(bytes) => self.why_full(bytes).into(),
+                wanted => wanted.nothing(),
+            };
+            out.messages.push((client, reply));
+        }
+    }
+
+    /// Whether the store may grow by so many bytes.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.room().is_none_or(|room| bytes <= room)
+    }
+
+    /// The bytes by which the store may grow; none without a limit.
+    fn room(&self) -> Option<u64> {
+        let limit = self.settings.max_memory;
+        (limit > 0).then(|| limit.saturating_sub(self.resident().saturating_add(self.arriving)))
+    }
+
+    /// Says what holds the memory.
+    pub(crate) fn why_full(&self, bytes: u64) -> CommandError {
+        let (resident, limit, keys) = (self.resident(), self.settings.max_memory, self.keys_held());
+        let mut text = format!(
+            "there is no room for {bytes} bytes: {keys} keys hold {resident} of {limit} bytes in memory, {} arrive",
+            self.arriving
+        );
+        if self.settings.spill {
+            let spilled = self.database.away();
+            text.push_str(&format!(", {spilled} are on disk"));
+        }
+        if let Some(spill) = &self.storage.spill {
+            text.push_str(&format!(", the spill holds {} of {}", spill.file_bytes, spill.limit_bytes));
+            if let Some(error) = &spill.error {
+                text.push_str(&format!(" and takes no more: {error}"));
+            }
+        }
+        CommandError::NoRoom(text)
+    }
+
+    /// So many bytes are on their way into the store. Says whether clients wait for memory.
+    pub fn set_arriving(&mut self, bytes: u64) -> bool {
+        self.arriving = bytes;
+        self.waiting.has_rooms()
+    }
+
+    /// Tells clients that wait for memory that there is some, the longest waiting first.
+    pub fn serve_room(&mut self, out: &mut Effects) {
+        if !self.waiting.has_rooms() {
+            return;
+        }
+        let Some(mut room) = self.room() else { return };
+        while let Some((_, (client, bytes))) = self.waiting.rooms.first_key_value() {
+            let (client, bytes) = (*client, *bytes);
+            if bytes > room {
+                return;
+            }
+            room -= bytes;
+            if self.unblock(client).is_none() {
+                self.waiting.rooms.pop_first();
+                continue;
+            }
+            out.messages.push((client, Reply::Integer(1)));
         }
     }
 }

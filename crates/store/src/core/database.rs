@@ -1,5 +1,6 @@
 use super::change::Change;
 use super::effects::Effects;
+use super::spilling::Spilling;
 use super::table::{Table, owned};
 use super::touched::Touched;
 use super::undo::{ClearedKeys, Undo, inverse};
@@ -47,6 +48,8 @@ pub(crate) struct Database {
     noting: bool,
     touched: Touched,
     read_ending: bool,
+    /// What may leave memory, if anything may.
+    spilling: Option<Spilling>,
     expired: u64,
 }
 
@@ -63,6 +66,7 @@ impl Database {
             noting: false,
             touched: Touched::default(),
             read_ending: false,
+            spilling: None,
             expired: 0,
         }
     }
@@ -74,6 +78,24 @@ impl Database {
     /// The bytes that all keys and values take.
     pub(crate) fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Large values may leave memory.
+    pub(crate) fn allow_spilling(&mut self) {
+        self.spilling = Some(Spilling::default());
+    }
+
+    pub(crate) fn spilling(&self) -> Option<&Spilling> {
+        self.spilling.as_ref()
+    }
+
+    /// The bytes that are not in memory.
+    pub(crate) fn away(&self) -> u64 {
+        self.spilling.as_ref().map_or(0, Spilling::away)
+    }
+
+    pub(crate) fn spilled_parts(&mut self) -> Option<(&mut Table<Entry>, &mut Spilling)> {
+        Some((&mut self.table, self.spilling.as_mut()?))
     }
 
     /// How many keys ended by time.
@@ -133,6 +155,9 @@ impl Database {
         if self.recording {
             self.changes.push(Change::Put { key: owned(key), value: value.clone(), expires });
         }
+        if let Some(spilling) = &mut self.spilling {
+            spilling.on_written(&owned(key), value.size());
+        }
         match self.table.insert(key, Entry { value, expires }) {
             Some(old) => {
                 self.used -= old.value.size();
@@ -154,6 +179,9 @@ impl Database {
     pub(crate) fn remove(&mut self, now: Time, key: &Bytes) -> Option<Entry> {
         let old = self.table.remove(key)?;
         self.touch(key);
+        if let Some(spilling) = &mut self.spilling {
+            spilling.on_removed(key);
+        }
         self.used -= old.value.size() + key.len() as u64 + ENTRY_OVERHEAD;
         self.unschedule(key, old.expires);
         self.record(|| Change::Delete { key: owned(key) });
@@ -193,6 +221,9 @@ impl Database {
         let result = edit(&mut entry.value);
         self.used = self.used + entry.value.size() - before;
         let empty = entry.value.is_empty_collection();
+        if let Some(spilling) = &mut self.spilling {
+            spilling.on_written(&owned(key), entry.value.size());
+        }
         self.touch(key);
         if empty {
             self.remove(Time::ZERO, key);
@@ -245,6 +276,9 @@ impl Database {
         let table = std::mem::replace(&mut self.table, empty);
         let expirations = std::mem::take(&mut self.expirations);
         let used = std::mem::take(&mut self.used);
+        if let Some(spilling) = &mut self.spilling {
+            spilling.clear();
+        }
         if self.recording {
             self.changes.push(Change::Clear);
             self.undo.push(Undo::Cleared(ClearedKeys { table, expirations, used }));
@@ -298,6 +332,11 @@ impl Database {
                     self.table = cleared.table;
                     self.expirations = cleared.expirations;
                     self.used = cleared.used;
+                    if let Some(spilling) = &mut self.spilling {
+                        spilling.clear();
+                        let written = self.table.iter().map(|(key, entry)| (key, entry.value.size()));
+                        written.for_each(|(key, size)| spilling.on_written(key, size));
+                    }
                 }
             }
         }

@@ -52,6 +52,8 @@ pub enum CommandError {
     Database,
     #[error("OOM command not allowed when used memory > 'maxmemory'.")]
     OutOfMemory,
+    #[error("OOM {0}")]
+    NoRoom(String),
     #[error("NOAUTH Authentication required.")]
     NoAuth,
     #[error(

@@ -73,11 +73,17 @@ impl Keyspace {
 
     fn memory(&self) -> Fields {
         let (used, limit) = (self.used(), self.settings.max_memory);
+        let spill = self.storage.spill.clone().unwrap_or_default();
         let short = |bytes| ByteSize(bytes).to_string().replace(' ', "").replace("iB", "");
         vec![
             ("used_memory", used.to_string()),
             ("used_memory_human", short(used)),
             ("used_memory_dataset", used.to_string()),
+            ("resident_bytes", self.resident().to_string()),
+            ("spilled_bytes", self.database.away().to_string()),
+            ("spill_file_bytes", spill.file_bytes.to_string()),
+            ("spill_limit_bytes", spill.limit_bytes.to_string()),
+            ("spill_refuses_because", spill.error.clone().unwrap_or_default()),
             ("maxmemory", limit.to_string()),
             ("maxmemory_human", short(limit)),
             ("maxmemory_policy", "noeviction".into()),

@@ -67,13 +67,19 @@ pub struct Keyspace {
     pub(crate) last_save: Time,
     pub(crate) draws: u64,
     pub(crate) storage: StorageFacts,
+    /// Bytes that are on their way into the store.
+    pub(crate) arriving: u64,
 }
 
 impl Keyspace {
     /// An empty store.
     pub fn new(now: Time, settings: Settings) -> Self {
+        let mut database = Database::new(settings.seed, settings.record_changes);
+        if settings.spill {
+            database.allow_spilling();
+        }
         Self {
-            database: Database::new(settings.seed, settings.record_changes),
+            database,
             parameters: Parameters::default(),
             commands: commands::sorted(),
             recent: None,
@@ -89,6 +95,7 @@ impl Keyspace {
             last_save: now,
             draws: 0,
             storage: StorageFacts::default(),
+            arriving: 0,
             settings,
         }
     }
@@ -158,6 +165,7 @@ impl Keyspace {
     pub fn tick(&mut self, now: Time, out: &mut Effects) {
         self.database.expire(now, EXPIRE_AT_ONCE);
         self.expire_waits(now, out);
+        self.serve_room(out);
         self.tick_streams(now, out);
         self.database.drain(out);
     }
@@ -235,6 +243,7 @@ impl Keyspace {
         let result = self.dispatch(now, client, args, out);
         self.settle_streams(now, out);
         self.serve_waiting(now, out);
+        self.serve_room(out);
         self.database.drain(out);
         let outcome = result.unwrap_or_else(|error| {
             self.statistics.errors += 1;
@@ -291,7 +300,7 @@ impl Keyspace {
 
     pub(crate) fn admit_bytes(&mut self, brought: u64) -> Result<(), CommandError> {
         let limit = self.settings.max_memory;
-        if limit == 0 || self.database.used().saturating_add(brought) <= limit {
+        if limit == 0 || self.resident().saturating_add(brought) <= limit {
             return Ok(());
         }
         self.statistics.out_of_memory += 1;

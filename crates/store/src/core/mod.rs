@@ -26,6 +26,7 @@ mod pubsub;
 mod repeats;
 mod session;
 mod settings;
+mod spilling;
 mod storage;
 mod streams;
 mod table;
@@ -38,6 +39,7 @@ pub use change::Change;
 pub use change_bytes::{
     ChangeError, ENCODED_KIND, EncodedChanges, STORED_APART, decode_changes, encode_changes,
 };
+pub use commands::grows;
 pub use database::Garbage;
 pub use effects::{Effects, Save};
 pub use keyspace::{CommandKind, Keyspace};
@@ -45,6 +47,7 @@ pub use model_call::ModelCall;
 pub use outcome::Outcome;
 pub use session::{ClientId, Ending, Origin};
 pub use settings::{ServerFacts, Settings};
+pub use spilling::SpillCandidate;
 pub use storage::{PersistFacts, SpillFacts, StorageFacts};
 pub use streams::StreamRecordError;
 pub use touched::Touched;

@@ -29,6 +29,8 @@ pub struct Settings {
     pub max_memory: u64,
     /// Whether [`super::Effects::changes`] are filled.
     pub record_changes: bool,
+    /// Whether large values may leave memory: see [`super::Keyspace::spill_candidates`].
+    pub spill: bool,
     /// What the surroundings are.
     pub facts: ServerFacts,
 }

@@ -41,6 +41,8 @@ pub struct SpillFacts {
     pub file_bytes: u64,
     /// The most that they may be.
     pub limit_bytes: u64,
+    /// Why the last value was not spilled, if it was not.
+    pub error: Option<String>,
 }
 
 impl StorageFacts {

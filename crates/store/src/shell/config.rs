@@ -36,6 +36,10 @@ pub struct ServerConfig {
     pub persist: Option<PathBuf>,
     /// When a write is acknowledged, with `persist`.
     pub durability: Durability,
+    /// A directory for large values that memory has no room for. They end with the process.
+    pub spill: Option<PathBuf>,
+    /// The most that these may take; 0 for no limit.
+    pub spill_limit: ByteSize,
     /// What runs models; without it they are only kept.
     pub runner: Option<Arc<dyn ModelRunner>>,
 }
@@ -55,6 +59,8 @@ impl Default for ServerConfig {
             unsent: ByteSize::mib(32),
             persist: None,
             durability: Durability::default(),
+            spill: None,
+            spill_limit: ByteSize(0),
             runner: None,
         }
     }
@@ -70,6 +76,7 @@ impl fmt::Debug for ServerConfig {
             .field("io_threads", &self.io_threads)
             .field("persist", &self.persist)
             .field("durability", &self.durability)
+            .field("spill", &self.spill)
             .finish_non_exhaustive()
     }
 }

@@ -8,6 +8,7 @@ use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
 use super::persist::RecordNumber;
 use super::sharing::{Sharing, SharingCommand, memory_for};
+use super::spill::SpillPass;
 use crate::core::{ClientId, Effects, Ending, Outcome};
 use bytes::{Buf, BufMut, BytesMut};
 use phalanx_resp::{Limits, Reply, ReplyQueue, RequestParser, RequestProgress, Version};
@@ -75,6 +76,20 @@ struct Connection<S> {
     authenticated: bool,
     /// The stream holds back something that was written.
     unflushed: bool,
+    /// A request waits until values have left memory.
+    room: Option<RoomWait>,
+    /// What the parser said last.
+    progress: RequestProgress,
+    /// What has arrived is not executed yet, since memory or the journal has no room.
+    stalled: bool,
+}
+
+/// What waits for room in memory, and for which pass of the spill.
+enum RoomWait {
+    /// A large argument, before it arrives.
+    Argument(SpillPass),
+    /// A whole request.
+    Request(SpillPass),
 }
 
 /// Serves a client until it leaves.
@@ -110,6 +125,9 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + HangUp + Unpin>(
         sharing: Sharing::new(same_host),
         authenticated,
         unflushed: false,
+        room: None,
+        progress: RequestProgress::More,
+        stalled: false,
     };
     let ending = loop {
         match poll_fn(|context| connection.turn(context)).await {
@@ -172,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             return sent.then_some(Ending::Answered);
         }
         // A client that left does not wait any more.
-        let left = self.end_of_input && sent && (self.blocked || self.run.is_none());
+        let left = self.end_of_input && sent && !self.stalled && (self.blocked || self.run.is_none());
         let unanswered = || self.blocked || self.stream.refused_writes();
         left.then(|| if unanswered() { Ending::Unanswered } else { Ending::Answered })
     }
@@ -254,27 +272,16 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     ) -> Result<bool, phalanx_resp::ProtocolError> {
         let mut any = false;
         self.is_starved = false;
-        while *left > 0
-            && !self.closing
-            && !self.aborted
-            && !self.waits()
-            && self.output.remaining() < GATHER
-            && !self.waits_for_journal(context)
+        self.stalled = false;
+        while *left > 0 && !self.closing && !self.aborted && !self.waits() && self.output.remaining() < GATHER
         {
-            match self.parser.parse(&mut self.input)? {
+            self.stalled = self.waits_for_journal(context) || !self.next_request(context)?;
+            if self.stalled {
+                break;
+            }
+            match self.progress {
                 RequestProgress::Request => self.execute(),
-                RequestProgress::Announced { len } => {
-                    let len = len as u64;
-                    if self.hub.admit(len) {
-                        self.announced += len;
-                        if let Some(memory) = usize::try_from(len).ok().and_then(memory_for) {
-                            self.parser.give(memory);
-                        }
-                    } else {
-                        self.parser.refuse();
-                    }
-                    continue;
-                }
+                RequestProgress::Announced { .. } => continue,
                 RequestProgress::More | RequestProgress::Large => {
                     self.is_starved = true;
                     break;
@@ -284,6 +291,45 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             any = true;
         }
         Ok(any)
+    }
+
+    /// Takes the next step of parsing, unless it waits for room in memory; false if it does.
+    fn next_request(&mut self, context: &mut Context<'_>) -> Result<bool, phalanx_resp::ProtocolError> {
+        let waited = match self.room.take() {
+            None => {
+                self.progress = self.parser.parse(&mut self.input)?;
+                None
+            }
+            Some(RoomWait::Argument(pass) | RoomWait::Request(pass)) => Some(pass),
+        };
+        match self.progress {
+            RequestProgress::Announced { len } => Ok(self.admit(len as u64, waited, context)),
+            RequestProgress::Request if self.announced == 0 && !self.parser.refused() => {
+                let needed = self.hub.lacks_room(self.parser.args());
+                let pass =
+                    needed.and_then(|needed| self.hub.wait_for_spill(needed, waited, self.client, context));
+                self.room = pass.map(RoomWait::Request);
+                Ok(pass.is_none())
+            }
+            RequestProgress::Request | RequestProgress::More | RequestProgress::Large => Ok(true),
+        }
+    }
+
+    /// Takes or refuses a large argument that is announced; false if it waits for room.
+    fn admit(&mut self, len: u64, waited: Option<SpillPass>, context: &mut Context<'_>) -> bool {
+        if self.hub.admit(len) {
+            self.announced += len;
+            if let Some(memory) = usize::try_from(len).ok().and_then(memory_for) {
+                self.parser.give(memory);
+            }
+            return true;
+        }
+        let pass = self.hub.wait_for_spill(len, waited, self.client, context);
+        self.room = pass.map(RoomWait::Argument);
+        if pass.is_none() {
+            self.parser.refuse();
+        }
+        pass.is_none()
     }
 
     /// Whether more has to be recorded before more is executed.
@@ -388,7 +434,8 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         self.is_drained = false;
         loop {
             let full = self.input.len() >= LARGEST_READ || self.output.remaining() >= GATHER;
-            if self.end_of_input || self.closing || full || *left == 0 {
+            // An argument that waits for room has no memory yet.
+            if self.end_of_input || self.closing || full || self.room.is_some() || *left == 0 {
                 return Ok(any);
             }
             let (polled, room) = self.read_once(context, *left);

@@ -1,5 +1,5 @@
 use crate::core::{ChangeError, StreamRecordError};
-use phalanx_segments::{OpenError, ReadError};
+use phalanx_segments::{OpenError, ReadError, SpillError};
 use phalanx_types::Class;
 use std::io;
 use std::net::SocketAddr;
@@ -57,6 +57,24 @@ pub enum StartError {
         #[source]
         source: Box<OpenError>,
     },
+    /// The directory of `spill` cannot be used.
+    #[error("could not open {} for values that memory has no room for", directory.display())]
+    Spill {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<SpillError>,
+    },
+    /// The directory of `spill` cannot be made.
+    #[error("could not make {}", directory.display())]
+    SpillDirectory {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A record is not one of this version.
     #[error("record {record} cannot be read in {}", directory.display())]
     PersistedRecord {
@@ -110,6 +128,7 @@ impl StartError {
             StartError::Bind { .. } => Some("give another --bind; port 0 takes any that is free"),
             StartError::BindUnix { .. } | StartError::SocketInUse { .. } => Some("give another --unix"),
             StartError::Persist { source, .. } => source.hint(),
+            StartError::Spill { source, .. } => source.hint(),
             StartError::PersistedRecord { .. } | StartError::PersistedStream { .. } => {
                 Some("use the version of Phalanx that wrote it, or begin with an empty directory")
             }

@@ -37,6 +37,7 @@ impl StoreClient {
             return Reply::error("ERR max number of clients reached");
         };
         room_in_journal(&self.hub, connected.client).await;
+        room_in_memory(&self.hub, connected.client, &args).await;
         let executed = self.hub.execute(connected.client, &args, &mut self.effects);
         let after = executed.after;
         let reply = match executed.outcome {
@@ -111,6 +112,17 @@ async fn room_in_journal(hub: &Hub, client: ClientId) {
         persistence.acknowledgements.wake_at_next(client, context);
         // It may have passed meanwhile.
         if persistence.is_congested() { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await
+}
+
+/// Waits while values leave memory to make room for a command.
+async fn room_in_memory(hub: &Hub, client: ClientId, args: &[Bytes]) {
+    let mut pass = None;
+    poll_fn(|context| {
+        let Some(needed) = hub.lacks_room(args) else { return Poll::Ready(()) };
+        pass = hub.wait_for_spill(needed, pass, client, context);
+        if pass.is_some() { Poll::Pending } else { Poll::Ready(()) }
     })
     .await
 }

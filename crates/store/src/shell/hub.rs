@@ -4,8 +4,9 @@ use super::key_versions::KeyVersions;
 use super::mailbox::{MailReader, Mailbox, mailbox};
 use super::model_run::ModelRunner;
 use super::persist::{Event, Persistence, RecordNumber, Recorder};
+use super::spill::{SpillLink, SpillPass};
 use crate::core::{
-    ClientId, CommandKind, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Save, StorageFacts,
+    ClientId, CommandKind, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Save, StorageFacts, grows,
 };
 use bytes::Bytes;
 use phalanx_resp::Reply;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
 use tokio::sync::{Notify, watch};
 
 pub(super) struct Shared {
@@ -36,6 +38,7 @@ pub(crate) struct Hub {
     shared: Mutex<Shared>,
     pub(super) clock: Clock,
     persistence: Option<Arc<Persistence>>,
+    spill: Option<Arc<SpillLink>>,
     runner: Option<Arc<dyn ModelRunner>>,
     next_client: AtomicU64,
     clients: AtomicUsize,
@@ -46,6 +49,8 @@ pub(crate) struct Hub {
     limit: AtomicU64,
     /// Bytes of large arguments that have been announced and are not yet in the keyspace.
     arriving: AtomicU64,
+    /// Clients wait until there is room in memory.
+    waits_for_room: AtomicBool,
     warned_of_save: AtomicBool,
     housekeeping: Notify,
     stop: watch::Sender<bool>,
@@ -63,13 +68,13 @@ impl fmt::Debug for Hub {
 impl Hub {
     pub(crate) fn new(
         (keyspace, clock): (Keyspace, Clock),
-        persistence: Option<(Arc<Persistence>, Recorder)>,
+        (persistence, spill): (Option<(Arc<Persistence>, Recorder)>, Option<Arc<SpillLink>>),
         runner: Option<Arc<dyn ModelRunner>>,
         max_clients: usize,
         unsent: usize,
     ) -> Self {
         let limit = AtomicU64::new(keyspace.max_memory());
-        let used = AtomicU64::new(keyspace.used());
+        let used = AtomicU64::new(keyspace.resident());
         let (persistence, recorder) = persistence.unzip();
         Self {
             shared: Mutex::new(Shared {
@@ -82,6 +87,7 @@ impl Hub {
             }),
             clock,
             persistence,
+            spill,
             runner,
             next_client: AtomicU64::new(1),
             clients: AtomicUsize::new(0),
@@ -90,6 +96,7 @@ impl Hub {
             used,
             limit,
             arriving: AtomicU64::new(0),
+            waits_for_room: AtomicBool::new(false),
             warned_of_save: AtomicBool::new(false),
             housekeeping: Notify::new(),
             stop: watch::Sender::new(false),
@@ -100,7 +107,7 @@ impl Hub {
     #[cfg(test)]
     pub(crate) fn in_memory(settings: crate::core::Settings) -> Self {
         let clock = Clock::new();
-        Self::new((Keyspace::new(clock.now(), settings), clock), None, None, 10, 1 << 20)
+        Self::new((Keyspace::new(clock.now(), settings), clock), (None, None), None, 10, 1 << 20)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -152,8 +159,8 @@ impl Hub {
     /// Carries out a command. Messages reach other clients in the order of the commands: they are sent under the lock.
     pub(crate) fn execute(&self, client: ClientId, args: &[Bytes], effects: &mut Effects) -> Executed {
         effects.clear();
-        if let Some(persistence) = &self.persistence {
-            return self.execute_recorded(persistence, client, args, effects);
+        if self.persistence.is_some() || self.spill.is_some() {
+            return self.execute_with_disk(client, args, effects);
         }
         let mut shared = self.lock();
         let outcome = shared.keyspace.execute(self.clock.now(), client, args, effects);
@@ -164,24 +171,21 @@ impl Hub {
         outcome.into()
     }
 
-    /// The same, with a journal.
-    fn execute_recorded(
-        &self,
-        persistence: &Persistence,
-        client: ClientId,
-        args: &[Bytes],
-        effects: &mut Effects,
-    ) -> Executed {
-        let adopted = persistence.adopt(args);
+    /// The same, with a journal or a spill.
+    fn execute_with_disk(&self, client: ClientId, args: &[Bytes], effects: &mut Effects) -> Executed {
+        let adopted = self.persistence.as_ref().and_then(|persistence| persistence.adopt(args));
         let args = adopted.as_deref().unwrap_or(args);
         let mut shared = self.lock();
         let kind = shared.keyspace.kind_of(args);
         if let Some(refused) = shared.refusal(kind) {
             return Outcome::Reply(refused).into();
         }
-        if args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"info")) {
+        let tells =
+            |name: &Bytes| [&b"info"[..], b"phalanx.room"].iter().any(|n| name.eq_ignore_ascii_case(n));
+        if args.first().is_some_and(tells) {
             let persist = shared.recorder.as_ref().map(Recorder::facts);
-            shared.keyspace.set_storage(StorageFacts { persist, spill: None });
+            let spill = self.spill.as_ref().and_then(|spill| spill.facts());
+            shared.keyspace.set_storage(StorageFacts { persist, spill });
         }
         let outcome = shared.keyspace.execute(self.clock.now(), client, args, effects);
         let executed = shared.recorded(kind, outcome, effects);
@@ -249,8 +253,67 @@ impl Hub {
         if let Some(versions) = &shared.versions {
             versions.count_up(&effects.touched);
         }
-        self.used.store(shared.keyspace.used(), Ordering::Relaxed);
-        self.limit.store(shared.keyspace.max_memory(), Ordering::Relaxed);
+        let (resident, limit) = (shared.keyspace.resident(), shared.keyspace.max_memory());
+        self.used.store(resident, Ordering::Relaxed);
+        self.limit.store(limit, Ordering::Relaxed);
+        let arriving = self.arriving.load(Ordering::Relaxed);
+        let waits = shared.keyspace.set_arriving(arriving);
+        self.waits_for_room.store(waits, Ordering::Relaxed);
+        // Before it is full, so that clients need not wait.
+        if let Some(spill) = &self.spill
+            && limit > 0
+            && resident.saturating_add(arriving) > limit / 8 * 7
+        {
+            spill.request(0);
+        }
+    }
+
+    /// Bytes in memory and on the way there, and the most that may be.
+    pub(super) fn resident_and_limit(&self) -> (u64, u64) {
+        let arriving = self.arriving.load(Ordering::Relaxed);
+        let resident = self.used.load(Ordering::Relaxed).saturating_add(arriving);
+        (resident, self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Tells clients that wait for room in memory, when there may be some.
+    pub(super) fn serve_room(&self, shared: &mut Shared) {
+        shared.keyspace.set_arriving(self.arriving.load(Ordering::Relaxed));
+        let mut effects = Effects::default();
+        shared.keyspace.serve_room(&mut effects);
+        self.deliver(shared, &mut effects, RecordNumber::NONE);
+    }
+
+    /// How much room in memory a request lacks that could be made.
+    pub(crate) fn lacks_room(&self, args: &[Bytes]) -> Option<u64> {
+        self.spill.as_ref()?;
+        let (resident, limit) = self.resident_and_limit();
+        let needed = match args {
+            [name, len] if name.eq_ignore_ascii_case(b"phalanx.take") => {
+                std::str::from_utf8(len).ok().and_then(|len| len.parse().ok()).unwrap_or(0)
+            }
+            args => args.iter().map(|arg| arg.len() as u64).sum::<u64>(),
+        };
+        let fits = limit == 0 || resident.saturating_add(needed) <= limit || needed > limit;
+        let is_take = args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"phalanx.take"));
+        (!fits && (is_take || grows(args))).then_some(needed)
+    }
+
+    /// Has a client woken when values have left memory; none when there is no use in waiting.
+    pub(crate) fn wait_for_spill(
+        &self,
+        needed: u64,
+        pass: Option<SpillPass>,
+        client: ClientId,
+        context: &mut Context<'_>,
+    ) -> Option<SpillPass> {
+        let spill = self.spill.as_ref()?;
+        let pass = pass.unwrap_or_else(|| spill.request(needed));
+        spill.wait(pass, client, context).then_some(pass)
+    }
+
+    /// What is lent to clients must stay in memory.
+    pub(crate) fn spill(&self) -> Option<&Arc<SpillLink>> {
+        self.spill.as_ref()
     }
 
     /// Wakes the housekeeping when it would look too late.
@@ -326,6 +389,9 @@ impl Hub {
     /// Ends what [`Self::admit`] began.
     pub(crate) fn arrived(&self, len: u64) {
         self.arriving.fetch_sub(len, Ordering::Relaxed);
+        if len > 0 && self.waits_for_room.load(Ordering::Relaxed) {
+            self.serve_room(&mut self.lock());
+        }
     }
 
     /// What clients of a store with a journal wait for.
@@ -338,6 +404,9 @@ impl Hub {
         self.stop.send_replace(true);
         if let Some(persistence) = &self.persistence {
             persistence.tell(Event::Stop);
+        }
+        if let Some(spill) = &self.spill {
+            spill.stop();
         }
         for mailbox in self.lock().mailboxes.values() {
             mailbox.close();

@@ -24,6 +24,7 @@ mod model_run;
 mod persist;
 mod server;
 mod sharing;
+mod spill;
 mod tls;
 
 pub use config::ServerConfig;

@@ -6,9 +6,12 @@ use super::hub::Hub;
 use super::io_thread;
 use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
 use super::persist::{self, Keeper, Opened, Persistence, Recorder};
+use super::spill::SpillLink;
 use super::tls::Entrance;
 use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings};
 use bytes::Bytes;
+use phalanx_segments::{Spill, SpillSettings};
+use phalanx_types::ByteSize;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -39,20 +42,26 @@ pub struct Server {
     address: Option<SocketAddr>,
     unix: Option<PathBuf>,
     threads: Vec<JoinHandle<()>>,
-    keeper: Option<JoinHandle<()>>,
+    /// They look after what is on disk.
+    keepers: Vec<JoinHandle<()>>,
 }
 
-/// The hub, with what the directory of `persist` holds, and the thread that looks after that directory.
+/// The hub, with what the directory of `persist` holds, and the threads that look after what is on disk.
 async fn open_hub(
     config: &ServerConfig,
     settings: Settings,
-) -> Result<(Arc<Hub>, Option<JoinHandle<()>>), StartError> {
+) -> Result<(Arc<Hub>, Vec<JoinHandle<()>>), StartError> {
     let clock = Clock::new();
     let mut keyspace = Keyspace::new(clock.now(), settings);
     let unsent = usize::try_from(config.unsent.0).unwrap_or(usize::MAX);
     let (runner, max_clients) = (config.runner.clone(), config.max_clients);
+    let files =
+        config.spill.as_deref().map(|directory| open_spill(directory, config.spill_limit)).transpose()?;
     let Some(directory) = config.persist.clone() else {
-        return Ok((Arc::new(Hub::new((keyspace, clock), None, runner, max_clients, unsent)), None));
+        let spill = files.map(|files| Arc::new(SpillLink::new(Some(files), Arc::default(), None)));
+        let hub = Arc::new(Hub::new((keyspace, clock), (None, spill.clone()), runner, max_clients, unsent));
+        let threads = spill.map(|spill| spill.start(hub.clone())).transpose()?;
+        return Ok((hub, threads.into_iter().collect()));
     };
     let durability = config.durability;
     let reading = tokio::task::spawn_blocking(move || {
@@ -63,12 +72,25 @@ async fn open_hub(
     let Opened { journal, index } = opened;
     let (events, heard) = std::sync::mpsc::channel();
     let journal = Arc::new(journal);
+    let spill = Arc::new(SpillLink::new(files, index.clone(), Some(Arc::downgrade(&journal))));
     let link = Arc::new(Persistence::new(index, &journal, events));
     let recorder = Recorder::new(journal.clone(), link.clone(), durability);
-    let persistence = Some((link.clone(), recorder));
-    let hub = Arc::new(Hub::new((keyspace, clock), persistence, runner, max_clients, unsent));
+    let disk = (Some((link.clone(), recorder)), Some(spill.clone()));
+    let hub = Arc::new(Hub::new((keyspace, clock), disk, runner, max_clients, unsent));
     let keeper = Keeper::start(hub.clone(), link, journal, heard)?;
-    Ok((hub, Some(keeper)))
+    let spiller = spill.start(hub.clone())?;
+    Ok((hub, vec![keeper, spiller]))
+}
+
+fn open_spill(directory: &Path, limit: ByteSize) -> Result<(Spill, u64), StartError> {
+    let made = std::fs::create_dir_all(directory);
+    made.map_err(|source| StartError::SpillDirectory { directory: directory.to_owned(), source })?;
+    let limit_bytes = if limit.0 == 0 { u64::MAX } else { limit.0 };
+    let settings = SpillSettings { limit_bytes, ..SpillSettings::default() };
+    let opened = Spill::open(directory, &settings);
+    let spill = opened
+        .map_err(|source| StartError::Spill { directory: directory.to_owned(), source: Box::new(source) })?;
+    Ok((spill, limit_bytes))
 }
 
 fn seed() -> Result<u64, StartError> {
@@ -101,7 +123,7 @@ impl Server {
         }
         let threads = config.threads();
         let settings = settings(&config, address, threads)?;
-        let (hub, keeper) = open_hub(&config, settings).await?;
+        let (hub, keepers) = open_hub(&config, settings).await?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
         let entrance =
             config.tls.clone().map(|tls| Arc::new(Entrance::new(tls, rules(&config), config.max_clients)));
@@ -117,7 +139,7 @@ impl Server {
             let threads = Threads { senders, next: 0 };
             tokio::spawn(accept_unix(listener, hub.clone(), threads, unix_origin(path, address)));
         }
-        Ok(Self { hub, address, unix: config.unix, threads: handles, keeper })
+        Ok(Self { hub, address, unix: config.unix, threads: handles, keepers })
     }
 
     /// The address that clients connect to.
@@ -144,7 +166,7 @@ impl Server {
     pub async fn shutdown(mut self) {
         self.hub.stop();
         let threads: Vec<_> =
-            std::mem::take(&mut self.threads).into_iter().chain(self.keeper.take()).collect();
+            std::mem::take(&mut self.threads).into_iter().chain(std::mem::take(&mut self.keepers)).collect();
         let hub = self.hub.clone();
         let join = move || {
             // A thread that panicked has said so.
@@ -179,6 +201,7 @@ fn settings(
         password: config.password.clone().map(Bytes::from),
         max_memory: config.memory.0,
         record_changes: config.persist.is_some(),
+        spill: config.persist.is_some() || config.spill.is_some(),
         facts: ServerFacts {
             process: std::process::id(),
             port: address.map_or(0, |address| address.port()),

@@ -133,6 +133,9 @@ impl Sharing {
             return true;
         }
         let Some(lent) = self.lent.remove(&number) else { return false };
+        if let Some(spill) = hub.spill().filter(|_| !lent.is_copy) {
+            spill.on_returned(&lent.bytes);
+        }
         if lent.is_copy {
             self.copies -= lent.bytes.len();
         }
@@ -198,26 +201,26 @@ impl Sharing {
         // Keys end by time a little later than they should: a client must not go by their versions.
         let mark = if effects.read_ending { "SHARED-ONCE" } else { "SHARED" };
         executed.map(|outcome| match outcome {
-            Outcome::Reply(reply) => Outcome::Reply(self.lent(reply, mark)),
+            Outcome::Reply(reply) => Outcome::Reply(self.lent(hub, reply, mark)),
             other => other,
         })
     }
 
     /// The reply, with places instead of large values.
-    fn lent(&mut self, reply: Reply, mark: &'static str) -> Reply {
+    fn lent(&mut self, hub: &Hub, reply: Reply, mark: &'static str) -> Reply {
         match reply {
-            Reply::Bulk(bytes) if bytes.len() >= WORTH_SHARING => self.lend_bytes(bytes, mark),
+            Reply::Bulk(bytes) if bytes.len() >= WORTH_SHARING => self.lend_bytes(hub, bytes, mark),
             Reply::Array(items) => {
-                Reply::Array(items.into_iter().map(|item| self.lent(item, mark)).collect())
+                Reply::Array(items.into_iter().map(|item| self.lent(hub, item, mark)).collect())
             }
-            Reply::Map(pairs) => {
-                Reply::Map(pairs.into_iter().map(|(name, value)| (name, self.lent(value, mark))).collect())
-            }
+            Reply::Map(pairs) => Reply::Map(
+                pairs.into_iter().map(|(name, value)| (name, self.lent(hub, value, mark))).collect(),
+            ),
             other => other,
         }
     }
 
-    fn lend_bytes(&mut self, bytes: Bytes, mark: &'static str) -> Reply {
+    fn lend_bytes(&mut self, hub: &Hub, bytes: Bytes, mark: &'static str) -> Reply {
         if self.lent.len() >= MOST_LENT {
             return Reply::Bulk(bytes);
         }
@@ -234,6 +237,9 @@ impl Sharing {
         let Some((lent, located)) = here.or_else(copy) else { return Reply::Bulk(bytes) };
         self.next += 1;
         let place = located.place();
+        if let Some(spill) = hub.spill().filter(|_| !lent.is_copy) {
+            spill.on_lent(&lent.bytes);
+        }
         self.copies += if lent.is_copy { lent.bytes.len() } else { 0 };
         self.lent.insert(self.next, lent);
         Reply::Array(vec![
@@ -251,6 +257,10 @@ impl Sharing {
     pub(crate) fn end(&mut self, hub: &Hub) {
         let taken: u64 = self.taken.values().map(|region| region.len() as u64).sum();
         hub.arrived(taken);
+        if let Some(spill) = hub.spill() {
+            let lent = self.lent.values().filter(|lent| !lent.is_copy);
+            lent.for_each(|lent| spill.on_returned(&lent.bytes));
+        }
         self.retire();
     }
 

@@ -12,6 +12,7 @@ mod lists;
 mod lists_blocking;
 mod models;
 mod pubsub;
+mod room;
 mod scan;
 mod scripts;
 mod server;
@@ -143,9 +144,9 @@ impl Command {
     }
 }
 
-/// All commands by name.
-pub(crate) fn sorted() -> Vec<&'static Command> {
-    let families: [&'static [Command]; 19] = [
+/// All commands.
+fn all() -> impl Iterator<Item = &'static Command> {
+    let families: [&'static [Command]; 20] = [
         client::COMMANDS,
         cluster::COMMANDS,
         config::COMMANDS,
@@ -158,6 +159,7 @@ pub(crate) fn sorted() -> Vec<&'static Command> {
         lists_blocking::COMMANDS,
         models::COMMANDS,
         pubsub::COMMANDS,
+        room::COMMANDS,
         scan::COMMANDS,
         scripts::COMMANDS,
         server::COMMANDS,
@@ -166,9 +168,21 @@ pub(crate) fn sorted() -> Vec<&'static Command> {
         tensors::COMMANDS,
         waits::COMMANDS,
     ];
-    let mut all: Vec<_> = families.into_iter().flatten().collect();
+    families.into_iter().flatten()
+}
+
+/// All commands by name.
+pub(crate) fn sorted() -> Vec<&'static Command> {
+    let mut all: Vec<_> = all().collect();
     all.sort_unstable_by_key(|command| command.name);
     all
+}
+
+/// Whether the command with these arguments makes the store larger, and is refused when there is no room.
+pub fn grows(args: &[Bytes]) -> bool {
+    let Some(name) = args.first() else { return false };
+    let found = all().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name));
+    found.is_some_and(|command| command.flags.contains(Flags::DENY_OOM))
 }
 
 /// The error for a command that is not known, with the first of its arguments as Redis shows them.

@@ -46,6 +46,8 @@ impl Keyspace {
     pub(crate) fn clear_streams(&mut self, now: Time, out: &mut Effects) {
         let names: Vec<Bytes> = self.streams.entries.keys().cloned().collect();
         for name in names {
+            // Also says that this cannot be taken back: a stream has no undo.
+            self.record_stream(&name, &StreamRecord::Deleted);
             self.streams.entries.remove(&name);
             self.streams.ticks.remove(&name);
             self.streams.refuse_waiters(&name, out);

@@ -42,7 +42,7 @@ pub(crate) fn open(
     let mut records = 0u64;
     while let Some(record) = recovery.next_record().map_err(failed)? {
         let view = |stored: &phalanx_segments::StoredValue| match stored.view() {
-            Ok(bytes) => Ok(index.keep(bytes, stored.clone())),
+            Ok(bytes) => Ok(index.keep_view(bytes, Some(stored.clone()))),
             Err(source) => Err(StartError::PersistedValue { source: Box::new(source) }),
         };
         let values: Vec<Bytes> = record.values.iter().map(view).collect::<Result<_, _>>()?;
@@ -66,6 +66,11 @@ pub(crate) fn open(
     for (done, value) in values.iter().enumerate() {
         value.check().map_err(|source| StartError::PersistedValue { source: Box::new(source) })?;
         progress.log(|| tracing::info!(done, of = values.len(), "verifying values on disk"));
+    }
+    // All large values are views of files, and not in memory.
+    for candidate in keyspace.spill_candidates(0, u64::MAX) {
+        let away = candidate.parts.iter().map(|part| part.len() as u64).sum();
+        keyspace.on_spilled(&candidate, &|_| None, away, true);
     }
     let took = progress.began.elapsed();
     tracing::info!(

@@ -19,7 +19,10 @@ pub(crate) struct ValueIndex {
 
 #[derive(Debug)]
 struct IndexedValue {
-    stored: StoredValue,
+    /// The value of the journal; none for values of a spill.
+    stored: Option<StoredValue>,
+    /// The bytes are those of a file.
+    is_view: bool,
     /// Views of one value have one address.
     owners: usize,
 }
@@ -35,14 +38,28 @@ impl ValueIndex {
 
     /// The value on disk that these bytes are.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<StoredValue> {
-        self.values().get(&place(bytes)).map(|value| value.stored.clone())
+        self.values().get(&place(bytes)).and_then(|value| value.stored.clone())
     }
 
-    /// The same bytes, known as a value.
+    /// Whether these bytes are a view of a file.
+    pub(crate) fn is_view(&self, bytes: &[u8]) -> bool {
+        self.values().get(&place(bytes)).is_some_and(|value| value.is_view)
+    }
+
+    /// The same bytes, known as a value of the journal.
     pub(crate) fn keep(self: &Arc<Self>, bytes: Bytes, stored: StoredValue) -> Bytes {
+        self.add(bytes, Some(stored), false)
+    }
+
+    /// The same bytes, known as a view of a file.
+    pub(crate) fn keep_view(self: &Arc<Self>, bytes: Bytes, stored: Option<StoredValue>) -> Bytes {
+        self.add(bytes, stored, true)
+    }
+
+    fn add(self: &Arc<Self>, bytes: Bytes, stored: Option<StoredValue>, is_view: bool) -> Bytes {
         let place = place(&bytes);
         let mut values = self.values();
-        values.entry(place).or_insert(IndexedValue { stored, owners: 0 }).owners += 1;
+        values.entry(place).or_insert(IndexedValue { stored, is_view, owners: 0 }).owners += 1;
         drop(values);
         Bytes::from_owner(KeptBytes { bytes, place, index: self.clone() })
     }
@@ -65,7 +82,7 @@ impl ValueIndex {
 
     /// All values, each once.
     pub(crate) fn all(&self) -> Vec<StoredValue> {
-        self.values().values().map(|value| value.stored.clone()).collect()
+        self.values().values().filter_map(|value| value.stored.clone()).collect()
     }
 }
 

@@ -1,0 +1,303 @@
+//! Values that leave memory when there is too much of them.
+//!
+//! ```text
+//! connection ── no room ──▶ request a pass, wait ──▶ room: go on · pass is over without room: refused
+//!                                 │                    ▲
+//!                                 ▼                    │ woken
+//!                            spill thread ── candidates of the keyspace, the oldest first ──▶ files
+//!                                            their bytes are replaced by views of the files
+//! ```
+//! A value that the journal has is on disk already; others are written to a spill. Writing happens without the lock,
+//! and reading when a connection sends the view. What is lent to a client stays: its memory would not come free.
+
+use super::error::StartError;
+use super::hub::Hub;
+use super::persist::ValueIndex;
+use crate::core::{ClientId, SpillCandidate, SpillFacts};
+use bytes::Bytes;
+use phalanx_segments::{Journal, Spill};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Waker};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Values of this size together leave memory between two looks at the lock.
+const BATCH: u64 = 32 << 20;
+/// Pages of views that were read are let go of this often.
+const TRIM_EVERY: Duration = Duration::from_millis(100);
+/// The journal is looked at this often for values that wait to be written.
+const JOURNAL_PAUSE: Duration = Duration::from_millis(2);
+
+/// What connections and the spill thread share.
+#[derive(Debug)]
+pub(crate) struct SpillLink {
+    files: Option<(Spill, u64)>,
+    index: Arc<ValueIndex>,
+    journal: Option<Weak<Journal>>,
+    signal: Mutex<Signal>,
+    wake: Condvar,
+    waiting: Mutex<BTreeMap<ClientId, Waker>>,
+    /// How often the bytes at an address are lent.
+    lent: Mutex<BTreeMap<usize, usize>>,
+    error: Mutex<Option<String>>,
+    has_views: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    /// A pass was asked for, to make room for so many bytes.
+    wanted: Option<u64>,
+    is_running: bool,
+    /// How many passes are over.
+    passes: u64,
+    stop: bool,
+}
+
+/// The number of a pass of the spill thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SpillPass(u64);
+
+enum Next {
+    Pass(u64),
+    Trim,
+    Stop,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SpillLink {
+    pub(crate) fn new(
+        files: Option<(Spill, u64)>,
+        index: Arc<ValueIndex>,
+        journal: Option<Weak<Journal>>,
+    ) -> Self {
+        Self {
+            files,
+            index,
+            journal,
+            signal: Mutex::default(),
+            wake: Condvar::new(),
+            waiting: Mutex::default(),
+            lent: Mutex::default(),
+            error: Mutex::default(),
+            has_views: AtomicBool::new(true),
+        }
+    }
+
+    pub(crate) fn start(self: &Arc<Self>, hub: Arc<Hub>) -> Result<JoinHandle<()>, StartError> {
+        let link = self.clone();
+        let thread = std::thread::Builder::new().name("store-spill".to_owned());
+        thread.spawn(move || link.run(&hub)).map_err(StartError::Thread)
+    }
+
+    pub(crate) fn facts(&self) -> Option<SpillFacts> {
+        let (spill, limit_bytes) = self.files.as_ref()?;
+        let error = lock(&self.error).clone();
+        Some(SpillFacts { file_bytes: spill.used_bytes(), limit_bytes: *limit_bytes, error })
+    }
+
+    /// Asks for a pass that makes room for so many bytes; says which pass will have tried.
+    pub(crate) fn request(&self, bytes: u64) -> SpillPass {
+        let mut signal = lock(&self.signal);
+        signal.wanted = Some(signal.wanted.unwrap_or(0).max(bytes));
+        let pass = signal.passes + if signal.is_running { 2 } else { 1 };
+        drop(signal);
+        self.wake.notify_one();
+        SpillPass(pass)
+    }
+
+    /// Has a client woken when there may be room; false when the pass is over.
+    pub(crate) fn wait(&self, pass: SpillPass, client: ClientId, context: &mut Context<'_>) -> bool {
+        let signal = lock(&self.signal);
+        if signal.passes >= pass.0 || signal.stop {
+            return false;
+        }
+        // Under the lock: the pass cannot end in between.
+        lock(&self.waiting).insert(client, context.waker().clone());
+        true
+    }
+
+    pub(crate) fn stop(&self) {
+        lock(&self.signal).stop = true;
+        self.wake.notify_one();
+        self.wake_all();
+    }
+
+    /// Bytes are lent to a client, or given back by it.
+    pub(crate) fn on_lent(&self, bytes: &[u8]) {
+        *lock(&self.lent).entry(bytes.as_ptr().addr()).or_default() += 1;
+    }
+
+    pub(crate) fn on_returned(&self, bytes: &[u8]) {
+        let mut lent = lock(&self.lent);
+        let address = bytes.as_ptr().addr();
+        if let Some(count) = lent.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                lent.remove(&address);
+            }
+        }
+    }
+
+    fn wake_all(&self) {
+        let woken = std::mem::take(&mut *lock(&self.waiting));
+        woken.into_values().for_each(Waker::wake);
+    }
+
+    fn run(&self, hub: &Hub) {
+        loop {
+            match self.next() {
+                Next::Stop => return,
+                Next::Pass(bytes) => {
+                    self.pass(hub, bytes);
+                    let mut signal = lock(&self.signal);
+                    signal.is_running = false;
+                    signal.passes += 1;
+                    drop(signal);
+                    self.wake_all();
+                }
+                Next::Trim => {}
+            }
+            self.trim();
+        }
+    }
+
+    fn next(&self) -> Next {
+        let idle = |signal: &mut Signal| signal.wanted.is_none() && !signal.stop;
+        let signal = lock(&self.signal);
+        let mut signal = if self.has_views.load(Ordering::Relaxed) {
+            let waited = self.wake.wait_timeout_while(signal, TRIM_EVERY, idle);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        } else {
+            self.wake.wait_while(signal, idle).unwrap_or_else(PoisonError::into_inner)
+        };
+        if signal.stop {
+            return Next::Stop;
+        }
+        match signal.wanted.take() {
+            Some(bytes) => {
+                signal.is_running = true;
+                Next::Pass(bytes)
+            }
+            None => Next::Trim,
+        }
+    }
+
+    /// Lets go of the memory of views: who reads them brings it back for a moment.
+    fn trim(&self) {
+        if let Some((spill, _)) = &self.files {
+            spill.trim_views();
+        }
+        if let Some(journal) = self.journal.as_ref().and_then(Weak::upgrade) {
+            journal.trim_views();
+        }
+    }
+
+    /// Takes values out of memory until there is room, or no value is left that can go.
+    fn pass(&self, hub: &Hub, bytes: u64) {
+        let mut after = 0;
+        let mut was_journal_behind = false;
+        while hub.is_over(bytes) && !lock(&self.signal).stop {
+            let candidates = hub.spill_candidates(after, BATCH);
+            let Some(last) = candidates.last() else {
+                if !was_journal_behind {
+                    return;
+                }
+                // Values that are on their way to the journal can go when they are there.
+                std::thread::sleep(JOURNAL_PAUSE);
+                (after, was_journal_behind) = (0, false);
+                continue;
+            };
+            after = last.order;
+            for candidate in candidates {
+                was_journal_behind |= self.spill(hub, &candidate);
+            }
+            self.trim();
+            self.wake_all();
+        }
+    }
+
+    /// Takes a value out of memory; says whether a part of it waits for the journal.
+    fn spill(&self, hub: &Hub, candidate: &SpillCandidate) -> bool {
+        let mut views = BTreeMap::new();
+        let (mut away, mut is_whole, mut is_behind) = (0, true, false);
+        for part in &candidate.parts {
+            let view = match self.view(part) {
+                Ok(view) => view,
+                Err(waits_for_journal) => {
+                    is_whole = false;
+                    is_behind |= waits_for_journal;
+                    continue;
+                }
+            };
+            away += part.len() as u64;
+            if let Some(view) = view {
+                views.insert(part.as_ptr().addr(), view);
+            }
+        }
+        let replacement = |part: &Bytes| views.get(&part.as_ptr().addr()).cloned();
+        hub.on_spilled(candidate, &replacement, away, is_whole);
+        is_behind
+    }
+
+    /// A view of a part on disk; none when the part is one. An error says whether the part waits for the journal.
+    fn view(&self, part: &Bytes) -> Result<Option<Bytes>, bool> {
+        if self.index.is_view(part) {
+            return Ok(None);
+        }
+        if lock(&self.lent).contains_key(&part.as_ptr().addr()) {
+            return Err(false);
+        }
+        let (stored, known) = match self.index.find(part) {
+            Some(stored) if stored.is_stored() => (stored.clone(), Some(stored)),
+            Some(_) => return Err(true),
+            None => {
+                let Some((spill, _)) = &self.files else { return Err(false) };
+                match spill.put([part.clone()]) {
+                    Ok(stored) => (stored, None),
+                    Err(error) => {
+                        tracing::debug!(%error, "a value was not spilled");
+                        let reason = std::error::Error::source(&error).map(ToString::to_string);
+                        *lock(&self.error) = Some(reason.unwrap_or_else(|| "it is full".to_owned()));
+                        return Err(false);
+                    }
+                }
+            }
+        };
+        let Ok(view) = stored.view() else { return Err(false) };
+        *lock(&self.error) = None;
+        Ok(Some(self.index.keep_view(view, known)))
+    }
+}
+
+/// What the spill thread does under the hub's lock, and what connections ask.
+impl Hub {
+    /// Whether less must be in memory, so that so many bytes fit and some are left.
+    fn is_over(&self, bytes: u64) -> bool {
+        let (resident, limit) = self.resident_and_limit();
+        limit > 0 && resident > (limit / 4 * 3).min(limit.saturating_sub(bytes))
+    }
+
+    fn spill_candidates(&self, after: u64, bytes: u64) -> Vec<SpillCandidate> {
+        self.lock().keyspace.spill_candidates(after, bytes)
+    }
+
+    fn on_spilled(
+        &self,
+        candidate: &SpillCandidate,
+        replacement: &dyn Fn(&Bytes) -> Option<Bytes>,
+        away: u64,
+        is_whole: bool,
+    ) {
+        let mut shared = self.lock();
+        let old = shared.keyspace.on_spilled(candidate, replacement, away, is_whole);
+        self.serve_room(&mut shared);
+        drop(shared);
+        // Behind the lock: memory takes time to give back.
+        drop(old);
+    }
+}
