@@ -249,7 +249,12 @@ class StreamMember:
 @final
 class StoreServer:
     def __new__(
-        cls, bind: str, unix: Optional[_Path], memory: Optional[int], password: Optional[str]
+        cls,
+        bind: str,
+        unix: Optional[_Path],
+        memory: Optional[int],
+        password: Optional[str],
+        disk: Tuple[Optional[_Path], str, Optional[_Path], Optional[int]],
     ) -> StoreServer: ...
     @property
     def address(self) -> str: ...

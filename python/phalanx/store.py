@@ -408,8 +408,9 @@ class Server:
         unix: Optional[str],
         memory: Optional[int],
         password: Optional[str],
+        disk: Tuple[Optional[str], str, Optional[str], Optional[int]] = (None, "every-second", None, None),
     ) -> None:
-        self._server = _phalanx.StoreServer(bind, unix, memory, password)
+        self._server = _phalanx.StoreServer(bind, unix, memory, password, disk)
         self._password = password
         close_at_exit(self)
 
@@ -423,7 +424,7 @@ class Server:
         return Store(self.address, **{"password": self._password, **options})
 
     def close(self) -> None:
-        """Ends the store. What it holds is gone; arrays that were read from it stay."""
+        """Ends the store. What it holds is gone unless ``persist`` kept it; arrays that were read from it stay."""
         self._server.close()
 
     def __enter__(self) -> "Server":
@@ -439,11 +440,18 @@ def serve(
     unix: Optional[str] = None,
     memory: Optional[int] = None,
     password: Optional[str] = None,
+    persist: Optional[str] = None,
+    durability: str = "every-second",
+    spill: Optional[str] = None,
+    spill_limit: Optional[int] = None,
 ) -> Server:
     """Serves a store inside this process, for tests, notebooks and single programs.
 
     Port 0 takes any that is free. ``memory`` bytes at most are held, most of the machine's if not given. Beyond loopback
     a password is needed. ``phalanx store serve`` runs a store of its own.
+    The directory ``persist`` keeps everything for the next store; a write is acknowledged by ``durability``:
+    "every-write", "every-second" or "never". Large values that memory has no room for go to the directory ``spill``,
+    at most ``spill_limit`` bytes.
 
     >>> with serve(password="secret") as server:
     ...     with server.store() as store:
@@ -453,4 +461,4 @@ def serve(
     phalanx.errors.StoreError: the store refused: NOAUTH Authentication required.
     hint: give the store's password
     """
-    return Server(bind, unix, memory, password)
+    return Server(bind, unix, memory, password, (persist, durability, spill, spill_limit))

@@ -11,12 +11,22 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 from typing import Any, Iterator
 
 import numpy as np
 import pytest
 
-from phalanx.errors import ForkError, InputError, StoreError, StoreFull, StoreKeyError, StoreLost, StoreTimeout
+from phalanx.errors import (
+    ForkError,
+    InputError,
+    MachineError,
+    StoreError,
+    StoreFull,
+    StoreKeyError,
+    StoreLost,
+    StoreTimeout,
+)
 from phalanx.store import Dataset, Server, Store, serve
 
 PATIENCE = 60
@@ -375,3 +385,16 @@ def test_a_killed_client_leaves_the_store_alone(server: Server, store: Store) ->
     child.wait(PATIENCE)
     child.stdout.close()
     assert store.get("x").sum() == LARGE[0] * LARGE[1]
+
+
+def test_a_store_in_a_directory_has_everything_again(tmp_path: Path) -> None:
+    kept = str(tmp_path / "kept")
+    array = np.arange(100_000, dtype=np.float32)
+    with serve(persist=kept, durability="every-write", spill=str(tmp_path)) as server, server.store() as store:
+        store.put("x", array)
+        with pytest.raises(MachineError, match="another process is using"):
+            serve(persist=kept)
+    with serve(persist=kept) as server, server.store() as store:
+        assert np.array_equal(store.get("x"), array)
+    with pytest.raises(InputError, match="no durability"):
+        serve(persist=kept, durability="sometimes")

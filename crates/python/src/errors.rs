@@ -108,6 +108,10 @@ impl Failure {
         let hint = match error {
             StartError::Exposed { .. } => Some("give a `password`".to_owned()),
             StartError::Bind { .. } => Some("give another address; port 0 takes any that is free".to_owned()),
+            StartError::Persist { .. }
+            | StartError::PersistedRecord { .. }
+            | StartError::PersistedStream { .. }
+            | StartError::PersistedValue { .. } => error.hint().map(str::to_owned),
             _ => None,
         };
         Self { exception, reason: with_causes(error), hint }

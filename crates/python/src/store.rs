@@ -97,7 +97,9 @@ impl StoreClient {
     ) -> PyResult<Self> {
         let keys = keys(key_parts);
         let no_shared_memory = !shares_memory;
-        let options = StoreOptions { password, keys, no_shared_memory, ..StoreOptions::default() };
+        // A wait without an end in sight would not see Ctrl-C.
+        let patience = Duration::ZERO;
+        let options = StoreOptions { password, keys, no_shared_memory, patience, ..StoreOptions::default() };
         let store = on_thread(py, move || Store::connect(&address, options))?;
         Ok(Self { store: RwLock::new(Some(store)), pid: std::process::id() })
     }

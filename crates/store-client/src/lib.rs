@@ -23,6 +23,7 @@ mod lists;
 mod memory;
 mod metadata;
 mod node_link;
+mod patience;
 mod reading;
 mod redirect;
 mod slot_map;

@@ -4,6 +4,7 @@ use crate::cluster::{Keyed, Sending, Servers};
 use crate::connection::{Command, checked};
 use crate::dial::Dial;
 use crate::keys::Keys;
+use crate::patience::{is_full, size};
 use crate::url;
 use bytes::Bytes;
 use phalanx_resp::{Reply, slot};
@@ -30,12 +31,19 @@ pub struct StoreOptions {
     pub no_shared_memory: bool,
     /// How long a replica may take to step in for a lost node of a Redis cluster before that is an error.
     pub takeover: Duration,
+    /// How long to wait for room when the store is full before that is an error.
+    pub patience: Duration,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        let takeover = Duration::from_secs(20);
-        Self { password: None, keys: Keys::default(), no_shared_memory: false, takeover }
+        Self {
+            password: None,
+            keys: Keys::default(),
+            no_shared_memory: false,
+            takeover: Duration::from_secs(20),
+            patience: Duration::from_secs(30),
+        }
     }
 }
 
@@ -69,7 +77,7 @@ struct StoreLink {
     waiters: Mutex<Vec<Servers>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -204,9 +212,37 @@ impl Store {
         self.run(key, vec![command])?.pop().ok_or(StoreError::Unexpected { what: "no reply" })
     }
 
-    /// Sends commands, each to the node of its key.
+    /// Sends commands, each to the node of its key. What a full store refuses is sent again when it has room.
     pub(crate) fn call(&self, commands: Vec<Keyed>) -> Result<Vec<Reply>, StoreError> {
-        lock(&self.link.servers).call(commands, Sending::Plain(None))
+        let sent = self.can_wait_for_room().then(|| commands.clone());
+        let mut replies = lock(&self.link.servers).call(commands, Sending::Plain(None))?;
+        for (reply, keyed) in replies.iter_mut().zip(sent.iter().flatten()) {
+            if is_full(reply) {
+                *reply = self.when_room(size(&keyed.command), || {
+                    let again =
+                        lock(&self.link.servers).call(vec![keyed.clone()], Sending::Plain(None))?.pop();
+                    checked(again)
+                })?;
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Whether the store can be waited for when it is full.
+    pub(crate) fn can_wait_for_room(&self) -> bool {
+        self.link.backend == Backend::Tensors && !self.link.options.patience.is_zero()
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.link.options.patience
+    }
+
+    pub(crate) fn waiters(&self) -> &Mutex<Vec<Servers>> {
+        &self.link.waiters
+    }
+
+    pub(crate) fn dial(&self) -> &Dial {
+        &self.link.dial
     }
 
     /// Sends commands to the node of one key, with a bound for how long a reply may take.
@@ -228,7 +264,9 @@ impl Store {
             return Err(StoreError::TooLarge { name: key.to_owned(), len, most: LARGEST_PLAIN });
         }
         let key = Bytes::copy_from_slice(key.as_bytes());
-        lock(&self.link.servers).store_bytes(key, command, value)
+        self.when_room(size(&command) + value.len() as u64, || {
+            lock(&self.link.servers).store_bytes(key.clone(), command.clone(), value)
+        })
     }
 
     /// Reads tensors. Large ones are mapped where that is possible.

@@ -12,6 +12,7 @@ mod plan;
 mod replay;
 mod store;
 mod store_kills;
+mod store_spill;
 
 use phalanx_testkit::Sandbox;
 

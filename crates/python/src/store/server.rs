@@ -3,11 +3,25 @@
 use crate::errors::Failure;
 use crate::wait::{Caller, wait};
 use phalanx::nodes::{Background, ByteSize, machine};
-use phalanx_store::{Server, ServerConfig};
+use phalanx_store::{Durability, Server, ServerConfig};
 use pyo3::prelude::*;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+
+/// Directory to keep everything in, when writes are acknowledged, directory for what memory has no room for, its limit.
+type Disk = (Option<PathBuf>, String, Option<PathBuf>, Option<u64>);
+
+fn durability_named(name: &str) -> Result<Durability, Failure> {
+    match name {
+        "every-write" => Ok(Durability::EveryWrite),
+        "every-second" => Ok(Durability::EverySecond),
+        "never" => Ok(Durability::Never),
+        other => Err(Failure::input(format!(
+            "`{other}` is no durability: every-write, every-second or never"
+        ))),
+    }
+}
 
 /// A store that ends with this process.
 #[pyclass(frozen, module = "phalanx._phalanx")]
@@ -28,6 +42,7 @@ impl StoreServer {
         unix: Option<PathBuf>,
         memory: Option<u64>,
         password: Option<String>,
+        disk: Disk,
     ) -> PyResult<Self> {
         let work = move |_: Caller| {
             let found = bind.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
@@ -35,7 +50,20 @@ impl StoreServer {
                 return Err(Failure::input(format!("`{bind}` is no address of the form host:port")));
             };
             let memory = memory.map_or_else(|| machine().memory, ByteSize);
-            let config = ServerConfig { bind: Some(address), unix, memory, password, ..Default::default() };
+            let (persist, durability, spill, spill_limit) = disk;
+            let durability = durability_named(&durability)?;
+            let spill_limit = ByteSize(spill_limit.unwrap_or(0));
+            let config = ServerConfig {
+                bind: Some(address),
+                unix,
+                memory,
+                password,
+                persist,
+                durability,
+                spill,
+                spill_limit,
+                ..Default::default()
+            };
             let background = Background::start("phalanx-store").map_err(phalanx::Error::from)?;
             let started = background.block_on(Server::start(config));
             Ok((started.map_err(|error| Failure::serving(&error))?, background))
@@ -50,7 +78,7 @@ impl StoreServer {
         &self.address
     }
 
-    /// Ends the store; what it holds is gone.
+    /// Ends the store; what it holds is gone, unless it was kept in a directory.
     fn close(&self, py: Python<'_>) {
         if self.pid != std::process::id() {
             return;

@@ -204,14 +204,51 @@ fn prefixes_keep_programs_apart_and_let_one_read_from_another() {
 #[test]
 fn a_full_store_says_so_and_keeps_what_it_has() {
     let server = Running::with(ServerConfig { memory: ByteSize::mib(8), ..ServerConfig::default() });
-    let store = server.client();
-    store.put("a", &tensor(5 << 20, 1)).unwrap();
-    for len in [5 << 20, 100 << 20] {
-        assert!(matches!(store.put("b", &tensor(len, 1)), Err(StoreError::Full { .. })));
+    for no_shared_memory in [false, true] {
+        let patience = Duration::from_secs(1);
+        let options = StoreOptions { no_shared_memory, patience, ..StoreOptions::default() };
+        let store = Store::connect(&server.address, options).unwrap();
+        store.put("a", &tensor(5 << 20, 1)).unwrap();
+        for len in [5 << 20, 100 << 20] {
+            let began = std::time::Instant::now();
+            let Err(StoreError::Full { text }) = store.put("b", &tensor(len, 1)) else {
+                panic!("it is full")
+            };
+            let told = text.contains("there is no room for") && text.contains("of 8388608 bytes in memory");
+            assert!(told, "{text}");
+            // What can never fit is not waited for.
+            let waited = began.elapsed() >= patience;
+            assert_eq!(waited, len == 5 << 20, "{:?}", began.elapsed());
+        }
+        assert_eq!(store.get("a").unwrap(), tensor(5 << 20, 1));
     }
-    assert_eq!(store.get("a").unwrap(), tensor(5 << 20, 1));
-    store.delete("a").unwrap();
-    store.put("b", &tensor(5 << 20, 1)).unwrap();
+}
+
+#[test]
+fn a_client_of_a_full_store_is_woken_when_there_is_room() {
+    let server = Running::with(ServerConfig { memory: ByteSize::mib(8), ..ServerConfig::default() });
+    for no_shared_memory in [false, true] {
+        let options = StoreOptions { no_shared_memory, ..StoreOptions::default() };
+        let store = Store::connect(&server.address, options).unwrap();
+        store.put("a", &tensor(5 << 20, 1)).unwrap();
+        let other = server.client();
+        std::thread::scope(|scope| {
+            let put = scope.spawn(|| store.put("b", &tensor(5 << 20, 2)));
+            // The put waits: one client is blocked.
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            loop {
+                let info = format!("{:?}", other.command(&[b"INFO", b"clients"]).unwrap());
+                if info.contains("blocked_clients:1") {
+                    break;
+                }
+                assert!(std::time::Instant::now() < until && !put.is_finished(), "{info}");
+            }
+            other.delete("a").unwrap();
+            put.join().unwrap().unwrap();
+        });
+        assert_eq!(store.get("b").unwrap(), tensor(5 << 20, 2));
+        store.delete("b").unwrap();
+    }
 }
 
 #[test]

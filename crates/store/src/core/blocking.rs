@@ -90,7 +90,7 @@ impl Waiting {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.by_key.values().flat_map(BTreeMap::values).collect::<BTreeSet<_>>().len()
+        self.by_key.values().flat_map(BTreeMap::values).collect::<BTreeSet<_>>().len() + self.rooms.len()
     }
 
     /// Whether clients wait for memory.

@@ -6,6 +6,7 @@ mod clients;
 mod hostile;
 mod recorded;
 mod repeats;
+mod spilling;
 mod streams;
 mod tensors;
 mod values;

@@ -87,6 +87,11 @@ impl Hub {
         if let Some(recorder) = recorder {
             recorder.on_failed(keyspace, epoch, error);
         }
+        drop(shared);
+        // Also when it is old news: less is on its way now, for which clients may wait.
+        if let Some(persistence) = self.persistence() {
+            persistence.acknowledgements.wake_all();
+        }
     }
 
     /// The journal can be written again.

@@ -33,6 +33,13 @@ pub(super) struct Shared {
     armed: Time,
 }
 
+/// What of a store is on disk.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) persistence: Option<(Arc<Persistence>, Recorder)>,
+    pub(crate) spill: Option<Arc<SpillLink>>,
+}
+
 /// What all threads of a server share: the keyspace under its lock, and ways to its clients.
 pub(crate) struct Hub {
     shared: Mutex<Shared>,
@@ -68,13 +75,14 @@ impl fmt::Debug for Hub {
 impl Hub {
     pub(crate) fn new(
         (keyspace, clock): (Keyspace, Clock),
-        (persistence, spill): (Option<(Arc<Persistence>, Recorder)>, Option<Arc<SpillLink>>),
+        disk: Disk,
         runner: Option<Arc<dyn ModelRunner>>,
         max_clients: usize,
         unsent: usize,
     ) -> Self {
         let limit = AtomicU64::new(keyspace.max_memory());
         let used = AtomicU64::new(keyspace.resident());
+        let Disk { persistence, spill } = disk;
         let (persistence, recorder) = persistence.unzip();
         Self {
             shared: Mutex::new(Shared {
@@ -107,7 +115,7 @@ impl Hub {
     #[cfg(test)]
     pub(crate) fn in_memory(settings: crate::core::Settings) -> Self {
         let clock = Clock::new();
-        Self::new((Keyspace::new(clock.now(), settings), clock), (None, None), None, 10, 1 << 20)
+        Self::new((Keyspace::new(clock.now(), settings), clock), Disk::default(), None, 10, 1 << 20)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -177,7 +185,7 @@ impl Hub {
         let args = adopted.as_deref().unwrap_or(args);
         let mut shared = self.lock();
         let kind = shared.keyspace.kind_of(args);
-        if let Some(refused) = shared.refusal(kind) {
+        if let Some(refused) = shared.refusal(kind).filter(|_| shared.keyspace.is_authenticated(client)) {
             return Outcome::Reply(refused).into();
         }
         let tells =

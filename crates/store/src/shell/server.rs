@@ -2,7 +2,7 @@ use super::clock::Clock;
 use super::config::ServerConfig;
 use super::error::StartError;
 use super::handle::StoreClient;
-use super::hub::Hub;
+use super::hub::{Disk, Hub};
 use super::io_thread;
 use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
 use super::persist::{self, Keeper, Opened, Persistence, Recorder};
@@ -59,7 +59,8 @@ async fn open_hub(
         config.spill.as_deref().map(|directory| open_spill(directory, config.spill_limit)).transpose()?;
     let Some(directory) = config.persist.clone() else {
         let spill = files.map(|files| Arc::new(SpillLink::new(Some(files), Arc::default(), None)));
-        let hub = Arc::new(Hub::new((keyspace, clock), (None, spill.clone()), runner, max_clients, unsent));
+        let disk = Disk { persistence: None, spill: spill.clone() };
+        let hub = Arc::new(Hub::new((keyspace, clock), disk, runner, max_clients, unsent));
         let threads = spill.map(|spill| spill.start(hub.clone())).transpose()?;
         return Ok((hub, threads.into_iter().collect()));
     };
@@ -75,7 +76,7 @@ async fn open_hub(
     let spill = Arc::new(SpillLink::new(files, index.clone(), Some(Arc::downgrade(&journal))));
     let link = Arc::new(Persistence::new(index, &journal, events));
     let recorder = Recorder::new(journal.clone(), link.clone(), durability);
-    let disk = (Some((link.clone(), recorder)), Some(spill.clone()));
+    let disk = Disk { persistence: Some((link.clone(), recorder)), spill: Some(spill.clone()) };
     let hub = Arc::new(Hub::new((keyspace, clock), disk, runner, max_clients, unsent));
     let keeper = Keeper::start(hub.clone(), link, journal, heard)?;
     let spiller = spill.start(hub.clone())?;

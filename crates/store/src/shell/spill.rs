@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Values of this size together leave memory between two looks at the lock.
 const BATCH: u64 = 32 << 20;
@@ -29,6 +29,20 @@ const BATCH: u64 = 32 << 20;
 const TRIM_EVERY: Duration = Duration::from_millis(100);
 /// The journal is looked at this often for values that wait to be written.
 const JOURNAL_PAUSE: Duration = Duration::from_millis(2);
+
+/// After a pass that found too little the thread rests, unless a client waits for room.
+const REST: Duration = Duration::from_millis(100);
+
+/// Why a part of a value stays in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    /// A client uses its memory, or there are no files for it.
+    Held,
+    /// The journal is about to write it.
+    Unwritten,
+    /// The files take no more.
+    Full,
+}
 
 /// What connections and the spill thread share.
 #[derive(Debug)]
@@ -52,6 +66,8 @@ struct Signal {
     is_running: bool,
     /// How many passes are over.
     passes: u64,
+    /// A pass found nothing that can go; until then there is none but for clients that wait.
+    rest_until: Option<Instant>,
     stop: bool,
 }
 
@@ -103,6 +119,9 @@ impl SpillLink {
     /// Asks for a pass that makes room for so many bytes; says which pass will have tried.
     pub(crate) fn request(&self, bytes: u64) -> SpillPass {
         let mut signal = lock(&self.signal);
+        if bytes == 0 && signal.rest_until.is_some_and(|until| Instant::now() < until) {
+            return SpillPass(signal.passes);
+        }
         signal.wanted = Some(signal.wanted.unwrap_or(0).max(bytes));
         let pass = signal.passes + if signal.is_running { 2 } else { 1 };
         drop(signal);
@@ -154,9 +173,11 @@ impl SpillLink {
                 Next::Stop => return,
                 Next::Pass(bytes) => {
                     self.pass(hub, bytes);
+                    let is_over = hub.is_over(bytes);
                     let mut signal = lock(&self.signal);
                     signal.is_running = false;
                     signal.passes += 1;
+                    signal.rest_until = is_over.then(|| Instant::now() + REST);
                     drop(signal);
                     self.wake_all();
                 }
@@ -200,37 +221,43 @@ impl SpillLink {
     /// Takes values out of memory until there is room, or no value is left that can go.
     fn pass(&self, hub: &Hub, bytes: u64) {
         let mut after = 0;
-        let mut was_journal_behind = false;
+        let mut is_journal_behind = false;
         while hub.is_over(bytes) && !lock(&self.signal).stop {
             let candidates = hub.spill_candidates(after, BATCH);
             let Some(last) = candidates.last() else {
-                if !was_journal_behind {
+                if !is_journal_behind {
                     return;
                 }
                 // Values that are on their way to the journal can go when they are there.
                 std::thread::sleep(JOURNAL_PAUSE);
-                (after, was_journal_behind) = (0, false);
+                (after, is_journal_behind) = (0, false);
                 continue;
             };
             after = last.order;
             for candidate in candidates {
-                was_journal_behind |= self.spill(hub, &candidate);
+                match self.spill(hub, &candidate) {
+                    Some(Stays::Full) => return,
+                    Some(Stays::Unwritten) => is_journal_behind = true,
+                    Some(Stays::Held) | None => {}
+                }
             }
             self.trim();
             self.wake_all();
         }
     }
 
-    /// Takes a value out of memory; says whether a part of it waits for the journal.
-    fn spill(&self, hub: &Hub, candidate: &SpillCandidate) -> bool {
+    /// Takes a value out of memory; says why a part of it stays, if one does.
+    fn spill(&self, hub: &Hub, candidate: &SpillCandidate) -> Option<Stays> {
         let mut views = BTreeMap::new();
-        let (mut away, mut is_whole, mut is_behind) = (0, true, false);
+        let (mut away, mut stays) = (0, None);
         for part in &candidate.parts {
             let view = match self.view(part) {
                 Ok(view) => view,
-                Err(waits_for_journal) => {
-                    is_whole = false;
-                    is_behind |= waits_for_journal;
+                Err(reason) => {
+                    stays = Some(reason);
+                    if reason == Stays::Full {
+                        break;
+                    }
                     continue;
                 }
             };
@@ -240,35 +267,35 @@ impl SpillLink {
             }
         }
         let replacement = |part: &Bytes| views.get(&part.as_ptr().addr()).cloned();
-        hub.on_spilled(candidate, &replacement, away, is_whole);
-        is_behind
+        hub.on_spilled(candidate, &replacement, away, stays.is_none());
+        stays
     }
 
-    /// A view of a part on disk; none when the part is one. An error says whether the part waits for the journal.
-    fn view(&self, part: &Bytes) -> Result<Option<Bytes>, bool> {
+    /// A view of a part on disk; none when the part is one.
+    fn view(&self, part: &Bytes) -> Result<Option<Bytes>, Stays> {
         if self.index.is_view(part) {
             return Ok(None);
         }
         if lock(&self.lent).contains_key(&part.as_ptr().addr()) {
-            return Err(false);
+            return Err(Stays::Held);
         }
         let (stored, known) = match self.index.find(part) {
             Some(stored) if stored.is_stored() => (stored.clone(), Some(stored)),
-            Some(_) => return Err(true),
+            Some(_) => return Err(Stays::Unwritten),
             None => {
-                let Some((spill, _)) = &self.files else { return Err(false) };
+                let Some((spill, _)) = &self.files else { return Err(Stays::Held) };
                 match spill.put([part.clone()]) {
                     Ok(stored) => (stored, None),
                     Err(error) => {
                         tracing::debug!(%error, "a value was not spilled");
                         let reason = std::error::Error::source(&error).map(ToString::to_string);
                         *lock(&self.error) = Some(reason.unwrap_or_else(|| "it is full".to_owned()));
-                        return Err(false);
+                        return Err(Stays::Full);
                     }
                 }
             }
         };
-        let Ok(view) = stored.view() else { return Err(false) };
+        let Ok(view) = stored.view() else { return Err(Stays::Held) };
         *lock(&self.error) = None;
         Ok(Some(self.index.keep_view(view, known)))
     }

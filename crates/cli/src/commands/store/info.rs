@@ -28,8 +28,17 @@ struct Info {
     nodes: u64,
     uptime_seconds: u64,
     keys: u64,
+    /// Of all keys and values, wherever they are.
     used_bytes: u64,
+    /// Of those in memory.
+    resident_bytes: u64,
+    /// Of values that are on disk and not in memory.
+    spilled_bytes: u64,
+    /// Of the files of `--persist`.
+    persisted_bytes: u64,
     memory_bytes: u64,
+    /// Why writes cannot be recorded, if they cannot.
+    refuses_writes: Option<String>,
     clients: u64,
     commands: u64,
     refused_for_memory: u64,
@@ -54,7 +63,20 @@ impl Info {
             uptime_seconds: number("uptime_in_seconds"),
             keys: keys.unwrap_or(0),
             used_bytes: number("used_memory"),
+            resident_bytes: fields
+                .get("resident_bytes")
+                .and_then(|value| value.parse().ok())
+                .unwrap_or(number("used_memory")),
+            spilled_bytes: number("spilled_bytes"),
+            persisted_bytes: ["journal_bytes", "snapshot_bytes", "persisted_value_file_bytes"]
+                .map(number)
+                .iter()
+                .sum(),
             memory_bytes: number("maxmemory"),
+            refuses_writes: fields
+                .get("journal_refuses_because")
+                .filter(|reason| !reason.is_empty())
+                .map(|reason| (*reason).to_owned()),
             clients: number("connected_clients"),
             commands: number("total_commands_processed"),
             refused_for_memory: number("rejected_for_memory"),
@@ -69,6 +91,10 @@ impl Info {
         self.uptime_seconds = self.uptime_seconds.max(other.uptime_seconds);
         self.keys += other.keys;
         self.used_bytes += other.used_bytes;
+        self.resident_bytes += other.resident_bytes;
+        self.spilled_bytes += other.spilled_bytes;
+        self.persisted_bytes += other.persisted_bytes;
+        self.refuses_writes = self.refuses_writes.or_else(|| other.refuses_writes.clone());
         self.memory_bytes += other.memory_bytes;
         self.clients += other.clients;
         self.commands += other.commands;
@@ -85,13 +111,21 @@ impl Render for Info {
         };
         let uptime = humantime::format_duration(Duration::from_secs(self.uptime_seconds));
         let nodes = if self.nodes == 1 { String::new() } else { format!("{} nodes, ", self.nodes) };
+        let mut disk = String::new();
+        if self.spilled_bytes > 0 || self.persisted_bytes > 0 {
+            let (spilled, kept) = (ByteSize(self.spilled_bytes), ByteSize(self.persisted_bytes));
+            disk = format!("\ndisk      {spilled} out of memory, {kept} kept");
+        }
+        if let Some(reason) = &self.refuses_writes {
+            disk.push_str(&format!("\nrefuses   {reason}"));
+        }
         format!(
-            "store     {} ({nodes}version {}, up {uptime})\nkeys      {}\nmemory    {} {limit}\nclients   {}\n\
+            "store     {} ({nodes}version {}, up {uptime})\nkeys      {}\nmemory    {} {limit}{disk}\nclients   {}\n\
              commands  {}, {} refused for memory",
             self.address,
             self.version,
             self.keys,
-            ByteSize(self.used_bytes),
+            ByteSize(self.resident_bytes),
             self.clients,
             self.commands,
             self.refused_for_memory,

@@ -26,6 +26,7 @@ Examples:
   phalanx store serve --bind 0.0.0.0:6780 --password-file secret --memory 64GiB
   phalanx store serve --persist data --durability every-write
   phalanx store serve --bind 0.0.0.0:6780 --domain lab   for members of a domain, phalanx://lab@HOST:6780
+  phalanx store serve --memory 8GiB --spill scratch
   phalanx store serve --unix /tmp/store.sock      for programs on this machine
   SSDB=127.0.0.1:6780 python simulation.py        a SmartRedis program")]
 pub(crate) struct ServeArgs {
@@ -35,7 +36,8 @@ pub(crate) struct ServeArgs {
     /// A Unix socket to listen at, too.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// How much keys and values may take; beyond it writes are refused. Four fifths of the machine's when not given.
+    /// How much memory keys and values may take; beyond it large values go to disk with --persist or --spill, and
+    /// writes are refused otherwise. Four fifths of the machine's when not given.
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
     /// A directory in which everything is kept, so that it is there after a restart or a crash.
@@ -44,6 +46,12 @@ pub(crate) struct ServeArgs {
     /// When a write is acknowledged: on disk, or taken by the system and on disk within a second, or at some time.
     #[arg(long, value_name = "WHEN", default_value = "every-second", requires = "persist")]
     durability: DurabilityArg,
+    /// A directory for large values that memory has no room for; they end with the store.
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
+    /// How much the values of --spill may take; as much as the disk has when not given.
+    #[arg(long, value_name = "SIZE", requires = "spill")]
+    spill_limit: Option<ByteSize>,
     /// A file whose first line is the password that clients must give.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -127,6 +135,8 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> 
         io_threads: args.io_threads.unwrap_or(0),
         persist: args.persist,
         durability: args.durability.into(),
+        spill: args.spill,
+        spill_limit: args.spill_limit.unwrap_or(ByteSize(0)),
         runner: Some(Arc::new(StoredModels::default())),
         ..ServerConfig::default()
     };
