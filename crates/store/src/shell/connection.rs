@@ -273,6 +273,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         let mut any = false;
         self.is_starved = false;
         self.stalled = false;
+        let had_waited = self.room.is_some();
         while *left > 0 && !self.closing && !self.aborted && !self.waits() && self.output.remaining() < GATHER
         {
             self.stalled = self.waits_for_journal(context) || !self.next_request(context)?;
@@ -290,7 +291,8 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             *left -= 1;
             any = true;
         }
-        Ok(any)
+        // Nothing was read while it waited, so nothing would wake this for what is to be read now.
+        Ok(any || (had_waited && self.room.is_none()))
     }
 
     /// Takes the next step of parsing, unless it waits for room in memory; false if it does.
