@@ -11,8 +11,9 @@ use std::time::Duration;
 
 const VALUE: usize = 4 << 20;
 const PAGE: usize = 4096;
-/// Free segments of shared memory that a process keeps for the next values, and what its program and threads take.
-const BESIDE: u64 = 440 << 20;
+/// Free segments of shared memory that a process keeps for the next values (256 MiB), copies of values on disk that the
+/// one client with shared memory has mapped (256 MiB at most), and what the program and its threads take.
+const BESIDE: u64 = 700 << 20;
 
 fn serve(sandbox: &Sandbox, args: &[&str]) -> (Process, String) {
     let all = [&["store", "serve", "--bind", "127.0.0.1:0", "--output", "quiet"], args].concat();
