@@ -17,9 +17,9 @@ fn durability_named(name: &str) -> Result<Durability, Failure> {
         "every-write" => Ok(Durability::EveryWrite),
         "every-second" => Ok(Durability::EverySecond),
         "never" => Ok(Durability::Never),
-        other => Err(Failure::input(format!(
-            "`{other}` is no durability: every-write, every-second or never"
-        ))),
+        other => {
+            Err(Failure::input(format!("`{other}` is no durability: every-write, every-second or never")))
+        }
     }
 }
 
