@@ -47,7 +47,7 @@ fn write(store: &Store, writer: u64, op: u64) -> Result<(), StoreError> {
         5 => store.command(&[b"RPUSH", &list, op.to_string().as_bytes(), &value])?,
         _ => {
             // The pair goes to another list and back: it is never in none and never in both.
-            let (from, to) = if op / 7 % 2 == 0 { ("x", "y") } else { ("y", "x") };
+            let (from, to) = if (op / 7).is_multiple_of(2) { ("x", "y") } else { ("y", "x") };
             let names = [from, to].map(|name| format!("{writer}/{name}").into_bytes());
             store.command(&[b"LMOVE", &names[0], &names[1], b"LEFT", b"RIGHT"])?
         }
@@ -114,7 +114,7 @@ fn check(store: &Store, writer: u64, from: u64, to: u64) {
     }
     let mut listed = (from..=to).filter(|op| op % 7 == 5).peekable();
     let list = elements(store, &format!("{writer}/list"));
-    assert!(list.len() % 2 == 0, "writer {writer}: half of an append");
+    assert!(list.len().is_multiple_of(2), "writer {writer}: half of an append");
     let mut last = 0;
     for pair in list.chunks(2) {
         let op: u64 = String::from_utf8(pair[0].clone()).unwrap().parse().unwrap();
@@ -143,7 +143,7 @@ fn load(at: &str, writer: u64, from: u64, stop: &AtomicBool) -> u64 {
             Err(StoreError::Lost { .. } | StoreError::Connect { .. }) => break,
             Err(other) => panic!("{other}"),
         }
-        if op % 200 == 0 && store.command(&[b"BGSAVE"]).is_err() {
+        if op.is_multiple_of(200) && store.command(&[b"BGSAVE"]).is_err() {
             break;
         }
     }

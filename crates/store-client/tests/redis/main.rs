@@ -39,8 +39,8 @@ fn converse(store: &Store) {
     assert_eq!(store.keys_like("t*").unwrap().len(), 30 + DType::ALL.len());
     assert_eq!(store.kind("t3").unwrap(), KeyKind::Tensor);
 
-    for number in 0..6 {
-        let (from, copied, renamed) = (&names[number], format!("copy{number}"), format!("renamed{number}"));
+    for (number, from) in names.iter().take(6).enumerate() {
+        let (copied, renamed) = (format!("copy{number}"), format!("renamed{number}"));
         store.copy(from, &copied).unwrap();
         store.rename(from, &renamed).unwrap();
         assert!(!store.exists(from).unwrap() && store.exists(&copied).unwrap());
