@@ -3,12 +3,16 @@
 use crate::node::Node;
 use phalanx_account::{ClaimGuard, Holder, Shortage};
 use phalanx_fabric::{DomainKey, Fabric, KeyError, NodeStatus, service_names};
-use phalanx_store::{ModelRunner, Server, ServerConfig, ServerTls, StartError};
+use phalanx_store::{
+    ModelRunner, PeerAccess, Server, ServerConfig, ServerTls, ShardConfig, ShardMember, ShardMembers,
+    ShardPlace, StartError,
+};
 use phalanx_types::{ByteSize, Class, Needs, NodeId};
 use phalanx_wire::node::{PeerAddr, StoreOffer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::AbortHandle;
 
 /// How long to look for another store of the domain before this one is opened.
 const LOOKING: Duration = Duration::from_secs(2);
@@ -26,6 +30,8 @@ pub struct NodeStoreSpec {
     pub key: Option<DomainKey>,
     /// What clients without the key must give.
     pub password: Option<String>,
+    /// Which part of the domain's store it is, when several nodes share it.
+    pub shard: Option<ShardPlace>,
     /// What runs models.
     pub runner: Option<Arc<dyn ModelRunner>>,
 }
@@ -46,8 +52,10 @@ impl std::fmt::Debug for NodeStoreSpec {
 pub enum NodeStoreError {
     #[error("the store does not fit on the node: {0}")]
     Memory(Box<Shortage>),
-    #[error("node {node} serves the store of this domain already")]
-    Taken { node: NodeId },
+    #[error("node {node} serves part {place} of the store of this domain already")]
+    Taken { node: NodeId, place: ShardPlace },
+    #[error("the store of this domain has {parts} parts, as node {node} says, not {wanted}")]
+    OtherParts { node: NodeId, parts: u16, wanted: u16 },
     #[error("could not make a certificate for the store")]
     Key(#[from] KeyError),
     #[error(transparent)]
@@ -58,7 +66,7 @@ impl NodeStoreError {
     pub fn class(&self) -> Class {
         match self {
             Self::Start(error) => error.class(),
-            Self::Memory(_) | Self::Taken { .. } | Self::Key(_) => Class::Fatal,
+            Self::Memory(_) | Self::Taken { .. } | Self::OtherParts { .. } | Self::Key(_) => Class::Fatal,
         }
     }
 
@@ -66,9 +74,9 @@ impl NodeStoreError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Memory(_) => Some("give less with --store-memory, or more to the node with --memory"),
-            Self::Taken { .. } => {
-                Some("one node of a domain serves its store; start this node without --store")
-            }
+            Self::Taken { .. } | Self::OtherParts { .. } => Some(
+                "nodes share a store when each has a part of its own: --store-shard 1/3, 2/3 and 3/3 on three nodes",
+            ),
             Self::Key(_) => None,
             Self::Start(error) => error.hint(),
         }
@@ -82,6 +90,8 @@ pub struct NodeStore {
     address: SocketAddr,
     fabric: Fabric,
     _memory: ClaimGuard,
+    /// Follows the other nodes that share the store.
+    following: Option<AbortHandle>,
 }
 
 impl Node {
@@ -92,9 +102,9 @@ impl Node {
     pub async fn serve_store(&self, spec: NodeStoreSpec) -> Result<NodeStore, NodeStoreError> {
         let (fabric, account) = (self.fabric(), self.account());
         fabric.settled(LOOKING).await;
-        if let Some(other) = fabric.nodes().into_iter().find(serves_store) {
-            return Err(NodeStoreError::Taken { node: other.id });
-        }
+        let place = spec.shard.unwrap_or(ShardPlace::WHOLE);
+        let nodes = fabric.nodes();
+        nodes.iter().filter(|node| node.id != *fabric.id()).try_for_each(|node| room_for(place, node))?;
         let memory = spec.memory.unwrap_or(ByteSize(account.capacity().memory.0 / DEFAULT_PART));
         let claim = account
             .try_claim(Holder::Store, Needs { cores: 0, memory })
@@ -106,21 +116,78 @@ impl Node {
         let config = ServerConfig {
             bind: Some(spec.bind.unwrap_or_else(|| SocketAddr::new(fabric.address().ip(), 0))),
             memory,
-            password: spec.password,
+            password: spec.password.clone(),
             tls,
+            shard: shard_config(fabric, place, spec.key.as_ref(), spec.password.clone())?,
             runner: spec.runner,
             ..ServerConfig::default()
         };
         let server = Server::start(config).await?;
         let address = server.address().unwrap_or_else(|| fabric.address());
-        let offer = StoreOffer { addresses: reachable(fabric, address), shard: 1, shards: 1 };
+        let addresses = reachable(fabric, address);
+        let offer = StoreOffer { addresses, shard: place.index(), shards: place.count() };
         fabric.update_status(|own| own.store = Some(Box::new(offer)));
-        Ok(NodeStore { server, address, fabric: fabric.clone(), _memory: claim })
+        let following = (place.count() > 1).then(|| {
+            server.shard_members().set(members(fabric, place));
+            tokio::spawn(follow(fabric.clone(), place, server.shard_members())).abort_handle()
+        });
+        Ok(NodeStore { server, address, fabric: fabric.clone(), _memory: claim, following })
     }
 }
 
-fn serves_store(node: &NodeStatus) -> bool {
-    node.state.is_live() && node.store.is_some()
+/// Whether a store of this part fits beside what another node serves.
+fn room_for(place: ShardPlace, node: &NodeStatus) -> Result<(), NodeStoreError> {
+    let Some(offer) = node.store.as_ref().filter(|_| node.state.is_live()) else { return Ok(()) };
+    if offer.shards != place.count() {
+        let (parts, wanted) = (offer.shards, place.count());
+        return Err(NodeStoreError::OtherParts { node: node.id.clone(), parts, wanted });
+    }
+    match offer.shard == place.index() {
+        true => Err(NodeStoreError::Taken { node: node.id.clone(), place }),
+        false => Ok(()),
+    }
+}
+
+fn shard_config(
+    fabric: &Fabric,
+    place: ShardPlace,
+    key: Option<&DomainKey>,
+    password: Option<String>,
+) -> Result<Option<ShardConfig>, NodeStoreError> {
+    if place.count() == 1 {
+        return Ok(None);
+    }
+    let tls = key.map(|key| key.member_tls(fabric.id())).transpose()?;
+    let access = PeerAccess { tls, password };
+    Ok(Some(ShardConfig { place, node: fabric.id().to_string(), access }))
+}
+
+/// The nodes that serve parts of the store now.
+fn members(fabric: &Fabric, place: ShardPlace) -> Vec<ShardMember> {
+    let nodes = fabric.nodes();
+    let first = |node: &NodeStatus| Some(*node.store.as_ref()?.addresses.first()?);
+    let own = nodes.iter().find(|node| node.id == *fabric.id()).and_then(first);
+    let member = |node: &NodeStatus| {
+        let offer = node.store.as_ref().filter(|offer| offer.shards == place.count())?;
+        let address = first(node)?;
+        Some(ShardMember {
+            since: node.since_unix_ms,
+            node: node.id.to_string(),
+            host: address.ip().to_string(),
+            port: address.port(),
+            is_same_host: own.is_some_and(|own| own.ip() == address.ip()),
+            place: ShardPlace::new(offer.shard, offer.shards).ok()?,
+        })
+    };
+    nodes.iter().filter(|node| node.state.is_live()).filter_map(member).collect()
+}
+
+/// Tells the server of every change.
+async fn follow(fabric: Fabric, place: ShardPlace, server: ShardMembers) {
+    let mut watch = fabric.watch();
+    while watch.next().await.is_some() {
+        server.set(members(&fabric, place));
+    }
 }
 
 /// The addresses by which other nodes reach a service of this one.
@@ -150,6 +217,7 @@ impl NodeStore {
 
     /// Tells the domain that it is gone, and ends it.
     pub async fn shutdown(self) {
+        self.following.iter().for_each(AbortHandle::abort);
         self.fabric.update_status(|own| own.store = None);
         self.server.shutdown().await;
     }

@@ -8,8 +8,9 @@
 pub mod core;
 mod shell;
 
+pub use core::{ShardMember, ShardPlace, ShardPlaceError};
 pub use phalanx_segments::Durability;
 pub use shell::{
-    ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner, Server, ServerConfig, ServerTls,
-    StartError, StoreClient, TlsFilesError,
+    ModelAnswer, ModelDone, ModelFailure, ModelResult, ModelRunner, PeerAccess, Server, ServerConfig,
+    ServerTls, ShardConfig, ShardMembers, StartError, StoreClient, TlsFilesError,
 };

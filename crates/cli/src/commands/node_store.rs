@@ -6,6 +6,7 @@ use clap::Args;
 use phalanx_fabric::DomainKey;
 use phalanx_infer::StoredModels;
 use phalanx_nodes::{Node, NodeStore, NodeStoreError, NodeStoreSpec};
+use phalanx_store::ShardPlace;
 use phalanx_types::ByteSize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,6 +24,9 @@ pub(crate) struct NodeStoreArgs {
     /// The address of the store; that of the node with any free port when not given.
     #[arg(long, value_name = "ADDR:PORT", requires = "store")]
     store_bind: Option<SocketAddr>,
+    /// Which part of the domain's store this node has, when several nodes share it: 1/3, 2/3 and 3/3 on three nodes.
+    #[arg(long, value_name = "I/N", requires = "store")]
+    store_shard: Option<ShardPlace>,
     /// A file whose first line is the password for clients of the store that have no domain key.
     #[arg(long, value_name = "FILE", requires = "store")]
     store_password_file: Option<PathBuf>,
@@ -42,6 +46,7 @@ impl NodeStoreArgs {
             bind: self.store_bind,
             memory: self.store_memory,
             key,
+            shard: self.store_shard,
             password: password(self.store_password_file.as_deref())?,
             runner: Some(Arc::new(StoredModels::default())),
         };
@@ -51,7 +56,10 @@ impl NodeStoreArgs {
 
 fn failure(error: NodeStoreError) -> Failure {
     let hint = error.hint();
-    let is_usage = matches!(error, NodeStoreError::Memory(_) | NodeStoreError::Taken { .. });
+    let is_usage = matches!(
+        error,
+        NodeStoreError::Memory(_) | NodeStoreError::Taken { .. } | NodeStoreError::OtherParts { .. }
+    );
     let failure = if is_usage { Failure::usage(error) } else { Failure::infrastructure(error) };
     failure.hint_if(hint)
 }

@@ -52,6 +52,7 @@ impl Keyspace {
             ("redis_version", REDIS_VERSION.into()),
             ("phalanx_version", env!("CARGO_PKG_VERSION").into()),
             ("redis_mode", "cluster".into()),
+            ("phalanx_shards", self.shards.as_ref().map_or(1, |shards| shards.own().count()).to_string()),
             ("arch_bits", "64".into()),
             ("process_id", facts.process.to_string()),
             ("run_id", self.identity()),

@@ -10,6 +10,7 @@ use super::pubsub::{Listeners, leave};
 use super::repeats::Repeats;
 use super::session::{ClientId, Ending, Origin, ReplyMode, Session};
 use super::settings::{Parameters, Settings};
+use super::shards::ShardMap;
 use super::storage::StorageFacts;
 use super::streams::{StreamRecordError, Streams};
 use super::undo::Undo;
@@ -62,6 +63,8 @@ pub struct Keyspace {
     pub(crate) streams: Streams,
     pub(crate) statistics: Statistics,
     pub(crate) runs: BTreeMap<Bytes, RunStatistics>,
+    /// The other nodes of a store that several share.
+    pub(crate) shards: Option<ShardMap>,
     pub(crate) model_chunk_size: i64,
     pub(crate) began: Time,
     pub(crate) last_save: Time,
@@ -90,6 +93,7 @@ impl Keyspace {
             streams: Streams::default(),
             statistics: Statistics::default(),
             runs: BTreeMap::new(),
+            shards: None,
             model_chunk_size: 511 << 20,
             began: now,
             last_save: now,
@@ -98,6 +102,11 @@ impl Keyspace {
             arriving: 0,
             settings,
         }
+    }
+
+    /// Takes note of the nodes that share the store.
+    pub fn set_shards(&mut self, shards: ShardMap) {
+        self.shards = Some(shards);
     }
 
     /// A client is there.

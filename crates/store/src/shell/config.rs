@@ -1,5 +1,6 @@
 use super::error::StartError;
 use super::model_run::ModelRunner;
+use super::shards::ShardConfig;
 use super::tls::ServerTls;
 use phalanx_segments::Durability;
 use phalanx_types::ByteSize;
@@ -21,6 +22,8 @@ pub struct ServerConfig {
     pub password: Option<String>,
     /// Also speak TLS on the same port. Clients of other hosts must use it then.
     pub tls: Option<ServerTls>,
+    /// The part that this server has of a store that several nodes share.
+    pub shard: Option<ShardConfig>,
     /// Allows every host to use the store without a password.
     pub expose_without_password: bool,
     /// The host that clients of a cluster are told, when it is not the one they connected to.
@@ -52,6 +55,7 @@ impl Default for ServerConfig {
             memory: ByteSize(0),
             password: None,
             tls: None,
+            shard: None,
             expose_without_password: false,
             announced_host: None,
             io_threads: 0,

@@ -7,6 +7,7 @@ use super::hub::{Connected, Hub};
 use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
 use super::persist::RecordNumber;
+use super::shards::{Forwarding, Plan, Upstreams};
 use super::sharing::{Sharing, SharingCommand, memory_for};
 use super::spill::SpillPass;
 use crate::core::{ClientId, Effects, Ending, Outcome};
@@ -82,6 +83,11 @@ struct Connection<S> {
     progress: RequestProgress,
     /// What has arrived is not executed yet, since memory or the journal has no room.
     stalled: bool,
+    /// A command that other nodes carry out.
+    forwarding: Option<Forwarding>,
+    upstreams: Upstreams,
+    /// The client is another node, which passes on commands for this one.
+    is_peer: bool,
 }
 
 /// What waits for room in memory, and for which pass of the spill.
@@ -128,6 +134,9 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + HangUp + Unpin>(
         room: None,
         progress: RequestProgress::More,
         stalled: false,
+        forwarding: None,
+        upstreams: Upstreams::default(),
+        is_peer: false,
     };
     let ending = loop {
         match poll_fn(|context| connection.turn(context)).await {
@@ -148,6 +157,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         loop {
             let mut progress = self.take_mail(context);
             progress |= self.poll_run(context);
+            progress |= self.poll_forwarding(context);
             progress |= self.release_held(context);
             match self.read(context, &mut bytes) {
                 Ok(read) => progress |= read,
@@ -178,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     }
 
     fn waits(&self) -> bool {
-        self.blocked || self.run.is_some()
+        self.blocked || self.run.is_some() || self.forwarding.is_some()
     }
 
     fn ended(&self) -> Option<Ending> {
@@ -190,7 +200,9 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             return sent.then_some(Ending::Answered);
         }
         // A client that left does not wait any more.
-        let left = self.end_of_input && sent && !self.stalled && (self.blocked || self.run.is_none());
+        let passed_on = self.forwarding.as_ref().is_some_and(|forwarding| !forwarding.is_blocking);
+        let owes = self.stalled || passed_on;
+        let left = self.end_of_input && sent && !owes && (self.blocked || self.run.is_none());
         let unanswered = || self.blocked || self.stream.refused_writes();
         left.then(|| if unanswered() { Ending::Unanswered } else { Ending::Answered })
     }
@@ -238,6 +250,40 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             }
             Poll::Pending => self.output.remaining() > before,
         }
+    }
+
+    fn poll_forwarding(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(forwarding) = &mut self.forwarding else { return false };
+        let Poll::Ready((upstreams, reply)) = forwarding.poll(context) else { return false };
+        (self.upstreams, self.forwarding) = (upstreams, None);
+        self.answer(RecordNumber::NONE, reply);
+        true
+    }
+
+    /// Passes a command on to the nodes that have its keys; false if it is carried out here.
+    fn passed_on(&mut self) -> bool {
+        let (true, Some(shards)) = (self.authenticated, self.hub.shards()) else { return false };
+        let args = self.parser.args();
+        let name = args.first().map(|name| &name[..]).unwrap_or_default();
+        let shared = SharingCommand::find(name).map(|command| command.inner(args));
+        let plan = match shared {
+            // What is shared is shared with this server.
+            Some(inner) => shards.refuse_shared(inner).map_or(Plan::Own, Plan::Reply),
+            None if name.eq_ignore_ascii_case(b"phalanx.shard") => {
+                let (may, reply) = shards.greet(args);
+                self.is_peer |= may;
+                Plan::Reply(reply)
+            }
+            None if self.is_peer => Plan::Own,
+            None => shards.plan(args, &mut self.upstreams),
+        };
+        match plan {
+            Plan::Own => return false,
+            Plan::Reply(reply) => self.answer(RecordNumber::NONE, reply),
+            Plan::Forward(forwarding) => self.forwarding = Some(forwarding),
+        }
+        self.release();
+        true
     }
 
     /// Sends a reply when its record is recorded, and behind all replies before it.
@@ -353,6 +399,9 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
             let reply = self.hub.refuse(self.parser.args());
             self.answer(RecordNumber::NONE, reply);
             self.release();
+            return;
+        }
+        if self.passed_on() {
             return;
         }
         let args = self.parser.args();

@@ -4,9 +4,11 @@ use super::key_versions::KeyVersions;
 use super::mailbox::{MailReader, Mailbox, mailbox};
 use super::model_run::ModelRunner;
 use super::persist::{Event, Persistence, RecordNumber, Recorder};
+use super::shards::{ShardConfig, Shards};
 use super::spill::{SpillLink, SpillPass};
 use crate::core::{
-    ClientId, CommandKind, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Save, StorageFacts, grows,
+    ClientId, CommandKind, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Save, ShardMember,
+    StorageFacts, grows,
 };
 use bytes::Bytes;
 use phalanx_resp::Reply;
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Context;
 use tokio::sync::{Notify, watch};
 
@@ -59,6 +61,8 @@ pub(crate) struct Hub {
     /// Clients wait until there is room in memory.
     waits_for_room: AtomicBool,
     warned_of_save: AtomicBool,
+    /// Other nodes that share the store, if any.
+    shards: OnceLock<Shards>,
     housekeeping: Notify,
     stop: watch::Sender<bool>,
 }
@@ -106,6 +110,7 @@ impl Hub {
             arriving: AtomicU64::new(0),
             waits_for_room: AtomicBool::new(false),
             warned_of_save: AtomicBool::new(false),
+            shards: OnceLock::new(),
             housekeeping: Notify::new(),
             stop: watch::Sender::new(false),
         }
@@ -120,6 +125,25 @@ impl Hub {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The other nodes that share the store.
+    pub(crate) fn shards(&self) -> Option<&Shards> {
+        self.shards.get()
+    }
+
+    /// Makes this a part of a store that several nodes share.
+    pub(crate) fn share_out(&self, config: ShardConfig) {
+        let shards = self.shards.get_or_init(|| Shards::new(config));
+        self.lock().keyspace.set_shards(shards.map());
+    }
+
+    /// Takes note of the nodes that share the store now.
+    pub(crate) fn set_members(&self, members: Vec<ShardMember>) {
+        if let Some(shards) = self.shards.get() {
+            let map = shards.set_members(members);
+            self.lock().keyspace.set_shards(map);
+        }
     }
 
     pub(crate) fn runner(&self) -> Option<Arc<dyn ModelRunner>> {

@@ -8,7 +8,7 @@ use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
 use super::persist::{self, Keeper, Opened, Persistence, Recorder};
 use super::spill::SpillLink;
 use super::tls::Entrance;
-use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings};
+use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings, ShardMember};
 use bytes::Bytes;
 use phalanx_segments::{Spill, SpillSettings};
 use phalanx_types::ByteSize;
@@ -125,6 +125,9 @@ impl Server {
         let threads = config.threads();
         let settings = settings(&config, address, threads)?;
         let (hub, keepers) = open_hub(&config, settings).await?;
+        if let Some(shard) = &config.shard {
+            hub.share_out(shard.clone());
+        }
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
         let entrance =
             config.tls.clone().map(|tls| Arc::new(Entrance::new(tls, rules(&config), config.max_clients)));
@@ -153,7 +156,12 @@ impl Server {
         self.unix.as_deref()
     }
 
-    /// A client inside this process.
+    /// Tells this server which nodes share the store.
+    pub fn shard_members(&self) -> ShardMembers {
+        ShardMembers { hub: self.hub.clone() }
+    }
+
+    /// A client inside this process. Of a store that several nodes share it sees this server's part.
     pub fn client(&self) -> StoreClient {
         StoreClient::new(self.hub.clone())
     }
@@ -175,6 +183,19 @@ impl Server {
             hub.close_journal();
         };
         let _joined = tokio::task::spawn_blocking(join).await;
+    }
+}
+
+/// Tells a server which nodes share its store.
+#[derive(Debug, Clone)]
+pub struct ShardMembers {
+    hub: Arc<Hub>,
+}
+
+impl ShardMembers {
+    /// Takes note of the nodes that serve parts now, this one included.
+    pub fn set(&self, members: Vec<ShardMember>) {
+        self.hub.set_members(members);
     }
 }
 

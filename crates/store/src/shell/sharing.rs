@@ -87,6 +87,17 @@ impl SharingCommand {
     }
 }
 
+impl SharingCommand {
+    /// The command inside of it.
+    pub(crate) fn inner(self, args: &[Bytes]) -> &[Bytes] {
+        match self {
+            Self::With => args.get(2..).unwrap_or_default(),
+            Self::Lend => args.get(1..).unwrap_or_default(),
+            Self::Take | Self::Return | Self::Versions => &[],
+        }
+    }
+}
+
 impl Sharing {
     pub(crate) fn new(same_host: bool) -> Self {
         let mut sharing = Self::default();

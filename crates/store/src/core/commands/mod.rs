@@ -138,6 +138,19 @@ impl Command {
         keys.unwrap_or_default().iter().step_by((step as usize).max(1))
     }
 
+    /// The keys among the arguments, each with what belongs to it.
+    pub(crate) fn key_groups(&self, args: &[Bytes]) -> Vec<Vec<Bytes>> {
+        let (first, step) = (self.keys.0.max(0) as usize, (self.keys.2 as usize).max(1));
+        let count = self.keys_of(args).count();
+        let group = |number: usize| args.get(first + number * step..first + (number + 1) * step);
+        (0..count).map(|number| group(number).unwrap_or_default().to_vec()).collect()
+    }
+
+    /// Whether it may wait.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.flags.contains(Flags::BLOCKING)
+    }
+
     pub(crate) fn takes(&self, args: usize) -> bool {
         let wanted = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { args >= wanted } else { args == wanted }
