@@ -1,6 +1,6 @@
 //! A server for a test, and a client that compares bytes.
 
-use phalanx_store::{Server, ServerConfig};
+use phalanx_store::{Server, ServerConfig, ShardMember};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -34,6 +34,10 @@ impl TestServer {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.server().address().expect("the sockets of a test work")
+    }
+
+    pub(crate) fn set_members(&self, members: Vec<ShardMember>) {
+        self.server().shard_members().set(members);
     }
 
     pub(crate) fn connect(&self) -> RawClient {

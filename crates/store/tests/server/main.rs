@@ -3,4 +3,5 @@
 mod common;
 mod models;
 mod persist;
+mod shards;
 mod sockets;
