@@ -35,7 +35,7 @@ enum Verb {
     Export(values::ExportArgs),
     /// List keys with their kind, type, shape and size.
     List(values::ListArgs),
-    /// Show streams as they change: rates, producers, readers and their lag, memory, who waits and why.
+    /// Show streams as they change: rates, lag, memory, who waits and why.
     Watch(streams::WatchArgs),
     /// End a stream: no more samples will arrive.
     Seal(streams::SealArgs),

@@ -23,6 +23,8 @@ struct Upstream {
     stream: Box<dyn Duplex>,
     parser: ReplyParser,
     input: BytesMut,
+    /// Nothing of the last call was sent.
+    is_unused: bool,
 }
 
 /// See the module.
@@ -78,21 +80,17 @@ impl Upstreams {
             false => upstream.call(commands.clone()).await,
         };
         let replies = match called {
-            // The node may have ended and come back since: nothing was carried out if nothing could be sent.
-            Err(error) if !is_new && is_unsent(&error) => {
+            // The node may have ended and come back since: nothing was carried out if nothing was sent.
+            Err(_closed) if !is_new && upstream.is_unused => {
                 upstream = bounded(Upstream::open(member, &self.access)).await.map_err(lost)?;
-                bounded(upstream.call(commands)).await.map_err(lost)?
+                let again = upstream.call(commands);
+                if is_bounded { bounded(again).await } else { again.await }.map_err(lost)?
             }
             other => other.map_err(lost)?,
         };
         self.open.insert(part, upstream);
         Ok(replies)
     }
-}
-
-/// Whether an error says that the other side had closed before anything was sent.
-fn is_unsent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe)
 }
 
 async fn bounded<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -119,7 +117,8 @@ impl Upstream {
                 Box::new(TlsConnector::from(tls.clone()).connect(name, tcp).await?)
             }
         };
-        let mut upstream = Self { address, stream, parser: ReplyParser::default(), input: BytesMut::new() };
+        let (parser, input) = (ReplyParser::default(), BytesMut::new());
+        let mut upstream = Self { address, stream, parser, input, is_unused: true };
         let mut greeting = Vec::new();
         if let Some(password) = access.password.as_ref().filter(|_| access.tls.is_none()) {
             greeting.push(vec![Bytes::from_static(b"AUTH"), Bytes::from(password.clone())]);
@@ -139,8 +138,10 @@ impl Upstream {
         for command in commands {
             output.push(Reply::Array(command.into_iter().map(Reply::Bulk).collect()), Version::Resp2);
         }
+        self.is_unused = true;
         while output.remaining() > 0 {
             self.stream.write_buf(&mut output).await?;
+            self.is_unused = false;
         }
         self.stream.flush().await?;
         let mut replies = Vec::with_capacity(count);
