@@ -53,7 +53,9 @@ class _Line:
             self._out.flush()
 
     def _waiting(self, now: Mapping[str, Any]) -> str:
-        return f"waiting: {now['waiting']}"[:100]
+        # The reason of a stream is a whole sentence already.
+        reason = now["waiting"].removeprefix("waiting: ")
+        return f"waiting: {reason}"[:100]
 
     def _going(self, now: Mapping[str, Any]) -> str:
         step, steps = now["step"], now["steps"]

@@ -206,7 +206,7 @@ async fn a_main_node_that_is_started_again_knows_what_was_kept() {
     let (first, second) = (kept.job(), also_kept.job());
     drop(also_kept);
     main.counts().await.unwrap();
-    // The process of a killed main node drops nothing.
+    // The process of a main node that ends drops nothing.
     std::mem::forget(kept);
     main.shutdown().await;
     drop(main);

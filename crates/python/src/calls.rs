@@ -162,7 +162,7 @@ impl CallMain {
         self.0.want(py, ticket)
     }
 
-    /// So many results of kept calls have reached their futures.
+    /// This many results of kept calls have reached their futures.
     fn settled(&self, py: Python<'_>, count: usize) -> PyResult<()> {
         self.0.settled(py, count)
     }

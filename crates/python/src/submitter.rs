@@ -43,7 +43,7 @@ enum Ask {
         spec: Box<JobSpec>,
         takes: Vec<Takes>,
     },
-    /// So many outcomes of kept jobs have reached their futures.
+    /// This many outcomes of kept jobs have reached their futures.
     Settled {
         count: usize,
     },
@@ -157,7 +157,7 @@ impl Submitter {
         Ok(ticket)
     }
 
-    /// So many of the kept jobs that were taken have reached their futures: these are asked from now on.
+    /// This many of the kept jobs that were taken have reached their futures: these are asked from now on.
     pub(crate) fn settled(&self, py: Python<'_>, count: usize) -> PyResult<()> {
         self.ask(py, || Ask::Settled { count })
     }

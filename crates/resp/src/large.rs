@@ -56,7 +56,7 @@ impl LargeBulk {
         given.memory.bytes_mut().get_mut(given.filled..)
     }
 
-    /// So many bytes are in the memory that was given.
+    /// This many bytes are in the memory that was given.
     pub fn arrived(&mut self, n: usize) {
         let missing = self.missing();
         if let Some(given) = &mut self.given {

@@ -2,7 +2,7 @@ use crate::line::{integer, line_end, number_line_end};
 use crate::{BulkMemory, LARGE, LargeBulk, ProtocolError, inline};
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Requests of up to so many short arguments are taken at once.
+/// Requests of up to this many short arguments are taken at once.
 const FEW: usize = 16;
 /// Digits of their lengths.
 const DIGITS: usize = 5;

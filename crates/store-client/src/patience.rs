@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const ONE_WAIT: Duration = Duration::from_secs(5);
 /// How much later than asked a reply to a wait may come.
 const GRACE: Duration = Duration::from_secs(5);
-/// Others may take the room that there was. After so many times in a row the client pauses.
+/// Others may take the room that there was. After this many times in a row the client pauses.
 const AT_ONCE: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -61,7 +61,7 @@ impl Store {
         }
     }
 
-    /// Waits until the store has room for so many bytes. The server wakes the client; nothing is asked again and again.
+    /// Waits until the store has room for this many bytes. The server wakes the client; nothing is asked again and again.
     ///
     /// # Errors
     /// There is no room within that time, and the error says what holds it.

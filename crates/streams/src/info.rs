@@ -17,7 +17,7 @@ pub struct StreamField {
 }
 
 impl StreamField {
-    /// The bytes of one sample; `None` if there cannot be so many.
+    /// The bytes of one sample; `None` if there cannot be this many.
     pub fn sample_bytes(&self) -> Option<usize> {
         let elements = self.sample_shape.iter().try_fold(1u64, |all, len| all.checked_mul(*len))?;
         usize::try_from(elements).ok()?.checked_mul(self.dtype.size())

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub(super) struct BatchRules {
     /// The most samples that are joined; 0 when requests are not joined at all.
     pub(super) most: u64,
-    /// Requests wait until there are so many samples,
+    /// Requests wait until there are this many samples,
     pub(super) least: u64,
     /// but no longer than this.
     pub(super) wait: Duration,

@@ -46,7 +46,7 @@ impl JobSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Solved(Parcel),
-    /// Solved; the solution, of so many bytes, stays at the node that made it.
+    /// Solved; the solution, of this many bytes, stays at the node that made it.
     Kept {
         len: u64,
     },

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// With more uploads than this, samples are gathered: the server lends only so many values to a client.
 const MOST_MAPPED: usize = 1500;
-/// Uploads that are copied, since they are too small to be mapped, may take so many bytes.
+/// Uploads that are copied, since they are too small to be mapped, may take this many bytes.
 const MOST_COPIED: u64 = 512 << 20;
 /// How many rows and bytes are gathered at a time.
 const ROWS: usize = 1 << 16;

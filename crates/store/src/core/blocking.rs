@@ -21,7 +21,7 @@ pub(crate) enum Wanted {
     Move { from: Side, to: Side, destination: Bytes },
     /// Be told when the key is so.
     Told(Condition),
-    /// Be told when there is memory for so many bytes.
+    /// Be told when there is memory for this many bytes.
     Room(u64),
 }
 
@@ -211,7 +211,7 @@ impl Keyspace {
         }
     }
 
-    /// Whether the store may grow by so many bytes.
+    /// Whether the store may grow by this many bytes.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.room().is_none_or(|room| bytes <= room)
     }
@@ -242,7 +242,7 @@ impl Keyspace {
         CommandError::NoRoom(text)
     }
 
-    /// So many bytes are on their way into the store. Says whether clients wait for memory.
+    /// This many bytes are on their way into the store. Says whether clients wait for memory.
     pub fn set_arriving(&mut self, bytes: u64) -> bool {
         self.arriving = bytes;
         self.waiting.has_rooms()

@@ -61,7 +61,7 @@ pub(crate) struct SpillLink {
 
 #[derive(Debug, Default)]
 struct Signal {
-    /// A pass was asked for, to make room for so many bytes.
+    /// A pass was asked for, to make room for this many bytes.
     wanted: Option<u64>,
     is_running: bool,
     /// How many passes are over.
@@ -116,7 +116,7 @@ impl SpillLink {
         Some(SpillFacts { file_bytes: spill.used_bytes(), limit_bytes: *limit_bytes, error })
     }
 
-    /// Asks for a pass that makes room for so many bytes; says which pass will have tried.
+    /// Asks for a pass that makes room for this many bytes; says which pass will have tried.
     pub(crate) fn request(&self, bytes: u64) -> SpillPass {
         let mut signal = lock(&self.signal);
         if bytes == 0 && signal.rest_until.is_some_and(|until| Instant::now() < until) {
@@ -303,7 +303,7 @@ impl SpillLink {
 
 /// What the spill thread does under the hub's lock, and what connections ask.
 impl Hub {
-    /// Whether less must be in memory, so that so many bytes fit and some are left.
+    /// Whether less must be in memory, so that this many bytes fit and some are left.
     fn is_over(&self, bytes: u64) -> bool {
         let (resident, limit) = self.resident_and_limit();
         limit > 0 && resident > (limit / 4 * 3).min(limit.saturating_sub(bytes))

@@ -187,7 +187,7 @@ impl StreamCore {
 enum Resumed {
     /// After the last committed step.
     Here,
-    /// After so many steps of a pass, which are committed now.
+    /// After this many steps of a pass, which are committed now.
     Committed { pass: u64, steps: u64 },
     /// Elsewhere.
     Rewound(Cursor),

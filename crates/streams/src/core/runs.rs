@@ -124,7 +124,7 @@ impl StreamCore {
         }
     }
 
-    /// Commits all passes before this one, and so many steps of it; nothing if that has happened.
+    /// Commits all passes before this one, and this many steps of it; nothing if that has happened.
     pub(super) fn commit_until(&mut self, reader: &ReaderId, pass: u64, steps: u64, out: &mut StreamOutbox) {
         while let Some((cursor, order)) = self.state.reader(reader).and_then(|state| state.open_pass()) {
             let steps = if cursor.pass < pass { order.steps() } else { steps };

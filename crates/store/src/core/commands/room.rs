@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(super) const COMMANDS: &[Command] =
     &[Command::with_outcome("phalanx.room", 3, Flags::OTHER.and(Flags::BLOCKING), NO_KEYS, room)];
 
-/// Answers 1 when there is room for so many bytes, and says why there is none when the time is up.
+/// Answers 1 when there is room for this many bytes, and says why there is none when the time is up.
 fn room(call: &mut Call<'_>) -> Result<Outcome, CommandError> {
     let number = |at: usize| integer(call.arg(at)).and_then(|number| u64::try_from(number).ok());
     let (bytes, timeout) = number(1).zip(number(2)).ok_or(CommandError::NotInteger)?;

@@ -175,7 +175,7 @@ pub(super) fn leave(call: &mut Call<'_>, name: &Bytes, life: [&Bytes; 4]) -> Ans
     Ok(Reply::OK.into())
 }
 
-/// Uploads that have arrived since so many samples had: first sample and number of samples of each, and what their keys
+/// Uploads that have arrived since this many samples had: first sample and number of samples of each, and what their keys
 /// begin with. All that are kept, if samples are freed.
 pub(super) fn uploads(call: &mut Call<'_>, name: &Bytes, since: &Bytes) -> Answered {
     let since = number(since)?;

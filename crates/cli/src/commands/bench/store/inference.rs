@@ -41,7 +41,7 @@ pub(super) fn measure(address: &str, time: Duration) -> Result<Numbers, Failure>
     ]))
 }
 
-/// Requests per second of so many clients, each with a connection and tensors of its own.
+/// Requests per second of this many clients, each with a connection and tensors of its own.
 fn rate(address: &str, model: &str, clients: usize, sample: &Tensor, time: Duration) -> Result<f64, Failure> {
     let stores = (0..clients).map(|_| connect(address)).collect::<Result<Vec<_>, _>>()?;
     // The model is read and compiled, also for batches, before anything is measured.
