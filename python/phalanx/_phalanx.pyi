@@ -19,6 +19,7 @@ __all__ = [
     "OpsHandle",
     "OpsOutput",
     "RankOps",
+    "Reference",
     "Relay",
     "StoreClient",
     "StoreServer",
