@@ -228,7 +228,7 @@ def _read_metrics(run_dir: str) -> dict[str, Array]:
 def _add_line(line: Mapping[str, Any], series: dict[str, list[float]]) -> None:
     if "val_loss" in line:
         renamed = {"step": "val_step", "pass": "val_pass"}
-        wanted = {renamed.get(name, name): value for name, value in line.items()}
+        wanted = {renamed.get(name, name): value for name, value in line.items() if name != "unix_ms"}
     else:
         names = ("step", "pass", "loss", "lr", "grad_norm", "samples_per_s")
         wanted = {name: line[name] for name in names if name in line}

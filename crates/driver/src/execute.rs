@@ -75,7 +75,7 @@ impl Driver<'_> {
             DriverCommand::DropDraft { step } => drop(self.drafts.remove(&step)),
             DriverCommand::Save { step, states } => self.save(step, &states, events)?,
             DriverCommand::SaveEarlier { step, states } => self.save_earlier(step, &states, events)?,
-            DriverCommand::CutRecords { after } => self.book.cut_after(after)?,
+            DriverCommand::CutRecords { after } => self.book.cut_after(after, events)?,
             DriverCommand::Rewind => return self.rewind(events).map(Some),
             DriverCommand::ForwardQuery { query, node, epoch } => {
                 return Ok(self.forward_query(query, &node, epoch));
@@ -130,9 +130,10 @@ impl Driver<'_> {
 
 fn tell(notice: &Notice, events: &mut Events<'_>) {
     let text = notice.to_string();
-    events.on(match notice.level() {
-        NoticeLevel::Note => Event::Note(text),
-        NoticeLevel::Waiting => Event::Waiting(text),
-        NoticeLevel::Warning => Event::Warning(text),
+    events.on(match (notice, notice.level()) {
+        (Notice::NodeLost { node, .. }, _) => Event::Lost { node: node.to_string(), why: text },
+        (_, NoticeLevel::Note) => Event::Note(text),
+        (_, NoticeLevel::Waiting) => Event::Waiting(text),
+        (_, NoticeLevel::Warning) => Event::Warning(text),
     });
 }

@@ -76,7 +76,7 @@ pub fn drive(
     stop: watch::Receiver<bool>,
     observer: &mut dyn Observer,
 ) -> Result<Summary, DriverError> {
-    let events = &mut Events::new(dir.name(), observer);
+    let events = &mut Events::of_run(&dir, observer)?;
     if let Some(classes) = read_classes(dir.path())? {
         task.number_classes(&classes)?;
     }
@@ -98,7 +98,7 @@ pub fn drive(
     // A state that is being read is of no use any more.
     runtime.shutdown_background();
     if let Err(error) = &result {
-        driver.book.fail(driver.place(), error);
+        driver.book.fail(driver.place(), error, events);
     }
     result
 }

@@ -17,11 +17,12 @@
 //! ```
 
 pub use phalanx_protocol::progress::End;
+pub use phalanx_records::history;
 pub use phalanx_records::run_dir::{
-    Checkpoint, RunInfo, RunState, Status, StepRecord, ValidRecord, checkpoints, is_run, list_runs,
-    newest_checkpoint, read_run,
+    Annotation, Checkpoint, RunInfo, RunState, Status, StepRecord, ValidRecord, annotate, checkpoints,
+    is_run, list_runs, newest_checkpoint, read_run, run_uid,
 };
 pub use phalanx_records::{
-    Blame, Evaluation, Event, Observer, PredictionFormat, Predictions, RunEvent, Summary,
+    Blame, Evaluation, Event, Observer, Opening, PredictionFormat, Predictions, RunEvent, Summary,
     WritePredictionsError, params_hash,
 };

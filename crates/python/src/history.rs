@@ -43,7 +43,9 @@ impl History {
     /// Adds an event.
     pub(crate) fn add(&self, event: RunEvent) {
         match event.event {
-            Event::Warning(text) => tracing::warn!(target: "phalanx_run", "{text}"),
+            Event::Warning(text) | Event::Lost { why: text, .. } => {
+                tracing::warn!(target: "phalanx_run", "{text}")
+            }
             Event::Note(text) => tracing::info!(target: "phalanx_run", "{text}"),
             event => self.told().add(event),
         }

@@ -47,8 +47,8 @@ impl Trainer {
             // As they were when the run began, whatever has been added to the files since.
             task.number_classes(&classes)?;
         }
-        let name = dir.name();
-        let opened = Book::open(dir, task.about(), &mut Events::new(name, observer))?;
+        let mut events = Events::of_run(&dir, observer)?;
+        let opened = Book::open(dir, task.about(), &mut events)?;
         Self::begin(task, compute, opened)
     }
 
@@ -92,7 +92,10 @@ impl Trainer {
         observer: &mut dyn Observer,
     ) -> Result<(Summary, TrainedModel), RankError> {
         let Self { task, compute, mut book, part, place } = self;
-        let mut events = Events::new(book.name(), observer);
+        let mut events = match book.dir() {
+            Some(dir) => Events::of_run(dir, observer)?,
+            None => Events::in_memory(book.name(), observer),
+        };
         let plan = task.plan();
         events.on(Event::Started {
             run_dir: book.dir().map(|dir| dir.path().to_owned()),
@@ -126,7 +129,7 @@ impl Trainer {
         });
         if let Err(error) = &ended {
             let place = records.place;
-            book.fail(place, error);
+            book.fail(place, error, &mut events);
         }
         ended
     }

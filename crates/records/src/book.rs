@@ -147,6 +147,7 @@ impl Book {
             ..Self::in_memory(name, about)
         };
         let place = manifest.map_or_else(Place::default, Manifest::place);
+        events.on_opened(place.step, sizes.unwrap_or_default().metrics)?;
         Ok(Opened { book, place, state: checkpoint.map(Checkpoint::into_state) })
     }
 
@@ -182,7 +183,10 @@ impl Book {
         };
         let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
         if let Some(disk) = &mut self.disk {
-            disk.records = Records::open(disk.dir.path(), manifest.map(|manifest| manifest.records))?;
+            let sizes = manifest.map(|manifest| manifest.records);
+            disk.records = Records::open(disk.dir.path(), sizes)?;
+            let step = manifest.map_or(0, |manifest| manifest.step);
+            events.on_opened(step, sizes.unwrap_or_default().metrics)?;
         }
         self.loss = manifest.and_then(|manifest| manifest.loss);
         self.valid = manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc)));
@@ -194,10 +198,11 @@ impl Book {
     }
 
     /// Removes the records after a step.
-    pub fn cut_after(&mut self, step: u64) -> Result<(), RecordError> {
+    pub fn cut_after(&mut self, step: u64, events: &mut Events<'_>) -> Result<(), RecordError> {
         if let Some(disk) = &mut self.disk {
             let sizes = disk.records.sizes_after(step)?;
             disk.records = Records::open(disk.dir.path(), Some(sizes))?;
+            events.on_opened(step, sizes.metrics)?;
         }
         self.recall(step)
     }
@@ -414,6 +419,7 @@ impl Book {
         if let Some(disk) = &self.disk {
             state.write(disk.dir.path())?;
         }
+        events.on(Event::Ended { state: state.state, steps: state.steps, reason: None });
         Ok(Summary {
             run_dir: self.dir().map(|dir| dir.path().to_owned()),
             steps: state.steps,
@@ -428,12 +434,14 @@ impl Book {
     }
 
     /// Records why the run failed, if possible.
-    pub fn fail(&mut self, place: Place, error: &dyn std::error::Error) {
-        let Some(disk) = &self.disk else { return };
+    pub fn fail(&mut self, place: Place, error: &dyn std::error::Error, events: &mut Events<'_>) {
         let mut state = self.state(place, Status::Failed);
         state.reason = Some(with_causes(error));
-        // The error itself matters more than a failure to record it.
-        let _written = state.write(disk.dir.path());
+        if let Some(disk) = &self.disk {
+            // The error itself matters more than a failure to record it.
+            let _written = state.write(disk.dir.path());
+        }
+        events.on(Event::Ended { state: Status::Failed, steps: state.steps, reason: state.reason });
     }
 
     /// The mean milliseconds of a step.

@@ -1,15 +1,16 @@
-//! Events of a run, as values that can be kept and sent.
+//! Events of a run, as values that can be kept and sent. All but steps and validations are also lines of `events.jsonl`.
 
-use crate::run_dir::{StepRecord, ValidRecord};
+use crate::run_dir::{EventLog, RunDir, RunDirError, Status, StepRecord, ValidRecord, unix_ms};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// An event of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event", content = "value")]
 #[non_exhaustive]
 pub enum Event {
+    /// A process opened the run, or went back to an earlier step: what was recorded after it does not count any more.
+    Opened(Opening),
     Started {
         /// The run directory; `None` for a run in memory.
         run_dir: Option<PathBuf>,
@@ -34,6 +35,12 @@ pub enum Event {
         /// The predicted time of a step, if there is one.
         predicted_ms: Option<f64>,
     },
+    /// A node that trained is lost.
+    Lost {
+        node: String,
+        /// The whole sentence.
+        why: String,
+    },
     /// The run waits, and why.
     Waiting(String),
     Step(StepRecord),
@@ -46,6 +53,28 @@ pub enum Event {
     Note(String),
     /// A problem that does not stop the run.
     Warning(String),
+    /// The process ends the run, or ends with it.
+    Ended {
+        state: Status,
+        steps: u64,
+        /// Why it failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+}
+
+/// How a process opened a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Opening {
+    /// Identifies the run wherever its directory is: 32 hexadecimal digits.
+    pub uid: String,
+    /// The step from which it goes on.
+    pub step: u64,
+    /// The length to which `metrics.jsonl` was cut before this was written.
+    pub metrics_bytes: u64,
+    pub host: String,
+    pub pid: u32,
+    pub version: &'static str,
 }
 
 /// An event with the run it belongs to and its time.
@@ -74,26 +103,57 @@ impl<F: FnMut(RunEvent)> Observer for F {
     }
 }
 
-/// Adds run and time to events for an observer.
+/// Adds run and time to events, writes them to `events.jsonl` and tells an observer.
 pub struct Events<'a> {
     run: String,
     observer: &'a mut dyn Observer,
+    /// `None` for a run in memory.
+    log: Option<EventLog>,
 }
 
 impl std::fmt::Debug for Events<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Events").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("Events").field("run", &self.run).field("log", &self.log).finish_non_exhaustive()
     }
 }
 
 impl<'a> Events<'a> {
-    pub fn new(run: impl Into<String>, observer: &'a mut dyn Observer) -> Self {
-        Self { run: run.into(), observer }
+    /// The events of a run in memory.
+    pub fn in_memory(run: impl Into<String>, observer: &'a mut dyn Observer) -> Self {
+        Self { run: run.into(), observer, log: None }
+    }
+
+    /// The events of a run with a directory.
+    ///
+    /// # Errors
+    /// `events.jsonl` cannot be read or written.
+    pub fn of_run(dir: &RunDir, observer: &'a mut dyn Observer) -> Result<Self, RunDirError> {
+        Ok(Self { run: dir.name(), observer, log: Some(EventLog::open(dir.path())?) })
     }
 
     pub fn on(&mut self, event: Event) {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let unix_ms = unix_ms();
+        // Steps and validations are lines of metrics.jsonl.
+        if let (Some(log), false) = (&mut self.log, matches!(event, Event::Step(_) | Event::Validated(_))) {
+            log.write_if_possible(unix_ms, &event);
+        }
+        self.tell(unix_ms, event);
+    }
+
+    /// Records that metrics were cut to a length and the run goes on from a step.
+    ///
+    /// # Errors
+    /// It cannot be written: readers would take later steps for earlier ones.
+    pub(crate) fn on_opened(&mut self, step: u64, metrics_bytes: u64) -> Result<(), RunDirError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let event = Event::Opened(log.opening(step, metrics_bytes));
+        let unix_ms = unix_ms();
+        log.write(unix_ms, &event)?;
+        self.tell(unix_ms, event);
+        Ok(())
+    }
+
+    fn tell(&mut self, unix_ms: u64, event: Event) {
         self.observer.on(RunEvent { run: self.run.clone(), unix_ms, event });
     }
 }
@@ -106,7 +166,7 @@ mod tests {
     fn events_are_kept_with_run_and_time_and_can_be_sent() {
         let mut kept = Vec::new();
         let mut keep = |event: RunEvent| kept.push(event);
-        Events::new("first", &mut keep).on(Event::Saved { step: 7, path: "a/b".into() });
+        Events::in_memory("first", &mut keep).on(Event::Saved { step: 7, path: "a/b".into() });
         let json = serde_json::to_value(&kept[0]).unwrap();
         assert!(kept[0].unix_ms > 1_700_000_000_000);
         assert_eq!(json["run"], "first");

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   trainer or driver ──► Book ──► RunDir: metrics.jsonl, checkpoints, state.json, formation.json, the model
-//!                     └─► Events ──► Observer: the same as typed values, with time and run
+//!                     └─► Events ─┬► EventLog: events.jsonl, append-only
+//!                                 └► Observer: the same as typed values, with time and run
+//!   ledger, dashboard, plots ◄── history: what was recorded, each entry once and in order
 //! ```
 //! No code here trains or prints.
 
@@ -10,6 +12,7 @@ mod book;
 mod error;
 mod evaluation;
 mod events;
+pub mod history;
 mod model_state;
 mod params_hash;
 mod predictions;
@@ -18,7 +21,7 @@ pub mod run_dir;
 pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary};
 pub use error::{Blame, RecordError, with_causes};
 pub use evaluation::{Evaluation, Sums};
-pub use events::{Event, Events, Observer, RunEvent};
+pub use events::{Event, Events, Observer, Opening, RunEvent};
 pub use model_state::{
     ModelState, StateError, count_batches, pack_later, parameter_of, read_exactly, state_bytes_limit,
     tensor_bytes,

@@ -3,9 +3,9 @@
 use phalanx_graph::Weights;
 use std::fmt::Write;
 
-/// SHA-256 in hexadecimal digits.
-fn hex(digest: &ring::digest::Digest) -> String {
-    digest.as_ref().iter().fold(String::new(), |mut text, byte| {
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a text does not fail.
         let _written = write!(text, "{byte:02x}");
         text
@@ -14,7 +14,7 @@ fn hex(digest: &ring::digest::Digest) -> String {
 
 /// SHA-256 of some bytes, in hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
-    hex(&ring::digest::digest(&ring::digest::SHA256, bytes))
+    hex(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
 }
 
 /// A hash of all parameters and buffers: SHA-256 over each one's name, a zero byte and its little-endian bytes in
@@ -26,7 +26,7 @@ pub fn params_hash(weights: &Weights) -> String {
         context.update(&[0]);
         context.update(tensor.data());
     }
-    hex(&context.finish())
+    hex(context.finish().as_ref())
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) fn recorded_steps(dir: &Path) -> u64 {
 }
 
 /// The last complete line of the requested kind.
-fn last_line<T>(path: &Path, of: impl Fn(&str) -> Option<T>) -> Option<T> {
+pub(super) fn last_line<T>(path: &Path, of: impl Fn(&str) -> Option<T>) -> Option<T> {
     let mut file = File::open(path).ok()?;
     let len = file.metadata().ok()?.len();
     let mut tails = std::iter::successors(Some(TAIL), |tail| (*tail < len.min(MOST)).then_some(tail * 16));

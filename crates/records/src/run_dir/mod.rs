@@ -3,27 +3,33 @@
 //! ```text
 //! runs/<id>/
 //!   run.toml  formation.json  state.json  classes.json  lock  live.json (while it is driven)
-//!   metrics.jsonl  losses.csv  val_accuracies.csv
+//!   metrics.jsonl  losses.csv  val_accuracies.csv  events.jsonl  annotations.jsonl
 //!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
 //!   model.safetensors  model.onnx
 //! ```
 //! The writing process holds the lock. Everything but the records is written atomically: under a temporary name, then
-//! renamed. Records are cut back to the checkpoint when a run is resumed.
+//! renamed. Metrics are cut back to the checkpoint when a run is resumed; events are only added (`event_log.rs` says in
+//! which order, [`crate::history`] reads them).
 
+mod annotations;
 mod checkpoint;
 mod error;
+mod event_log;
 mod id;
 mod last;
 mod records;
 mod state;
 
+pub use annotations::{ANNOTATIONS, Annotation, annotate};
 pub use checkpoint::{Checkpoint, Manifest};
 pub use error::{RunDirError, Trained};
+pub use event_log::{EVENTS, run_uid};
+pub(crate) use event_log::{EventLog, unix_ms};
 pub use id::new_id;
 pub(crate) use last::{last_valid, recorded_steps};
 pub(crate) use records::{Line, read_lines};
 pub use records::{
-    RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
+    METRICS, RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
 };
 pub(crate) use state::stamp;
 pub use state::{Best, RunInfo, RunState, Status, list_runs, read_run};

@@ -2,6 +2,7 @@
 
 use super::error::{RunDirError, io};
 use super::state::Best;
+use super::unix_ms;
 use crate::book::samples_per_second;
 use crate::evaluation::Evaluation;
 use phalanx_wire::train::{RankReport, StepReport};
@@ -11,7 +12,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-pub(super) const METRICS: &str = "metrics.jsonl";
+/// Steps and validations, a line each.
+pub const METRICS: &str = "metrics.jsonl";
 const LOSSES: &str = "losses.csv";
 pub(super) const ACCURACIES: &str = "val_accuracies.csv";
 
@@ -219,13 +221,15 @@ impl Records {
         })
     }
 
-    /// Adds a line to `metrics.jsonl`.
+    /// Adds a line to `metrics.jsonl`, with its time.
     fn event(&mut self, event: &impl Serialize) -> Result<(), RunDirError> {
         self.line.clear();
         let path = &self.metrics.path;
         serde_json::to_writer(&mut self.line, event)
             .map_err(|source| RunDirError::Json { path: path.clone(), source })?;
-        self.line.push(b'\n');
+        // Every event is an object: its time becomes the last field. Writing to memory does not fail.
+        self.line.pop();
+        let _written = writeln!(self.line, ",\"unix_ms\":{}}}", unix_ms());
         self.metrics.append(&self.line)
     }
 
@@ -234,7 +238,6 @@ impl Records {
     pub fn step(&mut self, record: &StepRecord) -> Result<(), RunDirError> {
         self.event(record)?;
         self.line.clear();
-        // Writing to memory does not fail.
         let _written = writeln!(self.line, "{},{}", record.step, record.loss);
         self.losses.append(&self.line)
     }

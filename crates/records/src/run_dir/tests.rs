@@ -177,7 +177,9 @@ fn records_are_cut_back_to_a_checkpoint() {
     assert_eq!(read("losses.csv"), "step,loss\n1,0.5\n2,0.5\n");
     assert_eq!(read("val_accuracies.csv"), "step,pass,val_loss,val_acc\n2,1,0.25,0.5\n");
     let last = read("metrics.jsonl").lines().last().unwrap().to_owned();
-    assert_eq!(last, r#"{"step":2,"pass":1,"val_loss":0.25,"val_acc":0.5,"val_mae":2.0}"#);
+    let (record, time) = last.rsplit_once(r#","unix_ms":"#).unwrap();
+    assert_eq!(record, r#"{"step":2,"pass":1,"val_loss":0.25,"val_acc":0.5,"val_mae":2.0"#);
+    assert!(time.trim_end_matches('}').parse::<u64>().unwrap() > 1_700_000_000_000, "{time}");
 
     let mut records = Records::open(tmp.path(), Some(sizes)).unwrap();
     records.step(&step(2)).unwrap();

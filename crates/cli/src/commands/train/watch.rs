@@ -186,7 +186,7 @@ impl Observer for Watch {
             }
             Event::Waiting(reason) => self.say(reason),
             Event::Note(text) => self.say(text),
-            Event::Warning(text) => self.say(&format!("warning: {text}")),
+            Event::Warning(text) | Event::Lost { why: text, .. } => self.say(&format!("warning: {text}")),
             _ => {}
         }
     }
