@@ -215,6 +215,7 @@ impl CpuModel {
         ProgramKey {
             batch,
             training,
+            inference: self.options.forward_only,
             input_gradients: self.options.input_gradients,
             recompute: self.options.recompute,
         }

@@ -14,6 +14,8 @@ use phalanx_graph::Graph;
 pub(crate) struct ProgramKey {
     pub(crate) batch: usize,
     pub(crate) training: bool,
+    /// Of a model whose backward is never run: sums may have another order than in training.
+    pub(crate) inference: bool,
     pub(crate) input_gradients: bool,
     pub(crate) recompute: bool,
 }

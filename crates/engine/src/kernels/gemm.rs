@@ -25,7 +25,7 @@ impl<'a> Mat<'a> {
         Self { data, row: 1, col: stride }
     }
 
-    fn reaches(&self, rows: usize, cols: usize) -> bool {
+    pub(crate) fn reaches(&self, rows: usize, cols: usize) -> bool {
         rows == 0 || cols == 0 || (rows - 1) * self.row + (cols - 1) * self.col < self.data.len()
     }
 }

@@ -1,5 +1,6 @@
 //! Products with a weight matrix: `y = x · wᵀ`, and its gradients.
 
+use crate::kernels::few_rows;
 use crate::kernels::gemm::{Mat, Size, parallel};
 use crate::kernels::math::wide;
 use crate::threads::Threads;
@@ -10,6 +11,8 @@ pub(crate) struct Linear {
     pub(crate) rows: usize,
     pub(crate) k: usize,
     pub(crate) o: usize,
+    /// Forward reads the weights where they lie: for few rows, in programs that only infer.
+    pub(crate) unpacked: bool,
 }
 
 /// Elements finished by one task.
@@ -25,7 +28,12 @@ pub(crate) fn forward(
     finish: Option<impl Fn(usize, &mut [f32]) + Sync>,
 ) {
     let size = Size { m: s.rows, n: s.o, k: s.k };
-    parallel(threads, size, Mat::rows(x, s.k), Mat::transposed(w, s.k), y);
+    let (x, w) = (Mat::rows(x, s.k), Mat::transposed(w, s.k));
+    if s.unpacked {
+        few_rows::product(threads, size, x, w, y)
+    } else {
+        parallel(threads, size, x, w, y)
+    }
     if let Some(finish) = finish {
         let rows = (TASK / s.o.max(1)).max(1);
         threads.chunks(&mut y[..s.rows * s.o], (rows * s.o).max(1), |i, y| finish(i * rows, y));

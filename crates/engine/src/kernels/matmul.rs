@@ -1,6 +1,7 @@
 //! Stacks of matrix products over strided operands.
 
-use crate::kernels::gemm::{Mat, Size, product};
+use crate::kernels::few_rows;
+use crate::kernels::gemm::{Mat, Size, parallel, product};
 use crate::threads::Threads;
 
 /// The layout of a stack of matrices: offset, strides of the leading dims, of rows and of columns.
@@ -24,6 +25,8 @@ pub(crate) struct MatMul {
     pub(crate) b: Stack,
     /// Its matrices lie one after another, rows or columns side by side.
     pub(crate) c: Stack,
+    /// A single product reads its second operand where it lies: for few rows, in programs that only infer.
+    pub(crate) unpacked: bool,
 }
 
 impl Stack {
@@ -94,5 +97,10 @@ pub(crate) fn run(threads: &Threads, spec: &MatMul, a: &[f32], b: &[f32], c: &mu
 fn rows(threads: &Threads, spec: &MatMul, a: &[f32], b: &[f32], c: &mut [f32]) {
     let a = Mat { data: &a[spec.a.offset..], row: spec.a.row, col: spec.a.col };
     let b = Mat { data: &b[spec.b.offset..], row: spec.b.row, col: spec.b.col };
-    crate::kernels::gemm::parallel(threads, Size { m: spec.m, n: spec.n, k: spec.k }, a, b, c);
+    let size = Size { m: spec.m, n: spec.n, k: spec.k };
+    if spec.unpacked && a.col == 1 && few_rows::is_supported(b) {
+        few_rows::product(threads, size, a, b, c);
+    } else {
+        parallel(threads, size, a, b, c);
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod copy;
 pub(crate) mod eval;
+pub(crate) mod few_rows;
 pub(crate) mod gemm;
 pub(crate) mod linear;
 pub(crate) mod map;

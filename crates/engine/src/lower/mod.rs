@@ -40,6 +40,7 @@ pub(crate) struct Lowering<'a> {
     holdings: &'a Holdings,
     batch: usize,
     training: bool,
+    inference: bool,
     tape: Tape,
     views: Vec<Option<View>>,
     /// By value: whether it depends on a parameter, or on an input whose gradient is needed.
@@ -54,7 +55,7 @@ pub(crate) fn lower(
     purpose: ProgramKey,
     entries: &[StageInput],
 ) -> Result<Lowered, CompileError> {
-    let ProgramKey { batch, training, .. } = purpose;
+    let ProgramKey { batch, training, inference, .. } = purpose;
     for value in &graph.values {
         let count = value.shape.count().map_or(usize::MAX, |c| c.at(batch));
         if count > u32::MAX as usize {
@@ -70,6 +71,7 @@ pub(crate) fn lower(
         holdings,
         batch,
         training,
+        inference,
         tape: Tape::default(),
         views,
         learned: learned(graph, entries),

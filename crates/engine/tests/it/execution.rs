@@ -1,6 +1,7 @@
 //! Results do not depend on how a model runs: threads, recomputation, batches in flight, stages.
 
 mod diagnose;
+mod inference;
 mod misuse;
 mod stages;
 mod zoo;
