@@ -367,6 +367,24 @@ mod tests {
     }
 
     #[test]
+    fn a_request_to_dense_layers_has_the_same_bits_alone_and_joined() {
+        let mut b = Builder::new("dense");
+        let x = b.input("x", &[3]);
+        let x = b.linear("fc1", x, 90);
+        let x = b.relu(x);
+        let x = b.linear("fc2", x, 5);
+        b.output(x);
+        let graph = b.finish().unwrap();
+        let weights = graph.initialise(Seed(2));
+        let dense = ServedModel::new("dense", TrainedModel::new(graph, weights)).unwrap();
+        let requests: Vec<Parcel> = (0..31).map(|n| request(1 + n % 3, n as f32 / 7.0)).collect();
+        let joined = dense.answer_all(&requests.iter().collect::<Vec<_>>());
+        for (request, joined) in requests.iter().zip(joined) {
+            assert_eq!(only(dense.answer(request)), only(joined));
+        }
+    }
+
+    #[test]
     fn a_wrong_request_fails_alone() {
         let small = model(Shape::batch_of(&[3]));
         let wrong = Parcel::default().with_tensor("x", Tensor::from_f32(vec![2, 4], &[0.0; 8]).unwrap());

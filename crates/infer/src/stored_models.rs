@@ -27,9 +27,18 @@ const IDLE: Duration = Duration::from_secs(5);
 const LEAST_THREADS: usize = 4;
 
 /// Runs ONNX models of a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StoredModels {
     shared: Arc<Shared>,
+    /// Asked once: the answer takes several files of the system to find.
+    most_threads: usize,
+}
+
+impl Default for StoredModels {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { shared: Arc::default(), most_threads: cores.max(LEAST_THREADS) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +59,7 @@ impl ModelRunner for StoredModels {
         if !state.push(Instant::now(), Asked { call, done }) {
             return;
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if state.idle > 0 || state.threads >= cores.max(LEAST_THREADS) {
+        if state.idle > 0 || state.threads >= self.most_threads {
             drop(state);
             self.shared.changed.notify_one();
             return;
@@ -121,9 +129,8 @@ fn compute(model: &ReadyModel, batch: Vec<Asked>) {
     let calls: Vec<&ModelCall> = batch.iter().map(|asked| asked.call.as_ref()).collect();
     let answers = catch_unwind(AssertUnwindSafe(|| model.answer(&calls)));
     let mut answers = answers.unwrap_or_default().into_iter();
-    for asked in batch {
-        asked.done.tell(answers.next().unwrap_or_else(|| Err(broken())));
-    }
+    let mut next = || answers.next().unwrap_or_else(|| Err(broken()));
+    ModelDone::tell_all(batch.into_iter().map(|asked| (asked.done, next())));
 }
 
 fn broken() -> ModelFailure {

@@ -69,6 +69,46 @@ fn requests_that_come_together_are_computed_together_and_get_their_own_answers()
     }
 }
 
+/// Counts the computations that a model is asked for, and the requests in them.
+#[derive(Debug)]
+struct Counting {
+    served: ServedModel,
+    computations: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Answer for Counting {
+    fn answer_all(&self, requests: &[&Parcel]) -> Vec<Result<Parcel, HandlerError>> {
+        self.computations.lock().unwrap().push(requests.len());
+        self.served.answer_all(requests)
+    }
+}
+
+/// How many requests each computation had, of 16 clients that ask at once.
+fn computations_of_16(batch_size: u64, min_batch_size: u64) -> Vec<usize> {
+    let (stored, served) = model(batch_size, min_batch_size, 20_000);
+    let models = StoredModels::default();
+    // The model is read with the first request; with the others it would wait for more.
+    let first: Vec<_> =
+        (0..min_batch_size.max(1)).map(|_| start(&models, call(&stored, vec![input(0, 1)]))).collect();
+    first.into_iter().for_each(|answer| drop(answer.wait().unwrap()));
+    let computations = Arc::new(Mutex::new(Vec::new()));
+    let counting = Counting { served, computations: computations.clone() };
+    let ready = ReadyModel { served: Box::new(counting), inputs: vec!["x".into()] };
+    assert!(models.shared.lock().replace_ready(&stored, ready));
+    let asked: Vec<_> = (0..16).map(|seed| start(&models, call(&stored, vec![input(seed, 1)]))).collect();
+    asked.into_iter().for_each(|answer| drop(answer.wait().unwrap()));
+    let counted = computations.lock().unwrap();
+    assert_eq!(counted.iter().sum::<usize>(), 16, "each request is computed once");
+    counted.clone()
+}
+
+#[test]
+fn batches_are_fewer_computations() {
+    assert_eq!(computations_of_16(0, 0), [1; 16], "without a batch size");
+    assert_eq!(computations_of_16(16, 16), [16]);
+    assert_eq!(computations_of_16(4, 4), [4; 4]);
+}
+
 #[test]
 fn requests_that_wait_hold_no_thread() {
     let (stored, _) = model(1 << 20, 1000, 4_000);

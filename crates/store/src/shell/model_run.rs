@@ -10,7 +10,9 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread::ThreadId;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
@@ -23,7 +25,11 @@ pub trait ModelRunner: Send + Sync {
 
 /// Where the outputs of a model go.
 #[derive(Debug)]
-pub struct ModelDone(oneshot::Sender<ModelResult>);
+pub struct ModelDone {
+    sender: oneshot::Sender<ModelResult>,
+    /// The thread that serves the client, if it has a runtime.
+    server: Option<(ThreadId, Handle)>,
+}
 
 /// The outputs of a model, when they are there.
 #[derive(Debug)]
@@ -33,18 +39,39 @@ impl ModelDone {
     /// A place for outputs, and the one where they come out.
     pub fn new() -> (Self, ModelAnswer) {
         let (sender, receiver) = oneshot::channel();
-        (Self(sender), ModelAnswer(receiver))
+        let server = Handle::try_current().ok().map(|handle| (std::thread::current().id(), handle));
+        (Self { sender, server }, ModelAnswer(receiver))
     }
 
     /// Gives the outputs, or says why there are none.
     pub fn tell(self, result: ModelResult) {
         // The client may be gone.
-        let _unheard = self.0.send(result);
+        let _unheard = self.sender.send(result);
+    }
+
+    /// Gives outputs to several clients. Each thread that serves some of them is woken once.
+    pub fn tell_all(answers: impl IntoIterator<Item = (Self, ModelResult)>) {
+        let mut by_thread: Vec<(ThreadId, Handle, Vec<(Self, ModelResult)>)> = Vec::new();
+        for (mut done, result) in answers {
+            let Some((thread, handle)) = done.server.take() else {
+                done.tell(result);
+                continue;
+            };
+            match by_thread.iter_mut().find(|(other, ..)| *other == thread) {
+                Some((.., told)) => told.push((done, result)),
+                None => by_thread.push((thread, handle, vec![(done, result)])),
+            }
+        }
+        for (_, handle, told) in by_thread {
+            let tell = move || told.into_iter().for_each(|(done, result)| done.tell(result));
+            // From its own thread a runtime is woken without a system call.
+            handle.spawn(async move { tell() });
+        }
     }
 
     /// Whether there is still a client that waits for them.
     pub fn is_awaited(&self) -> bool {
-        !self.0.is_closed()
+        !self.sender.is_closed()
     }
 }
 

@@ -4,41 +4,74 @@ use super::{Numbers, connect};
 use crate::commands::store::failure;
 use crate::failure::Failure;
 use bytes::Bytes;
-use phalanx_graph::{onnx, zoo};
+use phalanx_graph::{Builder, Graph, onnx, zoo};
 use phalanx_store_client::{Store, StoreError};
 use phalanx_types::{Seed, Tensor};
 use std::time::{Duration, Instant};
 
-/// Dense layers of 235,000 parameters.
-const MODEL: &str = "mlp";
+const KEY: &str = "bench:model";
 const CLIENTS: usize = 16;
 
+/// How a model is stored: with the words of `AI.MODELSTORE`.
+const ALONE: &[&[u8]] = &[];
+const JOINED: &[&[u8]] = &[b"BATCHSIZE", b"16"];
+/// Half of the clients is waited for, so that the other half can ask while a batch is computed.
+const GATHERED: &[&[u8]] = &[b"BATCHSIZE", b"16", b"MINBATCHSIZE", b"8", b"MINBATCHTIMEOUT", b"2"];
+
+/// What is measured: a name, how many clients, and how the model is stored.
+type Way = (&'static str, usize, &'static [&'static [u8]]);
+
+/// Dense layers of 235,000 parameters: most of a request is its way through the sockets.
+const SMALL: [Way; 4] = [
+    ("inference_1_client_per_s", 1, ALONE),
+    ("inference_16_clients_per_s", CLIENTS, ALONE),
+    ("inference_16_clients_batched_per_s", CLIENTS, JOINED),
+    ("inference_16_clients_min_batch_per_s", CLIENTS, GATHERED),
+];
+
+/// Dense layers of 6.3 million parameters: most of a request is its computation.
+const WIDE: [Way; 4] = [
+    ("inference_wide_1_client_per_s", 1, ALONE),
+    ("inference_wide_16_clients_per_s", CLIENTS, ALONE),
+    ("inference_wide_16_clients_batched_per_s", CLIENTS, JOINED),
+    ("inference_wide_16_clients_min_batch_per_s", CLIENTS, GATHERED),
+];
+
 pub(super) fn measure(address: &str, time: Duration) -> Result<Numbers, Failure> {
+    let small = zoo::build("mlp", &zoo::ZooOptions::default()).map_err(Failure::infrastructure)?;
+    let mut numbers = measure_model(address, &small, &SMALL, time)?;
+    numbers.extend(measure_model(address, &wide()?, &WIDE, time)?);
+    Ok(numbers)
+}
+
+fn wide() -> Result<Graph, Failure> {
+    let mut builder = Builder::new("wide");
+    let mut x = builder.input("x", &[1024]);
+    for layer in ["fc1", "fc2"] {
+        x = builder.linear(layer, x, 2048);
+        x = builder.relu(x);
+    }
+    x = builder.linear("fc3", x, 10);
+    builder.output(x);
+    builder.finish().map_err(Failure::infrastructure)
+}
+
+fn measure_model(address: &str, graph: &Graph, ways: &[Way], time: Duration) -> Result<Numbers, Failure> {
     let store = connect(address)?;
-    let graph = zoo::build(MODEL, &zoo::ZooOptions::default()).map_err(Failure::infrastructure)?;
     let shape = graph.inputs.first().map(|input| graph.shape(*input).at(1)).unwrap_or_default();
     let weights = graph.initialise(Seed(1));
-    let blob: Bytes = onnx::export_bytes(&graph, &weights).map_err(Failure::infrastructure)?.into();
-    let set = |key: &[u8], options: &[&[u8]]| {
-        let words = [&[&b"AI.MODELSTORE"[..], key, b"ONNX", b"CPU"], options, &[b"BLOB", &blob]].concat();
-        store.command(&words).map(drop).map_err(failure)
-    };
-    set(b"bench:alone", &[])?;
-    set(b"bench:joined", &[b"BATCHSIZE", b"16"])?;
+    let blob: Bytes = onnx::export_bytes(graph, &weights).map_err(Failure::infrastructure)?.into();
     let size = shape.iter().product();
     let dims = shape.iter().map(|dim| *dim as u64).collect();
     let sample = Tensor::from_f32(dims, &vec![0.5; size]).map_err(Failure::infrastructure)?;
-    let sequential = rate(address, "bench:alone", 1, &sample, time)?;
-    let alone = rate(address, "bench:alone", CLIENTS, &sample, time)?;
-    let joined = rate(address, "bench:joined", CLIENTS, &sample, time)?;
-    for key in ["bench:alone", "bench:joined"] {
-        store.command(&[b"AI.MODELDEL", key.as_bytes()]).map_err(failure)?;
+    let mut numbers = Numbers::new();
+    for (name, clients, options) in ways {
+        let words = [&[&b"AI.MODELSTORE"[..], KEY.as_bytes(), b"ONNX", b"CPU"], *options, &[b"BLOB", &blob]];
+        store.command(&words.concat()).map_err(failure)?;
+        numbers.insert(name, rate(address, KEY, *clients, &sample, time)?);
     }
-    Ok(Numbers::from([
-        ("inference_1_client_per_s", sequential),
-        ("inference_16_clients_per_s", alone),
-        ("inference_16_clients_batched_per_s", joined),
-    ]))
+    store.command(&[b"AI.MODELDEL", KEY.as_bytes()]).map_err(failure)?;
+    Ok(numbers)
 }
 
 /// Requests per second of this many clients, each with a connection and tensors of its own.
