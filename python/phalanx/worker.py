@@ -56,6 +56,10 @@ class _Results:
         self._segments: "dict[int, mmap.mmap]" = {}
         self._free: "List[int]" = []
         self._files: "dict[int, int]" = {}
+        # The numbers of segments by the names of their files.
+        self._names: "dict[str, int]" = {}
+        # Segments that were arguments of calls here stay mapped for that, too.
+        self._lent: "dict[int, _Lent]" = {}
         self._made = 0
 
     def write(self, parts: "Sequence[memoryview]") -> "Tuple[int, Optional[int]]":
@@ -77,14 +81,16 @@ class _Results:
         # Lengths in steps of an eighth, so that segments fit again.
         step = max(1 << max(need.bit_length() - 4, 0), 4096)
         length = max(_SMALLEST_SEGMENT, -(-need // step) * step)
-        # Other processes recognise it by its name.
-        file = os.memfd_create(f"phalanx-{secrets.token_hex(16)}", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+        # Other processes, and this one, recognise it by its name.
+        name = f"phalanx-{secrets.token_hex(16)}"
+        file = os.memfd_create(name, os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
         # All of its memory, so that a lack of it is an exception and not a signal.
         os.posix_fallocate(file, 0, length)
         fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK)
         self._made += 1
         segment = self._made
         self._segments[segment] = mmap.mmap(file, length)
+        self._names[name] = segment
         if length > _POOLED:
             self._files[segment] = os.dup(file)
         return segment, file
@@ -98,17 +104,39 @@ class _Results:
             self._free.remove(oldest)
             self._segments.pop(oldest).close()
             os.close(self._files.pop(oldest))
+            self._names = {name: number for name, number in self._names.items() if number != oldest}
+            if oldest in self._lent:
+                self._lent.pop(oldest).close()
+
+    def lent(self, number: int, file: int) -> "_Lent":
+        """The memory of a file in which arguments lie. A segment of this worker may be mapped for that already."""
+        name = os.readlink(f"/proc/self/fd/{file}")[len("/memfd:") : -len(" (deleted)")]
+        segment = self._names.get(name)
+        if segment is None:
+            return _Lent(number, file)
+        if segment not in self._lent:
+            self._lent[segment] = _Lent(number, os.dup(file))
+        os.close(file)
+        lent = self._lent[segment]
+        lent.number, lent.stays = number, True
+        return lent
 
 
 class _Lent:
-    """Memory of another process in which arguments lie."""
+    """Memory in which arguments lie: of another process, or of an earlier result of this worker."""
 
     def __init__(self, number: int, file: int) -> None:
         self.number = number
+        # It is not unmapped when the node closes its number.
+        self.stays = False
         self.memory = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         os.close(file)
         self._unused = sys.getrefcount(self.memory)
         self._address: "Optional[int]" = None
+
+    def close(self) -> None:
+        """Unmaps it, as soon as nothing refers to it."""
+        _close(self.memory)
 
     def in_use(self) -> bool:
         """Whether anything, such as an array that a function kept, refers to the memory."""
@@ -120,6 +148,14 @@ class _Lent:
             self._address = _address(memoryview(self.memory))
         offset = _address(part) - self._address
         return offset if 0 <= offset <= len(self.memory) - part.nbytes else None
+
+
+def _close(memory: mmap.mmap) -> None:
+    try:
+        memory.close()
+    except BufferError:
+        # An array that the function kept still refers to it; it goes with the array.
+        pass
 
 
 def _address(view: memoryview) -> int:
@@ -206,7 +242,7 @@ class Worker:
 
     def _map(self, segment: int, file: "Optional[int]") -> None:
         if file is not None:
-            self._lent[segment] = _Lent(segment, file)
+            self._lent[segment] = self._results.lent(segment, file)
 
     def _release(self) -> None:
         """Tells the node which memory functions have let go of."""
@@ -219,13 +255,11 @@ class Worker:
 
     def _close(self, segment: int) -> None:
         lent = self._lent.pop(segment, None)
-        memory = self._arguments.pop(segment, None) if lent is None else lent.memory
-        try:
-            if memory is not None:
-                memory.close()
-        except BufferError:
-            # An array that the function kept still refers to it; it goes with the array.
-            pass
+        memory = self._arguments.pop(segment, None)
+        if lent is not None and not lent.stays:
+            lent.close()
+        elif memory is not None:
+            _close(memory)
 
     def _call(self, message: bytes, file: "Optional[int]") -> None:
         flags, count, function_len, call, arguments_len, digest, segment, inputs = _CALL_HEAD.unpack_from(message)

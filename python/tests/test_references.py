@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Callable, Iterator
@@ -135,24 +136,62 @@ def test_a_late_result_is_a_timeout_and_can_be_asked_for_again(executor: Executo
     assert future.result(timeout=TIMEOUT)[7] == 7
 
 
-def shared_bytes(pid: int) -> int:
-    """How much memory of other processes and memory files a process has mapped and touched."""
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("RssShmem")) * 1024
+def segments(process: str) -> "dict[str, int]":
+    """The shared memory that a process has mapped: how many bytes, by the name of the segment."""
+    mapped: "dict[str, int]" = {}
+    with open(f"/proc/{process}/maps") as maps:
+        for line in maps:
+            words = line.split()
+            if len(words) > 5 and words[5].startswith("/memfd:phalanx-"):
+                low, high = (int(part, 16) for part in words[0].split("-"))
+                mapped[words[5]] = mapped.get(words[5], 0) + high - low
+    return mapped
+
+
+def segments_of_worker(*_after: Any) -> int:
+    return len(segments("self"))
 
 
 def test_a_result_is_freed_with_its_future() -> None:
     with Executor(local=1) as executor:
         node = executor.submit(parent, 0).result(timeout=TIMEOUT)
-        before = shared_bytes(node)
+        mapped = lambda: sum(segments(str(node)).values())
+        before = mapped()
         length = 96 << 20
         kept = executor.submit(bytes_of, length)
         after = executor.submit(len, kept)
         assert after.result(timeout=TIMEOUT) == length
-        assert shared_bytes(node) - before >= length
+        assert mapped() - before >= length
         del kept
         gc.collect()
-        until(lambda: shared_bytes(node) - before < length // 4)
+        until(lambda: mapped() - before < length // 4)
+
+
+# Nodes keep segments of up to 64 MiB mapped, and no larger ones.
+@pytest.mark.parametrize("numbers", [1_000_000, 9_000_000])
+def test_a_chain_uses_the_memory_of_results_again(numbers: int) -> None:
+    with Executor(local=1) as executor:
+        link = executor.submit(make, numbers)
+        for _ in range(12):
+            link = executor.submit(plus_one, link)
+        assert executor.submit(total, link).result(timeout=TIMEOUT) == numbers * (numbers - 1) / 2 + 12 * numbers
+        # One that is read, one that is written, and one of which the worker has not yet heard that it is free.
+        assert executor.submit(segments_of_worker, link).result(timeout=TIMEOUT) <= 4
+
+
+def keep(x: Any) -> bool:
+    """Keeps all that it was given; says whether all of it is as it was, and cannot be written."""
+    kept = sys.__dict__.setdefault("_kept_results", [])
+    kept.append((float(x[0]), x))
+    return all((x == first).all() and not x.flags.writeable for first, x in kept)
+
+
+def test_a_result_that_a_function_keeps_is_not_overwritten() -> None:
+    with Executor(local=1) as executor:
+        for number in range(12):
+            made = executor.submit(np.full, 300_000, float(number))
+            assert executor.submit(keep, made).result(timeout=TIMEOUT)
+            del made
 
 
 def bytes_of(count: int) -> Any:

@@ -108,6 +108,15 @@ impl Segment {
     /// # Errors
     /// It is no segment, could shrink, or cannot be mapped.
     pub fn adopt(file: OwnedFd) -> io::Result<Arc<Self>> {
+        Self::adopt_touching(file, usize::MAX)
+    }
+
+    /// As [`Segment::adopt`], but of a segment longer than this the pages are not touched: for one that is passed on
+    /// and perhaps never read here. Touching 256 MB takes 16 ms.
+    ///
+    /// # Errors
+    /// As [`Segment::adopt`].
+    pub fn adopt_touching(file: OwnedFd, longest: usize) -> io::Result<Arc<Self>> {
         let token = token_of(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         if let Some(known) = table::known(token) {
             return Ok(known);
@@ -115,7 +124,7 @@ impl Segment {
         let len = sealed_len(&file)?;
         // Touching the pages of a file with holes would make memory that its owner never had.
         let has_holes = u64::try_from(rustix::fs::fstat(&file)?.st_blocks).unwrap_or(0) * 512 < len as u64;
-        let touch = if has_holes { Advice::Normal } else { Advice::LinuxPopulateRead };
+        let touch = if has_holes || len > longest { Advice::Normal } else { Advice::LinuxPopulateRead };
         let mapping = map_shared(file.as_fd(), len, ProtFlags::READ, touch)?;
         Ok(Self { mapping, file, token, is_own: false, retired: AtomicBool::new(false) }.listed())
     }

@@ -78,12 +78,12 @@ pub(super) struct ResultSegment {
 }
 
 impl ResultSegment {
-    /// Maps what a worker sent.
+    /// Maps what a worker sent. Large results are often the arguments of the next call, and never read here.
     ///
     /// # Errors
     /// It cannot be mapped, or could get shorter while it is.
     pub(super) fn map(id: u32, file: OwnedFd) -> io::Result<Self> {
-        Ok(Self { id, segment: Segment::adopt(file)? })
+        Ok(Self { id, segment: Segment::adopt_touching(file, POOLED)? })
     }
 
     pub(super) fn len(&self) -> usize {
