@@ -124,17 +124,19 @@ fn tail(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 fn inference(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let runs = (0..bench.rounds).map(|_| bench.own("inference", bench.servers.ours()));
     let runs = runs.collect::<anyhow::Result<Vec<_>>>()?;
-    let joined = median(&runs, "inference_16_clients_batched_per_s")?;
-    let against = |key, peer, what: &str, bar| -> anyhow::Result<Row> {
-        let (part, unit, more_is_better) = ("inference", "requests/s", true);
-        let peer = Some((peer, median(&runs, key)?));
-        Ok(Row { part, what: what.to_owned(), unit, ours: joined, peer, more_is_better, bar })
-    };
-    let (one, many) = ("inference_1_client_per_s", "inference_16_clients_per_s");
-    Ok(vec![
-        against(one, "one by one", "16 clients, batched", Bar::TimesBetter(Some(3.0)))?,
-        against(many, "16, unbatched", "16 clients, batched", Bar::TimesBetter(None))?,
-    ])
+    let mut rows = Vec::new();
+    for (model, parameters) in [("inference", "235,000"), ("inference_wide", "6.3 million")] {
+        let median_of = |what: &str| median(&runs, &format!("{model}_{what}_per_s"));
+        let ours = median_of("16_clients_min_batch")?;
+        let sides = [("one by one", "1_client", Some(3.0)), ("16, unbatched", "16_clients", None)];
+        for (peer, key, least) in sides {
+            let (part, unit, more_is_better) = ("inference", "requests/s", true);
+            let what = format!("{parameters} parameters: 16 clients, batched");
+            let (peer, bar) = (Some((peer, median_of(key)?)), Bar::TimesBetter(least));
+            rows.push(Row { part, what, unit, ours, peer, more_is_better, bar });
+        }
+    }
+    Ok(rows)
 }
 
 /// A number of a run that must be there.
