@@ -420,7 +420,7 @@ class Server:
         return self._server.address
 
     def store(self, **options: Any) -> Store:
-        """A client of this store; options are those of ``Store``."""
+        """A client of this store; takes the options of ``Store``."""
         return Store(self.address, **{"password": self._password, **options})
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import pytest
-from phalanx.store import Store
+from phalanx.store import Store, serve
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -73,9 +73,13 @@ def two_inputs() -> bytes:
     return _model(nodes, _weights(wa=(6, 7), wb=(3, 7)), {"a": [6], "b": [3]}, ["batch", 7])
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    """A store that its users start."""
+@pytest.fixture(params=["process", "inside"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store in a process of its own, and one inside this process."""
+    if request.param == "inside":
+        with serve() as inside:
+            yield inside.address
+        return
     command = [sys.executable, "-m", "phalanx", "--output", "quiet", "store", "serve", "--bind", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

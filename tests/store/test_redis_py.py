@@ -1,11 +1,24 @@
 """redis-py: both versions of the protocol, cluster mode, blocking, messages, passwords."""
 
+import socket
 import threading
 
 import pytest
 import redis
 
-from conftest import Store
+from conftest import Domain, Store
+
+
+def own_address():
+    """An address of this machine that is not loopback, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: the system only says which address it would use.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        address = probe.getsockname()[0]
+    return None if address.startswith("127.") else address
 
 
 @pytest.fixture(params=[2, 3])
@@ -92,6 +105,67 @@ def test_a_password(tmp_path):
             assert redis.Redis(port=store.port, password="open sesame", protocol=protocol).ping()
     finally:
         store.end()
+
+
+def test_a_store_of_a_domain_by_tls_and_password(tmp_path):
+    domain = Domain("lab")
+    try:
+        domain.run("domain", "new", "lab")
+        (tmp_path / "ca.pem").write_text(domain.run("domain", "show", "lab", "--ca"))
+        (tmp_path / "secret").write_text("open sesame\n")
+        port = domain.start("node", "--store-password-file", str(tmp_path / "secret"))
+
+        def connect(host="localhost", **options):
+            return redis.Redis(host=host, port=port, ssl=True, ssl_ca_certs=str(tmp_path / "ca.pem"), **options)
+
+        for protocol in [2, 3]:
+            with connect(password="open sesame", protocol=protocol) as client:
+                value = bytes(range(256)) * 4096
+                assert client.set("x", value) and client.get("x") == value
+        with pytest.raises(redis.AuthenticationError, match="Authentication required"):
+            connect().ping()
+        with pytest.raises(redis.AuthenticationError, match="invalid username-password pair"):
+            connect(password="wrong").ping()
+        # A client that trusts other authorities does not speak with the store.
+        with pytest.raises(redis.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+            redis.Redis(host="localhost", port=port, ssl=True, password="open sesame").ping()
+        outside = own_address()
+        if outside is not None:
+            # From beyond loopback, and the store says what to do.
+            with pytest.raises(redis.RedisError, match="speaks TLS only: use rediss://"):
+                redis.Redis(host=outside, port=port, password="open sesame").ping()
+            assert connect(host=outside, password="open sesame").ping()
+    finally:
+        domain.end()
+
+
+def test_streams_of_shards_through_any_node(shards):
+    """A stream lives at the node of its name; every node passes commands on, also those that wait."""
+    import json
+    import subprocess
+
+    from conftest import PROGRAM
+
+    for number in range(6):
+        name = f"stream{number}"
+        client = shards.client(number % 3)
+        stream = lambda verb, *words: client.execute_command("PHALANX.STREAM", verb, name, *words)  # noqa: E731
+        assert stream("PRODUCER", "sim", "-", "-")[0] == b"OPENED"
+        answer = stream("BEGIN", "sim", "1", "0", "2", "8", "-", "0", "x")
+        assert answer[0] == b"ADMITTED"
+        assert shards.client((number + 1) % 3).execute_command(
+            "AI.TENSORSET", answer[1] + b".x", "FLOAT", "2", "VALUES", "1", "2"
+        )
+        assert stream("COMPLETE", "sim", "1", "0") == [b"ACKNOWLEDGED"]
+        other = shards.client((number + 2) % 3)
+        assert json.loads(other.execute_command("PHALANX.STREAM", "INFO", name)[1])["stream"]["samples"] == 2
+    watch = [PROGRAM, "--output", "json", "store", "watch", "--once", "--domain", "shared"]
+    shown = subprocess.run(watch, env=shards.domain.environment, capture_output=True, text=True, check=True)
+    streams = json.loads(shown.stdout)["streams"]
+    assert [stream["name"] for stream in streams] == [f"stream{number}" for number in range(6)]
+    one = [PROGRAM, "store", "seal", "stream3", "--at", shards.addresses[0]]
+    sealed = subprocess.run(one, capture_output=True, text=True, check=True)
+    assert sealed.stdout == "stream stream3 has ended with 2 samples\n"
 
 
 def test_a_full_store_refuses_and_goes_on():

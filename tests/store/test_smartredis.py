@@ -21,8 +21,11 @@ def connect(address, mode, **variables):
     return Client(ConfigOptions.create_from_environment(""), "test")
 
 
-@pytest.fixture(params=["Standalone", "Clustered", "Unix"])
-def client(store, request):
+@pytest.fixture(params=["Standalone", "Clustered", "Unix", "Shards"])
+def client(request):
+    if request.param == "Shards":
+        return connect(",".join(request.getfixturevalue("shards").addresses), "Clustered")
+    store = request.getfixturevalue("store")
     if request.param == "Unix":
         return connect(f"unix://{store.unix}", "Standalone")
     return connect(store.address, request.param)
@@ -159,6 +162,49 @@ def test_administration(store, mode):
         assert client.get_db_cluster_info([store.address])[0]["cluster_state"] == "ok"
     client.flush_db([store.address])
     assert not client.tensor_exists("t")
+
+
+def test_administration_of_shards(shards):
+    """What is about one node is asked of every node that the client names."""
+    client = connect(",".join(shards.addresses), "Clustered")
+    for n in range(30):
+        client.put_tensor(f"t{n}", np.full(3, n))
+    ports = [info["Server"]["tcp_port"] for info in client.get_db_node_info(shards.addresses)]
+    assert ports == [str(port) for port in shards.ports]
+    for info in client.get_db_cluster_info(shards.addresses):
+        assert (info["cluster_state"], info["cluster_size"]) == ("ok", "3")
+    for address in shards.addresses:
+        client.config_set("lua-time-limit", "7000", address)
+        assert client.config_get("lua-time-limit", address) == {"lua-time-limit": "7000"}
+    client.save(shards.addresses)
+    sizes = [shards.client(index).dbsize() for index in range(3)]
+    assert sum(sizes) == 30 and all(sizes)
+    client.set_model("m", b"not a model", "ONNX", "CPU")
+    # A model is at every node, so that it runs where its inputs are.
+    assert [len(shards.client(index).keys("*m")) for index in range(3)] == [1, 1, 1]
+    client.flush_db(shards.addresses)
+    assert [shards.client(index).dbsize() for index in range(3)] == [0, 0, 0]
+
+
+def test_a_killed_shard_that_comes_back_is_not_noticed_and_has_lost_nothing(shards):
+    client = connect(",".join(shards.addresses), "Clustered")
+    for n in range(60):
+        client.put_tensor(f"t{n}", np.full(1000, n))
+        if n % 10 == 0:
+            client.put_dataset(dataset(f"d{n}", n))
+            client.append_to_list("list", dataset(f"d{n}", n))
+    for index in range(3):
+        shards.kill(index)
+        # From another process: a call of the client holds the interpreter's lock while it waits.
+        shards.start_in(0.5, index)
+        for n in range(60):
+            assert np.array_equal(client.get_tensor(f"t{n}"), np.full(1000, n))
+            client.put_tensor(f"after{index}.{n}", np.full(10, n))
+    assert client.get_list_length("list") == 6
+    for n, got in enumerate(client.get_datasets_from_list("list")):
+        check(got, 10 * n)
+    for index in range(3):
+        assert np.array_equal(client.get_tensor(f"after{index}.59"), np.full(10, 59))
 
 
 def test_prefixes(store):

@@ -96,8 +96,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 fn start_logging(cli: &Cli) {
-    let usual = match cli.command {
-        Command::Node(_) | Command::Relay(_) | Command::Store(_) => tracing::Level::INFO,
+    let usual = match &cli.command {
+        Command::Node(_) | Command::Relay(_) => tracing::Level::INFO,
+        Command::Store(store) if store.serves() => tracing::Level::INFO,
         _ => tracing::Level::WARN,
     };
     let level = match cli.verbose {

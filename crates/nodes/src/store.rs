@@ -4,12 +4,13 @@ use crate::node::Node;
 use phalanx_account::{ClaimGuard, Holder, Shortage};
 use phalanx_fabric::{DomainKey, Fabric, KeyError, NodeStatus, service_names};
 use phalanx_store::{
-    ModelRunner, PeerAccess, Server, ServerConfig, ServerTls, ShardConfig, ShardMember, ShardMembers,
-    ShardPlace, StartError,
+    Durability, ModelRunner, PeerAccess, Server, ServerConfig, ServerTls, ShardConfig, ShardMember,
+    ShardMembers, ShardPlace, StartError,
 };
 use phalanx_types::{ByteSize, Class, Needs, NodeId};
 use phalanx_wire::node::{PeerAddr, StoreOffer};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -34,6 +35,14 @@ pub struct NodeStoreSpec {
     pub shard: Option<ShardPlace>,
     /// What runs models.
     pub runner: Option<Arc<dyn ModelRunner>>,
+    /// A directory in which everything is kept, so that it is there after a restart.
+    pub persist: Option<PathBuf>,
+    /// When a write is acknowledged that is kept.
+    pub durability: Durability,
+    /// A directory for large values that memory has no room for.
+    pub spill: Option<PathBuf>,
+    /// How much they may take; as much as the disk has when 0.
+    pub spill_limit: ByteSize,
 }
 
 impl std::fmt::Debug for NodeStoreSpec {
@@ -120,6 +129,10 @@ impl Node {
             tls,
             shard: shard_config(fabric, place, spec.key.as_ref(), spec.password.clone())?,
             runner: spec.runner,
+            persist: spec.persist,
+            durability: spec.durability,
+            spill: spec.spill,
+            spill_limit: spec.spill_limit,
             ..ServerConfig::default()
         };
         let server = Server::start(config).await?;

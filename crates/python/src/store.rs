@@ -274,7 +274,7 @@ impl StoreClient {
         StreamProducer::open(py, &self.store()?, stream, options)
     }
 
-    /// Begins to read a stream; settings, those of the stream if it is new, and the place to resume from are JSON.
+    /// Begins to read a stream; settings of the reader, of the stream if it is new, and the place to resume from are JSON.
     fn reader(
         &self,
         py: Python<'_>,
@@ -330,7 +330,7 @@ fn on_thread<T: Send + 'static>(
     let (sender, receiver) = sync_channel(1);
     let receiver = std::sync::Mutex::new(receiver);
     let body = move || {
-        // Nobody listens after Ctrl-C.
+        // The caller does not listen after Ctrl-C.
         let _unheard = sender.send(work());
     };
     let thread = std::thread::Builder::new().name("phalanx-store".to_owned()).spawn(body);

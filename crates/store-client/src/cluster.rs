@@ -200,9 +200,19 @@ impl Servers {
     /// # Errors
     /// The node cannot be reached.
     pub(crate) fn call_at(&mut self, node: &str, command: Command) -> Result<Reply, StoreError> {
-        let called = self.link(node)?.call(vec![command], None);
+        checked(Some(self.call_node(node, command, None)?))
+    }
+
+    /// The same with a bound for how long the reply may take, and the reply may be the node's refusal.
+    pub(crate) fn call_node(
+        &mut self,
+        node: &str,
+        command: Command,
+        patience: Option<Duration>,
+    ) -> Result<Reply, StoreError> {
+        let called = self.link(node)?.call(vec![command], patience);
         let mut replies = called.inspect_err(|_lost| drop(self.links.remove(node)))?;
-        checked(replies.pop())
+        replies.pop().ok_or(StoreError::Unexpected { what: "no reply" })
     }
 
     /// Stores a value under a command that it is appended to.
@@ -238,7 +248,7 @@ impl Servers {
         Some((node, link))
     }
 
-    /// Sends commands, those of one node together; gives their replies.
+    /// Sends commands, all that are for one node together; gives their replies.
     ///
     /// # Errors
     /// A node cannot be reached, and no other node takes its place.

@@ -6,7 +6,7 @@
 //!         ──► Memory               large values through shared memory, on the server's host
 //!         ──► Connection           one socket, replies in order;  Cluster: one for each node
 //! ```
-//! Calls block; the client may be used by many threads, which take turns. Names and layouts are those of SmartRedis, so
+//! Calls block; the client may be used by many threads, which take turns. Names and layouts are SmartRedis's own, so
 //! both see each other's data. A lost connection is opened again, and a command is repeated where doing it twice is
 //! doing it once. In a cluster commands follow their keys to other nodes, and to a replica that takes over.
 

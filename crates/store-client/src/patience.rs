@@ -26,9 +26,10 @@ pub(crate) fn is_full(reply: &Reply) -> bool {
 }
 
 impl Store {
-    /// Tries something that needs memory of the store, until there is some or the patience of this client is over.
+    /// Tries something that needs memory of the node of a key, until there is some or the patience of this client is over.
     pub(crate) fn when_room<T>(
         &self,
+        key: &Bytes,
         bytes: u64,
         mut attempt: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
@@ -43,7 +44,7 @@ impl Store {
             if left.is_zero() {
                 return Err(StoreError::Full { text: full });
             }
-            match self.wait_for_room(bytes, left) {
+            match self.room_of(key, bytes, left) {
                 Ok(()) => {}
                 Err(StoreError::Full { text }) => return Err(StoreError::Full { text }),
                 // A server that cannot wait has said that it is full, and that is all there is to say.
@@ -66,6 +67,11 @@ impl Store {
     /// # Errors
     /// There is no room within that time, and the error says what holds it.
     pub fn wait_for_room(&self, bytes: u64, within: Duration) -> Result<(), StoreError> {
+        self.room_of(&Bytes::new(), bytes, within)
+    }
+
+    /// The same at the node that has a key.
+    fn room_of(&self, key: &Bytes, bytes: u64, within: Duration) -> Result<(), StoreError> {
         let until = Instant::now() + within;
         let idle = lock(self.waiters()).pop();
         let mut servers = match idle {
@@ -77,7 +83,7 @@ impl Store {
             let words =
                 [b"PHALANX.ROOM".to_vec(), bytes.to_string().into(), asked.as_millis().to_string().into()];
             let command = words.into_iter().map(Bytes::from).collect();
-            let keyed = Keyed { key: Bytes::new(), command };
+            let keyed = Keyed { key: key.clone(), command };
             let began = Instant::now();
             let reply = servers.call(vec![keyed], Sending::Plain(Some(asked + GRACE)))?.pop();
             let answer = checked(reply);

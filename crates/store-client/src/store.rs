@@ -218,7 +218,7 @@ impl Store {
         let mut replies = lock(&self.link.servers).call(commands, Sending::Plain(None))?;
         for (reply, keyed) in replies.iter_mut().zip(sent.iter().flatten()) {
             if is_full(reply) {
-                *reply = self.when_room(size(&keyed.command), || {
+                *reply = self.when_room(&keyed.key, size(&keyed.command), || {
                     let again =
                         lock(&self.link.servers).call(vec![keyed.clone()], Sending::Plain(None))?.pop();
                     checked(again)
@@ -257,6 +257,21 @@ impl Store {
         lock(&self.link.servers).call(keyed, Sending::Plain(patience))
     }
 
+    /// The nodes that have keys.
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        lock(&self.link.servers).masters()
+    }
+
+    /// Sends a command to one node.
+    pub(crate) fn call_node(
+        &self,
+        node: &str,
+        command: Command,
+        patience: Option<Duration>,
+    ) -> Result<Reply, StoreError> {
+        lock(&self.link.servers).call_node(node, command, patience)
+    }
+
     /// Stores a value of one key under a command to which its bytes are appended.
     pub(crate) fn store_bytes(&self, key: &str, command: Command, value: &Bytes) -> Result<(), StoreError> {
         if self.link.backend == Backend::Plain && value.len() > LARGEST_PLAIN {
@@ -264,7 +279,7 @@ impl Store {
             return Err(StoreError::TooLarge { name: key.to_owned(), len, most: LARGEST_PLAIN });
         }
         let key = Bytes::copy_from_slice(key.as_bytes());
-        self.when_room(size(&command) + value.len() as u64, || {
+        self.when_room(&key, size(&command) + value.len() as u64, || {
             lock(&self.link.servers).store_bytes(key.clone(), command.clone(), value)
         })
     }
@@ -341,7 +356,7 @@ fn describe(servers: &mut Servers) -> Result<Description, StoreError> {
 fn key_of(command: &Command) -> Bytes {
     let name = command.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
     let at = match &name[..] {
-        b"MEMORY" | b"OBJECT" => 2,
+        b"MEMORY" | b"OBJECT" | b"PHALANX.STREAM" => 2,
         b"PHALANX.WAIT" => 3,
         _ => 1,
     };

@@ -35,7 +35,7 @@ pub(crate) enum UrlSecurity {
 /// Files for TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// Certificates of the authorities that the server's may come from; those of the system when not given.
+    /// Certificates of the authorities that the server's may come from; the system's authorities when not given.
     pub(crate) ca: Option<PathBuf>,
     /// The client's own certificate and its key.
     pub(crate) cert: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Tensors that this program read before and that no client has changed since: reading one again asks nobody.
+//! Tensors that this program read before and that no client has changed since: reading one again asks no server.
 //!
 //! The server counts up a number in shared memory whenever a key changes, before it acknowledges the change. A view that
 //! is kept belongs to the numbers as they were before its value was asked for; while they are the same, so is the value.

@@ -3,11 +3,12 @@
 use crate::errors::Failure;
 use crate::wait::{Caller, wait};
 use phalanx::nodes::{Background, ByteSize, machine};
+use phalanx_infer::StoredModels;
 use phalanx_store::{Durability, Server, ServerConfig};
 use pyo3::prelude::*;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Directory to keep everything in, when writes are acknowledged, directory for what memory has no room for, its limit.
 type Disk = (Option<PathBuf>, String, Option<PathBuf>, Option<u64>);
@@ -62,6 +63,7 @@ impl StoreServer {
                 durability,
                 spill,
                 spill_limit,
+                runner: Some(Arc::new(StoredModels::default())),
                 ..Default::default()
             };
             let background = Background::start("phalanx-store").map_err(phalanx::Error::from)?;

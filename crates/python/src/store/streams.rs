@@ -98,7 +98,9 @@ fn in_slices<T: Send>(
         match tried {
             Ok(Some(found)) => return Ok(Some(found)),
             Ok(None) if is_over => return Ok(None),
-            Err(StreamError::Store(StoreError::Lost { .. } | StoreError::Connect { .. })) if !is_over => {}
+            Err(StreamError::Store(
+                StoreError::Lost { .. } | StoreError::Connect { .. } | StoreError::Down { .. },
+            )) if !is_over => {}
             Ok(None) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -109,6 +111,58 @@ fn in_slices<T: Send>(
 /// Tells a function of the user why it waits, once for each kind of reason.
 fn tell(py: Python<'_>, on_wait: Option<&Py<PyAny>>, reason: &StreamWait) -> PyResult<()> {
     on_wait.map_or(Ok(()), |told| told.call1(py, (reason.to_string(),)).map(|_said| ()))
+}
+
+/// Asks in slices until the answer is not to wait, and tells the reasons meanwhile; the last reason when the time is up.
+fn decided<T: Send>(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    on_wait: Option<&Py<PyAny>>,
+    mut ask: impl FnMut(Duration) -> Result<Asked<T>, StreamError> + Send,
+) -> PyResult<Asked<T>> {
+    let reasons = Mutex::new(Vec::new());
+    let slice = |within| match ask(within)? {
+        Asked::Waits(reason) => {
+            lock(&reasons).push(reason);
+            Ok(None)
+        }
+        Asked::Decided(answer) => Ok(Some(answer)),
+    };
+    let mut told = None;
+    let mut last = None;
+    let between = |py: Python<'_>| {
+        for reason in std::mem::take(&mut *lock(&reasons)) {
+            if told != Some(reason.kind()) {
+                told = Some(reason.kind());
+                tell(py, on_wait, &reason)?;
+            }
+            last = Some(reason);
+        }
+        Ok(())
+    };
+    match (in_slices(py, timeout, slice, between)?, last) {
+        (Some(answer), _) => Ok(Asked::Decided(answer)),
+        (None, Some(reason)) => Ok(Asked::Waits(reason)),
+        (None, None) => Err(Failure::bug("a wait without a reason".to_owned()).into()),
+    }
+}
+
+/// What a stream said.
+enum Asked<T> {
+    Decided(T),
+    Waits(StreamWait),
+}
+
+/// What Python is told: a word, and a cursor, a share or an ending as JSON, or a reason in words.
+type Told = (&'static str, String);
+
+fn written<T: Serialize>(word: &'static str, value: &T) -> Result<Told, Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::bug(error.to_string()))?;
+    Ok((word, text))
+}
+
+fn waiting(reason: &StreamWait) -> Told {
+    ("waiting", reason.to_string())
 }
 
 /// A producer of a stream.
@@ -298,35 +352,18 @@ impl StreamRun {
         number: u64,
         timeout: Option<f64>,
         on_wait: Option<Py<PyAny>>,
-    ) -> PyResult<(&'static str, String)> {
+    ) -> PyResult<Told> {
         let reader = self.reader()?;
-        let reasons = Mutex::new(Vec::new());
-        let slice = |within| match reader.pass(number, within)? {
-            PassAnswer::Waiting(reason) => {
-                lock(&reasons).push(reason);
-                Ok(None)
-            }
-            answer => Ok(Some(answer)),
+        let ask = |within| {
+            Ok(match reader.pass(number, within)? {
+                PassAnswer::Waiting(reason) => Asked::Waits(reason),
+                PassAnswer::Sealed(cursor) => Asked::Decided(written("sealed", &cursor)),
+                PassAnswer::Finished(ending) => Asked::Decided(written("finished", &ending)),
+            })
         };
-        let mut told = None;
-        let mut last = None;
-        let between = |py: Python<'_>| {
-            for reason in std::mem::take(&mut *lock(&reasons)) {
-                if told != Some(reason.kind()) {
-                    told = Some(reason.kind());
-                    tell(py, on_wait.as_ref(), &reason)?;
-                }
-                last = Some(reason);
-            }
-            Ok(())
-        };
-        match (in_slices(py, timeout, slice, between)?, last) {
-            (Some(PassAnswer::Sealed(cursor)), _) => Ok(("sealed", json(&cursor)?)),
-            (Some(PassAnswer::Finished(ending)), _) => Ok(("finished", json(&ending)?)),
-            (Some(PassAnswer::Waiting(reason)), _) | (None, Some(reason)) => {
-                Ok(("waiting", reason.to_string()))
-            }
-            (None, None) => Err(Failure::bug("a pass was not decided".to_owned()).into()),
+        match decided(py, timeout, on_wait.as_ref(), ask)? {
+            Asked::Decided(answer) => Ok(answer?),
+            Asked::Waits(reason) => Ok(waiting(&reason)),
         }
     }
 
@@ -405,38 +442,21 @@ impl StreamMember {
         done: bool,
         timeout: Option<f64>,
         on_wait: Option<Py<PyAny>>,
-    ) -> PyResult<(&'static str, String)> {
-        let reasons = Mutex::new(Vec::new());
-        let slice = |within| {
+    ) -> PyResult<Told> {
+        // Locked for a slice only: another thread may have it leave.
+        let ask = |within| {
             let mut trainer = lock(&self.trainer);
-            let Some(trainer) = trainer.as_mut() else { return Ok(None) };
-            match trainer.next(done, within)? {
-                TrainerAnswer::Waiting(reason) => {
-                    lock(&reasons).push(reason);
-                    Ok(None)
-                }
-                answer => Ok(Some(answer)),
-            }
+            let Some(trainer) = trainer.as_mut() else { return Ok(Asked::Decided(None)) };
+            Ok(match trainer.next(done, within)? {
+                TrainerAnswer::Waiting(reason) => Asked::Waits(reason),
+                TrainerAnswer::Share(share) => Asked::Decided(Some(written("share", &share))),
+                TrainerAnswer::Finished(ending) => Asked::Decided(Some(written("finished", &ending))),
+            })
         };
-        let mut told = None;
-        let mut last = None;
-        let between = |py: Python<'_>| {
-            for reason in std::mem::take(&mut *lock(&reasons)) {
-                if told != Some(reason.kind()) {
-                    told = Some(reason.kind());
-                    tell(py, on_wait.as_ref(), &reason)?;
-                }
-                last = Some(reason);
-            }
-            Ok(())
-        };
-        match (in_slices(py, timeout, slice, between)?, last) {
-            (Some(TrainerAnswer::Share(share)), _) => Ok(("share", json(&share)?)),
-            (Some(TrainerAnswer::Finished(ending)), _) => Ok(("finished", json(&ending)?)),
-            (Some(TrainerAnswer::Waiting(reason)), _) | (None, Some(reason)) => {
-                Ok(("waiting", reason.to_string()))
-            }
-            (None, None) => Err(Failure::input("the reader is closed").into()),
+        match decided(py, timeout, on_wait.as_ref(), ask)? {
+            Asked::Decided(None) => Err(Failure::input("the trainer has left the group").into()),
+            Asked::Decided(Some(answer)) => Ok(answer?),
+            Asked::Waits(reason) => Ok(waiting(&reason)),
         }
     }
 

@@ -49,6 +49,18 @@ impl StreamLink {
         Ok(Self { key: String::new(), ..Self::of(store, "", Access::Read)? })
     }
 
+    /// Asks one node about all its streams.
+    pub(super) fn ask_node(
+        &self,
+        node: &str,
+        verb: &str,
+        words: &[&[u8]],
+        within: Duration,
+    ) -> Result<Answer, StreamError> {
+        let reply = self.store.call_node(node, self.command(verb, words), Some(within + GRACE))?;
+        answer(Some(reply))
+    }
+
     /// The same stream over a connection of its own.
     pub(crate) fn own(&self) -> Result<Self, StreamError> {
         Ok(Self { store: self.store.another()?, key: self.key.clone() })
@@ -110,7 +122,9 @@ impl StreamLink {
 /// Whether a new connection may help.
 pub(crate) fn is_lost(error: &StreamError) -> bool {
     match error {
-        StreamError::Store(StoreError::Connect { .. } | StoreError::Lost { .. }) => true,
+        StreamError::Store(
+            StoreError::Connect { .. } | StoreError::Lost { .. } | StoreError::Down { .. },
+        ) => true,
         StreamError::Refused(refusal) => {
             matches!(refusal, StreamRefusal::NotOpen { .. } | StreamRefusal::NotJoined { .. })
         }

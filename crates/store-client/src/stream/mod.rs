@@ -80,7 +80,13 @@ impl Store {
     /// # Errors
     /// The store cannot be reached.
     pub fn streams(&self) -> Result<Vec<String>, StreamError> {
-        StreamLink::whole(self)?.ask("LIST", &[], None)?.texts()
+        let link = StreamLink::whole(self)?;
+        let mut names = Vec::new();
+        for node in self.nodes() {
+            names.extend(link.ask_node(&node, "LIST", &[], Duration::ZERO)?.texts()?);
+        }
+        names.sort();
+        Ok(names)
     }
 
     /// Ends a stream: no more samples will arrive, whatever its producers do.

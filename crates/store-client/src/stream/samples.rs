@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// With more uploads than this, samples are gathered: the server lends only so many values to a client.
+/// With more uploads than this, samples are gathered: the server lends a client a bounded number of values.
 const MOST_MAPPED: usize = 1500;
 /// Uploads that are copied, since they are too small to be mapped, may take this many bytes.
 const MOST_COPIED: u64 = 512 << 20;

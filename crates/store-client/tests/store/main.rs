@@ -1,16 +1,16 @@
-//! The client against a real server: tensors, datasets, lists, waits, shared memory.
+//! The client against a real server: tensors, datasets, lists, waits, shared memory, streams.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod running;
+mod shards;
+mod streams;
 mod views;
 
-use phalanx_store::{Server, ServerConfig};
+use phalanx_store::ServerConfig;
 use phalanx_store_client::{Dataset, Keys, MetaValues, Store, StoreError, StoreOptions};
 use phalanx_types::{ByteSize, DType, Tensor};
 use running::Running;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -272,25 +272,12 @@ fn a_client_goes_on_when_the_server_is_back() {
     let store = first.client();
     store.put("x", &tensor(1 << 20, 1)).unwrap();
     let view = store.get("x").unwrap();
-    let bind = Some(first.address.parse().unwrap());
+    let address = first.address.clone();
     drop(first);
     assert!(store.get("x").is_err());
-    let (told, started) = mpsc::channel();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let server = Server::start(ServerConfig { bind, ..ServerConfig::default() }).await.unwrap();
-            told.send(()).unwrap();
-            let _asked = stopped.await;
-            server.shutdown().await;
-        });
-    });
-    started.recv().unwrap();
+    let _again = Running::at(&address);
     assert!(matches!(store.get("x"), Err(StoreError::Missing { .. })));
     store.put("x", &tensor(1 << 20, 2)).unwrap();
     assert_eq!(store.get("x").unwrap(), tensor(1 << 20, 2));
     assert_eq!(view, tensor(1 << 20, 1));
-    drop(stop);
-    thread.join().unwrap();
 }

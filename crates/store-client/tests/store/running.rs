@@ -45,6 +45,12 @@ impl Running {
     pub(crate) fn client(&self) -> Store {
         Store::connect(&self.address, StoreOptions::default()).unwrap()
     }
+
+    /// A client as on another host.
+    pub(crate) fn remote(&self) -> Store {
+        let options = StoreOptions { no_shared_memory: true, ..StoreOptions::default() };
+        Store::connect(&self.address, options).unwrap()
+    }
 }
 
 impl Drop for Running {

@@ -40,7 +40,7 @@ pub struct Effects {
 pub enum Save {
     /// This client waits for the message that it is done.
     Wait(ClientId),
-    /// Nobody waits.
+    /// No client waits.
     Background,
 }
 

@@ -135,6 +135,8 @@ pub enum CommandError {
     StreamRefused(Box<StreamRefusal>),
     #[error("ERR a stream has a name of 1 to 256 bytes of text")]
     StreamName,
+    #[error("ERR in a store that several nodes share the name of a stream has no braces")]
+    StreamBraces,
     #[error("ERR producers, readers and trainers have names of letters, digits, '-', '_' and '.'")]
     StreamClient,
     #[error("ERR settings of a stream or a reader, or a place in it, are no JSON that is known")]

@@ -10,7 +10,7 @@ use super::pubsub::{Listeners, leave};
 use super::repeats::Repeats;
 use super::session::{ClientId, Ending, Origin, ReplyMode, Session};
 use super::settings::{Parameters, Settings};
-use super::shards::ShardMap;
+use super::shards::{ShardMap, ShardPlace};
 use super::storage::StorageFacts;
 use super::streams::{StreamRecordError, Streams};
 use super::undo::Undo;
@@ -107,6 +107,13 @@ impl Keyspace {
     /// Takes note of the nodes that share the store.
     pub fn set_shards(&mut self, shards: ShardMap) {
         self.shards = Some(shards);
+    }
+
+    /// The part of a shared store that this one has, if there is a key that is not of it.
+    pub(crate) fn place_without_key(&self) -> Option<ShardPlace> {
+        let shards = self.shards.as_ref()?;
+        let mut keys = self.database.table().iter();
+        keys.any(|(key, _)| !shards.is_own_part(key)).then(|| shards.own())
     }
 
     /// A client is there.

@@ -141,8 +141,6 @@ pub(crate) enum Refusal {
     Displaced(ShardPlace, String),
     /// Its keys are at several nodes.
     Apart,
-    /// It works only in a store of one node.
-    OneNodeOnly,
 }
 
 impl Refusal {
@@ -161,9 +159,6 @@ impl Refusal {
             Self::Apart => {
                 "CROSSSLOT the keys of this command are at several nodes; {tags} keep them together"
                     .to_owned()
-            }
-            Self::OneNodeOnly => {
-                "ERR streams need a store of one node; this one is shared by several".to_owned()
             }
         }
     }
@@ -220,9 +215,19 @@ impl ShardMap {
         ShardPlace::of_slot(slot(key), self.own.count)
     }
 
+    /// Whether other nodes have a part of the keys.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.own.count > 1
+    }
+
+    /// Whether a key is of this node's part.
+    pub(crate) fn is_own_part(&self, key: &[u8]) -> bool {
+        self.part_of(key) == self.own.index
+    }
+
     /// Whether this node has a key.
     pub(crate) fn is_own(&self, key: &[u8]) -> bool {
-        self.part_of(key) == self.own.index && self.displaced().is_none()
+        self.is_own_part(key) && self.displaced().is_none()
     }
 
     /// Why a key is at no node.
@@ -236,6 +241,10 @@ impl ShardMap {
         if command.name == "publish" {
             return Route::Everywhere;
         }
+        // Without a name it is about all streams of the node that is asked.
+        if command.name == "phalanx.stream" && args.get(2).is_some_and(Bytes::is_empty) {
+            return Route::Own;
+        }
         let parts: Vec<u16> = command.keys_of(args).map(|key| self.part_of(key)).collect();
         let different: BTreeSet<u16> = parts.iter().copied().collect();
         if different.is_empty() {
@@ -243,9 +252,6 @@ impl ShardMap {
         }
         if let Some(refusal) = self.displaced() {
             return Route::Refused(refusal);
-        }
-        if command.name == "phalanx.stream" {
-            return Route::Refused(Refusal::OneNodeOnly);
         }
         if let Some(missing) =
             different.iter().find(|part| **part != self.own.index && self.holder(**part).is_none())
@@ -369,7 +375,9 @@ mod tests {
         assert_eq!(route(&all, &["PHALANX.WAIT", "10", "EXISTS", three]), Route::Other(3));
         assert_eq!(route(&all, &["RENAME", two, three]), Route::Transfer { from: 2, to: 3 });
         assert_eq!(route(&all, &["BLPOP", one, two, "0"]), Route::Refused(Refusal::Apart));
-        assert_eq!(route(&all, &["PHALANX.STREAM", "INFO", one]), Route::Refused(Refusal::OneNodeOnly));
+        assert_eq!(route(&all, &["PHALANX.STREAM", "INFO", one]), Route::Own);
+        assert_eq!(route(&all, &["PHALANX.STREAM", "INFO", two]), Route::Other(2));
+        assert_eq!(route(&all, &["PHALANX.STREAM", "LIST", ""]), Route::Own);
         let split = |parts: &[(u16, &[usize])]| parts.iter().map(|(part, at)| (*part, at.to_vec())).collect();
         assert_eq!(
             route(&all, &["DEL", two, one, two]),

@@ -130,7 +130,7 @@ impl<V> Table<V> {
         self.buckets.values().flat_map(Bucket::entries).map(|(key, value)| (key, value))
     }
 
-    /// At least `count` entries from `cursor` on, if there are so many, and the cursor of the next; 0 at the end.
+    /// At least `count` entries from `cursor` on, or all that are left, and the cursor of the next; 0 at the end.
     pub(crate) fn scan(&self, cursor: u64, count: usize) -> (u64, Vec<(&Bytes, &V)>) {
         let mut found = Vec::new();
         for (hash, bucket) in self.buckets.range(cursor..) {

@@ -180,9 +180,9 @@ pub struct Model {
     pub tag: Bytes,
     /// Inputs of several requests may be joined up to this number of samples; 0 for no joining.
     pub batch_size: u64,
-    /// Wait for so many samples before running.
+    /// How many samples to wait for before running.
     pub min_batch_size: u64,
-    /// But no longer than so many milliseconds.
+    /// The longest wait for them, in milliseconds.
     pub min_batch_timeout: u64,
     /// Names of inputs, where the backend needs them.
     pub inputs: Vec<Bytes>,

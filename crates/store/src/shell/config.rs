@@ -89,7 +89,7 @@ impl ServerConfig {
     /// Checks what can be checked before anything is opened.
     ///
     /// # Errors
-    /// Clients could not reach the store, or everyone could.
+    /// Clients could not reach the store, or every host could.
     pub fn validate(&self) -> Result<(), StartError> {
         if self.bind.is_none() && self.unix.is_none() {
             return Err(StartError::NoAddress);

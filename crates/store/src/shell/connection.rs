@@ -7,7 +7,7 @@ use super::hub::{Connected, Hub};
 use super::mailbox::{Mail, MailReader};
 use super::model_run::ModelRun;
 use super::persist::RecordNumber;
-use super::shards::{Forwarding, Plan, Upstreams};
+use super::shards::{Forwarding, Plan, Transit, Upstreams};
 use super::sharing::{Sharing, SharingCommand, memory_for};
 use super::spill::SpillPass;
 use crate::core::{ClientId, Effects, Ending, Outcome};
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// A connection reads and writes so much, then it is another's turn: large values never delay small ones for long.
+/// What a connection reads and writes in a turn, in bytes: large values never delay small ones for long.
 const TURN: usize = 512 << 10;
 
-/// A connection executes so many commands, then it is another's turn.
+/// How many commands a connection executes in a turn.
 const COMMANDS: usize = 256;
 
 /// Replies may gather to this size before a turn writes them.
@@ -86,6 +86,10 @@ struct Connection<S> {
     /// A command that other nodes carry out.
     forwarding: Option<Forwarding>,
     upstreams: Upstreams,
+    /// Memory of large arguments that are for another node.
+    arriving_transit: Option<Transit>,
+    /// Memory of the last reply of another node, until it is sent.
+    sent_transit: Option<Transit>,
     /// The client is another node, which passes on commands for this one.
     is_peer: bool,
 }
@@ -136,6 +140,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + HangUp + Unpin>(
         stalled: false,
         forwarding: None,
         upstreams: Upstreams::default(),
+        arriving_transit: None,
+        sent_transit: None,
         is_peer: false,
     };
     let ending = loop {
@@ -223,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
                 }
                 Poll::Ready(Mail::Close) => self.aborted = true,
                 Poll::Ready(Mail::Message(after, reply)) => {
-                    // Only one who waits gets replies by mail; a message comes to those who listen.
+                    // A reply comes by mail only to a client that waits; messages come to clients that listen.
                     if !matches!(reply, Reply::Push(_)) {
                         self.blocked = false;
                     }
@@ -256,6 +262,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         let Some(forwarding) = &mut self.forwarding else { return false };
         let Poll::Ready((upstreams, reply)) = forwarding.poll(context) else { return false };
         (self.upstreams, self.forwarding) = (upstreams, None);
+        self.sent_transit = self.upstreams.take_transit();
         self.answer(RecordNumber::NONE, reply);
         true
     }
@@ -275,7 +282,15 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
                 Plan::Reply(reply)
             }
             None if self.is_peer => Plan::Own,
-            None => shards.plan(args, &mut self.upstreams),
+            None => {
+                let (arriving, announced) = (&mut self.arriving_transit, &mut self.announced);
+                shards.plan(args, &mut self.upstreams, || {
+                    let mut transit = arriving.take().unwrap_or_else(|| Transit::new(self.hub.clone()));
+                    transit.adopt(std::mem::take(announced));
+                    let len = args.iter().map(|arg| arg.len() as u64).sum::<u64>();
+                    transit.take(len.saturating_sub(transit.len())).then_some(transit)
+                })
+            }
         };
         match plan {
             Plan::Own => return false,
@@ -352,7 +367,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         };
         match self.progress {
             RequestProgress::Announced { len } => Ok(self.admit(len as u64, waited, context)),
-            RequestProgress::Request if self.announced == 0 && !self.parser.refused() => {
+            RequestProgress::Request if self.is_uncounted() => {
                 let needed = self.hub.lacks_room(self.parser.args());
                 let pass =
                     needed.and_then(|needed| self.hub.wait_for_spill(needed, waited, self.client, context));
@@ -363,6 +378,11 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
         }
     }
 
+    /// Whether the request that has arrived had no large argument, so that no room was asked for.
+    fn is_uncounted(&self) -> bool {
+        self.announced == 0 && self.arriving_transit.is_none() && !self.parser.refused()
+    }
+
     /// Takes or refuses a large argument that is announced; false if it waits for room.
     fn admit(&mut self, len: u64, waited: Option<SpillPass>, context: &mut Context<'_>) -> bool {
         if self.hub.admit(len) {
@@ -371,6 +391,13 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
                 self.parser.give(memory);
             }
             return true;
+        }
+        let shards = self.hub.shards().filter(|_| self.authenticated && !self.is_peer);
+        if shards.is_some_and(|shards| shards.is_elsewhere(self.parser.args())) {
+            let transit = self.arriving_transit.get_or_insert_with(|| Transit::new(self.hub.clone()));
+            if transit.take(len) {
+                return true;
+            }
         }
         let pass = self.hub.wait_for_spill(len, waited, self.client, context);
         self.room = pass.map(RoomWait::Argument);
@@ -442,6 +469,7 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
     }
 
     fn release(&mut self) {
+        self.arriving_transit = None;
         let announced = std::mem::take(&mut self.announced);
         if announced > 0 {
             self.hub.arrived(announced);
@@ -470,6 +498,9 @@ impl<S: AsyncRead + AsyncWrite + HangUp + Unpin> Connection<S> {
                     any = true;
                 }
             }
+        }
+        if self.output.remaining() == 0 && self.held.is_empty() {
+            self.sent_transit = None;
         }
         // Sockets send at once; this is for streams that buffer.
         self.unflushed |= any;

@@ -1,4 +1,4 @@
-use crate::core::{ChangeError, StreamRecordError};
+use crate::core::{ChangeError, ShardPlace, StreamRecordError};
 use phalanx_segments::{OpenError, ReadError, SpillError};
 use phalanx_types::Class;
 use std::io;
@@ -15,7 +15,7 @@ pub enum StartError {
     /// The password has no characters.
     #[error("the password of a store must not be empty")]
     EmptyPassword,
-    /// Everyone on the network could read and write.
+    /// Every host of the network could read and write.
     #[error("a store without a password or a domain key listens on loopback only, not on {bind}")]
     Exposed {
         /// The address that was asked for.
@@ -97,6 +97,14 @@ pub enum StartError {
         #[source]
         source: StreamRecordError,
     },
+    /// It has keys of another part of a shared store.
+    #[error("keys that are not of part {place} are kept in {}", directory.display())]
+    PersistedPart {
+        /// The part of this server.
+        place: ShardPlace,
+        /// The directory.
+        directory: PathBuf,
+    },
     /// A large value is damaged.
     #[error("a value on disk cannot be read")]
     PersistedValue {
@@ -132,6 +140,9 @@ impl StartError {
             StartError::PersistedRecord { .. } | StartError::PersistedStream { .. } => {
                 Some("use the version of Phalanx that wrote it, or begin with an empty directory")
             }
+            StartError::PersistedPart { .. } => Some(
+                "every part of a shared store has a directory of its own, and the number of parts is fixed",
+            ),
             StartError::PersistedValue { .. } => {
                 Some("restore the directory from a copy, or begin with an empty one")
             }

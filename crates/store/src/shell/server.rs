@@ -8,7 +8,7 @@ use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
 use super::persist::{self, Keeper, Opened, Persistence, Recorder};
 use super::spill::SpillLink;
 use super::tls::Entrance;
-use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings, ShardMember};
+use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings, ShardMap, ShardMember};
 use bytes::Bytes;
 use phalanx_segments::{Spill, SpillSettings};
 use phalanx_types::ByteSize;
@@ -53,6 +53,9 @@ async fn open_hub(
 ) -> Result<(Arc<Hub>, Vec<JoinHandle<()>>), StartError> {
     let clock = Clock::new();
     let mut keyspace = Keyspace::new(clock.now(), settings);
+    if let Some(shard) = &config.shard {
+        keyspace.set_shards(ShardMap::new(shard.place, shard.node.clone()));
+    }
     let unsent = usize::try_from(config.unsent.0).unwrap_or(usize::MAX);
     let (runner, max_clients) = (config.runner.clone(), config.max_clients);
     let files =
@@ -66,8 +69,11 @@ async fn open_hub(
     };
     let durability = config.durability;
     let reading = tokio::task::spawn_blocking(move || {
-        let opened = persist::open(&directory, durability, &mut keyspace);
-        opened.map(|opened| (opened, keyspace))
+        let opened = persist::open(&directory, durability, &mut keyspace)?;
+        match keyspace.place_without_key() {
+            Some(place) => Err(StartError::PersistedPart { place, directory }),
+            None => Ok((opened, keyspace)),
+        }
     });
     let (opened, keyspace) = reading.await.map_err(|error| StartError::Thread(error.into()))??;
     let Opened { journal, index } = opened;

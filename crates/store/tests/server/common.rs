@@ -47,7 +47,7 @@ impl TestServer {
         RawClient { reader: BufReader::new(stream.try_clone().expect("the sockets of a test work")), stream }
     }
 
-    /// Returns when so many clients wait for elements of lists.
+    /// Returns when this number of clients waits for elements of lists.
     pub(crate) fn wait_for_blocked(&self, count: usize) {
         let wanted = format!("blocked_clients:{count}\r\n");
         let deadline = std::time::Instant::now() + DEADLINE;

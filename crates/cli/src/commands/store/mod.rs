@@ -7,6 +7,7 @@ mod streams;
 mod values;
 
 pub(crate) use at::failure;
+pub(crate) use serve::DurabilityArg;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -18,6 +19,13 @@ use std::path::Path;
 pub(crate) struct StoreCommand {
     #[command(subcommand)]
     verb: Verb,
+}
+
+impl StoreCommand {
+    /// Whether it goes on until it is stopped, and logs what happens.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self.verb, Verb::Serve(_))
+    }
 }
 
 #[derive(Debug, Subcommand)]

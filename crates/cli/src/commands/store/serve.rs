@@ -80,7 +80,7 @@ pub(crate) struct ServeArgs {
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DurabilityArg {
+pub(crate) enum DurabilityArg {
     /// When it is on disk: it survives a crash of the machine.
     EveryWrite,
     /// When the system has it, and it is on disk within about a second: it survives a crash of the store.

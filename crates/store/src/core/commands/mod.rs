@@ -98,7 +98,7 @@ const ALL_KEYS: KeyPlaces = (1, -1, 1);
 pub(crate) struct Command {
     /// In lower case.
     pub(crate) name: &'static str,
-    /// The number of arguments with the name; negative for at least so many.
+    /// The number of arguments with the name; negative for a least number.
     pub(crate) arity: i8,
     pub(crate) flags: Flags,
     pub(crate) keys: KeyPlaces,

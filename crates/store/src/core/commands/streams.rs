@@ -3,6 +3,7 @@
 use super::super::error::CommandError;
 use super::super::number::unsigned;
 use super::super::outcome::Outcome;
+use super::super::shards::ShardMap;
 use super::super::streams::{MAX_NAME, MAX_STREAMS, StreamWaiter, Wants, default_settings, json, said};
 use super::super::table::owned;
 use super::{Call, Command, Flags, KeyPlaces, streams_produce, streams_read};
@@ -30,6 +31,11 @@ fn stream(call: &mut Call<'_>) -> Answered {
     }
     if name.is_empty() || name.len() > MAX_NAME || std::str::from_utf8(name).is_err() {
         return Err(CommandError::StreamName);
+    }
+    let is_shared = call.store.shards.as_ref().is_some_and(ShardMap::is_shared);
+    // Braces would decide where the keys of its uploads are.
+    if is_shared && name.iter().any(|byte| matches!(byte, b'{' | b'}')) {
+        return Err(CommandError::StreamBraces);
     }
     let name = &owned(name);
     match (&verb[..], call.rest(3)) {

@@ -1,9 +1,7 @@
 //! What producers of streams ask.
 
 use super::super::error::CommandError;
-use super::super::streams::{
-    Flight, MAX_FIELDS, MAX_NAME, StreamWaiter, Wants, list_producer, said, upload_base,
-};
+use super::super::streams::{Flight, MAX_FIELDS, MAX_NAME, StreamWaiter, Wants, list_producer, said};
 use super::super::table::owned;
 use super::Call;
 use super::streams::{Answered, deadline, ensure, feed_and_wait, id, incarnation, number, optional};
@@ -100,7 +98,7 @@ pub(super) fn begin(
     let (bytes, until) = (ByteSize(number(bytes)?), deadline(call, ms)?);
     let fields = field_names(fields)?;
     let life = life(call, name, producer, incarnation)?;
-    let flight = Flight { base: upload_base(name, &life, upload), fields, samples, bytes };
+    let flight = Flight { base: call.store.upload_base(name, &life, upload), fields, samples, bytes };
     call.store.note_flight(name, &life, upload, flight);
     let wants = Wants::Upload { producer: life.clone(), number: upload };
     let waiter = StreamWaiter { stream: name.clone(), wants, seen: owned(seen), until };

@@ -58,7 +58,7 @@ fn tensorset(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     Ok(Reply::OK)
 }
 
-/// Zeros for a tensor without data, if there can be so many.
+/// Zeros for a tensor without data, unless they are more than a store takes.
 fn zeros(bytes: u64) -> Result<Bytes, CommandError> {
     let len = usize::try_from(bytes).ok().filter(|len| *len <= 1 << 32).ok_or(CommandError::OutOfMemory)?;
     Ok(vec![0; len].into())

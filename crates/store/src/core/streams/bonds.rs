@@ -5,6 +5,7 @@ use super::super::keyspace::Keyspace;
 use super::super::session::ClientId;
 use super::Streams;
 use super::record::StreamRecord;
+use super::uploads::upload_number;
 use bytes::Bytes;
 use phalanx_streams::{ProducerLife, ReaderLife, StreamEvent, StreamField, TrainerLife};
 use phalanx_types::{ReaderId, Time, TrainerId};
@@ -106,7 +107,7 @@ impl Keyspace {
             let (inner, _) = key.split_once('}')?;
             let mut parts = inner.rsplitn(3, '.');
             let (number, life, id) = (parts.next()?, parts.next()?, parts.next()?);
-            number.parse::<u64>().ok()?;
+            upload_number(number)?;
             life.parse::<u64>().ok()?;
             let known = entry.state().producers().keys().any(|producer| producer.as_str() == id);
             known.then(|| Bytes::from(format!("{begins}{inner}}}")))

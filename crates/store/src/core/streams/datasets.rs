@@ -37,25 +37,49 @@ impl Keyspace {
         loop {
             let Some(entry) = self.streams.entries.get(name) else { return };
             let Some(base) = entry.pending.front().cloned() else { return };
+            if self.is_elsewhere(&base) {
+                self.leave_out(now, name, &base, &StreamRefusal::DatasetElsewhere, out);
+                continue;
+            }
             let Some(names) = self.dataset_names(now, &base) else { return };
             let list = list_producer();
             let entry = self.streams.entries.get(name);
             if !entry.is_some_and(|entry| entry.state().producers().contains_key(&list.id)) {
-                self.feed_stream(now, name, StreamEvent::ProducerOpened { producer: list.clone() }, out);
+                let opened = StreamEvent::ProducerOpened { producer: list.clone() };
+                let told = self.feed_stream(now, name, opened, out);
+                if let Some(refusal) = told.iter().find_map(refused) {
+                    self.leave_out(now, name, &base, &refusal, out);
+                    continue;
+                }
             }
             match self.take_dataset(now, name, &base, &names, out) {
                 Ok(true) => {}
                 // There is no room: the stream says when there is.
                 Ok(false) => return,
                 Err(refusal) => {
-                    let shown = base.escape_ascii();
-                    let text = format!("dataset {shown} of the list is left out: {refusal}");
-                    self.report_text(now, name, text, out);
+                    self.leave_out(now, name, &base, &refusal, out);
+                    continue;
                 }
             }
             if let Some(entry) = self.streams.entries.get_mut(name) {
                 entry.pending.pop_front();
             }
+        }
+    }
+
+    /// Goes on after the first dataset that waits, which does not count.
+    fn leave_out(
+        &mut self,
+        now: Time,
+        name: &Bytes,
+        base: &Bytes,
+        refusal: &StreamRefusal,
+        out: &mut Effects,
+    ) {
+        let text = format!("dataset {} of the list is left out: {refusal}", base.escape_ascii());
+        self.report_text(now, name, text, out);
+        if let Some(entry) = self.streams.entries.get_mut(name) {
+            entry.pending.pop_front();
         }
     }
 
@@ -107,6 +131,16 @@ impl Keyspace {
         {
             entry.list_held = false;
         }
+    }
+}
+
+/// Why the list may not append to the stream, if that is what it was told.
+fn refused(told: &StreamCommand) -> Option<StreamRefusal> {
+    match told {
+        StreamCommand::TellProducer { producer, message: ToProducer::Refused(refusal) } => {
+            (*producer == list_producer()).then(|| refusal.clone())
+        }
+        _ => None,
     }
 }
 

@@ -21,7 +21,7 @@ mod waiters;
 pub(crate) use bonds::run_trainer;
 pub use record::StreamRecordError;
 pub(crate) use rows::MOST_ROWS;
-pub(crate) use uploads::{Flight, base as upload_base};
+pub(crate) use uploads::Flight;
 pub(crate) use waiters::{StreamWaiter, Wants, json, said};
 
 use bytes::Bytes;

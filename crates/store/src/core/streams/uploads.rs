@@ -42,11 +42,21 @@ pub(crate) fn tensor_key(base: &Bytes, field: &str) -> Bytes {
     key(base, &format!(".{field}"))
 }
 
+/// How often per node of a shared store a key of that node is looked for: this many times in vain is as good as never.
+const TRIES_PER_NODE: u32 = 64;
+
 /// What the keys of an upload of a producer begin with. The braces keep them on one node of a cluster.
-pub(crate) fn base(stream: &Bytes, producer: &ProducerLife, number: u64) -> Bytes {
+fn base(stream: &Bytes, producer: &ProducerLife, number: &str) -> Bytes {
     let ProducerLife { id, incarnation } = producer;
     let stream = String::from_utf8_lossy(stream);
     format!("{{{stream}.{id}.{}.{number}}}", incarnation.0).into()
+}
+
+/// The number of an upload as it is in its keys: `7`, or `7~3` where only the third key was of the stream's node.
+pub(super) fn upload_number(text: &str) -> Option<u64> {
+    let (number, tried) = text.split_once('~').unwrap_or((text, "0"));
+    tried.parse::<u32>().ok()?;
+    number.parse().ok()
 }
 
 /// The names of a dataset's tensors, as SmartRedis writes them.
@@ -80,6 +90,22 @@ fn described(name: &str, tensor: &Tensor) -> StreamField {
 }
 
 impl Keyspace {
+    /// What the keys of an upload begin with. In a shared store they are of the node that has the stream.
+    pub(crate) fn upload_base(&self, stream: &Bytes, producer: &ProducerLife, number: u64) -> Bytes {
+        let plain = base(stream, producer, &number.to_string());
+        let Some(shards) = self.shards.as_ref().filter(|shards| !shards.is_own_part(&plain)) else {
+            return plain;
+        };
+        let tries = 1..=TRIES_PER_NODE * u32::from(shards.own().count());
+        let mut others = tries.map(|tried| base(stream, producer, &format!("{number}~{tried}")));
+        others.find(|base| shards.is_own_part(base)).unwrap_or(plain)
+    }
+
+    /// Whether other nodes of a shared store have the keys of a dataset.
+    pub(super) fn is_elsewhere(&self, base: &Bytes) -> bool {
+        self.shards.as_ref().is_some_and(|shards| !shards.is_own_part(&key(base, META)))
+    }
+
     pub(crate) fn tensor_at(&mut self, now: Time, key: &Bytes) -> Option<Arc<Tensor>> {
         match self.database.get(now, key) {
             Some(Value::Tensor(tensor)) => Some(tensor.clone()),

@@ -61,7 +61,7 @@ fn a_list_that_is_renamed_wakes_clients() {
     f.run("RPUSH other a b");
     f.run("RENAME other q");
     assert_eq!(f.messages(), [(2, "[\"q\" \"a\"]".into())]);
-    // A value of another kind wakes nobody.
+    // A value of another kind wakes no client.
     assert_eq!(f.outcome(3, "BLPOP p 0"), Outcome::Blocked);
     f.run("SET p 1");
     assert_eq!(f.messages(), []);

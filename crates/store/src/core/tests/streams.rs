@@ -1,5 +1,6 @@
 //! Streams behind the protocol: words that make no sense, and rebuilding from what was recorded.
 
+use super::super::shards::{ShardMap, ShardPlace};
 use super::*;
 use phalanx_types::Seed;
 
@@ -182,4 +183,47 @@ fn words_that_make_no_sense_break_no_stream() {
         }
     }
     f.store.streams.entries.values().for_each(|entry| entry.core().unwrap().check_invariants());
+}
+
+#[test]
+fn in_a_shared_store_uploads_are_at_the_node_of_their_stream_and_half_written_ones_end() {
+    let place = ShardPlace::new(2, 7).unwrap();
+    let shared = |f: &mut Fixture| f.store.set_shards(ShardMap::new(place, "n2"));
+    let mut f = Fixture::with(Settings { record_changes: true, ..Settings::default() });
+    shared(&mut f);
+    let mut changes = Vec::new();
+    f.run("PHALANX.STREAM PRODUCER s sim 1 -");
+    changes.append(&mut f.out.changes);
+    for number in 0..20 {
+        let base = f.store.upload_base(&"s".into(), &sim(), number);
+        assert!(place.slots().contains(&phalanx_resp::slot(&base)), "{base:?}");
+        assert!(base.starts_with(format!("{{s.sim.1.{number}").as_bytes()), "{base:?}");
+        let base = std::str::from_utf8(&base).unwrap().to_owned();
+        for line in [
+            format!("PHALANX.STREAM BEGIN s sim 1 {number} 2 8 - 0 x"),
+            format!("AI.TENSORSET {base}.x INT32 2 VALUES 1 2"),
+            format!("PHALANX.STREAM COMPLETE s sim 1 {number}"),
+        ] {
+            // The last upload is not completed.
+            if number < 19 || !line.contains("COMPLETE") {
+                f.run(&line);
+                changes.append(&mut f.out.changes);
+            }
+        }
+    }
+    let mut rebuilt = Fixture::new();
+    shared(&mut rebuilt);
+    changes.iter().for_each(|change| rebuilt.store.apply(change).unwrap());
+    assert_eq!(rebuilt.store.place_without_key(), None);
+    rebuilt.store.tick(rebuilt.now, &mut Effects::default());
+    let keys = rebuilt.store.database.table().iter().filter(|(key, _)| key.ends_with(b".x")).count();
+    assert_eq!(keys, 19);
+    // What was kept by another part is noticed.
+    rebuilt.store.set_shards(ShardMap::new(ShardPlace::new(3, 7).unwrap(), "n3"));
+    assert_eq!(rebuilt.store.place_without_key(), ShardPlace::new(3, 7).ok());
+}
+
+fn sim() -> phalanx_streams::ProducerLife {
+    let id = phalanx_types::ProducerId::new("sim").unwrap();
+    phalanx_streams::ProducerLife { id, incarnation: phalanx_types::Incarnation(1) }
 }

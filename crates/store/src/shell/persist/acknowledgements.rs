@@ -90,7 +90,7 @@ impl Acknowledgements {
         woken.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes everyone who waits, to look again.
+    /// Wakes all connections that wait, to look again.
     pub(crate) fn wake_all(&self) {
         let woken = std::mem::take(&mut self.state().wakers);
         woken.into_values().for_each(Waker::wake);

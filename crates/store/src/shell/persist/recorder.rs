@@ -115,7 +115,7 @@ impl Recorder {
             keyspace.undo(record.undo);
             return Err(text.clone());
         }
-        // A key that ended by time is gone whatever the journal says, so nobody has to wait for that.
+        // A key that ended by time is gone whatever the journal says, so no reply has to wait for that.
         if record.is_sent || !only_removes {
             self.required = number;
         }

@@ -21,7 +21,7 @@ pub(crate) struct ValueIndex {
 struct IndexedValue {
     /// The value of the journal; none for values of a spill.
     stored: Option<StoredValue>,
-    /// The bytes are those of a file.
+    /// The bytes of a file.
     is_view: bool,
     /// Views of one value have one address.
     owners: usize,

@@ -7,6 +7,7 @@
 //! replies come in the order of the commands.
 
 mod transfer;
+mod transit;
 mod upstream;
 
 use crate::core::{Merge, Refusal, Route, ShardCommands, ShardMap, ShardMember, ShardPlace};
@@ -18,7 +19,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
+pub(crate) use transit::Transit;
+use transit::TransitReserve;
 pub(crate) use upstream::Upstreams;
+
+/// The reply when a command or its reply cannot pass through this node.
+const NO_ROOM: &str = "OOM this node has no memory to pass this on; the node that has the key can be asked itself (CLUSTER SLOTS)";
 
 /// How a node reaches the other nodes of its store.
 #[derive(Clone, Default)]
@@ -53,6 +59,7 @@ pub(crate) struct Shards {
     map: RwLock<ShardMap>,
     commands: ShardCommands,
     access: PeerAccess,
+    reserve: TransitReserve,
 }
 
 /// What to do with a command.
@@ -87,13 +94,26 @@ impl Forwarding {
 impl Shards {
     pub(crate) fn new(config: ShardConfig) -> Self {
         let map = RwLock::new(ShardMap::new(config.place, config.node));
-        Self { map, commands: ShardCommands::default(), access: config.access }
+        let (commands, reserve) = (ShardCommands::default(), TransitReserve::default());
+        Self { map, commands, access: config.access, reserve }
     }
 
     pub(crate) fn set_members(&self, members: Vec<ShardMember>) -> ShardMap {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         map.set_members(members);
         map.clone()
+    }
+
+    /// Memory for what passes through.
+    pub(crate) fn reserve(&self) -> &TransitReserve {
+        &self.reserve
+    }
+
+    /// Whether a command, of which some arguments are still to come, is for another node.
+    pub(crate) fn is_elsewhere(&self, args: &[Bytes]) -> bool {
+        let Some(command) = self.commands.named(args) else { return false };
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        command.keys_of(args).next().is_some_and(|key| !map.is_own_part(key))
     }
 
     pub(crate) fn map(&self) -> ShardMap {
@@ -122,8 +142,14 @@ impl Shards {
         })
     }
 
-    /// Decides what becomes of a command. `upstreams` are lent to what is passed on.
-    pub(crate) fn plan(&self, args: &[Bytes], upstreams: &mut Upstreams) -> Plan {
+    /// Decides what becomes of a command. `upstreams` are lent to what is passed on. `transit` counts its memory, and is
+    /// made for a command that is passed on.
+    pub(crate) fn plan(
+        &self,
+        args: &[Bytes],
+        upstreams: &mut Upstreams,
+        transit: impl FnOnce() -> Option<Transit>,
+    ) -> Plan {
         let Some(command) = self.commands.find(args) else { return Plan::Own };
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
         let route = map.route(command, args);
@@ -136,9 +162,10 @@ impl Shards {
         let members: BTreeMap<u16, ShardMember> =
             (1..=map.own().count()).filter_map(|part| Some((part, map.holder(part)?.clone()))).collect();
         drop(map);
+        let Some(transit) = transit() else { return Plan::Reply(Reply::error(NO_ROOM)) };
         let is_blocking = command.is_blocking();
         let mut lent = std::mem::take(upstreams);
-        lent.prepare(members, self.access.clone());
+        lent.prepare(members, self.access.clone(), transit);
         let (args, keys) = (args.to_vec(), command.key_groups(args));
         let future = async move {
             let reply = match route {

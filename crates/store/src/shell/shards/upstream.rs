@@ -1,6 +1,6 @@
 //! Connections of one client to the nodes that have its keys.
 
-use super::PeerAccess;
+use super::{NO_ROOM, PeerAccess, Transit};
 use crate::core::ShardMember;
 use bytes::{Buf, Bytes, BytesMut};
 use phalanx_resp::{Reply, ReplyParser, ReplyProgress, ReplyQueue, Version};
@@ -33,17 +33,30 @@ pub(crate) struct Upstreams {
     open: BTreeMap<u16, Upstream>,
     members: BTreeMap<u16, ShardMember>,
     access: PeerAccess,
+    /// Memory of the command that is passed on, and of its reply.
+    transit: Option<Transit>,
 }
 
 impl Upstreams {
     /// Takes note of where the nodes are now; connections to nodes that are elsewhere end.
-    pub(super) fn prepare(&mut self, members: BTreeMap<u16, ShardMember>, access: PeerAccess) {
+    pub(super) fn prepare(
+        &mut self,
+        members: BTreeMap<u16, ShardMember>,
+        access: PeerAccess,
+        transit: Transit,
+    ) {
         let is_current = |part: &u16, upstream: &mut Upstream| {
             members.get(part).is_some_and(|member| address(member) == upstream.address)
         };
         self.open.retain(is_current);
         self.members = members;
         self.access = access;
+        self.transit = Some(transit);
+    }
+
+    /// What the reply takes, until it is sent.
+    pub(crate) fn take_transit(&mut self) -> Option<Transit> {
+        self.transit.take()
     }
 
     /// The parts that nodes serve.
@@ -64,26 +77,28 @@ impl Upstreams {
         let Some(member) = self.members.get(&part) else {
             return Err(Reply::error(format!("CLUSTERDOWN no node serves part {part} of this store")));
         };
-        let lost = |error: io::Error| {
-            Reply::error(format!(
+        let lost = |error: io::Error| match error.kind() {
+            io::ErrorKind::OutOfMemory => Reply::error(NO_ROOM),
+            _ => Reply::error(format!(
                 "CLUSTERDOWN node {}, which has this key, is not reached: {error}",
                 member.node
-            ))
+            )),
         };
         let is_new = !self.open.contains_key(&part);
         let mut upstream = match self.open.remove(&part) {
             Some(upstream) => upstream,
             None => bounded(Upstream::open(member, &self.access)).await.map_err(lost)?,
         };
+        let transit = self.transit.as_mut();
         let called = match is_bounded {
-            true => bounded(upstream.call(commands.clone())).await,
-            false => upstream.call(commands.clone()).await,
+            true => bounded(upstream.call(commands.clone(), transit)).await,
+            false => upstream.call(commands.clone(), transit).await,
         };
         let replies = match called {
             // The node may have ended and come back since: nothing was carried out if nothing was sent.
             Err(_closed) if !is_new && upstream.is_unused => {
                 upstream = bounded(Upstream::open(member, &self.access)).await.map_err(lost)?;
-                let again = upstream.call(commands);
+                let again = upstream.call(commands, self.transit.as_mut());
                 if is_bounded { bounded(again).await } else { again.await }.map_err(lost)?
             }
             other => other.map_err(lost)?,
@@ -124,7 +139,7 @@ impl Upstream {
             greeting.push(vec![Bytes::from_static(b"AUTH"), Bytes::from(password.clone())]);
         }
         greeting.push(vec![Bytes::from_static(b"PHALANX.SHARD"), Bytes::from(member.place.to_string())]);
-        for reply in upstream.call(greeting).await? {
+        for reply in upstream.call(greeting, None).await? {
             if let Reply::Error(text) = reply {
                 return Err(io::Error::other(String::from_utf8_lossy(&text).into_owned()));
             }
@@ -132,7 +147,12 @@ impl Upstream {
         Ok(upstream)
     }
 
-    async fn call(&mut self, commands: Vec<Vec<Bytes>>) -> io::Result<Vec<Reply>> {
+    /// Sends commands and reads their replies. An error is `OutOfMemory` if `transit` has no room for them.
+    async fn call(
+        &mut self,
+        commands: Vec<Vec<Bytes>>,
+        mut transit: Option<&mut Transit>,
+    ) -> io::Result<Vec<Reply>> {
         let count = commands.len();
         let mut output = ReplyQueue::default();
         for command in commands {
@@ -149,13 +169,18 @@ impl Upstream {
             match self.parser.parse(&mut self.input).map_err(io::Error::other)? {
                 ReplyProgress::Reply(Reply::Push(_)) => {}
                 ReplyProgress::Reply(reply) => replies.push(reply),
-                ReplyProgress::More | ReplyProgress::Large => self.read().await?,
+                ReplyProgress::More | ReplyProgress::Large => {
+                    let read = self.read().await? as u64;
+                    if transit.as_mut().is_some_and(|transit| !transit.take(read)) {
+                        return Err(io::ErrorKind::OutOfMemory.into());
+                    }
+                }
             }
         }
         Ok(replies)
     }
 
-    async fn read(&mut self) -> io::Result<()> {
+    async fn read(&mut self) -> io::Result<usize> {
         let read = match self.parser.large() {
             Some(bulk) => self.stream.read_buf(&mut bulk.room()).await?,
             None => {
@@ -163,6 +188,6 @@ impl Upstream {
                 self.stream.read_buf(&mut self.input).await?
             }
         };
-        if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
     }
 }

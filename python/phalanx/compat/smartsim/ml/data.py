@@ -140,7 +140,7 @@ class TrainingDataUploader(_Described):
         producer_prefixes: Any = None,
         num_ranks: Optional[int] = None,
     ) -> None:
-        # Lists name what was uploaded, so nobody has to know how many producers and ranks there are.
+        # Lists name what was uploaded, so a trainer need not know how many producers and ranks there are.
         del producer_prefixes, num_ranks
         info = DataInfo(name or list_name, sample_prefix or sample_name, target_prefix or target_name, num_classes)
         if not info.list_name:
@@ -188,7 +188,7 @@ class DataDownloader(_Described):
 
     A pass has all samples that were there when its first replica began; with ``dynamic`` each pass looks anew. Their
     order depends on ``seed`` and the number of the pass only. The last batch may be smaller, unless ``drop_last``.
-    Replicas agree on a pass through the store: those of one run have the same ``group``, which launchers tell.
+    Replicas agree on a pass through the store: all replicas of a run have the same ``group``, which launchers tell.
 
     ``uploader_name``, ``uploader_info``, ``sample_prefix``, ``target_prefix`` and ``num_classes`` are of an older
     interface; ``uploader_info="manual"`` takes them in the place of what uploaders published.

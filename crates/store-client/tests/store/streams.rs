@@ -1,90 +1,45 @@
 //! Streams against a real server: producers, runs, groups of trainers, lists of datasets.
-#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-use phalanx_store::{Server, ServerConfig};
+use super::running::Running;
 use phalanx_store_client::{
-    Dataset, PassAnswer, Producer, ProducerOptions, ReadOptions, Store, StoreOptions, StreamError,
-    StreamReader, TrainerAnswer,
+    Dataset, PassAnswer, Producer, ProducerOptions, ReadOptions, Store, StreamError, StreamReader,
+    TrainerAnswer,
 };
 use phalanx_streams::{
     Cursor, ReadMode, ReaderEnding, ReaderSettings, Retention, StreamRefusal, StreamSettings, StreamWait,
 };
 use phalanx_types::{ByteSize, Incarnation, ProducerId, ReaderId, Seed, Tensor, TrainerId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::oneshot;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server on a thread of its own.
-struct Running {
-    address: String,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Running {
-    fn start() -> Self {
-        let config = ServerConfig { bind: Some("127.0.0.1:0".parse().unwrap()), ..ServerConfig::default() };
-        let (told, address) = mpsc::channel();
-        let (stop, stopped) = oneshot::channel();
-        let body = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let server = Server::start(config).await.unwrap();
-                told.send(server.address().unwrap().to_string()).unwrap();
-                let _asked = stopped.await;
-                server.shutdown().await;
-            });
-        };
-        let thread = Some(std::thread::spawn(body));
-        Self { address: address.recv().unwrap(), stop: Some(stop), thread }
-    }
-
-    fn client(&self) -> Store {
-        Store::connect(&self.address, StoreOptions::default()).unwrap()
-    }
-
-    /// A client as on another host.
-    fn remote(&self) -> Store {
-        let options = StoreOptions { no_shared_memory: true, ..StoreOptions::default() };
-        Store::connect(&self.address, options).unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ended = self.stop.take().unwrap().send(());
-        self.thread.take().unwrap().join().unwrap();
-    }
-}
-
-fn options(name: &str) -> ProducerOptions {
+pub(crate) fn options(name: &str) -> ProducerOptions {
     ProducerOptions { patience: Some(PATIENCE), ..ProducerOptions::new(ProducerId::new(name).unwrap()) }
 }
 
 /// Samples whose values tell which they are: `x` has two numbers of each, `y` one.
-fn samples(first: u64, count: u64) -> (Tensor, Tensor) {
+pub(crate) fn samples(first: u64, count: u64) -> (Tensor, Tensor) {
     let numbers = first..first + count;
     let x: Vec<f32> = numbers.clone().flat_map(|n| [n as f32, n as f32 + 0.5]).collect();
     let y: Vec<f32> = numbers.map(|n| n as f32 * 10.0).collect();
     (Tensor::from_f32(vec![count, 2], &x).unwrap(), Tensor::from_f32(vec![count], &y).unwrap())
 }
 
-fn put(producer: &mut Producer, first: u64, count: u64) -> u64 {
+pub(crate) fn put(producer: &mut Producer, first: u64, count: u64) -> u64 {
     let (x, y) = samples(first, count);
     producer.put(&[("x", &x), ("y", &y)]).unwrap()
 }
 
-fn run(store: &Store, stream: &str, mode: ReadMode, batch: u64) -> StreamReader {
+pub(crate) fn run(store: &Store, stream: &str, mode: ReadMode, batch: u64) -> StreamReader {
     let settings = ReaderSettings::new(mode, Seed(5), batch);
     store.read_stream(stream, ReadOptions::new(ReaderId::new("run").unwrap(), settings)).unwrap()
 }
 
-const GROW: ReadMode = ReadMode::Grow { min_samples: 1, new_samples: 0 };
+pub(crate) const GROW: ReadMode = ReadMode::Grow { min_samples: 1, new_samples: 0 };
 
-fn sealed(answer: PassAnswer) -> Cursor {
+pub(crate) fn sealed(answer: PassAnswer) -> Cursor {
     match answer {
         PassAnswer::Sealed(cursor) => cursor,
         other => panic!("{other:?}"),
@@ -92,7 +47,7 @@ fn sealed(answer: PassAnswer) -> Cursor {
 }
 
 /// Waits for a pass over all reasons.
-fn pass(reader: &StreamReader, number: u64) -> PassAnswer {
+pub(crate) fn pass(reader: &StreamReader, number: u64) -> PassAnswer {
     loop {
         match reader.pass(number, PATIENCE).unwrap() {
             PassAnswer::Waiting(_) => {}
@@ -106,7 +61,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// The values of `x` and `y` of samples; checks that they belong together.
-fn read(reader: &StreamReader, numbers: &[u64]) -> Vec<f32> {
+pub(crate) fn read(reader: &StreamReader, numbers: &[u64]) -> Vec<f32> {
     let (mut x, mut y) = (vec![0; numbers.len() * 8], vec![0; numbers.len() * 4]);
     reader.samples().read("x", numbers, &mut x).unwrap();
     reader.samples().read("y", numbers, &mut y).unwrap();

@@ -1,0 +1,243 @@
+//! Streams of a store that two servers share.
+
+use super::streams::{GROW, PATIENCE, options, pass, put, read, run, sealed};
+use phalanx_store::{PeerAccess, Server, ServerConfig, ShardConfig, ShardMember, ShardPlace};
+use phalanx_store_client::{
+    Dataset, ReadOptions, Store, StoreError, StoreOptions, StreamError, TrainerAnswer,
+};
+use phalanx_streams::{Assignment, ReaderSettings};
+use phalanx_types::{Incarnation, ReaderId, Seed, Tensor, TrainerId};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use tempfile::TempDir;
+
+const SHARDS: u16 = 2;
+
+/// Servers that are one store.
+struct SharedStore {
+    runtime: tokio::runtime::Runtime,
+    servers: Vec<Option<Server>>,
+    ports: Vec<u16>,
+    directory: TempDir,
+}
+
+fn place(index: u16) -> ShardPlace {
+    ShardPlace::new(index, SHARDS).unwrap()
+}
+
+fn config(index: u16, port: u16, directory: &Path) -> ServerConfig {
+    let access = PeerAccess::default();
+    ServerConfig {
+        bind: Some(format!("127.0.0.1:{port}").parse().unwrap()),
+        persist: Some(directory.join(index.to_string())),
+        shard: Some(ShardConfig { place: place(index), node: format!("n{index}"), access }),
+        ..ServerConfig::default()
+    }
+}
+
+impl SharedStore {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let start = |index| runtime.block_on(Server::start(config(index, 0, directory.path()))).unwrap();
+        let servers: Vec<_> = (1..=SHARDS).map(|index| Some(start(index))).collect();
+        let port = |server: &Option<Server>| server.as_ref().unwrap().address().unwrap().port();
+        let ports = servers.iter().map(port).collect();
+        let shared = Self { runtime, servers, ports, directory };
+        shared.introduce();
+        shared
+    }
+
+    /// Tells every server of those that run.
+    fn introduce(&self) {
+        let running = || self.servers.iter().zip(&self.ports).zip(1u16..);
+        let members: Vec<ShardMember> = running()
+            .filter(|((server, _), _)| server.is_some())
+            .map(|((_, port), index)| ShardMember {
+                since: 0,
+                node: format!("n{index}"),
+                host: "127.0.0.1".to_owned(),
+                port: *port,
+                is_same_host: true,
+                place: place(index),
+            })
+            .collect();
+        self.servers.iter().flatten().for_each(|server| server.shard_members().set(members.clone()));
+    }
+
+    fn end(&mut self, index: u16) {
+        let server = self.servers[usize::from(index) - 1].take().unwrap();
+        self.runtime.block_on(server.shutdown());
+        self.introduce();
+    }
+
+    fn start_again(&mut self, index: u16) {
+        let at = usize::from(index) - 1;
+        let config = config(index, self.ports[at], self.directory.path());
+        self.servers[at] = Some(self.runtime.block_on(Server::start(config)).unwrap());
+        self.introduce();
+    }
+
+    /// A client that was given the address of one of the servers.
+    fn client(&self, index: u16) -> Store {
+        self.connect(index, StoreOptions::default())
+    }
+
+    fn connect(&self, index: u16, options: StoreOptions) -> Store {
+        let port = self.ports[usize::from(index) - 1];
+        Store::connect(&format!("127.0.0.1:{port}"), options).unwrap()
+    }
+}
+
+/// A name of a stream that a server has.
+fn stream_of(index: u16) -> String {
+    let is_there = |name: &String| place(index).slots().contains(&phalanx_resp::slot(name.as_bytes()));
+    (0..).map(|number| format!("stream{number}")).find(is_there).unwrap()
+}
+
+#[test]
+fn a_stream_lives_at_the_server_of_its_name_and_clients_of_every_server_use_it() {
+    let shared = SharedStore::start();
+    let mut watch = shared.client(1).watch_streams(None).unwrap();
+    assert_eq!(watch.next(PATIENCE).unwrap(), Some(Vec::new()));
+    for index in 1..=SHARDS {
+        let stream = stream_of(index);
+        for (from, name) in [(1, "sim-1"), (2, "sim-2")] {
+            let mut producer = shared.client(from).produce(&stream, options(name)).unwrap();
+            for upload in 0..20 {
+                put(&mut producer, u64::from(from) * 1000 + upload * 5, 5);
+            }
+            producer.close().unwrap();
+        }
+        let remote = StoreOptions { no_shared_memory: true, ..StoreOptions::default() };
+        for store in [shared.client(1), shared.client(2), shared.connect(3 - index, remote)] {
+            let reader = run(&store, &stream, GROW, 10);
+            let cursor = sealed(pass(&reader, 0));
+            let samples = reader.samples();
+            let mut seen: Vec<f32> = Vec::new();
+            for step in 0..samples.order(&cursor).steps() {
+                seen.extend(read(&reader, &samples.batch(&cursor, step).unwrap()));
+            }
+            seen.sort_by(f32::total_cmp);
+            let expected: Vec<f32> = (1000u16..1100).chain(2000..2100).map(f32::from).collect();
+            assert_eq!(seen, expected, "{stream}");
+        }
+        let info = shared.client(3 - index).stream_info(&stream).unwrap();
+        assert_eq!((info.stream.samples, info.stream.producers.len()), (200, 2));
+    }
+    let mut names = vec![stream_of(1), stream_of(2)];
+    names.sort();
+    assert_eq!(shared.client(2).streams().unwrap(), names);
+    let shown = loop {
+        let shown = watch.next(PATIENCE).unwrap().unwrap();
+        if shown.iter().filter(|info| info.stream.samples == 200).count() == 2 {
+            break shown;
+        }
+    };
+    assert_eq!(shown.iter().map(|info| info.name.clone()).collect::<Vec<_>>(), names);
+    assert!(shared.client(1).delete_stream(&names[1]).unwrap());
+    while watch.next(PATIENCE).unwrap().is_none_or(|shown| shown.len() != 1) {}
+}
+
+#[test]
+fn trainers_at_different_servers_share_the_steps_of_a_pass() {
+    let shared = SharedStore::start();
+    let stream = stream_of(2);
+    let mut producer = shared.client(1).produce(&stream, options("sim")).unwrap();
+    put(&mut producer, 0, 100);
+    producer.close().unwrap();
+    let settings = ReaderSettings { passes: Some(1), ..ReaderSettings::new(GROW, Seed(2), 10) };
+    let options = ReadOptions::new(ReaderId::new("run").unwrap(), settings);
+    let reader = shared.client(1).read_stream(&stream, options).unwrap();
+    let used: Mutex<BTreeMap<(u64, u32), Vec<f32>>> = Mutex::default();
+    let train = |index: u16| {
+        let id = ReaderId::new("run").unwrap();
+        let attached = shared.client(index).attach_stream(&stream, &id, PATIENCE).unwrap();
+        let id = TrainerId::new(format!("t{index}")).unwrap();
+        let mut trainer = attached.trainer(id, Incarnation(1)).unwrap();
+        let mut done = false;
+        loop {
+            match trainer.next(done, PATIENCE).unwrap() {
+                TrainerAnswer::Waiting(_) => {}
+                TrainerAnswer::Finished(_) => return,
+                TrainerAnswer::Share(share) => {
+                    let Assignment { cursor, rank, ranks, .. } = share;
+                    let mine = attached.samples().share(&cursor, cursor.step, rank, ranks).unwrap();
+                    let values = read(&attached, &mine);
+                    let mut used = used.lock().unwrap();
+                    // A step that is repeated with another group replaces what was done before.
+                    used.retain(|(step, other), _| *step != cursor.step || *other < ranks);
+                    used.insert((cursor.step, rank), values);
+                    done = true;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| train(1));
+        scope.spawn(|| train(2));
+    });
+    let mut values: Vec<f32> = used.into_inner().unwrap().into_values().flatten().collect();
+    values.sort_by(f32::total_cmp);
+    assert_eq!(values, (0u16..100).map(f32::from).collect::<Vec<_>>());
+    reader.close().unwrap();
+}
+
+#[test]
+fn producers_and_runs_wait_for_the_server_of_their_stream_and_go_on() {
+    let mut shared = SharedStore::start();
+    let stream = stream_of(2);
+    let store = shared.client(1);
+    let mut producer = store.produce(&stream, options("sim")).unwrap();
+    put(&mut producer, 0, 10);
+    let reader = run(&store, &stream, GROW, 5);
+    let before = sealed(pass(&reader, 0));
+    shared.end(2);
+    let down = store.stream_info(&stream).unwrap_err();
+    assert!(
+        matches!(&down, StreamError::Store(StoreError::Down { text }) if text.contains("part 2/2")),
+        "{down}"
+    );
+    let upload = std::thread::spawn(move || {
+        put(&mut producer, 10, 10);
+        producer.close().unwrap();
+    });
+    shared.start_again(2);
+    upload.join().unwrap();
+    let next = sealed(pass(&reader, 1));
+    assert_eq!((before.horizon, next.horizon), (10, 20));
+    let samples = reader.samples();
+    let mut seen = read(&reader, &samples.at_positions(&next, &samples.order(&next), 0..20).unwrap());
+    seen.sort_by(f32::total_cmp);
+    assert_eq!(seen, (0u16..20).map(f32::from).collect::<Vec<_>>());
+    assert_eq!(store.stream_info(&stream).unwrap().stream.producers[0].next_upload, 2);
+}
+
+#[test]
+fn datasets_of_a_list_that_other_servers_have_are_told_and_left_out() {
+    let shared = SharedStore::start();
+    let (store, stream) = (shared.client(1), stream_of(1));
+    let reader = run(&store, &stream, GROW, 2);
+    let mut own = 0;
+    for number in 0..10 {
+        let mut dataset = Dataset::new(format!("d{number}"));
+        dataset.add_tensor("x", Tensor::from_f32(vec![2], &[0.0, 1.0]).unwrap());
+        store.put_dataset(&dataset).unwrap();
+        store.append(&stream, &format!("d{number}")).unwrap();
+        let slot = phalanx_resp::slot(format!("d{number}").as_bytes());
+        own += u64::from(place(1).slots().contains(&slot));
+    }
+    assert!((1..10).contains(&own));
+    let info = store.stream_info(&stream).unwrap();
+    assert_eq!(info.stream.samples, 2 * own);
+    let left_out = info.reports.iter().filter(|(_, text)| text.contains("another node of the store has it"));
+    assert_eq!(left_out.count() as u64, 10 - own);
+    assert_eq!(sealed(pass(&reader, 0)).horizon, 2 * own);
+    let braces = store.stream_info("a{b}").unwrap_err();
+    assert!(
+        matches!(&braces, StreamError::Store(StoreError::Refused { text }) if text.contains("braces")),
+        "{braces}"
+    );
+}
