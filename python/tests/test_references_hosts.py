@@ -101,7 +101,8 @@ PROGRAM = """
 
 
 def _node(host: Host, *options: str) -> "subprocess.Popen[str]":
-    words = ["-m", "phalanx", "--output", "quiet", "node", "--domain", "lab", "--no-mdns", "--allow-python", *options]
+    calls = f"--allow-python={sys.executable}"
+    words = ["-m", "phalanx", "--output", "quiet", "node", "--domain", "lab", "--no-mdns", calls, *options]
     node = subprocess.Popen(host.command(*words), env=host.environment, stdout=subprocess.PIPE, text=True)
     assert node.stdout is not None and node.stdout.readline()
     return node

@@ -116,8 +116,6 @@ def test_the_store_of_a_domain(node: "Callable[..., str]") -> None:
         check_everything(store)
         check_streams(store, other, "data")
         assert other.streams() == ["data"]
-        with pytest.raises(StoreError):
-            Store(domain="nowhere")
 
 
 @pytest.mark.parametrize("has_key", [False, True])

@@ -112,6 +112,8 @@ class Shards:
         self.domain = Domain("shared")
         self.ports = [free_port() for _ in range(3)]
         self.addresses = [f"127.0.0.1:{port}" for port in self.ports]
+
+    def start_all(self):
         for index in range(3):
             self.start(index)
         until(lambda: all(self.knows_all(port) for port in self.ports))
@@ -137,7 +139,7 @@ class Shards:
 
     def knows_all(self, port):
         with redis.Redis(port=port) as node:
-            return len({entry["primary"][1] for entry in node.execute_command("CLUSTER SLOTS").values()}) == 3
+            return len({entry[2][1] for entry in node.execute_command("CLUSTER", "SLOTS")}) == 3
 
     def client(self, index):
         return redis.Redis(port=self.ports[index])
@@ -159,8 +161,11 @@ def until(is_so):
 @pytest.fixture(scope="module")
 def running_shards():
     shards = Shards()
-    yield shards
-    shards.domain.end()
+    try:
+        shards.start_all()
+        yield shards
+    finally:
+        shards.domain.end()
 
 
 @pytest.fixture

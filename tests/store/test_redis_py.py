@@ -5,8 +5,13 @@ import threading
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from conftest import Domain, Store
+
+# Without it the client tries a refused password again, for seconds.
+AT_ONCE = {"retry": Retry(NoBackoff(), 0)}
 
 
 def own_address():
@@ -98,9 +103,9 @@ def test_a_password(tmp_path):
     store = Store("--password-file", str(secret))
     try:
         with pytest.raises(redis.AuthenticationError):
-            redis.Redis(port=store.port).ping()
+            redis.Redis(port=store.port, **AT_ONCE).ping()
         with pytest.raises(redis.AuthenticationError):
-            redis.Redis(port=store.port, password="wrong").ping()
+            redis.Redis(port=store.port, password="wrong", **AT_ONCE).ping()
         for protocol in [2, 3]:
             assert redis.Redis(port=store.port, password="open sesame", protocol=protocol).ping()
     finally:
@@ -116,24 +121,26 @@ def test_a_store_of_a_domain_by_tls_and_password(tmp_path):
         port = domain.start("node", "--store-password-file", str(tmp_path / "secret"))
 
         def connect(host="localhost", **options):
-            return redis.Redis(host=host, port=port, ssl=True, ssl_ca_certs=str(tmp_path / "ca.pem"), **options)
+            tls = {"ssl": True, "ssl_ca_certs": str(tmp_path / "ca.pem")}
+            return redis.Redis(host=host, port=port, **tls, **AT_ONCE, **options)
 
         for protocol in [2, 3]:
             with connect(password="open sesame", protocol=protocol) as client:
                 value = bytes(range(256)) * 4096
                 assert client.set("x", value) and client.get("x") == value
-        with pytest.raises(redis.AuthenticationError, match="Authentication required"):
-            connect().ping()
-        with pytest.raises(redis.AuthenticationError, match="invalid username-password pair"):
-            connect(password="wrong").ping()
+        for protocol, reason in [(2, "Authentication required"), (3, "HELLO must be called with the client already")]:
+            with pytest.raises(redis.AuthenticationError, match=reason):
+                connect(protocol=protocol).ping()
+            with pytest.raises(redis.AuthenticationError, match="invalid username-password pair"):
+                connect(password="wrong", protocol=protocol).ping()
         # A client that trusts other authorities does not speak with the store.
         with pytest.raises(redis.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
-            redis.Redis(host="localhost", port=port, ssl=True, password="open sesame").ping()
+            redis.Redis(host="localhost", port=port, ssl=True, password="open sesame", **AT_ONCE).ping()
         outside = own_address()
         if outside is not None:
             # From beyond loopback, and the store says what to do.
             with pytest.raises(redis.RedisError, match="speaks TLS only: use rediss://"):
-                redis.Redis(host=outside, port=port, password="open sesame").ping()
+                redis.Redis(host=outside, port=port, password="open sesame", **AT_ONCE).ping()
             assert connect(host=outside, password="open sesame").ping()
     finally:
         domain.end()
@@ -184,7 +191,7 @@ def test_a_full_store_refuses_and_goes_on():
 
 
 def test_a_client_can_end_the_server(store):
-    redis.Redis(port=store.port).shutdown()
+    redis.Redis(port=store.port, **AT_ONCE).shutdown()
     assert store.process.wait(timeout=20) == 0
 
 

@@ -4,7 +4,7 @@ use crate::array::Layout;
 use crate::error::{DataError, Fault, Origin};
 use crate::formats::{self, Elements};
 use crate::spec::Format;
-use ::safetensors::tensor::{Dtype, TensorView};
+use ::safetensors::tensor::TensorView;
 use bytes::Bytes;
 use phalanx_types::{DType, Tensor};
 use std::fs::File;
@@ -116,7 +116,7 @@ pub fn write_tensors(file: &Path, tensors: &[(String, Tensor)]) -> Result<(), Wr
         Some("safetensors") => {
             let views = tensors.iter().map(|(name, tensor)| {
                 let shape = tensor.shape().iter().map(|len| usize::try_from(*len).unwrap_or(usize::MAX));
-                let view = TensorView::new(safetensors_type(tensor.dtype()), shape.collect(), tensor.data())?;
+                let view = TensorView::new(tensor.dtype().into(), shape.collect(), tensor.data())?;
                 Ok((name.as_str(), view))
             });
             let views = views.collect::<Result<Vec<_>, ::safetensors::SafeTensorError>>()?;
@@ -162,24 +162,6 @@ fn numpy_type(dtype: DType) -> Option<&'static str> {
         DType::U64 => "<u8",
         DType::Bool => "|b1",
     })
-}
-
-fn safetensors_type(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F32 => Dtype::F32,
-        DType::F64 => Dtype::F64,
-        DType::F16 => Dtype::F16,
-        DType::Bf16 => Dtype::BF16,
-        DType::I8 => Dtype::I8,
-        DType::I16 => Dtype::I16,
-        DType::I32 => Dtype::I32,
-        DType::I64 => Dtype::I64,
-        DType::U8 => Dtype::U8,
-        DType::U16 => Dtype::U16,
-        DType::U32 => Dtype::U32,
-        DType::U64 => Dtype::U64,
-        DType::Bool => Dtype::BOOL,
-    }
 }
 
 #[cfg(test)]

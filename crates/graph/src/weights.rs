@@ -219,12 +219,12 @@ impl fmt::Debug for Later<'_> {
 pub fn write_later(out: &mut dyn Write, tensors: &[Later<'_>]) -> Result<u64, WeightsError> {
     let mut sorted: Vec<&Later<'_>> = tensors.iter().collect();
     // Large element types first, so that all are aligned.
-    sorted.sort_by(|a, b| theirs(b.dtype).cmp(&theirs(a.dtype)).then(a.name.cmp(&b.name)));
+    sorted.sort_by(|a, b| Dtype::from(b.dtype).cmp(&a.dtype.into()).then(a.name.cmp(&b.name)));
     let mut end = 0;
     let info = |tensor: &&Later<'_>| {
         let start = end;
         end += tensor.shape.iter().product::<usize>() * tensor.dtype.size();
-        let (dtype, shape) = (theirs(tensor.dtype), tensor.shape.clone());
+        let (dtype, shape) = (Dtype::from(tensor.dtype), tensor.shape.clone());
         (tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
     };
     let infos = sorted.iter().map(info).collect();
@@ -249,7 +249,7 @@ pub fn from_bytes(data: Bytes) -> Result<Weights, WeightsError> {
     let file = SafeTensors::deserialize(&data).map_err(WeightsError::Format)?;
     let mut weights = Weights::new();
     for (name, view) in file.iter() {
-        let dtype = ours(view.dtype())
+        let dtype = DType::from_safetensors(view.dtype())
             .ok_or_else(|| WeightsError::DType { name: name.into(), dtype: format!("{:?}", view.dtype()) })?;
         let shape = view.shape().iter().map(|d| *d as u64).collect();
         let tensor = Tensor::new(dtype, shape, data.slice_ref(view.data()));
@@ -263,7 +263,7 @@ struct Written<'a>(&'a Tensor, Vec<usize>);
 
 impl View for Written<'_> {
     fn dtype(&self) -> Dtype {
-        theirs(self.0.dtype())
+        self.0.dtype().into()
     }
 
     fn shape(&self) -> &[usize] {
@@ -277,43 +277,6 @@ impl View for Written<'_> {
     fn data_len(&self) -> usize {
         self.0.data().len()
     }
-}
-
-fn theirs(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F32 => Dtype::F32,
-        DType::F64 => Dtype::F64,
-        DType::F16 => Dtype::F16,
-        DType::Bf16 => Dtype::BF16,
-        DType::I8 => Dtype::I8,
-        DType::I16 => Dtype::I16,
-        DType::I32 => Dtype::I32,
-        DType::I64 => Dtype::I64,
-        DType::U8 => Dtype::U8,
-        DType::U16 => Dtype::U16,
-        DType::U32 => Dtype::U32,
-        DType::U64 => Dtype::U64,
-        DType::Bool => Dtype::BOOL,
-    }
-}
-
-fn ours(dtype: Dtype) -> Option<DType> {
-    Some(match dtype {
-        Dtype::F32 => DType::F32,
-        Dtype::F64 => DType::F64,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::Bf16,
-        Dtype::I8 => DType::I8,
-        Dtype::I16 => DType::I16,
-        Dtype::I32 => DType::I32,
-        Dtype::I64 => DType::I64,
-        Dtype::U8 => DType::U8,
-        Dtype::U16 => DType::U16,
-        Dtype::U32 => DType::U32,
-        Dtype::U64 => DType::U64,
-        Dtype::BOOL => DType::Bool,
-        _ => return None,
-    })
 }
 
 /// Writes a temporary file next to the target and renames it.

@@ -9,6 +9,8 @@ mod nearest;
 mod outbox;
 mod parcel;
 mod resources;
+#[cfg(feature = "safetensors")]
+mod safetensors_types;
 mod seed;
 mod size;
 mod tensor;
