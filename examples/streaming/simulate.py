@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--uploads", type=int, default=40, help="how many uploads it makes")
     parser.add_argument("--samples", type=int, default=32, help="samples of an upload")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds that an upload takes to compute")
-    parser.add_argument("--producers", type=int, default=2, help="the stream ends when so many have closed")
+    parser.add_argument("--producers", type=int, default=2, help="the stream ends when this many have closed")
     parser.add_argument("--write", help="write samples to this file instead")
     args = parser.parse_args()
     if args.write:

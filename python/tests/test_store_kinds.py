@@ -18,6 +18,7 @@ import pytest
 from phalanx.errors import StoreError, StoreKeyError
 from phalanx.store import Dataset, Store
 
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "streaming"
 PATIENCE = 60
 # Large enough for shared memory.
 LARGE = np.arange(1 << 18, dtype="float64")
@@ -118,19 +119,24 @@ def test_the_store_of_a_domain(node: "Callable[..., str]") -> None:
         assert other.streams() == ["data"]
 
 
+def shared_by_two(node: "Callable[..., str]") -> "List[str]":
+    """Two nodes of domain `pair` that share a store; gives where their parts are."""
+    addresses = [node("pair", "--store-shard", part, "--memory", "1GiB") for part in ("1/2", "2/2")]
+
+    def knows_both() -> bool:
+        with Store(domain="pair") as store:
+            return len({tuple(entry[2][:2]) for entry in store.command("CLUSTER", "SLOTS")}) == 2
+
+    until(knows_both)
+    return addresses
+
+
 @pytest.mark.parametrize("has_key", [False, True])
 def test_a_store_that_nodes_of_a_domain_share(node: "Callable[..., str]", has_key: bool) -> None:
     if has_key:
         phalanx("domain", "new", "pair")
-    for part in ("1/2", "2/2"):
-        node("pair", "--store-shard", part, "--memory", "1GiB")
-
-    def connected() -> Any:
-        store = Store(domain="pair")
-        slots = store.command("CLUSTER", "SLOTS")
-        return store if len({tuple(entry[2][:2]) for entry in slots}) == 2 else None
-
-    with until(connected) as store, Store(domain="pair") as other:
+    shared_by_two(node)
+    with Store(domain="pair") as store, Store(domain="pair") as other:
         check_everything(store)
         names = [f"stream{n}" for n in range(4)]
         for name in names:
@@ -138,6 +144,35 @@ def test_a_store_that_nodes_of_a_domain_share(node: "Callable[..., str]", has_ke
         assert store.streams() == names
         assert store.delete_stream("stream1") and not other.delete_stream("stream1")
         assert other.streams() == ["stream0", "stream2", "stream3"]
+
+
+def test_a_run_follows_simulations_through_a_shared_store(
+    node: "Callable[..., str]", home: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`examples/streaming`, where producers are given the node that does not have the stream."""
+    addresses = shared_by_two(node)
+    with Store(domain="pair") as store:
+        holder = store.command("CLUSTER", "KEYSLOT", "heat") // 8192
+    folder = home / "example"
+    shutil.copytree(EXAMPLE, folder)
+    simulate = [sys.executable, "simulate.py"]
+    subprocess.run([*simulate, "--write", "valid.npz"], cwd=folder, check=True)
+    monkeypatch.setenv("PHALANX_STORE", addresses[1 - holder])
+    options = ["--uploads", "20", "--pause", "0.01"]
+    simulations = [subprocess.Popen([*simulate, name, *options], cwd=folder) for name in ("sim-1", "sim-2")]
+    monkeypatch.setenv("PHALANX_STORE", "phalanx://pair")
+    train = ["train", "run.toml", "--local", "2", "--set", "train.epochs=20", "--run-dir", "run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "phalanx", *train], cwd=folder, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    assert [simulation.wait(PATIENCE) for simulation in simulations] == [0, 0]
+    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(line["pass"] for line in lines if "loss" in line) == 20
+    assert sum(line["pass"] == 20 for line in lines if "loss" in line) == 2 * 20 * 32 // 64
+    words = [sys.executable, "-m", "phalanx", "--output", "json", "store", "watch", "--once", "--domain", "pair"]
+    shown = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)["streams"]
+    assert [(stream["name"], stream["stream"]["samples"]) for stream in shown] == [("heat", 2 * 20 * 32)]
 
 
 def _free_ports(count: int) -> "List[int]":

@@ -6,10 +6,11 @@ use phalanx_store_client::{
     Dataset, ReadOptions, Store, StoreError, StoreOptions, StreamError, TrainerAnswer,
 };
 use phalanx_streams::{Assignment, ReaderSettings};
-use phalanx_types::{Incarnation, ReaderId, Seed, Tensor, TrainerId};
+use phalanx_types::{ByteSize, DType, Incarnation, ReaderId, Seed, Tensor, TrainerId};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Instant;
 use tempfile::TempDir;
 
 const SHARDS: u16 = 2;
@@ -38,10 +39,17 @@ fn config(index: u16, port: u16, directory: &Path) -> ServerConfig {
 
 impl SharedStore {
     fn start() -> Self {
+        Self::start_as(|_index, config| config)
+    }
+
+    fn start_as(changed: impl Fn(u16, ServerConfig) -> ServerConfig) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let start = |index| runtime.block_on(Server::start(config(index, 0, directory.path()))).unwrap();
+        let start = |index| {
+            let config = changed(index, config(index, 0, directory.path()));
+            runtime.block_on(Server::start(config)).unwrap()
+        };
         let servers: Vec<_> = (1..=SHARDS).map(|index| Some(start(index))).collect();
         let port = |server: &Option<Server>| server.as_ref().unwrap().address().unwrap().port();
         let ports = servers.iter().map(port).collect();
@@ -240,4 +248,36 @@ fn datasets_of_a_list_that_other_servers_have_are_told_and_left_out() {
         matches!(&braces, StreamError::Store(StoreError::Refused { text }) if text.contains("braces")),
         "{braces}"
     );
+}
+
+#[test]
+fn a_client_waits_for_room_at_the_server_that_has_the_key() {
+    let shared = SharedStore::start_as(|index, config| {
+        let memory = ByteSize::mib(if index == 2 { 8 } else { 64 });
+        ServerConfig { memory, persist: None, ..config }
+    });
+    let (first, second) = (format!("{{{}}}a", stream_of(2)), format!("{{{}}}b", stream_of(2)));
+    let tensor = |seed: u8| Tensor::new(DType::U8, vec![5 << 20], vec![seed; 5 << 20].into()).unwrap();
+    let (store, other) = (shared.client(1), shared.client(1));
+    store.put(&first, &tensor(1)).unwrap();
+    std::thread::scope(|scope| {
+        let put = scope.spawn(|| store.put(&second, &tensor(2)));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let waits: Vec<bool> = other
+                .command_everywhere(&[b"INFO", b"clients"])
+                .unwrap()
+                .iter()
+                .map(|(_, info)| format!("{info:?}").contains("blocked_clients:1"))
+                .collect();
+            // One server has a client that waits, and it is the one that is full.
+            if waits.contains(&true) {
+                break;
+            }
+            assert!(Instant::now() < until && !put.is_finished(), "no client waits");
+        }
+        other.delete(&first).unwrap();
+        put.join().unwrap().unwrap();
+    });
+    assert_eq!(store.get(&second).unwrap(), tensor(2));
 }
