@@ -35,6 +35,9 @@ pub struct ModelDone {
 #[derive(Debug)]
 pub struct ModelAnswer(oneshot::Receiver<ModelResult>);
 
+/// Outputs, and the clients that they are for.
+type Answers = Vec<(ModelDone, ModelResult)>;
+
 impl ModelDone {
     /// A place for outputs, and the one where they come out.
     pub fn new() -> (Self, ModelAnswer) {
@@ -51,7 +54,7 @@ impl ModelDone {
 
     /// Gives outputs to several clients. Each thread that serves some of them is woken once.
     pub fn tell_all(answers: impl IntoIterator<Item = (Self, ModelResult)>) {
-        let mut by_thread: Vec<(ThreadId, Handle, Vec<(Self, ModelResult)>)> = Vec::new();
+        let mut by_thread: Vec<(ThreadId, Handle, Answers)> = Vec::new();
         for (mut done, result) in answers {
             let Some((thread, handle)) = done.server.take() else {
                 done.tell(result);
