@@ -83,9 +83,10 @@ impl World {
                 plan.spec.keep && *len == plan.solution.len() && solves
             }
             Outcome::Failed(FailReason::InputFailed { job, .. }) => self.is_unsolved(plan.main, *job),
-            // With few attempts two nodes that do not reach each other are reason enough.
+            // With few attempts two nodes that do not reach each other are reason enough; what takes the solution of
+            // such a job fails for the same reason, however many attempts it has itself.
             Outcome::Failed(FailReason::InputLost { why: LostInput::Unreachable { .. }, .. }) => {
-                max < PLENTY || record.inputs.iter().any(|input| self.is_unsolved(plan.main, *input))
+                max < PLENTY || record.inputs.iter().any(|input| self.ends_as(plan.main, *input, outcome))
             }
             Outcome::Failed(FailReason::InputLost { .. }) => false,
             Outcome::Failed(FailReason::NodesLost { attempts, nodes }) => {
@@ -110,6 +111,11 @@ impl World {
         // it runs, and once more when the main node dies too before it sees the loss.
         let most = max + record.repeated_offers + 2 * lives as u32 - 1;
         (record.crashes > most).then(|| format!("took {} workers down, {most} were allowed", record.crashes))
+    }
+
+    fn ends_as(&self, main: usize, job: JobId, outcome: &Outcome) -> bool {
+        let record = self.mains[main].journal.get(job);
+        record.and_then(|r| r.outcome.as_ref()).is_some_and(|(_, other)| other == outcome)
     }
 
     pub(super) fn is_unsolved(&self, main: usize, job: JobId) -> bool {
