@@ -127,7 +127,7 @@ fn inference(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (model, parameters) in [("inference", "235,000"), ("inference_wide", "6.3 million")] {
         let median_of = |what: &str| median(&runs, &format!("{model}_{what}_per_s"));
-        let ours = median_of("16_clients_min_batch")?;
+        let ours = median_of("16_clients_batched")?;
         let sides = [("one by one", "1_client", Some(3.0)), ("16, unbatched", "16_clients", None)];
         for (peer, key, least) in sides {
             let (part, unit, more_is_better) = ("inference", "requests/s", true);

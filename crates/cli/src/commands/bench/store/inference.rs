@@ -15,26 +15,22 @@ const CLIENTS: usize = 16;
 /// How a model is stored: with the words of `AI.MODELSTORE`.
 const ALONE: &[&[u8]] = &[];
 const JOINED: &[&[u8]] = &[b"BATCHSIZE", b"16"];
-/// Half of the clients is waited for, so that the other half can ask while a batch is computed.
-const GATHERED: &[&[u8]] = &[b"BATCHSIZE", b"16", b"MINBATCHSIZE", b"8", b"MINBATCHTIMEOUT", b"2"];
 
 /// What is measured: a name, how many clients, and how the model is stored.
 type Way = (&'static str, usize, &'static [&'static [u8]]);
 
 /// Dense layers of 235,000 parameters: most of a request is its way through the sockets.
-const SMALL: [Way; 4] = [
+const SMALL: [Way; 3] = [
     ("inference_1_client_per_s", 1, ALONE),
     ("inference_16_clients_per_s", CLIENTS, ALONE),
     ("inference_16_clients_batched_per_s", CLIENTS, JOINED),
-    ("inference_16_clients_min_batch_per_s", CLIENTS, GATHERED),
 ];
 
 /// Dense layers of 6.3 million parameters: most of a request is its computation.
-const WIDE: [Way; 4] = [
+const WIDE: [Way; 3] = [
     ("inference_wide_1_client_per_s", 1, ALONE),
     ("inference_wide_16_clients_per_s", CLIENTS, ALONE),
     ("inference_wide_16_clients_batched_per_s", CLIENTS, JOINED),
-    ("inference_wide_16_clients_min_batch_per_s", CLIENTS, GATHERED),
 ];
 
 pub(super) fn measure(address: &str, time: Duration) -> Result<Numbers, Failure> {
