@@ -11,6 +11,7 @@ import mmap
 import os
 import pickle
 import secrets
+import select
 import socket
 import struct
 import sys
@@ -32,6 +33,12 @@ _SMALLEST_SEGMENT = 1 << 20
 _POOLED = 64 << 20
 # The most bytes of such segments that wait for the next result.
 _MOST_FREE = 512 << 20
+# Arrays of this size are given back to the system as soon as they are freed, unless `_Heap` keeps them.
+_LARGE_ARRAY = 32 << 20
+# The most bytes of freed arrays that are kept, for how long without a call, and for how many calls.
+_KEPT_BYTES, _KEPT_SECONDS, _KEPT_CALLS = 512 << 20, 0.2, 64
+# Names of `mallopt` in the C library.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _MMAP_MAX = -1, -4, 65_536
 _CALL_HEAD = struct.Struct("<xBHIQQ32sII")
 _BUFFERS_AT = 64
 _ANSWER_HEAD = struct.Struct("<BBHIQQ")
@@ -122,6 +129,43 @@ class _Results:
         return lent
 
 
+class _Heap:
+    """Keeps the memory of large arrays that functions free, for the next call: getting as many fresh pages from the
+    system takes as long as adding two arrays. A worker without work gives it back."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        self._calls = 0
+
+    def keep(self) -> None:
+        """A function has used a large array; others are likely to follow."""
+        if self._library is None:
+            import ctypes
+
+            self._library = ctypes.CDLL(None)
+        if self._calls == 0:
+            self._set(0)
+        self._calls = _KEPT_CALLS
+
+    def before_wait(self, node: socket.socket) -> None:
+        """Gives back what was kept, if no call comes soon or there were many without large arrays."""
+        if not self._calls:
+            return
+        self._calls -= 1
+        if self._calls and select.select([node], [], [], _KEPT_SECONDS)[0]:
+            return
+        self._calls = 0
+        self._set(_MMAP_MAX)
+        if hasattr(self._library, "malloc_trim"):
+            self._library.malloc_trim(0)
+
+    def _set(self, most_mappings: int) -> None:
+        # Other C libraries have other ways, and do without.
+        if hasattr(self._library, "mallopt"):
+            self._library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+            self._library.mallopt(_M_MMAP_MAX, most_mappings)
+
+
 class _Lent:
     """Memory in which arguments lie: of another process, or of an earlier result of this worker."""
 
@@ -191,12 +235,15 @@ class Worker:
         # Lent memory that functions still refer to after their call.
         self._kept: "List[_Lent]" = []
         self._results = _Results()
+        self._heap = _Heap()
 
     def run(self) -> None:
         """Answers calls until the node is gone."""
         receive, answer_small = self._node.recvmsg, self._answer_small
         self._node.send(struct.pack("<BBHI", _HELLO, 0, _VERSION, 0))
+        before_wait = self._heap.before_wait
         while True:
+            before_wait(self._node)
             message, ancillary, _flags, _address = receive(_MOST, _ANCILLARY)
             if not message:
                 return
@@ -338,6 +385,8 @@ class Worker:
         data = sum(view.nbytes for view in views)
         if data <= _INLINE and 24 + (8 + _PLACE.size) * len(lengths) + data <= _MOST:
             return _Packed(lengths, places, b"".join(views), 0, None)
+        if data >= _LARGE_ARRAY:
+            self._heap.keep()
         return _Packed(lengths, places, b"", *self._results.write(views))
 
     def _answer(self, call: int, answer: _Packed, flags: int) -> None:

@@ -179,6 +179,32 @@ def test_a_chain_uses_the_memory_of_results_again(numbers: int) -> None:
         assert executor.submit(segments_of_worker, link).result(timeout=TIMEOUT) <= 4
 
 
+def own_process(_x: Any) -> int:
+    return os.getpid()
+
+
+def own_memory(process: int) -> int:
+    """Bytes of memory that a process shares with no other."""
+    with open(f"/proc/{process}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) * 1024
+
+
+def test_a_worker_without_work_gives_memory_of_arrays_back() -> None:
+    with Executor(local=1) as executor:
+        worker = executor.submit(own_process, executor.submit(make, 1_000)).result(timeout=TIMEOUT)
+        before = own_memory(worker)
+        link = executor.submit(make, 9_000_000)
+        for _ in range(4):
+            link = executor.submit(plus_one, link)
+        assert executor.submit(total, link).result(timeout=TIMEOUT) == 9_000_000 * 8_999_999 / 2 + 4 * 9_000_000
+        until(lambda: own_memory(worker) < before + (16 << 20))
+        # Also while it has small calls only.
+        assert executor.submit(total, executor.submit(plus_one, link)).result(timeout=TIMEOUT) > 0
+        for _ in range(80):
+            executor.submit(own_process, 0).result(timeout=TIMEOUT)
+        assert own_memory(worker) < before + (16 << 20)
+
+
 def keep(x: Any) -> bool:
     """Keeps all that it was given; says whether all of it is as it was, and cannot be written."""
     kept = sys.__dict__.setdefault("_kept_results", [])
