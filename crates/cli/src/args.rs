@@ -27,6 +27,11 @@ pub(crate) struct Cli {
     /// How results are printed on standard output.
     #[arg(long, global = true, value_enum, default_value = "table", env = "PHALANX_OUTPUT")]
     pub(crate) output: Output,
+    /// Show what happens on a page in the browser meanwhile, as `phalanx dashboard` does; at 127.0.0.1:7070 when no
+    /// address is given.
+    #[arg(long, global = true, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "127.0.0.1:7070", help_heading = "Dashboard")]
+    pub(crate) dashboard: Option<SocketAddr>,
     /// Log more; twice for everything.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -66,6 +71,8 @@ pub(crate) enum Command {
     Launch(commands::launch::LaunchArgs),
     /// Serve tensors, models and data to programs on other machines.
     Store(commands::store::StoreCommand),
+    /// Show runs, nodes and jobs on a page in the browser, live or replayed.
+    Dashboard(Box<commands::dashboard::DashboardArgs>),
     /// Measure this machine.
     Bench(commands::bench::BenchCommand),
     /// Repeat what a recorded main node or driver decided, and why.

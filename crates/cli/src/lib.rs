@@ -67,6 +67,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::infrastructure(anyhow::Error::new(error).context("could not start")))?;
     let output = cli.output;
+    let _dashboard = cli.dashboard.and_then(commands::dashboard::beside::start);
     let result = runtime.block_on(async {
         match cli.command {
             Command::Node(args) => commands::node::run(args, output).await,
@@ -85,6 +86,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Model(args) => commands::model::run(args, output),
             Command::Launch(args) => commands::launch::run(args, output).await,
             Command::Store(args) => commands::store::run(args, output).await,
+            Command::Dashboard(args) => commands::dashboard::run(*args, output).await,
             Command::Bench(args) => commands::bench::run(args, output).await,
             Command::Replay(args) => commands::replay::run(&args, output),
             Command::Simulate(args) => commands::simulate::run(args, output),

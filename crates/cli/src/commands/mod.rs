@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod bench;
+pub(crate) mod dashboard;
 pub(crate) mod domain;
 pub(crate) mod eval;
 pub(crate) mod export;

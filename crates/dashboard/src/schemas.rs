@@ -1,0 +1,242 @@
+//! The forms of all answers, as JSON schemas. A test compares real answers with them.
+
+use serde_json::{Map, Value, json};
+
+/// An object that has all of these properties and no others.
+fn object(properties: &[(&str, Value)]) -> Value {
+    let required: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
+    let properties: Map<String, Value> =
+        properties.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    json!({ "type": "object", "required": required, "properties": properties, "additionalProperties": false })
+}
+
+/// The same, but properties may be left out.
+fn partial(properties: &[(&str, Value)]) -> Value {
+    let mut schema = object(properties);
+    schema["required"] = json!([]);
+    schema
+}
+
+fn of(kind: &str) -> Value {
+    json!({ "type": kind })
+}
+
+fn maybe(kind: &str) -> Value {
+    json!({ "type": [kind, "null"] })
+}
+
+fn list(items: Value) -> Value {
+    json!({ "type": "array", "items": items })
+}
+
+fn map(values: Value) -> Value {
+    json!({ "type": "object", "additionalProperties": values })
+}
+
+fn named(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+/// All schemas by name.
+pub(crate) fn schemas() -> Value {
+    let mut all = Map::new();
+    all.extend(of_runs());
+    all.extend(of_records());
+    all.extend(of_domain());
+    Value::Object(all)
+}
+
+type Named = Vec<(String, Value)>;
+
+fn of_runs() -> Named {
+    let (text, int) = (|| of("string"), || of("integer"));
+    let all = [
+        ("Error", object(&[("error", text())])),
+        (
+            "About",
+            object(&[
+                ("version", text()),
+                ("directory", text()),
+                ("domain", maybe("string")),
+                ("one_run", maybe("string")),
+                ("control", of("boolean")),
+            ]),
+        ),
+        (
+            "RunSummary",
+            object(&[
+                ("id", text()),
+                ("kind", text()),
+                ("state", text()),
+                ("reason", maybe("string")),
+                ("waiting", maybe("string")),
+                ("model", text()),
+                ("started_ms", maybe("integer")),
+                ("ended_ms", maybe("integer")),
+                ("wall_s", of("number")),
+                ("steps", int()),
+                ("total_steps", maybe("integer")),
+                ("last", map(of("number"))),
+                ("tags", map(text())),
+            ]),
+        ),
+        ("Runs", object(&[("total", int()), ("runs", list(named("RunSummary")))])),
+        (
+            "Run",
+            object(&[
+                ("run", named("RunSummary")),
+                ("notes", list(object(&[("unix_ms", int()), ("text", text())]))),
+                ("position", text()),
+            ]),
+        ),
+        ("Annotation", partial(&[("set", map(text())), ("remove", text()), ("note", text())])),
+        (
+            "Config",
+            object(&[("values", list(object(&[("key", text()), ("value", text()), ("source", text())])))]),
+        ),
+        (
+            "Checkpoints",
+            object(&[(
+                "checkpoints",
+                list(object(&[
+                    ("step", int()),
+                    ("pass", maybe("integer")),
+                    ("loss", maybe("number")),
+                    ("val_loss", maybe("number")),
+                    ("val_acc", maybe("number")),
+                    ("bytes", int()),
+                    ("files", list(text())),
+                ])),
+            )]),
+        ),
+        (
+            "Files",
+            object(&[(
+                "files",
+                list(object(&[("path", text()), ("bytes", int()), ("modified_ms", maybe("integer"))])),
+            )]),
+        ),
+        ("Description", json!({ "type": "object" })),
+    ];
+    all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
+}
+
+fn of_records() -> Named {
+    let (text, int) = (|| of("string"), || of("integer"));
+    let numbers = || list(maybe("number"));
+    let all = [
+        (
+            "SeriesList",
+            object(&[(
+                "series",
+                list(object(&[
+                    ("name", text()),
+                    ("points", int()),
+                    ("last", maybe("number")),
+                    ("min", maybe("number")),
+                    ("max", maybe("number")),
+                ])),
+            )]),
+        ),
+        (
+            "Curve",
+            object(&[
+                ("name", text()),
+                ("points", int()),
+                ("step", list(int())),
+                ("unix_ms", list(maybe("integer"))),
+                ("min", numbers()),
+                ("max", numbers()),
+                ("mean", numbers()),
+                ("count", list(int())),
+            ]),
+        ),
+        ("Curves", object(&[("curves", list(named("Curve"))), ("position", text())])),
+        ("Event", object(&[("seq", int()), ("unix_ms", int()), ("event", text()), ("value", json!({}))])),
+        ("Events", object(&[("total", int()), ("events", list(named("Event")))])),
+        ("Formation", json!({ "type": "object", "required": ["epochs"] })),
+        (
+            "Update",
+            partial(&[
+                ("reload", of("boolean")),
+                ("runs", list(named("RunSummary"))),
+                ("run", named("RunUpdate")),
+                ("domain", named("Domain")),
+                ("jobs", named("Jobs")),
+            ]),
+        ),
+        (
+            "RunUpdate",
+            partial(&[
+                ("id", text()),
+                ("position", text()),
+                ("reload", of("boolean")),
+                (
+                    "points",
+                    list(object(&[
+                        ("step", int()),
+                        ("unix_ms", maybe("integer")),
+                        ("values", map(maybe("number"))),
+                    ])),
+                ),
+                ("events", list(named("Event"))),
+                ("formation", named("Formation")),
+            ]),
+        ),
+    ];
+    all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
+}
+
+fn of_domain() -> Named {
+    let (text, int) = (|| of("string"), || of("integer"));
+    let part = object(&[
+        ("kind", text()),
+        ("text", text()),
+        ("driver", maybe("string")),
+        ("cores", int()),
+        ("memory_bytes", int()),
+    ]);
+    let node = object(&[
+        ("id", text()),
+        ("kind", text()),
+        ("state", text()),
+        ("why", maybe("string")),
+        ("cores", int()),
+        ("memory_bytes", int()),
+        ("host", maybe("string")),
+        ("host_cores", maybe("integer")),
+        ("speed_gflops", maybe("number")),
+        ("address", text()),
+        ("jobs_running", int()),
+        ("jobs_done", int()),
+        ("uses", list(part)),
+        ("since_ms", int()),
+        ("handles", list(text())),
+        ("serves", list(text())),
+        ("store", maybe("string")),
+    ]);
+    let change = object(&[("unix_ms", int()), ("node", text()), ("event", text()), ("why", maybe("string"))]);
+    let job = object(&[
+        ("job", text()),
+        ("main", text()),
+        ("kind", text()),
+        ("state", text()),
+        ("why", text()),
+        ("node", maybe("string")),
+        ("progress", maybe("number")),
+        ("priority", int()),
+        ("attempts", int()),
+        ("age_ms", int()),
+    ]);
+    let queue = object(&[("kind", text()), ("state", text()), ("why", text()), ("jobs", int())]);
+    let all = [
+        ("Domain", object(&[("domain", maybe("string")), ("nodes", list(node)), ("events", list(change))])),
+        (
+            "Jobs",
+            object(&[("jobs", list(job)), ("queues", list(queue)), ("done", int()), ("more", of("boolean"))]),
+        ),
+        ("JobName", object(&[("job", text())])),
+        ("Cancelled", object(&[("cancelled", of("boolean"))])),
+    ];
+    all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
+}
