@@ -3,6 +3,7 @@
 
 mod background;
 mod bench;
+mod browser;
 mod data;
 mod links;
 mod purity;

@@ -17,6 +17,9 @@ pub(crate) struct TestArgs {
     /// Leave out what needs Python: its package, and that PyTorch sees in a trained model what was seen here.
     #[arg(long)]
     no_python: bool,
+    /// Leave out what needs a browser: the tests of the dashboard's page.
+    #[arg(long)]
+    no_browser: bool,
     /// Seconds that one test may take before it and all its processes are killed.
     #[arg(long, value_name = "SECONDS", default_value_t = LIMIT_S, value_parser = clap::value_parser!(u64).range(61..))]
     limit: u64,
@@ -49,6 +52,9 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         tests = tests.env("PHALANX_TORCH_PYTHON", torch).env("PHALANX_REQUIRE_TORCH", "1");
     }
     tests.run()?;
+    if !args.no_browser {
+        crate::browser::check(args.no_install)?;
+    }
     if let Some([torch, tensorflow, clients]) = &frameworks {
         crate::python::check_store(clients)?;
         crate::python::check_package(torch)?;
@@ -93,6 +99,9 @@ fn install(args: &TestArgs) -> anyhow::Result<()> {
     }
     if !args.no_python && !makes_environments() {
         packages.extend(["python3", "python3-venv"]);
+    }
+    if !args.no_browser {
+        packages.extend(crate::browser::missing_packages());
     }
     if packages.is_empty() {
         return Ok(());

@@ -1,0 +1,205 @@
+// The dashboard in a real browser, over runs that real nodes trained.
+
+import { after, before, test } from "node:test";
+import assert from "node:assert/strict";
+import { appendFileSync, cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Browser, Sandbox, drawn, picture, root, shows, sound } from "./kit.mjs";
+
+const digits = join(root, "examples/digits/run.toml");
+/** @type {Sandbox} */
+let sandbox;
+/** @type {Browser} */
+let browser;
+/** The address of a dashboard over two finished runs. */
+let finished;
+
+before(async () => {
+  sandbox = new Sandbox();
+  browser = await Browser.open();
+  await sandbox.run("train", digits, "--run-dir", "runs/first", "--steps", "120", "--set", "train.validate_every=\"40 steps\"");
+  await sandbox.run("train", digits, "--run-dir", "runs/second", "--steps", "80", "--lr", "0.01");
+  finished = await sandbox.dashboard("runs", "--no-domain");
+});
+
+after(async () => {
+  await browser?.close();
+  await sandbox?.close();
+});
+
+test("runs are listed, searched, sorted and compared", async () => {
+  const page = await browser.page(`${finished}#/runs`);
+  await page.waitForSelector("#runs tbody tr[data-run]");
+  assert.equal(await page.locator("#runs tbody tr[data-run]").count(), 2);
+  await page.fill("input[type=search]", "sec");
+  await page.waitForFunction(() => document.querySelectorAll("#runs tbody tr[data-run]").length === 1);
+  await page.fill("input[type=search]", "");
+  await page.waitForFunction(() => document.querySelectorAll("#runs tbody tr[data-run]").length === 2);
+  await page.getByRole("button", { name: "steps" }).click();
+  await page.waitForFunction(() => document.querySelector("th[aria-sort]")?.textContent === "steps");
+  await page.waitForFunction(() => document.querySelector("#runs tbody tr")?.dataset.run === "first");
+  await picture(page, "runs");
+  await sound(page, "runs");
+  await page.getByLabel("Choose first").check();
+  await page.getByLabel("Choose second").check();
+  await page.getByRole("button", { name: "Compare 2 runs" }).click();
+  await shows(page, "h1", "Compare 2 runs");
+  await shows(page, "#differences", "train.optimizer.lr");
+  assert.ok((await drawn(page)).some((colours) => colours > 5), "two curves are drawn");
+  await picture(page, "compare", { fullPage: true });
+  await sound(page, "compare");
+});
+
+test("a finished run shows curves, configuration, files, and replays", async () => {
+  const page = await browser.page(`${finished}#/run/first`);
+  await shows(page, "h1", "first");
+  await page.waitForSelector("canvas.plot");
+  assert.ok((await drawn(page))[0] > 4, "the loss is drawn");
+  await shows(page, "main", "train.batch");
+  await shows(page, "main", "run.toml:");
+  await shows(page, "main", "model.onnx");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "run.toml" }).click()]);
+  assert.equal(readFileSync(await download.path(), "utf8"), readFileSync(join(sandbox.dir, "runs/first/run.toml"), "utf8"));
+  const before = await page.locator(".tile b").first().textContent();
+  await page.getByLabel("Replay: place in time").fill("500");
+  await page.waitForFunction((before) => document.querySelector(".tile b")?.textContent !== before, before);
+  await picture(page, "replay", { fullPage: true });
+  await page.getByRole("button", { name: "Now" }).click();
+  await page.waitForFunction((before) => document.querySelector(".tile b")?.textContent === before, before);
+  await page.getByRole("button", { name: "Log scale" }).click();
+  await page.getByLabel("Horizontal axis").selectOption("samples");
+  await page.getByRole("button", { name: "Table" }).first().click();
+  await page.waitForSelector(".behind table");
+  await sound(page, "run");
+});
+
+test("a chart is used with the keyboard alone, and zooms", async () => {
+  const page = await browser.page(`${finished}#/run/first`);
+  await page.waitForSelector("canvas.plot");
+  const canvas = page.locator("canvas.plot").first();
+  await canvas.focus();
+  await page.keyboard.press("ArrowRight");
+  await page.waitForFunction(() => /step .*: loss/.test(document.getElementById("announce")?.textContent ?? ""));
+  await page.keyboard.press("+");
+  await page.waitForFunction(() => [...document.querySelectorAll("button")].some((button) => button.textContent === "Show all" && !button.disabled));
+  await page.keyboard.press("0");
+  await page.waitForFunction(() => [...document.querySelectorAll("button")].some((button) => button.textContent === "Show all" && button.disabled));
+  await sound(page, "keyboard");
+});
+
+test("every view is reached by keyboard alone", async () => {
+  const page = await browser.page(`${finished}#/overview`);
+  await shows(page, "h1", "Overview");
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement?.className), "skip");
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent), "Runs");
+  await page.keyboard.press("Enter");
+  await shows(page, "h1", "Runs");
+  await page.waitForSelector("#runs tbody tr[data-run]");
+  // On to the first run and into it.
+  for (let i = 0; i < 40; i += 1) {
+    await page.keyboard.press("Tab");
+    if (await page.evaluate(() => document.activeElement?.getAttribute("href")?.startsWith("#/run/"))) break;
+  }
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("canvas.plot");
+  await sound(page, "keyboard");
+});
+
+test("dark mode and a phone's width", async () => {
+  const dark = await browser.page(`${finished}#/run/first`, { colorScheme: "dark" });
+  await dark.waitForSelector("canvas.plot");
+  const colour = () => dark.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  assert.equal(await colour(), "rgb(18, 22, 27)");
+  await picture(dark, "run-dark", { fullPage: true });
+  await sound(dark, "dark");
+  await dark.getByRole("button", { name: /Theme/ }).click();
+  assert.notEqual(await colour(), "rgb(18, 22, 27)", "the switch wins over the system");
+  const phone = await browser.page(`${finished}#/run/first`, { viewport: { width: 390, height: 844 } });
+  await phone.waitForSelector("canvas.plot");
+  assert.ok(await phone.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "nothing is wider than the screen");
+  await picture(phone, "phone", { fullPage: true });
+  await sound(phone, "phone");
+});
+
+test("a copied run directory replays with nothing else", async () => {
+  cpSync(join(sandbox.dir, "runs/first"), join(sandbox.dir, "elsewhere/copied"), { recursive: true });
+  const page = await browser.page(await sandbox.dashboard("elsewhere/copied", "--no-domain"));
+  await shows(page, "h1", "copied");
+  await page.waitForSelector("canvas.plot");
+  await page.getByLabel("Replay: place in time").fill("250");
+  await page.waitForFunction(() => !document.querySelector(".replay output")?.textContent.includes("120"));
+  await sound(page, "copied");
+});
+
+test("text of users stays text", async () => {
+  const evil = `<img src=x onerror="alert(1)"><script>alert(2)</script>\u001b[31m`;
+  const run = join(sandbox.dir, "runs/evil");
+  mkdirSync(join(run, "checkpoints"), { recursive: true });
+  writeFileSync(join(run, "lock"), "");
+  writeFileSync(join(run, "run.toml"), `[model]\nname = "${evil.replaceAll("\"", "'")}" # from ${evil}\n`);
+  writeFileSync(join(run, `${evil.replaceAll("/", "_")}.txt`), "x");
+  writeFileSync(join(run, "state.json"), JSON.stringify({ state: "failed", reason: evil, started: "2026-11-16T14:15:02Z", model: evil, total_steps: 5 }));
+  writeFileSync(join(run, "events.jsonl"), `${JSON.stringify({ seq: 0, unix_ms: 1763302502000, event: evil, value: evil })}\n`);
+  writeFileSync(join(run, "formation.json"), JSON.stringify({ epochs: [{ epoch: 0, from_step: 0, ended: evil, replicas: [{ replica: 0, stages: [{ stage: 0, node: evil, first: evil, last: evil, operators: 1, parameters: 1 }] }] }] }));
+  appendFileSync(join(run, "metrics.jsonl"), `${JSON.stringify({ step: 1, loss: 1, [evil]: 3 })}\n`);
+  for (const view of ["runs", "run/evil", "compare/evil,first", "overview"]) {
+    const page = await browser.page(`${finished}#/${view}`);
+    await shows(page, "main", "onerror");
+    assert.equal(await page.evaluate(() => document.querySelectorAll("main img, main script").length), 0, view);
+    assert.deepEqual(page.wrong, [], view);
+  }
+});
+
+test("three nodes train, one is killed, and the page says so within two seconds", async () => {
+  const own = new Sandbox();
+  try {
+    const nodes = [await own.node("alpha"), await own.node("beta"), await own.node("gamma")];
+    const url = await own.dashboard("runs");
+    const page = await browser.page(`${url}#/overview`);
+    await page.waitForFunction(() => ["alpha", "beta", "gamma"].every((name) => document.getElementById("nodes")?.textContent.includes(name)));
+    own.start("train", digits, "--run-dir", "runs/live", "--replicas", "3", "--epochs", "100000", "--no-mdns", "--set", "formation.min_replicas=2");
+    await page.waitForFunction(() => document.querySelector("#domain")?.textContent.includes("run"));
+    await picture(page, "overview", { fullPage: true });
+    await sound(page, "overview");
+    const live = await browser.page(`${url}#/run/live`, { viewport: { width: 1360, height: 1180 } });
+    await shows(live, "#formation", "gamma");
+    const step = () => live.evaluate(() => Number(document.querySelector(".tile b")?.textContent.split("/")[0].replaceAll(",", "")));
+    const first = await step();
+    await live.waitForFunction((first) => Number(document.querySelector(".tile b")?.textContent.split("/")[0].replaceAll(",", "")) > first + 5, first);
+    await picture(live, "run-live");
+    const killed = Date.now();
+    nodes[2].child.kill("SIGKILL");
+    await live.waitForFunction(() => /lost/.test(document.querySelector("#formation .gone")?.parentElement.textContent ?? ""), null, { polling: 50 });
+    const took = Date.now() - killed;
+    const said = await live.locator("#formation").textContent();
+    assert.ok(took < 2000, `the picture changed after ${took} ms`);
+    assert.match(said, /lost: \S+/, "it says why");
+    await picture(live, "run-node-lost");
+    await sound(live, "live run");
+    await shows(page, "#recent", "lost");
+  } finally {
+    await own.close();
+  }
+});
+
+test("jobs are shown with their reasons, and cancelled by who may act", async () => {
+  const own = new Sandbox();
+  try {
+    await own.node("solo", "--allow-exec");
+    const [reading, acting] = [await own.dashboard("runs"), await own.dashboard("runs", "--control")];
+    own.start("job", "submit", "--no-mdns", "--kind", "sleep", "--arg", "600s", "--count", "2", "--wait");
+    const page = await browser.page(`${acting}#/jobs`);
+    await page.waitForFunction(() => document.querySelector("#running .state.running"));
+    const looks = await browser.page(`${reading}#/jobs`);
+    await looks.waitForFunction(() => document.querySelector("#running .state.running"));
+    assert.equal(await looks.getByRole("button", { name: /Cancel/ }).count(), 0, "a viewer who may not act has no button");
+    await picture(page, "jobs");
+    await sound(page, "jobs");
+    await page.getByRole("button", { name: /Cancel/ }).first().click();
+    await shows(page, "#ended", "cancelled");
+  } finally {
+    await own.close();
+  }
+});
