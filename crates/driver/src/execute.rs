@@ -74,6 +74,7 @@ impl Driver<'_> {
             }
             DriverCommand::DropDraft { step } => drop(self.drafts.remove(&step)),
             DriverCommand::Save { step, states } => self.save(step, &states, events)?,
+            DriverCommand::CommitStream { step } => self.commit(self.core.place(step)?, events),
             DriverCommand::SaveEarlier { step, states } => self.save_earlier(step, &states, events)?,
             DriverCommand::CutRecords { after } => self.book.cut_after(after, events)?,
             DriverCommand::Rewind => return self.rewind(events).map(Some),

@@ -105,7 +105,7 @@ impl Driver<'_> {
     }
 
     /// What a checkpoint has, the store may free.
-    fn commit(&self, place: Place, events: &mut Events<'_>) {
+    pub(super) fn commit(&self, place: Place, events: &mut Events<'_>) {
         let before = self.core.pass_before(place.step);
         let committed = self.task.stream.as_ref().map_or(Ok(()), |stream| stream.commit(place, before));
         if let Err(error) = committed {

@@ -23,11 +23,15 @@ pub enum RunBug {
     SkipsAStepAfterRestart = 8,
     /// A run that is stopped ends without a checkpoint of its last step.
     StopsWithoutACheckpoint = 9,
+    /// A checkpoint that the store has not heard of is not told to it again.
+    CommitsOnce = 10,
+    /// The checkpoint of a group that waits for samples is held back for reports of steps that no rank knows.
+    WaitsForLostReports = 11,
 }
 
 impl RunBug {
     /// Every mistake there is.
-    pub const ALL: [RunBug; 9] = [
+    pub const ALL: [RunBug; 11] = [
         RunBug::RemembersOneValidation,
         RunBug::ForgetsPendingReports,
         RunBug::IgnoresLostGivers,
@@ -37,6 +41,8 @@ impl RunBug {
         RunBug::ForgetsTheLastValidation,
         RunBug::SkipsAStepAfterRestart,
         RunBug::StopsWithoutACheckpoint,
+        RunBug::CommitsOnce,
+        RunBug::WaitsForLostReports,
     ];
 }
 

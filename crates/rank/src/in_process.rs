@@ -202,13 +202,14 @@ impl LocalRecords<'_, '_> {
     }
 
     fn save(&mut self, state: ModelState) -> Result<(), RankError> {
+        let place = self.passes.place(state.steps())?;
         if self.book.dir().is_some() {
             self.saved = state.steps();
-            let place = self.passes.place(state.steps())?;
             let draft = self.book.draft(place)?;
             self.book.save(draft, state, self.events)?;
-            self.commit(place);
         }
+        // A run in memory is never resumed, so the store need not keep anything for that.
+        self.commit(place);
         Ok(())
     }
 

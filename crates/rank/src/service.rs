@@ -429,10 +429,12 @@ impl Service {
                     FromReplica::Computed { run, number, shape, outputs: StateRef { step, bytes: len, blob } }
                 }
                 Report::NotComputed { number, refusal } => FromReplica::NotComputed { run, number, refusal },
-                Report::StreamWaits { epoch, step, wait } => {
-                    FromReplica::StreamWaits { run, epoch, step, wait }
+                Report::StreamWaits { epoch, step, wait, ended } => {
+                    FromReplica::StreamWaits { run, epoch, step, wait, ended }
                 }
-                Report::StreamEnded { epoch, step } => FromReplica::StreamEnded { run, epoch, step },
+                Report::StreamEnded { epoch, step, ended } => {
+                    FromReplica::StreamEnded { run, epoch, step, ended }
+                }
             };
             send(&driver, &message);
         }

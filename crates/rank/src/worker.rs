@@ -32,7 +32,7 @@ use phalanx_types::Epoch;
 use phalanx_wire::detail::Detail;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::train::{
-    Enlist, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, Span, Start, StepReport, ValidSums,
+    Enlist, Give, HoldRef, Layout, LeftWhy, Ops, Recorded, SealedPass, Span, Start, StepReport, ValidSums,
 };
 use phalanx_wire::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal};
 use std::path::Path;
@@ -149,11 +149,13 @@ pub(crate) enum Report {
         epoch: Epoch,
         step: u64,
         wait: Detail,
+        ended: Option<SealedPass>,
     },
     /// The stream has no more samples.
     StreamEnded {
         epoch: Epoch,
         step: u64,
+        ended: Option<SealedPass>,
     },
 }
 

@@ -46,7 +46,9 @@ const RUN_SEEDS: u64 = 1000;
 #[test]
 fn every_planted_mistake_in_a_run_is_found() {
     let first_violated = || {
-        let all = (0..RUN_SEEDS).map(|seed| runs::run(seed, &runs::Options::random(seed)));
+        let random = (0..RUN_SEEDS).map(|seed| (seed, runs::Options::random(seed)));
+        let freeing = (0..RUN_SEEDS).map(|seed| (seed, runs::Options::random_freeing(seed)));
+        let all = random.chain(freeing).map(|(seed, options)| runs::run(seed, &options));
         all.filter_map(|report| Some((report.seed, report.violation?.what))).next()
     };
     let mut missed = Vec::new();

@@ -371,12 +371,16 @@ pub enum FromReplica {
         /// Steps that are done.
         step: u64,
         wait: Detail,
+        /// The pass that these steps end with: no report that the driver has may name it.
+        ended: Option<SealedPass>,
     },
     /// The stream has no more samples: the run ends after this step, which all ranks have done.
     StreamEnded {
         run: RunId,
         epoch: Epoch,
         step: u64,
+        /// The pass that ends with it.
+        ended: Option<SealedPass>,
     },
 }
 

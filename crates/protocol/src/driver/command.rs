@@ -123,6 +123,11 @@ pub enum DriverCommand {
         /// Its parts, in the order of operators.
         states: Vec<Ticket>,
     },
+    /// Tell the store once more that a checkpoint has the steps up to this one: it may free their samples.
+    CommitStream {
+        /// The step.
+        step: u64,
+    },
     /// Write a checkpoint of an earlier step than the last one recorded; the records stay.
     SaveEarlier {
         /// The step.

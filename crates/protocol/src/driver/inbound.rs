@@ -102,9 +102,11 @@ impl DriverCore {
                 }
             }
             FromReplica::Snapshot { epoch, ops, state, .. } => {
-                let step = state.step;
+                let (step, is_first) = (state.step, ops.is_none_or(|ops| ops.start == 0));
                 self.on_snapshot(node, epoch, ops, state, out);
-                self.save_while_stream_waits(now, epoch, step, out);
+                if is_first && epoch == self.formation.epoch() {
+                    self.save_while_stream_waits(now, step, out);
+                }
             }
             FromReplica::Part { epoch, part, .. } => {
                 let Some(group) = self.group.as_ref().filter(|group| group.epoch == epoch) else { return };
@@ -125,11 +127,15 @@ impl DriverCore {
                 self.on_computed(node, number, shape, outputs, out);
             }
             FromReplica::NotComputed { number, refusal, .. } => self.on_not_computed(number, refusal, out),
-            FromReplica::StreamWaits { epoch, step, wait, .. } => {
-                self.on_stream_waits(now, epoch, step, wait, out);
-            }
-            FromReplica::StreamEnded { epoch, step, .. } => {
+            FromReplica::StreamWaits { epoch, step, wait, ended, .. } => {
                 if epoch == self.formation.epoch() {
+                    self.records.on_ended(step, ended);
+                    self.on_stream_waits(now, epoch, step, wait, out);
+                }
+            }
+            FromReplica::StreamEnded { epoch, step, ended, .. } => {
+                if epoch == self.formation.epoch() {
+                    self.records.on_ended(step, ended);
                     self.records.on_stream_ended(step);
                     self.commit(now, step, out);
                 }
@@ -148,9 +154,6 @@ impl DriverCore {
         wait: Detail,
         out: &mut Outbox<DriverCommand>,
     ) {
-        if epoch != self.formation.epoch() {
-            return;
-        }
         if self.stream_waits.is_none_or(|(of, at, _)| (of, at) != (epoch, step)) {
             self.stream_waits = Some((epoch, step, now));
         }
@@ -161,18 +164,34 @@ impl DriverCore {
         }
     }
 
-    /// A group that waits for samples saves without a step after it: its checkpoint is drafted at once. What no rank
-    /// has reported by the time that it saves again, no rank will report, and the store waits for the checkpoint.
-    fn save_while_stream_waits(
-        &mut self,
-        now: Time,
-        epoch: Epoch,
-        step: u64,
-        out: &mut Outbox<DriverCommand>,
-    ) {
+    /// A group that waits for samples saves without a step after it: its checkpoint is drafted at once. If it is saved
+    /// already, the store has not heard of it, since the group would not save again otherwise.
+    fn save_while_stream_waits(&mut self, now: Time, step: u64, out: &mut Outbox<DriverCommand>) {
         self.records.commit_more(now, out);
-        let waits = self.stream_waits.filter(|(of, at, _)| (*of, *at) == (epoch, step));
-        if waits.is_some_and(|(_, _, since)| now.since(since) >= REPORT_PATIENCE) {
+        let waits = self.waiting_for_samples().is_some_and(|(at, _)| at == step);
+        if waits && self.records.recorded().saved == step && !planted(RunBug::CommitsOnce) {
+            out.push(DriverCommand::CommitStream { step });
+        }
+    }
+
+    /// The steps that the present group has done, if it waits for samples, and since when.
+    fn waiting_for_samples(&self) -> Option<(u64, Time)> {
+        let (epoch, step, since) = self.stream_waits?;
+        (epoch == self.formation.epoch() && self.is_running()).then_some((step, since))
+    }
+
+    /// When reports are given up that hold back the checkpoint of a group that waits for samples. The store may wait
+    /// for that checkpoint, so no step will follow.
+    pub(super) fn gives_up_reports_at(&self) -> Option<Time> {
+        let (step, since) = self.waiting_for_samples()?;
+        self.records.holds_back(step).then(|| since + REPORT_PATIENCE)
+    }
+
+    /// Gives up what no rank has reported in time.
+    pub(super) fn give_up_reports(&mut self, now: Time, out: &mut Outbox<DriverCommand>) {
+        if let Some((step, _)) = self.waiting_for_samples()
+            && self.gives_up_reports_at().is_some_and(|at| at <= now)
+        {
             self.records.commit_all(now, step, out);
         }
     }
@@ -242,7 +261,14 @@ impl DriverCore {
             (LeftWhy::Broken { reason }, None) => Left::Empty { reason: Some(reason) },
             (LeftWhy::Reformed, Some(step)) => Left::Reformed { step },
             (LeftWhy::Reformed | LeftWhy::Ended, None) => Left::Empty { reason: None },
-            (LeftWhy::Ended, Some(step)) => Left::Ended { step },
+            (LeftWhy::Ended, Some(step)) => {
+                // A rank that was not asked to stop has done all steps; the message that the stream has ended may be
+                // lost with the rank that sent it.
+                if epoch == self.formation.epoch() && !self.formation.is_stopping() {
+                    self.records.on_run_done(step);
+                }
+                Left::Ended { step }
+            }
             (LeftWhy::Failed(failure), _) => return self.on_rank_failed(now, node, failure, step, out),
         };
         if !matches!(self.phase, Phase::Failing { .. }) {

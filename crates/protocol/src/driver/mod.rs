@@ -292,7 +292,8 @@ impl DriverCore {
         });
         let paused = self.pause.as_ref().map(|(_, at)| *at);
         let records = self.records.next_tick().filter(|_| self.is_running());
-        let due = [self.formation.next_tick(), failing, paused, self.staging.remeasure_at(), records];
+        let (measures, reports) = (self.staging.remeasure_at(), self.gives_up_reports_at());
+        let due = [self.formation.next_tick(), failing, paused, measures, records, reports];
         due.into_iter().flatten().chain(busy).min()
     }
 
@@ -312,6 +313,7 @@ impl DriverCore {
         if self.is_running() && self.records.on_tick(now, out) {
             self.records.commit_more(now, out);
         }
+        self.give_up_reports(now, out);
         self.offer_nodes(now);
         self.remeasure_unused(now);
         self.formation.on_tick(now, &mut self.formation_out);

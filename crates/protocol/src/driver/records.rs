@@ -6,9 +6,9 @@
 //! own link, so a step waits for the validation that is due before it.
 
 use super::{DriverCommand, Notice, Ticket};
-use crate::Passes;
 use crate::bugs::{RunBug, planted};
 use crate::progress::Place;
+use crate::{PassLengths, Passes};
 use phalanx_types::{Outbox, Time};
 use phalanx_wire::train::{Recorded, SealedPass, StepReport, ValidSums};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +94,26 @@ impl PendingRecords {
     /// The passes of the run, as far as reports have told.
     pub(super) fn passes(&self) -> &Passes {
         &self.passes
+    }
+
+    /// A group has come to the end of a pass; no report that is known may name it.
+    pub(super) fn on_ended(&mut self, step: u64, pass: Option<SealedPass>) {
+        let ends_here = |pass: &SealedPass| pass.start.checked_add(pass.steps) == Some(step);
+        if let Some(pass) = pass.filter(ends_here) {
+            self.passes.learn(pass);
+        }
+    }
+
+    /// Whether the checkpoint of a step waits for reports.
+    pub(super) fn holds_back(&self, step: u64) -> bool {
+        self.snapshots.contains(&step) && self.recorded.step < step
+    }
+
+    /// Ranks have ended after a step: if they train from a stream, it has no more samples for the run.
+    pub(super) fn on_run_done(&mut self, step: u64) {
+        if self.passes.plan().passes == PassLengths::Sealed && !self.passes.is_done(step) {
+            self.passes.on_stream_ended(step);
+        }
     }
 
     /// The stream has no more samples after a step.
@@ -276,11 +296,14 @@ impl PendingRecords {
 
     /// Goes on without what no rank can say any more, as far as steps up to one wait for it.
     fn give_up(&mut self, upto: u64, out: &mut Outbox<DriverCommand>) -> bool {
-        let Some(first) = self.steps.first_key_value().map(|(step, _)| *step).filter(|first| *first <= upto)
-        else {
-            return false;
-        };
         let step = self.recorded.step;
+        let known = self.steps.first_key_value().map(|(step, _)| *step).filter(|first| *first <= upto);
+        // All ranks that knew the last steps may be lost, with one left that has taken over their state.
+        let lost_all = known.is_none()
+            && step < upto
+            && self.passes.place(upto).is_ok()
+            && !planted(RunBug::WaitsForLostReports);
+        let Some(first) = known.or_else(|| upto.checked_add(1).filter(|_| lost_all)) else { return false };
         if self.waits_for_validation() {
             self.given_up = step;
             out.push(DriverCommand::Tell(Notice::ValidationUnknown { step }));
@@ -308,7 +331,7 @@ fn discard(states: Vec<Ticket>, out: &mut Outbox<DriverCommand>) {
 mod tests {
     use super::*;
     use crate::progress::Plan;
-    use crate::{Every, Length, PassLengths};
+    use crate::{Every, Length};
 
     const PLAN: Plan = Plan {
         passes: PassLengths::Fixed(17),
@@ -435,5 +458,18 @@ mod tests {
         out.drain();
         pending.on_state(42, vec![Ticket(8)], true, &mut out);
         assert_eq!(out.commands(), [DriverCommand::Discard { ticket: Ticket(8) }]);
+    }
+
+    #[test]
+    fn a_checkpoint_does_not_wait_for_steps_that_no_rank_knows() {
+        let (mut pending, mut out) = (pending(40, 34), Outbox::default());
+        pending.on_snapshot(42);
+        pending.on_state(42, vec![Ticket(7)], false, &mut out);
+        assert!(pending.holds_back(42) && out.is_empty(), "{out:?}");
+        pending.commit_all(Time::ZERO, 42, &mut out);
+        let unknown = DriverCommand::Tell(Notice::StepsUnknown { from: 41, to: 42 });
+        let save = DriverCommand::Save { step: 42, states: vec![Ticket(7)] };
+        assert_eq!(out.commands(), [unknown, DriverCommand::Draft { step: 42 }, save]);
+        assert!(!pending.holds_back(42));
     }
 }

@@ -4,7 +4,9 @@ use crate::{Every, Length, Limits, PassLengths};
 use phalanx_types::RunId;
 use phalanx_wire::group_end::RankEnds;
 use phalanx_wire::node::LostReason;
-use phalanx_wire::train::{FromReplica, HoldRef, Layout, LeftWhy, ReplicaLayout, StateRef, StepReport};
+use phalanx_wire::train::{
+    FromReplica, HoldRef, Layout, LeftWhy, ReplicaLayout, SealedPass, StateRef, StepReport,
+};
 use phalanx_wire::train_reason::{BreakReason, QueryRefusal, RankFailure, RunRefusal, StepFailure};
 
 const RUN: RunId = RunId(1);
@@ -57,7 +59,11 @@ impl Run {
 
     /// One replica trains.
     fn running() -> Self {
-        let mut run = Self::new(None);
+        Self::running_with(config(None))
+    }
+
+    fn running_with(config: DriverConfig) -> Self {
+        let mut run = Self { core: DriverCore::new(config), now: Time::ZERO };
         run.on(DriverEvent::NodeUp { node: node("a") });
         let restore = run.says("a", FromReplica::Enlisted { run: RUN, step: None });
         assert_eq!(restore, [DriverCommand::Restore { node: node("a") }]);
@@ -351,4 +357,65 @@ fn queries_wait_for_a_group_and_are_asked_again_by_the_next() {
     let taken = run.says("a", FromReplica::Computed { run: RUN, number: 5, shape: vec![1], outputs: late });
     let message = ToReplica::Taken { run: RUN, blob: BlobId(3) };
     assert_eq!(taken, [DriverCommand::Send { node: node("a"), message }]);
+}
+
+/// One replica trains from a stream that frees samples, and waits for the pass after four steps.
+fn waits_for_samples() -> Run {
+    let mut run = Run::running_with(DriverConfig {
+        plan: Plan { passes: PassLengths::Sealed, ..config(None).plan },
+        ..config(None)
+    });
+    let ended = SealedPass { pass: 0, start: 0, steps: 4, samples: 32, base: 0, horizon: 32 };
+    let (epoch, wait) = (Epoch(1), Detail::new("steps of pass 0 are not committed"));
+    let message = FromReplica::StreamWaits { run: RUN, epoch, step: 4, wait, ended: Some(ended) };
+    let told = run.says("a", message);
+    assert!(matches!(&told[..], [DriverCommand::Tell(Notice::StreamWaits { .. })]), "{told:?}");
+    run
+}
+
+fn save_at_four(run: &mut Run) -> (Vec<DriverCommand>, Vec<DriverCommand>) {
+    let state = StateRef { step: 4, bytes: 1, blob: BlobId(4) };
+    let told = run.says("a", FromReplica::Snapshot { run: RUN, epoch: Epoch(1), ops: None, state });
+    let fetch = told.iter().find_map(|command| match command {
+        DriverCommand::Fetch { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    let fetched = run.on(DriverEvent::Fetched { ticket: fetch.unwrap(), result: Ok(4) });
+    (told, fetched)
+}
+
+#[test]
+fn a_group_that_waits_for_samples_saves_although_its_reports_are_lost() {
+    let mut run = waits_for_samples();
+    let (told, fetched) = save_at_four(&mut run);
+    assert!(matches!(&told[..], [DriverCommand::Fetch { .. }]), "{told:?}");
+    assert!(matches!(&fetched[..], [DriverCommand::Send { .. }]), "ranks may still report: {fetched:?}");
+    run.now = run.core.next_tick().unwrap();
+    let unknown = DriverCommand::Tell(Notice::StepsUnknown { from: 1, to: 4 });
+    let saved = run.on(DriverEvent::Tick);
+    assert_eq!(saved[..2], [unknown, DriverCommand::Draft { step: 4 }]);
+    assert!(matches!(saved[2..], [DriverCommand::Save { step: 4, .. }]), "{saved:?}");
+    assert_eq!(run.core.place(4).map(|place| (place.pass, place.batch)), Ok((1, 0)));
+    assert_eq!(run.core.next_tick(), None, "nothing is left to wait for");
+}
+
+#[test]
+fn a_checkpoint_that_the_store_has_not_heard_of_is_told_to_it_again() {
+    let mut run = waits_for_samples();
+    run.steps("a", 1..=4);
+    run.core.on(run.now, DriverEvent::Tick, &mut Outbox::default());
+    let (_, saved) = save_at_four(&mut run);
+    assert!(saved.iter().any(|command| matches!(command, DriverCommand::Save { step: 4, .. })), "{saved:?}");
+    let (told, fetched) = save_at_four(&mut run);
+    assert_eq!(told.last(), Some(&DriverCommand::CommitStream { step: 4 }));
+    assert!(fetched.iter().any(|command| matches!(command, DriverCommand::Discard { .. })), "{fetched:?}");
+}
+
+#[test]
+fn ranks_that_end_say_that_the_stream_has_ended_though_the_message_is_lost() {
+    let mut run = waits_for_samples();
+    run.steps("a", 1..=4);
+    let asked = run.left("a", 4, LeftWhy::Ended, Vec::new());
+    let message = ToReplica::Snapshot { run: RUN };
+    assert_eq!(asked.last(), Some(&DriverCommand::Send { node: node("a"), message }), "{asked:?}");
 }

@@ -164,7 +164,8 @@ impl Session<'_, '_> {
         if self.speaks() && told.as_ref() != Some(&text) {
             tracing::info!(step = self.at, "{text}");
             let (epoch, step, wait) = (self.epoch, self.at, text.as_str().into());
-            self.worker.say(Report::StreamWaits { epoch, step, wait });
+            let ended = self.worker.passes.pass_before(step);
+            self.worker.say(Report::StreamWaits { epoch, step, wait, ended });
         }
         *told = Some(text);
     }
@@ -201,7 +202,8 @@ impl Session<'_, '_> {
     /// Tells the driver that there are no more steps, also in a group that begins where the stream ends.
     pub(super) fn tell_end_of_stream(&self) {
         if self.speaks() && self.worker.passes.has_ended(self.at) {
-            self.worker.say(Report::StreamEnded { epoch: self.epoch, step: self.at });
+            let ended = self.worker.passes.pass_before(self.at);
+            self.worker.say(Report::StreamEnded { epoch: self.epoch, step: self.at, ended });
         }
     }
 }

@@ -85,6 +85,11 @@ impl Book {
         Ok(())
     }
 
+    /// Nothing will be recorded of the steps up to this one.
+    pub(super) fn skip_to(&mut self, step: u64) {
+        self.step = self.step.max(step);
+    }
+
     pub(super) fn on_valid(&mut self, step: u64) -> Result<(), String> {
         // One that was given up may come after all.
         let late = self.unknown_validations.contains(&step);

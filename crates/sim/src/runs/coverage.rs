@@ -87,6 +87,7 @@ kinds!(COMMANDS, command_kind, DriverCommand {
     DriverCommand::Draft { .. } => "Draft",
     DriverCommand::DropDraft { .. } => "DropDraft",
     DriverCommand::Save { .. } => "Save",
+    DriverCommand::CommitStream { .. } => "CommitStream",
     DriverCommand::SaveEarlier { .. } => "SaveEarlier",
     DriverCommand::CutRecords { .. } => "CutRecords",
     DriverCommand::Rewind => "Rewind",

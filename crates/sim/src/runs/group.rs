@@ -17,6 +17,9 @@ const MOST_UNTAKEN: usize = 2;
 /// Nodes that a replica gets the state from while it catches up, at most.
 const MOST_HOLDERS: usize = 4;
 
+/// How often a group that waits for a commit asks the store again.
+const ONE_WAIT: Duration = Duration::from_millis(500);
+
 /// What a group does next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Todo {
@@ -26,6 +29,8 @@ pub(super) enum Todo {
     Snapshot,
     /// For the next pass over a stream.
     Wait,
+    /// For the store, which frees samples when it has heard of a checkpoint.
+    WaitForCommit,
     /// The state is copied for a checkpoint.
     Copy,
     End(LeftBy),
@@ -92,6 +97,10 @@ pub(super) struct Group {
     stalled: Option<Time>,
     /// The step before which it has looked for a pass.
     pub(super) entered: Option<u64>,
+    /// Since when it waits for the store to hear of a checkpoint of its step.
+    pub(super) waits_since: Option<Time>,
+    /// When it last saved while the store waited for its commit.
+    pub(super) saved_for_store: Option<Time>,
     /// Copies under way: their step, and the ranks whose copies have arrived.
     pub(super) copying: Option<(u64, BTreeSet<usize>)>,
 }
@@ -129,6 +138,8 @@ impl Group {
             work: None,
             stalled: None,
             entered: None,
+            waits_since: None,
+            saved_for_store: None,
             copying: None,
         }
     }
@@ -278,6 +289,9 @@ impl<P: Pace> World<'_, P> {
             Todo::Snapshot => self.snapshot(),
             // Begun where a pass begins.
             Todo::Wait => {}
+            Todo::WaitForCommit => {
+                self.begin_work(todo, RoundTimes { decided: ONE_WAIT, takes: ONE_WAIT }, 0)
+            }
             Todo::Copy => {
                 let takes = self.pace.copying();
                 self.progress(Progressed::Saved { waited: takes });

@@ -78,6 +78,10 @@ pub struct Report {
     pub failures: u64,
     /// Rounds of several steps that were done as one.
     pub intervals: u64,
+    /// Times that a group waited until the store had heard of its checkpoint.
+    pub commits_waited: u64,
+    /// Checkpoints of such groups for which reports that no rank knew were given up.
+    pub reports_given_up: u64,
     /// Queries that were answered.
     pub answers: u64,
     /// Reports that no rank could repeat, because all that knew them were lost.

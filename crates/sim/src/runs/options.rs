@@ -37,6 +37,8 @@ pub struct Options {
     pub pass: u64,
     /// Passes are over a stream: each has a length of its own, which is known when it begins. `pass` is the longest.
     pub stream: Option<Stream>,
+    /// The store frees samples at commits only, and some passes begin only when all steps before them are committed.
+    pub frees: bool,
     /// Whether the model is validated after each pass.
     pub validates: bool,
     /// Steps from one checkpoint to the next.
@@ -102,6 +104,7 @@ impl Default for Options {
             steps: 100,
             pass: 50,
             stream: None,
+            frees: false,
             validates: true,
             checkpoint_every: None,
             copies: 10,
@@ -170,7 +173,34 @@ impl Options {
         let random = if dice.chance(1, 20) { random.with_many_steps(&mut dice) } else { random };
         let mut dice = Dice::new(seed, "stream");
         let ends = [Stream::Steps, Stream::Passes, Stream::Samples];
-        Self { stream: dice.chance(1, 3).then(|| ends[dice.index(ends.len())]), ..random }
+        let stream = dice.chance(1, 3).then(|| ends[dice.index(ends.len())]);
+        Self { stream, frees: stream.is_some() && dice.chance(1, 2), ..random }
+    }
+
+    /// A run over a stream that frees samples at commits, with few nodes that die often, passes of few steps, and a
+    /// driver that is slow: at times all ranks are lost that know the steps that the store waits for.
+    pub fn random_freeing(seed: u64) -> Self {
+        let random = Self::random(seed);
+        let mut dice = Dice::new(seed, "freeing");
+        let nodes = random.stages.max(2) + dice.index(2);
+        let ends = [Stream::Steps, Stream::Passes, Stream::Samples];
+        Self {
+            nodes,
+            min: 1,
+            pass: 1 + dice.number(0..4),
+            stream: Some(ends[dice.index(ends.len())]),
+            frees: true,
+            checkpoint_every: None,
+            steps: 20 + dice.number(0..20),
+            step: dice.millis(20..400),
+            mtbf: Some(dice.millis(1_000..10_000) * nodes as u32),
+            mttr: dice.millis(100..3_000),
+            slow_driver: dice.chance(3, 4),
+            driver_mtbf: None,
+            stop_at: None,
+            fails_after: None,
+            ..random
+        }
     }
 
     /// Steps that take so little time that a slow driver is many of them behind: ranks do not remember all.

@@ -75,6 +75,7 @@ impl<P: Pace> World<'_, P> {
                 self.after_round(wish, work.steps);
             }
             Todo::Wait => self.waited(),
+            Todo::WaitForCommit => self.waited_for_commit(),
             Todo::Copy | Todo::Snapshot | Todo::End(_) => {}
         }
         self.proceed();
@@ -284,7 +285,7 @@ impl<P: Pace> World<'_, P> {
                     self.report_validation();
                 }
             }
-            Todo::Copy | Todo::Snapshot | Todo::Wait | Todo::End(_) => {}
+            Todo::Copy | Todo::Snapshot | Todo::Wait | Todo::WaitForCommit | Todo::End(_) => {}
         }
     }
 

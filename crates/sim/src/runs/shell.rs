@@ -92,6 +92,7 @@ impl<P: Pace> World<'_, P> {
                 self.tally.rewinds += 1;
                 self.owed.clear();
                 let (step, validated) = self.book.reopen();
+                self.freed = self.freed.max(step);
                 return Some(DriverEvent::Rewound { place: self.place_on_disk(step), validated });
             }
             DriverCommand::ForwardQuery { query, node, epoch } => {
@@ -122,11 +123,19 @@ impl<P: Pace> World<'_, P> {
             DriverCommand::DropDraft { step } => self.book.drop_draft(step),
             DriverCommand::Save { step, states } => {
                 self.trace.mix(step | 1 << 41);
-                self.book.on_save(step, &states, operators)
+                let saved = self.book.on_save(step, &states, operators);
+                self.commit_to_store(step);
+                saved
             }
             DriverCommand::SaveEarlier { step, states } => {
                 self.owed.retain(|(_, of), _| *of > step);
-                self.book.on_save_earlier(step, &states, operators)
+                let saved = self.book.on_save_earlier(step, &states, operators);
+                self.commit_to_store(step);
+                saved
+            }
+            DriverCommand::CommitStream { step } => {
+                self.commit_to_store(step);
+                Ok(())
             }
             DriverCommand::CutRecords { after } => {
                 self.book.cut_after(after);
@@ -150,6 +159,9 @@ impl<P: Pace> World<'_, P> {
                 // Nobody can say either how these steps were validated.
                 let lost = steps.clone().filter(|step| self.knows_validation(*step).is_none());
                 self.book.unknown_validations.extend(lost.collect::<Vec<u64>>());
+                self.book.skip_to(*to);
+                let waits = |group: &Group| group.waits_since.is_some() && group.step == *to;
+                self.tally.reports_given_up += u64::from(self.group.as_ref().is_some_and(waits));
                 self.book.unknown_steps.extend(&mut steps);
                 known.map_or(Ok(()), |(step, process)| {
                     Err(format!("step {step} is given up, and n{} knows it", process.node))

@@ -7,7 +7,7 @@ use super::event::Event;
 use super::group::Group;
 use super::pace::{Pace, Progressed};
 use super::queries::Queries;
-use super::stream::passes_of;
+use super::stream::{passes_of, passes_that_need_room};
 use super::{Options, Report, Violation, reasons};
 use crate::dice::Dice;
 use crate::event_queue::EventQueue;
@@ -56,6 +56,8 @@ pub(super) struct Tally {
     pub(super) failures: u64,
     pub(super) intervals: u64,
     pub(super) furthest: u64,
+    pub(super) commits_waited: u64,
+    pub(super) reports_given_up: u64,
 }
 
 /// The driver's process.
@@ -84,6 +86,10 @@ pub(super) struct World<'o, P> {
     /// All passes of the run, as the store has them.
     pub(super) passes: Passes,
     pub(super) last_step: u64,
+    /// Where passes begin for which the store needs the room of all samples before.
+    pub(super) needs_room: BTreeSet<u64>,
+    /// Steps whose samples the store may free: the run has told it of a checkpoint.
+    pub(super) freed: u64,
     pub(super) now: Time,
     /// With the driver's life that an event belongs to.
     queue: EventQueue<(Option<u64>, Event)>,
@@ -135,6 +141,7 @@ impl<'o, P: Pace> World<'o, P> {
             checkpoint: options.checkpoint_every.map_or(Every::Never, Every::Steps),
         };
         let (passes, last_step) = passes_of(seed, options, plan);
+        let needs_room = passes_that_need_room(seed, options, &passes, last_step);
         let mut dice = AllDice {
             faults: Dice::new(seed, "faults"),
             nodes: Dice::new(seed, "nodes"),
@@ -167,6 +174,8 @@ impl<'o, P: Pace> World<'o, P> {
             book: Book::new(passes.clone()),
             passes,
             last_step,
+            needs_room,
+            freed: 0,
             now: Time::ZERO,
             queue: EventQueue::default(),
             dice,
@@ -342,6 +351,8 @@ impl<'o, P: Pace> World<'o, P> {
     /// A driver takes the run up as its directory has it.
     pub(super) fn start_driver(&mut self) {
         let (step, validated) = self.book.reopen();
+        // A run that opens its stream tells the store where it goes on.
+        self.freed = self.freed.max(step);
         let recorded = (self.place_on_disk(step), validated);
         let driver = &mut self.driver;
         let (life, before) = (driver.life, driver.micro_batches);
@@ -432,6 +443,7 @@ impl<'o, P: Pace> World<'o, P> {
         let valid = |line: &&super::book::Line| matches!(line, super::book::Line::Valid(_));
         let validations = self.book.lines.iter().filter(valid).count() as u64;
         let Tally { deaths, groups, redone, rewinds, restarts, stops, failures, intervals, .. } = self.tally;
+        let Tally { commits_waited, reports_given_up, .. } = self.tally;
         let report = Report {
             seed,
             steps: self.book.lines.len() as u64 - validations,
@@ -445,6 +457,8 @@ impl<'o, P: Pace> World<'o, P> {
             stops,
             failures,
             intervals,
+            commits_waited,
+            reports_given_up,
             held: self.committed,
             gave_up: self.gave_up,
             unknown: (self.book.unknown_steps.len() + self.book.unknown_validations.len()) as u64,

@@ -24,7 +24,7 @@ use phalanx_records::run_dir::{RunDir, RunDirError};
 use phalanx_store_client::{
     ReadOptions, Store, StoreError, StoreOptions, StreamError, StreamField, StreamReader, StreamSamples,
 };
-use phalanx_streams::{Cursor, PartialBatch, ReadMode, ReaderSettings};
+use phalanx_streams::{Cursor, PartialBatch, PassAnswer, ReadMode, ReaderSettings};
 use phalanx_types::ReaderId;
 use phalanx_wire::train::StreamRef;
 use source::FieldPair;
@@ -161,10 +161,25 @@ impl StreamFeed {
         let settings = self.shared.settings.clone();
         let options = ReadOptions { resume, ..ReadOptions::new(reader.clone(), settings) };
         let opened = self.shared.store.read_stream(&self.shared.config.stream, options);
-        *lock(&self.shared.owner) = Some(opened.map_err(|source| self.failed(source))?);
+        let opened = opened.map_err(|source| self.failed(source))?;
+        self.commit_passes_before(&opened, place)?;
+        *lock(&self.shared.owner) = Some(opened);
         // A process opens one run.
         let _same = self.shared.reader.set(reader.clone());
         Ok(())
+    }
+
+    /// A run that goes on where a pass begins will repeat no pass before. Its last life may have ended between its
+    /// checkpoint and the commit.
+    fn commit_passes_before(&self, owner: &StreamReader, place: Place) -> Result<(), FeedError> {
+        let Some(pass) = place.pass.checked_sub(1).filter(|_| place.batch == 0) else { return Ok(()) };
+        let committed = match owner.pass(pass, Duration::ZERO) {
+            Ok(PassAnswer::Sealed(cursor)) => owner.commit(pass, cursor.pass(&self.shared.settings).steps()),
+            // The store has forgotten it since it was committed.
+            Ok(_) | Err(StreamError::Refused(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        committed.map_err(|source| self.failed(source))
     }
 
     /// Opens the stream for a run in a directory, under a name that its later lives have, too.

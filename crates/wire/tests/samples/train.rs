@@ -68,6 +68,7 @@ pub(super) fn add(samples: &mut Samples) {
     let wishes = [Asked::Reform, Asked::Stop];
     samples.each("asked", wishes, |wish| ToReplica::Ask { run, epoch, wish });
     let detail = || Detail::new("120 of 1,024 samples have arrived");
+    let sealed = SealedPass { pass: 2, start: 180, steps: 50, samples: 3190, base: 0, horizon: 3190 };
     let sums = ValidSums { samples: 719, loss: 3.5, metrics: vec![(703.0, 719)] };
     let answers = [
         FromReplica::Enlisted { run, step: Some(200) },
@@ -83,11 +84,10 @@ pub(super) fn add(samples: &mut Samples) {
         FromReplica::Waits { run, epoch, on: 2, millis: 5000 },
         FromReplica::Computed { run, number: 3, shape: vec![100, 10], outputs: state },
         FromReplica::NotComputed { run, number: 3, refusal: QueryRefusal::SampleSize { values: 784 } },
-        FromReplica::StreamWaits { run, epoch, step: 230, wait: detail() },
-        FromReplica::StreamEnded { run, epoch, step: 230 },
+        FromReplica::StreamWaits { run, epoch, step: 230, wait: detail(), ended: None },
+        FromReplica::StreamEnded { run, epoch, step: 230, ended: Some(sealed) },
     ];
     samples.each("from-replica", answers, |answer| answer);
-    let sealed = SealedPass { pass: 2, start: 180, steps: 50, samples: 3190, base: 0, horizon: 3190 };
     let steps = vec![StepReport { sealed: Some(sealed), ..report() }];
     samples.one("stream-steps", &FromReplica::Steps { run, epoch, steps });
     reasons(samples);
