@@ -271,3 +271,99 @@ async fn solutions_over_the_budget_go_to_disk_and_come_back_right() {
     }
     assert_eq!(fabric.held_bytes(), 6 << 20);
 }
+
+/// What the process of a main node is told: the directory of its domain.
+const MAIN_DIR: &str = "PHALANX_TEST_MAIN_DIR";
+
+async fn main_with_journal(dir: &Path) -> MainNode {
+    let options = MainOptions { journal: Some(dir.join("kept.journal")), ..MainOptions::default() };
+    MainNode::start(config(dir, "again", NodeKind::Main), options).await.unwrap()
+}
+
+/// A main node that keeps two solutions, one made from the other, until it is killed.
+#[tokio::test]
+#[ignore = "the process of a main node, which a test starts"]
+async fn main_process() {
+    let Ok(dir) = std::env::var(MAIN_DIR) else { return };
+    let main = main_with_journal(Path::new(&dir)).await;
+    let (job, kept) = main.submit_kept(JobSpec::new("fill", Parcel::from_bytes(&b"\x09"[..]))).await.unwrap();
+    let next = main.taking(JobSpec::new("next", Parcel::default()), &[&kept]).unwrap();
+    let (next, made) = main.submit_kept(next).await.unwrap();
+    assert!(is_kept(&ended(job).await) && is_kept(&ended(next).await));
+    println!("kept {} {}", kept.job().0, made.job().0);
+    std::future::pending::<()>().await;
+}
+
+/// Starts a main node in a process; gives it with the jobs whose solutions it keeps.
+fn start_main_process(dir: &Path) -> (std::process::Child, [JobId; 2]) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["main_process", "--exact", "--ignored", "--nocapture"]).env(MAIN_DIR, dir);
+    let mut process = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(process.stdout.take().unwrap()));
+    let told = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("kept ")?.1.to_owned()));
+    let jobs: Vec<JobId> =
+        told.unwrap().split(' ').map(|number| JobId(number.trim().parse().unwrap())).collect();
+    (process, jobs.try_into().unwrap())
+}
+
+/// Waits until a node holds this many bytes of solutions.
+async fn holds(fabric: &phalanx_fabric::Fabric, bytes: usize) {
+    let held = async {
+        while fabric.held_bytes() != bytes as u64 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let within = timeout(DEADLINE, held).await;
+    assert!(within.is_ok(), "{} bytes are held, not {bytes}", fabric.held_bytes());
+}
+
+#[tokio::test]
+async fn what_a_killed_main_node_kept_is_right_and_freed_in_the_end() {
+    let (dir, ran) = (tempfile::tempdir().unwrap(), Arc::<Ran>::default());
+    let node = ComputingNode::start(config(dir.path(), "one", NodeKind::Computing), handlers(&ran));
+    let node = node.await.unwrap();
+    let fabric = node.fabric().clone();
+    let _running = tokio::spawn(node.run());
+    let domain = dir.path().to_owned();
+    let (mut process, [first, second]) =
+        tokio::task::spawn_blocking(move || start_main_process(&domain)).await.unwrap();
+    holds(&fabric, 2 * LARGE).await;
+    // SIGKILL: it says goodbye to no node, and drops nothing.
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let main = main_with_journal(dir.path()).await;
+    let recovered = main.take_recovered();
+    assert!(recovered.iter().all(|(_, outcome)| outcome.as_ref().is_some_and(is_kept)), "{recovered:?}");
+    let (kept, made) = (main.solution(first), main.solution(second));
+    assert_eq!(fetched(&made).await.bytes, vec![10; LARGE]);
+    let ends = main.taking(JobSpec::new("ends", Parcel::default()), &[&kept, &made]).unwrap();
+    let Outcome::Solved(ends) = ended(main.submit(ends).await.unwrap()).await else { panic!() };
+    assert_eq!(ends.bytes, [9, 10][..]);
+    let ran = [&ran.made, &ran.sums].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(ran, [1, 1], "the node had both still: nothing was made again");
+    holds(&fabric, 2 * LARGE).await;
+    drop(kept);
+    holds(&fabric, LARGE).await;
+    drop(made);
+    holds(&fabric, 0).await;
+}
+
+#[tokio::test]
+async fn what_a_killed_main_node_kept_is_freed_when_its_next_life_ends() {
+    let (dir, ran) = (tempfile::tempdir().unwrap(), Arc::<Ran>::default());
+    let node = ComputingNode::start(config(dir.path(), "one", NodeKind::Computing), handlers(&ran));
+    let node = node.await.unwrap();
+    let fabric = node.fabric().clone();
+    let _running = tokio::spawn(node.run());
+    let domain = dir.path().to_owned();
+    let (mut process, [first, _]) =
+        tokio::task::spawn_blocking(move || start_main_process(&domain)).await.unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let main = main_with_journal(dir.path()).await;
+    let kept = main.solution(first);
+    assert_eq!(fetched(&kept).await.bytes, vec![9; LARGE]);
+    std::mem::forget(kept);
+    main.shutdown().await;
+    holds(&fabric, 0).await;
+}

@@ -21,10 +21,14 @@ pub enum Bug {
     AdoptsTwice = 7,
     /// A computing node starts jobs on cores that training uses.
     IgnoresTraining = 8,
+    /// A kept solution is freed with its handle, although jobs that take it have not ended.
+    FreesTakenSolutions = 9,
+    /// A node that comes back with a solution that is not needed any more keeps it for ever.
+    LeavesFreedSolutions = 10,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 8] = [
+    pub const ALL: [Bug; 10] = [
         Bug::CountsDuplicates,
         Bug::ForgetsUnstarted,
         Bug::IgnoresMemory,
@@ -33,6 +37,8 @@ impl Bug {
         Bug::KeepsHandedBack,
         Bug::AdoptsTwice,
         Bug::IgnoresTraining,
+        Bug::FreesTakenSolutions,
+        Bug::LeavesFreedSolutions,
     ];
 }
 

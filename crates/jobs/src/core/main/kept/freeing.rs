@@ -1,6 +1,7 @@
 //! Solutions that nothing refers to are dropped; their jobs are forgotten when nothing can need them again.
 
-use super::Place;
+use super::{Kept, Place};
+use crate::core::bugs::{Bug, planted};
 use crate::core::job::Ending;
 use crate::core::main::{MainCommand, MainCore, State, WorkerKey};
 use phalanx_types::{JobId, LeaseId, Outbox, Parcel};
@@ -27,7 +28,9 @@ impl MainCore {
     pub(super) fn free(&mut self, job: JobId, out: &mut Outbox<MainCommand>) {
         let mut freed = vec![job];
         while let Some(job) = freed.pop() {
-            let Some(kept) = self.kept.get_mut(&job).filter(|kept| !kept.is_needed()) else { continue };
+            let is_free =
+                |kept: &&mut Kept| !kept.is_needed() || planted(Bug::FreesTakenSolutions) && !kept.handle;
+            let Some(kept) = self.kept.get_mut(&job).filter(is_free) else { continue };
             if !self.jobs.get(job).is_some_and(|j| j.told) {
                 continue;
             }

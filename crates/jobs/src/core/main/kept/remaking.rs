@@ -1,6 +1,7 @@
 //! Solutions whose holders are lost: found again, made again by their jobs, or lost for good.
 
 use super::{Kept, Place};
+use crate::core::bugs::{Bug, planted};
 use crate::core::job::Job;
 use crate::core::main::{MainCommand, MainCore, Outcome, State, WorkerKey};
 use phalanx_types::{JobId, LeaseId, Outbox};
@@ -44,7 +45,7 @@ impl MainCore {
                     true
                 }
             };
-            if !fits {
+            if !fits && !planted(Bug::LeavesFreedSolutions) {
                 out.push(MainCommand::Drop { worker, job });
             }
         }
