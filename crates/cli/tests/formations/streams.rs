@@ -1,5 +1,6 @@
 //! Training from a stream: real producers, a real store, every formation.
 
+mod faults;
 mod producers;
 mod rate;
 

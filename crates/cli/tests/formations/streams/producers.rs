@@ -24,17 +24,34 @@ pub(super) struct Produced {
     pub(super) budget: Option<u64>,
     /// Producers that the stream waits for.
     pub(super) expected: u32,
+    /// Producers that are started.
+    pub(super) producers: u32,
+    /// A producer that says nothing for so long is lost.
+    pub(super) silence: Duration,
 }
 
 impl Default for Produced {
     fn default() -> Self {
-        Self { uploads: 10, rows: 25, pause: Duration::ZERO, budget: None, expected: PRODUCERS }
+        Self {
+            uploads: 10,
+            rows: 25,
+            pause: Duration::ZERO,
+            budget: None,
+            expected: PRODUCERS,
+            producers: PRODUCERS,
+            silence: Duration::from_secs(30),
+        }
     }
 }
 
 /// Starts a store at a free port; gives its address.
 pub(super) fn store(sandbox: &Sandbox, args: &[&str]) -> (Process, String) {
-    let all = [&["store", "serve", "--bind", "127.0.0.1:0", "--output", "quiet"], args].concat();
+    store_at(sandbox, "127.0.0.1:0", args)
+}
+
+/// Starts a store at an address.
+pub(super) fn store_at(sandbox: &Sandbox, bind: &str, args: &[&str]) -> (Process, String) {
+    let all = [&["store", "serve", "--bind", bind, "--output", "quiet"], args].concat();
     let process = sandbox.start(&all);
     let address = process.line();
     (process, address)
@@ -47,33 +64,34 @@ pub(super) fn info(at: &str) -> (u64, u64) {
     (info.stream.samples, info.stream.stored.0)
 }
 
-/// Two producers at work.
+/// Producers at work.
 pub(super) struct Producing {
-    processes: Vec<Process>,
+    pub(super) processes: Vec<Process>,
     samples: u64,
 }
 
 impl Producing {
     pub(super) fn start(at: &str, produced: Produced) -> Self {
-        let Produced { uploads, rows, pause, budget, expected } = produced;
+        let Produced { uploads, rows, pause, budget, expected, producers, silence } = produced;
         let start = |number: u32| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["streams::producers::producer_process", "--exact", "--ignored", "--nocapture"]);
             let told = format!(
-                "{at} {number} {uploads} {rows} {} {} {expected}",
+                "{at} {number} {uploads} {rows} {} {} {expected} {}",
                 pause.as_millis(),
-                budget.unwrap_or(0)
+                budget.unwrap_or(0),
+                silence.as_millis()
             );
             command.env(TOLD, told);
             Process::start(command)
         };
         Self {
-            processes: (0..PRODUCERS).map(start).collect(),
-            samples: uploads * rows * u64::from(PRODUCERS),
+            processes: (0..producers).map(start).collect(),
+            samples: uploads * rows * u64::from(producers),
         }
     }
 
-    /// Waits until both have closed; gives how many samples there are.
+    /// Waits until all have closed; gives how many samples there are.
     pub(super) fn finish(mut self) -> u64 {
         for process in &mut self.processes {
             let (status, _) = process.finish();
@@ -97,11 +115,12 @@ fn producer_process() {
     let mut words = told.split(' ');
     let at = words.next().unwrap().to_owned();
     let mut number = || words.next().unwrap().parse::<u64>().unwrap();
-    let [me, uploads, rows, pause, budget, expected] = [(); 6].map(|()| number());
+    let [me, uploads, rows, pause, budget, expected, silence] = [(); 7].map(|()| number());
     let settings = StreamSettings {
         expected_producers: Some(u32::try_from(expected).unwrap()),
         retention: if budget > 0 { Retention::Free } else { Retention::Keep },
         budget: (budget > 0).then_some(ByteSize(budget)),
+        producer_silence: Some(Duration::from_millis(silence)),
         ..StreamSettings::default()
     };
     let id = ProducerId::new(format!("sim-{me}")).unwrap();
