@@ -91,7 +91,9 @@ impl Failure {
     pub(crate) fn stream(error: &StreamError) -> Self {
         let exception = match error {
             StreamError::Store(error) => return Self::store(error),
-            StreamError::TimedOut { .. } | StreamError::NotThere { .. } => "StoreTimeout",
+            StreamError::TimedOut { .. } | StreamError::NotThere { .. } | StreamError::NotRecorded { .. } => {
+                "StoreTimeout"
+            }
             StreamError::Refused(StreamRefusal::UnknownStream) => "StoreKeyError",
             StreamError::Name(_) | StreamError::Upload { .. } => "InputError",
             _ => "StoreError",

@@ -122,6 +122,13 @@ impl Store {
         Self::dialed(self.address(), self.link.dial.clone(), options)
     }
 
+    /// Makes [`Store::another`] later, without keeping the connection of this client.
+    pub(crate) fn dialer(&self) -> impl Fn() -> Result<Self, StoreError> + Send + 'static {
+        let options = StoreOptions { keys: self.keys.clone(), ..self.link.options.clone() };
+        let (address, dial) = (self.address(), self.link.dial.clone());
+        move || Self::dialed(address.clone(), dial.clone(), options.clone())
+    }
+
     /// Whether large values are mapped, not sent.
     pub(crate) fn is_sharing(&self) -> bool {
         lock(&self.link.servers).is_sharing()

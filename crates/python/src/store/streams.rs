@@ -98,9 +98,12 @@ fn in_slices<T: Send>(
         match tried {
             Ok(Some(found)) => return Ok(Some(found)),
             Ok(None) if is_over => return Ok(None),
-            Err(StreamError::Store(
-                StoreError::Lost { .. } | StoreError::Connect { .. } | StoreError::Down { .. },
-            )) if !is_over => {}
+            Err(
+                StreamError::Store(
+                    StoreError::Lost { .. } | StoreError::Connect { .. } | StoreError::Down { .. },
+                )
+                | StreamError::NotRecorded { .. },
+            ) if !is_over => {}
             Ok(None) => {}
             Err(error) => return Err(failed(error)),
         }

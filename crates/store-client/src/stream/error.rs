@@ -12,6 +12,9 @@ pub enum StreamError {
     /// The stream's own reason.
     #[error("the stream refused: {0}")]
     Refused(StreamRefusal),
+    /// The store cannot record anything, for instance since its disk is full. Clients try again until it can.
+    #[error("the store records nothing now: {text}")]
+    NotRecorded { text: String },
     #[error("gave up after {within:?}; {reason}")]
     TimedOut { reason: Box<StreamWait>, within: Duration },
     #[error("nothing was known of {what} within {within:?}")]
@@ -36,7 +39,7 @@ impl StreamError {
         match self {
             Self::Store(error) => error.class(),
             Self::Refused(refusal) => refusal.class(),
-            Self::TimedOut { .. } | Self::NotThere { .. } => Class::Retry,
+            Self::NotRecorded { .. } | Self::TimedOut { .. } | Self::NotThere { .. } => Class::Retry,
             Self::NoStreams
             | Self::NotOwner
             | Self::Name(_)

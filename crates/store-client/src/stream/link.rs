@@ -23,6 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What refusals of a stream begin with.
 const REFUSED: &str = "STREAMREFUSED ";
+/// What a store says that cannot record anything, as Redis does.
+const NOT_RECORDED: &str = "MISCONF ";
 
 /// One stream of a store.
 #[derive(Debug, Clone)]
@@ -119,9 +121,10 @@ impl StreamLink {
     }
 }
 
-/// Whether a new connection may help.
+/// Whether the same request may be answered later, perhaps over a new connection.
 pub(crate) fn is_lost(error: &StreamError) -> bool {
     match error {
+        StreamError::NotRecorded { .. } => true,
         StreamError::Store(
             StoreError::Connect { .. } | StoreError::Lost { .. } | StoreError::Down { .. },
         ) => true,
@@ -144,11 +147,7 @@ pub(crate) fn unexpected(what: &'static str) -> StreamError {
 }
 
 pub(crate) fn answer(reply: Option<Reply>) -> Result<Answer, StreamError> {
-    let reply = match checked(reply) {
-        Err(StoreError::Refused { text }) => return Err(refused(text)),
-        reply => reply?,
-    };
-    match reply {
+    match accepted(reply)? {
         Reply::Array(items) => {
             let mut items = items.into_iter();
             let (Some(Reply::Simple(word) | Reply::Bulk(word)), rest) = (items.next(), items.collect())
@@ -162,8 +161,19 @@ pub(crate) fn answer(reply: Option<Reply>) -> Result<Answer, StreamError> {
     }
 }
 
+/// A reply that is no refusal.
+pub(crate) fn accepted(reply: Option<Reply>) -> Result<Reply, StreamError> {
+    match checked(reply) {
+        Err(StoreError::Refused { text }) => Err(refused(text)),
+        reply => Ok(reply?),
+    }
+}
+
 /// The typed reason in a refusal: JSON, then the same in words.
-fn refused(text: String) -> StreamError {
+pub(crate) fn refused(text: String) -> StreamError {
+    if text.starts_with(NOT_RECORDED) {
+        return StreamError::NotRecorded { text };
+    }
     let typed = text
         .strip_prefix(REFUSED)
         .and_then(|rest| serde_json::Deserializer::from_str(rest).into_iter::<StreamRefusal>().next()?.ok());

@@ -4,6 +4,7 @@
 //! the server's, which answers when something changes; a lost connection is opened again and the request repeated.
 
 mod error;
+mod heartbeat;
 mod link;
 mod produce;
 mod reader;

@@ -1,7 +1,9 @@
 //! Appending uploads.
 
 use super::StreamError;
-use super::link::{StreamLink, answer, json, ms, or_none, unexpected};
+use super::heartbeat::Heartbeat;
+use super::link::{StreamLink, accepted, answer, json, ms, or_none, refused, unexpected};
+use crate::StoreError;
 use crate::keys::Access;
 use crate::store::Store;
 use phalanx_streams::{StreamSettings, StreamWait};
@@ -44,6 +46,16 @@ impl ProducerOptions {
     }
 }
 
+/// What the store says to a producer that opens a stream.
+#[derive(Debug)]
+struct Opened {
+    incarnation: Incarnation,
+    next: u64,
+    closed: bool,
+    /// A producer that says nothing for so long is lost.
+    silence: Option<Duration>,
+}
+
 /// A program that appends uploads to a stream. One that is dropped without [`Producer::close`] counts as lost.
 ///
 /// ```no_run
@@ -67,18 +79,26 @@ pub struct Producer {
     incarnation: Incarnation,
     next: u64,
     closed: bool,
+    /// Until it is closed or dropped.
+    heartbeat: Option<Heartbeat>,
 }
 
 impl Producer {
     pub(super) fn open(store: &Store, stream: &str, options: ProducerOptions) -> Result<Self, StreamError> {
         let link = StreamLink::of(store, stream, Access::Write)?.own()?;
-        let mut producer = Self { link, incarnation: Incarnation(0), next: 0, closed: false, options };
-        let (incarnation, next, closed) = producer.opened(producer.options.incarnation)?;
+        let first = Incarnation(0);
+        let mut producer =
+            Self { link, incarnation: first, next: 0, closed: false, options, heartbeat: None };
+        let opened = producer.opened(producer.options.incarnation)?;
+        let Opened { incarnation, next, closed, silence } = opened;
+        producer.heartbeat = silence
+            .filter(|_| !closed)
+            .map(|silence| Heartbeat::start(&producer.link, &producer.options.id, incarnation, silence));
         (producer.incarnation, producer.next, producer.closed) = (incarnation, next, closed);
         Ok(producer)
     }
 
-    fn opened(&self, incarnation: Option<Incarnation>) -> Result<(Incarnation, u64, bool), StreamError> {
+    fn opened(&self, incarnation: Option<Incarnation>) -> Result<Opened, StreamError> {
         let settings = match &self.options.settings {
             Some(settings) => json(settings)?,
             None => b"-".to_vec(),
@@ -86,7 +106,14 @@ impl Producer {
         let incarnation = or_none(incarnation.map(|incarnation| incarnation.0));
         let words = [self.options.id.as_str().as_bytes(), incarnation.as_bytes(), &settings];
         let answer = self.link.ask("PRODUCER", &words, None)?;
-        Ok((Incarnation(answer.number(0)?), answer.number(1)?, answer.number(2)? != 0))
+        // A store of an earlier version does not say how long a producer may be silent.
+        let silence = answer.number(3).ok().filter(|silence| *silence > 0).map(Duration::from_millis);
+        Ok(Opened {
+            incarnation: Incarnation(answer.number(0)?),
+            next: answer.number(1)?,
+            closed: answer.number(2)? != 0,
+            silence,
+        })
     }
 
     /// The number of the next upload: after a restart, of the first that has not arrived.
@@ -176,7 +203,7 @@ impl Producer {
         for (name, tensor) in fields {
             let key = format!("{base}.{name}");
             if tensor.data().len() >= phalanx_shared::WORTH_SHARING {
-                self.link.store.put_at(&key, tensor)?;
+                self.link.store.put_at(&key, tensor).map_err(refused_put)?;
             } else {
                 small.push(self.link.store.backend().set(&key, tensor));
             }
@@ -185,7 +212,7 @@ impl Producer {
         let mut replies = self.link.store.call_within(self.link.key.as_bytes(), small, None)?;
         let completed = replies.pop();
         for reply in replies {
-            crate::connection::checked(Some(reply))?;
+            accepted(Some(reply))?;
         }
         answer(completed).map(|_acknowledged| Some(()))
     }
@@ -204,6 +231,13 @@ impl Producer {
             || self.opened(Some(self.incarnation)).map(|_opened| ()),
         )?;
         closed.map(|_closed| ()).ok_or_else(|| unexpected("no answer to a closing producer"))
+    }
+}
+
+fn refused_put(error: StoreError) -> StreamError {
+    match error {
+        StoreError::Refused { text } => refused(text),
+        error => error.into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Streams against a real server: producers, runs, groups of trainers, lists of datasets.
 
 use super::running::Running;
+use phalanx_store::{Durability, ServerConfig};
 use phalanx_store_client::{
     Dataset, PassAnswer, Producer, ProducerOptions, ReadOptions, Store, StreamError, StreamReader,
     TrainerAnswer,
@@ -8,7 +9,7 @@ use phalanx_store_client::{
 use phalanx_streams::{
     Cursor, ReadMode, ReaderEnding, ReaderSettings, Retention, StreamRefusal, StreamSettings, StreamWait,
 };
-use phalanx_types::{ByteSize, Incarnation, ProducerId, ReaderId, Seed, Tensor, TrainerId};
+use phalanx_types::{ByteSize, Class, Incarnation, ProducerId, ReaderId, Seed, Tensor, TrainerId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -444,4 +445,75 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     assert!(matches!(reader.samples().read("x", &[0], &mut short), Err(StreamError::Room { .. })));
     let gone = reader.samples().read("x", &[99], &mut [0; 8]).unwrap_err();
     assert!(matches!(gone, StreamError::Refused(StreamRefusal::SampleGone { .. })), "{gone}");
+}
+
+/// A file system of a few MiB, unmounted at the end.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new(mib: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"]).arg(directory.path());
+        assert!(mount.status().unwrap().success(), "tests mount file systems and need root");
+        Self(directory)
+    }
+
+    fn store(&self) -> Running {
+        let persist = Some(self.0.path().join("store"));
+        Running::with(ServerConfig { persist, durability: Durability::EveryWrite, ..ServerConfig::default() })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let mut unmount = std::process::Command::new("umount");
+        assert!(unmount.arg("--lazy").arg(self.0.path()).status().unwrap().success());
+    }
+}
+
+#[test]
+fn producers_and_runs_wait_while_the_disk_of_the_store_is_full() {
+    let disk = SmallDisk::new(6);
+    let filler = disk.0.path().join("filler");
+    let server = disk.store();
+    let (count, uploads) = (100, 30);
+    let stream = StreamSettings { expected_producers: Some(1), ..StreamSettings::default() };
+    let mut producer = server
+        .client()
+        .produce("data", ProducerOptions { settings: Some(stream), patience: None, ..options("sim") })
+        .unwrap();
+    put(&mut producer, 0, count);
+    let reader = run(&server.client(), "data", ReadMode::Grow { min_samples: 1, new_samples: 1 }, 10);
+    let first = sealed(pass(&reader, 0));
+    // All the room that is left; what is on its way to the disk then is a fact of the stream.
+    drop(std::fs::write(&filler, vec![1; 8 << 20]));
+    let producing = std::thread::spawn(move || {
+        for upload in 1..uploads {
+            put(&mut producer, upload * count, count);
+        }
+        producer.close().unwrap();
+    });
+    let (client, until) = (server.client(), std::time::Instant::now() + PATIENCE);
+    loop {
+        // It says why nothing is recorded, and it is answered at once.
+        let told = format!("{:?}", client.command(&[b"INFO", b"persistence"]).unwrap());
+        if told.contains("No space left on device") {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{told}");
+    }
+    let waits = reader.pass(1, Duration::from_millis(300));
+    let may_ask_again = matches!(&waits, Err(error) if error.class() == Class::Retry);
+    assert!(may_ask_again, "{waits:?}");
+    assert!(!producing.is_finished(), "the producer waits");
+    std::fs::remove_file(&filler).unwrap();
+    producing.join().unwrap();
+    let second = sealed(pass(&reader, 1));
+    assert!(first.horizon < second.horizon);
+    let known = server.client().stream_info("data").unwrap().stream;
+    assert_eq!((known.samples, known.ended), (uploads * count, true), "every upload once");
+    drop((reader, server));
+    let again = disk.store().client().stream_info("data").unwrap().stream;
+    assert_eq!((again.samples, again.ended), (uploads * count, true), "the same after a restart");
 }

@@ -1,14 +1,19 @@
 //! Reading samples of a stream.
 
+use super::StreamDelay;
 use phalanx_data::{
     DataError, Extent, LabelSchema, Meaning, Origin, PassBatches, Rows, Schema, Source, convert_elements,
 };
 use phalanx_store_client::{StreamField, StreamSamples};
 use phalanx_streams::{Cursor, PassOrder};
-use phalanx_types::DType;
+use phalanx_types::{Class, DType};
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How long until a store that does not answer is asked again for samples.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The tensors of samples and of labels.
 #[derive(Debug, Clone)]
@@ -30,20 +35,50 @@ impl StreamSource {
         Self { origin: Origin::named(origin), fields, samples }
     }
 
-    fn read_field(&self, field: &StreamField, samples: &[u64], out: &mut [f32]) -> Result<(), DataError> {
-        let failed = |source| DataError::source(source, self.origin.clone());
-        let Some(stream) = self.samples.get() else {
-            return Err(DataError::Empty { origin: self.origin.clone() });
-        };
+    fn read_field(
+        &self,
+        field: &StreamField,
+        samples: &[u64],
+        out: &mut [f32],
+        stop: &AtomicBool,
+    ) -> Result<(), DataError> {
         if field.dtype == DType::F32 && cfg!(target_endian = "little") {
-            return stream.read(&field.name, samples, bytemuck::cast_slice_mut(out)).map_err(failed);
+            return self.read_bytes(&field.name, samples, bytemuck::cast_slice_mut(out), stop);
         }
         let mut bytes = vec![0; out.len() * field.dtype.size()];
-        stream.read(&field.name, samples, &mut bytes).map_err(failed)?;
+        self.read_bytes(&field.name, samples, &mut bytes, stop)?;
         convert_elements(field.dtype, &bytes, out).map_err(|inexact| {
             let row = samples.get(inexact.at * samples.len() / out.len().max(1)).copied().unwrap_or(0);
             DataError::TooLarge { value: inexact.value, row, origin: self.origin.clone() }
         })
+    }
+}
+
+impl StreamSource {
+    /// Reads samples; a store that does not answer is waited for, as it may be on its way back.
+    fn read_bytes(
+        &self,
+        field: &str,
+        samples: &[u64],
+        out: &mut [u8],
+        stop: &AtomicBool,
+    ) -> Result<(), DataError> {
+        let Some(stream) = self.samples.get() else {
+            return Err(DataError::Empty { origin: self.origin.clone() });
+        };
+        let mut waits = false;
+        loop {
+            match stream.read(field, samples, out) {
+                Err(error) if error.class() == Class::Retry && !stop.load(Ordering::Relaxed) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        let delay = StreamDelay::Unreachable { detail: error.to_string() };
+                        tracing::warn!("{delay}");
+                    }
+                    std::thread::sleep(RETRY);
+                }
+                read => return read.map_err(|source| DataError::source(source, self.origin.clone())),
+            }
+        }
     }
 }
 
@@ -69,13 +104,13 @@ impl Source for StreamSource {
         Extent::Growing { now: 0 }
     }
 
-    fn read(&self, indices: &[usize], rows: Rows<'_>, _: &AtomicBool) -> Result<(), DataError> {
+    fn read(&self, indices: &[usize], rows: Rows<'_>, stop: &AtomicBool) -> Result<(), DataError> {
         let samples: Vec<u64> = indices.iter().map(|index| *index as u64).collect();
         if let Some(x) = rows.x {
-            self.read_field(&self.fields.x, &samples, x)?;
+            self.read_field(&self.fields.x, &samples, x, stop)?;
         }
         match rows.y {
-            Some(y) => self.read_field(&self.fields.y, &samples, y),
+            Some(y) => self.read_field(&self.fields.y, &samples, y, stop),
             None => Ok(()),
         }
     }

@@ -66,7 +66,11 @@ pub(super) fn open(call: &mut Call<'_>, name: &Bytes, [producer, life, settings]
     match told(call.store.feed_stream(call.now, name, opened, call.out), &life) {
         Some(ToProducer::Opened { next, closed }) => {
             call.store.streams.bind_producer(call.client, name, &life);
-            let numbers = [life.incarnation.0, next, u64::from(closed)];
+            let settings =
+                call.store.streams.entries.get(name).map(|entry| entry.state().settings().producer_silence);
+            let silence = settings.flatten().map_or(0, |silence| silence.as_millis());
+            let silence = u64::try_from(silence).unwrap_or(u64::MAX);
+            let numbers = [life.incarnation.0, next, u64::from(closed), silence];
             Ok(said("OPENED", numbers.map(|number| Reply::bulk(number.to_string()))).into())
         }
         other => answer(other),
@@ -162,8 +166,9 @@ pub(super) fn close(
     answer(told(call.store.feed_stream(call.now, name, event, call.out), &life))
 }
 
+/// Notes that a producer lives. It may say so over another connection than the one whose end means that it is lost.
 pub(super) fn alive(call: &mut Call<'_>, name: &Bytes, [producer, incarnation]: [&Bytes; 2]) -> Answered {
-    let producer = life(call, name, producer, incarnation)?;
+    let producer = ProducerLife { id: id(producer)?, incarnation: Incarnation(number(incarnation)?) };
     call.store.feed_stream(call.now, name, StreamEvent::ProducerHeard { producer }, call.out);
     Ok(Reply::OK.into())
 }

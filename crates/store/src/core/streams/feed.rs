@@ -193,6 +193,8 @@ impl Keyspace {
         let due: Vec<Bytes> =
             self.streams.ticks.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
         for name in due {
+            // A list is as alive as the store.
+            self.feed_stream(now, &name, StreamEvent::ProducerHeard { producer: list_producer() }, out);
             self.feed_stream(now, &name, StreamEvent::Ticked, out);
         }
         self.expire_stream_waits(now, out);

@@ -50,9 +50,9 @@ pub(crate) fn list_producer() -> ProducerLife {
     ProducerLife { id, incarnation: Incarnation(1) }
 }
 
-/// Settings of a stream that is made without any: clients are lost with their connections.
+/// Settings of a stream that is made without any. Trainers are lost with their connections only.
 pub(crate) fn default_settings(retention: Retention) -> StreamSettings {
-    StreamSettings { retention, producer_silence: None, trainer_silence: None, ..StreamSettings::default() }
+    StreamSettings { retention, trainer_silence: None, ..StreamSettings::default() }
 }
 
 /// All streams, and the clients that wait for them.
