@@ -98,7 +98,7 @@ fn steps_in(commands: &[DriverCommand]) -> Vec<u64> {
 fn the_last_step_is_recorded_when_another_follows_and_the_run_ends_with_the_model() {
     let mut run = Run::running();
     assert_eq!(run.core.phase(), DriverPhase::Running);
-    assert_eq!(steps_in(&run.steps("a", 1..=9)), []);
+    assert_eq!(steps_in(&run.steps("a", 1..=9)), [0_u64; 0]);
     assert_eq!(steps_in(&run.steps("a", 10..=10)), (1..=9).collect::<Vec<u64>>());
     let asked = run.left("a", 10, LeftWhy::Ended, Vec::new());
     let message = ToReplica::Snapshot { run: RUN };
