@@ -2,6 +2,7 @@
 
 mod allreduce;
 mod jobs;
+mod parts;
 mod python;
 mod replicas;
 mod rows;

@@ -27,7 +27,7 @@ mod table;
 
 pub use counters::{CounterView, Counters};
 pub use kept::KeptSegments;
-pub use pool::{Region, copy_together, raise_file_limit, take, take_kept};
+pub use pool::{Region, copy_together, raise_file_limit, take, take_kept, trim_kept};
 pub use segment::{Segment, Slot, Token};
 pub use table::{Located, known, locate, retire, retire_all};
 

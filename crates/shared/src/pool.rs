@@ -79,6 +79,21 @@ pub fn take_kept(len: usize) -> Option<Region> {
     Some(Region { memory: Memory { segment, pid: free.pid }, len })
 }
 
+/// Gives segments that are kept for reuse back to the system, the oldest first, until at most this many bytes are kept.
+pub fn trim_kept(most: usize) {
+    let mut dropped = Vec::new();
+    let mut free = free();
+    while free.bytes > most
+        && let Some(oldest) = free.segments.pop_front()
+    {
+        free.bytes -= oldest.len();
+        dropped.push(oldest);
+    }
+    // Unmapping takes its time, and must not keep others waiting.
+    drop(free);
+    drop(dropped);
+}
+
 /// Lets this process have as many files open as its user may: every large value that is shared is one.
 pub fn raise_file_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -207,6 +222,16 @@ mod tests {
         assert_eq!(&part[..], [7; 10]);
         drop(part);
         assert_eq!(address(&take(2_999_000).unwrap().freeze()), first);
+    }
+
+    #[test]
+    fn kept_segments_are_given_back() {
+        let token = |bytes: &Bytes| locate(bytes).unwrap().segment.token();
+        let bytes = take(7_000_000).unwrap().freeze();
+        let gone = token(&bytes);
+        drop(bytes);
+        trim_kept(0);
+        assert!(crate::known(gone).is_none());
     }
 
     #[test]

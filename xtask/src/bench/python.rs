@@ -11,28 +11,17 @@
 
 mod parts;
 
-use super::{load, rows, say};
+use super::parts::PartsArgs;
 use crate::python::Environment;
 use crate::tool::{root, tool};
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, Args)]
-pub(super) struct PythonArgs {
-    /// What to measure; may be given several times, all when not given.
-    #[arg(long, value_name = "PART")]
-    only: Vec<Part>,
-    /// How many times each side is measured, in turn; medians are compared.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Measure the package that the environment has; it is built and installed when not given.
-    #[arg(long)]
-    no_build: bool,
-}
+pub(super) type PythonArgs = PartsArgs<Part>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+pub(super) enum Part {
     Calls,
     Chain,
     Collectives,
@@ -67,25 +56,12 @@ pub(super) fn run(args: &PythonArgs) -> anyhow::Result<()> {
             .run()?;
     }
     let bench = Bench { python, rounds: args.rounds };
-    let before = load();
-    let mut rows = Vec::new();
-    for part in Part::value_variants() {
-        if !args.only.is_empty() && !args.only.contains(part) {
-            continue;
-        }
-        let measured = match part {
-            Part::Calls => parts::calls(&bench)?,
-            Part::Chain => parts::chain(&bench)?,
-            Part::Collectives => parts::collectives(&bench)?,
-            Part::Step => parts::step(&bench)?,
-            Part::Fit => parts::fit(&bench)?,
-            Part::Import => parts::import(&bench)?,
-        };
-        // At once: a later part may fail.
-        measured.iter().for_each(|row| say(&row.line().to_string()));
-        rows.extend(measured);
-    }
-    rows::print(&rows);
-    say(&format!("load of the machine: {before} before, {} after", load()));
-    Ok(())
+    args.measure(|part| match part {
+        Part::Calls => parts::calls(&bench),
+        Part::Chain => parts::chain(&bench),
+        Part::Collectives => parts::collectives(&bench),
+        Part::Step => parts::step(&bench),
+        Part::Fit => parts::fit(&bench),
+        Part::Import => parts::import(&bench),
+    })
 }

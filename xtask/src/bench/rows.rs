@@ -75,7 +75,7 @@ impl Row {
             .map_or((String::new(), String::new()), |(name, theirs)| (name.to_owned(), short(theirs)));
         let ratio = self.ratio().map_or(String::new(), |ratio| format!("{ratio:.2}"));
         let wanted = self.wanted().map_or(String::new(), |wanted| match self.bar {
-            Bar::TimesBetter(_) => format!("≥ {wanted:.1}"),
+            Bar::TimesBetter(_) => format!("≥ {wanted}"),
             Bar::ShareOfTime(_) | Bar::AtMost(_) => format!("≤ {wanted}"),
         });
         let met = self.is_met().map_or("", |met| if met { "met" } else { "MISSED" });

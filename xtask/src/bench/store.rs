@@ -2,46 +2,41 @@
 //!
 //! ```text
 //!   redis-benchmark  their client against both servers
+//!   socket           1 MB values by a client that only writes and reads, both servers
 //!   tail             the slowest 1 KB GETs beside ten GETs of 10 MB a second, both servers
 //!   client           our clients for Rust and Python against redis-py, a copy in memory, and limits
 //!   smartredis       its own client against both servers
 //!   inference        16 clients of a model with batching against one by one
+//!   trainer          a trainer fed by a stream against the same samples from a file, and the commands of a wait
 //! ```
 
 mod clients;
 mod redis_benchmark;
 mod servers;
+mod trainer;
 
-use super::rows::{self, Bar, Row};
-use super::{json, load, median, number, release, say};
+use super::parts::PartsArgs;
+use super::rows::{Bar, Row};
+use super::{json, median, number, release};
 use crate::python::Environment;
 use crate::tool::{present, tool};
 use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use serde_json::Value;
 use servers::Servers;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, Args)]
-pub(super) struct StoreArgs {
-    /// What to measure; may be given several times, all when not given.
-    #[arg(long, value_name = "PART")]
-    only: Vec<Part>,
-    /// How many times each side is measured, in turn; medians are compared.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Measure what was built before.
-    #[arg(long)]
-    no_build: bool,
-}
+pub(super) type StoreArgs = PartsArgs<Part>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+pub(super) enum Part {
     RedisBenchmark,
+    Socket,
     Tail,
     Client,
     Smartredis,
     Inference,
+    Trainer,
 }
 
 /// What is measured, and how often.
@@ -82,26 +77,34 @@ pub(super) fn run(args: &StoreArgs) -> anyhow::Result<()> {
     };
     let servers = Servers::start(&program)?;
     let bench = Bench { program, servers, rounds: args.rounds, no_build: args.no_build };
-    let before = load();
-    let mut rows = Vec::new();
-    for part in Part::value_variants() {
-        if !args.only.is_empty() && !args.only.contains(part) {
-            continue;
-        }
-        let measured = match part {
-            Part::RedisBenchmark => redis_benchmark::measure(&bench)?,
-            Part::Tail => tail(&bench)?,
-            Part::Client => clients::measure(&bench)?,
-            Part::Smartredis => clients::smartredis(&bench)?,
-            Part::Inference => inference(&bench)?,
-        };
-        // At once: a later part may fail.
-        measured.iter().for_each(|row| say(&row.line().to_string()));
-        rows.extend(measured);
+    args.measure(|part| match part {
+        Part::RedisBenchmark => redis_benchmark::measure(&bench),
+        Part::Socket => socket(&bench),
+        Part::Tail => tail(&bench),
+        Part::Client => clients::measure(&bench),
+        Part::Smartredis => clients::smartredis(&bench),
+        Part::Inference => inference(&bench),
+        Part::Trainer => trainer::measure(&bench),
+    })
+}
+
+fn socket(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..bench.rounds {
+        ours.push(bench.own("socket", bench.servers.ours())?);
+        theirs.push(bench.own("socket", bench.servers.redis())?);
     }
-    rows::print(&rows);
-    say(&format!("load of the machine: {before} before, {} after", load()));
-    Ok(())
+    let mut rows = Vec::new();
+    for clients in ["1_client", "4_clients"] {
+        for verb in ["set", "get"] {
+            let key = format!("socket_{verb}_1mb_{clients}_per_s");
+            let what = format!("1 MB {}, {}", verb.to_uppercase(), clients.replace('_', " "));
+            let (part, unit, more_is_better, bar) = ("socket", "1/s", true, Bar::TimesBetter(Some(1.5)));
+            let peer = Some(("redis", median(&theirs, &key)?));
+            rows.push(Row { part, what, unit, ours: median(&ours, &key)?, peer, more_is_better, bar });
+        }
+    }
+    Ok(rows)
 }
 
 fn tail(bench: &Bench) -> anyhow::Result<Vec<Row>> {

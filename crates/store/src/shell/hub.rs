@@ -1,14 +1,17 @@
+mod room;
+
 use super::clock::Clock;
 use super::executed::Executed;
 use super::key_versions::KeyVersions;
-use super::mailbox::{MailReader, Mailbox, mailbox};
+use super::long_replies::LongReplies;
+use super::mailbox::{MailReader, Mailbox, mailbox, weight};
 use super::model_run::ModelRunner;
 use super::persist::{Event, Persistence, RecordNumber, Recorder};
 use super::shards::{ShardConfig, Shards};
-use super::spill::{SpillLink, SpillPass};
+use super::spill::SpillLink;
 use crate::core::{
     ClientId, CommandKind, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Save, ShardMember,
-    StorageFacts, grows,
+    StorageFacts,
 };
 use bytes::Bytes;
 use phalanx_resp::Reply;
@@ -19,7 +22,6 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Context;
 use tokio::sync::{Notify, watch};
 
 pub(super) struct Shared {
@@ -58,11 +60,15 @@ pub(crate) struct Hub {
     limit: AtomicU64,
     /// Bytes of large arguments that have been announced and are not yet in the keyspace.
     arriving: AtomicU64,
+    /// Bytes of copies that are lent to clients.
+    copies: AtomicU64,
     /// Clients wait until there is room in memory.
     waits_for_room: AtomicBool,
     warned_of_save: AtomicBool,
     /// Other nodes that share the store, if any.
     shards: OnceLock<Shards>,
+    /// Where clients of this host take turns at long replies.
+    long_replies: OnceLock<Arc<LongReplies>>,
     housekeeping: Notify,
     stop: watch::Sender<bool>,
 }
@@ -108,9 +114,11 @@ impl Hub {
             used,
             limit,
             arriving: AtomicU64::new(0),
+            copies: AtomicU64::new(0),
             waits_for_room: AtomicBool::new(false),
             warned_of_save: AtomicBool::new(false),
             shards: OnceLock::new(),
+            long_replies: OnceLock::new(),
             housekeeping: Notify::new(),
             stop: watch::Sender::new(false),
         }
@@ -130,6 +138,15 @@ impl Hub {
     /// The other nodes that share the store.
     pub(crate) fn shards(&self) -> Option<&Shards> {
         self.shards.get()
+    }
+
+    pub(crate) fn long_replies(&self) -> Option<&Arc<LongReplies>> {
+        self.long_replies.get()
+    }
+
+    /// Has clients of this host take turns at long replies, this many at a time.
+    pub(crate) fn send_in_turn(&self, places: usize) {
+        self.long_replies.get_or_init(|| Arc::new(LongReplies::new(places)));
     }
 
     /// Makes this a part of a store that several nodes share.
@@ -220,6 +237,9 @@ impl Hub {
             shared.keyspace.set_storage(StorageFacts { persist, spill });
         }
         let outcome = shared.keyspace.execute(self.clock.now(), client, args, effects);
+        if let (Some(spill), Outcome::Reply(reply)) = (&self.spill, &outcome) {
+            spill.on_read(weight(reply) as u64);
+        }
         let executed = shared.recorded(kind, outcome, effects);
         let told = executed.told;
         self.deliver(&mut shared, effects, told);
@@ -294,53 +314,10 @@ impl Hub {
         // Before it is full, so that clients need not wait.
         if let Some(spill) = &self.spill
             && limit > 0
-            && resident.saturating_add(arriving) > limit / 8 * 7
+            && resident.saturating_add(arriving).saturating_add(self.copies()) > limit / 8 * 7
         {
             spill.request(0);
         }
-    }
-
-    /// Bytes in memory and on the way there, and the most that may be.
-    pub(super) fn resident_and_limit(&self) -> (u64, u64) {
-        let arriving = self.arriving.load(Ordering::Relaxed);
-        let resident = self.used.load(Ordering::Relaxed).saturating_add(arriving);
-        (resident, self.limit.load(Ordering::Relaxed))
-    }
-
-    /// Tells clients that wait for room in memory, when there may be some.
-    pub(super) fn serve_room(&self, shared: &mut Shared) {
-        shared.keyspace.set_arriving(self.arriving.load(Ordering::Relaxed));
-        let mut effects = Effects::default();
-        shared.keyspace.serve_room(&mut effects);
-        self.deliver(shared, &mut effects, RecordNumber::NONE);
-    }
-
-    /// How much room in memory a request lacks that could be made.
-    pub(crate) fn lacks_room(&self, args: &[Bytes]) -> Option<u64> {
-        self.spill.as_ref()?;
-        let (resident, limit) = self.resident_and_limit();
-        let needed = match args {
-            [name, len] if name.eq_ignore_ascii_case(b"phalanx.take") => {
-                std::str::from_utf8(len).ok().and_then(|len| len.parse().ok()).unwrap_or(0)
-            }
-            args => args.iter().map(|arg| arg.len() as u64).sum::<u64>(),
-        };
-        let fits = limit == 0 || resident.saturating_add(needed) <= limit || needed > limit;
-        let is_take = args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"phalanx.take"));
-        (!fits && (is_take || grows(args))).then_some(needed)
-    }
-
-    /// Has a client woken when values have left memory; none when there is no use in waiting.
-    pub(crate) fn wait_for_spill(
-        &self,
-        needed: u64,
-        pass: Option<SpillPass>,
-        client: ClientId,
-        context: &mut Context<'_>,
-    ) -> Option<SpillPass> {
-        let spill = self.spill.as_ref()?;
-        let pass = pass.unwrap_or_else(|| spill.request(needed));
-        spill.wait(pass, client, context).then_some(pass)
     }
 
     /// What is lent to clients must stay in memory.
@@ -405,25 +382,6 @@ impl Hub {
     /// Returns when an earlier deadline appeared.
     pub(crate) async fn rearmed(&self) {
         self.housekeeping.notified().await;
-    }
-
-    /// Takes note of a large argument that begins to arrive; false when there is no room for it.
-    pub(crate) fn admit(&self, len: u64) -> bool {
-        let limit = self.limit.load(Ordering::Relaxed);
-        let arriving = self.arriving.fetch_add(len, Ordering::Relaxed).saturating_add(len);
-        if limit == 0 || self.used.load(Ordering::Relaxed).saturating_add(arriving) <= limit {
-            return true;
-        }
-        self.arrived(len);
-        false
-    }
-
-    /// Ends what [`Self::admit`] began.
-    pub(crate) fn arrived(&self, len: u64) {
-        self.arriving.fetch_sub(len, Ordering::Relaxed);
-        if len > 0 && self.waits_for_room.load(Ordering::Relaxed) {
-            self.serve_room(&mut self.lock());
-        }
     }
 
     /// What clients of a store with a journal wait for.

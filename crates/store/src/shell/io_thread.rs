@@ -75,6 +75,9 @@ fn begin(
     }
 }
 
+/// What a client on this host has not read yet should stay in the cache of the processor.
+const UNREAD: usize = 128 << 10;
+
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 fn begin_tcp(
@@ -85,6 +88,10 @@ fn begin_tcp(
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let local = stream.local_addr()?;
+    let same_host = peer.ip().to_canonical() == local.ip().to_canonical();
+    if same_host {
+        rustix::net::sockopt::set_socket_send_buffer_size(&stream, UNREAD)?;
+    }
     let origin = Origin {
         peer: peer.to_string(),
         host: local.ip().to_canonical().to_string(),
@@ -100,7 +107,6 @@ fn begin_tcp(
     let client = connected.client;
     match TcpStream::from_std(stream) {
         Ok(stream) => {
-            let same_host = peer.ip().to_canonical() == local.ip().to_canonical();
             clients.spawn(connection::serve(stream, hub.clone(), connected, same_host));
             Ok(())
         }

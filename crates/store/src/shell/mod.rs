@@ -19,6 +19,7 @@ mod hub;
 mod io_thread;
 mod key_versions;
 mod listen;
+mod long_replies;
 mod mailbox;
 mod model_run;
 mod persist;

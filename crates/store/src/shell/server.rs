@@ -134,6 +134,10 @@ impl Server {
         if let Some(shard) = &config.shard {
             hub.share_out(shard.clone());
         }
+        // On one processor a thread that looks again and again would keep its client from running.
+        if std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1) {
+            hub.send_in_turn(threads);
+        }
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
         let entrance =
             config.tls.clone().map(|tls| Arc::new(Entrance::new(tls, rules(&config), config.max_clients)));

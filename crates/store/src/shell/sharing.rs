@@ -149,6 +149,7 @@ impl Sharing {
         }
         if lent.is_copy {
             self.copies -= lent.bytes.len();
+            hub.copy_returned(lent.bytes.len() as u64);
         }
         true
     }
@@ -167,6 +168,7 @@ impl Sharing {
         if !hub.admit(len as u64) {
             return hub.refuse(&[Bytes::from_static(b"set")]);
         }
+        hub.trim_kept_memory();
         let region = match take(len) {
             Ok(region) => region,
             Err(error) => {
@@ -237,8 +239,15 @@ impl Sharing {
         }
         let may_copy = bytes.len() <= MOST_COPIED && self.copies + bytes.len() <= MOST_COPIES;
         let copied = || {
-            let copy = may_copy.then(|| copy_together(&[&bytes]).ok()).flatten();
-            copy.and_then(|mut copies| copies.pop())
+            let len = bytes.len() as u64;
+            if !may_copy || !hub.lend_copy(len) {
+                return None;
+            }
+            let copy = copy_together(&[&bytes]).ok().and_then(|mut copies| copies.pop());
+            if copy.is_none() {
+                hub.copy_returned(len);
+            }
+            copy
         };
         let here = locate(&bytes).map(|located| (Lent { bytes: bytes.clone(), is_copy: false }, located));
         let copy = || {
@@ -268,6 +277,7 @@ impl Sharing {
     pub(crate) fn end(&mut self, hub: &Hub) {
         let taken: u64 = self.taken.values().map(|region| region.len() as u64).sum();
         hub.arrived(taken);
+        hub.copy_returned(std::mem::take(&mut self.copies) as u64);
         if let Some(spill) = hub.spill() {
             let lent = self.lent.values().filter(|lent| !lent.is_copy);
             lent.for_each(|lent| spill.on_returned(&lent.bytes));

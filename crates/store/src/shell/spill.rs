@@ -17,7 +17,7 @@ use crate::core::{ClientId, SpillCandidate, SpillFacts};
 use bytes::Bytes;
 use phalanx_segments::{Journal, Spill};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
@@ -25,8 +25,10 @@ use std::time::{Duration, Instant};
 
 /// Values of this size together leave memory between two looks at the lock.
 const BATCH: u64 = 32 << 20;
-/// Pages of views that were read are let go of this often.
+/// Pages of views that were read are let go of this often,
 const TRIM_EVERY: Duration = Duration::from_millis(100);
+/// or when clients have read this much.
+const TRIM_BYTES: u64 = 16 << 20;
 /// The journal is looked at this often for values that wait to be written.
 const JOURNAL_PAUSE: Duration = Duration::from_millis(2);
 
@@ -56,7 +58,8 @@ pub(crate) struct SpillLink {
     /// How often the bytes at an address are lent.
     lent: Mutex<BTreeMap<usize, usize>>,
     error: Mutex<Option<String>>,
-    has_views: AtomicBool,
+    /// Bytes that were read since pages of views were let go of.
+    read: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +103,7 @@ impl SpillLink {
             waiting: Mutex::default(),
             lent: Mutex::default(),
             error: Mutex::default(),
-            has_views: AtomicBool::new(true),
+            read: AtomicU64::new(0),
         }
     }
 
@@ -183,19 +186,17 @@ impl SpillLink {
                 }
                 Next::Trim => {}
             }
+            hub.trim_kept_memory();
             self.trim();
         }
     }
 
     fn next(&self) -> Next {
-        let idle = |signal: &mut Signal| signal.wanted.is_none() && !signal.stop;
-        let signal = lock(&self.signal);
-        let mut signal = if self.has_views.load(Ordering::Relaxed) {
-            let waited = self.wake.wait_timeout_while(signal, TRIM_EVERY, idle);
-            waited.unwrap_or_else(PoisonError::into_inner).0
-        } else {
-            self.wake.wait_while(signal, idle).unwrap_or_else(PoisonError::into_inner)
+        let idle = |signal: &mut Signal| {
+            signal.wanted.is_none() && !signal.stop && self.read.load(Ordering::Relaxed) < TRIM_BYTES
         };
+        let waited = self.wake.wait_timeout_while(lock(&self.signal), TRIM_EVERY, idle);
+        let mut signal = waited.unwrap_or_else(PoisonError::into_inner).0;
         if signal.stop {
             return Next::Stop;
         }
@@ -208,8 +209,18 @@ impl SpillLink {
         }
     }
 
+    /// A client reads this much, which may come from views.
+    pub(crate) fn on_read(&self, bytes: u64) {
+        let before = self.read.fetch_add(bytes, Ordering::Relaxed);
+        // One that is missed is seen with the next, or a little later.
+        if before < TRIM_BYTES && before.saturating_add(bytes) >= TRIM_BYTES {
+            self.wake.notify_one();
+        }
+    }
+
     /// Lets go of the memory of views: who reads them brings it back for a moment.
     fn trim(&self) {
+        self.read.store(0, Ordering::Relaxed);
         if let Some((spill, _)) = &self.files {
             spill.trim_views();
         }
@@ -241,6 +252,7 @@ impl SpillLink {
                     Some(Stays::Held) | None => {}
                 }
             }
+            hub.trim_kept_memory();
             self.trim();
             self.wake_all();
         }
@@ -306,6 +318,7 @@ impl Hub {
     /// Whether less must be in memory, so that this many bytes fit and some are left.
     fn is_over(&self, bytes: u64) -> bool {
         let (resident, limit) = self.resident_and_limit();
+        let resident = resident.saturating_add(self.copies());
         limit > 0 && resident > (limit / 4 * 3).min(limit.saturating_sub(bytes))
     }
 

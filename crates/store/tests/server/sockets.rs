@@ -83,9 +83,9 @@ fn a_pipeline_of_a_hundred_thousand_commands_is_answered() {
 fn a_client_that_does_not_read_is_not_executed_on() {
     let server = TestServer::start(ServerConfig::default());
     let mut client = server.connect();
-    client.send(&request(&["SET", "large", &"x".repeat(1 << 20)]));
+    client.send(&request(&["SET", "large", &"x".repeat(100 << 10)]));
     client.expect(b"+OK\r\n");
-    // Each reply is larger than what the sockets hold together with the ones before.
+    // Some replies fit into the buffers of the sockets, but far from all.
     let mut slow = server.connect();
     slow.send(&b"GET large\r\nINCR n\r\n".repeat(64));
     let mut executed = || {
@@ -97,7 +97,7 @@ fn a_client_that_does_not_read_is_not_executed_on() {
     let executed = (0..1000).map(|_| executed()).max().unwrap();
     assert!(executed < 32, "{executed} commands of a client that reads nothing were executed");
     for n in 1..=64 {
-        slow.expect(&bulk(&[b'x'; 1 << 20]));
+        slow.expect(&bulk(&[b'x'; 100 << 10]));
         slow.expect(format!(":{n}\r\n").as_bytes());
     }
 }
@@ -179,6 +179,35 @@ fn a_large_value_comes_back_whole() {
         client.expect(&value);
         client.expect(format!("\r\n:{}\r\n", value.len()).as_bytes());
     });
+}
+
+#[test]
+fn clients_that_read_no_long_reply_keep_no_other_one_waiting() {
+    let server = TestServer::start(ServerConfig { io_threads: 1, ..ServerConfig::default() });
+    let value = "v".repeat(16 << 20);
+    let mut client = server.connect();
+    client.send(&request(&["SET", "long", &value]));
+    client.expect(b"+OK\r\n");
+    let reply = bulk(value.as_bytes());
+    let get = request(&["GET", "long"]);
+    // More than there are places, each with more than the buffers of a socket hold.
+    let mut idle: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    idle.iter_mut().for_each(|idle| idle.send(&get));
+    for _ in 0..3 {
+        client.send(&get);
+        client.expect(&reply);
+    }
+    // A part of an argument of another client keeps nobody waiting, either.
+    let mut slow = server.connect();
+    let set = request(&["SET", "slow", &value]);
+    slow.send(&set[..8 << 20]);
+    client.send(&get);
+    client.expect(&reply);
+    slow.send(&set[8 << 20..]);
+    slow.expect(b"+OK\r\n");
+    for mut late in idle {
+        late.expect(&reply);
+    }
 }
 
 #[test]

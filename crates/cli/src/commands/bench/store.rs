@@ -2,7 +2,9 @@
 
 mod inference;
 mod served;
+mod socket;
 mod tail;
+mod trainer;
 mod values;
 
 use crate::failure::Failure;
@@ -36,8 +38,12 @@ enum Part {
     Large,
     /// How long 1 KB GETs take beside ten GETs of 10 MB a second.
     Tail,
+    /// 1 MB values over plain sockets.
+    Socket,
     /// Requests per second to a model, alone and joined.
     Inference,
+    /// Trainers fed by a stream and by a file, and the commands that a waiting one sends.
+    Trainer,
 }
 
 /// Numbers by their names; the ends of the names are the units.
@@ -77,7 +83,9 @@ pub(crate) fn run(args: &StoreArgs, output: Output) -> Result<(), Failure> {
             Part::Small => values::small(served.address(), args.time)?,
             Part::Large => values::large(served.address(), args.time)?,
             Part::Tail => tail::measure(served.address(), args.time)?,
+            Part::Socket => socket::measure(served.address(), args.time)?,
             Part::Inference => inference::measure(served.address(), args.time)?,
+            Part::Trainer => trainer::measure(served.address(), args.time)?,
         };
         numbers.extend(measured);
     }
