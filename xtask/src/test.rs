@@ -88,7 +88,7 @@ fn frameworks(args: &TestArgs) -> anyhow::Result<[Installing; 3]> {
     Ok([torch?, tensorflow?, clients?])
 }
 
-/// Tests make network namespaces, for which they need `ip`, use Redis servers, and an environment of Python.
+/// Tests make network namespaces, for which they need `ip`, use servers of Redis and PostgreSQL, and an environment of Python.
 fn install(args: &TestArgs) -> anyhow::Result<()> {
     let mut packages = Vec::new();
     if !present("ip") && !std::path::Path::new("/usr/sbin/ip").exists() {
@@ -96,6 +96,9 @@ fn install(args: &TestArgs) -> anyhow::Result<()> {
     }
     if !present("redis-server") {
         packages.push("redis-server");
+    }
+    if !std::path::Path::new("/usr/lib/postgresql").is_dir() {
+        packages.push("postgresql");
     }
     if !args.no_python && !makes_environments() {
         packages.extend(["python3", "python3-venv"]);

@@ -1,0 +1,28 @@
+//! The ledger: one index of runs, their configuration, metrics, events, nodes, formations and files.
+//!
+//! ```text
+//!   run directories ──► history::read_from ──► core::fold ──► rows + position, one transaction ──► SQLite, PostgreSQL
+//!                                                             --where ──► core::filter ──► SQL with bound values
+//! ```
+//! Files are the truth: the ledger is a function of them, whoever brings them in, and can be made anew at any time.
+//! SQLite lies beside the runs, in `runs/ledger.sqlite`; `PHALANX_LEDGER=postgres://…` is shared by hosts.
+
+pub mod core;
+mod error;
+mod rows;
+mod shell;
+#[cfg(test)]
+mod tests;
+mod url;
+mod value;
+
+pub use core::filter::{Column, Filter, FilterError, FilterProblem, SortKey, parse_sort};
+pub use core::lower_is_better;
+pub use core::reduce::{Axis, Bucket, Curve, Point, Reducer, Window};
+pub use error::{LedgerError, SqlError};
+pub use rows::{
+    ArtifactRow, CaughtUp, Detail, EventRow, Fed, FormationRow, LedgerInfo, Migrated, NodeRow, NoteRow,
+    Pruned, RunQuery, RunRow, SeriesInfo,
+};
+pub use shell::{Feeder, FeederHandle, Ledger, SCHEMA, set_aside};
+pub use url::{LEDGER_FILE, LEDGER_VARIABLE, LedgerUrl};
