@@ -53,8 +53,10 @@ pub(crate) enum Command {
     Train(Box<commands::train::TrainArgs>),
     /// Say which nodes would hold which part of a model, and what a step would cost.
     Plan(Box<commands::plan::PlanArgs>),
-    /// See the runs there are, and go on with one.
+    /// See and find the runs there are, tag them, and go on with one.
     Run(commands::run::RunCommand),
+    /// See and repair the index of runs.
+    Ledger(commands::ledger::LedgerCommand),
     /// Measure a trained model on some data.
     Eval(Box<commands::eval::EvalArgs>),
     /// Write down what a trained model says about samples.

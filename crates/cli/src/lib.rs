@@ -78,6 +78,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Train(args) => commands::train::run(*args, output).await,
             Command::Plan(args) => commands::plan::run(*args, output).await,
             Command::Run(args) => commands::run::run(args, output).await,
+            Command::Ledger(args) => commands::ledger::run(&args, output),
             Command::Eval(args) => commands::eval::run(*args, output).await,
             Command::Predict(args) => commands::predict::run(*args, output).await,
             Command::Infer(args) => commands::infer::run(*args, output).await,

@@ -9,6 +9,7 @@ pub(crate) mod fuse;
 pub(crate) mod infer;
 pub(crate) mod job;
 pub(crate) mod launch;
+pub(crate) mod ledger;
 mod live;
 pub(crate) mod model;
 pub(crate) mod node;

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod fuse;
+mod ledger;
 mod live;
 mod measure;
 mod memory;

@@ -37,6 +37,7 @@ use crate::nodes::{Domain, Program};
 use config::{ConfigError, Length, RunConfig, RunFile};
 use phalanx_data::Dataset;
 use phalanx_graph::{Graph, Weights};
+use phalanx_ledger::Feeder;
 use phalanx_records::{Observer, RunEvent};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -60,18 +61,26 @@ pub fn train(training: Training) -> Result<Trained, Error> {
         Some(LossChoice::Named(loss)) => plan.config.train.loss = loss,
         Some(LossChoice::Word(word)) => plan.config.train.loss = named_loss(&word)?,
     }
+    let feeder = plan.run_dir.as_deref().and_then(Feeder::of_run);
     let observer: &mut dyn Observer = &mut |event: RunEvent| {
+        if let Some(feeder) = &feeder {
+            feeder.wake();
+        }
         if let Some(observer) = &mut observer {
             observer.on(event);
         }
     };
-    match nodes.or_else(|| as_configured(&plan.config)) {
+    let trained = match nodes.or_else(|| as_configured(&plan.config)) {
         None if plan.config.formation.is_distributed() => {
             Err(Error::NoNodes { nodes: plan.config.formation.nodes_wanted() })
         }
         None | Some(Nodes::Here) => here::train(plan, observer),
         Some(nodes) => on_nodes::train(plan, nodes, observer),
+    };
+    if let Some(feeder) = &feeder {
+        feeder.finish();
     }
+    trained
 }
 
 /// Nodes that the configuration itself names.

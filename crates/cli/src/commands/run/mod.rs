@@ -1,8 +1,11 @@
 //! `phalanx run`: the runs there are.
 
+mod columns;
 mod list;
 mod resume;
+mod rm;
 mod show;
+mod tag;
 
 use crate::commands::train::RUNS;
 use crate::failure::Failure;
@@ -19,19 +22,28 @@ pub(crate) struct RunCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List runs, with how each stands and why it failed.
+    /// List and find runs, with how each stands and why it failed.
     List(list::ListArgs),
     /// Show one run: what it was told, how far it got, what it came to.
     Show(show::ShowArgs),
     /// Go on with a run that was stopped or killed; it ends as if nothing had happened.
     Resume(Box<resume::ResumeArgs>),
+    /// Set and remove tags of a run, to find it by.
+    Tag(tag::TagArgs),
+    /// Write a note about a run into its directory.
+    Note(tag::NoteArgs),
+    /// Delete runs with everything in their directories.
+    Rm(rm::RemoveArgs),
 }
 
 pub(crate) async fn run(command: RunCommand, output: Output) -> Result<(), Failure> {
     match command.verb {
-        Verb::List(args) => list::run(args, output),
+        Verb::List(args) => list::run(&args, output),
         Verb::Show(args) => show::run(args, output),
         Verb::Resume(args) => resume::run(*args, output).await,
+        Verb::Tag(args) => tag::tag(&args, output),
+        Verb::Note(args) => tag::note(&args, output),
+        Verb::Rm(args) => rm::run(&args, output),
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) async fn go(task: Task, compute: Compute, dir: RunDir, output: Output
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let training = tokio::task::spawn_blocking(move || {
-        let mut watch = Watch::new(output);
+        let mut watch = Watch::new(output).feeding(dir.path());
         let result =
             Trainer::new(task, compute, dir, &mut watch).and_then(|trainer| trainer.run(&asked, &mut watch));
         watch.finish();

@@ -2,9 +2,11 @@
 
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use phalanx_ledger::{Feeder, FeederHandle};
 use phalanx_records::run_dir::{ReplicaRecord, ReplicasRecord, StepRecord, ValidRecord};
 use phalanx_records::{Event, Observer, RunEvent};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Between two lines where there is no terminal.
@@ -26,6 +28,7 @@ pub(super) struct Watch {
     said: Instant,
     samples_per_s: f64,
     accuracy: Option<f64>,
+    feeder: Option<FeederHandle>,
 }
 
 impl Watch {
@@ -47,10 +50,21 @@ impl Watch {
             said: now,
             samples_per_s: 0.0,
             accuracy: None,
+            feeder: None,
         }
     }
 
+    /// Also wakes the ledger's feeder with every event.
+    pub(super) fn feeding(mut self, run: &Path) -> Self {
+        self.feeder = Feeder::of_run(run);
+        self
+    }
+
+    /// Ends the display, and lets the ledger have the last records.
     pub(super) fn finish(&self) {
+        if let Some(feeder) = &self.feeder {
+            feeder.finish();
+        }
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -155,6 +169,9 @@ fn together(record: &ReplicasRecord) -> String {
 
 impl Observer for Watch {
     fn on(&mut self, event: RunEvent) {
+        if let Some(feeder) = &self.feeder {
+            feeder.wake();
+        }
         match &event.event {
             Event::Started { run_dir, model, parameters, samples, batches_per_pass, total_steps, done } => {
                 self.total = *total_steps;
