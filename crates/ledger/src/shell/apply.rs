@@ -91,7 +91,7 @@ impl<'a> Applier<'a> {
                 let count = first(
                     self.sql,
                     "select coalesce(max(n) + 1, 0) from note where run = $1",
-                    &[run.clone()],
+                    std::slice::from_ref(&run),
                 )?;
                 let n = count.map_or(0, |row| row.count(0));
                 let insert = "insert into note (run, n, unix_ms, text) values ($1, $2, $3, $4)";
@@ -166,8 +166,8 @@ impl<'a> Applier<'a> {
                       max(case when abs(value) <= 1.7976931348623157e308 then value end) from point where series = $1";
         let last =
             "select step, unix_ms, value from point where series = $1 order by step desc, ord desc limit 1";
-        let counted = first(self.sql, counts, &[id.clone()])?;
-        let last = first(self.sql, last, &[id.clone()])?;
+        let counted = first(self.sql, counts, std::slice::from_ref(&id))?;
+        let last = first(self.sql, last, std::slice::from_ref(&id))?;
         let (Some(counted), Some(last), Value::Int(id)) = (counted, last, id) else { return Ok(None) };
         Ok(Some(Series {
             id,

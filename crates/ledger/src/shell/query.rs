@@ -186,7 +186,7 @@ impl Ledger {
                 Axis::Step => (series.count(1), series.count(2)),
                 Axis::Time => {
                     let span = "select min(unix_ms), max(unix_ms) from point where series = $1";
-                    let row = first(sql, span, &[id.clone()]).map_err(&read)?;
+                    let row = first(sql, span, std::slice::from_ref(&id)).map_err(&read)?;
                     row.map_or((0, 0), |row| (row.count(0), row.count(1)))
                 }
             };
