@@ -1,0 +1,112 @@
+//! Pictures of charts: what they contain, whatever the names in them.
+
+use phalanx_plots::{Cells, Chart, Line, Panel, Size, XAxis};
+
+const SIZE: Size = Size { width: 800, height: 500 };
+
+fn falling(label: &str, from: f64) -> Line {
+    Line { label: label.to_owned(), points: (1..=500).map(|x| (f64::from(x), from / f64::from(x))).collect() }
+}
+
+fn chart(log: bool, lines: Vec<Line>) -> Chart {
+    let panel = Panel { title: "loss".to_owned(), lines };
+    Chart { title: "two runs".to_owned(), x: XAxis::Step, log, smoothing: 0.0, panels: vec![panel] }
+}
+
+/// The pixels of a PNG.
+fn decoded(file: &[u8]) -> (u32, u32, Vec<u8>) {
+    let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    (info.width, info.height, pixels)
+}
+
+fn has_colour(pixels: &[u8], colour: [u8; 3]) -> usize {
+    pixels.chunks(3).filter(|pixel| *pixel == colour).count()
+}
+
+#[test]
+fn an_svg_has_text_a_curve_for_each_line_and_no_markup_from_names() {
+    for log in [false, true] {
+        let lines = vec![falling("first", 3.0), falling("<script>alert(1)</script>\u{1b}[2J", 2.0)];
+        let svg = chart(log, lines).svg(SIZE).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert!(svg.contains("two runs") && svg.contains("loss") && svg.contains("first"));
+        assert!(svg.contains("#0072B2") && svg.contains("#D55E00"), "both curves");
+        assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;"), "names are escaped");
+        assert!(!svg.contains('\u{1b}'), "no control characters");
+    }
+}
+
+#[test]
+fn a_png_has_curves_and_text() {
+    let (width, height, pixels) = decoded(&chart(false, vec![falling("first", 3.0)]).png(SIZE).unwrap());
+    assert_eq!((width, height), (SIZE.width, SIZE.height));
+    assert!(has_colour(&pixels, [0, 114, 178]) > 300, "the curve");
+    // The title is the only thing in the upper left corner.
+    let corner = (0..30).flat_map(|y| (0..120).map(move |x| (y * 800 + x) * 3));
+    assert!(corner.filter(|at| pixels[*at] < 128).count() > 50, "the title");
+}
+
+#[test]
+fn a_smoothed_curve_has_its_values_behind_it() {
+    let noisy = (0..400).map(|x| (f64::from(x), f64::from(x % 2))).collect();
+    let mut chart = chart(false, vec![Line { label: "noisy".to_owned(), points: noisy }]);
+    let raw = chart.svg(SIZE).unwrap();
+    chart.smoothing = 0.95;
+    let smooth = chart.svg(SIZE).unwrap();
+    assert_eq!(
+        (raw.matches("<polyline").count() + 1).min(smooth.matches("<polyline").count()),
+        raw.matches("<polyline").count() + 1
+    );
+    assert!(smooth.contains("opacity=\"0.25\""), "{smooth}");
+}
+
+#[test]
+fn a_terminal_gets_a_picture_that_falls_within_its_width() {
+    let text = chart(false, vec![falling("loss", 3.0)]).terminal(Cells { columns: 60, rows: 10 }, false);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 1 + 10 + 2, "{text}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 60), "{text}");
+    let dots = |line: &str| line.chars().filter(|letter| ('\u{2801}'..='\u{28ff}').contains(letter)).count();
+    assert!(dots(lines[1]) >= 1 && dots(lines[1]) < 5, "only the beginning is high:\n{text}");
+    assert!(dots(lines[10]) > 40, "the rest is low:\n{text}");
+    assert!(
+        lines[1].trim_start().starts_with("3 ┤") && text.contains("step 500") && !text.contains('\u{1b}')
+    );
+}
+
+#[test]
+fn colours_are_used_when_asked_for_and_names_give_no_orders() {
+    let chart = chart(false, vec![falling("a\u{1b}]0;owned\u{7}", 3.0), falling("b", 1.0)]);
+    let plain = chart.terminal(Cells { columns: 70, rows: 8 }, false);
+    assert!(!plain.contains(['\u{1b}', '\u{7}']), "{plain:?}");
+    let coloured = chart.terminal(Cells { columns: 70, rows: 8 }, true);
+    assert!(
+        coloured.contains("\u{1b}[34m") && coloured.contains("\u{1b}[33m") && !coloured.contains('\u{7}')
+    );
+}
+
+#[test]
+fn strange_values_and_sizes_are_drawn_or_left_out() {
+    let values = [
+        vec![],
+        vec![(1.0, f64::NAN)],
+        vec![(1.0, 0.0)],
+        vec![(0.0, f64::MAX), (1.0, f64::MIN)],
+        vec![(1.0, 1e-300), (2.0, 1e300)],
+        vec![(1.0, 1e-100), (2.0, 1e100)],
+        vec![(1e18, 1e99), (1e18 + 256.0, 1e99 * (1.0 + f64::EPSILON))],
+        vec![(f64::INFINITY, 1.0), (2.0, 3.0)],
+        vec![(5.0, -1.0), (3.0, 2.0)],
+    ];
+    for points in values {
+        for log in [false, true] {
+            for size in [Size { width: 0, height: 0 }, Size { width: 130, height: 2000 }] {
+                let chart = chart(log, vec![Line { label: String::new(), points: points.clone() }]);
+                assert!(chart.svg(size).is_ok() && chart.png(size).is_ok(), "{points:?}");
+                assert!(!chart.terminal(Cells { columns: 0, rows: 0 }, true).is_empty());
+            }
+        }
+    }
+}
