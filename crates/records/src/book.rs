@@ -1,6 +1,7 @@
 //! The records of a run: metrics, state, checkpoints, the result. The trainer or the driver reports to the book, which
 //! writes them.
 
+mod event_files;
 mod formation;
 
 pub use formation::{FormationEpoch, StageEntry};
@@ -14,6 +15,7 @@ use crate::run_dir::{
     Best, Checkpoint, Line, MODEL, MODEL_ONNX, Manifest, RecordSizes, Records, RunDir, RunDirError, RunState,
     Status, StepRecord, ValidRecord, last_valid, newest_manifest, read_lines, recorded_steps, stamp,
 };
+use event_files::EventFiles;
 use formation::StageMeasurements;
 use phalanx_graph::{Graph, onnx, weights};
 use phalanx_protocol::progress::{End, Place, Plan};
@@ -62,6 +64,7 @@ pub struct Book {
 struct Disk {
     dir: RunDir,
     records: Records,
+    event_files: EventFiles,
 }
 
 /// What a book needs to know about its run.
@@ -135,6 +138,10 @@ impl Book {
         }
         let manifest = checkpoint.as_ref().map(|checkpoint| &checkpoint.manifest);
         let sizes: Option<RecordSizes> = manifest.map(|manifest| manifest.records);
+        let place = manifest.map_or_else(Place::default, Manifest::place);
+        let records = Records::open(dir.path(), sizes)?;
+        events.on_opened(place.step, sizes.unwrap_or_default().metrics)?;
+        let event_files = EventFiles::begin(dir.path(), place.step + 1, events);
         let book = Self {
             started: RunState::read(dir.path()).map_or_else(|_new| stamp(), |state| state.started),
             loss: manifest.and_then(|manifest| manifest.loss),
@@ -143,11 +150,9 @@ impl Book {
             best: manifest.and_then(|manifest| manifest.best),
             pass: manifest.map_or(0, last_pass),
             before_s: manifest.map_or(0.0, |manifest| manifest.elapsed_s),
-            disk: Some(Disk { records: Records::open(dir.path(), sizes)?, dir }),
+            disk: Some(Disk { records, event_files, dir }),
             ..Self::in_memory(name, about)
         };
-        let place = manifest.map_or_else(Place::default, Manifest::place);
-        events.on_opened(place.step, sizes.unwrap_or_default().metrics)?;
         Ok(Opened { book, place, state: checkpoint.map(Checkpoint::into_state) })
     }
 
@@ -187,6 +192,7 @@ impl Book {
             disk.records = Records::open(disk.dir.path(), sizes)?;
             let step = manifest.map_or(0, |manifest| manifest.step);
             events.on_opened(step, sizes.unwrap_or_default().metrics)?;
+            disk.event_files.restart(step + 1, events);
         }
         self.loss = manifest.and_then(|manifest| manifest.loss);
         self.valid = manifest.and_then(|manifest| Some((manifest.val_loss?, manifest.val_acc)));
@@ -203,6 +209,7 @@ impl Book {
             let sizes = disk.records.sizes_after(step)?;
             disk.records = Records::open(disk.dir.path(), Some(sizes))?;
             events.on_opened(step, sizes.metrics)?;
+            disk.event_files.restart(step + 1, events);
         }
         self.recall(step)
     }
@@ -266,6 +273,7 @@ impl Book {
         let record = StepRecord::new(report, nodes);
         if let Some(disk) = &mut self.disk {
             disk.records.step(&record)?;
+            disk.event_files.step(&record, events);
         }
         self.measured.on_step(&record);
         self.loss = Some(record.loss);
@@ -294,6 +302,9 @@ impl Book {
         };
         let record = ValidRecord::new(step, pass, evaluation);
         self.on_valid(&record)?;
+        if let Some(disk) = &mut self.disk {
+            disk.event_files.validation(&record, events);
+        }
         events.on(Event::Validated(record));
         Ok(())
     }

@@ -17,6 +17,8 @@ mod model_state;
 mod params_hash;
 mod predictions;
 pub mod run_dir;
+mod table;
+mod tensorboard;
 
 pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary};
 pub use error::{Blame, RecordError, with_causes};
@@ -28,3 +30,5 @@ pub use model_state::{
 };
 pub use params_hash::{params_hash, sha256};
 pub use predictions::{PredictionFormat, Predictions, WritePredictionsError};
+pub use table::{Row, RunTable, WriteTableError, write_csv, write_parquet};
+pub use tensorboard::{TENSORBOARD, TensorBoard};

@@ -5,7 +5,7 @@
 //!   run.toml  formation.json  state.json  classes.json  lock  live.json (while it is driven)
 //!   metrics.jsonl  losses.csv  val_accuracies.csv  events.jsonl  annotations.jsonl
 //!   checkpoints/step-000200/{manifest.json, replica0-stage0.safetensors, replica0-stage0.optimizer.safetensors}
-//!   model.safetensors  model.onnx
+//!   model.safetensors  model.onnx  tensorboard/events.out.tfevents.*
 //! ```
 //! The writing process holds the lock. Everything but the records is written atomically: under a temporary name, then
 //! renamed. Metrics are cut back to the checkpoint when a run is resumed; events are only added (`event_log.rs` says in
