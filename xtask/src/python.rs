@@ -12,6 +12,8 @@ const TORCH: &str = "tests/roundtrip/requirements.txt";
 const TENSORFLOW: &str = "tests/tensorflow/requirements.txt";
 /// What the clients of others are installed from that use the store.
 const STORE_CLIENTS: &str = "tests/store/requirements.txt";
+/// What the tools of others are installed from that open our runs.
+const TOOLS: &str = "tests/tools/requirements.txt";
 /// What builds the Python package.
 const MATURIN: &str = "maturin==1.16.0";
 /// What calls of Python functions are compared with.
@@ -60,6 +62,11 @@ impl Environment {
     /// redis-py and SmartRedis, to use the store with.
     pub(crate) fn store_clients() -> anyhow::Result<Self> {
         Self::from_file("store-clients", STORE_CLIENTS)
+    }
+
+    /// TensorBoard, pandas, MLflow's client and Prometheus' parser, to open runs with.
+    pub(crate) fn tools() -> anyhow::Result<Self> {
+        Self::from_file("tools", TOOLS)
     }
 
     /// redis-py, SmartRedis and what builds our package, for benchmarks of the store.
@@ -131,6 +138,11 @@ pub(crate) fn check_package(python: &Path) -> anyhow::Result<()> {
 /// Has clients of others use the store of the program that the tests before have built.
 pub(crate) fn check_store(python: &Path) -> anyhow::Result<()> {
     tool(python, &["-m", "pytest", "-q", "tests/store"]).run()
+}
+
+/// Has tools of others open the runs of the program that the tests before have built.
+pub(crate) fn check_tools(python: &Path) -> anyhow::Result<()> {
+    tool(python, &["-m", "pytest", "-q", "tests/tools"]).run()
 }
 
 /// Installs the package with pip into an empty environment, as a user does, and runs the examples of the documents

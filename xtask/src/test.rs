@@ -44,8 +44,8 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         .env("RUSTDOCFLAGS", "--deny warnings")
         .run()?;
     let mut tests = cargo(&["test", "--workspace", "--config", &runner]).env("PHALANX_REQUIRE_REDIS", "1");
-    let installed = |[torch, tensorflow, clients]: [Installing; 3]| {
-        anyhow::Ok([torch.wait()?, tensorflow.wait()?, clients.wait()?])
+    let installed = |[torch, tensorflow, clients, tools]: [Installing; 4]| {
+        anyhow::Ok([torch.wait()?, tensorflow.wait()?, clients.wait()?, tools.wait()?])
     };
     let frameworks = frameworks.map(installed).transpose().context(NO_PYTHON)?;
     if let Some([torch, ..]) = &frameworks {
@@ -55,8 +55,9 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     if !args.no_browser {
         crate::browser::check(args.no_install)?;
     }
-    if let Some([torch, tensorflow, clients]) = &frameworks {
+    if let Some([torch, tensorflow, clients, tools]) = &frameworks {
         crate::python::check_store(clients)?;
+        crate::python::check_tools(tools)?;
         crate::python::check_package(torch)?;
         crate::python::check_installing(tensorflow)?;
     }
@@ -77,15 +78,20 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
     .run()
 }
 
-/// Begins to install PyTorch, TensorFlow and clients of the store, if they are not there.
-fn frameworks(args: &TestArgs) -> anyhow::Result<[Installing; 3]> {
+/// Begins to install PyTorch, TensorFlow, clients of the store and tools that open runs, if they are not there.
+fn frameworks(args: &TestArgs) -> anyhow::Result<[Installing; 4]> {
     let begin = |environment: Environment| {
         ensure!(!args.no_install || environment.is_ready(), "nothing may be installed");
         environment.begin()
     };
-    let environments = [Environment::torch()?, Environment::tensorflow()?, Environment::store_clients()?];
-    let [torch, tensorflow, clients] = environments.map(begin);
-    Ok([torch?, tensorflow?, clients?])
+    let environments = [
+        Environment::torch()?,
+        Environment::tensorflow()?,
+        Environment::store_clients()?,
+        Environment::tools()?,
+    ];
+    let [torch, tensorflow, clients, tools] = environments.map(begin);
+    Ok([torch?, tensorflow?, clients?, tools?])
 }
 
 /// Tests make network namespaces, for which they need `ip`, use servers of Redis and PostgreSQL, and an environment of Python.

@@ -4,6 +4,7 @@ mod after;
 mod contract;
 mod disturbed;
 mod library;
+mod plots;
 mod same;
 mod wrong;
 

@@ -1,9 +1,14 @@
 //! `phalanx run`: the runs there are.
 
 mod columns;
+mod compare;
+mod curves;
+mod export;
 mod list;
+mod plot;
 mod resume;
 mod rm;
+mod settings;
 mod show;
 mod tag;
 
@@ -34,6 +39,12 @@ enum Verb {
     Note(tag::NoteArgs),
     /// Delete runs with everything in their directories.
     Rm(rm::RemoveArgs),
+    /// Draw metrics of runs in the terminal, or as SVG or PNG.
+    Plot(plot::PlotArgs),
+    /// Show how runs differ in their settings, and what they came to.
+    Compare(compare::CompareArgs),
+    /// Write the metrics of runs as CSV or Parquet.
+    Export(export::ExportArgs),
 }
 
 pub(crate) async fn run(command: RunCommand, output: Output) -> Result<(), Failure> {
@@ -44,6 +55,9 @@ pub(crate) async fn run(command: RunCommand, output: Output) -> Result<(), Failu
         Verb::Tag(args) => tag::tag(&args, output),
         Verb::Note(args) => tag::note(&args, output),
         Verb::Rm(args) => rm::run(&args, output),
+        Verb::Plot(args) => plot::run(&args, output),
+        Verb::Compare(args) => compare::run(&args, output),
+        Verb::Export(args) => export::run(&args, output),
     }
 }
 
