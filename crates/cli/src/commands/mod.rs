@@ -11,6 +11,7 @@ pub(crate) mod job;
 pub(crate) mod launch;
 pub(crate) mod ledger;
 mod live;
+mod metrics;
 pub(crate) mod model;
 pub(crate) mod node;
 mod node_store;

@@ -1,6 +1,7 @@
 //! `phalanx node`: a computing node.
 
 use crate::args::{DomainArgs, node_name, start_failure};
+use crate::commands::metrics::{MetricsArgs, NodeSource};
 use crate::commands::node_store::NodeStoreArgs;
 use crate::commands::trained::{model_from, run_path};
 use crate::exec_shim::{self, die_with_parent, has_parent};
@@ -13,6 +14,7 @@ use phalanx_infer::Serving;
 use phalanx_jobs::builtin::python::DEFAULT_PROGRAM;
 use phalanx_jobs::{Handlers, NodeError, ResultMemory, Stopper, builtin};
 use phalanx_nodes::{Node, machine};
+use phalanx_telemetry::MetricsServer;
 use phalanx_train::LoadOptions;
 use phalanx_train::config::ModelConfig;
 use phalanx_types::{ByteSize, Resources};
@@ -60,6 +62,8 @@ pub(crate) struct NodeArgs {
     /// How many samples a served model computes at once at most.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
     max_batch: u64,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     #[command(flatten)]
     store: NodeStoreArgs,
     /// Solve this many jobs, one at a time, then leave.
@@ -126,6 +130,9 @@ struct Started {
     /// Where the store of this node is.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<String>,
+    /// Where Prometheus finds its numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<String>,
     pid: u32,
 }
 
@@ -133,8 +140,9 @@ impl Render for Started {
     fn table(&self) -> String {
         let reach = if self.secure { "mutual TLS" } else { "no key: loopback only" };
         let store = self.store.as_ref().map(|store| format!("; store at {store}")).unwrap_or_default();
+        let metrics = self.metrics.as_ref().map(|url| format!("; metrics at {url}")).unwrap_or_default();
         format!(
-            "{} joined {} at {} ({reach}); {} cores, {}; solves {}{store}",
+            "{} joined {} at {} ({reach}); {} cores, {}; solves {}{store}{metrics}",
             self.id,
             self.domain,
             self.address,
@@ -185,6 +193,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
         node.allow_ranks(exec_shim::wrapper().into_iter().map(OsString::from).collect());
     }
     let store = args.store.start(&node, key).await?;
+    let metrics = args.metrics.serve(NodeSource::new(&node)).await?;
     output.print(&Started {
         id: node.id().to_string(),
         domain: args.domain.domain.to_string(),
@@ -194,6 +203,7 @@ pub(crate) async fn run(args: NodeArgs, output: Output) -> Result<(), Failure> {
         memory_bytes: resources.memory.0,
         handles,
         store: store.as_ref().map(|store| store.address().to_string()),
+        metrics: metrics.as_ref().map(MetricsServer::url),
         pid: std::process::id(),
     })?;
     let ended = match args.solve {

@@ -1,6 +1,7 @@
 //! `phalanx store serve`.
 
 use super::password;
+use crate::commands::metrics::{MetricsArgs, StoreSource};
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use crate::paths;
@@ -11,6 +12,7 @@ use phalanx_fabric::{DomainKey, service_names};
 use phalanx_infer::StoredModels;
 use phalanx_nodes::machine;
 use phalanx_store::{Durability, Server, ServerConfig, ServerTls, StartError};
+use phalanx_telemetry::MetricsServer;
 use phalanx_types::{ByteSize, DomainName, NodeId};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -76,6 +78,8 @@ pub(crate) struct ServeArgs {
     /// How many threads serve clients; one for every two cores, at most four, when not given.
     #[arg(long, value_name = "N")]
     io_threads: Option<usize>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// When a write is acknowledged.
@@ -106,6 +110,9 @@ struct Started {
     memory_bytes: u64,
     password: bool,
     tls: bool,
+    /// Where Prometheus finds its numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<String>,
     pid: u32,
 }
 
@@ -114,7 +121,9 @@ impl Render for Started {
         let unix = self.unix.as_ref().map(|path| format!(" and {}", path.display())).unwrap_or_default();
         let password = if self.password { "with a password" } else { "without a password" };
         let tls = if self.tls { ", TLS beyond loopback" } else { "" };
-        format!("store at {}{unix}, {}, {password}{tls}", self.address, ByteSize(self.memory_bytes))
+        let metrics = self.metrics.as_ref().map(|url| format!(", metrics at {url}")).unwrap_or_default();
+        let memory = ByteSize(self.memory_bytes);
+        format!("store at {}{unix}, {memory}, {password}{tls}{metrics}", self.address)
     }
 
     fn quiet(&self) -> String {
@@ -143,7 +152,9 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Result<(), Failure> 
     let (memory, has_password, has_tls) = (config.memory, config.password.is_some(), config.tls.is_some());
     let mut stops = StopSignals::new()?;
     let server = Server::start(config).await.map_err(failure)?;
+    let metrics = args.metrics.serve(StoreSource::new(server.client())).await?;
     output.print(&Started {
+        metrics: metrics.as_ref().map(MetricsServer::url),
         address: server.address().map(|address| address.to_string()).unwrap_or_default(),
         unix: server.unix_path().map(PathBuf::from),
         memory_bytes: memory.0,

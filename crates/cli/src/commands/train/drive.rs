@@ -25,6 +25,7 @@ pub(super) async fn drive(
     dir: RunDir,
     resolved: &Resolved,
     who: &Who,
+    mut watch: Watch,
     output: Output,
 ) -> Result<(), Failure> {
     let mut stops = StopSignals::new()?;

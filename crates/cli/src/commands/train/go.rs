@@ -55,7 +55,13 @@ fn place(summary: &Summary) -> String {
 }
 
 /// Trains to the end, or until somebody asks to stop: once to save and go, twice to go at once.
-pub(crate) async fn go(task: Task, compute: Compute, dir: RunDir, output: Output) -> Result<(), Failure> {
+pub(crate) async fn go(
+    task: Task,
+    compute: Compute,
+    dir: RunDir,
+    mut watch: Watch,
+    output: Output,
+) -> Result<(), Failure> {
     let mut stops = StopSignals::new()?;
     let path = dir.path().to_owned();
     let stop = Arc::new(AtomicBool::new(false));

@@ -7,6 +7,7 @@ mod watch;
 pub(crate) use go::train_failure;
 
 use crate::args::DomainArgs;
+use crate::commands::metrics::{MetricsArgs, RunSource};
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::anyhow;
@@ -19,6 +20,7 @@ use phalanx_train::config::{Override, Resolved, RunConfig, RunFile};
 use phalanx_train::{Compute, Task};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use watch::Watch;
 
 /// Where runs are kept, from where the user stands.
 pub(crate) const RUNS: &str = "runs";
@@ -58,6 +60,8 @@ pub(crate) struct Who {
     /// Write a timeline of all replicas to trace.json in the run directory.
     #[arg(long)]
     trace: bool,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     #[command(flatten)]
     domain: DomainArgs,
 }
@@ -157,12 +161,18 @@ pub(crate) async fn start(
     if let Some(summary) = Summary::of_finished(&dir, task.plan(), task.validates()) {
         return nothing_left(summary, output);
     }
+    let numbers = who.metrics.is_wanted().then(RunSource::default);
+    let server = who.metrics.serve(numbers.clone().unwrap_or_default()).await?;
+    let watch = Watch::new(output, numbers);
+    if let Some(server) = &server {
+        watch.say(&format!("metrics at {}", server.url()));
+    }
     if task.config().formation.is_distributed() || who.trace || who.replicas.is_some() {
         // Replicas compute, not their driver.
         drop(compute);
-        drive(task, dir, resolved, who, output).await
+        drive(task, dir, resolved, who, watch, output).await
     } else {
-        go(task, compute, dir, output).await
+        go(task, compute, dir, watch, output).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! What people see of a run: a bar on a terminal, else a line every few seconds.
 
+use crate::commands::metrics::RunSource;
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use phalanx_ledger::{Feeder, FeederHandle};
@@ -29,10 +30,12 @@ pub(super) struct Watch {
     samples_per_s: f64,
     accuracy: Option<f64>,
     feeder: Option<FeederHandle>,
+    /// What collectors of metrics are told, if they are served.
+    numbers: Option<RunSource>,
 }
 
 impl Watch {
-    pub(super) fn new(output: Output) -> Self {
+    pub(super) fn new(output: Output, numbers: Option<RunSource>) -> Self {
         let silent = output == Output::Quiet;
         let bar = (!silent && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} steps  {msg}  {eta} left");
@@ -51,6 +54,7 @@ impl Watch {
             samples_per_s: 0.0,
             accuracy: None,
             feeder: None,
+            numbers,
         }
     }
 
@@ -70,7 +74,7 @@ impl Watch {
         }
     }
 
-    fn say(&self, line: &str) {
+    pub(super) fn say(&self, line: &str) {
         if self.silent {
             return;
         }
@@ -171,6 +175,8 @@ impl Observer for Watch {
     fn on(&mut self, event: RunEvent) {
         if let Some(feeder) = &self.feeder {
             feeder.wake();
+        if let Some(numbers) = &self.numbers {
+            numbers.on(&event);
         }
         match &event.event {
             Event::Started { run_dir, model, parameters, samples, batches_per_pass, total_steps, done } => {
