@@ -1,5 +1,7 @@
 //! Pictures of charts: what they contain, whatever the names in them.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use phalanx_plots::{Cells, Chart, Line, Panel, Size, XAxis};
 
 const SIZE: Size = Size { width: 800, height: 500 };

@@ -47,7 +47,7 @@ fn a_run_prints_one_object_and_leaves_a_whole_directory() {
 
     let lines = metrics(&dir);
     let step = lines.iter().find(|line| line["step"] == 1).unwrap();
-    let expected = ["step", "pass", "loss", "lr", "grad_norm", "samples_per_s"];
+    let expected = ["step", "pass", "loss", "lr", "grad_norm", "samples_per_s", "unix_ms"];
     assert_eq!(keys(step), BTreeSet::from(expected), "{step}");
     let validations: Vec<&Value> = lines.iter().filter(|line| !line["val_loss"].is_null()).collect();
     assert_eq!(validations.len(), 2, "once in each pass");
