@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import pathlib
 import signal
 import subprocess
@@ -14,9 +13,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from conftest import ROOT
-
-SERVER = os.environ.get("PHALANX_MLFLOW_SERVER", str(ROOT / "target" / "debug" / "examples" / "mlflow_server"))
+from conftest import PROGRAM
 
 
 class Server:
@@ -25,7 +22,9 @@ class Server:
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([SERVER, str(self.runs)], stdout=subprocess.PIPE, text=True)
+        self.runs.mkdir(exist_ok=True)
+        start = [PROGRAM, "dashboard", str(self.runs), "--bind", "127.0.0.1:0", "--no-domain", "--output", "quiet"]
+        self.process = subprocess.Popen(start, stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
 
     def kill(self):

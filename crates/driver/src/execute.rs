@@ -85,12 +85,7 @@ impl Driver<'_> {
                 self.fetch_answer(query, &node, shape, outputs);
             }
             DriverCommand::RefuseQuery { query, refusal } => self.live.refuse(query, &refusal),
-            DriverCommand::Tell(notice) => {
-                if let Notice::StreamWaits { .. } = &notice {
-                    self.book.note_waiting(self.place(), &notice.to_string())?;
-                }
-                tell(&notice, events);
-            }
+            DriverCommand::Tell(notice) => self.tell(&notice, events)?,
             DriverCommand::Finish { step, end, states } => {
                 self.summary = Some(self.finish(step, end, &states, events)?);
             }
@@ -127,14 +122,18 @@ impl Driver<'_> {
             DriverFailure::ModelLost => gone("all nodes that held the model are lost"),
         }
     }
-}
 
-fn tell(notice: &Notice, events: &mut Events<'_>) {
-    let text = notice.to_string();
-    events.on(match (notice, notice.level()) {
-        (Notice::NodeLost { node, .. }, _) => Event::Lost { node: node.to_string(), why: text },
-        (_, NoticeLevel::Note) => Event::Note(text),
-        (_, NoticeLevel::Waiting) => Event::Waiting(text),
-        (_, NoticeLevel::Warning) => Event::Warning(text),
-    });
+    fn tell(&mut self, notice: &Notice, events: &mut Events<'_>) -> Result<(), DriverError> {
+        let text = notice.to_string();
+        if let Notice::StreamWaits { .. } = notice {
+            self.book.note_waiting(self.place(), &text)?;
+        }
+        events.on(match (notice, notice.level()) {
+            (Notice::NodeLost { node, .. }, _) => Event::Lost { node: node.to_string(), why: text },
+            (_, NoticeLevel::Note) => Event::Note(text),
+            (_, NoticeLevel::Waiting) => Event::Waiting(text),
+            (_, NoticeLevel::Warning) => Event::Warning(text),
+        });
+        Ok(())
+    }
 }

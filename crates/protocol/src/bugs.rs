@@ -25,13 +25,11 @@ pub enum RunBug {
     StopsWithoutACheckpoint = 9,
     /// A checkpoint that the store has not heard of is not told to it again.
     CommitsOnce = 10,
-    /// The checkpoint of a group that waits for samples is held back for reports of steps that no rank knows.
-    WaitsForLostReports = 11,
 }
 
 impl RunBug {
     /// Every mistake there is.
-    pub const ALL: [RunBug; 11] = [
+    pub const ALL: [RunBug; 10] = [
         RunBug::RemembersOneValidation,
         RunBug::ForgetsPendingReports,
         RunBug::IgnoresLostGivers,
@@ -42,7 +40,6 @@ impl RunBug {
         RunBug::SkipsAStepAfterRestart,
         RunBug::StopsWithoutACheckpoint,
         RunBug::CommitsOnce,
-        RunBug::WaitsForLostReports,
     ];
 }
 

@@ -53,18 +53,16 @@ fn whatever_dies_the_run_ends_and_its_records_are_complete() {
 
 #[test]
 fn a_run_never_waits_for_a_store_that_waits_for_its_checkpoint() {
-    let (mut commits_waited, mut reports_given_up) = (0, 0);
+    let mut commits_waited = 0;
     let mut violated = Vec::new();
     for seed in seeds() {
         let report = run(seed, &Options::random_freeing(seed));
         commits_waited += report.commits_waited;
-        reports_given_up += report.reports_given_up;
         violated.extend(report.violation.map(|violation| (seed, violation)));
     }
     let first: Vec<_> = violated.iter().take(20).collect();
     assert!(violated.is_empty(), "{} seeds: {first:#?}", violated.len());
-    println!("{commits_waited} waits for the store, reports given up in {reports_given_up} of them");
-    assert!(commits_waited > 5000 && reports_given_up > 0, "{commits_waited} {reports_given_up}");
+    assert!(commits_waited > 5000, "{commits_waited}");
 }
 
 #[test]

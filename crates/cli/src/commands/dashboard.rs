@@ -11,6 +11,7 @@ use anyhow::anyhow;
 use clap::Args;
 use phalanx_dashboard::{Access, Config, Dashboard, StartError};
 use phalanx_fabric::{Fabric, NodeKind};
+use phalanx_records::run_dir::is_run;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ Examples:
   phalanx dashboard --open
   phalanx dashboard runs/2026-11-16-141502-3fa9        replay one run, also one copied from elsewhere
   phalanx dashboard --bind 0.0.0.0:7070 --domain lab   for other machines
-  ssh -L 7070:localhost:7070 server                    the page of another machine, without a key"
+  ssh -L 7070:localhost:7070 server                    the page of another machine, without a key
+  MLFLOW_TRACKING_URI=http://127.0.0.1:7070 python train.py   a program that logs with MLflow's client"
 )]
 pub(crate) struct DashboardArgs {
     /// A directory with runs, or one run; runs/ when not given.
@@ -90,13 +92,17 @@ pub(crate) async fn run(args: DashboardArgs, output: Output) -> Result<(), Failu
         true => None,
         false => Some(Fabric::start(settings).await.map_err(start_failure)?),
     };
-    let config = Config {
+    let mut config = Config {
         control: args.control,
         domain: fabric.clone().map(|fabric| (fabric, args.domain.domain.to_string())),
         key,
         names: args.name,
         ..Config::new(&runs, args.page_bind)
     };
+    // A single run has no room for others.
+    if !is_run(&runs) {
+        config.routes = phalanx_mlflow::router(&runs);
+    }
     let dashboard = Dashboard::start(config).await.map_err(failure)?;
     let url = dashboard.url(Access::Read).unwrap_or_default();
     let control_url = dashboard.url(Access::Act).filter(|act| *act != url);

@@ -299,10 +299,7 @@ impl PendingRecords {
         let step = self.recorded.step;
         let known = self.steps.first_key_value().map(|(step, _)| *step).filter(|first| *first <= upto);
         // All ranks that knew the last steps may be lost, with one left that has taken over their state.
-        let lost_all = known.is_none()
-            && step < upto
-            && self.passes.place(upto).is_ok()
-            && !planted(RunBug::WaitsForLostReports);
+        let lost_all = known.is_none() && step < upto && self.passes.place(upto).is_ok();
         let Some(first) = known.or_else(|| upto.checked_add(1).filter(|_| lost_all)) else { return false };
         if self.waits_for_validation() {
             self.given_up = step;

@@ -63,7 +63,7 @@ pub(super) async fn drive(
     let (stop, asked) = watch::channel(false);
     let handle = fabric.clone();
     let training = tokio::task::spawn_blocking(move || {
-        let mut watch = Watch::new(output).feeding(dir.path());
+        watch = watch.feeding(dir.path());
         let result = phalanx_driver::drive(&handle, task, dir, options, asked, &mut watch);
         watch.finish();
         result

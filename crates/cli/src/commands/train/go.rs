@@ -67,7 +67,7 @@ pub(crate) async fn go(
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let training = tokio::task::spawn_blocking(move || {
-        let mut watch = Watch::new(output).feeding(dir.path());
+        watch = watch.feeding(dir.path());
         let result =
             Trainer::new(task, compute, dir, &mut watch).and_then(|trainer| trainer.run(&asked, &mut watch));
         watch.finish();

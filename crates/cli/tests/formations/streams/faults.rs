@@ -23,7 +23,7 @@ fn bounded() -> Produced {
 
 /// Writes a run file that uses each sample once. Checkpoints are in the middle of passes, which have four steps.
 fn once_file(sandbox: &Sandbox, at: &str) {
-    let train = "epochs = 1000\ncheckpoint_every = 7";
+    let train = "epochs = 1\ncheckpoint_every = 7";
     run_file(sandbox, at, "mode = \"once\", window = 128", train, "[formation]\nshares = \"equal\"");
 }
 
