@@ -271,8 +271,9 @@ async fn get_artifact(State(tracking): Shared, Path(path): Path<String>) -> Resu
     tokio::task::spawn_blocking(move || {
         loop {
             let block = artifacts::read_block(&mut file).map(Bytes::from);
-            let is_last = block.as_ref().map_or(true, Bytes::is_empty);
-            if is_last && block.is_ok() || send.blocking_send(block).is_err() || is_last {
+            let is_end = block.as_ref().is_ok_and(Bytes::is_empty);
+            let failed = block.is_err();
+            if is_end || send.blocking_send(block).is_err() || failed {
                 return;
             }
         }

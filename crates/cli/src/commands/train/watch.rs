@@ -175,6 +175,7 @@ impl Observer for Watch {
     fn on(&mut self, event: RunEvent) {
         if let Some(feeder) = &self.feeder {
             feeder.wake();
+        }
         if let Some(numbers) = &self.numbers {
             numbers.on(&event);
         }
