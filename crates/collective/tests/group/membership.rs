@@ -85,14 +85,14 @@ fn what_is_missing_is_an_error() {
     };
     let (mut prepared, ends) = prepare(*b"ab");
     assert_eq!(prepared[0].needs(&ends), [1]);
-    assert_eq!(prepared[0].needs(&ends[..1]), []);
+    assert_eq!(prepared[0].needs(&ends[..1]), [0_usize; 0]);
     let error = prepared.remove(0).connect(&ends, Vec::new()).unwrap_err();
     assert!(error.to_string().contains("no stream to rank 1"), "{error}");
     let error = prepared.remove(0).connect(&ends[..1], Vec::new()).unwrap_err();
     assert_eq!(error, CollectiveError::Length { what: "a group", wanted: 2, got: 1 });
 
     let (mut prepared, ends) = prepare(*b"aa");
-    assert_eq!(prepared[1].needs(&ends), []);
+    assert_eq!(prepared[1].needs(&ends), [0_usize; 0]);
     let mut group = prepared.remove(0).connect(&ends, Vec::new()).unwrap();
     let error = group.buffer(1 << 30).unwrap_err();
     assert!(matches!(error, CollectiveError::Length { .. }), "{error}");

@@ -1,8 +1,11 @@
 use super::*;
 use crate::kernels::math::testing::{bits, close, noise};
 
+/// A product to test: sizes, both factors, the result.
+type Product<'a> = &'a dyn Fn(Size, Mat<'_>, Mat<'_>, &mut [f32]);
+
 /// The product with `b` in both layouts, by whatever runs it.
-fn both_layouts(size: Size, run: &dyn Fn(Size, Mat<'_>, Mat<'_>, &mut [f32])) -> [Vec<f32>; 2] {
+fn both_layouts(size: Size, run: Product<'_>) -> [Vec<f32>; 2] {
     let Size { m, n, k } = size;
     let (a, b) = (noise(m * k, 1), noise(n * k, 2));
     let turned: Vec<f32> = (0..n * k).map(|at| b[at % k * n + at / k]).collect();
@@ -14,7 +17,7 @@ fn both_layouts(size: Size, run: &dyn Fn(Size, Mat<'_>, Mat<'_>, &mut [f32])) ->
     })
 }
 
-fn check(size: Size, run: &dyn Fn(Size, Mat<'_>, Mat<'_>, &mut [f32])) {
+fn check(size: Size, run: Product<'_>) {
     let Size { m, n, k } = size;
     let (a, b) = (noise(m * k, 1), noise(n * k, 2));
     let sum = |i, j| (0..k).map(|l| f64::from(a[i * k + l]) * f64::from(b[l * n + j])).sum::<f64>();
