@@ -215,7 +215,7 @@ impl CpuModel {
         ProgramKey {
             batch,
             training,
-            inference: self.options.forward_only,
+            few_rows: self.options.forward_only && self.options.few_rows,
             input_gradients: self.options.input_gradients,
             recompute: self.options.recompute,
         }

@@ -38,6 +38,9 @@ pub struct CompileOptions {
     pub input_gradients: bool,
     /// Only forward will be used.
     pub forward_only: bool,
+    /// With `forward_only`: compute dense layers of few rows without packing their weights. It is faster, gives a sample
+    /// the same bits in any batch of up to 64, and other last bits than a model that trains.
+    pub few_rows: bool,
     /// Measure the time of every operator.
     pub profile: bool,
 }

@@ -14,8 +14,8 @@ use phalanx_graph::Graph;
 pub(crate) struct ProgramKey {
     pub(crate) batch: usize,
     pub(crate) training: bool,
-    /// Of a model whose backward is never run: sums may have another order than in training.
-    pub(crate) inference: bool,
+    /// Dense layers of few rows are computed without packing: sums have another order than in training.
+    pub(crate) few_rows: bool,
     pub(crate) input_gradients: bool,
     pub(crate) recompute: bool,
 }

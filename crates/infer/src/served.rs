@@ -135,7 +135,7 @@ impl ServedModel {
         match idle {
             Some(instance) => Ok(instance),
             None => Ok(Instance {
-                model: self.model.compile(&self.compute)?,
+                model: self.model.compile_for_requests(&self.compute)?,
                 prepared: BTreeMap::new(),
                 batch: Batch::new(),
             }),

@@ -40,7 +40,7 @@ pub(crate) struct Lowering<'a> {
     holdings: &'a Holdings,
     batch: usize,
     training: bool,
-    inference: bool,
+    few_rows: bool,
     tape: Tape,
     views: Vec<Option<View>>,
     /// By value: whether it depends on a parameter, or on an input whose gradient is needed.
@@ -55,7 +55,7 @@ pub(crate) fn lower(
     purpose: ProgramKey,
     entries: &[StageInput],
 ) -> Result<Lowered, CompileError> {
-    let ProgramKey { batch, training, inference, .. } = purpose;
+    let ProgramKey { batch, training, few_rows, .. } = purpose;
     for value in &graph.values {
         let count = value.shape.count().map_or(usize::MAX, |c| c.at(batch));
         if count > u32::MAX as usize {
@@ -71,7 +71,7 @@ pub(crate) fn lower(
         holdings,
         batch,
         training,
-        inference,
+        few_rows,
         tape: Tape::default(),
         views,
         learned: learned(graph, entries),

@@ -21,7 +21,7 @@ impl Lowering<'_> {
         let mut args = vec![self.dense(&ins[0]).base, self.dense(&ins[1]).base];
         let bias = ins.get(2).map(|b| self.dense(b).base);
         args.extend(bias);
-        let spec = Linear { rows, k, o, unpacked: self.inference && rows <= MOST_ROWS };
+        let spec = Linear { rows, k, o, unpacked: self.few_rows && rows <= MOST_ROWS };
         let kernel = Kernel::Linear { spec, bias: bias.is_some(), epilogue: None };
         View::dense(self.call1(kernel, args, rows * o), shape)
     }
@@ -48,7 +48,7 @@ impl Lowering<'_> {
         let (m, n, k) = (shape[d], shape[d + 1], a.shape[a.rank() - 1]);
         let strides = dense_strides(shape);
         let c = Stack { offset: 0, lead: strides[..d].to_vec(), row: n, col: 1 };
-        let (lead, unpacked) = (shape[..d].to_vec(), self.inference && m <= MOST_ROWS);
+        let (lead, unpacked) = (shape[..d].to_vec(), self.few_rows && m <= MOST_ROWS);
         let spec = MatMul { lead, m, n, k, a: stack(&a, d), b: stack(&b, d), c, unpacked };
         let v = self.call1(Kernel::MatMul(spec), vec![a.base, b.base], shape.iter().product());
         Ok(View::dense(v, shape))

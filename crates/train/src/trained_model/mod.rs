@@ -160,12 +160,25 @@ impl TrainedModel {
         onnx::export(&self.graph, &self.weights, path).map_err(failed)
     }
 
-    /// Compiles it for inference.
+    /// Compiles it for inference, with the bits that its run would give.
     ///
     /// # Errors
     /// The engine cannot compute it.
     pub fn compile(&self, compute: &Compute) -> Result<Box<dyn Model>, TrainError> {
-        let options = CompileOptions { forward_only: true, ..CompileOptions::default() };
+        self.compile_as(CompileOptions { forward_only: true, ..CompileOptions::default() }, compute)
+    }
+
+    /// Compiles it for requests of few samples: faster than [`TrainedModel::compile`], with the same bits alone and in a
+    /// batch.
+    ///
+    /// # Errors
+    /// The engine cannot compute it.
+    pub fn compile_for_requests(&self, compute: &Compute) -> Result<Box<dyn Model>, TrainError> {
+        let options = CompileOptions { forward_only: true, few_rows: true, ..CompileOptions::default() };
+        self.compile_as(options, compute)
+    }
+
+    fn compile_as(&self, options: CompileOptions, compute: &Compute) -> Result<Box<dyn Model>, TrainError> {
         let mut model = compute.engine.compile(&self.graph, &options)?;
         model.load(&self.weights)?;
         Ok(model)

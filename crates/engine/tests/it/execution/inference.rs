@@ -1,4 +1,4 @@
-//! Models that only infer: few rows are computed another way than in training.
+//! Models that answer requests: few rows are computed another way than in training.
 
 use super::zoo::noise;
 use phalanx_engine::{CompileOptions, CpuEngine, Engine, Model, Pass};
@@ -20,8 +20,8 @@ fn dense() -> Graph {
     b.finish().unwrap()
 }
 
-fn compiled(graph: &Graph, threads: usize, forward_only: bool) -> Box<dyn Model> {
-    let options = CompileOptions { forward_only, ..CompileOptions::default() };
+fn compiled(graph: &Graph, threads: usize, few_rows: bool) -> Box<dyn Model> {
+    let options = CompileOptions { forward_only: true, few_rows, ..CompileOptions::default() };
     let mut model = CpuEngine::new(threads).compile(graph, &options).unwrap();
     model.load(&graph.initialise(Seed(5))).unwrap();
     model
@@ -52,7 +52,7 @@ fn results_are_close_to_those_of_a_model_that_trains() {
     for batch in [1, 7, 64, 65] {
         let x = noise(3, batch * INPUT);
         let [training, inference] =
-            [false, true].map(|forward_only| outputs(&mut *compiled(&graph, 2, forward_only), &x));
+            [false, true].map(|few_rows| outputs(&mut *compiled(&graph, 2, few_rows), &x));
         let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5;
         assert!(training.iter().zip(&inference).all(close), "{batch} samples");
     }

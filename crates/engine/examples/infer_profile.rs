@@ -22,8 +22,8 @@ fn main() {
     builder.output(x);
     let graph = builder.finish().unwrap();
     let engine = CpuEngine::new(1);
-    let mut models = [false, true].map(|forward_only| {
-        let options = CompileOptions { forward_only, ..CompileOptions::default() };
+    let mut models = [false, true].map(|few_rows| {
+        let options = CompileOptions { forward_only: true, few_rows, ..CompileOptions::default() };
         let mut model = engine.compile(&graph, &options).unwrap();
         model.load(&graph.initialise(Seed(1))).unwrap();
         model
