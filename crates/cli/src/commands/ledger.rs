@@ -30,12 +30,16 @@ pub(crate) struct LedgerCommand {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Say where the ledger is and what is in it.
+    #[command(after_help = "Example: phalanx ledger info --output json")]
     Info(Where),
     /// Make the ledger anew from the directories of runs.
+    #[command(after_help = "Example: phalanx ledger rebuild results/runs")]
     Rebuild(Where),
     /// Bring the ledger to the newest schema, with a copy first; every command does so when needed.
+    #[command(after_help = "Example: phalanx ledger migrate")]
     Migrate(Where),
     /// Forget runs whose directory is gone, remove copies of migrations, give space back.
+    #[command(after_help = "Example: phalanx ledger prune")]
     Prune(Where),
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 const VALUE: usize = 4 << 20;
 const PAGE: usize = 4096;
 /// What the program and its threads take, and pages of values on disk that were just read.
-const BESIDE: u64 = 192 << 20;
+const BESIDE: u64 = 256 << 20;
 
 /// The most that a store of this budget may take: a sixteenth of memory for new values is kept even when it is full.
 fn bound(budget: u64) -> u64 {
