@@ -132,7 +132,7 @@ fn a_stream_is_used_through_a_node_that_does_not_have_it() {
         client.expect(reply.as_bytes());
     };
     let mut producer = servers[0].connect();
-    let opened = "*4\r\n+OPENED\r\n$1\r\n1\r\n$1\r\n0\r\n$1\r\n0\r\n";
+    let opened = "*5\r\n+OPENED\r\n$1\r\n1\r\n$1\r\n0\r\n$1\r\n0\r\n$5\r\n30000\r\n";
     say(&mut producer, &["PHALANX.STREAM", "PRODUCER", &stream, "sim", "-", "-"], opened);
     producer.send(&request(&["PHALANX.STREAM", "BEGIN", &stream, "sim", "1", "0", "2", "8", "-", "0", "x"]));
     let admitted = lines(&mut producer, 4);
