@@ -25,7 +25,7 @@ class Server:
         self.runs.mkdir(exist_ok=True)
         start = [PROGRAM, "dashboard", str(self.runs), "--bind", "127.0.0.1:0", "--no-domain", "--output", "quiet"]
         self.process = subprocess.Popen(start, stdout=subprocess.PIPE, text=True)
-        self.url = self.process.stdout.readline().strip()
+        self.url = self.process.stdout.readline().strip().rstrip("/")
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
