@@ -35,10 +35,12 @@ enum Verb {
     /// Make the ledger anew from the directories of runs.
     #[command(after_help = "Example: phalanx ledger rebuild results/runs")]
     Rebuild(Where),
-    /// Bring the ledger to the newest schema, with a copy first; every command does so when needed.
+    /// Bring the ledger to the newest schema, with a copy first.
+    ///
+    /// Every command does so when it is needed.
     #[command(after_help = "Example: phalanx ledger migrate")]
     Migrate(Where),
-    /// Forget runs whose directory is gone, remove copies of migrations, give space back.
+    /// Forget runs that are gone, remove old copies, give space back.
     #[command(after_help = "Example: phalanx ledger prune")]
     Prune(Where),
 }
