@@ -59,7 +59,11 @@ impl Postgres {
         }
         wait.recv().unwrap_or(Err(SqlError::ConnectionGone))?;
         let mut this = Self { requests };
-        this.script("create schema if not exists phalanx; set search_path to phalanx")?;
+        // `if not exists` does not help when two connections make it at the same moment: one of them waits.
+        this.script(
+            "begin; select pg_advisory_xact_lock(hashtext('phalanx')); create schema if not exists phalanx; commit; \
+             set search_path to phalanx",
+        )?;
         Ok(this)
     }
 

@@ -7,10 +7,12 @@ use crate::value::{Row, Value};
 use rusqlite::types::{ToSqlOutput, Value as Stored, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a writer waits for another one.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts where SQLite itself does not wait.
+const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(crate) struct Sqlite {
@@ -24,13 +26,28 @@ impl Sqlite {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(PATIENCE)?;
-        connection.pragma_update(None, "journal_mode", "wal")?;
+        use_write_ahead_log(&connection)?;
         connection.pragma_update(None, "synchronous", "normal")?;
         connection.pragma_update(None, "foreign_keys", "off")?;
         connection.pragma_update(None, "cache_size", -16_384)?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(Self { connection })
     }
+}
+
+/// Several processes may do so to a new file at once. SQLite does not wait then, as it does for other locks.
+fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error) if is_busy(&error) && begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
 }
 
 impl ToSql for Value {
