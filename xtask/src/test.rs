@@ -103,7 +103,7 @@ fn install(args: &TestArgs) -> anyhow::Result<()> {
     if !present("redis-server") {
         packages.push("redis-server");
     }
-    if !std::path::Path::new("/usr/lib/postgresql").is_dir() {
+    if !has_postgres() {
         packages.push("postgresql");
     }
     if !args.no_python && !makes_environments() {
@@ -122,6 +122,12 @@ fn install(args: &TestArgs) -> anyhow::Result<()> {
     };
     let names = packages.join(", ");
     install().with_context(|| format!("could not install {names}; install it by hand, or run as root"))
+}
+
+/// Whether there is a server of PostgreSQL, and not only its client.
+fn has_postgres() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.into_iter().any(|version| version.path().join("bin/initdb").is_file())
 }
 
 /// Some systems have a Python, but pack the part that makes environments on its own.
