@@ -120,8 +120,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         &[
             text("q", "Words that name, model, state or tags must have."),
             text("sort", "A column, with - in front for the greatest first; -started when not given."),
-            number("limit", "At most so many; 200 when not given."),
-            number("offset", "Leaves out so many."),
+            number("limit", "The most runs to list; 200 when not given."),
+            number("offset", "The number of runs to leave out first."),
         ],
         "Runs",
         Handle::Files(api::runs),
@@ -157,7 +157,10 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get(
         "/api/v1/runs/{id}/events",
         "What happened to a run, oldest first.",
-        &[number("after", "Leaves out so many."), number("limit", "At most so many; 1000 when not given.")],
+        &[
+            number("after", "The number of events to leave out first."),
+            number("limit", "The most events to list; 1000 when not given."),
+        ],
         "Events",
         Handle::Files(api::events),
     ),

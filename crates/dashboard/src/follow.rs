@@ -116,7 +116,7 @@ impl Follower {
             let Some(dir) = self.watched.get(&event.wd()) else { continue };
             let name = event.file_name().and_then(|name| name.to_str().ok()).unwrap_or_default();
             if *dir == self.root && !self.one {
-                // Other files there are not those of a run.
+                // Other files there do not belong to a run.
                 made.extend(event.events().contains(ReadFlags::ISDIR).then(|| self.root.join(name)));
             } else if event.events().contains(ReadFlags::IGNORED) {
                 changed.insert(dir.clone());

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Counts changes. Versions of a later process are higher than those of an earlier one.
+/// Counts changes. A later process counts on from higher versions than an earlier one.
 #[derive(Debug)]
 pub(crate) struct Hub {
     began: u64,

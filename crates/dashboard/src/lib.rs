@@ -59,7 +59,7 @@ pub struct Config {
     pub domain: Option<(Fabric, String)>,
     /// Makes the certificate of a server that other hosts reach.
     pub key: Option<DomainKey>,
-    /// Names under which other hosts reach it, besides those of this machine.
+    /// Names under which other hosts reach it, besides the names of this machine.
     pub names: Vec<String>,
     pub limits: Limits,
     /// Routes of other protocols, behind the same gate; those below `/api/2.0/` are for programs, not for browsers.

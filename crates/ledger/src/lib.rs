@@ -4,7 +4,7 @@
 //!   run directories ──► history::read_from ──► core::fold ──► rows + position, one transaction ──► SQLite, PostgreSQL
 //!                                                             --where ──► core::filter ──► SQL with bound values
 //! ```
-//! Files are the truth: the ledger is a function of them, whoever brings them in, and can be made anew at any time.
+//! Files are the truth: the ledger is a function of them, whichever process feeds them, and can be made anew at any time.
 //! SQLite lies beside the runs, in `runs/ledger.sqlite`; `PHALANX_LEDGER=postgres://…` is shared by hosts.
 
 pub mod core;

@@ -87,7 +87,7 @@ impl Experiments {
         self.all()?.into_iter().find(is).ok_or_else(missing)
     }
 
-    /// Adds an experiment. The caller lets nobody else add one meanwhile.
+    /// Adds an experiment. The caller holds the lock, so that no other request adds one meanwhile.
     pub(crate) fn create(
         &self,
         name: &str,

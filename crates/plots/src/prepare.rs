@@ -19,7 +19,7 @@ pub(crate) struct Bounds {
     pub(crate) y: (f64, f64),
 }
 
-/// Prepares the lines of a panel for a picture with so many columns.
+/// Prepares the lines of a panel for a picture with `columns` columns.
 pub(crate) fn prepare(chart: &Chart, lines: &[Line], columns: usize) -> Vec<Prepared> {
     let of_line = |line: &Line| {
         let raw = pieces(&line.points, chart.log);

@@ -144,7 +144,7 @@ impl Seen {
         len(EVENTS) == self.events
             && len(ANNOTATIONS) == self.annotations
             && stat(STATE).is_some_and(|stat| stamp(&stat) == self.state_file)
-            // They become shorter when a run is taken up; those of some kinds of runs also grow without an event.
+            // They become shorter when a run is taken up; metrics of some kinds of runs also grow without an event.
             && match len(METRICS) {
                 now if self.grows_alone => now == self.metrics,
                 now => now >= self.metrics,

@@ -10,7 +10,7 @@ use crate::url::LedgerUrl;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections that are kept open while nobody uses them.
+/// Connections that are kept open while no query uses them.
 const IDLE: usize = 4;
 
 /// An index of runs. Clones use the same connections; all calls block, and any thread may make them.

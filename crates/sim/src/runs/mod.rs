@@ -80,8 +80,6 @@ pub struct Report {
     pub intervals: u64,
     /// Times that a group waited until the store had heard of its checkpoint.
     pub commits_waited: u64,
-    /// Checkpoints of such groups for which reports that no rank knew were given up.
-    pub reports_given_up: u64,
     /// Queries that were answered.
     pub answers: u64,
     /// Reports that no rank could repeat, because all that knew them were lost.

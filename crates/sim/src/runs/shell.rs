@@ -160,8 +160,6 @@ impl<P: Pace> World<'_, P> {
                 let lost = steps.clone().filter(|step| self.knows_validation(*step).is_none());
                 self.book.unknown_validations.extend(lost.collect::<Vec<u64>>());
                 self.book.skip_to(*to);
-                let waits = |group: &Group| group.waits_since.is_some() && group.step == *to;
-                self.tally.reports_given_up += u64::from(self.group.as_ref().is_some_and(waits));
                 self.book.unknown_steps.extend(&mut steps);
                 known.map_or(Ok(()), |(step, process)| {
                     Err(format!("step {step} is given up, and n{} knows it", process.node))

@@ -57,7 +57,6 @@ pub(super) struct Tally {
     pub(super) intervals: u64,
     pub(super) furthest: u64,
     pub(super) commits_waited: u64,
-    pub(super) reports_given_up: u64,
 }
 
 /// The driver's process.
@@ -443,7 +442,7 @@ impl<'o, P: Pace> World<'o, P> {
         let valid = |line: &&super::book::Line| matches!(line, super::book::Line::Valid(_));
         let validations = self.book.lines.iter().filter(valid).count() as u64;
         let Tally { deaths, groups, redone, rewinds, restarts, stops, failures, intervals, .. } = self.tally;
-        let Tally { commits_waited, reports_given_up, .. } = self.tally;
+        let Tally { commits_waited, .. } = self.tally;
         let report = Report {
             seed,
             steps: self.book.lines.len() as u64 - validations,
@@ -458,7 +457,6 @@ impl<'o, P: Pace> World<'o, P> {
             failures,
             intervals,
             commits_waited,
-            reports_given_up,
             held: self.committed,
             gave_up: self.gave_up,
             unknown: (self.book.unknown_steps.len() + self.book.unknown_validations.len()) as u64,

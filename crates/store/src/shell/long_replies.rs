@@ -2,7 +2,7 @@
 //!
 //! A server that sends faster than its clients read fills the buffers of all their sockets, and what a client reads is
 //! then no longer in the cache of the processor. So only a few connections send at a time, one after the other. A
-//! connection gives its place up as soon as its client takes nothing for a moment: a slow client keeps nobody waiting.
+//! connection gives its place up as soon as its client takes nothing for a moment: a slow client does not delay other clients.
 
 use crate::core::ClientId;
 use std::collections::{BTreeSet, VecDeque};
@@ -134,7 +134,7 @@ mod tests {
         };
         assert_eq!(counts(&woken), [0, 1, 0, 0]);
         assert!(!poll(&mut places, 0), "the place is promised to the one that waited");
-        // A client that is gone keeps nobody waiting.
+        // A client that is gone does not delay the next one.
         drop(places.remove(1));
         assert_eq!(counts(&woken), [0, 1, 0, 1]);
         assert!(places[2].poll(&Context::from_waker(&wakers[3])));

@@ -197,7 +197,7 @@ fn clients_that_read_no_long_reply_keep_no_other_one_waiting() {
         client.send(&get);
         client.expect(&reply);
     }
-    // A part of an argument of another client keeps nobody waiting, either.
+    // A part of an argument of another client does not delay this one, either.
     let mut slow = server.connect();
     let set = request(&["SET", "slow", &value]);
     slow.send(&set[..8 << 20]);

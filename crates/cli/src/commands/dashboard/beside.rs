@@ -40,7 +40,7 @@ pub(crate) fn start(bind: SocketAddr) -> Option<Beside> {
     for name in DOMAIN {
         command.args(value_of(&arguments, &[name]).into_iter().flat_map(|value| [OsStr::new(name), value]));
     }
-    // It ends when nobody can read what it prints any more, which is when this process ends.
+    // It ends when its output has no reader any more, which is when this process ends.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child =
         command.spawn().inspect_err(|error| tracing::warn!(%error, "could not start a dashboard")).ok()?;

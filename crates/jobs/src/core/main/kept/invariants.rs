@@ -17,7 +17,7 @@ impl MainCore {
             let j = self.jobs.get(*job);
             assert!(j.is_some(), "{job} is kept and gone");
             if let Place::At { holders, .. } = &kept.place {
-                assert!(!holders.is_empty(), "{job} is held by nobody");
+                assert!(!holders.is_empty(), "{job} is held by no node");
                 for holder in holders.keys() {
                     let holds = self.workers.get(holder).is_some_and(|w| w.holds.contains(job));
                     assert!(holds, "{holder} does not know that it holds {job}");

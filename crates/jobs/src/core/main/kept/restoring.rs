@@ -36,7 +36,7 @@ impl MainCore {
 
     /// All jobs of an earlier life are in; these the user had dropped.
     pub fn on_restored(&mut self, now: Time, released: &[JobId], out: &mut Outbox<MainCommand>) {
-        // What nobody has now may still be at nodes that have not joined.
+        // A solution that no node has now may still be at nodes that have not joined.
         self.needy.clear();
         if self.kept.values().any(|kept| matches!(kept.place, Place::Nowhere)) {
             self.remake_at = now + RETURN;
