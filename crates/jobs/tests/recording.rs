@@ -18,8 +18,12 @@ fn recordings_hold_no_bytes_of_users() {
     let secret = || Parcel::from_bytes("a secret of users");
     let lease = LeaseId { job: JobId(1), number: 1 };
     let result = DoneResult::Solved(ParcelRef::inline(&secret()));
-    let report =
-        Report { done: vec![Done { lease, result, run_micros: 1 }], epoch: EPOCH, ..Report::default() };
+    let report = Report {
+        done: vec![Done { lease, result, run_micros: 1 }],
+        epoch: EPOCH,
+        number: 1,
+        ..Report::default()
+    };
     let taken = LeaseId { job: JobId(2), number: 1 };
     for event in [
         MainEvent::Submitted { specs: vec![JobSpec::new("echo", secret()); 2] },

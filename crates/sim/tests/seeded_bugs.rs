@@ -13,7 +13,9 @@ use phalanx_streams::bugs::{StreamBug, plant as plant_in_stream};
 const SEEDS: u64 = 60;
 
 fn first_violated() -> Option<Report> {
-    (0..SEEDS).map(|seed| run(seed, &Options::default())).find(|r| r.violation.is_some())
+    let ordinary = (0..SEEDS).map(|seed| run(seed, &Options::default()));
+    let doubled = (0..SEEDS).map(|seed| run(seed, &Options { doubled: true, ..Options::default() }));
+    ordinary.chain(doubled).find(|r| r.violation.is_some())
 }
 
 /// One test, because a planted mistake is there for the whole process.

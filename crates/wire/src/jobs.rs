@@ -1,7 +1,8 @@
 //! What main nodes and computing nodes say to each other.
 //!
 //! Everything is batched: one [`Dispatch`] or [`Report`] carries all that came up since the last.
-//! Every list may repeat what was said before; receivers treat repetition as no news.
+//! On a link they are numbered, from 1 on. A receiver drops a message whose number it has heard: a message that comes a
+//! second time, and late, would undo what was said since. Different messages may repeat each other, as a [`Join`] does.
 
 use crate::bulk::BlobId;
 use crate::reason::FailReason;
@@ -73,6 +74,8 @@ pub struct Held {
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispatch {
     pub epoch: Epoch,
+    /// Rises from message to message of a link.
+    pub number: u64,
     /// Results that are recorded; the node may forget them.
     pub acks: Vec<LeaseId>,
     /// Results that are recorded; the node keeps them for other jobs.
@@ -137,6 +140,8 @@ pub enum InputPlace {
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub epoch: Epoch,
+    /// Rises from message to message of a link.
+    pub number: u64,
     pub window: u32,
     /// No new leases are taken; what is held will be finished or handed back.
     pub draining: bool,
@@ -160,6 +165,8 @@ pub struct MissingInput {
     pub lease: LeaseId,
     pub input: JobId,
     pub node: NodeId,
+    /// The copy that was asked for: the node may have another one by now.
+    pub blob: BlobId,
     /// That node answered that it does not have it; else it could not be asked.
     pub is_gone: bool,
 }

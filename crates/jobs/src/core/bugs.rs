@@ -25,10 +25,12 @@ pub enum Bug {
     FreesTakenSolutions = 9,
     /// A node that comes back with a solution that is not needed any more keeps it for ever.
     LeavesFreedSolutions = 10,
+    /// A message that comes a second time is heard a second time.
+    HearsTwice = 11,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 10] = [
+    pub const ALL: [Bug; 11] = [
         Bug::CountsDuplicates,
         Bug::ForgetsUnstarted,
         Bug::IgnoresMemory,
@@ -39,6 +41,7 @@ impl Bug {
         Bug::IgnoresTraining,
         Bug::FreesTakenSolutions,
         Bug::LeavesFreedSolutions,
+        Bug::HearsTwice,
     ];
 }
 

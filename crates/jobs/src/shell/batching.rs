@@ -32,6 +32,8 @@ pub(super) fn post<T: Serialize>(peer: &Peer, message: &T) {
 pub(super) struct DispatchBuilder {
     pub(super) dispatch: Dispatch,
     bytes: usize,
+    /// The number of the last message to this link.
+    sent: u64,
 }
 
 impl DispatchBuilder {
@@ -61,8 +63,9 @@ impl DispatchBuilder {
             return None;
         }
         self.bytes = 0;
+        self.sent += 1;
         let mut dispatch = std::mem::take(&mut self.dispatch);
-        dispatch.epoch = epoch;
+        (dispatch.epoch, dispatch.number) = (epoch, self.sent);
         Some(dispatch)
     }
 }

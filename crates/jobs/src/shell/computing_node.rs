@@ -92,6 +92,8 @@ pub struct ComputingNode {
     peers: BTreeMap<LinkKey, Peer>,
     /// Whose jobs come over each link.
     sessions: BTreeMap<LinkKey, SessionId>,
+    /// The number of the last report over each link.
+    reports: BTreeMap<LinkKey, u64>,
     fetched: (mpsc::Sender<Fetched>, mpsc::Receiver<Fetched>),
     arrived: (mpsc::Sender<Arrived>, mpsc::Receiver<Arrived>),
     /// The solutions that it holds, and pieces of them that were written to disk.
@@ -147,6 +149,7 @@ impl ComputingNode {
             executor: Executor::new(handlers),
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            reports: BTreeMap::new(),
             fetched: mpsc::channel(FETCH_QUEUE),
             arrived: mpsc::channel(FETCH_QUEUE),
             results: Results::new(ResultMemory::of_node(capacity.memory), spills),
@@ -348,6 +351,7 @@ impl ComputingNode {
             }
             LinkEvent::Down { link, node, reason, goodbye } => {
                 let session = self.sessions.remove(&link);
+                self.reports.remove(&link);
                 if goodbye && let Some(session) = session {
                     self.executor.forget_main(session);
                 }
@@ -399,9 +403,7 @@ impl ComputingNode {
         match command {
             WorkerCommand::Join { main, join } => self.send_join(main, join),
             WorkerCommand::Report { main, report } => {
-                for part in split_report(report) {
-                    self.send(main, &FromWorker::Report(part));
-                }
+                self.send_report(main, report);
             }
             WorkerCommand::Fetch { main, key, head, blob } => self.fetch(main, key, head, blob),
             WorkerCommand::FetchInput { session, input, node, head, blob } => {
@@ -434,18 +436,29 @@ impl ComputingNode {
         Ok(())
     }
 
-    fn send_join(&self, main: MainKey, mut join: Join) {
+    fn send_join(&mut self, main: MainKey, mut join: Join) {
         // Results from before go first, in reports of their own: a main node that has joined this
         // node might give out again what they end.
         let (done, kept) = (std::mem::take(&mut join.done), std::mem::take(&mut join.kept));
         if !(done.is_empty() && kept.is_empty()) {
             let (epoch, window, taken) = (join.epoch, join.window, join.taken.clone());
             let report = Report { epoch, window, taken, done, kept, ..Report::default() };
-            for part in split_report(report) {
-                self.send(main, &FromWorker::Report(part));
-            }
+            self.send_report(main, report);
         }
         self.send(main, &FromWorker::Join(join));
+    }
+
+    fn send_report(&mut self, main: MainKey, report: Report) {
+        let link = LinkKey(main.0);
+        if !self.peers.contains_key(&link) {
+            return;
+        }
+        for part in split_report(report) {
+            let number = self.reports.entry(link).or_default();
+            *number += 1;
+            let part = Report { number: *number, ..part };
+            self.send(main, &FromWorker::Report(part));
+        }
     }
 
     fn send(&self, main: MainKey, message: &FromWorker) {

@@ -18,6 +18,9 @@ impl Link {
     }
 
     pub(super) fn note_report(&mut self, report: &Report) {
+        if !is_news(report.number, &mut self.heard_by_main) {
+            return;
+        }
         self.window = report.window;
         let ended = report.done.iter().map(|d| d.lease);
         let missing = report.missing.iter().map(|m| m.lease);
@@ -28,6 +31,9 @@ impl Link {
 
     /// What a worker holds after it heard this.
     pub(super) fn note_dispatch(&mut self, dispatch: &Dispatch) {
+        if !is_news(dispatch.number, &mut self.heard_by_worker) {
+            return;
+        }
         for lease in dispatch.acks.iter().chain(&dispatch.keeps).chain(&dispatch.cancels) {
             self.let_go(*lease);
         }
@@ -43,6 +49,13 @@ impl Link {
             self.held.remove(&lease.job);
         }
     }
+}
+
+/// Whether a message comes for the first time; notes that it came.
+fn is_news(number: u64, heard: &mut u64) -> bool {
+    let is_news = number > *heard;
+    *heard = number.max(*heard);
+    is_news
 }
 
 impl World {

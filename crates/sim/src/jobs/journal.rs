@@ -19,8 +19,6 @@ pub(super) struct Record {
     pub(super) failures: u32,
     /// How many workers it took down; the world's knowledge too.
     pub(super) crashes: u32,
-    /// Offers of it that were delivered twice.
-    pub(super) repeated_offers: u32,
     /// The jobs whose solutions it takes.
     pub(super) inputs: Vec<JobId>,
     /// The user has dropped its kept solution.
@@ -38,7 +36,6 @@ impl Journal {
             outcome: None,
             failures: 0,
             crashes: 0,
-            repeated_offers: 0,
             inputs,
             released: false,
             wanted: false,

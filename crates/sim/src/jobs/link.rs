@@ -56,6 +56,12 @@ pub(super) struct Link {
     pub(super) worker_up: bool,
     last_to_main: Time,
     last_to_worker: Time,
+    /// The numbers of the last messages, as the shells count them.
+    said_to_main: u64,
+    said_to_worker: u64,
+    /// The numbers of the newest messages that the ends have heard.
+    pub(super) heard_by_main: u64,
+    pub(super) heard_by_worker: u64,
     pub(super) joined: bool,
     /// What the main node was last told it may have out here.
     pub(super) window: u32,
@@ -77,6 +83,10 @@ impl Link {
             worker_up: true,
             last_to_main: Time::ZERO,
             last_to_worker: Time::ZERO,
+            said_to_main: 0,
+            said_to_worker: 0,
+            heard_by_main: 0,
+            heard_by_worker: 0,
             joined: false,
             window: 0,
             leased: BTreeMap::new(),
@@ -91,17 +101,27 @@ pub(super) const RESET: Range<u64> = 50..5_000;
 pub(super) const SILENCE: Range<u64> = 20_000..150_000;
 
 impl World {
-    pub(super) fn send_to_worker(&mut self, link: LinkId, message: &ToWorker) {
+    pub(super) fn send_to_worker(&mut self, link: LinkId, mut message: ToWorker) {
+        if let ToWorker::Dispatch(dispatch) = &mut message {
+            let said = &mut self.links[link.0].said_to_worker;
+            *said += 1;
+            dispatch.number = *said;
+        }
         self.trace.line(self.now, format_args!("send l{} {message:?}", link.0));
         let mut bytes = BytesMut::new();
-        encode_into(message, &mut bytes).expect("messages encode");
+        encode_into(&message, &mut bytes).expect("messages encode");
         self.send(link, Side::Worker, bytes);
     }
 
-    pub(super) fn send_to_main(&mut self, link: LinkId, message: &FromWorker) {
+    pub(super) fn send_to_main(&mut self, link: LinkId, mut message: FromWorker) {
+        if let FromWorker::Report(report) = &mut message {
+            let said = &mut self.links[link.0].said_to_main;
+            *said += 1;
+            report.number = *said;
+        }
         self.trace.line(self.now, format_args!("send l{} {message:?}", link.0));
         let mut bytes = BytesMut::new();
-        encode_into(message, &mut bytes).expect("messages encode");
+        encode_into(&message, &mut bytes).expect("messages encode");
         self.send(link, Side::Main, bytes);
     }
 

@@ -35,7 +35,7 @@ impl World {
             self.carry_main(main, command, &mut letters);
         }
         for (key, letter) in letters.by_worker {
-            self.send_to_worker(LinkId::from(key), &ToWorker::Dispatch(letter));
+            self.send_to_worker(LinkId::from(key), ToWorker::Dispatch(letter));
         }
         let node = &mut self.mains[main];
         let Some(wake) = node.core.as_ref().map(MainCore::next_wake) else { return };
@@ -51,7 +51,7 @@ impl World {
         match command {
             MainCommand::Invite { worker } => {
                 let (session, epoch) = (self.mains[main].session, letters.epoch);
-                self.send_to_worker(LinkId::from(worker), &ToWorker::Invite { session, epoch });
+                self.send_to_worker(LinkId::from(worker), ToWorker::Invite { session, epoch });
             }
             MainCommand::Offer { worker, lease } => {
                 self.check_offer(main, LinkId::from(worker), lease);

@@ -180,9 +180,7 @@ impl World {
         }
         let parcel = worker.blobs.get(&blob).filter(|_| alive).cloned();
         let node = &mut self.mains[main];
-        // A job whose offer came twice runs twice under one lease, and may be acknowledged early.
-        let excused =
-            node.journal.get(lease.job).is_some_and(|r| r.outcome.is_some() || r.repeated_offers > 0);
+        let excused = node.journal.get(lease.job).is_some_and(|r| r.outcome.is_some());
         let waiting = !node.out.is_empty();
         let Some(core) = &mut node.core else { return };
         self.trace.line(self.now, format_args!("m{main} took {lease} {}", parcel.is_some()));

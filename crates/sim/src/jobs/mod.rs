@@ -34,11 +34,13 @@ pub struct Options {
     pub trace: bool,
     /// The most jobs a scenario may have beyond its first twenty.
     pub jobs: u32,
+    /// Has half of all messages come twice, and jobs take kept solutions, in every scenario.
+    pub doubled: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { trace: false, jobs: 80 }
+        Self { trace: false, jobs: 80, doubled: false }
     }
 }
 

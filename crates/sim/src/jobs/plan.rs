@@ -118,7 +118,7 @@ impl Plan {
             jobs.push(plan_job(&mut dice, number, mains, workers[0].capacity, heal_at));
         }
         jobs.sort_by_key(|j| j.submit_at);
-        plan_references(&mut Dice::new(seed, "references"), &mut jobs, heal_at);
+        plan_references(&mut Dice::new(seed, "references"), &mut jobs, heal_at, options.doubled);
         let faults = if dice.chance(1, 10) { 0 } else { dice.number(1..25) };
         let mut faults: Vec<(Time, Fault)> = (0..faults)
             .map(|_| {
@@ -128,6 +128,7 @@ impl Plan {
             .collect();
         faults.sort_by_key(|(at, _)| *at);
         let duplicates = [0, 4, 20][dice.index(3)];
+        let duplicates = if options.doubled { 2 } else { duplicates };
         let orphan_grace = dice.millis(20..1_500);
         let trainings = plan_trainings(&mut Dice::new(seed, "trainings"), &workers, heal_at);
         Self { mains, workers, jobs, faults, trainings, heal_at, duplicates, orphan_grace }
@@ -214,9 +215,9 @@ fn plan_job(dice: &mut Dice, number: u64, mains: usize, largest: Needs, heal_at:
     }
 }
 
-/// In most scenarios some solutions are kept, and later jobs take them.
-fn plan_references(dice: &mut Dice, jobs: &mut [JobPlan], heal_at: Time) {
-    if dice.chance(1, 4) {
+/// In most scenarios, or in all, some solutions are kept, and later jobs take them.
+fn plan_references(dice: &mut Dice, jobs: &mut [JobPlan], heal_at: Time, always: bool) {
+    if dice.chance(1, 4) && !always {
         return;
     }
     for at in 0..jobs.len() {

@@ -109,7 +109,7 @@ impl World {
         }
         // Once in each life of its main node it may take a worker down before anybody knows that
         // it runs, and once more when the main node dies too before it sees the loss.
-        let most = max + record.repeated_offers + 2 * lives as u32 - 1;
+        let most = max + 2 * lives as u32 - 1;
         (record.crashes > most).then(|| format!("took {} workers down, {most} were allowed", record.crashes))
     }
 

@@ -124,14 +124,10 @@ impl World {
             link.note_dispatch(dispatch);
         }
         let (session, worker) = (self.mains[link.main].session, link.worker);
-        let main = link.main;
         for group in &dispatch.offers {
             for offer in &group.offers {
                 let key = RunKey { session, lease: offer.lease };
-                let repeated = self.workers[worker].needs.insert(key, group.needs).is_some();
-                if let Some(record) = self.mains[main].journal.get_mut(offer.lease.job) {
-                    record.repeated_offers += u32::from(repeated);
-                }
+                self.workers[worker].needs.insert(key, group.needs);
             }
         }
     }
@@ -199,13 +195,13 @@ impl World {
                 let kept = join.held.iter().map(|h| h.lease).chain(join.done.iter().map(|d| d.lease));
                 let kept = kept.filter(|_| staying);
                 link.held = kept.map(|LeaseId { job, number }| (job, number)).collect();
-                self.send_to_main(main.into(), &FromWorker::Join(join));
+                self.send_to_main(main.into(), FromWorker::Join(join));
             }
             WorkerCommand::Report { main, report } => {
                 for lease in report.handed_back.iter().chain(report.missing.iter().map(|m| &m.lease)) {
                     self.links[LinkId::from(main).0].let_go(*lease);
                 }
-                self.send_to_main(main.into(), &FromWorker::Report(report));
+                self.send_to_main(main.into(), FromWorker::Report(report));
             }
             WorkerCommand::Fetch { main, key, .. } => {
                 let delay = self.dice.shells.number(100..5_000);

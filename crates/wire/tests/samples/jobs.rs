@@ -170,7 +170,8 @@ fn kept() -> KeptSolution {
 }
 
 fn missing() -> MissingInput {
-    MissingInput { lease: lease(20, 2), input: JobId(12), node: node("n2"), is_gone: true }
+    let (node, blob) = (node("n2"), BlobId(u64::MAX));
+    MissingInput { lease: lease(20, 2), input: JobId(12), node, blob, is_gone: true }
 }
 
 fn dispatch() -> Dispatch {
@@ -181,6 +182,7 @@ fn dispatch() -> Dispatch {
     offers.offers.push(careful);
     Dispatch {
         epoch: Epoch(2),
+        number: 300,
         acks: vec![lease(1, 1), lease(2, 1)],
         keeps: vec![lease(7, 1)],
         drops: vec![JobId(8), JobId(900)],
@@ -213,6 +215,7 @@ fn join() -> Join {
 fn report() -> Report {
     Report {
         epoch: Epoch(2),
+        number: 300,
         window: 32,
         draining: true,
         taken: super::uses()[1..2].to_vec(),

@@ -15,6 +15,9 @@ pub(super) struct JobsArgs {
     /// Run this many seeds, from 0 on.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
+    /// Deliver half of all messages twice.
+    #[arg(long)]
+    doubled: bool,
     /// Print everything that happens, in simulated time.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -58,14 +61,16 @@ pub(super) fn run(args: &JobsArgs, output: Output) -> Result<(), Failure> {
     let mut simulated = Simulated::default();
     for past_first in 0..count {
         let seed = first + past_first;
-        let report = run_seed(seed, &Options { trace: args.trace, ..Options::default() });
+        let report =
+            run_seed(seed, &Options { trace: args.trace, doubled: args.doubled, ..Options::default() });
         simulated.seeds += 1;
         simulated.events += report.events;
         if let Some(trace) = &report.trace {
             print_line(trace)?;
         }
         if let Some(violation) = report.violation {
-            let replay = format!("phalanx simulate jobs --seed {seed} --trace");
+            let doubled = if args.doubled { " --doubled" } else { "" };
+            let replay = format!("phalanx simulate jobs --seed {seed}{doubled} --trace");
             simulated.violations.push(Violated {
                 seed,
                 what: format!("at {}: {}", violation.at, violation.what),

@@ -83,6 +83,7 @@ struct RecordedJoin {
 #[serde(remote = "Report")]
 struct RecordedReport {
     epoch: Epoch,
+    number: u64,
     window: u32,
     draining: bool,
     taken: Vec<NodeUse>,

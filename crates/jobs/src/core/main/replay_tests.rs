@@ -60,6 +60,7 @@ impl Draw {
             lease,
             input: self.lease(core).job,
             node: NodeId::with_suffix("n", self.below(3) as u16).unwrap(),
+            blob: BlobId(3),
             is_gone: self.one_in(2),
         });
         missing.collect()
@@ -156,8 +157,11 @@ impl Draw {
             }
             5..=7 => {
                 let progress = self.leases(core, 1).into_iter();
+                let heard = core.workers.get(&worker).map_or(0, |w| w.heard);
                 let report = Report {
                     epoch: EPOCH,
+                    // One in four was heard before.
+                    number: heard + self.below(4),
                     window: self.below(6) as u32,
                     draining: self.one_in(9),
                     taken: self.taken(),

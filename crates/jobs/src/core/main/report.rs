@@ -9,12 +9,17 @@ use phalanx_wire::jobs::{Done, DoneResult, ParcelRef, Report};
 use phalanx_wire::reason::FailReason;
 
 impl MainCore {
-    /// A worker tells what came up since its last report.
+    /// A worker tells what came up since its last report. One that comes again, and late, is no news: what it says of
+    /// leases and copies is over.
     pub fn on_report(&mut self, now: Time, worker: WorkerKey, report: Report, out: &mut Outbox<MainCommand>) {
         if report.epoch != self.epoch {
             return;
         }
         let Some(w) = self.workers.get_mut(&worker) else { return };
+        if report.number <= w.heard && !planted(Bug::HearsTwice) {
+            return;
+        }
+        w.heard = report.number;
         w.window = report.window;
         w.draining = report.draining;
         w.set_taken(report.taken);

@@ -1,3 +1,4 @@
+mod kept;
 mod share;
 
 use super::*;
@@ -103,11 +104,13 @@ fn attempt(job: u64, attempts: u32) -> MainCommand {
 struct Main {
     core: MainCore,
     now: Time,
+    /// The number of the last report of a worker.
+    said: u64,
 }
 
 impl Main {
     fn new() -> Self {
-        Self { core: MainCore::new(SESSION, EPOCH), now: Time::ZERO }
+        Self { core: MainCore::new(SESSION, EPOCH), now: Time::ZERO, said: 0 }
     }
 
     /// A main node with jobs that need one core each.
@@ -149,6 +152,11 @@ impl Main {
     }
 
     fn report(&mut self, key: u64, report: Report) -> Vec<MainCommand> {
+        self.said += 1;
+        self.report_numbered(key, Report { number: self.said, ..report })
+    }
+
+    fn report_numbered(&mut self, key: u64, report: Report) -> Vec<MainCommand> {
         self.feed(|core, now, out| core.on_report(now, w(key), report, out))
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Worker {
     pub(super) taken: Vec<NodeUse>,
     pub(super) share: Needs,
     pub(super) window: u32,
+    /// The number of its newest report.
+    pub(super) heard: u64,
     pub(super) leases: BTreeSet<JobId>,
     pub(super) leased_cores: u64,
     pub(super) leased_memory: u64,
@@ -42,6 +44,7 @@ impl Worker {
             taken: Vec::new(),
             share: Needs { cores: 0, memory: ByteSize(0) },
             window: 0,
+            heard: 0,
             leases: BTreeSet::new(),
             leased_cores: 0,
             leased_memory: 0,

@@ -1,13 +1,15 @@
 //! What main nodes say.
 
 use super::{Lease, LeaseState, MainKey, RunKey, WorkerCommand, WorkerCore, pace};
+use crate::core::bugs::{Bug, planted};
 use phalanx_types::{LeaseId, Needs, Outbox, Parcel, SessionId, Time};
 use phalanx_wire::jobs::{Dispatch, Done, DoneResult, Offer, OfferGroup, ParcelRef};
 use phalanx_wire::reason::FailReason;
 use std::cmp::Reverse;
 
 impl WorkerCore {
-    /// A main node tells what came up since its last message.
+    /// A main node tells what came up since its last message. One that comes again, and late, is no news: it would drop
+    /// solutions that are needed, and run jobs that have ended.
     pub fn on_dispatch(
         &mut self,
         now: Time,
@@ -16,9 +18,10 @@ impl WorkerCore {
         out: &mut Outbox<WorkerCommand>,
     ) {
         let Some((id, session)) = self.session_of(main) else { return };
-        if session.epoch != dispatch.epoch {
+        if session.epoch != dispatch.epoch || dispatch.number <= session.heard && !planted(Bug::HearsTwice) {
             return;
         }
+        session.heard = dispatch.number;
         for lease in dispatch.acks {
             self.on_ack(id, lease, out);
         }
@@ -168,7 +171,7 @@ impl WorkerCore {
                         begun.push(key);
                     }
                 }
-                self.fetch_inputs(key, out);
+                session.fetch_inputs(id, key.lease, out);
             }
         }
     }

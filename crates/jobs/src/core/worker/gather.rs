@@ -60,7 +60,7 @@ impl WorkerCore {
             let Some(number) = session.leases.get(&job).map(|lease| lease.number) else { continue };
             let lease = LeaseId { job, number };
             let Some(inputs) = session.inputs_of(lease) else {
-                session.lacks_input(lease);
+                session.fetch_again(id, lease, out);
                 continue;
             };
             let Some(lease) = session.leases.get_mut(&job) else { continue };

@@ -1,7 +1,7 @@
 //! Solutions of other jobs: what this node keeps of them, and how a lease comes to those it takes.
 
 use super::dispatch::{forget, unreadable};
-use super::lease::{KeptHere, LeaseInput, LeaseInputPlace, Session};
+use super::lease::{Arriving, KeptHere, LeaseInput, LeaseInputPlace, Session};
 use super::{Lease, LeaseState, RunInput, RunKey, WorkerCommand, WorkerCore};
 use phalanx_types::{JobId, LeaseId, Outbox, Parcel, SessionId, Time};
 use phalanx_wire::bulk::BlobId;
@@ -20,26 +20,61 @@ impl Session {
         held.inputs.iter().map(find).collect()
     }
 
-    /// Hands a lease back because an input that was here, or was said to be elsewhere, is not to be had.
-    pub(super) fn lacks_input(&mut self, lease: LeaseId) {
-        let lacking = self.leases.get(&lease.job).and_then(|held| {
-            held.inputs.iter().find_map(|input| match &input.place {
-                LeaseInputPlace::At { node, .. } if !self.kept.contains_key(&input.job) => {
-                    Some((input.job, node.clone()))
-                }
-                _ => None,
-            })
-        });
-        if self.remove(lease).is_none() {
-            return;
+    /// An input that was here has been dropped: the lease waits again until it was fetched from where it was said to be.
+    pub(super) fn fetch_again(&mut self, id: SessionId, lease: LeaseId, out: &mut Outbox<WorkerCommand>) {
+        let Some(held) = self.lease_mut(lease) else { return };
+        let (order, state) = (held.order, &mut held.state);
+        if let LeaseState::Ready { payload } | LeaseState::Asking { payload } = state {
+            *state = LeaseState::Fetching { payload: Some(std::mem::take(payload)) };
+            self.ready.remove(&order);
+            self.fetch_inputs(id, lease, out);
         }
-        match lacking {
-            Some((input, node)) => {
-                self.report.missing.push(MissingInput { lease, input, node, is_gone: true });
-                self.dirty = true;
+    }
+
+    /// Fetches the inputs of a lease that are neither here nor on their way.
+    pub(super) fn fetch_inputs(&mut self, id: SessionId, lease: LeaseId, out: &mut Outbox<WorkerCommand>) {
+        let Some(held) = self.leases.get(&lease.job) else { return };
+        for input in &held.inputs {
+            let LeaseInputPlace::At { node, head, blob } = &input.place else { continue };
+            if self.kept.contains_key(&input.job) || self.arriving.contains_key(&input.job) {
+                continue;
             }
-            None => self.hand_back(lease),
+            let (node, head, blob) = (node.clone(), head.clone(), *blob);
+            let asked = Arriving { head: head.clone(), node: node.clone(), blob };
+            self.arriving.insert(input.job, asked);
+            out.push(WorkerCommand::FetchInput { session: id, input: input.job, node, head, blob });
         }
+    }
+
+    /// Leases that wait until this input has arrived.
+    fn waiting_for(&self, input: JobId) -> Vec<LeaseId> {
+        let waits = |lease: &Lease| {
+            let takes =
+                |taken: &LeaseInput| taken.job == input && matches!(taken.place, LeaseInputPlace::At { .. });
+            matches!(lease.state, LeaseState::Fetching { .. }) && lease.inputs.iter().any(takes)
+        };
+        let waiting = self.leases.iter().filter(|(_, lease)| waits(lease));
+        waiting.map(|(job, lease)| LeaseId { job: *job, number: lease.number }).collect()
+    }
+
+    /// Hands a lease back because the copy of an input that was asked for could not be had; `false` if its own offer
+    /// named another copy, which nobody has asked for.
+    fn misses(&mut self, lease: LeaseId, input: JobId, asked: &Arriving, is_gone: bool) -> bool {
+        let Some(held) = self.leases.get(&lease.job) else { return true };
+        let named = |taken: &LeaseInput| match &taken.place {
+            LeaseInputPlace::At { node, blob, .. } => {
+                taken.job == input && (node, *blob) == (&asked.node, asked.blob)
+            }
+            LeaseInputPlace::Given(_) => false,
+        };
+        if !held.inputs.iter().any(named) {
+            return false;
+        }
+        self.remove(lease);
+        let (node, blob) = (asked.node.clone(), asked.blob);
+        self.report.missing.push(MissingInput { lease, input, node, blob, is_gone });
+        self.dirty = true;
+        true
     }
 }
 
@@ -94,26 +129,6 @@ impl WorkerCore {
         (state, taken, to_fetch)
     }
 
-    /// Fetches the inputs of a lease that are neither here nor on their way.
-    pub(super) fn fetch_inputs(&mut self, key: RunKey, out: &mut Outbox<WorkerCommand>) {
-        let Some(session) = self.sessions.get_mut(&key.session) else { return };
-        let Some(lease) = session.leases.get(&key.lease.job) else { return };
-        for input in &lease.inputs {
-            let LeaseInputPlace::At { node, head, blob } = &input.place else { continue };
-            if session.kept.contains_key(&input.job) || session.arriving.contains_key(&input.job) {
-                continue;
-            }
-            session.arriving.insert(input.job, head.clone());
-            out.push(WorkerCommand::FetchInput {
-                session: key.session,
-                input: input.job,
-                node: node.clone(),
-                head: head.clone(),
-                blob: *blob,
-            });
-        }
-    }
-
     /// An input arrived and is held here, or could not be had; `is_gone` if its node does not have it.
     pub fn on_input(
         &mut self,
@@ -124,43 +139,25 @@ impl WorkerCore {
         out: &mut Outbox<WorkerCommand>,
     ) {
         let arrived = self.sessions.get_mut(&id).and_then(|s| Some((s.arriving.remove(&input)?, s)));
-        let Some((head, session)) = arrived else {
+        let Some((asked, session)) = arrived else {
             if let Ok(blob) = result {
                 out.push(WorkerCommand::Forget { blob });
             }
             return;
         };
-        let waits = |lease: &Lease| {
-            let takes = lease
-                .inputs
-                .iter()
-                .any(|taken| taken.job == input && matches!(taken.place, LeaseInputPlace::At { .. }));
-            takes && matches!(lease.state, LeaseState::Fetching { .. })
-        };
-        let waiting: Vec<LeaseId> = session
-            .leases
-            .iter()
-            .filter(|(_, lease)| waits(lease))
-            .map(|(job, lease)| LeaseId { job: *job, number: lease.number })
-            .collect();
+        let waiting = session.waiting_for(input);
         match result {
             Ok(blob) if session.kept.contains_key(&input) => out.push(WorkerCommand::Forget { blob }),
             Ok(blob) => {
+                let head = asked.head;
                 session.kept.insert(input, KeptHere { head: head.clone(), blob });
                 session.report.kept.push(KeptSolution { job: input, head, blob });
                 session.dirty = true;
             }
             Err(is_gone) if !session.kept.contains_key(&input) => {
                 for lease in waiting {
-                    let named = session.remove(lease).and_then(|removed| {
-                        removed.inputs.into_iter().find_map(|taken| match taken.place {
-                            LeaseInputPlace::At { node, .. } if taken.job == input => Some(node),
-                            _ => None,
-                        })
-                    });
-                    if let Some(node) = named {
-                        session.report.missing.push(MissingInput { lease, input, node, is_gone });
-                        session.dirty = true;
+                    if !session.misses(lease, input, &asked, is_gone) {
+                        session.fetch_inputs(id, lease, out);
                     }
                 }
                 self.fetch_more(now, out);
@@ -179,7 +176,7 @@ impl WorkerCore {
             let Some(session) = self.sessions.get_mut(&key.session) else { continue };
             if session.inputs_of(key.lease).is_none() {
                 // What was here when it was offered may have been dropped meanwhile.
-                self.fetch_inputs(*key, out);
+                session.fetch_inputs(key.session, key.lease, out);
                 continue;
             }
             let Some(lease) = session.lease_mut(key.lease) else { continue };

@@ -53,6 +53,14 @@ pub(super) struct KeptHere {
     pub(super) blob: BlobId,
 }
 
+/// A solution that was asked for, and the copy of it that was.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub(super) head: ParcelHead,
+    pub(super) node: NodeId,
+    pub(super) blob: BlobId,
+}
+
 /// How far a lease has come.
 #[derive(Debug)]
 pub(super) enum LeaseState {
@@ -83,13 +91,15 @@ pub(super) struct Session {
     /// The link to it, while there is one.
     pub(super) main: Option<MainKey>,
     pub(super) epoch: Epoch,
+    /// The number of the newest message that came over that link.
+    pub(super) heard: u64,
     pub(super) leases: BTreeMap<JobId, Lease>,
     pub(super) ready: BTreeMap<Order, JobId>,
     pub(super) unfetched: BTreeMap<Order, JobId>,
     /// Solutions that other jobs of this session may take.
     pub(super) kept: BTreeMap<JobId, KeptHere>,
-    /// Solutions that are on their way from other nodes, with their heads.
-    pub(super) arriving: BTreeMap<JobId, ParcelHead>,
+    /// Solutions that are on their way from other nodes.
+    pub(super) arriving: BTreeMap<JobId, Arriving>,
     /// Core-microseconds given to it, for fair shares.
     pub(super) served: u64,
     /// Since when its main node is gone.
@@ -104,6 +114,7 @@ impl Session {
         Self {
             main: Some(main),
             epoch,
+            heard: 0,
             leases: BTreeMap::new(),
             ready: BTreeMap::new(),
             unfetched: BTreeMap::new(),

@@ -21,6 +21,7 @@ impl WorkerCore {
         }
         self.mains.insert(main, id);
         session.epoch = epoch;
+        session.heard = 0;
         session.orphaned = None;
         session.report = Report::default();
         // The main node gave these to others when the old link went.

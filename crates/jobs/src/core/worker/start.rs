@@ -67,15 +67,15 @@ impl WorkerCore {
         let key = RunKey { session: id, lease };
         let Some(needs) = self.asking.remove(&key) else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(inputs) = session.inputs_of(lease) else {
+            session.fetch_again(id, lease, out);
+            return;
+        };
         let Some(held) = session.lease_mut(lease) else { return };
         if let LeaseState::Asking { payload } = &mut held.state {
             let payload = std::mem::take(payload);
             held.state = LeaseState::Running;
             let kind = held.kind.clone();
-            let Some(inputs) = session.inputs_of(lease) else {
-                session.lacks_input(lease);
-                return;
-            };
             let charge = self.pace.expected(&kind) * u64::from(needs.cores);
             session.served += charge;
             let batch = self.batches.start(now, needs, VecDeque::from([(key, kind.clone())]), charge, true);
@@ -107,7 +107,7 @@ impl WorkerCore {
             let Some(lease) = session.leases.get(&job) else { break };
             let lease = LeaseId { job, number: lease.number };
             let Some(inputs) = session.inputs_of(lease) else {
-                session.lacks_input(lease);
+                session.fetch_again(id, lease, out);
                 continue;
             };
             let Some(lease) = session.leases.get_mut(&job) else { break };

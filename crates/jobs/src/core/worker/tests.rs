@@ -1,4 +1,5 @@
 mod gather;
+mod kept;
 mod share;
 
 use super::*;
@@ -97,6 +98,8 @@ fn large_done(lease: LeaseId, run_micros: u64) -> Done {
 struct Worker {
     core: WorkerCore,
     now: Time,
+    /// The number of the last message of a main node.
+    said: u64,
 }
 
 impl Worker {
@@ -110,7 +113,7 @@ impl Worker {
             orphan_grace: GRACE,
         };
         change(&mut config);
-        Self { core: WorkerCore::new(config), now: Time::ZERO }
+        Self { core: WorkerCore::new(config), now: Time::ZERO, said: 0 }
     }
 
     /// Two cores, and already invited by the main node on link 1.
@@ -149,6 +152,11 @@ impl Worker {
     }
 
     fn hear(&mut self, main: u64, dispatch: Dispatch) -> Vec<WorkerCommand> {
+        self.said += 1;
+        self.hear_numbered(main, Dispatch { number: self.said, ..dispatch })
+    }
+
+    fn hear_numbered(&mut self, main: u64, dispatch: Dispatch) -> Vec<WorkerCommand> {
         self.feed(|core, now, out| core.on_dispatch(now, MainKey(main), dispatch, out))
     }
 

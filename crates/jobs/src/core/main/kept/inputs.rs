@@ -4,6 +4,7 @@ use super::{InputAt, Kept, Place};
 use crate::core::job::Ending;
 use crate::core::main::{MainCommand, MainCore, Outcome, State, WorkerKey};
 use phalanx_types::{JobId, Outbox};
+use phalanx_wire::bulk::BlobId;
 use phalanx_wire::jobs::MissingInput;
 use phalanx_wire::reason::{FailReason, LostInput};
 use std::collections::BTreeSet;
@@ -199,19 +200,26 @@ impl MainCore {
         missing: MissingInput,
         out: &mut Outbox<MainCommand>,
     ) {
-        let MissingInput { lease, input, node, is_gone } = missing;
+        let MissingInput { lease, input, node, blob, is_gone } = missing;
         if !self.is_current(worker, lease) {
             return;
         }
         let holder = self.kept.get(&input).and_then(|kept| match &kept.place {
+            // Only the copy that was asked for: the node may have got another one since it was named.
             Place::At { holders, .. } => {
-                holders.keys().copied().find(|key| self.workers.get(key).is_some_and(|w| w.node == node))
+                let is_it = |(key, held): &(&WorkerKey, &BlobId)| {
+                    let is_there = self.workers.get(key).is_some_and(|w| w.node == node);
+                    is_there && **held == blob
+                };
+                holders.iter().find(is_it).map(|(key, _)| *key)
             }
             _ => None,
         });
         match holder {
             Some(holder) if is_gone => {
                 self.lose_copy(holder, input);
+                // It may be there and unreadable: what the books do not know must not stay there.
+                self.drop_at(holder, input, out);
                 self.requeue(lease.job);
             }
             // The two nodes do not reach each other; that is worth another try, but not for ever.
