@@ -1,5 +1,6 @@
 """The real SmartRedis client: every call it has, in both modes, over TCP and a Unix socket."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from smartredis import Client, ConfigOptions, Dataset
+from conftest import until
 from smartredis.error import RedisReplyError, RedisRuntimeError
 
 TYPES = ["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
@@ -184,6 +186,71 @@ def test_administration_of_shards(shards):
     assert [len(shards.client(index).keys("*m")) for index in range(3)] == [1, 1, 1]
     client.flush_db(shards.addresses)
     assert [shards.client(index).dbsize() for index in range(3)] == [0, 0, 0]
+
+
+def samples_of(shards, stream, count):
+    """All samples of a stream, as a client reads them that speaks to any node."""
+    asked = np.arange(count, dtype="uint64").tobytes()
+    word, parts, *elsewhere = shards.client(1).execute_command("PHALANX.STREAM", "GATHER", stream, asked, "x")
+    assert word == b"ROWS"
+    others = [elsewhere[at : at + 3] for at in range(0, len(elsewhere), 3)]
+    numbers = lambda blob: np.frombuffer(blob, "uint64").astype(int)  # noqa: E731
+    places = [place for _, asked, _ in others for place in numbers(asked)]
+    here = [place for place in range(count) if place not in places]
+    got = np.full(count, -1.0, "float32")
+    got[here] = np.frombuffer(b"".join(parts), "float32")
+    for number, (key, asked, rows) in enumerate(others):
+        parts = shards.client(number % 3).execute_command("PHALANX.ROWS", key, rows)
+        got[numbers(asked)] = np.frombuffer(b"".join(parts), "float32")
+    return got.tolist()
+
+
+def test_datasets_of_a_list_are_a_stream_whichever_shards_have_them(shards):
+    client = connect(",".join(shards.addresses), "Clustered")
+    info = lambda: json.loads(  # noqa: E731
+        shards.client(2).execute_command("PHALANX.STREAM", "INFO", "training")[1]
+    )
+    settings = {"mode": {"Grow": {"min_samples": 1, "new_samples": 0}}, "seed": 1, "batch": 8}
+    settings |= {"partial": "Keep", "passes": None}
+    words = ["READER", "training", "run", "-", json.dumps(settings), "-", "-"]
+    assert shards.client(0).execute_command("PHALANX.STREAM", *words)[0] == b"OPENED"
+    for n in range(20):
+        made = Dataset(f"s{n}")
+        made.add_tensor("x", np.arange(4 * n, 4 * n + 4, dtype="float32"))
+        client.put_dataset(made)
+        client.append_to_list("training", made)
+    assert all(shards.client(index).keys("{s*}.x") for index in range(3))
+    until(lambda: info()["pending_datasets"] == 0)
+    assert (info()["stream"]["samples"], info()["reports"]) == (80, [])
+    assert samples_of(shards, "training", 80) == list(range(80))
+    # A lost node is named, and the stream goes on with it.
+    of_stream, lost = owner(shards, "training"), None
+    for n in range(20, 60):
+        made = Dataset(f"s{n}")
+        made.add_tensor("x", np.arange(4 * n, 4 * n + 4, dtype="float32"))
+        client.put_dataset(made)
+        if owner(shards, "{" + f"s{n}" + "}") != of_stream:
+            lost = owner(shards, "{" + f"s{n}" + "}")
+            break
+    shards.kill(lost)
+    node = shards.client(of_stream)
+    node.rpush("training", "{" + f"s{n}" + "}")
+    wait = lambda: json.loads(  # noqa: E731
+        node.execute_command("PHALANX.STREAM", "INFO", "training")[1]
+    )["list_wait"]
+    until(lambda: wait() and "DatasetNode" in wait())
+    assert wait()["DatasetNode"]["part"] == f"{lost + 1}/3"
+    shards.start(lost)
+    until(lambda: wait() is None)
+    asked = np.arange(80, 84, dtype="uint64").tobytes()
+    _, _, key, _, rows = node.execute_command("PHALANX.STREAM", "GATHER", "training", asked, "x")
+    parts = node.execute_command("PHALANX.ROWS", key, rows)
+    assert np.frombuffer(b"".join(parts), "float32").tolist() == [4.0 * n + k for k in range(4)]
+
+
+def owner(shards, key):
+    slot = shards.client(0).execute_command("CLUSTER", "KEYSLOT", key)
+    return next(index for index in range(3) if (index + 1) * 16384 // 3 > slot)
 
 
 def test_a_killed_shard_that_comes_back_is_not_noticed_and_has_lost_nothing(shards):

@@ -29,6 +29,7 @@ mod redirect;
 mod slot_map;
 mod store;
 mod stream;
+mod summary;
 mod tensors;
 mod tls;
 mod url;
@@ -44,4 +45,5 @@ pub use stream::{
     PassAnswer, Producer, ProducerOptions, ReadOptions, StreamError, StreamField, StreamInfo, StreamReader,
     StreamSamples, StreamTrainer, StreamWatch, TrainerAnswer, WaitObserver,
 };
+pub use summary::StoreSummary;
 pub use tensors::KeyKind;

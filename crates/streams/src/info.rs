@@ -1,6 +1,7 @@
 //! A stream as a store shows it.
 
 use crate::core::StreamOverview;
+use crate::wait::StreamWait;
 use phalanx_types::{ByteSize, DType, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -50,10 +51,25 @@ pub struct StreamInfo {
     pub arrived_since: u64,
     /// Datasets of the list of this name that do not count yet.
     pub pending_datasets: u64,
+    /// Why the first of them does not count yet, if that is because of itself.
+    pub list_wait: Option<StreamWait>,
     /// What the whole store holds.
     pub store_used: ByteSize,
     /// What the whole store may hold; 0 for no limit.
     pub store_memory: ByteSize,
     /// What happened last, the newest at the end.
     pub reports: Vec<(Time, String)>,
+}
+
+impl StreamInfo {
+    /// How many samples arrived in a second: since an earlier time at which this many had arrived, or since the first
+    /// upload to the running store.
+    pub fn samples_per_second(&self, before: Option<(Time, u64)>) -> f64 {
+        let (since, samples) = match before {
+            Some((at, samples)) => (Some(at), self.stream.samples.saturating_sub(samples)),
+            None => (self.first_upload, self.arrived_since),
+        };
+        let seconds = since.map_or(0.0, |since| self.at.since(since).as_secs_f64());
+        if seconds > 0.0 { samples as f64 / seconds } else { 0.0 }
+    }
 }

@@ -294,11 +294,6 @@ pub enum StreamRefusal {
         /// The name.
         producer: ProducerId,
     },
-    /// A dataset of a list in a store that several nodes share.
-    #[error(
-        "another node of the store has it; a stream takes datasets of its own node, or uploads of producers"
-    )]
-    DatasetElsewhere,
     /// The trainer says to have done steps that the pass does not have.
     #[error("pass {pass} has {steps} steps, {done} cannot be done")]
     BeyondPass {
@@ -328,7 +323,6 @@ impl StreamRefusal {
             | StreamRefusal::UploadDiffers { .. }
             | StreamRefusal::UnknownField { .. }
             | StreamRefusal::ReservedName { .. }
-            | StreamRefusal::DatasetElsewhere
             | StreamRefusal::TooFarAhead { .. } => Class::Peer,
             StreamRefusal::Fenced { .. }
             | StreamRefusal::ProducerClosed { .. }

@@ -95,6 +95,20 @@ pub enum StreamWait {
         /// How many steps of it are committed.
         step: u64,
     },
+    /// The next dataset of the stream's list is not all there.
+    DatasetIncomplete {
+        /// What its keys begin with.
+        dataset: String,
+    },
+    /// Another node of the store has the next dataset of the stream's list, and cannot be asked.
+    DatasetNode {
+        /// What its keys begin with.
+        dataset: String,
+        /// The part of the store that has it, as `2/3`.
+        part: String,
+        /// Why that cannot be asked.
+        detail: String,
+    },
     /// The trainer has joined and takes its share from the next step on.
     NextStep {
         /// The pass.
@@ -117,8 +131,18 @@ impl StreamWait {
             StreamWait::NoReader { .. } => "no_reader",
             StreamWait::OtherTrainers { .. } => "other_trainers",
             StreamWait::Uncommitted { .. } => "uncommitted",
+            StreamWait::DatasetIncomplete { .. } => "dataset_incomplete",
+            StreamWait::DatasetNode { .. } => "dataset_node",
             StreamWait::NextStep { .. } => "next_step",
         }
+    }
+
+    /// Whether it ends when more samples arrive.
+    pub fn is_for_samples(&self) -> bool {
+        matches!(
+            self,
+            StreamWait::Samples { .. } | StreamWait::NewSamples { .. } | StreamWait::EndOfStream { .. }
+        )
     }
 
     /// Whether only numbers differ, which is not worth a message.
@@ -242,6 +266,12 @@ impl fmt::Display for StreamWait {
                     "steps of pass {pass} from step {step} on are not committed, their samples cannot be freed"
                 )
             }
+            StreamWait::DatasetIncomplete { dataset } => {
+                write!(f, "dataset {dataset} of the list is not all there")
+            }
+            StreamWait::DatasetNode { dataset, part, detail } => {
+                write!(f, "part {part} of the store has dataset {dataset} of the list: {detail}")
+            }
             StreamWait::NextStep { pass, step } => {
                 write!(f, "the group finishes step {step} of pass {pass} first")
             }
@@ -320,6 +350,18 @@ mod tests {
             (
                 StreamWait::Uncommitted { pass: 2, step: 3 },
                 "waiting: steps of pass 2 from step 3 on are not committed, their samples cannot be freed",
+            ),
+            (
+                StreamWait::DatasetIncomplete { dataset: "{d7}".to_owned() },
+                "waiting: dataset {d7} of the list is not all there",
+            ),
+            (
+                StreamWait::DatasetNode {
+                    dataset: "{d7}".to_owned(),
+                    part: "2/3".to_owned(),
+                    detail: "no node serves it".to_owned(),
+                },
+                "waiting: part 2/3 of the store has dataset {d7} of the list: no node serves it",
             ),
             (StreamWait::NextStep { pass: 1, step: 5 }, "waiting: the group finishes step 5 of pass 1 first"),
         ];

@@ -53,6 +53,8 @@ impl World {
             }
             // Only runs that share their batches out themselves wait for that.
             StreamWait::Uncommitted { .. } => false,
+            // A stream does not know the nodes of its store: the keyspace says so.
+            StreamWait::DatasetIncomplete { .. } | StreamWait::DatasetNode { .. } => false,
             StreamWait::NextStep { pass, step } => {
                 let here = reader.and_then(|reader| reader.cursor());
                 here.is_some_and(|cursor| (cursor.pass, cursor.step) == (*pass, *step))

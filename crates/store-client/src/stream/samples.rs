@@ -1,12 +1,12 @@
 //! Reading samples: mapped on the store's host, gathered by the store elsewhere.
 
-use super::link::{StreamLink, ms, unexpected};
+use super::link::{StreamLink, accepted, is_lost, ms, unexpected};
 use super::{StreamError, StreamField};
 use bytes::Bytes;
 use phalanx_resp::Reply;
 use phalanx_streams::{Cursor, PassOrder, ReadMode, ReaderSettings, Reservoir, StreamRefusal};
 use phalanx_types::Tensor;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ const MOST_COPIED: u64 = 512 << 20;
 /// How many rows and bytes are gathered at a time.
 const ROWS: usize = 1 << 16;
 const ROW_BYTES: usize = 32 << 20;
+/// How long the node of a dataset may take to send rows of it.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// Samples of a stream as one training run sees them. Clones share what is mapped.
 #[derive(Debug, Clone)]
@@ -198,7 +200,12 @@ impl StreamSamples {
             known.uploads.values_mut().for_each(|upload| upload.tensors.clear());
             return Ok((0..samples.len()).collect());
         }
-        self.map(&mut known, field, samples)?;
+        // What cannot be mapped now is asked for, with patience.
+        if let Err(error) = self.map(&mut known, field, samples)
+            && !is_lost(&error)
+        {
+            return Err(error);
+        }
         let mut missing = Vec::new();
         for (at, sample) in samples.iter().enumerate() {
             let source = known.holding(*sample).and_then(|(first, upload)| {
@@ -295,12 +302,62 @@ impl StreamSamples {
                 |_wait| link.ask("GATHER", &words, None).map(Some),
                 || Ok(()),
             )?;
-            let mut rows = asked.ok_or_else(|| unexpected("no samples"))?.rest();
-            let Some(Reply::Array(parts)) = rows.pop() else { return Err(unexpected("samples")) };
-            scatter(parts, row, places, out).ok_or_else(|| unexpected("samples of another size"))?;
+            let mut rows = asked.ok_or_else(|| unexpected("no samples"))?.rest().into_iter();
+            let Some(Reply::Array(parts)) = rows.next() else { return Err(unexpected("samples")) };
+            let elsewhere = elsewhere(rows, places)?;
+            let others: BTreeSet<usize> = elsewhere.iter().flat_map(|rows| &rows.places).copied().collect();
+            let here: Vec<usize> = places.iter().filter(|at| !others.contains(at)).copied().collect();
+            let differs = || unexpected("samples of another size");
+            scatter(parts, row, &here, out).ok_or_else(differs)?;
+            for RowsElsewhere { key, places, rows } in elsewhere {
+                let command = vec![Bytes::from_static(b"PHALANX.ROWS"), key.clone(), rows];
+                let parts = link.insist(
+                    Some(Duration::from_secs(30)),
+                    |_wait| {
+                        let reply = link.store.call_within(&key, vec![command.clone()], Some(ANSWER))?.pop();
+                        accepted(reply).map(Some)
+                    },
+                    || Ok(()),
+                )?;
+                let Some(Reply::Array(parts)) = parts else { return Err(unexpected("rows of a tensor")) };
+                scatter(parts, row, &places, out).ok_or_else(differs)?;
+            }
         }
         Ok(())
     }
+}
+
+/// Samples of a dataset that another node of a shared store has.
+struct RowsElsewhere {
+    /// The key of the tensor.
+    key: Bytes,
+    /// Where the samples belong.
+    places: Vec<usize>,
+    /// The rows of the tensor, as the store takes them.
+    rows: Bytes,
+}
+
+/// What a stream said of samples that are not at its node: a key, numbers of the samples that were asked for, rows.
+fn elsewhere(
+    mut said: impl Iterator<Item = Reply>,
+    asked: &[usize],
+) -> Result<Vec<RowsElsewhere>, StreamError> {
+    let mut all = Vec::new();
+    while let Some(key) = said.next() {
+        let (Reply::Bulk(key), Some(Reply::Bulk(numbers)), Some(Reply::Bulk(rows))) =
+            (key, said.next(), said.next())
+        else {
+            return Err(unexpected("samples at another node"));
+        };
+        let place = |number: &[u8; 8]| {
+            let number = usize::try_from(u64::from_le_bytes(*number)).ok()?;
+            asked.get(number).copied()
+        };
+        let places: Option<Vec<usize>> = numbers.as_chunks::<8>().0.iter().map(place).collect();
+        let places = places.ok_or_else(|| unexpected("samples that were not asked for"))?;
+        all.push(RowsElsewhere { key, places, rows });
+    }
+    Ok(all)
 }
 
 /// Puts rows, which came in parts of one or more, where they belong.

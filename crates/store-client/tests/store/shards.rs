@@ -1,11 +1,12 @@
 //! Streams of a store that two servers share.
 
-use super::streams::{GROW, PATIENCE, options, pass, put, read, run, sealed};
+use super::streams::{GROW, PATIENCE, options, pass, put, read, run, samples, sealed};
 use phalanx_store::{PeerAccess, Server, ServerConfig, ShardConfig, ShardMember, ShardPlace};
 use phalanx_store_client::{
-    Dataset, ReadOptions, Store, StoreError, StoreOptions, StreamError, TrainerAnswer,
+    Dataset, PassAnswer, ReadOptions, Store, StoreError, StoreOptions, StreamError, StreamReader,
+    TrainerAnswer,
 };
-use phalanx_streams::{Assignment, ReaderSettings};
+use phalanx_streams::{Assignment, Cursor, ReadMode, ReaderSettings, StreamWait};
 use phalanx_types::{ByteSize, DType, Incarnation, ReaderId, Seed, Tensor, TrainerId};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -223,31 +224,137 @@ fn producers_and_runs_wait_for_the_server_of_their_stream_and_go_on() {
     assert_eq!(store.stream_info(&stream).unwrap().stream.producers[0].next_upload, 2);
 }
 
+/// A dataset with five samples, which begin with this number.
+fn dataset(first: u64) -> Dataset {
+    let mut dataset = Dataset::new(format!("d{first}"));
+    let (x, y) = samples(first, 5);
+    dataset.add_tensor("x", x);
+    dataset.add_tensor("y", y);
+    dataset
+}
+
+fn has(index: u16, dataset: u64) -> bool {
+    place(index).slots().contains(&phalanx_resp::slot(format!("d{dataset}").as_bytes()))
+}
+
+/// Reads all samples of a pass, in order of their values.
+fn all_of(reader: &StreamReader, cursor: &Cursor) -> Vec<f32> {
+    let samples = reader.samples();
+    let order = samples.order(cursor);
+    let mut seen: Vec<f32> =
+        (0..order.steps()).flat_map(|step| read(reader, &samples.batch(cursor, step).unwrap())).collect();
+    seen.sort_by(f32::total_cmp);
+    seen
+}
+
 #[test]
-fn datasets_of_a_list_that_other_servers_have_are_told_and_left_out() {
+fn datasets_of_a_list_count_at_whichever_server_they_are() {
     let shared = SharedStore::start();
     let (store, stream) = (shared.client(1), stream_of(1));
-    let reader = run(&store, &stream, GROW, 2);
-    let mut own = 0;
-    for number in 0..10 {
-        let mut dataset = Dataset::new(format!("d{number}"));
-        dataset.add_tensor("x", Tensor::from_f32(vec![2], &[0.0, 1.0]).unwrap());
-        store.put_dataset(&dataset).unwrap();
-        store.append(&stream, &format!("d{number}")).unwrap();
-        let slot = phalanx_resp::slot(format!("d{number}").as_bytes());
-        own += u64::from(place(1).slots().contains(&slot));
+    let firsts = || (0..20u64).map(|number| number * 5);
+    for first in firsts() {
+        store.put_dataset(&dataset(first)).unwrap();
+        store.append(&stream, &format!("d{first}")).unwrap();
     }
-    assert!((1..10).contains(&own));
+    assert!((1..20).contains(&firsts().filter(|first| has(2, *first)).count()));
+    let remote = StoreOptions { no_shared_memory: true, ..StoreOptions::default() };
+    for store in [shared.client(1), shared.client(2), shared.connect(2, remote)] {
+        let mode = ReadMode::Grow { min_samples: 100, new_samples: 0 };
+        let reader = run(&store, &stream, mode, 7);
+        let cursor = sealed(pass(&reader, 0));
+        assert_eq!(all_of(&reader, &cursor), (0u16..100).map(f32::from).collect::<Vec<_>>());
+        // Samples are numbered in the order of the list.
+        assert_eq!(read(&reader, &[3, 47, 99]), [3.0, 47.0, 99.0]);
+    }
     let info = store.stream_info(&stream).unwrap();
-    assert_eq!(info.stream.samples, 2 * own);
-    let left_out = info.reports.iter().filter(|(_, text)| text.contains("another node of the store has it"));
-    assert_eq!(left_out.count() as u64, 10 - own);
-    assert_eq!(sealed(pass(&reader, 0)).horizon, 2 * own);
+    assert_eq!((info.stream.uploads, info.pending_datasets, info.list_wait), (20, 0, None));
+    assert!(!info.reports.iter().any(|(_, text)| text.contains("left out")), "{:?}", info.reports);
+    // One that does not fit is left out, wherever it is.
+    for index in 1..=SHARDS {
+        let wrong = (1000..).find(|number| has(index, *number)).unwrap();
+        let mut other = Dataset::new(format!("d{wrong}"));
+        other.add_tensor("x", Tensor::from_f32(vec![2], &[0.0, 1.0]).unwrap());
+        store.put_dataset(&other).unwrap();
+        store.append(&stream, &format!("d{wrong}")).unwrap();
+    }
+    let reports = loop {
+        let info = store.stream_info(&stream).unwrap();
+        if info.pending_datasets == 0 {
+            assert_eq!(info.stream.uploads, 20);
+            break info.reports;
+        }
+    };
+    assert_eq!(reports.iter().filter(|(_, text)| text.contains("is left out")).count(), 2, "{reports:?}");
     let braces = store.stream_info("a{b}").unwrap_err();
     assert!(
         matches!(&braces, StreamError::Store(StoreError::Refused { text }) if text.contains("braces")),
         "{braces}"
     );
+}
+
+#[test]
+fn a_list_waits_for_the_server_of_its_next_dataset_and_goes_on() {
+    let mut shared = SharedStore::start();
+    let (store, stream) = (shared.client(1), stream_of(1));
+    let first = (0..).map(|number| number * 5).find(|first| has(2, *first)).unwrap();
+    let second = (first + 5..).step_by(5).find(|first| has(1, *first)).unwrap();
+    let reader = run(&store, &stream, ReadMode::Grow { min_samples: 10, new_samples: 0 }, 5);
+    for first in [first, second] {
+        store.put_dataset(&dataset(first)).unwrap();
+    }
+    shared.end(2);
+    for first in [first, second] {
+        store.append(&stream, &format!("d{first}")).unwrap();
+    }
+    let until = Instant::now() + PATIENCE;
+    let waits = loop {
+        match reader.pass(0, PATIENCE).unwrap() {
+            PassAnswer::Waiting(waits @ StreamWait::DatasetNode { .. }) => break waits,
+            other => assert!(Instant::now() < until, "{other:?}"),
+        }
+    };
+    let StreamWait::DatasetNode { dataset, part, .. } = &waits else { panic!("{waits:?}") };
+    assert_eq!((dataset.as_str(), part.as_str()), (format!("{{d{first}}}").as_str(), "2/2"));
+    let info = store.stream_info(&stream).unwrap();
+    assert_eq!((info.pending_datasets, info.stream.samples), (2, 0), "they count in order");
+    assert_eq!(info.list_wait, Some(waits));
+    shared.start_again(2);
+    let cursor = sealed(pass(&reader, 0));
+    let expected = (first..first + 5).chain(second..second + 5).map(|value| value as f32);
+    assert_eq!(all_of(&reader, &cursor), expected.collect::<Vec<_>>());
+    // A sample is waited for as long as its server is away.
+    let id = ReaderId::new("run").unwrap();
+    let other = shared.client(1).attach_stream(&stream, &id, PATIENCE).unwrap();
+    shared.end(2);
+    let late = std::thread::spawn(move || read(&other, &[0, 9]));
+    shared.start_again(2);
+    assert_eq!(late.join().unwrap(), [first as f32, (second + 4) as f32]);
+    // The server of the stream forgets nothing, either.
+    shared.end(1);
+    shared.start_again(1);
+    assert_eq!(read(&reader, &[0, 9]), [first as f32, (second + 4) as f32]);
+    let info = shared.client(2).stream_info(&stream).unwrap();
+    assert_eq!((info.pending_datasets, info.stream.samples), (0, 10));
+}
+
+#[test]
+fn used_datasets_are_freed_at_whichever_server_they_are() {
+    let shared = SharedStore::start();
+    let (store, stream) = (shared.client(2), stream_of(1));
+    let reader = run(&store, &stream, ReadMode::Once { window: 20 }, 5);
+    let firsts: Vec<u64> = (0..4).map(|number| number * 5).collect();
+    for first in &firsts {
+        store.put_dataset(&dataset(*first)).unwrap();
+        store.append(&stream, &format!("d{first}")).unwrap();
+    }
+    assert!(firsts.iter().any(|first| has(1, *first)) && firsts.iter().any(|first| has(2, *first)));
+    let cursor = sealed(pass(&reader, 0));
+    assert_eq!(all_of(&reader, &cursor), (0u16..20).map(f32::from).collect::<Vec<_>>());
+    reader.commit(0, 4).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while store.keys_like("{d*}*").unwrap() != Vec::<bytes::Bytes>::new() {
+        assert!(Instant::now() < until, "{:?}", store.keys_like("{d*}*"));
+    }
 }
 
 #[test]

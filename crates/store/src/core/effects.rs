@@ -1,6 +1,7 @@
 use super::change::Change;
 use super::database::Garbage;
 use super::session::ClientId;
+use super::streams::NodeRequest;
 use super::touched::Touched;
 use super::undo::Undo;
 use bytes::Bytes;
@@ -31,6 +32,8 @@ pub struct Effects {
     pub shutdown: bool,
     /// What the user should know of streams: the stream, and a sentence.
     pub reports: Vec<(Bytes, String)>,
+    /// What other nodes of a shared store are to be asked.
+    pub requests: Vec<NodeRequest>,
     /// What was removed; dropping it takes time, and needs no lock.
     pub garbage: Vec<Garbage>,
 }
@@ -55,6 +58,7 @@ impl Effects {
         self.undo.clear();
         self.garbage.clear();
         self.reports.clear();
+        self.requests.clear();
         self.version = None;
         self.authenticated = false;
         self.save = None;

@@ -3,6 +3,7 @@
 mod against_model;
 mod blocking;
 mod clients;
+mod elsewhere;
 mod hostile;
 mod recorded;
 mod repeats;

@@ -10,11 +10,12 @@ use super::persist::{Event, Persistence, RecordNumber, Recorder};
 use super::shards::{ShardConfig, Shards};
 use super::spill::SpillLink;
 use crate::core::{
-    ClientId, CommandKind, Effects, Ending, Keyspace, ModelCall, Origin, Outcome, Save, ShardMember,
-    StorageFacts,
+    ClientId, CommandKind, Effects, Ending, FoundTensor, Keyspace, ModelCall, NodeRequest, Origin, Outcome,
+    Save, ShardMember, StorageFacts,
 };
 use bytes::Bytes;
 use phalanx_resp::Reply;
+use phalanx_streams::StreamWait;
 use phalanx_types::{Tensor, Time};
 use phalanx_wire::bulk::SharedPlace;
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, watch};
 
 pub(super) struct Shared {
@@ -67,6 +69,8 @@ pub(crate) struct Hub {
     warned_of_save: AtomicBool,
     /// Other nodes that share the store, if any.
     shards: OnceLock<Shards>,
+    /// Carries out what streams want of the other nodes.
+    requests: OnceLock<UnboundedSender<NodeRequest>>,
     /// Where clients of this host take turns at long replies.
     long_replies: OnceLock<Arc<LongReplies>>,
     housekeeping: Notify,
@@ -118,6 +122,7 @@ impl Hub {
             waits_for_room: AtomicBool::new(false),
             warned_of_save: AtomicBool::new(false),
             shards: OnceLock::new(),
+            requests: OnceLock::new(),
             long_replies: OnceLock::new(),
             housekeeping: Notify::new(),
             stop: watch::Sender::new(false),
@@ -153,6 +158,38 @@ impl Hub {
     pub(crate) fn share_out(&self, config: ShardConfig) {
         let shards = self.shards.get_or_init(|| Shards::new(config));
         self.lock().keyspace.set_shards(shards.map());
+    }
+
+    /// What streams want of the other nodes, from now on.
+    pub(crate) fn node_requests(&self) -> UnboundedReceiver<NodeRequest> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        // A server asks for it once.
+        let _first = self.requests.set(sender);
+        receiver
+    }
+
+    pub(crate) fn wants_description(&self, stream: &Bytes, base: &Bytes) -> bool {
+        self.lock().keyspace.wants_description(stream, base)
+    }
+
+    /// Another node has described a dataset that a stream is going to count.
+    pub(crate) fn described(
+        &self,
+        stream: &Bytes,
+        base: &Bytes,
+        tensors: Vec<FoundTensor>,
+        effects: &mut Effects,
+    ) {
+        self.feed(effects, |keyspace, now, effects| {
+            keyspace.on_described(now, stream, base, tensors, effects);
+        });
+    }
+
+    /// Another node has not described a dataset so far.
+    pub(crate) fn undescribed(&self, stream: &Bytes, base: &Bytes, why: StreamWait, effects: &mut Effects) {
+        self.feed(effects, |keyspace, now, effects| {
+            keyspace.on_undescribed(now, stream, base, why, effects);
+        });
     }
 
     /// Takes note of the nodes that share the store now.
@@ -342,6 +379,10 @@ impl Hub {
         for (stream, report) in effects.reports.drain(..) {
             tracing::info!(stream = %stream.escape_ascii(), "{report}");
         }
+        for request in effects.requests.drain(..) {
+            // Without a receiver the server is ending.
+            let _ending = self.requests.get().map(|requests| requests.send(request));
+        }
         if let Some(save) = effects.save.take() {
             self.save(save);
         }
@@ -377,6 +418,18 @@ impl Hub {
         drop(shared);
         self.after(effects);
         next.map(|next| next.since(now))
+    }
+
+    /// Tells the keyspace what no client did.
+    fn feed(&self, effects: &mut Effects, event: impl FnOnce(&mut Keyspace, Time, &mut Effects)) {
+        effects.clear();
+        let mut shared = self.lock();
+        event(&mut shared.keyspace, self.clock.now(), effects);
+        let told = shared.recorded(CommandKind::Other, Outcome::Silent, effects).told;
+        self.deliver(&mut shared, effects, told);
+        self.rearm(&mut shared);
+        drop(shared);
+        self.after(effects);
     }
 
     /// Returns when an earlier deadline appeared.

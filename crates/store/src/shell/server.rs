@@ -6,6 +6,7 @@ use super::hub::{Disk, Hub};
 use super::io_thread;
 use super::listen::{Threads, accept_tcp, accept_unix, bind_unix};
 use super::persist::{self, Keeper, Opened, Persistence, Recorder};
+use super::shards::datasets;
 use super::spill::SpillLink;
 use super::tls::Entrance;
 use crate::core::{AdmissionRules, Keyspace, Origin, ServerFacts, Settings, ShardMap, ShardMember};
@@ -133,6 +134,7 @@ impl Server {
         let (hub, keepers) = open_hub(&config, settings).await?;
         if let Some(shard) = &config.shard {
             hub.share_out(shard.clone());
+            tokio::spawn(datasets::run(hub.clone(), hub.node_requests()));
         }
         // On one processor a thread that looks again and again would keep its client from running.
         if std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1) {

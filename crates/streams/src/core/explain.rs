@@ -11,6 +11,7 @@ use crate::state::ReaderState;
 use crate::wait::{Names, StreamWait};
 use phalanx_types::{ByteSize, ProducerId, ReaderId, Time, TrainerId};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A client that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,16 @@ pub enum WaitingClient {
     Producer(ProducerLife, u64),
     /// A trainer.
     Trainer(TrainerLife),
+}
+
+/// `sim-1 with upload 7`, `trainer-0 of run-1`.
+impl fmt::Display for WaitingClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Producer(producer, number) => write!(f, "{} with upload {number}", producer.id),
+            Self::Trainer(trainer) => write!(f, "{} of {}", trainer.id, trainer.reader.id),
+        }
+    }
 }
 
 /// A client that waits, and why.

@@ -6,8 +6,8 @@ use crate::output::{Output, Render, print_line};
 use crate::stop::StopSignals;
 use clap::Args;
 use phalanx_store_client::{StreamError, StreamInfo, StreamWatch};
-use phalanx_streams::{ProducerOverview, ProducerPresence, ReaderOverview, WaitingClient};
-use phalanx_types::ByteSize;
+use phalanx_streams::{ProducerOverview, ProducerPresence, ReaderOverview};
+use phalanx_types::{ByteSize, Time};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -105,7 +105,7 @@ pub(crate) async fn watch(args: WatchArgs, output: Output) -> Result<(), Failure
     let follow = store.watch_streams(args.stream.as_deref()).map_err(stream_failure)?;
     // The client blocks; a thread that waits when the command ends goes with the process.
     std::thread::spawn(move || follow_streams(follow, &tell));
-    let mut before: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut before: BTreeMap<String, (Time, u64)> = BTreeMap::new();
     loop {
         let infos = tokio::select! {
             infos = told.recv() => match infos {
@@ -148,15 +148,9 @@ fn follow_streams(
     }
 }
 
-fn rated(info: StreamInfo, before: &mut BTreeMap<String, (u64, u64)>) -> WatchedStream {
-    let now = (info.at.0, info.stream.samples);
-    let last = before.insert(info.name.clone(), now);
-    let (micros, samples) = match last {
-        Some((at, samples)) => (now.0.saturating_sub(at), now.1.saturating_sub(samples)),
-        None => (info.first_upload.map_or(0, |first| now.0.saturating_sub(first.0)), info.arrived_since),
-    };
-    let samples_per_second = if micros == 0 { 0.0 } else { samples as f64 * 1e6 / micros as f64 };
-    WatchedStream { samples_per_second, info }
+fn rated(info: StreamInfo, before: &mut BTreeMap<String, (Time, u64)>) -> WatchedStream {
+    let before = before.insert(info.name.clone(), (info.at, info.stream.samples));
+    WatchedStream { samples_per_second: info.samples_per_second(before), info }
 }
 
 fn show(watched: &Watched, output: Output, once: bool) -> Result<(), Failure> {
@@ -206,7 +200,9 @@ impl WatchedStream {
             info.store_used,
         );
         if info.pending_datasets > 0 {
-            line(&mut text, "datasets", &format!("{} of the list do not count yet", info.pending_datasets));
+            let why = info.list_wait.as_ref().map(|wait| format!(", {wait}")).unwrap_or_default();
+            let pending = format!("{} of the list do not count yet{why}", info.pending_datasets);
+            line(&mut text, "datasets", &pending);
         }
         for producer in stream.producers.iter().take(SHOWN) {
             line(&mut text, "producer", &producer_text(producer));
@@ -227,11 +223,7 @@ impl WatchedStream {
         }
         more(&mut text, "reader", stream.readers.len());
         for wait in stream.waits.iter().take(SHOWN) {
-            let client = match &wait.waiter {
-                WaitingClient::Producer(producer, number) => format!("{} with upload {number}", producer.id),
-                WaitingClient::Trainer(trainer) => format!("{} of {}", trainer.id, trainer.reader.id),
-            };
-            line(&mut text, "waits", &format!("{client}: {}", wait.reason));
+            line(&mut text, "waits", &format!("{}: {}", wait.waiter, wait.reason));
         }
         more(&mut text, "waits", stream.waits.len());
         for (_, report) in info.reports.iter().rev().take(4).rev() {

@@ -6,7 +6,7 @@ use super::super::outcome::Outcome;
 use super::super::shards::ShardMap;
 use super::super::streams::{MAX_NAME, MAX_STREAMS, StreamWaiter, Wants, default_settings, json, said};
 use super::super::table::owned;
-use super::{Call, Command, Flags, KeyPlaces, streams_produce, streams_read};
+use super::{Call, Command, Flags, KeyPlaces, ONE_KEY, streams_produce, streams_read};
 use bytes::Bytes;
 use phalanx_resp::Reply;
 use phalanx_streams::{ReadMode, ReaderSettings, Retention, StreamEvent, StreamRefusal, StreamSettings};
@@ -16,8 +16,10 @@ use std::time::Duration;
 
 const SECOND: KeyPlaces = (2, 2, 1);
 
-pub(super) const COMMANDS: &[Command] =
-    &[Command::with_outcome("phalanx.stream", -3, Flags::WRITE.and(Flags::BLOCKING), SECOND, stream)];
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("phalanx.rows", 3, Flags::READ, ONE_KEY, streams_read::rows),
+    Command::with_outcome("phalanx.stream", -3, Flags::WRITE.and(Flags::BLOCKING), SECOND, stream),
+];
 
 pub(super) type Answered = Result<Outcome, CommandError>;
 

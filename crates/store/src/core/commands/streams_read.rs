@@ -1,12 +1,13 @@
 //! What readers and trainers of streams ask.
 
 use super::super::error::CommandError;
-use super::super::streams::{MOST_ROWS, StreamWaiter, Wants, json, run_trainer, said};
+use super::super::streams::{MOST_ROWS, StreamWaiter, Wants, json, rows_of, run_trainer, said};
 use super::super::table::owned;
 use super::Call;
 use super::streams::{
     Answered, deadline, ensure, feed_and_wait, id, incarnation, number, optional, parsed, retention, wait,
 };
+use super::tensors::tensor;
 use bytes::{BufMut, Bytes, BytesMut};
 use phalanx_resp::Reply;
 use phalanx_streams::{
@@ -197,13 +198,35 @@ pub(super) fn uploads(call: &mut Call<'_>, name: &Bytes, since: &Bytes) -> Answe
     Ok(said("UPLOADS", head.into_iter().chain(bases)).into())
 }
 
-pub(super) fn gather(call: &mut Call<'_>, name: &Bytes, samples: &Bytes, field: &Bytes) -> Answered {
-    let (numbers, rest) = samples.as_chunks::<8>();
-    let field = std::str::from_utf8(field).ok().ok_or(CommandError::StreamFields)?;
+/// Numbers of 8 bytes, one after the other.
+fn row_numbers(blob: &Bytes) -> Result<Vec<u64>, CommandError> {
+    let (numbers, rest) = blob.as_chunks::<8>();
     if !rest.is_empty() || numbers.len() > MOST_ROWS {
         return Err(CommandError::StreamSamples);
     }
-    let samples: Vec<u64> = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
-    let rows = call.store.gather(call.now, name, field, &samples).map_err(CommandError::refused)?;
-    Ok(said("ROWS", [rows]).into())
+    Ok(numbers.iter().map(|number| u64::from_le_bytes(*number)).collect())
+}
+
+fn blob(numbers: impl Iterator<Item = u64>) -> Reply {
+    let mut blob = BytesMut::new();
+    numbers.for_each(|number| blob.put_u64_le(number));
+    Reply::bulk(blob.freeze())
+}
+
+pub(super) fn gather(call: &mut Call<'_>, name: &Bytes, samples: &Bytes, field: &Bytes) -> Answered {
+    let samples = row_numbers(samples)?;
+    let field = std::str::from_utf8(field).ok().ok_or(CommandError::StreamFields)?;
+    let gathered = call.store.gather(call.now, name, field, &samples).map_err(CommandError::refused)?;
+    let elsewhere = gathered.elsewhere.into_iter().flat_map(|(key, rows)| {
+        let (numbers, rows): (Vec<u64>, Vec<u64>) = rows.into_iter().unzip();
+        [Reply::Bulk(key), blob(numbers.into_iter()), blob(rows.into_iter())]
+    });
+    Ok(said("ROWS", [gathered.parts].into_iter().chain(elsewhere)).into())
+}
+
+/// `PHALANX.ROWS key rows`: some rows of a tensor.
+pub(super) fn rows(call: &mut Call<'_>) -> Result<Reply, CommandError> {
+    let rows = row_numbers(call.arg(2))?;
+    let tensor = tensor(call, call.arg(1))?;
+    rows_of(&tensor, &rows).ok_or(CommandError::StreamSamples)
 }

@@ -4,7 +4,7 @@ use super::super::effects::Effects;
 use super::super::keyspace::Keyspace;
 use super::super::value::Value;
 use super::list_producer;
-use super::uploads::Flight;
+use super::uploads::{Flight, FoundTensor};
 use bytes::Bytes;
 use phalanx_streams::{StreamCommand, StreamEvent, StreamRefusal, ToProducer};
 use phalanx_types::Time;
@@ -37,11 +37,17 @@ impl Keyspace {
         loop {
             let Some(entry) = self.streams.entries.get(name) else { return };
             let Some(base) = entry.pending.front().cloned() else { return };
-            if self.is_elsewhere(&base) {
-                self.leave_out(now, name, &base, &StreamRefusal::DatasetElsewhere, out);
-                continue;
-            }
-            let Some(names) = self.dataset_names(now, &base) else { return };
+            let found = match self.part_elsewhere(&base) {
+                Some(part) => {
+                    let Some(found) = self.description(name, &base, part, out) else { return };
+                    Ok(found)
+                }
+                None => {
+                    let Some(names) = self.dataset_names(now, &base) else { return };
+                    let number = self.next_of_list(name);
+                    self.find_tensors(now, number, &base, &names)
+                }
+            };
             let list = list_producer();
             let entry = self.streams.entries.get(name);
             if !entry.is_some_and(|entry| entry.state().producers().contains_key(&list.id)) {
@@ -52,7 +58,8 @@ impl Keyspace {
                     continue;
                 }
             }
-            match self.take_dataset(now, name, &base, &names, out) {
+            let taken = found.and_then(|found| self.take_dataset(now, name, &base, found, out));
+            match taken {
                 Ok(true) => {}
                 // There is no room: the stream says when there is.
                 Ok(false) => return,
@@ -61,10 +68,21 @@ impl Keyspace {
                     continue;
                 }
             }
-            if let Some(entry) = self.streams.entries.get_mut(name) {
-                entry.pending.pop_front();
-            }
+            self.next_dataset(name);
         }
+    }
+
+    fn next_dataset(&mut self, name: &Bytes) {
+        if let Some(entry) = self.streams.entries.get_mut(name) {
+            entry.pending.pop_front();
+            entry.lookup = None;
+        }
+    }
+
+    /// The number of the next upload of a list.
+    fn next_of_list(&self, name: &Bytes) -> u64 {
+        let known = self.streams.entries.get(name).map(|entry| entry.state().producers());
+        known.and_then(|known| known.get(&list_producer().id)).map_or(0, |list| list.next_upload())
     }
 
     /// Goes on after the first dataset that waits, which does not count.
@@ -78,9 +96,7 @@ impl Keyspace {
     ) {
         let text = format!("dataset {} of the list is left out: {refusal}", base.escape_ascii());
         self.report_text(now, name, text, out);
-        if let Some(entry) = self.streams.entries.get_mut(name) {
-            entry.pending.pop_front();
-        }
+        self.next_dataset(name);
     }
 
     /// Counts a dataset as the next upload of its list; false if there is no room for it now.
@@ -89,14 +105,13 @@ impl Keyspace {
         now: Time,
         name: &Bytes,
         base: &Bytes,
-        names: &[String],
+        found: Vec<FoundTensor>,
         out: &mut Effects,
     ) -> Result<bool, StreamRefusal> {
-        let producer = list_producer();
-        let Some(entry) = self.streams.entries.get(name) else { return Ok(false) };
-        let number = entry.state().producers().get(&producer.id).map_or(0, |known| known.next_upload());
-        let (samples, bytes, fields) = self.inspect_upload(now, name, number, base, names)?;
-        let flight = Flight { base: base.clone(), fields: names.to_vec(), samples, bytes };
+        let (producer, number) = (list_producer(), self.next_of_list(name));
+        let (samples, bytes, fields) = self.inspect_tensors(name, number, found)?;
+        let names = fields.iter().map(|field| field.name.clone()).collect();
+        let flight = Flight { base: base.clone(), fields: names, samples, bytes };
         if let Some(entry) = self.streams.entries.get_mut(name) {
             // Only as long as it is being decided: a dataset of a list is not dropped if it does not count.
             entry.flights.insert((producer.clone(), number), flight);

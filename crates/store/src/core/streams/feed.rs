@@ -33,8 +33,7 @@ impl Keyspace {
         }
         let fields: Vec<String> = entry.fields.iter().map(|field| field.name.clone()).collect();
         for upload in entry.stored.values() {
-            let names = self.dataset_names(now, &upload.base).unwrap_or_else(|| fields.clone());
-            self.drop_dataset(now, &upload.base, &names);
+            self.drop_upload(now, &upload.base, fields.clone(), out);
         }
         self.streams.refuse_waiters(name, out);
         self.streams.version += 1;
@@ -86,7 +85,7 @@ impl Keyspace {
                 StreamCommand::DiscardUpload { producer, number } => {
                     self.discard_upload(now, name, producer, number);
                 }
-                StreamCommand::FreeUpload { sequence } => self.free_upload(now, name, sequence),
+                StreamCommand::FreeUpload { sequence } => self.free_upload(now, name, sequence, out),
                 StreamCommand::ShrinkUpload { sequence, keep } => {
                     self.shrink_upload(now, name, sequence, keep);
                 }

@@ -3,6 +3,7 @@
 //! ```text
 //!  PHALANX.STREAM … ──▶ commands/streams ──▶ feed ──▶ StreamCore ──▶ Record       a change
 //!  RPUSH name …     ──▶ datasets ─────────────┘                  ├──▶ Tell…       replies to clients that wait
+//!                       elsewhere: datasets of other nodes      │
 //!  connection lost  ──▶ bonds ────────────────┘                  ├──▶ Free, Shrink, Discard: tensors change
 //!                                                                └──▶ Report      a line of the log
 //! ```
@@ -11,6 +12,7 @@
 
 mod bonds;
 mod datasets;
+mod elsewhere;
 mod feed;
 mod record;
 mod rows;
@@ -19,9 +21,11 @@ mod uploads;
 mod waiters;
 
 pub(crate) use bonds::run_trainer;
+use elsewhere::Lookup;
+pub use elsewhere::NodeRequest;
 pub use record::StreamRecordError;
-pub(crate) use rows::MOST_ROWS;
-pub(crate) use uploads::Flight;
+pub(crate) use rows::{MOST_ROWS, rows_of};
+pub(crate) use uploads::{Flight, FoundTensor, decode_names};
 pub(crate) use waiters::{StreamWaiter, Wants, json, said};
 
 use bytes::Bytes;
@@ -89,6 +93,8 @@ pub(crate) struct StreamEntry {
     pending: VecDeque<Bytes>,
     /// The first of them waits for room.
     list_held: bool,
+    /// The first of them, if another node has it.
+    lookup: Option<Lookup>,
     producers: BTreeMap<ProducerLife, ClientId>,
     trainers: BTreeMap<TrainerLife, ClientId>,
     /// Processes of training runs.
@@ -117,6 +123,7 @@ impl StreamEntry {
             flights: BTreeMap::new(),
             pending: VecDeque::new(),
             list_held: false,
+            lookup: None,
             producers: BTreeMap::new(),
             trainers: BTreeMap::new(),
             runs: BTreeMap::new(),

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use phalanx_resp::Reply;
 use phalanx_streams::{SamplePlace, StreamRefusal};
 use phalanx_types::{Tensor, Time};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The most samples that one command gathers.
@@ -44,54 +45,105 @@ pub(super) fn taken(tensor: &Tensor, rows: &[usize]) -> Option<Tensor> {
     Tensor::new(tensor.dtype(), shape, data.freeze()).ok()
 }
 
+/// Rows of tensors, in parts of the tensors: nothing is copied. Rows that lie together come in one part.
+#[derive(Debug, Default)]
+struct Parts {
+    parts: Vec<Bytes>,
+    /// Where the next row would have to begin to be in the same part.
+    end: Option<usize>,
+}
+
+impl Parts {
+    fn push(&mut self, tensor: &Tensor, at: usize) -> Option<()> {
+        let range = row(tensor, at)?;
+        let joined = self.parts.last_mut().filter(|_| self.end == Some(range.start));
+        self.end = Some(range.end);
+        match joined {
+            Some(part) => {
+                let begin = range.end - (part.len() + range.len());
+                *part = tensor.data().slice(begin..range.end);
+            }
+            None => self.parts.push(tensor.data().slice(range)),
+        }
+        Some(())
+    }
+
+    /// The next row is of another tensor.
+    fn cut(&mut self) {
+        self.end = None;
+    }
+}
+
+/// Rows of one tensor; `None` if it has fewer.
+pub(crate) fn rows_of(tensor: &Tensor, rows: &[u64]) -> Option<Reply> {
+    let mut parts = Parts::default();
+    for at in rows {
+        parts.push(tensor, usize::try_from(*at).ok()?)?;
+    }
+    Some(Reply::bulks(parts.parts))
+}
+
+/// Samples of a field, as far as they are at this node, and where the others are.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    pub(crate) parts: Reply,
+    /// By the key of their tensor: which samples of those that were asked for, and their rows in it.
+    pub(crate) elsewhere: BTreeMap<Bytes, Vec<(u64, u64)>>,
+}
+
+/// Where one sample is.
+enum SampleAt {
+    Here { base: Bytes, at: usize },
+    Elsewhere { base: Bytes, row: u64 },
+}
+
 impl Keyspace {
-    /// Samples of a field, in parts of the tensors in which they lie: nothing is copied. Samples that lie together come
-    /// in one part.
+    /// Samples of a field.
     pub(crate) fn gather(
         &mut self,
         now: Time,
         stream: &Bytes,
         field: &str,
         samples: &[u64],
-    ) -> Result<Reply, StreamRefusal> {
+    ) -> Result<Gathered, StreamRefusal> {
         let entry = self.streams.entries.get(stream).ok_or(StreamRefusal::UnknownStream)?;
         if !entry.fields.iter().any(|known| known.name == field) {
             return Err(StreamRefusal::UnknownField { field: field.to_owned() });
         }
-        let mut parts: Vec<Bytes> = Vec::new();
+        let (mut parts, mut elsewhere) = (Parts::default(), BTreeMap::<Bytes, Vec<_>>::new());
         let mut last: Option<(Bytes, Arc<Tensor>)> = None;
-        // Where the next row would have to begin to be in the same part.
-        let mut end = None;
-        for sample in samples {
+        for (number, sample) in (0..).zip(samples) {
             let gone = StreamRefusal::SampleGone { sample: *sample };
-            let Some((base, at)) = self.place_of(stream, *sample) else { return Err(gone) };
+            let (base, at) = match self.place_of(stream, *sample) {
+                Some(SampleAt::Here { base, at }) => (base, at),
+                Some(SampleAt::Elsewhere { base, row }) => {
+                    elsewhere.entry(tensor_key(&base, field)).or_default().push((number, row));
+                    continue;
+                }
+                None => return Err(gone),
+            };
             if last.as_ref().is_none_or(|(known, _)| *known != base) {
                 let found = self.tensor_at(now, &tensor_key(&base, field));
                 let Some(tensor) = found else { return Err(gone) };
-                (last, end) = (Some((base, tensor)), None);
+                last = Some((base, tensor));
+                parts.cut();
             }
             let Some((_, tensor)) = &last else { return Err(gone) };
-            let Some(range) = row(tensor, at) else { return Err(gone) };
-            let joined = parts.last_mut().filter(|_| end == Some(range.start));
-            end = Some(range.end);
-            match joined {
-                Some(part) => {
-                    let begin = range.end - (part.len() + range.len());
-                    *part = tensor.data().slice(begin..range.end);
-                }
-                None => parts.push(tensor.data().slice(range)),
-            }
+            parts.push(tensor, at).ok_or(gone)?;
         }
-        Ok(Reply::bulks(parts))
+        Ok(Gathered { parts: Reply::bulks(parts.parts), elsewhere })
     }
 
-    /// What the keys of the upload begin with that has a sample, and which of its rows that is.
-    fn place_of(&self, stream: &Bytes, sample: u64) -> Option<(Bytes, usize)> {
+    fn place_of(&self, stream: &Bytes, sample: u64) -> Option<SampleAt> {
         let entry = self.streams.entries.get(stream)?;
         let SamplePlace { sequence, sample } = entry.state().uploads().place(sample)?;
         let upload = entry.stored.get(&sequence)?;
+        let base = upload.base.clone();
+        if self.part_elsewhere(&base).is_some() {
+            return Some(SampleAt::Elsewhere { base, row: sample.into() });
+        }
         let at = places(upload.rows.as_deref(), &[sample]).pop()?;
-        Some((upload.base.clone(), at))
+        Some(SampleAt::Here { base, at })
     }
 }
 

@@ -20,6 +20,7 @@ impl Keyspace {
             last_upload: entry.last_upload,
             arrived_since: entry.arrived_since,
             pending_datasets: entry.pending.len() as u64,
+            list_wait: self.list_wait(name),
             store_used: ByteSize(self.used()),
             store_memory: ByteSize(self.max_memory()),
             reports: entry.reports.iter().cloned().collect(),

@@ -1,12 +1,13 @@
 //! Uploads as datasets: begun, checked, kept, shrunk and dropped.
 
 use super::super::change::Change;
+use super::super::effects::Effects;
 use super::super::keyspace::Keyspace;
 use super::super::value::{Hash, Value};
 use super::rows;
 use bytes::{BufMut, Bytes, BytesMut};
 use phalanx_streams::{ProducerLife, StreamField, StreamRefusal};
-use phalanx_types::{ByteSize, Tensor, Time, UploadSequence};
+use phalanx_types::{ByteSize, DType, Tensor, Time, UploadSequence};
 use std::sync::Arc;
 
 pub(crate) const META: &str = ".meta";
@@ -83,10 +84,21 @@ pub(crate) fn decode_names(data: &[u8]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// The description of a field by one of its tensors.
-fn described(name: &str, tensor: &Tensor) -> StreamField {
-    let sample_shape = tensor.shape().get(1..).unwrap_or_default().to_vec();
-    StreamField { name: name.to_owned(), dtype: tensor.dtype(), sample_shape }
+/// A tensor of an upload, without its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundTensor {
+    field: StreamField,
+    samples: u64,
+    bytes: u64,
+}
+
+impl FoundTensor {
+    pub(crate) fn new(name: &str, dtype: DType, shape: &[u64]) -> Self {
+        let sample_shape = shape.get(1..).unwrap_or_default().to_vec();
+        let bytes = shape.iter().fold(dtype.size() as u64, |bytes, len| bytes.saturating_mul(*len));
+        let field = StreamField { name: name.to_owned(), dtype, sample_shape };
+        Self { field, samples: shape.first().copied().unwrap_or(0), bytes }
+    }
 }
 
 impl Keyspace {
@@ -99,11 +111,6 @@ impl Keyspace {
         let tries = 1..=TRIES_PER_NODE * u32::from(shards.own().count());
         let mut others = tries.map(|tried| base(stream, producer, &format!("{number}~{tried}")));
         others.find(|base| shards.is_own_part(base)).unwrap_or(plain)
-    }
-
-    /// Whether other nodes of a shared store have the keys of a dataset.
-    pub(super) fn is_elsewhere(&self, base: &Bytes) -> bool {
-        self.shards.as_ref().is_some_and(|shards| !shards.is_own_part(&key(base, META)))
     }
 
     pub(crate) fn tensor_at(&mut self, now: Time, key: &Bytes) -> Option<Arc<Tensor>> {
@@ -123,27 +130,44 @@ impl Keyspace {
         base: &Bytes,
         names: &[String],
     ) -> Result<(u32, ByteSize, Vec<StreamField>), StreamRefusal> {
-        let mut found: Vec<(StreamField, u64)> = Vec::new();
-        let mut bytes = 0u64;
-        for name in names {
+        let found = self.find_tensors(now, number, base, names)?;
+        self.inspect_tensors(stream, number, found)
+    }
+
+    /// The tensors of an upload that is at this node.
+    pub(super) fn find_tensors(
+        &mut self,
+        now: Time,
+        number: u64,
+        base: &Bytes,
+        names: &[String],
+    ) -> Result<Vec<FoundTensor>, StreamRefusal> {
+        let find = |name: &String| {
             let missing = || StreamRefusal::FieldMissing { number, field: name.clone() };
             let tensor = self.tensor_at(now, &tensor_key(base, name)).ok_or_else(missing)?;
-            let samples = tensor.shape().first().copied().unwrap_or(0);
-            bytes = bytes.saturating_add(tensor.data().len() as u64);
-            found.push((described(name, &tensor), samples));
-        }
-        let Some(samples) = found.first().map(|(_, samples)| *samples).filter(|samples| *samples > 0) else {
+            Ok(FoundTensor::new(name, tensor.dtype(), tensor.shape()))
+        };
+        names.iter().map(find).collect()
+    }
+
+    /// Checks the tensors of an upload, wherever they are.
+    pub(super) fn inspect_tensors(
+        &self,
+        stream: &Bytes,
+        number: u64,
+        found: Vec<FoundTensor>,
+    ) -> Result<(u32, ByteSize, Vec<StreamField>), StreamRefusal> {
+        let bytes = found.iter().fold(0u64, |bytes, tensor| bytes.saturating_add(tensor.bytes));
+        let Some(samples) = found.first().map(|tensor| tensor.samples).filter(|samples| *samples > 0) else {
             return Err(StreamRefusal::Empty { number });
         };
-        for (field, other) in &found {
-            if *other != samples {
-                let (field, expected, found) = (field.name.clone(), samples, *other);
-                return Err(StreamRefusal::SamplesDiffer { number, field, expected, found });
-            }
+        if let Some(other) = found.iter().find(|tensor| tensor.samples != samples) {
+            let (field, expected, found) = (other.field.name.clone(), samples, other.samples);
+            return Err(StreamRefusal::SamplesDiffer { number, field, expected, found });
         }
         let known = self.streams.entries.get(stream).map(|entry| &entry.fields[..]).unwrap_or_default();
         for expected in known {
-            let field = found.iter().map(|(field, _)| field).find(|field| field.name == expected.name);
+            let field = found.iter().map(|tensor| &tensor.field).find(|field| field.name == expected.name);
             let missing = || StreamRefusal::FieldMissing { number, field: expected.name.clone() };
             let field = field.ok_or_else(missing)?;
             if field != expected {
@@ -157,7 +181,7 @@ impl Keyspace {
             }
         }
         let samples = u32::try_from(samples).ok().ok_or(StreamRefusal::TooManySamples)?;
-        Ok((samples, ByteSize(bytes), found.into_iter().map(|(field, _)| field).collect()))
+        Ok((samples, ByteSize(bytes), found.into_iter().map(|tensor| tensor.field).collect()))
     }
 
     /// Makes a dataset of tensors that are there.
@@ -222,15 +246,29 @@ impl Keyspace {
         }
     }
 
-    pub(super) fn free_upload(&mut self, now: Time, stream: &Bytes, sequence: UploadSequence) {
+    pub(super) fn free_upload(
+        &mut self,
+        now: Time,
+        stream: &Bytes,
+        sequence: UploadSequence,
+        out: &mut Effects,
+    ) {
         let Some(entry) = self.streams.entries.get_mut(stream) else { return };
         let names: Vec<String> = entry.fields.iter().map(|field| field.name.clone()).collect();
         let Some(upload) = entry.forget(sequence) else { return };
-        let names = self.dataset_names(now, &upload.base).unwrap_or(names);
-        self.drop_dataset(now, &upload.base, &names);
+        self.drop_upload(now, &upload.base, names, out);
     }
 
-    /// Keeps only some samples of an upload.
+    /// Deletes the keys of an upload, wherever they are.
+    pub(super) fn drop_upload(&mut self, now: Time, base: &Bytes, fields: Vec<String>, out: &mut Effects) {
+        if let Some(part) = self.part_elsewhere(base) {
+            return self.drop_elsewhere(base, &fields, part, out);
+        }
+        let names = self.dataset_names(now, base).unwrap_or(fields);
+        self.drop_dataset(now, base, &names);
+    }
+
+    /// Keeps only some samples of an upload. One that another node has stays whole until none of it is needed.
     pub(super) fn shrink_upload(
         &mut self,
         now: Time,

@@ -208,7 +208,11 @@ impl Keyspace {
             Wants::Pass { reader, pass } => match entry.core()?.pass_answer(now, reader, *pass) {
                 Ok(PassAnswer::Sealed(cursor)) => Some(said("SEALED", [json(&cursor)])),
                 Ok(PassAnswer::Finished(ending)) => Some(said("FINISHED", [json(&ending)])),
-                Ok(PassAnswer::Waiting(reason)) => told(reason),
+                // More samples would come if the node that has the next dataset could be asked.
+                Ok(PassAnswer::Waiting(reason)) => match self.list_wait(&waiter.stream) {
+                    Some(lost @ StreamWait::DatasetNode { .. }) if reason.is_for_samples() => told(lost),
+                    _ => told(reason),
+                },
                 Err(refusal) => Some(refusal_reply(refusal)),
             },
             Wants::Upload { .. } | Wants::Share { .. } if !time_is_up => None,

@@ -6,6 +6,7 @@
 //! Every client has connections of its own to other nodes, so that commands that wait keep no other client waiting, and
 //! replies come in the order of the commands.
 
+pub(crate) mod datasets;
 mod transfer;
 mod transit;
 mod upstream;
@@ -19,6 +20,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
+use tokio::sync::Notify;
 pub(crate) use transit::Transit;
 use transit::TransitReserve;
 pub(crate) use upstream::Upstreams;
@@ -60,6 +62,8 @@ pub(crate) struct Shards {
     commands: ShardCommands,
     access: PeerAccess,
     reserve: TransitReserve,
+    /// Told when the nodes are others.
+    changed: Notify,
 }
 
 /// What to do with a command.
@@ -95,13 +99,31 @@ impl Shards {
     pub(crate) fn new(config: ShardConfig) -> Self {
         let map = RwLock::new(ShardMap::new(config.place, config.node));
         let (commands, reserve) = (ShardCommands::default(), TransitReserve::default());
-        Self { map, commands, access: config.access, reserve }
+        Self { map, commands, access: config.access, reserve, changed: Notify::new() }
     }
 
     pub(crate) fn set_members(&self, members: Vec<ShardMember>) -> ShardMap {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         map.set_members(members);
+        self.changed.notify_waiters();
         map.clone()
+    }
+
+    /// Returns when the nodes are others.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// A part as people write it.
+    fn part(&self, index: u16) -> String {
+        let own = self.map.read().unwrap_or_else(PoisonError::into_inner).own();
+        format!("{index}/{}", own.count())
+    }
+
+    /// Tells connections of this node where the other nodes are now.
+    fn lend(&self, upstreams: &mut Upstreams, transit: Transit) {
+        let members = members(&self.map.read().unwrap_or_else(PoisonError::into_inner));
+        upstreams.prepare(members, self.access.clone(), transit);
     }
 
     /// Memory for what passes through.
@@ -159,8 +181,7 @@ impl Shards {
         if let Route::Refused(refusal) = &route {
             return Plan::Reply(Reply::error(refusal.text()));
         }
-        let members: BTreeMap<u16, ShardMember> =
-            (1..=map.own().count()).filter_map(|part| Some((part, map.holder(part)?.clone()))).collect();
+        let members = members(&map);
         drop(map);
         let Some(transit) = transit() else { return Plan::Reply(Reply::error(NO_ROOM)) };
         let is_blocking = command.is_blocking();
@@ -179,6 +200,11 @@ impl Shards {
         };
         Plan::Forward(Forwarding { future: Box::pin(future), is_blocking })
     }
+}
+
+/// The nodes that serve parts.
+fn members(map: &ShardMap) -> BTreeMap<u16, ShardMember> {
+    (1..=map.own().count()).filter_map(|part| Some((part, map.holder(part)?.clone()))).collect()
 }
 
 fn first(replies: Vec<Reply>) -> Result<Reply, Reply> {
