@@ -103,13 +103,21 @@ pub struct Loaded {
     pub whole: usize,
 }
 
+/// A pass that follows, with its number.
+type NextPass = (u64, Box<dyn PassBatches>);
+
 /// An iterator of batches, read ahead; dropping it stops the reading.
 #[derive(Debug)]
 pub struct Loader {
     full: Option<Receiver<Result<Loaded, DataError>>>,
     empty: Sender<Batch>,
+    /// Hands on passes that follow; only where passes are given one by one.
+    following: Option<Sender<NextPass>>,
+    /// Batches of given passes that were not taken yet: the thread waits for another pass after them.
+    left: Option<u64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    options: LoaderOptions,
     batches: u64,
     x_shape: Vec<usize>,
     y_shape: Option<Vec<usize>>,
@@ -160,7 +168,11 @@ impl Loader {
         let batches = options.batches(len);
         let (full_in, full) = sync_channel(options.prefetch.max(1) - 1);
         let (empty, empty_out) = channel();
+        let (following, next_passes) = channel();
+        let following = pass.is_some().then_some(following);
+        let left = pass.is_some().then(|| batches.saturating_sub(options.start.batch));
         let stop = Arc::new(AtomicBool::new(false));
+        let kept = options.clone();
         let reader = Reader {
             dataset,
             len,
@@ -171,11 +183,23 @@ impl Loader {
             batches,
             full: full_in,
             empty: empty_out,
+            next_passes,
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("data".to_owned()).spawn(move || reader.run());
         let thread = Some(thread.map_err(|source| DataError::Thread { source })?);
-        Ok(Self { full: Some(full), empty, stop, thread, batches, x_shape, y_shape })
+        let (full, options) = (Some(full), kept);
+        Ok(Self { full, empty, following, left, stop, thread, options, batches, x_shape, y_shape })
+    }
+
+    /// Goes on with a whole pass after those it was given: its batches are read ahead like any others. `false` if this
+    /// loader was not made for passes that are given one by one.
+    pub fn continue_with(&mut self, number: u64, pass: Box<dyn PassBatches>) -> bool {
+        let (Some(following), Some(left)) = (&self.following, &mut self.left) else { return false };
+        *left += self.options.batches(pass.samples());
+        // A thread that has ended says why in place of its next batch.
+        drop(following.send((number, pass)));
+        true
     }
 
     /// The number of batches in a pass.
@@ -205,7 +229,11 @@ impl Iterator for Loader {
 
     /// Waits for the next batch; an error is the last item.
     fn next(&mut self) -> Option<Self::Item> {
+        if self.left == Some(0) {
+            return None;
+        }
         let next = self.full.as_ref()?.recv();
+        self.left = self.left.map(|left| left - 1);
         if !matches!(next, Ok(Ok(_))) {
             self.full = None;
         }
@@ -222,8 +250,8 @@ impl Iterator for Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread if it waits to hand over a batch.
-        self.full = None;
+        // Wakes the thread if it waits to hand over a batch, or for another pass.
+        (self.full, self.following) = (None, None);
         if let Some(thread) = self.thread.take() {
             // A panic was reported by `next`, or is no longer of interest.
             drop(thread.join());
@@ -243,14 +271,27 @@ struct Reader {
     batches: u64,
     full: SyncSender<Result<Loaded, DataError>>,
     empty: Receiver<Batch>,
+    next_passes: Receiver<NextPass>,
     stop: Arc<AtomicBool>,
 }
 
 impl Reader {
     fn run(mut self) {
+        while self.read_passes() {
+            let Ok((number, pass)) = self.next_passes.recv() else { return };
+            self.options.start = Position { pass: number, batch: 0 };
+            self.len = pass.samples();
+            self.shard = Shard::whole(self.len);
+            self.batches = self.options.batches(self.len);
+            self.pass = Some(pass);
+        }
+    }
+
+    /// Reads all batches of the passes it was given; whether there may be more passes.
+    fn read_passes(&mut self) -> bool {
         let start = self.options.start;
         if self.batches == 0 {
-            return;
+            return true;
         }
         let mut indices = Vec::with_capacity(self.options.batch.min(self.shard.len()));
         for pass in start.pass..start.pass.saturating_add(self.options.passes) {
@@ -267,10 +308,11 @@ impl Reader {
                 let loaded = self.load(&order, pass, index, &mut indices);
                 let failed = loaded.is_err();
                 if self.stop.load(Ordering::Relaxed) || self.full.send(loaded).is_err() || failed {
-                    return;
+                    return false;
                 }
             }
         }
+        true
     }
 
     fn load(

@@ -2,9 +2,11 @@
 
 use crate::common::{check_labels, open, range};
 use phalanx_data::{
-    Batch, Crop, DataError, Dataset, Loaded, Loader, LoaderOptions, Position, Shard, SourceSpec, Transform,
+    Batch, Crop, DataError, Dataset, Loaded, Loader, LoaderOptions, PassBatches, Position, Shard, SourceSpec,
+    Transform,
 };
 use phalanx_types::Tensor;
+use std::ops::Range;
 
 /// Images whose every pixel, and whose label, is the number of the sample.
 fn dataset(len: usize) -> Dataset {
@@ -121,6 +123,47 @@ fn an_error_reaches_the_consumer_and_ends_it() {
     }
     assert!(matches!(loader.next(), Some(Err(DataError::LabelNotFinite { row: 17, .. }))));
     assert!(loader.next().is_none());
+}
+
+/// A pass over some samples, as they lie.
+#[derive(Debug)]
+struct Given(Vec<usize>);
+
+impl PassBatches for Given {
+    fn samples(&self) -> usize {
+        self.0.len()
+    }
+
+    fn at(&self, positions: Range<usize>, indices: &mut Vec<usize>) -> Result<(), DataError> {
+        indices.extend(&self.0[positions]);
+        Ok(())
+    }
+}
+
+#[test]
+fn passes_that_are_given_one_by_one_are_read_by_one_thread() {
+    let first = Position { pass: 3, batch: 1 };
+    let options = LoaderOptions { batch: 4, start: first, train: true, ..options() };
+    let passes = [vec![5, 6, 7, 8, 9, 10], vec![11], (0..9).collect()];
+    let of_pass = |number: usize, start| {
+        let (options, pass) = (LoaderOptions { start, ..options.clone() }, Given(passes[number].clone()));
+        Loader::of_pass(dataset(23), &augmented(), options, Box::new(pass)).unwrap()
+    };
+    let alone = |number, start| of_pass(number, start).collect::<Result<Vec<_>, _>>().unwrap();
+    let mut loader = of_pass(0, first);
+    assert!(loader.continue_with(4, Box::new(Given(passes[1].clone()))));
+    let together: Vec<_> = loader.by_ref().collect::<Result<_, _>>().unwrap();
+    let expected = [alone(0, first), alone(1, Position { pass: 4, batch: 0 })].concat();
+    assert_eq!((together.len(), &together), (2, &expected));
+    assert!(loader.next().is_none(), "it does not wait for a pass that was not given");
+    // Also after it was empty.
+    assert!(loader.continue_with(5, Box::new(Given(passes[2].clone()))));
+    assert_eq!(
+        loader.by_ref().collect::<Result<Vec<_>, _>>().unwrap(),
+        alone(2, Position { pass: 5, batch: 0 })
+    );
+    let mut fixed = Loader::new(dataset(23), &augmented(), options.clone()).unwrap();
+    assert!(!fixed.continue_with(4, Box::new(Given(vec![1]))));
 }
 
 #[test]

@@ -92,8 +92,8 @@ pub(crate) struct Session<'w, 'a> {
     catch_up: Option<CatchUp>,
     progress: Option<Progress>,
     loader: Option<Loader>,
-    /// The next pass over a stream and its loader, made ahead.
-    ahead: Option<(SealedPass, Loader)>,
+    /// The next pass over a stream, with which the loader was told to go on.
+    ahead: Option<SealedPass>,
     /// When the step before ended.
     last: Instant,
     /// How long this rank waited for the ballots of the step before.

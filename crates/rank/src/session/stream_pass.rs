@@ -54,8 +54,8 @@ impl Session<'_, '_> {
         if self.worker.passes.pass_of(self.at).is_some() {
             return Ok(None);
         }
-        self.loader = None;
-        let ahead = self.ahead.take();
+        let loader = self.loader.take();
+        let ahead = self.ahead.take().zip(loader);
         let pass = self.worker.passes.place(self.at)?.pass;
         let (began, mut told) = (Instant::now(), None);
         let mut saved: Option<Instant> = None;
@@ -112,8 +112,9 @@ impl Session<'_, '_> {
         // What goes wrong here goes wrong again when the pass begins.
         let Ok(StreamPass::Sealed(cursor)) = feed.pass(next.pass, Duration::ZERO) else { return };
         let sealed = feed.sealed(&cursor, next.step);
-        if let Ok(loader) = self.loader_at(Place { sealed: Some(sealed), ..next }) {
-            self.ahead = Some((sealed, loader));
+        let (Ok(batches), Some(loader)) = (feed.batches(sealed), &mut self.loader) else { return };
+        if loader.continue_with(next.pass, Box::new(batches)) {
+            self.ahead = Some(sealed);
         }
     }
 

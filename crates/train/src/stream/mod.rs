@@ -35,8 +35,9 @@ use std::time::Duration;
 const READER: &str = "stream-reader";
 /// How long the store is given to say something that it knows.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one wait in the store lasts; it answers sooner when something changes.
-const ONE_WAIT: Duration = Duration::from_secs(5);
+/// How long one wait in the store lasts. It answers at once when something changes; asking again only shows that it
+/// still lives.
+const ONE_WAIT: Duration = Duration::from_secs(30);
 
 /// Why samples of a stream cannot be used.
 #[derive(Debug, thiserror::Error)]
