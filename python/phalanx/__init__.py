@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ._plan import Machine, Plan, Stage, plan
     from ._relay import Relay
     from ._run import Fused, Run, fuse
+    from ._runs import RunRecord, runs
 
     __version__: str
 
@@ -53,6 +54,7 @@ __all__ = [
     "Plan",
     "Relay",
     "Run",
+    "RunRecord",
     "Stage",
     "TrainingError",
     "__version__",
@@ -60,6 +62,7 @@ __all__ = [
     "fuse",
     "nodes",
     "plan",
+    "runs",
 ]
 
 _HOMES = {
@@ -70,11 +73,13 @@ _HOMES = {
     "Plan": "._plan",
     "Relay": "._relay",
     "Run": "._run",
+    "RunRecord": "._runs",
     "Stage": "._plan",
     "fit": "._fit",
     "fuse": "._run",
     "nodes": "._nodes",
     "plan": "._plan",
+    "runs": "._runs",
 }
 
 

@@ -13,8 +13,66 @@ pub enum SqlError {
     Sqlite(#[from] rusqlite::Error),
     #[error("{}", postgres_text(.0))]
     Postgres(#[source] tokio_postgres::Error),
+    #[error("PostgreSQL: the connection is not encrypted as sslmode asks")]
+    Tls(#[from] TlsError),
+    /// Of a ledger that was made without reading its URL first.
+    #[error("no URL of a PostgreSQL server: {0}")]
+    Url(&'static str),
     #[error("the thread of the database connection has ended")]
     ConnectionGone,
+}
+
+/// Why a connection to a server could not be encrypted, or is not trusted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    #[error("no known authority has signed the certificate of the server")]
+    UnknownAuthority,
+    #[error("the certificate of the server is for another host")]
+    OtherHost(#[source] rustls::Error),
+    #[error("the certificate of the server has expired, or is not valid yet")]
+    NotNow(#[source] rustls::Error),
+    #[error("the two sides could not agree")]
+    Handshake(#[source] rustls::Error),
+    #[error("there are no certificates of authorities to check the server's with")]
+    NoAuthorities,
+    #[error("could not read the certificates of authorities in {}", path.display())]
+    Authorities { path: PathBuf, source: std::io::Error },
+}
+
+impl TlsError {
+    /// What the other side, or the check of its certificate, said.
+    pub(crate) fn of(error: rustls::Error) -> Self {
+        use rustls::CertificateError as Bad;
+        match &error {
+            rustls::Error::InvalidCertificate(Bad::UnknownIssuer) => Self::UnknownAuthority,
+            rustls::Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+                Self::OtherHost(error)
+            }
+            rustls::Error::InvalidCertificate(
+                Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. },
+            ) => Self::NotNow(error),
+            _ => Self::Handshake(error),
+        }
+    }
+
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::UnknownAuthority | Self::NoAuthorities => {
+                "sslrootcert=FILE names the authority that signed the server's certificate, sslrootcert=system \
+                 takes those of the system; sslmode=require encrypts without a check"
+            }
+            Self::OtherHost(_) => {
+                "name the server as its certificate does (subjectAltName), or check only who signed it, by \
+                 sslmode=verify-ca"
+            }
+            Self::NotNow(_) => "the server needs a new certificate, or a clock is wrong",
+            Self::Handshake(_) => {
+                "the server must speak TLS 1.3; sslmode=disable connects without encryption"
+            }
+            Self::Authorities { .. } => "sslrootcert names a file of certificates in PEM",
+        }
+    }
 }
 
 /// What the server says, which its error type leaves out.
@@ -37,7 +95,7 @@ impl SqlError {
         match self {
             Self::Sqlite(_) => false,
             Self::Postgres(error) => error.is_closed() || error.as_db_error().is_none(),
-            Self::ConnectionGone => true,
+            Self::ConnectionGone | Self::Tls(_) | Self::Url(_) => true,
         }
     }
 
@@ -94,6 +152,7 @@ impl LedgerError {
             Self::Open { source, .. } | Self::Sql { source, .. } if source.is_damage() => {
                 "`phalanx ledger rebuild` sets the damaged file aside and makes the ledger anew from the runs".to_owned()
             }
+            Self::Open { source: SqlError::Tls(error), .. } => error.hint().to_owned(),
             Self::Open { .. } => {
                 "PHALANX_LEDGER names another place for it; records stay in the run directories and arrive later"
                     .to_owned()

@@ -9,6 +9,7 @@
 
 pub mod core;
 mod error;
+mod postgres_url;
 mod rows;
 mod shell;
 #[cfg(test)]
@@ -19,7 +20,7 @@ mod value;
 pub use core::filter::{Column, Filter, FilterError, FilterProblem, SortKey, parse_sort};
 pub use core::lower_is_better;
 pub use core::reduce::{Axis, Bucket, Curve, Point, Reducer, Window};
-pub use error::{LedgerError, SqlError};
+pub use error::{LedgerError, SqlError, TlsError};
 pub use rows::{
     ArtifactRow, CaughtUp, Detail, EventRow, Fed, FormationRow, LedgerInfo, Migrated, NodeRow, NoteRow,
     Pruned, RunQuery, RunRow, SeriesInfo,

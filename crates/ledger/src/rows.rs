@@ -11,6 +11,8 @@ pub struct RunQuery {
     pub filter: Option<Filter>,
     /// The text of the filter, for errors about columns that no run has.
     pub filter_text: String,
+    /// Only runs that have each of these words, whatever its case, in their name, model, state, reason, kind or a tag.
+    pub words: Vec<String>,
     /// Runs that are equal by these keys come in the order in which they began.
     pub sort: Vec<SortKey>,
     pub limit: Option<usize>,
@@ -67,6 +69,9 @@ pub struct RunRow {
     pub ended_ms: Option<u64>,
     /// The host that recorded it last.
     pub host: String,
+    /// Whether its directory is one of this host.
+    #[serde(skip)]
+    pub here: bool,
     pub dir: PathBuf,
     pub steps: u64,
     pub total_steps: Option<u64>,

@@ -1,6 +1,7 @@
 //! Where a ledger is.
 
 use crate::error::LedgerError;
+use crate::postgres_url::PostgresUrl;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -32,9 +33,9 @@ impl LedgerUrl {
             return Ok(None);
         }
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return match text.parse::<tokio_postgres::Config>() {
-                Ok(_config) => Ok(Some(Self::Postgres(text.to_owned()))),
-                Err(_bad) => Err(fail("PostgreSQL's client does not understand it")),
+            return match PostgresUrl::parse(text) {
+                Ok(_url) => Ok(Some(Self::Postgres(text.to_owned()))),
+                Err(why) => Err(fail(why)),
             };
         }
         match text.strip_prefix("sqlite:") {

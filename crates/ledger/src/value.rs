@@ -84,11 +84,15 @@ impl Row {
         }
     }
 
-    pub(crate) fn text(&self, at: usize) -> Option<String> {
+    pub(crate) fn str(&self, at: usize) -> Option<&str> {
         match self.0.get(at) {
-            Some(Value::Text(value)) => Some(value.clone()),
+            Some(Value::Text(value)) => Some(value),
             _ => None,
         }
+    }
+
+    pub(crate) fn text(&self, at: usize) -> Option<String> {
+        self.str(at).map(str::to_owned)
     }
 
     pub(crate) fn required_text(&self, at: usize) -> String {

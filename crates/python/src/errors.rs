@@ -1,6 +1,8 @@
 //! The one place that turns errors into exceptions of `phalanx.errors`.
 
 use phalanx::Error;
+use phalanx::artifacts::ArtifactError;
+use phalanx::ledger::LedgerError;
 use phalanx::records::Blame;
 use phalanx_ops::{OpFailure, OpsError};
 use phalanx_store::StartError;
@@ -99,6 +101,18 @@ impl Failure {
             _ => "StoreError",
         };
         Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+    }
+
+    /// The index of runs did not answer.
+    pub(crate) fn ledger(error: &LedgerError) -> Self {
+        let exception = if error.is_usage() { "InputError" } else { "MachineError" };
+        Self { exception, reason: with_causes(error), hint: error.hint() }
+    }
+
+    /// A run could not be pushed or pulled.
+    pub(crate) fn artifacts(error: &ArtifactError) -> Self {
+        let exception = if error.is_usage() { "InputError" } else { "MachineError" };
+        Self { exception, reason: with_causes(error), hint: error.hint() }
     }
 
     /// A store could not be served.

@@ -28,6 +28,7 @@ mod own_loss;
 mod plan;
 mod queue;
 mod relay;
+mod runs;
 mod store;
 mod submitter;
 mod train;
@@ -59,6 +60,8 @@ mod _phalanx {
     use crate::plan::plan;
     #[pymodule_export]
     use crate::relay::Relay;
+    #[pymodule_export]
+    use crate::runs::{find_runs, push_run, run_curve};
     #[pymodule_export]
     use crate::store::{StoreClient, StoreServer, StreamMember, StreamProducer, StreamRun};
     #[pymodule_export]

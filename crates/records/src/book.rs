@@ -368,7 +368,9 @@ impl Book {
         state: ModelState,
         events: &mut Events<'_>,
     ) -> Result<(), RecordError> {
-        let Some(disk) = &self.disk else { return Ok(()) };
+        let Some(disk) = &mut self.disk else { return Ok(()) };
+        // A process that goes on from here does not write them again.
+        disk.event_files.flush(events);
         let (optimizer_steps, params_hash) = (state.optimizer_steps, params_hash(&state.weights));
         let manifest = Manifest { optimizer_steps, params_hash, ..draft };
         let checkpoint = Checkpoint { manifest, weights: state.weights, optimizer: state.optimizer };

@@ -1,7 +1,7 @@
 //! Events of a run, as values that can be kept and sent. All but steps and validations are also lines of `events.jsonl`.
 
 use crate::run_dir::{EventLog, RunDir, RunDirError, Status, StepRecord, ValidRecord, unix_ms};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// An event of a run.
@@ -49,6 +49,8 @@ pub enum Event {
         step: u64,
         path: PathBuf,
     },
+    /// A file of the run is somewhere else, too.
+    Artifact(Artifact),
     /// Information for the user.
     Note(String),
     /// A problem that does not stop the run.
@@ -75,6 +77,16 @@ pub struct Opening {
     pub host: String,
     pub pid: u32,
     pub version: &'static str,
+}
+
+/// A file of a run that was pushed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// In the run directory.
+    pub path: String,
+    pub url: String,
+    pub size: u64,
+    pub sha256: String,
 }
 
 /// An event with the run it belongs to and its time.
@@ -138,6 +150,19 @@ impl<'a> Events<'a> {
             log.write_if_possible(unix_ms, &event);
         }
         self.tell(unix_ms, event);
+    }
+
+    /// The same for events that have to be recorded.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing of it is there.
+    pub fn write(&mut self, event: Event) -> Result<(), RunDirError> {
+        let unix_ms = unix_ms();
+        if let Some(log) = &mut self.log {
+            log.write(unix_ms, &event)?;
+        }
+        self.tell(unix_ms, event);
+        Ok(())
     }
 
     /// Records that metrics were cut to a length and the run goes on from a step.

@@ -10,7 +10,7 @@ mod chunk;
 mod line;
 
 use crate::run_dir::{ANNOTATIONS, Annotation, EVENTS, METRICS, RunDirError};
-use chunk::{Chunk, read_chunk};
+use chunk::{Chunk, end_of_lines, read_chunk};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -32,6 +32,8 @@ pub struct Batch {
     pub position: Position,
     /// Lines that cannot be understood; they are left out.
     pub unreadable: usize,
+    /// Whether this is everything that was recorded when it was read.
+    pub is_all: bool,
 }
 
 /// Something that was recorded.
@@ -78,6 +80,34 @@ pub struct Metrics {
     pub replicas: Option<(u64, Value)>,
 }
 
+impl Metrics {
+    /// All values by name, also what each node did in a step, as `node/NODE/NAME`.
+    pub fn into_values(self) -> Vec<(String, f64)> {
+        let Self { mut values, replicas, .. } = self;
+        let Some((_, Value::Array(replicas))) = replicas else { return values };
+        for replica in &replicas {
+            let (Some(node), Value::Object(fields)) = (replica["node"].as_str(), replica) else { continue };
+            for (name, value) in fields {
+                if let (false, Some(value)) = (matches!(name.as_str(), "replica" | "stage"), value.as_f64()) {
+                    values.push((format!("node/{node}/{name}"), value));
+                }
+            }
+        }
+        values
+    }
+}
+
+/// The position after everything that was recorded so far, without reading it.
+///
+/// # Errors
+/// The files exist and cannot be read.
+pub fn end_of(run: &Path) -> Result<Position, RunDirError> {
+    // In this order, as in `read_from`.
+    let metrics = end_of_lines(&run.join(METRICS))?;
+    let events = end_of_lines(&run.join(EVENTS))?;
+    Ok(Position { events, metrics, annotations: end_of_lines(&run.join(ANNOTATIONS))? })
+}
+
 /// What was recorded after a position, up to about 3 MiB of it; nothing if there is nothing new.
 ///
 /// # Errors
@@ -101,6 +131,7 @@ pub fn read_from(run: &Path, position: &Position) -> Result<Batch, RunDirError> 
     }
     batch.add_annotations(&annotations);
     batch.position.annotations = annotations.end;
+    batch.is_all = cut_to.is_none() && metrics.is_all && events.is_all && annotations.is_all;
     Ok(batch)
 }
 

@@ -23,7 +23,7 @@ mod tensorboard;
 pub use book::{About, Book, FormationEpoch, Opened, StageEntry, Summary};
 pub use error::{Blame, RecordError, with_causes};
 pub use evaluation::{Evaluation, Sums};
-pub use events::{Event, Events, Observer, Opening, RunEvent};
+pub use events::{Artifact, Event, Events, Observer, Opening, RunEvent};
 pub use model_state::{
     ModelState, StateError, count_batches, pack_later, parameter_of, read_exactly, state_bytes_limit,
     tensor_bytes,

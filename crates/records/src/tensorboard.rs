@@ -4,13 +4,15 @@
 //!   record = length u64, masked crc32c of it, data, masked crc32c of that; all little endian
 //!   data   = Event (protobuf): 1 wall_time f64, 2 step i64, 3 file_version, 5 summary, 7 session_log
 //! ```
+//! Steps that take less than a few milliseconds are written together, so that a step does not pay a call of the system for
+//! what readers look at every few seconds.
 //! A run that goes on from a checkpoint tells readers by a `SessionLog` with status `START`: they drop what earlier
 //! files have from that step on.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The directory of the event files, below the run directory.
 pub const TENSORBOARD: &str = "tensorboard";
@@ -18,6 +20,9 @@ const PREFIX: &str = "events.out.tfevents.";
 const FILE_VERSION: &str = "brain.Event:2";
 /// `SessionLog.status`: training starts, at the step of the event.
 const SESSION_START: u64 = 1;
+/// How long an event may wait for the next ones, and how many bytes of them.
+const GATHER: Duration = Duration::from_millis(250);
+const MOST_GATHERED: usize = 64 << 10;
 /// Longer names of hosts are cut, so that names of files stay short.
 const HOST_CHARS: usize = 64;
 
@@ -28,7 +33,17 @@ pub struct TensorBoard {
     file: File,
     /// Reused for every event.
     event: Vec<u8>,
-    record: Vec<u8>,
+    /// Whole records that are not in the file yet.
+    gathered: Vec<u8>,
+    /// When the file was written last.
+    written: Instant,
+}
+
+impl Drop for TensorBoard {
+    fn drop(&mut self) {
+        // There is no use for it any more that could fail.
+        let _written = self.flush();
+    }
 }
 
 impl TensorBoard {
@@ -42,11 +57,13 @@ impl TensorBoard {
         std::fs::create_dir_all(&dir)?;
         let (path, is_first) = new_file(&dir)?;
         let file = File::options().write(true).create_new(true).open(&path)?;
-        let mut events = Self { path, file, event: Vec::new(), record: Vec::new() };
+        let mut events =
+            Self { path, file, event: Vec::new(), gathered: Vec::new(), written: Instant::now() };
         events.event.clear();
         put_wall_time(&mut events.event);
         put_bytes(&mut events.event, 3, FILE_VERSION.as_bytes());
-        events.append()?;
+        events.append();
+        events.flush()?;
         if !is_first {
             events.restart(first)?;
         }
@@ -64,10 +81,11 @@ impl TensorBoard {
         let mut log = Vec::new();
         put_number(&mut log, 1, SESSION_START);
         put_bytes(&mut self.event, 7, &log);
-        self.append()
+        self.append();
+        self.flush()
     }
 
-    /// Writes scalars of a step as one event.
+    /// Writes scalars of a step as one event: at once, or soon, together with the next ones.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -89,7 +107,24 @@ impl TensorBoard {
         put_wall_time(&mut self.event);
         put_number(&mut self.event, 2, step);
         put_bytes(&mut self.event, 5, &summary);
-        self.append()
+        self.append();
+        if self.gathered.len() > MOST_GATHERED || self.written.elapsed() > GATHER {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what still waits. A reader sees whole records unless the process is killed in it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.written = Instant::now();
+        let gathered = std::mem::take(&mut self.gathered);
+        self.file.write_all(&gathered)?;
+        self.gathered = gathered;
+        self.gathered.clear();
+        Ok(())
     }
 
     /// The file.
@@ -97,15 +132,13 @@ impl TensorBoard {
         &self.path
     }
 
-    /// Appends the event as one record, by one call: a reader sees whole records unless the process is killed in it.
-    fn append(&mut self) -> io::Result<()> {
+    /// Makes a record of the event.
+    fn append(&mut self) {
         let length = (self.event.len() as u64).to_le_bytes();
-        self.record.clear();
-        self.record.extend_from_slice(&length);
-        self.record.extend_from_slice(&masked_crc32c(&length).to_le_bytes());
-        self.record.extend_from_slice(&self.event);
-        self.record.extend_from_slice(&masked_crc32c(&self.event).to_le_bytes());
-        self.file.write_all(&self.record)
+        self.gathered.extend_from_slice(&length);
+        self.gathered.extend_from_slice(&masked_crc32c(&length).to_le_bytes());
+        self.gathered.extend_from_slice(&self.event);
+        self.gathered.extend_from_slice(&masked_crc32c(&self.event).to_le_bytes());
     }
 }
 
@@ -213,6 +246,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut events = TensorBoard::begin(dir.path(), 1).unwrap();
         events.scalars(300, [("loss", 0.5)]).unwrap();
+        events.flush().unwrap();
         let records = records(events.path());
         assert_eq!(records.len(), 2, "the version and the step");
         assert_eq!(&records[0][9..], b"\x1a\x0dbrain.Event:2");
@@ -224,10 +258,27 @@ mod tests {
     fn a_later_file_sorts_after_the_earlier_and_says_where_it_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let paths: Vec<PathBuf> =
-            (0..3).map(|life| TensorBoard::begin(dir.path(), life * 10 + 1).unwrap().path).collect();
+            (0..3).map(|life| TensorBoard::begin(dir.path(), life * 10 + 1).unwrap().path.clone()).collect();
         assert!(paths.is_sorted() && paths[0] < paths[1], "{paths:?}");
         assert_eq!(records(&paths[0]).len(), 1);
         let last = records(&paths[2]);
         assert_eq!(&last[1][9..], b"\x10\x15\x3a\x02\x08\x01", "step 21, a session that starts");
+    }
+
+    #[test]
+    fn fast_steps_are_written_together_and_nothing_stays_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut events = TensorBoard::begin(dir.path(), 1).unwrap();
+        let path = events.path().to_owned();
+        let steps = |events: &mut TensorBoard, steps: std::ops::Range<u64>| {
+            steps.for_each(|step| events.scalars(step, [("loss", 0.5)]).unwrap());
+            records(&path).len() - 1
+        };
+        assert!(steps(&mut events, 0..3000) > 0, "more than is gathered");
+        events.written = Instant::now().checked_sub(GATHER * 2).unwrap();
+        assert_eq!(steps(&mut events, 3000..3001), 3001, "a step after a while brings all of them");
+        steps(&mut events, 3001..3003);
+        drop(events);
+        assert_eq!(records(&path).len() - 1, 3003);
     }
 }

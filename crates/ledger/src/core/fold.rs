@@ -71,7 +71,7 @@ pub(crate) fn fold(entries: Vec<Entry>) -> Vec<Change> {
             Entry::Step(metrics) | Entry::Valid(metrics) => {
                 let (step, at, unix_ms) = (metrics.step, metrics.at, metrics.unix_ms);
                 let point = |(series, value)| Change::Point { series, step, at, unix_ms, value };
-                changes.extend(metrics.values.into_iter().map(point));
+                changes.extend(metrics.into_values().into_iter().map(point));
             }
             Entry::Annotation { unix_ms, annotation } => on_annotation(unix_ms, annotation, &mut changes),
         }
@@ -160,6 +160,20 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_a_node_did_in_a_step_is_a_series_of_its_own() {
+        let replicas = json!([{ "node": "a", "compute_ms": 2.0, "stage": 0 }, { "node": 7 }, null]);
+        let replicas = Some((1, replicas));
+        let values = vec![("loss".to_owned(), 1.0)];
+        let metrics = Metrics { at: 0, unix_ms: None, step: 1, pass: 1, values, replicas };
+        let changes = fold(vec![Entry::Step(metrics)]);
+        let point = |series: &str, value| {
+            let series = series.to_owned();
+            Change::Point { series, step: 1, at: 0, unix_ms: None, value }
+        };
+        assert_eq!(changes, [point("loss", 1.0), point("node/a/compute_ms", 2.0)]);
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct Bucket {
     pub mean: Option<f64>,
     pub first: f64,
     pub last: f64,
+    /// The step and time of its last point.
+    pub last_step: u64,
+    pub last_ms: Option<u64>,
     /// Values that are infinite or not a number.
     pub non_finite: u64,
 }
@@ -125,6 +128,8 @@ impl Reducer {
                 mean: None,
                 first: point.value,
                 last: point.value,
+                last_step: point.step,
+                last_ms: point.unix_ms,
                 non_finite: 0,
             };
             self.open = Some(Open { index, bucket, sum: 0.0, finite: 0 });
@@ -133,6 +138,7 @@ impl Reducer {
         open.bucket.count += 1;
         open.bucket.to = at;
         open.bucket.last = point.value;
+        (open.bucket.last_step, open.bucket.last_ms) = (point.step, point.unix_ms);
         if point.value.is_finite() {
             open.finite += 1;
             open.sum += point.value;
@@ -179,6 +185,7 @@ mod tests {
         assert_eq!((curve.buckets[5].max, curve.buckets[5].min), (Some(99.0), Some(0.501)));
         assert_eq!((curve.buckets[0].first, curve.buckets[9].last), (0.001, 1.0));
         assert_eq!((curve.buckets[9].from, curve.buckets[9].to), (901, 1000));
+        assert_eq!((curve.buckets[4].last_step, curve.buckets[4].last_ms), (500, Some(5000)));
     }
 
     #[test]

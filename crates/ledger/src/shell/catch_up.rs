@@ -4,14 +4,20 @@ use super::apply::remove;
 use super::feed::{STATE, stamp};
 use super::place::{host, root_of};
 use super::pool::{Ledger, Transacted};
-use super::sql::all;
 use crate::error::{LedgerError, failed};
 use crate::rows::CaughtUp;
+use crate::value::Row;
 use phalanx_records::run_dir::{ANNOTATIONS, EVENTS, METRICS, is_run};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+
+/// More threads gain little.
+const MOST_THREADS: usize = 4;
+/// A thread costs about as much as this many directories.
+const NAMES_OF_A_THREAD: usize = 200;
 
 /// What the ledger knows of a run that has ended.
 #[derive(Debug, Clone)]
@@ -46,16 +52,15 @@ impl Ledger {
         let directory = directory.map_err(|error| failed(error.into()))?;
         let mut result = CaughtUp::default();
         let mut gone = seen;
-        let mut names: Vec<String> = Vec::with_capacity(gone.len());
-        for entry in entries.flatten() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.collect();
         // Runs are named after their time: rows get the order in which runs began.
         names.sort_unstable();
-        for name in names {
+        let current = current(&names, &gone, &directory);
+        for (name, is_current) in names.into_iter().zip(current) {
             if let Some(known) = gone.remove(&name) {
                 result.runs += 1;
-                if known.is_current(&directory, &name) {
+                if is_current {
                     continue;
                 }
                 if is_run(&runs.join(&name)) {
@@ -101,21 +106,23 @@ impl Ledger {
         let find = "select dir, id, state, events, annotations, state_file, stale, metrics, kind from run \
                     join position on position.run = run.id where root = $1 and (host = $2 or root = '')";
         let values = [root_of(self.url(), runs).into(), host().into()];
-        let rows = self.with(|sql| all(sql, find, &values).map_err(failed("read")))?;
-        let seen = rows.into_iter().map(|row| {
-            let seen = Seen {
+        let mut seen = BTreeMap::new();
+        // Row by row: there may be many.
+        let mut note = |row: &Row| {
+            let known = Seen {
                 id: row.int(1).unwrap_or(-1),
-                ended: row.text(2).is_some_and(|state| state != "running"),
+                ended: row.str(2).is_some_and(|state| state != "running"),
                 events: row.count(3),
                 annotations: row.count(4),
                 state_file: row.required_text(5),
                 stale: row.int(6) != Some(0),
                 metrics: row.count(7),
-                grows_alone: row.text(8).is_some_and(|kind| kind != "training"),
+                grows_alone: row.str(8).is_some_and(|kind| kind != "training"),
             };
-            (row.required_text(0), seen)
-        });
-        Ok(seen.collect())
+            seen.insert(row.required_text(0), known);
+        };
+        self.with(|sql| sql.query(find, &values, &mut note).map_err(failed("read")))?;
+        Ok(seen)
     }
 
     /// Removes runs by their rows.
@@ -129,6 +136,30 @@ impl Ledger {
         }
         Ok(removed)
     }
+}
+
+/// Of which of these directories the ledger knows everything. Most of the time that a look takes goes into asking the
+/// system about files, so several threads ask where there are many runs.
+fn current(names: &[String], seen: &BTreeMap<String, Seen>, directory: &OwnedFd) -> Vec<bool> {
+    let ask = |names: &[String]| -> Vec<bool> {
+        let is_current =
+            |name: &String| seen.get(name).is_some_and(|known| known.is_current(directory, name));
+        names.iter().map(is_current).collect()
+    };
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = cores.min(MOST_THREADS).min(names.len() / NAMES_OF_A_THREAD);
+    if threads < 2 {
+        return ask(names);
+    }
+    std::thread::scope(|scope| {
+        let parts = names.chunks(names.len().div_ceil(threads));
+        let threads: Vec<_> = parts.map(|part| (part, scope.spawn(|| ask(part)))).collect();
+        let answers = threads.into_iter().map(|(part, thread)| {
+            // Without an answer each of them is looked at closely.
+            thread.join().unwrap_or_else(|_panicked| vec![false; part.len()])
+        });
+        answers.flatten().collect()
+    })
 }
 
 impl Seen {

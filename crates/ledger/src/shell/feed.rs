@@ -5,24 +5,27 @@
 //! ```
 //! So every record arrives once and in order, whatever dies when, and however many processes do this at once.
 
+mod files;
+mod row;
+
 use super::apply::{Applier, clear, remove};
 use super::place::{Place, host};
 use super::pool::{Ledger, Transacted};
 use super::sql::{Sql, first};
-use crate::core::flatten::flatten;
 use crate::core::fold::{Change, fold};
 use crate::error::{LedgerError, SqlError, failed};
 use crate::rows::Fed;
 use crate::value::Value;
+use files::{files_of, stamp_of, write_files};
 use phalanx_records::history::{self, Position};
-use phalanx_records::run_dir::{ANNOTATIONS, EVENTS, METRICS, RUN_FILE, RunInfo, Status, read_run, run_uid};
+use phalanx_records::run_dir::{ANNOTATIONS, EVENTS, METRICS, RUN_FILE, Status, read_run, run_uid};
 use phalanx_records::sha256;
+use row::{COLUMNS, columns, insert, update, write_params};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+
+pub(super) use files::stamp;
 
 pub(super) const STATE: &str = "state.json";
-/// More files of a run are not listed.
-const MOST_FILES: usize = 10_000;
 
 /// What the ledger knows of a run before it looks.
 struct Known {
@@ -32,31 +35,6 @@ struct Known {
     state_file: String,
     row: Vec<Value>,
 }
-
-/// The columns of a run that its files say.
-const COLUMNS: [&str; 21] = [
-    "kind",
-    "name",
-    "experiment",
-    "state",
-    "reason",
-    "waiting",
-    "model",
-    "seed",
-    "started_ms",
-    "ended_ms",
-    "host",
-    "root",
-    "dir",
-    "steps",
-    "total_steps",
-    "loss",
-    "val_loss",
-    "val_acc",
-    "samples_per_s",
-    "wall_s",
-    "params_hash",
-];
 
 impl Ledger {
     /// Brings everything that a run has recorded into the ledger.
@@ -115,8 +93,8 @@ fn feed_batch(
     let run_file = format!("{} {}", text.len(), sha256(text.as_bytes()));
     let entries = batch.entries.len() as u64;
     let same = known.as_ref().is_some_and(|known| known.row == row && known.run_file == run_file);
-    let more = batch.position != before;
-    if same && !more && known.as_ref().is_some_and(|known| known.state_file == state_file) {
+    let (moved, more) = (batch.position != before, !batch.is_all);
+    if same && !moved && known.as_ref().is_some_and(|known| known.state_file == state_file) {
         return Ok(Transacted::Nothing((Fed::default(), false)));
     }
     let id = match &known {
@@ -204,76 +182,6 @@ fn len_of(run: &Path, name: &str) -> u64 {
     std::fs::metadata(run.join(name)).map_or(0, |file| file.len())
 }
 
-fn columns(info: &RunInfo, place: &Place, run_file: &str) -> Vec<Value> {
-    let state = &info.state;
-    let raw: serde_json::Value = std::fs::read(place.path.join(STATE))
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok())
-        .unwrap_or_default();
-    let extra = |key: &str| raw.get(key).and_then(|value| value.as_str()).map(str::to_owned);
-    let params = flatten(run_file);
-    let param = |name: &str| params.iter().find(|param| param.name == name);
-    let seed =
-        param("train.seed").or_else(|| param("seed")).and_then(|param| param.num).map(|seed| seed as i64);
-    let experiment = extra("experiment").or_else(|| param("experiment").map(|param| param.value.clone()));
-    vec![
-        extra("kind").unwrap_or_else(|| "training".to_owned()).into(),
-        extra("name").unwrap_or_else(|| info.id.clone()).into(),
-        experiment.into(),
-        state.state.to_string().into(),
-        state.reason.clone().into(),
-        state.waiting.clone().into(),
-        state.model.clone().into(),
-        seed.into(),
-        unix_ms(&state.started).into(),
-        state.ended.as_deref().and_then(unix_ms).into(),
-        host().into(),
-        place.root.as_str().into(),
-        place.dir.as_str().into(),
-        state.steps.into(),
-        state.total_steps.into(),
-        state.loss.map(f64::from).into(),
-        state.val_loss.into(),
-        state.val_acc.into(),
-        state.samples_per_s.into(),
-        state.wall_s.into(),
-        state.params_hash.clone().into(),
-    ]
-}
-
-fn unix_ms(stamp: &str) -> Option<u64> {
-    let time = humantime::parse_rfc3339_weak(stamp).ok()?;
-    u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
-}
-
-fn insert(sql: &mut dyn Sql, uid: &str, row: &[Value]) -> Result<i64, SqlError> {
-    let places: Vec<String> = (2..=COLUMNS.len() + 1).map(|at| format!("${at}")).collect();
-    let text = format!(
-        "insert into run (uid, {}) values ($1, {}) returning id",
-        COLUMNS.join(", "),
-        places.join(", ")
-    );
-    let values: Vec<Value> = std::iter::once(Value::from(uid)).chain(row.iter().cloned()).collect();
-    Ok(first(sql, &text, &values)?.and_then(|row| row.int(0)).unwrap_or(0))
-}
-
-fn update(sql: &mut dyn Sql, id: i64, row: &[Value]) -> Result<(), SqlError> {
-    let sets: Vec<String> =
-        COLUMNS.iter().enumerate().map(|(at, column)| format!("{column} = ${}", at + 1)).collect();
-    let text = format!("update run set {} where id = ${}", sets.join(", "), COLUMNS.len() + 1);
-    let values: Vec<Value> = row.iter().cloned().chain([Value::Int(id)]).collect();
-    sql.execute(&text, &values).map(|_one| ())
-}
-
-fn write_params(sql: &mut dyn Sql, id: i64, text: &str) -> Result<(), SqlError> {
-    sql.execute("delete from param where run = $1", &[Value::Int(id)])?;
-    for param in flatten(text) {
-        let values = [Value::Int(id), param.name.into(), param.value.into(), param.num.into()];
-        sql.execute("insert into param (run, name, value, num) values ($1, $2, $3, $4)", &values)?;
-    }
-    Ok(())
-}
-
 fn write_position(
     sql: &mut dyn Sql,
     id: i64,
@@ -296,53 +204,7 @@ fn write_position(
     sql.execute(upsert, &values).map(|_one| ())
 }
 
-/// Replaces the list of files; what events said of them stays.
-fn write_files(sql: &mut dyn Sql, id: i64, files: &[(String, u64)]) -> Result<(), SqlError> {
-    sql.execute("delete from artifact where run = $1 and url is null and sha256 is null", &[Value::Int(id)])?;
-    for (path, size) in files {
-        let upsert = "insert into artifact (run, path, size) values ($1, $2, $3) \
-                      on conflict (run, path) do update set size = excluded.size";
-        sql.execute(upsert, &[Value::Int(id), path.as_str().into(), (*size).into()])?;
-    }
-    Ok(())
-}
-
-/// Says whether a file was written since: its size and time.
-fn stamp_of(path: &Path) -> String {
-    rustix::fs::stat(path).map_or_else(|_missing| String::new(), |stat| stamp(&stat))
-}
-
-/// The same of a file that was looked at already.
-pub(super) fn stamp(stat: &rustix::fs::Stat) -> String {
-    format!("{} {}.{}", stat.st_size, stat.st_mtime, stat.st_mtime_nsec)
-}
-
 /// Events after which there may be other files.
 fn touches_files(change: &Change) -> bool {
     matches!(change, Change::Event { kind, .. } if kind == "saved" || kind == "ended")
-}
-
-/// Files of a run that are worth a download, with their sizes.
-fn files_of(run: &Path) -> Vec<(String, u64)> {
-    const OURS: [&str; 4] = ["lock", "live.json", "losses.csv", "val_accuracies.csv"];
-    let mut found = Vec::new();
-    let mut folders = vec![(run.to_owned(), String::new())];
-    while let Some((folder, prefix)) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let Ok(kind) = entry.file_type() else { continue };
-            let path = format!("{prefix}{name}");
-            if found.len() == MOST_FILES || name.ends_with(".tmp") || OURS.contains(&path.as_str()) {
-                continue;
-            }
-            if kind.is_dir()
-                && ["checkpoints", "artifacts", "plots"].iter().any(|kept| path.starts_with(kept))
-            {
-                folders.push((entry.path(), format!("{path}/")));
-            } else if kind.is_file() {
-                found.push((path, entry.metadata().map_or(0, |file| file.len())));
-            }
-        }
-    }
-    found
 }

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Records of this time are written together.
-const GATHER: Duration = Duration::from_millis(50);
+/// Records of this time are written together: each look at a run costs about a millisecond.
+const GATHER: Duration = Duration::from_millis(250);
+/// Threads that compute go first where there is not a core for each.
+const NICENESS: i32 = 10;
 /// After a failure the ledger is left alone for this long, then twice as long, up to the longest.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(30);
@@ -56,6 +58,8 @@ impl Feeder {
         let shared = Arc::new(Shared::default());
         let handle = FeederHandle { shared: shared.clone() };
         let work = move || {
+            // Of this thread alone; it also works with the usual priority.
+            let _lowered = rustix::process::setpriority_process(None, NICENESS);
             Work { url, run, ledger: None, rest: FIRST_REST, warned: false, warn: Box::new(warn) }
                 .serve(&shared);
             shared.state().ended = true;

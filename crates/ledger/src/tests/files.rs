@@ -1,6 +1,7 @@
 //! Run directories as a trainer writes them, and what they say, read without the ledger.
 
 use crate::{Ledger, Window};
+use phalanx_records::run_dir::RunLock;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct RunFiles {
     /// Held while its process lives.
-    lock: Option<File>,
+    lock: Option<RunLock>,
     pub(super) path: PathBuf,
     pub(super) uid: String,
     seq: u64,
@@ -41,16 +42,12 @@ impl RunFiles {
 
     /// A process takes the run up.
     pub(super) fn lock(&mut self) {
-        let file =
-            File::options().write(true).create(true).truncate(false).open(self.path.join("lock")).unwrap();
-        file.lock().unwrap();
-        self.lock = Some(file);
+        self.lock = Some(RunLock::take(&self.path).unwrap());
     }
 
     /// The process ends, or is killed.
     pub(super) fn die(&mut self) {
-        // A program that another test starts at this moment may hold a copy of the file for an instant.
-        self.lock.take().into_iter().for_each(|lock| lock.unlock().unwrap());
+        self.lock = None;
     }
 
     fn append(&self, name: &str, text: &str) {

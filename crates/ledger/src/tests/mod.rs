@@ -2,10 +2,13 @@
 
 mod files;
 mod kills;
+mod many;
 mod migrations;
 mod model;
 mod queries;
 mod server;
+mod tls;
+mod values;
 
 use crate::{Ledger, LedgerUrl};
 use files::RunFiles;

@@ -42,7 +42,12 @@ impl EventFiles {
         let accuracy = record.val_acc.map(|accuracy| ("val_acc", accuracy));
         let others = record.metrics.iter().map(|(name, value)| (name.as_str(), *value));
         let values = [("val_loss", record.val_loss)].into_iter().chain(accuracy).chain(others);
-        self.write(events, |file| file.scalars(record.step, values));
+        self.write(events, |file| file.scalars(record.step, values).and_then(|()| file.flush()));
+    }
+
+    /// Writes everything: a checkpoint, a wait or the end comes.
+    pub(super) fn flush(&mut self, events: &mut Events<'_>) {
+        self.write(events, TensorBoard::flush);
     }
 
     /// After a failure the file ends: what is in it stays readable.

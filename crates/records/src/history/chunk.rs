@@ -10,6 +10,9 @@ const CHUNK: u64 = 1 << 20;
 /// The longest line that is read; a longer one is damage, and is skipped.
 const LONGEST: u64 = 64 << 20;
 
+/// How much is read at once from the end.
+const TAIL: u64 = 16 << 10;
+
 /// Whole lines from a position on.
 #[derive(Debug)]
 pub(super) struct Chunk {
@@ -64,4 +67,26 @@ pub(super) fn read_chunk(path: &Path, begin: u64) -> Result<Chunk, RunDirError> 
         let end = begin + bytes.len() as u64;
         return Ok(Chunk { begin, bytes, end, is_all });
     }
+}
+
+/// Where the whole lines of a file end; 0 if it is not there.
+pub(super) fn end_of_lines(path: &Path) -> Result<u64, RunDirError> {
+    let failed = |source| RunDirError::Io { what: "read", path: path.to_owned(), source };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut end = file.metadata().map_err(failed)?.len();
+    while end > 0 {
+        let begin = end.saturating_sub(TAIL);
+        file.seek(SeekFrom::Start(begin)).map_err(failed)?;
+        let mut bytes = Vec::new();
+        (&mut file).take(end - begin).read_to_end(&mut bytes).map_err(failed)?;
+        if let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + last as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
 }

@@ -176,3 +176,38 @@ fn events_of_a_run_are_lines_but_steps_are_not() {
     assert_eq!((lost.event.as_str(), &lost.value["node"]), ("lost", &"n2".into()));
     assert_eq!(lost.value["why"], "n2 is lost: <b>\u{1b}[31m\n");
 }
+
+/// Decimal numbers are read as exactly as they are written.
+#[test]
+fn values_are_read_to_the_bit() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut records = Records::open(tmp.path(), None).unwrap();
+    let mut bits = 42u64;
+    let mut written = Vec::new();
+    for step in 1..=5000 {
+        bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        // Of all sizes, and as losses are.
+        let (any, usual) = (f64::from_bits(bits), (bits >> 11) as f64 / (1u64 << 53) as f64);
+        let any = if any.is_finite() { any } else { 0.5 };
+        let metrics = [("val_any".to_owned(), any)].into();
+        records.valid(&ValidRecord { step, pass: 1, val_loss: usual, val_acc: None, metrics }).unwrap();
+        written.push((usual.to_bits(), any.to_bits()));
+    }
+    let (mut position, mut read) = (Position::default(), Vec::new());
+    loop {
+        let batch = read_from(tmp.path(), &position).unwrap();
+        if batch.position == position {
+            break;
+        }
+        position = batch.position;
+        for entry in batch.entries {
+            let Entry::Valid(metrics) = entry else { panic!("{entry:?}") };
+            let value =
+                |wanted: &str| metrics.values.iter().find(|(name, _)| name == wanted).unwrap().1.to_bits();
+            read.push((value("val_loss"), value("val_any")));
+        }
+    }
+    assert_eq!(read.len(), written.len());
+    let wrong = read.iter().zip(&written).filter(|(read, written)| read != written).count();
+    assert_eq!(wrong, 0, "of {} records", written.len());
+}

@@ -17,6 +17,7 @@ mod error;
 mod event_log;
 mod id;
 mod last;
+mod lock;
 mod records;
 mod state;
 
@@ -27,6 +28,7 @@ pub use event_log::{EVENTS, run_uid};
 pub(crate) use event_log::{EventLog, unix_ms};
 pub use id::new_id;
 pub(crate) use last::{last_valid, recorded_steps};
+pub use lock::{LockHolder, RunLock};
 pub(crate) use records::{Line, read_lines};
 pub use records::{
     METRICS, RecordSizes, Records, ReplicaRecord, ReplicasRecord, StageRecord, StepRecord, ValidRecord,
@@ -35,8 +37,9 @@ pub(crate) use state::stamp;
 pub use state::{Best, RunInfo, RunState, Status, list_runs, read_run};
 
 use error::io;
+use lock::{LOCK, is_locked};
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +50,6 @@ pub const MODEL: &str = "model.safetensors";
 pub(crate) const MODEL_ONNX: &str = "model.onnx";
 /// The names of classes, in the order of the model's outputs.
 const CLASSES: &str = "classes.json";
-const LOCK: &str = "lock";
 /// Describes where nodes train a run, while they do.
 const LIVE: &str = "live.json";
 const CHECKPOINTS: &str = "checkpoints";
@@ -56,8 +58,7 @@ const CHECKPOINTS: &str = "checkpoints";
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Open and locked; closing it unlocks.
-    _lock: File,
+    _lock: RunLock,
 }
 
 impl RunDir {
@@ -74,7 +75,7 @@ impl RunDir {
         if let Some(file) = foreign_file(&path)? {
             return Err(RunDirError::NotEmpty { path, file });
         }
-        let lock = lock(&path)?;
+        let lock = RunLock::take(&path)?;
         let checkpoints = path.join(CHECKPOINTS);
         std::fs::create_dir_all(&checkpoints).map_err(io("make", &checkpoints))?;
         Ok(Self { path, _lock: lock })
@@ -89,7 +90,7 @@ impl RunDir {
         if !is_run(&path) {
             return Err(RunDirError::NotARun { path });
         }
-        let lock = lock(&path)?;
+        let lock = RunLock::take(&path)?;
         let checkpoints = path.join(CHECKPOINTS);
         std::fs::create_dir_all(&checkpoints).map_err(io("make", &checkpoints))?;
         checkpoint::tidy_up(&checkpoints);
@@ -250,32 +251,6 @@ fn foreign_file(dir: &Path) -> Result<Option<String>, RunDirError> {
         }
     }
     Ok(None)
-}
-
-/// Locks a directory and records the holder. The lock ends with the process.
-fn lock(dir: &Path) -> Result<File, RunDirError> {
-    let path = dir.join(LOCK);
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    let mut file = options.open(&path).map_err(io("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let pid = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-            return Err(RunDirError::Locked { path: dir.to_owned(), pid });
-        }
-        Err(TryLockError::Error(source)) => return Err(io("lock", &path)(source)),
-    }
-    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    written.map_err(io("write", &path))?;
-    Ok(file)
-}
-
-/// Whether some process holds the lock of a directory, and which.
-fn is_locked(dir: &Path) -> bool {
-    let Ok(file) = File::open(dir.join(LOCK)) else { return false };
-    // Shared, and released at once: it blocks only a run that starts at this very moment, which then reports it.
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 impl Trained {

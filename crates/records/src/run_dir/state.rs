@@ -2,8 +2,9 @@
 
 use super::error::{RunDirError, io};
 use super::last::{last_step, last_valid};
+use super::lock::is_locked;
 use super::records::METRICS;
-use super::{is_locked, is_run, newest_manifest, replace};
+use super::{is_run, newest_manifest, replace};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -151,6 +151,50 @@ fn a_directory_is_for_one_run_and_one_process() {
     assert!(matches!(RunDir::open(tmp.path()), Err(RunDirError::NotARun { .. })));
 }
 
+#[test]
+fn looking_whether_a_run_is_locked_keeps_no_process_from_taking_it() {
+    let tmp = tempfile::tempdir().unwrap();
+    let path = tmp.path().to_owned();
+    drop(run(&path));
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    is_locked(&path);
+                }
+            });
+        }
+        let taken = (0..3000).filter(|_| RunDir::open(&path).is_ok()).count();
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(taken, 3000, "an observer was in the way");
+    });
+}
+
+#[test]
+fn only_the_process_that_holds_the_lock_is_its_holder() {
+    let tmp = tempfile::tempdir().unwrap();
+    assert!(LockHolder::of(tmp.path()).is_none(), "there is no lock");
+    let dir = run(tmp.path());
+    assert_eq!(LockHolder::of(tmp.path()).unwrap().pid(), std::process::id());
+    // The number of a process that is there and holds nothing, as after a restart of the machine.
+    let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    std::fs::write(tmp.path().join(LOCK), other.id().to_string()).unwrap();
+    assert!(LockHolder::of(tmp.path()).is_none());
+    for nonsense in ["", "0", "-1", "x", "4294967295"] {
+        std::fs::write(tmp.path().join(LOCK), nonsense).unwrap();
+        assert!(LockHolder::of(tmp.path()).is_none(), "{nonsense}");
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    std::fs::write(tmp.path().join(LOCK), std::process::id().to_string()).unwrap();
+    let linked = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(tmp.path().join(LOCK), linked.path().join(LOCK)).unwrap();
+    assert!(LockHolder::of(tmp.path()).is_some() && LockHolder::of(linked.path()).is_none());
+    drop(dir);
+    assert!(LockHolder::of(tmp.path()).is_none(), "the lock is free");
+}
+
 fn step(step: u64) -> StepRecord {
     StepRecord { step, pass: 1, loss: 0.5, lr: 0.1, grad_norm: 1.0, samples_per_s: 10.0, replicas: None }
 }

@@ -47,6 +47,25 @@ impl Statement {
         }
     }
 
+    /// Adds the condition that a text of the run, or of one of its tags, has a word, whatever the case.
+    pub(crate) fn has_word(&mut self, word: &str, dialect: Dialect) -> &mut Self {
+        const HELD: [&str; 5] = ["run.name", "run.model", "run.state", "run.kind", "run.reason"];
+        let find = if dialect == Dialect::Sqlite { "instr(lower(" } else { "strpos(lower(" };
+        let word = word.to_lowercase();
+        self.push("(");
+        for held in HELD {
+            self.push("coalesce(")
+                .push(find)
+                .push(held)
+                .push("), ")
+                .bind(word.clone())
+                .push(") > 0, false) or ");
+        }
+        self.push("exists (select 1 from tag where tag.run = run.id and (");
+        self.push(find).push("tag.name), ").bind(word.clone()).push(") > 0 or ");
+        self.push(find).push("tag.value), ").bind(word).push(") > 0)))")
+    }
+
     fn joined(&mut self, parts: &[Filter], between: &'static str, dialect: Dialect) -> &mut Self {
         self.push("(");
         for (index, part) in parts.iter().enumerate() {
