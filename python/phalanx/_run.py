@@ -141,6 +141,18 @@ class Run:
         _models.give_weights(self._model, run._native, run.steps - done)
         return run
 
+    def push(self, url: Optional[str] = None, *, checkpoints: bool = True) -> Mapping[str, Any]:
+        """Sends the files of the run to a directory, ``s3://``, ``az://`` or ``gs://``; to what ``PHALANX_ARTIFACTS``
+        names when no URL is given.
+
+        What is there already is not sent again. Gives the run's URL as ``url``, and its ``files`` with their sizes and
+        hashes.
+        """
+        if self.run_dir is None:
+            raise InputError("a run in memory has no files", "say `fit(…, run_dir=…)`")
+        pushed: dict[str, Any] = json.loads(_phalanx.push_run(self.run_dir, url, checkpoints))
+        return pushed
+
     def plot(self, axes: Any = None) -> Any:
         """Draws the losses with matplotlib, and gives the axes."""
         try:

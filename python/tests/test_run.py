@@ -41,6 +41,20 @@ def test_resuming_gives_what_one_long_run_gives(run, proto, data):
     assert longer.resume().params_hash == longer.params_hash
 
 
+def test_a_run_is_pushed_once(run, proto, data, tmp_path, monkeypatch):
+    place = tmp_path / "place"
+    pushed = run.push(str(place))
+    assert pushed["url"] == f"file://{place}/{pushed['uid']}"
+    for file in pushed["files"]:
+        assert (place / pushed["uid"] / file["path"]).read_bytes() == (tmp_path / "run" / file["path"]).read_bytes()
+    monkeypatch.setenv("PHALANX_ARTIFACTS", str(place))
+    assert phalanx.Run.open(run.run_dir).push()["sent_files"] == 0
+    with pytest.raises(phalanx.InputError, match="no place for artifacts"):
+        run.push("ftp://nowhere")
+    with pytest.raises(phalanx.InputError, match="in memory"):
+        phalanx.fit(proto, data, epochs=1, batch=20).push(str(place))
+
+
 def test_fit_goes_on_with_the_run_that_is_there(run, proto, data):
     again = phalanx.fit(proto, data, valid=data, epochs=3, batch=20, run_dir=run.run_dir)
     assert again.params_hash == run.params_hash
@@ -103,3 +117,31 @@ def test_metrics_of_a_line_that_is_being_written_are_left_out(run):
     with open(f"{run.run_dir}/metrics.jsonl", "a") as file:
         file.write('{"step": 10, "pass"')
     assert phalanx.Run.open(run.run_dir).metrics["step"].tolist() == list(range(1, 10))
+
+
+def test_runs_are_found_by_what_they_are(proto, data, tmp_path):
+    runs = tmp_path / "runs"
+    for batch in (10, 20):
+        phalanx.fit(proto, data, valid=data, epochs=2, batch=batch, run_dir=runs / f"of-{batch}")
+    found = phalanx.runs(runs, where="train.batch = 20 and state = finished")
+    assert [record.name for record in found] == ["of-20"]
+    (record,) = found
+    run = phalanx.Run.open(record.run_dir)
+    assert (record.steps, record.params["train.batch"]) == (run.steps, "20")
+    steps, losses = record.curve("loss")
+    np.testing.assert_array_equal(steps, np.arange(1, run.steps + 1))
+    np.testing.assert_array_equal(losses, run.metrics["loss"])
+    assert record.last["val_loss"] == run.metrics["val_loss"][-1]
+    assert record.open().params_hash == run.params_hash
+    by_steps = phalanx.runs(runs, sort="-steps")
+    assert [each.name for each in by_steps] == ["of-10", "of-20"]
+    assert len(phalanx.runs(runs, limit=1)) == 1
+
+
+def test_filters_that_make_no_sense_are_told(run, tmp_path):
+    with pytest.raises(phalanx.InputError, match="val_los"):
+        phalanx.runs(tmp_path, where="val_los < 1")
+    with pytest.raises(phalanx.InputError):
+        phalanx.runs(tmp_path, where="loss <")
+    with pytest.raises(phalanx.InputError, match="los"):
+        phalanx.runs(tmp_path)[0].curve("los")

@@ -25,6 +25,8 @@
 //! | serve models, and ask them | [`infer`] | `inference` |
 //! | exchange tensors between programs | [`store`] | `tensor_store` |
 //! | reduce over a group of ranks | [`collective::Group`] | `all_reduce` |
+//! | find and compare runs | [`ledger`] | |
+//! | keep runs elsewhere and fetch them | [`artifacts`] | |
 //! | plan who holds which part of a model | [`plan`] | `plan_formation` |
 //! | fuse the stages of a checkpoint | [`model::fuse`] | `fuse` |
 //!
@@ -48,11 +50,13 @@
 
 #![warn(missing_docs)]
 
+pub mod artifacts;
 pub mod collective;
 pub mod data;
 mod error;
 pub mod infer;
 pub mod jobs;
+pub mod ledger;
 pub mod model;
 pub mod nodes;
 pub mod plan;

@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub(crate) mod artifacts;
 pub(crate) mod bench;
 pub(crate) mod dashboard;
 pub(crate) mod domain;

@@ -1,11 +1,14 @@
 //! `phalanx run`: the runs there are.
 
+mod claim;
 mod columns;
 mod compare;
 mod curves;
 mod export;
 mod list;
 mod plot;
+mod pull;
+mod push;
 mod resume;
 mod rm;
 mod settings;
@@ -45,6 +48,14 @@ enum Verb {
     Compare(compare::CompareArgs),
     /// Write the metrics of runs as CSV or Parquet.
     Export(export::ExportArgs),
+    /// Send the files of a run to a directory, S3, Azure or Google Cloud.
+    Push(push::PushArgs),
+    /// Fetch a run that was pushed.
+    Pull(pull::PullArgs),
+    /// Claim a name for a time, so that one of several processes does something.
+    Claim(claim::ClaimArgs),
+    /// Give a claimed name back.
+    Release(claim::ReleaseArgs),
 }
 
 pub(crate) async fn run(command: RunCommand, output: Output) -> Result<(), Failure> {
@@ -58,6 +69,10 @@ pub(crate) async fn run(command: RunCommand, output: Output) -> Result<(), Failu
         Verb::Plot(args) => plot::run(&args, output),
         Verb::Compare(args) => compare::run(&args, output),
         Verb::Export(args) => export::run(&args, output),
+        Verb::Push(args) => push::run(args, output).await,
+        Verb::Pull(args) => pull::run(args, output).await,
+        Verb::Claim(args) => claim::claim(args, output).await,
+        Verb::Release(args) => claim::release(args).await,
     }
 }
 

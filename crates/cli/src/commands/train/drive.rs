@@ -4,6 +4,7 @@ use super::Who;
 use super::go::{finished, until_ended};
 use super::watch::Watch;
 use crate::args::start_failure;
+use crate::commands::artifacts::{place_of_finished, push_finished};
 use crate::commands::live::live_failure;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -28,6 +29,7 @@ pub(super) async fn drive(
     mut watch: Watch,
     output: Output,
 ) -> Result<(), Failure> {
+    let artifacts = place_of_finished()?;
     let mut stops = StopSignals::new()?;
     let path = dir.path().to_owned();
     let formation = &task.config().formation;
@@ -72,5 +74,7 @@ pub(super) async fn drive(
     drop(noted);
     fabric.shutdown().await;
     drop(nodes);
-    finished(summary, &path, output)
+    finished(summary, &path, output)?;
+    push_finished(artifacts, &path, output, &mut stops).await;
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! A run in this process: training on threads of its own, signals here.
 
 use super::watch::Watch;
+use crate::commands::artifacts::{place_of_finished, push_finished};
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
 use crate::stop::StopSignals;
@@ -62,6 +63,7 @@ pub(crate) async fn go(
     mut watch: Watch,
     output: Output,
 ) -> Result<(), Failure> {
+    let artifacts = place_of_finished()?;
     let mut stops = StopSignals::new()?;
     let path = dir.path().to_owned();
     let stop = Arc::new(AtomicBool::new(false));
@@ -74,7 +76,9 @@ pub(crate) async fn go(
         result
     });
     let summary = until_ended(training, &mut stops, &path, || stop.swap(true, Ordering::Relaxed)).await?;
-    finished(summary, &path, output)
+    finished(summary, &path, output)?;
+    push_finished(artifacts, &path, output, &mut stops).await;
+    Ok(())
 }
 
 /// Waits for the end of a training. `ask_to_stop` says whether it was asked before.

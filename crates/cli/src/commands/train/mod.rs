@@ -7,6 +7,7 @@ mod watch;
 pub(crate) use go::train_failure;
 
 use crate::args::DomainArgs;
+use crate::commands::artifacts::place_of_finished;
 use crate::commands::metrics::{MetricsArgs, RunSource};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -34,7 +35,8 @@ pub(crate) const RUNS: &str = "runs";
   phalanx train run.toml --replicas 4            on nodes of this user, each started by `phalanx node`
 
 Everything a run file may say can be said here with --set, and the keys of [train] in the environment:
-PHALANX_TRAIN_EPOCHS=5. Flags go before the environment, and that before the file.")]
+PHALANX_TRAIN_EPOCHS=5. Flags go before the environment, and that before the file.
+PHALANX_ARTIFACTS=s3://BUCKET/PREFIX sends the finished run there, as `phalanx run push` does.")]
 pub(crate) struct TrainArgs {
     /// The run file.
     #[arg(value_name = "RUN.toml")]
@@ -136,6 +138,8 @@ impl Said {
 }
 
 pub(crate) async fn run(args: TrainArgs, output: Output) -> Result<(), Failure> {
+    // A wrong place is known before anything is trained.
+    place_of_finished()?;
     let mut said = args.said.overrides()?;
     said.extend(args.who.overrides());
     let file = RunFile::load(&args.file, &said).map_err(train_failure)?;
