@@ -3,6 +3,7 @@
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { createRequire } from "node:module";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
@@ -147,4 +148,35 @@ export function drawn(page) {
     }
     return colours.size;
   }));
+}
+
+/** Uploads samples of the digits to a stream, as a producer that stays open; gives its connection. */
+export async function upload(address, stream, samples) {
+  const [host, port] = address.split(":");
+  const socket = connect(Number(port), host);
+  let said = Buffer.alloc(0);
+  let heard = () => {};
+  socket.on("data", (bytes) => {
+    said = Buffer.concat([said, bytes]);
+    heard();
+  });
+  /** Sends a command and waits until its answer has a text. */
+  const send = async (expected, ...words) => {
+    said = Buffer.alloc(0);
+    const parts = words.map((word) => Buffer.from(word)).flatMap((word) => [Buffer.from(`$${word.length}\r\n`), word, Buffer.from("\r\n")]);
+    socket.write(Buffer.concat([Buffer.from(`*${words.length}\r\n`), ...parts]));
+    while (!expected.test(said.toString())) {
+      assert.ok(!said.toString().startsWith("-"), said.toString());
+      await new Promise((next) => (heard = next));
+    }
+    return said.toString().match(expected)[1];
+  };
+  const ask = (expected, verb, ...words) => send(expected, "PHALANX.STREAM", verb, stream, "sim", ...words);
+  await ask(/OPENED\r\n/, "PRODUCER", "-", "-");
+  const bytes = samples * (64 * 4 + 8);
+  const base = await ask(/ADMITTED\r\n\$\d+\r\n(.*)\r\n/, "BEGIN", "1", "0", `${samples}`, `${bytes}`, "-", "0", "x", "y");
+  await send(/\+OK/, "AI.TENSORSET", `${base}.x`, "FLOAT", `${samples}`, "1", "8", "8", "BLOB", Buffer.alloc(samples * 64 * 4));
+  await send(/\+OK/, "AI.TENSORSET", `${base}.y`, "INT64", `${samples}`, "VALUES", ...Array.from({ length: samples }, (_, i) => `${i % 10}`));
+  await ask(/ACKNOWLEDGED/, "COMPLETE", "1", "0");
+  return socket;
 }

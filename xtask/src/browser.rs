@@ -1,12 +1,14 @@
-//! The tests of the dashboard in a real browser.
+//! What comes from npm: the tests of the dashboard in a real browser, and a server of Azure's.
 
 use crate::tool::{present, root, target, tool};
 use anyhow::Context;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What is installed from npm, below the target directory: the driver of the browser, the check of accessibility, and
 /// the checker of types.
 const MODULES: [&str; 3] = ["playwright-core@1", "axe-core@4", "typescript@5"];
+/// Microsoft's emulator of Azure's storage, for tests of artifacts.
+const AZURITE: &str = "azurite@3.35.0";
 const BROWSER: &str = "/usr/bin/chromium";
 
 fn modules() -> PathBuf {
@@ -25,13 +27,7 @@ pub(crate) fn missing_packages() -> Vec<&'static str> {
 pub(crate) fn check(no_install: bool) -> anyhow::Result<()> {
     let modules = modules();
     if !no_install && !modules.join("node_modules/axe-core").is_dir() {
-        std::fs::create_dir_all(&modules)?;
-        std::fs::write(modules.join("package.json"), "{\"private\": true}\n")?;
-        let install = ["install", "--no-audit", "--no-fund", "--prefix"].map(str::to_owned);
-        let place = modules.to_string_lossy().into_owned();
-        let words: Vec<String> =
-            install.into_iter().chain([place]).chain(MODULES.map(str::to_owned)).collect();
-        tool("npm", &words).run().context(
+        install(&modules, &MODULES).context(
             "could not install the browser's driver; --no-browser leaves out the tests that need it",
         )?;
     }
@@ -41,4 +37,22 @@ pub(crate) fn check(no_install: bool) -> anyhow::Result<()> {
     tool("node", &["--test", "--test-reporter=spec", "tests/browser/dashboard.test.mjs"])
         .env("PHALANX_NPM", &modules)
         .run()
+}
+
+/// Installs Azurite, if it may; gives the directory of its modules.
+pub(crate) fn azurite(no_install: bool) -> anyhow::Result<PathBuf> {
+    let modules = target().join("azurite");
+    if !no_install && !modules.join("node_modules/azurite").is_dir() {
+        install(&modules, &[AZURITE])
+            .context("could not install Azurite; --no-browser leaves out the tests that need it")?;
+    }
+    Ok(modules)
+}
+
+fn install(place: &Path, packages: &[&str]) -> anyhow::Result<()> {
+    std::fs::create_dir_all(place)?;
+    std::fs::write(place.join("package.json"), "{\"private\": true}\n")?;
+    let place = place.to_string_lossy();
+    let words = ["install", "--no-audit", "--no-fund", "--prefix", &place];
+    tool("npm", &[&words[..], packages].concat()).run()
 }

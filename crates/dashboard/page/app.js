@@ -105,6 +105,9 @@ document.querySelector(".skip")?.addEventListener("click", (event) => {
 themes();
 try {
   about = await get("about");
+  // A listing says by itself where it comes from.
+  const note = /** @type {HTMLElement} */ (document.getElementById("note"));
+  note.textContent = about.one_run ? about.note : "";
   window.addEventListener("hashchange", open);
   await open();
 } catch (error) {

@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { h, put } from "./dom.js";
 
 /**
- * @typedef {{name: string, step: number[], unix_ms: (number | null)[], min: (number | null)[], max: (number | null)[], mean: (number | null)[], count: number[]}} Curve
+ * @typedef {{name: string, step: number[], unix_ms: (number | null)[], min: (number | null)[], max: (number | null)[], mean: (number | null)[], last: (number | null)[], count: number[]}} Curve
  * @typedef {{title: string, series: string[], short?: (name: string) => string}} Group
  * @typedef {{id: string, label: string, batch: number}} Shown
  */
@@ -35,6 +35,18 @@ export function nodeGroupsOf(names) {
   return fields.map(([field, title]) => ({ title, series: of(field), short })).filter((group) => group.series.length > 0);
 }
 
+/** Adds points to a curve, except those that it has. @param {Curve} curve @param {any[]} points */
+function extend(curve, points) {
+  for (const { step, unix_ms, values } of points) {
+    const value = values[curve.name];
+    if (value === undefined || step <= (curve.step[curve.step.length - 1] ?? -1)) continue;
+    curve.step.push(step);
+    curve.unix_ms.push(unix_ms);
+    for (const column of [curve.min, curve.max, curve.mean, curve.last]) column.push(/** @type {number | null} */ (value));
+    curve.count.push(1);
+  }
+}
+
 export class Curves {
   /** @param {Shown[]} runs @param {Group[]} groups */
   constructor(runs, groups) {
@@ -56,6 +68,10 @@ export class Curves {
     this.grid = h("div", { class: "charts" });
     this.tools = this.makeTools();
     this.wanted = 0;
+    /** What came live since curves were read. @type {{id: string, points: any[]}[]} */
+    this.fresh = [];
+    /** Ends when all charts are there. @type {Promise<void>} */
+    this.whole = Promise.resolve();
   }
 
   makeTools() {
@@ -90,21 +106,38 @@ export class Curves {
     return this.started.get(id) ?? (first.length ? Math.min(.../** @type {number[]} */ (first)) : 0);
   }
 
-  /** Reads all curves; with a zoom, only that part, finer. @returns {Promise<string | undefined>} the position of the last run */
+  /**
+   * Reads all curves; with a zoom, only that part, finer. The first chart is drawn before the others are read.
+   * @returns {Promise<string | undefined>} when the first chart is there: up to where the last run is known
+   */
   async load() {
     const own = (this.wanted += 1);
-    const series = [...new Set(this.groups.flatMap((group) => group.series))];
+    this.fresh = [];
+    const first = this.groups[0]?.series ?? [];
+    const rest = [...new Set(this.groups.flatMap((group) => group.series))].filter((name) => !first.includes(name));
+    const position = first.length ? await this.read(own, first) : undefined;
+    const others = async () => {
+      for (let i = 0; i < rest.length && own === this.wanted; i += 16) await this.read(own, rest.slice(i, i + 16));
+    };
+    this.whole = others();
+    this.whole.catch((error) => console.warn(error.message));
+    return position;
+  }
+
+  /** Reads curves of these names. @param {number} own @param {string[]} series */
+  async read(own, series) {
     let position;
     for (const run of this.runs) {
-      /** @type {Map<string, Curve>} */
-      const curves = new Map();
-      for (let i = 0; i < series.length; i += 64) {
-        const answer = await get(runPath(run.id, "/curves"), { series: series.slice(i, i + 64).join(","), buckets: BUCKETS, ...this.window(run) });
-        position = answer.position;
-        for (const curve of answer.curves) curves.set(curve.name, curve);
-      }
+      const answer = await get(runPath(run.id, "/curves"), { series: JSON.stringify(series), buckets: BUCKETS, ...this.window(run) });
       if (own !== this.wanted) return position;
+      position = answer.position;
+      const curves = this.data.get(run.id) ?? new Map();
       this.data.set(run.id, curves);
+      for (const curve of answer.curves) {
+        curves.set(curve.name, curve);
+        // What came live meanwhile.
+        if (!this.zoom) for (const { id, points } of this.fresh) if (id === run.id) extend(curve, points);
+      }
       if (!this.zoom && !this.started.has(run.id)) this.started.set(run.id, this.origin(run.id));
     }
     this.draw();
@@ -131,18 +164,10 @@ export class Curves {
 
   /** Adds points that came live. @param {string} id @param {any[]} points */
   append(id, points) {
+    this.fresh.push({ id, points });
     const curves = this.data.get(id);
     if (!curves || this.zoom) return;
-    for (const { step, unix_ms, values } of points) {
-      for (const [name, value] of Object.entries(values)) {
-        const curve = curves.get(name);
-        if (!curve) continue;
-        curve.step.push(step);
-        curve.unix_ms.push(unix_ms);
-        for (const column of [curve.min, curve.max, curve.mean]) column.push(/** @type {number | null} */ (value));
-        curve.count.push(1);
-      }
-    }
+    for (const curve of curves.values()) extend(curve, points);
     const most = Math.max(0, ...[...curves.values()].map((curve) => curve.step.length));
     if (most > BUCKETS * 4) this.load().catch((error) => console.warn(error.message));
     else this.draw();
@@ -185,12 +210,14 @@ export class Curves {
     if (!curve || curve.step.length === 0) return null;
     let at = curve.step.length - 1;
     if (this.until) while (at >= 0 && curve.step[at] > this.until.step) at -= 1;
-    return at < 0 ? null : curve.mean[at];
+    return at < 0 ? null : curve.last[at];
   }
 
   /** Replaces the groups, as when new names appear. @param {Group[]} groups */
   regroup(groups) {
     this.groups = groups;
+    const names = groups.flatMap((group) => group.series);
+    for (const curves of this.data.values()) for (const name of curves.keys()) if (!names.includes(name)) curves.delete(name);
     for (const [title, chart] of this.charts) {
       if (groups.some((group) => group.title === title)) continue;
       chart.close();

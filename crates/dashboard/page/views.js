@@ -5,13 +5,14 @@ import runs from "./views/runs.js";
 import run from "./views/run.js";
 import compare from "./views/compare.js";
 import jobs from "./views/jobs.js";
+import stores from "./views/stores.js";
 
 /**
- * @typedef {{version: string, directory: string, domain: string | null, one_run: string | null, control: boolean}} About
+ * @typedef {{version: string, directory: string, domain: string | null, one_run: string | null, note: string | null, resumes: boolean, control: boolean}} About
  * @typedef {{about: About, rest: string, search: URLSearchParams}} Context
  * @typedef {{
- *   element: HTMLElement[],
- *   live: {run?: string, position?: string, jobs?: boolean},
+ *   element: (HTMLElement | null)[],
+ *   live: {run?: string, position?: string, jobs?: boolean, stores?: boolean},
  *   update?: (update: any) => void,
  *   close?: () => void,
  * }} Shown
@@ -19,4 +20,4 @@ import jobs from "./views/jobs.js";
  */
 
 /** @type {View[]} */
-export const views = [overview, runs, jobs, run, compare];
+export const views = [overview, runs, jobs, stores, run, compare];

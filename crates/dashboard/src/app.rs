@@ -1,10 +1,13 @@
 //! What all requests share.
 
+use crate::actions::Actions;
 use crate::domain::{Domain, DomainInfo, JobsInfo};
 use crate::error::ApiError;
 use crate::gate::Gate;
 use crate::hub::Hub;
-use crate::runs::{RunDirs, Views};
+use crate::source::Runs;
+use crate::stores::Stores;
+use crate::tail::Tails;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -14,18 +17,27 @@ const MOST_STREAMS: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct App {
-    pub(crate) runs: Arc<RunDirs>,
-    pub(crate) views: Views,
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) tails: Tails,
+    pub(crate) actions: Arc<Actions>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) domain: Option<Arc<Domain>>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) gate: Gate,
     pub(crate) streams: Arc<Semaphore>,
 }
 
 impl App {
-    pub(crate) fn new(runs: Arc<RunDirs>, hub: Arc<Hub>, domain: Option<Arc<Domain>>, gate: Gate) -> Self {
+    pub(crate) fn new(
+        runs: Arc<Runs>,
+        actions: Arc<Actions>,
+        hub: Arc<Hub>,
+        domain: Option<Arc<Domain>>,
+        stores: Arc<Stores>,
+        gate: Gate,
+    ) -> Self {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
-        Self { runs, views: Views::default(), hub, domain, gate, streams }
+        Self { runs, tails: Tails::default(), actions, hub, domain, stores, gate, streams }
     }
 
     pub(crate) fn domain_name(&self) -> Option<String> {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -30,6 +30,15 @@ impl Default for Limits {
     }
 }
 
+/// Clients that were disconnected, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Disconnected {
+    /// They took nothing of what was sent.
+    pub stalled: u64,
+    /// They did nothing.
+    pub idle: u64,
+}
+
 /// How long a client may take until its connection is encrypted.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -41,11 +50,17 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Accepts clients in a task of its own, so that a slow handshake keeps no other client waiting.
-    pub(crate) fn new(listener: TcpListener, tls: Option<TlsAcceptor>, limits: Limits) -> io::Result<Self> {
+    pub(crate) fn new(
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        limits: Limits,
+    ) -> io::Result<(Self, watch::Receiver<Disconnected>)> {
         let address = listener.local_addr()?;
         let (tell, accepted) = mpsc::channel(16);
-        tokio::spawn(accept(listener, tls, limits, tell));
-        Ok(Self { accepted, address })
+        let (disconnected, told) = watch::channel(Disconnected::default());
+        let rules = Rules { limits, disconnected: Arc::new(disconnected) };
+        tokio::spawn(accept(listener, tls, rules, tell));
+        Ok((Self { accepted, address }, told))
     }
 }
 
@@ -69,10 +84,10 @@ impl axum::serve::Listener for Clients {
 async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    limits: Limits,
+    rules: Rules,
     tell: mpsc::Sender<(Connection, SocketAddr)>,
 ) {
-    let room = Arc::new(Semaphore::new(limits.connections));
+    let room = Arc::new(Semaphore::new(rules.limits.connections));
     loop {
         let (socket, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -87,7 +102,7 @@ async fn accept(
             tracing::debug!(%address, "a client is turned away: there are too many");
             continue;
         };
-        let (tell, tls) = (tell.clone(), tls.clone());
+        let (tell, tls, rules) = (tell.clone(), tls.clone(), rules.clone());
         tokio::spawn(async move {
             let _nodelay = socket.set_nodelay(true);
             let io = match tls {
@@ -97,7 +112,7 @@ async fn accept(
                     Ok(Err(_)) | Err(_) => return,
                 },
             };
-            let _served = tell.send((Connection::new(io, limits, permit), address)).await;
+            let _served = tell.send((Connection::new(io, rules, permit), address)).await;
         });
     }
 }
@@ -107,10 +122,17 @@ enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// What all connections are held to.
+#[derive(Clone)]
+struct Rules {
+    limits: Limits,
+    disconnected: Arc<watch::Sender<Disconnected>>,
+}
+
 /// A client that is served.
 pub(crate) struct Connection {
     io: Io,
-    limits: Limits,
+    rules: Rules,
     /// Ends when the client took nothing for too long; set while something waits to be sent.
     stalled: Option<Pin<Box<Sleep>>>,
     idle: Pin<Box<Sleep>>,
@@ -118,13 +140,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(io: Io, limits: Limits, permit: OwnedSemaphorePermit) -> Self {
-        let idle = Box::pin(tokio::time::sleep(limits.idle));
-        Self { io, limits, stalled: None, idle, _permit: permit }
+    fn new(io: Io, rules: Rules, permit: OwnedSemaphorePermit) -> Self {
+        let idle = Box::pin(tokio::time::sleep(rules.limits.idle));
+        Self { io, rules, stalled: None, idle, _permit: permit }
     }
 
     fn progressed(&mut self) {
-        self.idle.as_mut().reset(Instant::now() + self.limits.idle);
+        self.idle.as_mut().reset(Instant::now() + self.rules.limits.idle);
     }
 
     /// Closes the connection when a write has waited for too long.
@@ -134,10 +156,13 @@ impl Connection {
             self.progressed();
             return result;
         }
-        let limit = self.limits.stalled;
+        let limit = self.rules.limits.stalled;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         match stalled.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(()) => {
+                self.rules.disconnected.send_modify(|count| count.stalled += 1);
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
             Poll::Pending => Poll::Pending,
         }
     }
@@ -158,7 +183,10 @@ impl AsyncRead for Connection {
             return result;
         }
         match self.idle.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(()) => {
+                self.rules.disconnected.send_modify(|count| count.idle += 1);
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
             Poll::Pending => Poll::Pending,
         }
     }

@@ -118,7 +118,10 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         "/api/v1/runs",
         "Lists runs.",
         &[
-            text("q", "Words that name, model, state or tags must have."),
+            text(
+                "q",
+                "Words that name, model, state or tags must have, or a filter: val_acc > 0.97 and model ~ digits.",
+            ),
             text("sort", "A column, with - in front for the greatest first; -started when not given."),
             number("limit", "The most runs to list; 200 when not given."),
             number("offset", "The number of runs to leave out first."),
@@ -134,6 +137,20 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         "Run",
         Handle::Files(api::annotate),
     ),
+    post(
+        "/api/v1/runs/{id}/stop",
+        "Stops a run of this host, as Ctrl-C does; needs --control.",
+        "Nothing",
+        "Process",
+        Handle::Files(api::stop),
+    ),
+    post(
+        "/api/v1/runs/{id}/resume",
+        "Resumes a run of this host in a process of its own; needs --control.",
+        "Nothing",
+        "Process",
+        Handle::Files(api::resume),
+    ),
     get(
         "/api/v1/runs/{id}/series",
         "The names under which a run recorded values.",
@@ -145,7 +162,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         "/api/v1/runs/{id}/curves",
         "Curves of a run, reduced to buckets with the least, greatest and mean value of each.",
         &[
-            text("series", "Names, separated by commas."),
+            text("series", "Names, separated by commas, or a JSON array of them."),
             text("x", "What from and to are: step or time (milliseconds since 1970)."),
             number("from", "The first step or time."),
             number("to", "The last step or time."),
@@ -203,6 +220,13 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         "Jobs",
         Handle::Nodes(api::jobs),
     ),
+    get(
+        "/api/v1/stores",
+        "The stores that are followed, with their streams: rates, lag, memory, who waits and why.",
+        &[],
+        "Stores",
+        Handle::Files(api::stores),
+    ),
     post(
         "/api/v1/jobs/cancel",
         "Cancels a job; needs --control.",
@@ -219,6 +243,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             text("run", "A run whose records are sent, too."),
             text("position", "The records of the run that are known: position of an answer."),
             text("jobs", "1 sends jobs, too."),
+            text("stores", "1 sends stores, too."),
         ],
         body: None,
         answer: Answer::Events("Update"),

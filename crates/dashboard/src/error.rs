@@ -1,6 +1,8 @@
 //! What can go wrong when a request is answered, and when a dashboard is started.
 
+use crate::actions::Refusal;
 use axum::http::StatusCode;
+use phalanx_ledger::LedgerError;
 use phalanx_records::run_dir::RunDirError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +18,14 @@ pub(crate) enum ApiError {
     Body(#[source] serde_json::Error),
     #[error("records of the run cannot be read")]
     Records(#[from] RunDirError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("{what} needs the ledger, which is not used now; words are searched without it")]
+    NeedsLedger { what: &'static str },
+    #[error("the files of this run are not here, but at {place}")]
+    Elsewhere { place: String },
+    #[error("the run cannot be {action}: {why}")]
+    Action { action: &'static str, why: Refusal },
     #[error("could not read {what}")]
     Read {
         what: &'static str,
@@ -39,9 +49,25 @@ impl ApiError {
             Self::Parameter { .. } | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::Records(RunDirError::NotARun { .. }) => StatusCode::NOT_FOUND,
             Self::Records(_) | Self::Read { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::NoDomain { .. } => StatusCode::CONFLICT,
+            Self::Ledger(error) if error.is_usage() => StatusCode::BAD_REQUEST,
+            Self::Ledger(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::NeedsLedger { .. }
+            | Self::Elsewhere { .. }
+            | Self::Action { .. }
+            | Self::NoDomain { .. } => StatusCode::CONFLICT,
             Self::NoAnswer { .. } => StatusCode::BAD_GATEWAY,
             Self::TooMany | Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl ApiError {
+    /// What the user can do about it, if that is known.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Ledger(error) => error.hint(),
+            Self::Records(error) => error.hint(),
+            _ => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::path::{Component, Path};
 use std::time::UNIX_EPOCH;
 
+pub(crate) const FORMATION: &str = "formation.json";
 /// Files that only the process that trains uses, some of them secret.
 const HIDDEN: [&str; 2] = ["lock", "live.json"];
 /// The most files in a listing, and how deep directories are looked into.
@@ -94,7 +95,7 @@ fn split_comment(text: &str) -> (&str, &str) {
 
 /// The groups of nodes that trained the run, as they were written down.
 pub(crate) fn formation(run: &Path) -> Result<Value, ApiError> {
-    let text = read_text(&run.join("formation.json"), "the formation")?;
+    let text = read_text(&run.join(FORMATION), "the formation")?;
     let read: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
     Ok(read.filter(Value::is_object).unwrap_or_else(|| serde_json::json!({ "epochs": [] })))
 }

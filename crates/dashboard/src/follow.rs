@@ -2,7 +2,8 @@
 //! again and again.
 
 use crate::hub::Hub;
-use crate::runs::RunDirs;
+use crate::run_dirs::RunDirs;
+use crate::source::Runs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -18,6 +19,13 @@ use std::time::SystemTime;
 const TOGETHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How many run directories are watched; the newest count.
 const MOST_WATCHED: usize = 4096;
+
+/// What is noticed in a run directory. A process that is killed closes its files, too, so its end is noticed.
+const EVERYTHING: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::DELETE);
 
 /// Watches of directories.
 #[derive(Debug)]
@@ -36,7 +44,9 @@ impl Follower {
         let root = runs.root().to_owned();
         let mut follower =
             Self { fd, root: root.clone(), one: runs.one_run().is_some(), watched: BTreeMap::new() };
-        follower.watch(&root)?;
+        // The ledger may lie there, which is written all the time.
+        let flags = if follower.one { EVERYTHING } else { WatchFlags::CREATE | WatchFlags::MOVED_TO };
+        follower.watch(&root, flags)?;
         let modified = |dir: &PathBuf| dir.metadata().and_then(|about| about.modified()).ok();
         let mut dirs: Vec<(Option<SystemTime>, PathBuf)> =
             runs.dirs().into_iter().map(|dir| (modified(&dir), dir)).collect();
@@ -47,15 +57,8 @@ impl Follower {
         Ok(follower)
     }
 
-    fn watch(&mut self, dir: &Path) -> io::Result<()> {
-        // A process that is killed closes its files, too, so its end is noticed.
-        let flags = WatchFlags::MODIFY
-            | WatchFlags::CLOSE_WRITE
-            | WatchFlags::CREATE
-            | WatchFlags::MOVED_TO
-            | WatchFlags::DELETE
-            | WatchFlags::ONLYDIR;
-        let id = inotify::add_watch(&self.fd, dir, flags)?;
+    fn watch(&mut self, dir: &Path, flags: WatchFlags) -> io::Result<()> {
+        let id = inotify::add_watch(&self.fd, dir, flags | WatchFlags::ONLYDIR)?;
         self.watched.insert(id, dir.to_owned());
         Ok(())
     }
@@ -64,13 +67,13 @@ impl Follower {
         if self.watched.len() > MOST_WATCHED {
             return;
         }
-        if let Err(error) = self.watch(dir) {
+        if let Err(error) = self.watch(dir, EVERYTHING) {
             tracing::debug!(%error, dir = %dir.display(), "changes of a run are not followed");
         }
     }
 
     /// Tells the hub of changes until the returned end of a pipe is dropped.
-    pub(crate) fn start(self, runs: Arc<RunDirs>, hub: Arc<Hub>) -> io::Result<PipeWriter> {
+    pub(crate) fn start(self, runs: Arc<Runs>, hub: Arc<Hub>) -> io::Result<PipeWriter> {
         let (ended, end) = io::pipe()?;
         let follow = move || {
             if let Err(error) = self.run(&ended, &runs, &hub) {
@@ -81,7 +84,7 @@ impl Follower {
         Ok(end)
     }
 
-    fn run(mut self, ended: &PipeReader, runs: &RunDirs, hub: &Hub) -> io::Result<()> {
+    fn run(mut self, ended: &PipeReader, runs: &Runs, hub: &Hub) -> io::Result<()> {
         loop {
             let mut watched = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(ended, PollFlags::empty())];
             wait(&mut watched, None)?;
@@ -89,7 +92,7 @@ impl Follower {
                 return Ok(());
             }
             for dir in self.changed()? {
-                runs.forget(&dir);
+                runs.changed(&dir);
                 hub.run_changed(&dir);
             }
             wait(&mut [PollFd::new(ended, PollFlags::empty())], Some(&TOGETHER))?;

@@ -20,6 +20,9 @@ struct Changes {
     /// The version of the last change of each run.
     runs: BTreeMap<PathBuf, u64>,
     domain: u64,
+    stores: u64,
+    /// The listing as a whole.
+    listing: u64,
 }
 
 impl Hub {
@@ -49,16 +52,37 @@ impl Hub {
         self.version.send_replace(next);
     }
 
+    /// Listings have to be read anew.
+    pub(crate) fn listing_changed(&self) {
+        let mut changes = lock(&self.changes);
+        changes.listing = self.version() + 1;
+        self.version.send_replace(changes.listing);
+    }
+
+    pub(crate) fn listing_since(&self, version: u64) -> bool {
+        lock(&self.changes).listing > version
+    }
+
     pub(crate) fn domain_changed(&self) {
         let mut changes = lock(&self.changes);
         changes.domain = self.version() + 1;
         self.version.send_replace(changes.domain);
     }
 
+    pub(crate) fn stores_changed(&self) {
+        let mut changes = lock(&self.changes);
+        changes.stores = self.version() + 1;
+        self.version.send_replace(changes.stores);
+    }
+
     pub(crate) fn runs_since(&self, version: u64) -> Vec<PathBuf> {
         let changes = lock(&self.changes);
         let newer = changes.runs.iter().filter(|(_, at)| **at > version);
         newer.map(|(dir, _)| dir.clone()).collect()
+    }
+
+    pub(crate) fn stores_since(&self, version: u64) -> bool {
+        lock(&self.changes).stores > version
     }
 
     pub(crate) fn domain_since(&self, version: u64) -> bool {

@@ -4,17 +4,17 @@
 //! process. The next message is made only when the one before was taken: a slow viewer costs one message of memory.
 
 use crate::app::App;
+use crate::curve::finite;
+use crate::entry::Line;
 use crate::error::ApiError;
 use crate::files;
 use crate::runs::Records;
-use crate::view::RunView;
+use crate::tail::{News, Seen};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 
@@ -24,41 +24,8 @@ const PACE: Duration = Duration::from_millis(250);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a viewer may leave a message untaken.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A viewer that lacks more rows or runs than this reads curves or listings anew.
-const MOST_ROWS: usize = 400;
+/// A viewer that lacks more runs than this reads listings anew.
 const MOST_RUNS: usize = 200;
-
-/// How much of a run's records a viewer has seen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    generation: u64,
-    rows: usize,
-    events: usize,
-}
-
-impl Seen {
-    pub(crate) fn all(view: &RunView) -> Self {
-        Self { generation: view.generation, rows: view.rows.len(), events: view.events.len() }
-    }
-}
-
-impl fmt::Display for Seen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.generation, self.rows, self.events)
-    }
-}
-
-impl FromStr for Seen {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let mut parts = text.split('.');
-        let mut next = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or(());
-        let (generation, rows, events) = (next()?, next()?, next()?);
-        let small = |n: u64| usize::try_from(n).map_err(|_large| ());
-        Ok(Self { generation, rows: small(rows)?, events: small(events)? })
-    }
-}
 
 /// What a viewer wants to see.
 #[derive(Debug, Clone, Default)]
@@ -66,6 +33,7 @@ pub(crate) struct Wish {
     pub(crate) run: Option<(String, PathBuf)>,
     pub(crate) seen: Option<Seen>,
     pub(crate) jobs: bool,
+    pub(crate) stores: bool,
     /// Of a stream that broke.
     pub(crate) last_id: Option<String>,
 }
@@ -76,8 +44,8 @@ struct Viewer {
     wish: Wish,
     version: u64,
     seen: Seen,
-    /// As it was sent last.
-    formation: Value,
+    /// The file that was sent last.
+    formation: Option<(SystemTime, u64)>,
     /// Whether nothing was sent yet.
     first: bool,
     /// Whether everything is sent, as after the start of the server.
@@ -95,7 +63,7 @@ pub(crate) fn start(app: Arc<App>, wish: Wish) -> Result<mpsc::Receiver<std::io:
     let anew = !app.hub.knows(version);
     let version = if anew { app.hub.version() } else { version };
     let seen = seen.or(wish.seen).unwrap_or_default();
-    let viewer = Viewer { app, wish, version, seen, formation: Value::Null, first: true, anew };
+    let viewer = Viewer { app, wish, version, seen, formation: None, first: true, anew };
     tokio::spawn(serve(viewer, tell, permit));
     Ok(messages)
 }
@@ -148,7 +116,7 @@ impl Viewer {
         };
         let made = tokio::task::spawn_blocking(move || {
             let mut viewer = self;
-            let mut update = viewer.update(domain);
+            let mut update = viewer.update(domain, until);
             update.extend(jobs.map(|jobs| ("jobs".to_owned(), jobs)));
             viewer.version = until;
             viewer.anew = false;
@@ -160,9 +128,9 @@ impl Viewer {
         made.await.ok()
     }
 
-    fn update(&mut self, domain: bool) -> Map<String, Value> {
+    fn update(&mut self, domain: bool, until: u64) -> Map<String, Value> {
         let mut update = Map::new();
-        if self.anew {
+        if self.anew || self.app.hub.listing_since(self.version) {
             update.insert("reload".to_owned(), true.into());
         }
         let changed = self.app.hub.runs_since(self.version);
@@ -170,8 +138,9 @@ impl Viewer {
             update.insert("reload".to_owned(), true.into());
         } else if !changed.is_empty() {
             let summary = |dir: &PathBuf| {
-                let id = dir.file_name()?.to_str()?;
-                serde_json::to_value(self.app.runs.run(id).ok()?).ok()
+                let make =
+                    || serde_json::to_value(self.app.runs.files().run(dir.file_name()?.to_str()?).ok()?).ok();
+                self.app.tails.summary(dir, until, make)
             };
             let runs: Vec<Value> = changed.iter().filter_map(summary).collect();
             if !runs.is_empty() {
@@ -180,9 +149,13 @@ impl Viewer {
         }
         if let Some((id, dir)) = self.wish.run.clone()
             && (self.first || self.anew || changed.contains(&dir))
-            && let Ok(Some(run)) = self.run_update(&id, &dir)
+            && let Ok(Some(run)) = self.run_update(&id, &dir, until)
         {
             update.insert("run".to_owned(), run);
+        }
+        if self.wish.stores && (self.first || self.anew || self.app.hub.stores_since(self.version)) {
+            let stores = serde_json::to_value(self.app.stores.info()).unwrap_or_default();
+            update.insert("stores".to_owned(), stores);
         }
         self.first = false;
         if domain {
@@ -192,41 +165,33 @@ impl Viewer {
         update
     }
 
-    fn run_update(&mut self, id: &str, dir: &Path) -> Result<Option<Value>, ApiError> {
-        let seen = self.seen;
-        let (now, new) = self.app.views.with(dir, |view| {
-            let reload = view.generation != seen.generation
-                || seen.rows > view.rows.len()
-                || view.rows.len() - seen.rows > MOST_ROWS;
-            let points: Vec<Value> = if reload {
-                Vec::new()
-            } else {
-                let line = |(row, values): (crate::view::Row, _)| {
-                    json!({ "step": row.step, "unix_ms": row.unix_ms, "values": values })
-                };
-                view.since(seen.rows).into_iter().map(line).collect()
-            };
-            let events: Vec<Value> = view.events.iter().skip(seen.events).map(|event| json!(event)).collect();
-            (Seen::all(view), (reload, points, events))
-        })?;
-        let (reload, points, events) = new;
-        let formation = files::formation(dir)?;
-        let moved = formation != self.formation;
-        if !reload && !moved && points.is_empty() && events.is_empty() && now == self.seen {
+    fn run_update(&mut self, id: &str, dir: &Path, until: u64) -> Result<Option<Value>, ApiError> {
+        let News { reload, lines, events, seen } = self.app.tails.since(dir, self.seen, until)?;
+        let file = std::fs::metadata(dir.join(files::FORMATION)).ok();
+        let file = file.and_then(|file| Some((file.modified().ok()?, file.len())));
+        let moved = self.first || file != self.formation;
+        if !reload && !moved && lines.is_empty() && events.is_empty() && seen == self.seen {
             return Ok(None);
         }
-        self.seen = now;
+        self.seen = seen;
         let mut update = json!({
             "id": id,
-            "position": now.to_string(),
+            "position": seen.to_string(),
             "reload": reload,
-            "points": points,
+            "points": lines.iter().map(point).collect::<Vec<Value>>(),
             "events": events,
         });
         if moved {
-            update["formation"] = formation.clone();
-            self.formation = formation;
+            update["formation"] = files::formation(dir)?;
+            self.formation = file;
         }
         Ok(Some(update))
     }
+}
+
+/// A line as viewers get it: null stands for what is not finite.
+fn point(line: &Line) -> Value {
+    let values: Map<String, Value> =
+        line.values.iter().map(|(name, value)| (name.clone(), finite(*value).into())).collect();
+    json!({ "step": line.step, "unix_ms": line.unix_ms, "values": values })
 }

@@ -43,6 +43,7 @@ pub(crate) fn schemas() -> Value {
     all.extend(of_runs());
     all.extend(of_records());
     all.extend(of_domain());
+    all.extend(of_stores());
     Value::Object(all)
 }
 
@@ -59,6 +60,8 @@ fn of_runs() -> Named {
                 ("directory", text()),
                 ("domain", maybe("string")),
                 ("one_run", maybe("string")),
+                ("note", maybe("string")),
+                ("resumes", of("boolean")),
                 ("control", of("boolean")),
             ]),
         ),
@@ -66,6 +69,8 @@ fn of_runs() -> Named {
             "RunSummary",
             object(&[
                 ("id", text()),
+                ("name", text()),
+                ("elsewhere", maybe("string")),
                 ("kind", text()),
                 ("state", text()),
                 ("reason", maybe("string")),
@@ -80,15 +85,18 @@ fn of_runs() -> Named {
                 ("tags", map(text())),
             ]),
         ),
-        ("Runs", object(&[("total", int()), ("runs", list(named("RunSummary")))])),
+        ("Runs", object(&[("total", int()), ("runs", list(named("RunSummary"))), ("note", maybe("string"))])),
         (
             "Run",
             object(&[
                 ("run", named("RunSummary")),
                 ("notes", list(object(&[("unix_ms", int()), ("text", text())]))),
                 ("position", text()),
+                ("resume_failed", maybe("string")),
             ]),
         ),
+        ("Nothing", partial(&[])),
+        ("Process", object(&[("pid", int())])),
         ("Annotation", partial(&[("set", map(text())), ("remove", text()), ("note", text())])),
         (
             "Config",
@@ -148,12 +156,13 @@ fn of_records() -> Named {
                 ("min", numbers()),
                 ("max", numbers()),
                 ("mean", numbers()),
+                ("last", numbers()),
                 ("count", list(int())),
             ]),
         ),
         ("Curves", object(&[("curves", list(named("Curve"))), ("position", text())])),
         ("Event", object(&[("seq", int()), ("unix_ms", int()), ("event", text()), ("value", json!({}))])),
-        ("Events", object(&[("total", int()), ("events", list(named("Event")))])),
+        ("Events", object(&[("total", int()), ("events", list(named("Event"))), ("position", text())])),
         ("Formation", json!({ "type": "object", "required": ["epochs"] })),
         (
             "Update",
@@ -163,6 +172,7 @@ fn of_records() -> Named {
                 ("run", named("RunUpdate")),
                 ("domain", named("Domain")),
                 ("jobs", named("Jobs")),
+                ("stores", list(named("Store"))),
             ]),
         ),
         (
@@ -238,5 +248,59 @@ fn of_domain() -> Named {
         ("JobName", object(&[("job", text())])),
         ("Cancelled", object(&[("cancelled", of("boolean"))])),
     ];
+    all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
+}
+
+fn of_stores() -> Named {
+    let (text, int) = (|| of("string"), || of("integer"));
+    let mut summary = object(&[
+        ("address", text()),
+        ("version", text()),
+        ("nodes", int()),
+        ("uptime_seconds", int()),
+        ("keys", int()),
+        ("used_bytes", int()),
+        ("resident_bytes", int()),
+        ("spilled_bytes", int()),
+        ("persisted_bytes", int()),
+        ("memory_bytes", int()),
+        ("refuses_writes", maybe("string")),
+        ("clients", int()),
+        ("commands", int()),
+        ("refused_for_memory", int()),
+    ]);
+    summary["type"] = json!(["object", "null"]);
+    let producer = object(&[("id", text()), ("state", text()), ("uploads", int()), ("held", int())]);
+    let trainer = object(&[("id", text()), ("rank", int()), ("uncommitted", int())]);
+    let reader = object(&[
+        ("id", text()),
+        ("pass", maybe("integer")),
+        ("step", int()),
+        ("steps", int()),
+        ("lag", int()),
+        ("ended", of("boolean")),
+        ("trainers", list(trainer)),
+    ]);
+    let stream = object(&[
+        ("name", text()),
+        ("ended", of("boolean")),
+        ("samples", int()),
+        ("uploads", int()),
+        ("samples_per_s", of("number")),
+        ("stored_bytes", int()),
+        ("budget_bytes", maybe("integer")),
+        ("pending_datasets", int()),
+        ("producers", list(producer)),
+        ("readers", list(reader)),
+        ("waits", list(object(&[("client", text()), ("why", text())]))),
+        ("reports", list(text())),
+    ]);
+    let store = object(&[
+        ("address", text()),
+        ("why", maybe("string")),
+        ("summary", summary),
+        ("streams", list(stream)),
+    ]);
+    let all = [("Store", store), ("Stores", object(&[("stores", list(named("Store")))]))];
     all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }

@@ -5,7 +5,6 @@ use crate::endpoints::{Call, ENDPOINTS, Endpoint, Handle, Method};
 use crate::error::ApiError;
 use crate::gate::{Access, Asked, COOKIE, Refused};
 use crate::live::{self, Wish};
-use crate::runs::Records;
 use crate::{files, page};
 use axum::Router;
 use axum::body::Body;
@@ -118,6 +117,9 @@ fn failure(error: &ApiError) -> Response {
         text = format!("{text}: {error}");
         cause = error.source();
     }
+    if let Some(hint) = error.hint() {
+        text = format!("{text}; {hint}");
+    }
     json_answer(error.status(), &json!({ "error": text }))
 }
 
@@ -134,12 +136,17 @@ impl Stream for Chunks {
 
 fn live(app: Arc<App>, incoming: Incoming) -> Result<Response, ApiError> {
     let value = |name: &str| incoming.values.get(name).filter(|value| !value.is_empty());
-    let run = value("run").map(|id| app.runs.dir(id).map(|dir| (id.clone(), dir))).transpose()?;
+    let run = match value("run").map(|id| app.runs.dir(id).map(|dir| (id.clone(), dir))).transpose() {
+        // Its changes do not come here.
+        Err(ApiError::Elsewhere { .. }) => None,
+        found => found?,
+    };
     let last_id = incoming.headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let wish = Wish {
         run,
         seen: value("position").and_then(|position| position.parse().ok()),
         jobs: value("jobs").is_some(),
+        stores: value("stores").is_some(),
         last_id: last_id.map(str::to_owned),
     };
     let messages = live::start(app, wish)?;

@@ -187,8 +187,10 @@ async fn a_new_run_appears_and_a_fast_one_sends_four_messages_a_second_at_most()
 #[tokio::test]
 async fn foreign_names_foreign_pages_and_paths_out_of_a_run_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    make_run(dir.path(), "first", 3);
+    let run = make_run(dir.path(), "first", 3);
     std::fs::write(dir.path().join("secret"), "s3cret").unwrap();
+    std::os::unix::fs::symlink(dir.path(), run.join("up")).unwrap();
+    std::os::unix::fs::symlink("../secret", run.join("link")).unwrap();
     let dashboard =
         Dashboard::start(Config { control: true, ..Config::new(dir.path(), loopback()) }).await.unwrap();
     let address = dashboard.address();
@@ -220,14 +222,31 @@ async fn foreign_names_foreign_pages_and_paths_out_of_a_run_are_refused() {
             "live.json",
             "..%5csecret",
             "a%00b",
+            "....//secret",
+            "%252e%252e%252fsecret",
+            "checkpoints/%2e%2e/%2e%2e/secret",
+            "checkpoints/step-000002/../../../secret",
+            "up/secret",
+            "link",
+            "%2e%2e%00/secret",
+            "file:///etc/passwd",
+            "%c0%ae%c0%ae/secret",
+            "\u{ff0e}\u{ff0e}/secret",
         ] {
             let reply = get(address, &format!("/api/v1/runs/first/files/{path}"));
             assert!(matches!(reply.status, 400 | 404), "{path}: {}", reply.status);
             assert!(!reply.text().contains("s3cret") && !reply.text().contains("root:"), "{path}");
         }
-        for id in ["..", "%2e%2e", ".", "%2fetc", "first%2f..", "nothing", ""] {
+        for id in
+            ["..", "%2e%2e", ".", "%2fetc", "first%2f..", "nothing", "", "first%00", "first%2f..%2ffirst"]
+        {
             let reply = get(address, &format!("/api/v1/runs/{id}/config"));
             assert!(matches!(reply.status, 400 | 404), "{id}: {}", reply.status);
+            for verb in ["stop", "resume", "annotations"] {
+                let path = format!("/api/v1/runs/{id}/{verb}");
+                let status = request(address, "POST", &path, &own(address), "{\"note\":\"x\"}").status;
+                assert!(matches!(status, 400 | 404), "{path}: {status}");
+            }
         }
         let page = get(address, "/");
         let policy = page.header("content-security-policy").unwrap();
@@ -269,16 +288,19 @@ async fn a_client_that_reads_nothing_is_closed() {
     let limits = Limits { stalled: Duration::from_millis(300), ..Limits::default() };
     let dashboard = Dashboard::start(Config { limits, ..Config::new(dir.path(), loopback()) }).await.unwrap();
     let address = dashboard.address();
-    beside(move || {
+    let mut socket = beside(move || {
         let mut socket = TcpStream::connect(address).unwrap();
         write!(socket, "GET /api/v1/runs/first/files/model.onnx HTTP/1.1\r\nHost: {address}\r\n\r\n")
             .unwrap();
-        // The server notices by its own clock; other clients are served meanwhile.
-        let until = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < until {
-            assert_eq!(get(address, "/api/v1/runs").status, 200);
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        // Other clients are served meanwhile.
+        assert_eq!(get(address, "/api/v1/runs").status, 200);
+        socket
+    })
+    .await;
+    let mut told = dashboard.disconnected();
+    let stalled = told.wait_for(|clients| clients.stalled == 1);
+    tokio::time::timeout(Duration::from_secs(20), stalled).await.expect("it is not closed").unwrap();
+    beside(move || {
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut received = 0u64;
         let mut buffer = vec![0; 1 << 20];
@@ -300,25 +322,26 @@ async fn clients_beyond_the_limit_are_turned_away_and_others_served() {
     let limits = Limits { connections: 3, idle: Duration::from_millis(500), ..Limits::default() };
     let dashboard = Dashboard::start(Config { limits, ..Config::new(dir.path(), loopback()) }).await.unwrap();
     let address = dashboard.address();
-    beside(move || {
+    let held = beside(move || {
         // They send half a request and stay.
-        let held: Vec<TcpStream> = (0..3)
-            .map(|_| {
-                let mut socket = TcpStream::connect(address).unwrap();
-                socket.write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
-                socket
-            })
-            .collect();
+        let silent = |_| {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
+            socket
+        };
+        (0..3).map(silent).collect::<Vec<TcpStream>>()
+    })
+    .await;
+    let mut told = dashboard.disconnected();
+    let silent = told.wait_for(|clients| clients.idle == 3);
+    tokio::time::timeout(Duration::from_secs(20), silent).await.expect("silent clients stay").unwrap();
+    beside(move || {
         let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            // Turned away at first; served when the silent ones were closed.
-            let served =
-                client::try_get(address, "/api/v1/about").is_some_and(|reply: Reply| reply.status == 200);
-            if served {
-                break;
-            }
+        // Their places are free a moment after that was told.
+        let served =
+            || client::try_get(address, "/api/v1/about").is_some_and(|reply: Reply| reply.status == 200);
+        while !served() {
             assert!(Instant::now() < deadline, "silent clients keep others out");
-            std::thread::sleep(Duration::from_millis(50));
         }
         drop(held);
     })

@@ -3,16 +3,21 @@
 pub(crate) mod beside;
 
 use crate::args::{DomainArgs, start_failure};
+use crate::commands::ledger::ledger_failure;
+use crate::commands::store::password;
 use crate::commands::train::RUNS;
 use crate::failure::Failure;
 use crate::output::{Output, Render, reader_gone};
+use crate::own_program::own_program;
 use crate::stop::StopSignals;
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_dashboard::{Access, Config, Dashboard, StartError};
+use phalanx_dashboard::{Access, Config, Dashboard, Resume, StartError, StoreTarget};
 use phalanx_fabric::{Fabric, NodeKind};
+use phalanx_ledger::LedgerUrl;
 use phalanx_records::run_dir::is_run;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +33,9 @@ domain with a key: the page is served by TLS, and its address holds a token.
 Examples:
   phalanx dashboard --open
   phalanx dashboard runs/2026-11-16-141502-3fa9        replay one run, also one copied from elsewhere
+  phalanx dashboard --control                          and stop, resume and tag runs, cancel jobs
   phalanx dashboard --bind 0.0.0.0:7070 --domain lab   for other machines
+  phalanx dashboard --store 127.0.0.1:6780             with a store and its streams
   ssh -L 7070:localhost:7070 server                    the page of another machine, without a key
   MLFLOW_TRACKING_URI=http://127.0.0.1:7070 python train.py   a program that logs with MLflow's client"
 )]
@@ -48,12 +55,18 @@ pub(crate) struct DashboardArgs {
     /// Open the page in a browser.
     #[arg(long)]
     open: bool,
-    /// Let viewers act: cancel jobs.
+    /// Let viewers act: stop and resume runs of this host, tag runs, cancel jobs.
     #[arg(long)]
     control: bool,
     /// Another name under which browsers reach the page.
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
+    /// A store to show with its streams; may be given several times. The store of the domain is found by itself.
+    #[arg(long = "store", value_name = "ADDRESS", env = "PHALANX_STORE")]
+    stores: Vec<String>,
+    /// A file whose first line is the password of these stores.
+    #[arg(long, value_name = "FILE")]
+    store_password_file: Option<PathBuf>,
     /// Show runs only; join no domain.
     #[arg(long)]
     no_domain: bool,
@@ -92,7 +105,13 @@ pub(crate) async fn run(args: DashboardArgs, output: Output) -> Result<(), Failu
         true => None,
         false => Some(Fabric::start(settings).await.map_err(start_failure)?),
     };
+    let password = password(args.store_password_file.as_deref())?;
+    let target = |address| StoreTarget { address, password: password.clone() };
     let mut config = Config {
+        ledger: LedgerUrl::for_runs(&runs).map_err(ledger_failure)?,
+        all_runs: args.runs.is_none(),
+        resume: Some(Resume::new(move || resume(&beside::domain_words()))),
+        stores: args.stores.into_iter().map(target).collect(),
         control: args.control,
         domain: fabric.clone().map(|fabric| (fabric, args.domain.domain.to_string())),
         key,
@@ -124,6 +143,13 @@ pub(crate) async fn run(args: DashboardArgs, output: Output) -> Result<(), Failu
         fabric.shutdown().await;
     }
     Ok(())
+}
+
+/// The command that resumes a run, in the same domain; the run is added to it.
+fn resume(domain: &[OsString]) -> Command {
+    let mut command = own_program().command();
+    command.args(["run", "resume"]).args(domain);
+    command
 }
 
 /// The directory with the runs. The usual one is made, so that the first run is seen as soon as it starts.

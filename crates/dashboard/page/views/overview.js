@@ -83,20 +83,20 @@ export default {
       put(nodes, table("Nodes", ["node", "kind", "state", "#cores", "#memory", "~does", "#jobs done", "since"], domain.nodes.map((/** @type {any} */ node) => [
         node.id, node.kind, stateMark(node.state), number(node.cores), bytes(node.memory_bytes), node.why ?? (node.uses.map((/** @type {any} */ use) => `${use.text}, ${counted(use.cores, "core")}`).join("; ") || "–"), number(node.jobs_done), time(node.since_ms)]), "No nodes."));
       const waiting = [
-        ...runs.filter((/** @type {any} */ run) => run.waiting).map((/** @type {any} */ run) => ["run", run.id, run.waiting]),
+        ...runs.filter((/** @type {any} */ run) => run.waiting).map((/** @type {any} */ run) => ["run", run.name, run.waiting]),
         ...domain.nodes.flatMap((/** @type {any} */ node) => node.uses.filter((/** @type {any} */ use) => use.kind.startsWith("waiting")).map((/** @type {any} */ use) => [use.kind, node.id, use.text])),
       ];
       put(waits, table("What waits", ["what", "where", "~why"], waiting, "Nothing waits."));
       const events = [
         ...domain.events.map((/** @type {any} */ event) => ({ at: event.unix_ms, mark: event.event, text: `node ${event.node}${event.why ? `: ${event.why}` : ""}` })),
         ...runs.flatMap((/** @type {any} */ run) => [
-          { at: run.started_ms, mark: "started", text: `run ${run.id}` },
-          ...(run.ended_ms ? [{ at: run.ended_ms, mark: run.state, text: `run ${run.id}${run.reason ? `: ${run.reason}` : ""}` }] : [])]),
+          { at: run.started_ms, mark: "started", text: `run ${run.name}` },
+          ...(run.ended_ms ? [{ at: run.ended_ms, mark: run.state, text: `run ${run.name}${run.reason ? `: ${run.reason}` : ""}` }] : [])]),
       ].filter((event) => event.at).sort((a, b) => b.at - a.at).slice(0, 30);
       put(recent, events.length ? h("ul", { class: "list" }, events.map((event) => h("li", {}, h("time", {}, time(event.at)), stateMark(event.mark), h("span", {}, event.text)))) : h("p", { class: "muted pad" }, "Nothing happened yet."));
       const shown = running.length ? running : runs.slice(0, 5);
       put(active, table("Runs", ["run", "state", "model", "#steps", "#loss"], shown.map((/** @type {any} */ run) => [
-        h("a", { href: `#/run/${encodeURIComponent(run.id)}` }, run.id), stateMark(run.waiting ? "waiting" : run.state), run.model, progressOf(run), number(run.last.loss)]), "No runs yet. `phalanx train` starts one."));
+        h("a", { href: `#/run/${encodeURIComponent(run.id)}` }, run.name), stateMark(run.waiting ? "waiting" : run.state), run.model, progressOf(run), number(run.last.loss)]), "No runs yet. `phalanx train` starts one."));
     };
     draw();
     return {

@@ -28,7 +28,16 @@ class RunPage {
     this.lost = new Map();
     this.playing = 0;
     /** @type {boolean} */
-    this.control = parts.control;
+    this.control = parts.control && !run.elsewhere;
+    /** @type {boolean} */
+    this.resumes = parts.resumes;
+    /** Whether this page has asked for the run to be resumed. */
+    this.resuming = false;
+    /** @type {any[]} */
+    this.remarks = parts.notes;
+    this.problem = h("p", { class: "note bad", role: "alert", hidden: true });
+    this.elsewhere = run.elsewhere ? h("p", { class: "note" }, `The files of this run are at ${run.elsewhere}. What the ledger has of it is shown.`) : null;
+    this.notes = h("div", { id: "notes" });
     this.tags = h("div", { class: "tags" });
     this.head = h("div", { class: "head" });
     this.tiles = h("div", { class: "tiles" });
@@ -124,10 +133,11 @@ class RunPage {
 
   draw() {
     const { run, id } = this;
-    put(this.head, h("h1", {}, id), stateMark(run.waiting ? "waiting" : run.state), h("span", { class: "muted" }, run.model),
+    put(this.head, h("h1", {}, run.name), stateMark(run.waiting ? "waiting" : run.state), h("span", { class: "muted" }, run.model),
       run.state === "running" && run.total_steps && h("progress", { max: run.total_steps, value: run.steps, "aria-label": "Progress of the run" }),
-      h("span", { class: "grow" }), this.curves.tools);
+      h("span", { class: "grow" }), this.actionButton(), this.curves.tools);
     this.drawTags();
+    this.drawNotes();
     const why = run.reason ?? run.waiting;
     this.why.hidden = !why;
     this.why.textContent = why ? `${run.reason ? "Why" : "Waits"}: ${why}` : "";
@@ -149,6 +159,45 @@ class RunPage {
     this.nodes.draw();
   }
 
+  /** Stops what runs, or resumes what does not, for who may. */
+  actionButton() {
+    const { control, resumes, run } = this;
+    if (!control) return null;
+    const act = (/** @type {string} */ verb) => h("button", { type: "button", onclick: () => this.act(verb) }, verb === "stop" ? "Stop" : "Resume");
+    if (run.state === "running") return act("stop");
+    return resumes && ["interrupted", "failed"].includes(run.state) ? act("resume") : null;
+  }
+
+  /** @param {string} verb */
+  async act(verb) {
+    try {
+      await post(runPath(this.id, `/${verb}`), {});
+      this.resuming = verb === "resume";
+      this.say(null);
+      announce(verb === "stop" ? "The run was told to stop" : "The run is being resumed");
+    } catch (error) {
+      this.say(/** @type {Error} */ (error).message);
+    }
+  }
+
+  /** @param {string | null} problem */
+  say(problem) {
+    this.problem.hidden = problem === null;
+    this.problem.textContent = problem ?? "";
+  }
+
+  drawNotes() {
+    if (this.notes.contains(document.activeElement)) return;
+    const input = /** @type {HTMLInputElement} */ (h("input", { type: "text", placeholder: "note", "aria-label": "New note" }));
+    const add = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      if (input.value.trim()) this.annotate({ note: input.value.trim() });
+    };
+    put(this.notes, this.remarks.map((note) => h("p", { class: "remark" }, h("span", { class: "muted" }, time(note.unix_ms)), " ", note.text)),
+      this.control && h("form", { onsubmit: add }, input, " ", h("button", {}, "Add note")));
+    this.notes.hidden = this.remarks.length === 0 && !this.control;
+  }
+
   drawTags() {
     const entries = Object.entries(this.run.tags);
     const shown = entries.map(([key, value]) => h("span", { class: "tag" }, value ? `${key}: ${value}` : key,
@@ -168,11 +217,13 @@ class RunPage {
   /** @param {any} annotation */
   async annotate(annotation) {
     try {
-      this.run = (await post(runPath(this.id, "/annotations"), annotation)).run;
+      const { run, notes } = await post(runPath(this.id, "/annotations"), annotation);
+      [this.run, this.remarks] = [run, notes];
+      this.say(null);
       /** @type {HTMLElement | null} */ (document.activeElement)?.blur();
       this.draw();
     } catch (error) {
-      announce(/** @type {Error} */ (error).message);
+      this.say(/** @type {Error} */ (error).message);
     }
   }
 
@@ -189,7 +240,7 @@ class RunPage {
 
   async load() {
     const position = await this.curves.load();
-    await this.nodes.load();
+    this.nodes.load().then(() => this.nodes.whole).then(() => this.draw()).catch((error) => console.warn(error.message));
     const loss = this.curves.data.get(this.id)?.values().next().value;
     this.points = loss ? loss.step.map((step, i) => ({ step, unix_ms: loss.unix_ms[i] })) : [];
     return position;
@@ -213,6 +264,7 @@ class RunPage {
         this.loadFiles().catch((error) => console.warn(error.message));
       }
       this.run = summary;
+      if (this.resuming) await this.watchResume();
     }
     for (const node of update.domain?.nodes ?? []) {
       if (node.state === "lost") this.lost.set(node.id, node.why ?? "lost");
@@ -220,8 +272,10 @@ class RunPage {
     }
     const run = update.run;
     if (run) {
-      this.events.push(...run.events);
-      for (const event of run.events) if (["lost", "waiting", "formed"].includes(event.event)) announce(`${event.event}: ${eventText(event)}`);
+      const last = this.events[this.events.length - 1]?.seq ?? -1;
+      const news = run.events.filter((/** @type {any} */ event) => event.seq > last);
+      this.events.push(...news);
+      for (const event of news) if (["lost", "waiting", "formed"].includes(event.event)) announce(`${event.event}: ${eventText(event)}`);
       if (run.formation) this.epochs = run.formation.epochs ?? [];
       const fresh = run.points.some((/** @type {any} */ point) => Object.keys(point.values).some((name) => !this.names.includes(name)));
       if (run.reload || fresh || update.reload) await this.reload();
@@ -232,6 +286,19 @@ class RunPage {
       }
     }
     if (run || summary || update.domain) this.draw();
+  }
+
+  /** Says why the run could not be resumed, if so. */
+  async watchResume() {
+    if (this.run.state === "running") {
+      this.resuming = false;
+      return;
+    }
+    const { resume_failed } = await get(runPath(this.id));
+    if (resume_failed) {
+      this.resuming = false;
+      this.say(resume_failed);
+    }
   }
 
   async reload() {
@@ -249,19 +316,19 @@ export default {
   title: "Run",
   menu: false,
   async open({ about, rest: id }) {
-    const [{ run }, { series }, formation, { events }, { values }] = await Promise.all(
+    const [{ run, notes, resume_failed }, { series }, formation, { events, position: known }, { values }] = await Promise.all(
       ["", "/series", "/formation", "/events?limit=10000", "/config"].map((part) => get(runPath(id, part))));
-    const page = new RunPage(id, run, { series, formation, events, config: values, control: about.control });
-    // The position covers curves and events that were read before it.
+    const page = new RunPage(id, run, { series, formation, events, config: values, notes, control: about.control, resumes: about.resumes });
+    if (resume_failed) page.say(resume_failed);
     const position = await page.load();
-    const seen = position?.split(".");
-    if (seen) seen[2] = String(events.length);
+    // Up to where metrics are known from the curves, and events from the events.
+    const seen = [(position ?? known).split(".")[0], known.split(".")[1]];
     page.draw();
     page.loadFiles().catch((error) => put(page.files, h("p", { class: "note bad" }, error.message)));
     const config = table("Configuration", ["key", "~value", "source"], values.map((/** @type {any} */ value) => [value.key, h("code", {}, value.value), h("span", { class: "muted" }, value.source)]), "No run file.");
     return {
       element: [
-        page.head, page.tags, page.why, page.tiles,
+        page.head, page.tags, page.problem, page.elsewhere, page.why, page.notes, page.tiles,
         panel("Replay and timeline", [], h("div", { class: "body" }, page.replay), page.timeline),
         page.curves.grid,
         panel("Formation", [], page.formation),
@@ -271,7 +338,7 @@ export default {
           h("div", { class: "stack" }, panel("Events", [], page.log), panel("Configuration", [], config)),
           h("div", { class: "stack" }, panel("Checkpoints", [], page.checkpoints), panel("Files", [], page.files))),
       ],
-      live: { run: id, position: seen?.join(".") },
+      live: { run: id, position: seen.join(".") },
       update: (update) => void page.update(update).catch((error) => console.warn(error.message)),
       close() {
         page.stopPlay();

@@ -28,14 +28,15 @@ export default {
   async open({ search }) {
     let [words, sort] = [search.get("q") ?? "", search.get("sort") ?? "-started"];
     let limit = PAGE;
-    /** @type {{total: number, runs: any[]}} */
-    let page = { total: 0, runs: [] };
+    /** @type {{total: number, runs: any[], note: string | null}} */
+    let page = { total: 0, runs: [], note: null };
     /** @type {Set<string>} */
     const chosen = new Set();
 
     const body = h("tbody");
     const count = h("span", { class: "muted", role: "status" });
     const problem = h("p", { class: "note bad", role: "alert", hidden: true });
+    const source = h("p", { class: "muted", id: "source", hidden: true });
     const compare = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "main", disabled: true, onclick: () => {
       location.hash = `#/compare/${[...chosen].map(encodeURIComponent).join(",")}`;
     } }, "Compare"));
@@ -53,7 +54,7 @@ export default {
     });
 
     const row = (/** @type {any} */ run) => {
-      const box = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", "aria-label": `Choose ${run.id}` }));
+      const box = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", "aria-label": `Choose ${run.name}` }));
       box.checked = chosen.has(run.id);
       box.addEventListener("change", () => {
         if (box.checked) chosen.add(run.id);
@@ -64,7 +65,7 @@ export default {
       const why = run.reason ?? run.waiting;
       const last = run.last;
       return h("tr", { "data-run": run.id }, h("td", {}, box),
-        h("th", { scope: "row" }, h("a", { href: `#/run/${encodeURIComponent(run.id)}` }, run.id)),
+        h("th", { scope: "row" }, h("a", { href: `#/run/${encodeURIComponent(run.id)}` }, run.name), run.elsewhere && h("span", { class: "muted" }, ` at ${run.elsewhere}`)),
         h("td", { title: why ?? undefined }, stateMark(run.waiting ? "waiting" : run.state)),
         h("td", {}, run.model), h("td", { class: "num" }, progressOf(run)), h("td", { class: "num" }, number(last.loss)),
         h("td", { class: "num" }, number(last.val_loss)), h("td", { class: "num" }, percent(last.val_acc)),
@@ -78,6 +79,8 @@ export default {
         else cell.removeAttribute("aria-sort");
       }
       put(body, page.runs.length ? page.runs.map(row) : h("tr", {}, h("td", { colspan: COLUMNS.length + 1, class: "muted" }, words ? "No run matches." : "No runs here yet.")));
+      source.hidden = !page.note;
+      source.textContent = page.note ?? "";
       count.textContent = page.runs.length < page.total ? `${page.runs.length} of ${page.total} runs` : `${page.total} runs`;
       more.hidden = page.runs.length >= page.total;
     };
@@ -97,7 +100,7 @@ export default {
       }
     };
 
-    const input = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "Search name, model, state, tag", "aria-label": "Search runs", value: words }));
+    const input = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "Words, or val_acc > 0.97 and tag.owner = ada", "aria-label": "Search runs", value: words }));
     let typing = 0;
     input.addEventListener("input", () => {
       words = input.value;
@@ -107,7 +110,7 @@ export default {
     await load();
     return {
       element: [
-        h("div", { class: "head" }, h("h1", {}, "Runs"), count, h("span", { class: "grow" }), input, compare), problem,
+        h("div", { class: "head" }, h("h1", {}, "Runs"), count, h("span", { class: "grow" }), input, compare), problem, source,
         h("section", { class: "panel" }, h("div", { class: "scroll whole", tabindex: "0", role: "group", "aria-label": "Runs" }, h("table", { id: "runs" },
           h("caption", { class: "hidden" }, "Runs"),
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, h("span", { class: "hidden" }, "Choose")), headers.map(({ cell }) => cell))), body)), more),

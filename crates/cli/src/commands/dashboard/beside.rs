@@ -37,9 +37,7 @@ pub(crate) fn start(bind: SocketAddr) -> Option<Beside> {
         let _made = std::fs::create_dir_all(runs);
         command.arg(runs);
     }
-    for name in DOMAIN {
-        command.args(value_of(&arguments, &[name]).into_iter().flat_map(|value| [OsStr::new(name), value]));
-    }
+    command.args(domain_of(&arguments));
     // It ends when its output has no reader any more, which is when this process ends.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child =
@@ -53,6 +51,18 @@ pub(crate) fn start(bind: SocketAddr) -> Option<Beside> {
     }
     eprintln!("dashboard at {}", line.trim_end());
     Some(beside)
+}
+
+/// The options of this command that say which domain is meant.
+pub(super) fn domain_words() -> Vec<OsString> {
+    domain_of(&own_arguments())
+}
+
+fn domain_of(arguments: &[OsString]) -> Vec<OsString> {
+    let given = |name: &&'static str| Some([OsString::from(name), value_of(arguments, &[name])?.to_owned()]);
+    let silent = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--no-mdns");
+    let silent = silent.then(|| OsString::from("--no-mdns"));
+    DOMAIN.iter().filter_map(given).flatten().chain(silent).collect()
 }
 
 /// The value of the last of these options: `--name value`, `--name=value`. What comes after `--` is not ours.
@@ -80,5 +90,8 @@ mod tests {
         assert_eq!(value_of(&words, &["--domain"]), Some(OsStr::new("home")));
         assert_eq!(value_of(&words, &["--run-dir", "-o"]), Some(OsStr::new("x/first")));
         assert_eq!(value_of(&words, &["--key"]), None);
+        assert_eq!(domain_of(&words), ["--domain", "home"]);
+        let words = ["dashboard", "--no-mdns", "--no-domain"].map(OsString::from);
+        assert_eq!(domain_of(&words), ["--no-mdns"]);
     }
 }
