@@ -2,6 +2,7 @@
 
 mod allreduce;
 mod jobs;
+mod ledger;
 mod parts;
 mod python;
 mod replicas;
@@ -32,6 +33,8 @@ enum What {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    /// Recording and searching runs, against MLflow's client and TensorBoard's writer.
+    Ledger(ledger::LedgerArgs),
     /// The Python package against Ray, Gloo, DDP and torch.
     Python(python::PythonArgs),
     /// Replicas against trainings that know nothing of each other.
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     match &args.what {
         What::Allreduce(args) => allreduce::run(args),
         What::Jobs { rounds } => jobs::run((*rounds).max(1)),
+        What::Ledger(args) => ledger::run(args),
         What::Python(args) => python::run(args),
         What::Replicas(args) => replicas::run(args),
         What::Stages(args) => stages::run(args),

@@ -14,6 +14,8 @@ const TENSORFLOW: &str = "tests/tensorflow/requirements.txt";
 const STORE_CLIENTS: &str = "tests/store/requirements.txt";
 /// What the tools of others are installed from that open our runs.
 const TOOLS: &str = "tests/tools/requirements.txt";
+/// What MLflow's SQLite store needs besides its client, for benchmarks.
+const MLFLOW_STORE: [&str; 3] = ["alembic==1.20.1", "sqlalchemy==2.1.8", "sqlparse==0.6.1"];
 /// What builds the Python package.
 const MATURIN: &str = "maturin==1.16.0";
 /// What calls of Python functions are compared with.
@@ -64,9 +66,17 @@ impl Environment {
         Self::from_file("store-clients", STORE_CLIENTS)
     }
 
-    /// TensorBoard, pandas, MLflow's client and Prometheus' parser, to open runs with.
+    /// TensorBoard, pandas, MLflow's client and Prometheus' parser, to open runs with, and a server of S3.
     pub(crate) fn tools() -> anyhow::Result<Self> {
         Self::from_file("tools", TOOLS)
+    }
+
+    /// MLflow's client with its stores and TensorBoard's writer, for benchmarks of the ledger.
+    pub(crate) fn ledger_bench() -> anyhow::Result<Self> {
+        let mut environment = Self::from_file("ledger-bench", TOOLS)?;
+        environment.packages.extend(MLFLOW_STORE.map(str::to_owned));
+        environment.wanted.push_str(&MLFLOW_STORE.join(" "));
+        Ok(environment)
     }
 
     /// redis-py, SmartRedis and what builds our package, for benchmarks of the store.
@@ -140,9 +150,14 @@ pub(crate) fn check_store(python: &Path) -> anyhow::Result<()> {
     tool(python, &["-m", "pytest", "-q", "tests/store"]).run()
 }
 
-/// Has tools of others open the runs of the program that the tests before have built.
-pub(crate) fn check_tools(python: &Path) -> anyhow::Result<()> {
-    tool(python, &["-m", "pytest", "-q", "tests/tools"]).run()
+/// Has tools of others open the runs of the program that the tests before have built, and servers of others keep them.
+/// Without a directory with Azurite, the tests of Azure are left out.
+pub(crate) fn check_tools(python: &Path, azurite: Option<&Path>) -> anyhow::Result<()> {
+    let mut tests = tool(python, &["-m", "pytest", "-q", "tests/tools"]);
+    if let Some(azurite) = azurite {
+        tests = tests.env("PHALANX_AZURITE", azurite).env("PHALANX_REQUIRE_AZURITE", "1");
+    }
+    tests.run()
 }
 
 /// Installs the package with pip into an empty environment, as a user does, and runs the examples of the documents

@@ -17,7 +17,7 @@ pub(crate) struct TestArgs {
     /// Leave out what needs Python: its package, and that PyTorch sees in a trained model what was seen here.
     #[arg(long)]
     no_python: bool,
-    /// Leave out what needs a browser: the tests of the dashboard's page.
+    /// Leave out what needs a browser or npm: the tests of the dashboard's page, and those with a server of Azure's.
     #[arg(long)]
     no_browser: bool,
     /// Seconds that one test may take before it and all its processes are killed.
@@ -52,12 +52,14 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         tests = tests.env("PHALANX_TORCH_PYTHON", torch).env("PHALANX_REQUIRE_TORCH", "1");
     }
     tests.run()?;
+    let mut azurite = None;
     if !args.no_browser {
         crate::browser::check(args.no_install)?;
+        azurite = Some(crate::browser::azurite(args.no_install)?);
     }
     if let Some([torch, tensorflow, clients, tools]) = &frameworks {
         crate::python::check_store(clients)?;
-        crate::python::check_tools(tools)?;
+        crate::python::check_tools(tools, azurite.as_deref())?;
         crate::python::check_package(torch)?;
         crate::python::check_installing(tensorflow)?;
     }

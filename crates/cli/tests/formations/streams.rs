@@ -2,7 +2,6 @@
 
 mod faults;
 mod producers;
-mod rate;
 
 use crate::run::Run;
 use crate::sandbox;

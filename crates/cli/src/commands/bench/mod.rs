@@ -3,6 +3,8 @@
 mod allreduce;
 mod infer;
 mod jobs;
+mod ledger;
+mod numbers;
 mod python;
 mod stats;
 mod store;
@@ -26,6 +28,8 @@ enum What {
     Jobs(jobs::JobsArgs),
     /// Requests per second to a served model, and how long each takes.
     Infer(infer::InferArgs),
+    /// Recorded points a second, questions about many runs, the cost of recording.
+    Ledger(ledger::LedgerArgs),
     /// Calls of Python functions per second, round trips, and large arrays.
     Python(python::PythonArgs),
     /// Tensors, tail latencies and models of a store, from clients of this machine.
@@ -39,6 +43,7 @@ pub(crate) async fn run(command: BenchCommand, output: Output) -> Result<(), Fai
         What::Allreduce(args) => allreduce::run(&args, output),
         What::Jobs(args) => jobs::run(args, output).await,
         What::Infer(args) => infer::run(args, output).await,
+        What::Ledger(args) => ledger::run(&args, output),
         What::Python(args) => python::run(args, output).await,
         What::Store(args) => store::run(&args, output),
         What::Train(args) => train::run(args, output),

@@ -7,13 +7,12 @@ mod tail;
 mod trainer;
 mod values;
 
+use super::numbers::{Measured, Numbers};
 use crate::failure::Failure;
-use crate::output::{Output, Render, summary};
+use crate::output::Output;
 use clap::{Args, ValueEnum};
 use phalanx_store_client::{Store, StoreOptions};
-use serde::Serialize;
 use served::Served;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -44,29 +43,6 @@ enum Part {
     Inference,
     /// Trainers fed by a stream and by a file, and the commands that a waiting one sends.
     Trainer,
-}
-
-/// Numbers by their names; the ends of the names are the units.
-type Numbers = BTreeMap<&'static str, f64>;
-
-#[derive(Debug, Serialize)]
-struct Measured {
-    #[serde(flatten)]
-    numbers: Numbers,
-}
-
-impl Render for Measured {
-    fn table(&self) -> String {
-        summary(self.numbers.iter().map(|(name, value)| (*name, shown(*value))))
-    }
-
-    fn quiet(&self) -> String {
-        self.numbers.values().map(|value| shown(*value)).collect::<Vec<_>>().join("\n")
-    }
-}
-
-fn shown(value: f64) -> String {
-    if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
 pub(crate) fn run(args: &StoreArgs, output: Output) -> Result<(), Failure> {

@@ -182,7 +182,10 @@ fn endless_blob(target: &Target) {
         let lease = LeaseId { job: JobId(1), number: 1 };
         let offers = vec![Offer { lease, priority: 0, careful: false, payload, inputs: Vec::new() }];
         let offers = vec![OfferGroup { kind: "echo".into(), needs: Default::default(), offers }];
-        raw.send(FrameKind::Jobs, &ToWorker::Dispatch(Dispatch { epoch, offers, ..Default::default() }));
+        raw.send(
+            FrameKind::Jobs,
+            &ToWorker::Dispatch(Dispatch { epoch, number: 1, offers, ..Default::default() }),
+        );
         let mut bulk = bulk(target, &id, &welcome);
         let asks = |m: &BulkMessage| matches!(m, BulkMessage::Get { .. } | BulkMessage::Borrow { .. });
         let transfer = match bulk.read_where(FrameKind::Bulk, asks) {
@@ -218,8 +221,14 @@ fn false_references(target: &Target) {
         vec![offer(1, vec![input(1), input(2)]), offer(2, (0..=MAX_INPUTS as u64).map(input).collect())];
     let offers = vec![OfferGroup { kind: "echo".into(), needs: Default::default(), offers }];
     let lease = LeaseId { job: JobId(99), number: 1 };
-    let dispatch =
-        Dispatch { epoch, keeps: vec![lease], drops: vec![JobId(98)], offers, ..Default::default() };
+    let dispatch = Dispatch {
+        epoch,
+        number: 1,
+        keeps: vec![lease],
+        drops: vec![JobId(98)],
+        offers,
+        ..Default::default()
+    };
     raw.send(FrameKind::Jobs, &ToWorker::Dispatch(dispatch));
     let (is_missing, is_refused) = (Cell::new(false), Cell::new(false));
     raw.read_where(FrameKind::Jobs, |answer: &FromWorker| {

@@ -6,7 +6,10 @@ use phalanx_testkit::Sandbox;
 /// The commands that a help text lists.
 fn commands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    // A description that goes on in another line is indented further.
+    let begins = |line: &&str| line.strip_prefix("  ").is_some_and(|rest| !rest.starts_with(' '));
+    let names = listed.take_while(|line| !line.is_empty()).filter(begins);
+    let names = names.filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 

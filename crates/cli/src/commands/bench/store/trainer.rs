@@ -95,7 +95,7 @@ pub(super) fn measure(address: &str, time: Duration) -> Result<Numbers, Failure>
     }
     numbers.insert("trainer_wait_commands", commands_of_a_wait(&scratch.0, &store, address, time)?);
     for stream in ["bench:samples", "bench:empty"] {
-        store.command(&[b"DEL", stream.as_bytes()]).map_err(failure)?;
+        store.delete_stream(stream).map_err(Failure::infrastructure)?;
     }
     Ok(numbers)
 }
