@@ -360,6 +360,13 @@ impl Ops {
         engine.sever(&self.shared);
     }
 
+    /// Keeps the engine from hearing other ranks while `work` runs, as a long collective would.
+    #[doc(hidden)]
+    pub fn busy_for_tests(&self, work: impl FnOnce(&dyn Fn() -> bool)) {
+        let _engine = self.shared.engine();
+        work(&|| self.shared.hung_up.load(std::sync::atomic::Ordering::Acquire));
+    }
+
     fn check_open(&self) -> Result<(), OpsError> {
         if std::process::id() != self.shared.pid {
             return Err(OpsError::Forked { rank: self.rank() });

@@ -1,7 +1,11 @@
 //! Messages between a rank and the leader: over a stream, or through rings with the stream as a doorbell.
+//!
+//! The last bytes of a stream tell a rank that left from one that is lost, also to a thread that does not read the
+//! messages before them: see [`END`].
 
 use super::ring::RingEnd;
-use rustix::net::sockopt;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, sockopt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,6 +16,9 @@ use std::time::Duration;
 /// The most bytes of a message.
 const MOST: usize = 16 << 20;
 const LENGTH: usize = 4;
+/// What a stream ends with when its rank has left in order: the length of no message, and no message ends with it
+/// (their last byte belongs to a varint or to UTF-8).
+const END: [u8; LENGTH] = [0xff; LENGTH];
 
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -127,6 +134,9 @@ impl Channel {
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let bytes = &self.received[self.start..];
         let Some(length) = bytes.first_chunk::<LENGTH>() else { return Ok(None) };
+        if *length == END {
+            return Ok(None);
+        }
         let length = u32::from_le_bytes(*length) as usize;
         if length > MOST {
             return Err(ErrorKind::InvalidData.into());
@@ -174,6 +184,16 @@ impl Channel {
         let _closed = self.stream.shutdown(Shutdown::Write);
     }
 
+    /// As [`Channel::close`], after this rank has said that it leaves. Without [`END`] it would look lost, which is so if
+    /// what it said found no room.
+    pub(super) fn close_in_order(&mut self) {
+        if self.unsent.is_empty() && !self.closed {
+            // It may be closed by the other end, or have no room; then it is not read.
+            let _sent = (&self.stream).write(&END);
+        }
+        self.close();
+    }
+
     pub(super) fn try_clone_stream(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
     }
@@ -182,6 +202,24 @@ impl Channel {
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+/// Whether a stream that has closed ends with [`END`]. `None` if its last bytes were read already.
+pub(super) fn ended_in_order(stream: &TcpStream) -> Option<bool> {
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        let got = match rustix::net::recv(stream, bytes.as_mut_slice(), RecvFlags::PEEK | RecvFlags::DONTWAIT)
+        {
+            Ok((0, _)) | Err(Errno::WOULDBLOCK) => return None,
+            Ok((got, _)) => got,
+            Err(Errno::INTR) => continue,
+            Err(_failed) => return Some(false),
+        };
+        if got < bytes.len() {
+            return Some(bytes[..got].ends_with(&END));
+        }
+        bytes.resize(2 * got, 0);
     }
 }
 

@@ -165,6 +165,13 @@ impl Engine {
 
     /// Takes what other ranks have said.
     fn hear(&mut self, shared: &Shared) -> bool {
+        shared.set_hearing(true);
+        let progress = self.hear_channels(shared);
+        shared.set_hearing(false);
+        progress
+    }
+
+    fn hear_channels(&mut self, shared: &Shared) -> bool {
         let stream = std::mem::take(&mut self.look_at_streams) | shared.hung_up.swap(false, Ordering::AcqRel);
         let mut progress = false;
         let ranks: Vec<u32> = self.channels.keys().copied().collect();

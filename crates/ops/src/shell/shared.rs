@@ -6,7 +6,7 @@
 //! ```
 
 use super::api::{OpsOptions, Stall};
-use super::channel::Channel;
+use super::channel::{Channel, ended_in_order};
 use super::completion::Completion;
 use super::connect::{Place, locked};
 use super::engine::Engine;
@@ -54,6 +54,8 @@ pub(super) struct Shared {
     pub(super) look_interval: Duration,
     /// A stream has closed.
     pub(super) hung_up: AtomicBool,
+    /// The engine reads streams: what it has read it may not have acted on.
+    hearing: AtomicBool,
     requests: Mutex<Vec<Request>>,
     waiting_requests: AtomicUsize,
     engine: Mutex<Engine>,
@@ -94,6 +96,7 @@ impl Shared {
             timeline: Timeline::default(),
             look_interval: limit / 4,
             hung_up: AtomicBool::new(false),
+            hearing: AtomicBool::new(false),
             requests: Mutex::new(Vec::new()),
             waiting_requests: AtomicUsize::new(0),
             engine: Mutex::new(engine),
@@ -229,6 +232,25 @@ impl Shared {
         }
     }
 
+    pub(super) fn set_hearing(&self, hearing: bool) {
+        self.hearing.store(hearing, Ordering::SeqCst);
+    }
+
+    /// Whether a rank whose stream has closed said before that it leaves. The engine, which reads what ranks say, may
+    /// be in a collective for long.
+    fn left_in_order(&self, rank: u32, stream: &TcpStream) -> bool {
+        if self.has_left(rank) {
+            return true;
+        }
+        ended_in_order(stream).unwrap_or_else(|| {
+            // The engine has read the end, now or long ago.
+            while self.hearing.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            self.has_left(rank)
+        })
+    }
+
     pub(super) fn over(&self) -> Option<&OpsError> {
         self.over.get()
     }
@@ -304,9 +326,9 @@ impl Shared {
             wait(&mut fds, None);
             let closed: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
             let mut closed = closed.into_iter();
-            streams.retain(|(rank, _)| {
+            streams.retain(|(rank, stream)| {
                 let closed = closed.next().unwrap_or(false);
-                if closed && !self.has_left(*rank) {
+                if closed && !self.left_in_order(*rank, stream) {
                     for aborter in locked(&self.aborters).iter() {
                         aborter.abort(format!("rank {rank} is lost"));
                     }

@@ -121,6 +121,42 @@ fn a_lost_rank_ends_all_operations_at_once() {
 }
 
 #[test]
+fn a_rank_that_left_is_not_lost_to_ranks_that_hear_of_it_later() {
+    for share in [true, false] {
+        for (leaves, deaf) in [(2, 0), (0, 1)] {
+            let (all, apart) = (std::sync::Barrier::new(3), OpsOptions { share, ..options() });
+            run_with(3, &apart, |ops| {
+                let stay = ops.add_set(&[3 - leaves - deaf, deaf]).unwrap();
+                ops.barrier("all", SetId::WORLD).unwrap();
+                if ops.rank() == leaves {
+                    all.wait();
+                    return;
+                }
+                if ops.rank() == deaf {
+                    ops.busy_for_tests(|hung_up| {
+                        all.wait();
+                        let until = Instant::now() + DEADLINE;
+                        while !hung_up() {
+                            assert!(Instant::now() < until, "the rank that leaves closes its streams");
+                            std::thread::yield_now();
+                        }
+                    });
+                } else {
+                    all.wait();
+                }
+                let mut bytes = values(DType::F32, ops.rank(), 5);
+                let done = ops.run_on("s", reduce(Reduction::Sum, DType::F32, &[5]).on(stay), &mut bytes);
+                match leaves {
+                    // Without rank 0 there is no order.
+                    0 => assert!(matches!(done, Err(OpsError::ShutDown { rank: 0 })), "{done:?}"),
+                    _ => assert!(done.is_ok(), "{done:?}"),
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn survivors_meet_again_under_a_new_epoch() {
     let server = RendezvousServer::start("127.0.0.1:0", Secret::default(), 0..3).unwrap();
     let (server, address) = (&server, server.address().to_string());

@@ -32,9 +32,11 @@ impl Engine {
         if self.over.is_none() {
             self.over = Some(OpsError::ShutDown { rank: self.rank });
         }
+        let in_order = matches!(self.over, Some(OpsError::ShutDown { .. }));
         self.fail_all(shared);
         self.ring_bells();
-        self.channels.values_mut().for_each(Channel::close);
+        let close = if in_order { Channel::close_in_order } else { Channel::close };
+        self.channels.values_mut().for_each(close);
     }
 
     /// Closes all connections without a word.
