@@ -1,0 +1,51 @@
+//! What is tried next: algorithms that are asked for one candidate whenever a node is free, in any order of results.
+
+use super::dice::Dice;
+use super::objective::{Known, Objective};
+use super::space::{Genes, Space};
+use std::collections::BTreeSet;
+
+/// A candidate that was tried, with the values of all objectives as they were measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    pub genes: Genes,
+    /// In the order of the objectives, not turned.
+    pub values: Vec<f64>,
+}
+
+/// All that an algorithm may look at.
+#[derive(Clone, Copy)]
+pub struct History<'a> {
+    pub space: &'a Space,
+    pub objectives: &'a [Objective],
+    /// In the order in which results came.
+    pub results: &'a [Observation],
+    /// Candidates that are being tried.
+    pub pending: &'a [Genes],
+    /// Every candidate that must not be proposed again: tried, being tried, failed.
+    pub seen: &'a BTreeSet<Genes>,
+    pub known: &'a dyn Known,
+}
+
+/// A proposed candidate, and the candidates it was made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    pub genes: Genes,
+    pub parents: Vec<Genes>,
+}
+
+/// A way to choose candidates. Its answer follows from its state, the history and the dice alone.
+pub trait Algorithm: std::fmt::Debug + Send {
+    /// A candidate that was not seen and can be built; `None` if it finds none.
+    fn ask(&mut self, history: &History<'_>, dice: &mut Dice) -> Option<Proposal>;
+
+    /// What it has learned and cannot derive from the history at once, for a search that is resumed.
+    fn state(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Takes back what [`Algorithm::state`] gave; `false` if it is not understood, and then it is learned again.
+    fn restore(&mut self, _state: &serde_json::Value) -> bool {
+        true
+    }
+}

@@ -1,0 +1,1 @@
+//! Which trial is trained how far, on how many nodes at once.

@@ -1,0 +1,1 @@
+//! Fronts, crowding and hypervolume.
