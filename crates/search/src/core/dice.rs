@@ -18,7 +18,7 @@ impl Dice {
     }
 
     /// SplitMix64.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,12 +29,12 @@ impl Dice {
     /// Uniform over `0..end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         // The high half of the product: its bias is under 2⁻³² for the sizes that occur here.
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
+        ((u128::from(self.draw()) * end as u128) >> 64) as usize
     }
 
     /// Uniform over `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     pub fn chance(&mut self, probability: f64) -> bool {
@@ -64,9 +64,9 @@ mod tests {
         let mut dice = Dice::new(Seed(1));
         (0..70_000).for_each(|_| counts[dice.below(7)] += 1);
         assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
-        let draw = |number| Dice::of(Seed(1), "ask", number).next();
-        assert_eq!(draw(3), draw(3));
-        assert_ne!(draw(3), draw(4));
+        let of = |number| Dice::of(Seed(1), "ask", number).draw();
+        assert_eq!(of(3), of(3));
+        assert_ne!(of(3), of(4));
         let mean = (0..10_000).map(|_| dice.unit()).sum::<f64>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
     }

@@ -4,6 +4,7 @@ use super::dice::Dice;
 use super::objective::{Known, Objective};
 use super::space::{Genes, Space};
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// A candidate that was tried, with the values of all objectives as they were measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +26,16 @@ pub struct History<'a> {
     /// Every candidate that must not be proposed again: tried, being tried, failed.
     pub seen: &'a BTreeSet<Genes>,
     pub known: &'a dyn Known,
+}
+
+impl fmt::Debug for History<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("History")
+            .field("results", &self.results.len())
+            .field("pending", &self.pending.len())
+            .field("seen", &self.seen.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A proposed candidate, and the candidates it was made from.
