@@ -1,0 +1,118 @@
+//! `phalanx search status`: the table of trials, also while it changes.
+
+use super::{Which, search_failure, short};
+use crate::failure::Failure;
+use crate::output::{Output, Render, listing_of};
+use crate::stop::StopSignals;
+use clap::Args;
+use phalanx_search_results::{Filter, SearchFollower, SearchTable, SortKey, TrialRow};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Between two looks at the records of a search that goes on.
+const LOOK: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  phalanx search status                          all trials of the newest search
+  phalanx search status first --watch            until it ends or Ctrl-C
+  phalanx search status --where state=running
+  phalanx search status --where 'accuracy>0.9' --where 'params<100000' --sort -accuracy --limit 10")]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Only trials for which this holds: state=running, node=n1-3f2a, accuracy>0.9; may be given more than once.
+    #[arg(long = "where", value_name = "FILTER")]
+    filter: Vec<Filter>,
+    /// The order: the name of a value, trial or state; a minus before it for the largest first.
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    sort: Option<SortKey>,
+    /// At most this many trials.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Show the table again whenever it changes, until the search ends.
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Trials {
+    rows: Vec<TrialRow>,
+    #[serde(skip)]
+    objectives: Vec<String>,
+    #[serde(skip)]
+    counts: String,
+}
+
+impl Render for Trials {
+    fn table(&self) -> String {
+        let mut header = vec!["trial", "archid", "state", "node", "budget"];
+        header.extend(self.objectives.iter().map(String::as_str));
+        header.push("error");
+        let rows = self.rows.iter().map(|row| {
+            let dash = || "-".to_owned();
+            let budget = row.latest().map_or_else(dash, |result| short(result.budget));
+            let value = |name: &String| match row.latest() {
+                Some(result) => row.value_at(result, name),
+                None => row.known.get(name).copied(),
+            };
+            let values = self.objectives.iter().map(|name| value(name).map_or_else(dash, short));
+            let head = [
+                row.trial.to_string(),
+                row.archid.clone(),
+                row.status.to_string(),
+                row.node.clone().unwrap_or_else(dash),
+                budget,
+            ];
+            head.into_iter().chain(values).chain([row.why.clone().unwrap_or_default()]).collect()
+        });
+        format!("{}\n\n{}", listing_of(&header, rows), self.counts)
+    }
+
+    fn quiet(&self) -> String {
+        self.rows.iter().map(|row| row.trial.to_string()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl StatusArgs {
+    fn view(&self, table: &SearchTable) -> Trials {
+        let mut rows: Vec<&TrialRow> =
+            table.rows().filter(|row| self.filter.iter().all(|filter| filter.matches(row))).collect();
+        if let Some(key) = &self.sort {
+            key.sort(&mut rows);
+        }
+        rows.truncate(self.limit.unwrap_or(usize::MAX));
+        let counts = table.counts();
+        let counts: Vec<String> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+        Trials {
+            rows: rows.into_iter().cloned().collect(),
+            objectives: table.about().objectives.iter().map(|objective| objective.name.clone()).collect(),
+            counts: format!("{} of {} trials: {}", table.rows().len(), table.about().trials, counts.join(", ")),
+        }
+    }
+}
+
+pub(crate) async fn run(args: &StatusArgs, output: Output) -> Result<(), Failure> {
+    let path = args.which.path()?;
+    let mut follower = SearchFollower::open(&path).map_err(search_failure)?;
+    if !args.watch {
+        return output.print(&args.view(follower.table()));
+    }
+    let mut stops = StopSignals::new()?;
+    let mut pace = tokio::time::interval(LOOK);
+    let mut changed = true;
+    loop {
+        if changed && !output.print_while_read(&args.view(follower.table()))? {
+            return Ok(());
+        }
+        if follower.table().end().is_some() {
+            return Ok(());
+        }
+        tokio::select! {
+            _ = pace.tick() => {}
+            () = stops.next() => return Ok(()),
+        }
+        changed = follower.refresh().map_err(search_failure)? > 0;
+    }
+}
