@@ -1,5 +1,9 @@
 //! What is tried next: algorithms that are asked for one candidate whenever a node is free, in any order of results.
 
+mod settings;
+
+pub use settings::{AlgorithmKind, AlgorithmSettings, UnknownAlgorithm};
+
 use super::dice::Dice;
 use super::objective::{Known, Objective};
 use super::space::{Genes, Space};
