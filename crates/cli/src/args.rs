@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Job(commands::job::JobCommand),
     /// Train a model as a run file says.
     Train(Box<commands::train::TrainArgs>),
+    /// Find the best models of a space: candidates are trained on nodes, the best of them in full.
+    Search(commands::search::SearchCommand),
     /// Say which nodes would hold which part of a model, and what a step would cost.
     Plan(Box<commands::plan::PlanArgs>),
     /// See and find the runs there are, tag them, and go on with one.

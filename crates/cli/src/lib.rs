@@ -77,6 +77,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             Command::Job(args) => commands::job::run(args, output).await,
             Command::Train(args) => commands::train::run(*args, output).await,
             Command::Plan(args) => commands::plan::run(*args, output).await,
+            Command::Search(args) => commands::search::run(args, output).await,
             Command::Run(args) => commands::run::run(args, output).await,
             Command::Ledger(args) => commands::ledger::run(&args, output),
             Command::Eval(args) => commands::eval::run(*args, output).await,

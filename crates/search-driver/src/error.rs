@@ -7,6 +7,7 @@ use phalanx_search::core::control::RestoreError;
 use phalanx_search::core::record::TrialId;
 use phalanx_search::core::template::{READY, TemplateError};
 use phalanx_search_results::about::AboutError;
+use phalanx_search_results::follow::FollowError;
 use phalanx_search_results::table::UnknownTrial;
 use phalanx_search_results::{ReadEventsError, WriteResultsError};
 use phalanx_train::config::ConfigError;
@@ -64,6 +65,15 @@ pub enum SearchError {
     Onnx { path: PathBuf, why: String },
 }
 
+impl From<FollowError> for SearchError {
+    fn from(error: FollowError) -> Self {
+        match error {
+            FollowError::About(error) => error.into(),
+            FollowError::Events(error) => error.into(),
+        }
+    }
+}
+
 impl From<RestoreError> for SearchError {
     fn from(error: RestoreError) -> Self {
         Self::Records(error.to_string())
@@ -94,6 +104,7 @@ impl SearchError {
         match self {
             Self::Exists { .. }
             | Self::NoSearch { .. }
+            | Self::About(_)
             | Self::Template(_)
             | Self::Config(_)
             | Self::Algorithm(_)
@@ -109,7 +120,6 @@ impl SearchError {
             Self::Io { .. }
             | Self::Json { .. }
             | Self::Directory(_)
-            | Self::About(_)
             | Self::Events(_)
             | Self::Results(_)
             | Self::Main(_)

@@ -22,6 +22,7 @@ pub(crate) mod predict;
 pub(crate) mod relay;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod search;
 pub(crate) mod simulate;
 pub(crate) mod store;
 pub(crate) mod train;

@@ -151,10 +151,17 @@ impl CurveArgs {
 
 /// The chart as a picture for standard output.
 pub(super) fn on_terminal(chart: &Chart) -> String {
+    chart.terminal(plot_size(), wants_colour())
+}
+
+/// The size of a picture on standard output.
+pub(crate) fn plot_size() -> Cells {
     let out = std::io::stdout();
-    let is_terminal = out.is_terminal();
     let columns = rustix::termios::tcgetwinsize(&out).map_or(COLUMNS, |size| usize::from(size.ws_col).max(1));
-    let colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-    let columns = if is_terminal { columns } else { COLUMNS };
-    chart.terminal(Cells { columns, rows: PANEL_ROWS }, colour)
+    Cells { columns: if out.is_terminal() { columns } else { COLUMNS }, rows: PANEL_ROWS }
+}
+
+/// Whether a picture on standard output has colours.
+pub(crate) fn wants_colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }

@@ -15,6 +15,8 @@ mod settings;
 mod show;
 mod tag;
 
+pub(crate) use curves::{plot_size, wants_colour};
+
 use crate::commands::train::RUNS;
 use crate::failure::Failure;
 use crate::output::Output;

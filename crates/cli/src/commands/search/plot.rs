@@ -2,10 +2,12 @@
 
 use super::{Which, search_failure};
 use crate::failure::Failure;
+use crate::commands::run::{plot_size, wants_colour};
 use crate::output::{Output, Render};
 use clap::Args;
 use phalanx_search_driver::RESULTS;
-use phalanx_search_results::{ResultsWriter, SearchFollower};
+use phalanx_search_results::files::front_plot;
+use phalanx_search_results::{ResultsWriter, SearchFollower, SearchTable};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -44,6 +46,18 @@ pub(crate) fn run(args: &PlotArgs, output: Output) -> Result<(), Failure> {
     let follower = SearchFollower::open(&search).map_err(search_failure)?;
     let results = args.to.clone().unwrap_or_else(|| search.join(RESULTS));
     ResultsWriter::new(&results).write(follower.table()).map_err(search_failure)?;
-    let picture = phalanx_search_results::terminal(follower.table());
+    let picture = pictures(follower.table());
     output.print(&Plotted { search, results, picture })
+}
+
+/// The front of every pair of objectives, one under the other.
+fn pictures(table: &SearchTable) -> String {
+    let objectives = &table.about().objectives;
+    let pairs = objectives.iter().enumerate().flat_map(|(at, x)| objectives[at + 1..].iter().map(move |y| (x, y)));
+    let drawn: Vec<String> =
+        pairs.map(|(x, y)| front_plot(table, x, y).terminal(plot_size(), wants_colour())).collect();
+    match drawn.is_empty() {
+        true => "a front takes two objectives".to_owned(),
+        false => drawn.join("\n\n"),
+    }
 }

@@ -73,7 +73,7 @@ impl Progress {
 
 impl Writer {
     fn start(results: &Path) -> Option<Self> {
-        let writer = ResultsWriter::new(results);
+        let mut writer = ResultsWriter::new(results);
         let (tables, received) = std::sync::mpsc::channel::<SearchTable>();
         let write = move || {
             while let Ok(mut table) = received.recv() {

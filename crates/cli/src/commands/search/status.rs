@@ -5,7 +5,8 @@ use crate::failure::Failure;
 use crate::output::{Output, Render, listing_of};
 use crate::stop::StopSignals;
 use clap::Args;
-use phalanx_search_results::{Filter, SearchFollower, SearchTable, SortKey, TrialRow};
+use phalanx_search_results::filter::select;
+use phalanx_search_results::{Filter, FilterError, SearchFollower, SearchTable, SortKey, TrialRow};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -17,16 +18,19 @@ const LOOK: Duration = Duration::from_millis(500);
   phalanx search status                          all trials of the newest search
   phalanx search status first --watch            until it ends or Ctrl-C
   phalanx search status --where state=running
-  phalanx search status --where 'accuracy>0.9' --where 'params<100000' --sort -accuracy --limit 10")]
+  phalanx search status --where 'accuracy > 0.9 and params < 100000' --sort -accuracy --limit 10
+
+Names: trial, archid, model, state, node, rung, budget, seconds, error, parents, starts, times (queued, started, ended),
+every gene and every value.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     which: Which,
-    /// Only trials for which this holds: state=running, node=n1-3f2a, accuracy>0.9; may be given more than once.
-    #[arg(long = "where", value_name = "FILTER")]
-    filter: Vec<Filter>,
-    /// The order: the name of a value, trial or state; a minus before it for the largest first.
-    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
-    sort: Option<SortKey>,
+    /// Only trials for which this holds: comparisons with = != < <= > >= ~, and between them.
+    #[arg(long = "where", value_name = "FILTER", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// The order: names with commas between, a minus before those with the largest first.
+    #[arg(long, value_name = "NAMES", allow_hyphen_values = true, default_value = "", hide_default_value = true)]
+    sort: String,
     /// At most this many trials.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -76,34 +80,37 @@ impl Render for Trials {
 }
 
 impl StatusArgs {
-    fn view(&self, table: &SearchTable) -> Trials {
-        let mut rows: Vec<&TrialRow> =
-            table.rows().filter(|row| self.filter.iter().all(|filter| filter.matches(row))).collect();
-        if let Some(key) = &self.sort {
-            key.sort(&mut rows);
-        }
+    fn view(&self, table: &SearchTable, filter: &Filter) -> Result<Trials, Failure> {
+        let mut rows = select(table, filter, &SortKey::parse_all(&self.sort)).map_err(filter_failure)?;
         rows.truncate(self.limit.unwrap_or(usize::MAX));
         let counts = table.counts();
         let counts: Vec<String> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
-        Trials {
+        Ok(Trials {
             rows: rows.into_iter().cloned().collect(),
             objectives: table.about().objectives.iter().map(|objective| objective.name.clone()).collect(),
             counts: format!("{} of {} trials: {}", table.rows().len(), table.about().trials, counts.join(", ")),
-        }
+        })
     }
 }
 
+fn filter_failure(error: FilterError) -> Failure {
+    let hint = error.hint();
+    Failure::usage(error).hint(hint)
+}
+
 pub(crate) async fn run(args: &StatusArgs, output: Output) -> Result<(), Failure> {
+    // A filter that cannot be understood is refused before anything is opened.
+    let filter = Filter::parse(&args.filter).map_err(filter_failure)?;
     let path = args.which.path()?;
     let mut follower = SearchFollower::open(&path).map_err(search_failure)?;
     if !args.watch {
-        return output.print(&args.view(follower.table()));
+        return output.print(&args.view(follower.table(), &filter)?);
     }
     let mut stops = StopSignals::new()?;
     let mut pace = tokio::time::interval(LOOK);
     let mut changed = true;
     loop {
-        if changed && !output.print_while_read(&args.view(follower.table()))? {
+        if changed && !output.print_while_read(&args.view(follower.table(), &filter)?)? {
             return Ok(());
         }
         if follower.table().end().is_some() {

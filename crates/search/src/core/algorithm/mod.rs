@@ -1,7 +1,16 @@
 //! What is tried next: algorithms that are asked for one candidate whenever a node is free, in any order of results.
 
+pub mod bananas;
+pub mod evolution_pareto;
+pub mod grid;
 pub mod guided;
+pub mod local;
+pub mod nsga2;
+pub mod random;
+mod ranked;
+pub mod regularized;
 mod settings;
+mod unseen;
 
 pub use settings::{AlgorithmKind, AlgorithmSettings, UnknownAlgorithm};
 
