@@ -17,9 +17,9 @@ pub(crate) const COLOURS: [(u8, u8, u8); 8] = [
     (110, 110, 110),
     (0, 0, 0),
 ];
-const FONT: &str = "monospace";
-const FONT_PX: u32 = 16;
-const TITLE_PX: u32 = 32;
+pub(crate) const FONT: &str = "monospace";
+pub(crate) const FONT_PX: u32 = 16;
+pub(crate) const TITLE_PX: u32 = 32;
 
 /// Why a chart could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +119,7 @@ impl Frame<'_> {
         let (x_name, x_label): (&str, &dyn Fn(&f64) -> String) = match self.x {
             XAxis::Step => ("step", &in_steps),
             XAxis::Seconds => ("time", &in_seconds),
+            XAxis::Count(what) => (what, &in_steps),
         };
         chart
             .configure_mesh()

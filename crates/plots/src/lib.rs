@@ -10,6 +10,7 @@
 mod draw;
 mod prepare;
 mod raster;
+mod scatter;
 mod terminal;
 
 pub use draw::DrawError;
@@ -22,6 +23,8 @@ pub enum XAxis {
     Step,
     /// Seconds since a run began.
     Seconds,
+    /// A number of these.
+    Count(&'static str),
 }
 
 /// A curve.
@@ -50,6 +53,67 @@ pub struct Chart {
     /// faintly behind.
     pub smoothing: f64,
     pub panels: Vec<Panel>,
+}
+
+/// A dot of a [`Scatter`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dot {
+    pub x: f64,
+    pub y: f64,
+    /// What gives it its colour.
+    pub shade: f64,
+    /// Drawn as a circle.
+    pub hollow: bool,
+}
+
+/// A line of a [`Scatter`] that is level from each point to the next one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepLine {
+    /// Points with rising x.
+    pub points: Vec<(f64, f64)>,
+    pub shade: f64,
+}
+
+/// Dots and step lines over two axes, in colours that stand for a number. What is not finite is left out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scatter {
+    pub title: String,
+    /// The names of the axes.
+    pub x: String,
+    pub y: String,
+    /// The name of what the colours stand for.
+    pub shade: String,
+    pub dots: Vec<Dot>,
+    /// Drawn in this order; the last one is the current one.
+    pub steps: Vec<StepLine>,
+}
+
+impl Scatter {
+    /// The plot as an SVG document.
+    ///
+    /// # Errors
+    /// The plot cannot be drawn.
+    pub fn svg(&self, size: Size) -> Result<String, DrawError> {
+        scatter::svg(self, size.bounded())
+    }
+
+    /// The plot as a PNG file.
+    ///
+    /// # Errors
+    /// The plot cannot be drawn.
+    pub fn png(&self, size: Size) -> Result<Vec<u8>, DrawError> {
+        raster::scatter_png(self, size.bounded())
+    }
+
+    /// All dots and the last step line as lines of text; in colours, if the terminal has some.
+    pub fn terminal(&self, size: Cells, colour: bool) -> String {
+        terminal::draw_scatter(self, size, colour)
+    }
+
+    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+        let dots = self.dots.iter().map(|dot| (dot.x, dot.y));
+        dots.chain(self.steps.iter().flat_map(|line| line.points.iter().copied()))
+    }
 }
 
 /// The size of a picture, in pixels.

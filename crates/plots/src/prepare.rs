@@ -46,10 +46,14 @@ const LARGEST: f64 = 1e100;
 /// An axis spans at least this part of its numbers: ticks must differ by more than the rounding error.
 const LEAST_SPAN: f64 = 1e-6;
 
+/// Whether a point can be drawn on axes that are not logarithmic.
+pub(crate) fn is_drawn((x, y): (f64, f64)) -> bool {
+    x.abs() <= LARGEST && y.abs() <= LARGEST
+}
+
 /// Cuts a curve at what cannot be drawn.
 fn pieces(points: &[(f64, f64)], log: bool) -> Vec<Vec<(f64, f64)>> {
-    let is_drawn = |value: f64| value.abs() <= LARGEST;
-    let drawn = |(x, y): &(f64, f64)| is_drawn(*x) && is_drawn(*y) && (!log || *y >= LARGEST.recip());
+    let drawn = |point: &(f64, f64)| is_drawn(*point) && (!log || point.1 >= LARGEST.recip());
     points.split(|point| !drawn(point)).filter(|piece| !piece.is_empty()).map(<[_]>::to_vec).collect()
 }
 
@@ -92,7 +96,7 @@ pub(crate) fn bounds(lines: &[Prepared], log: bool) -> Option<Bounds> {
     bounds_of(lines.iter().flat_map(|line| line.pieces.iter().chain(&line.behind)).flatten().copied(), log)
 }
 
-fn bounds_of(points: impl Iterator<Item = (f64, f64)>, log: bool) -> Option<Bounds> {
+pub(crate) fn bounds_of(points: impl Iterator<Item = (f64, f64)>, log: bool) -> Option<Bounds> {
     let mut found: Option<Bounds> = None;
     for (x, y) in points {
         let now = found.get_or_insert(Bounds { x: (x, x), y: (y, y) });

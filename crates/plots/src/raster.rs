@@ -1,7 +1,7 @@
 //! Pixels that plotters draws on, with text from a bitmap font, and their PNG.
 
 use crate::draw::{DrawError, draw};
-use crate::{Chart, Size};
+use crate::{Chart, Scatter, Size, scatter};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{
@@ -17,8 +17,18 @@ const MISSING: char = '?';
 pub(crate) fn png(chart: &Chart, size: Size) -> Result<Vec<u8>, DrawError> {
     let mut pixels = Pixels::new(size);
     draw(chart, &mut pixels)?;
+    encoded(&pixels)
+}
+
+pub(crate) fn scatter_png(scatter: &Scatter, size: Size) -> Result<Vec<u8>, DrawError> {
+    let mut pixels = Pixels::new(size);
+    scatter::draw(scatter, &mut pixels)?;
+    encoded(&pixels)
+}
+
+fn encoded(pixels: &Pixels) -> Result<Vec<u8>, DrawError> {
     let mut file = Vec::new();
-    let mut encoder = png::Encoder::new(&mut file, size.width, size.height);
+    let mut encoder = png::Encoder::new(&mut file, pixels.size.width, pixels.size.height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let mut writer = encoder.write_header()?;

@@ -1,7 +1,8 @@
 //! A chart as text: curves of braille dots, 2 × 4 in a cell.
 
-use crate::prepare::{Bounds, Prepared, bounds, number, prepare, seconds};
-use crate::{Chart, Panel, XAxis, printable};
+use crate::prepare::{Bounds, Prepared, bounds, bounds_of, is_drawn, number, prepare, seconds};
+use crate::scatter::stairs;
+use crate::{Chart, Panel, Scatter, XAxis, printable};
 
 /// The size of a picture, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +73,58 @@ fn draw_panel(chart: &Chart, panel: &Panel, size: Cells, colour: bool, text: &mu
         return;
     };
     text.push_str(&heading(&title, &lines, colour));
-    let labels = [bounds.y.1, middle(bounds.y, chart.log), bounds.y.0].map(number);
+    let axis = match chart.x {
+        XAxis::Step => (number(bounds.x.0), format!("step {}", number(bounds.x.1))),
+        XAxis::Seconds => {
+            let span = bounds.x.1 - bounds.x.0;
+            (seconds(bounds.x.0, span), seconds(bounds.x.1, span))
+        }
+        XAxis::Count(what) => (number(bounds.x.0), format!("{} {what}", number(bounds.x.1))),
+    };
+    draw_picture(&Picture { lines: &lines, bounds, log: chart.log, axis }, size, colour, text);
+}
+
+/// All dots, and the last step line over them.
+pub(crate) fn draw_scatter(scatter: &Scatter, size: Cells, colour: bool) -> String {
+    let size = size.bounded();
+    let title = printable(&scatter.title);
+    let drawn = |point: &(f64, f64)| is_drawn(*point);
+    let Some(bounds) = bounds_of(scatter.points().filter(drawn), false) else {
+        return format!("{title}: no values\n");
+    };
+    let dots = scatter.dots.iter().map(|dot| (dot.x, dot.y)).filter(drawn).map(|dot| vec![dot]).collect();
+    let last: &[(f64, f64)] = scatter.steps.last().map_or(&[], |line| &line.points);
+    let front = last.split(|point| !is_drawn(*point)).map(stairs).filter(|piece| !piece.is_empty()).collect();
+    let line = |label: &str, pieces| Prepared { label: label.to_owned(), pieces, behind: Vec::new() };
+    let lines = [line("all", dots), line("front", front)];
+    let mut text = format!("{title}\n");
+    let names = [format!("⣀ {} over {}", printable(&scatter.y), printable(&scatter.x)), "⣀ front".to_owned()];
+    for (index, name) in names.iter().enumerate() {
+        text.push_str(if index == 0 { "" } else { "  " });
+        text.push_str(&painted(name, index, colour));
+    }
+    text.push('\n');
+    let right = format!("{} {}", printable(&scatter.x), number(bounds.x.1));
+    let axis = (number(bounds.x.0), right);
+    draw_picture(&Picture { lines: &lines, bounds, log: false, axis }, size, colour, &mut text);
+    text
+}
+
+/// Curves and what their axes show.
+struct Picture<'a> {
+    lines: &'a [Prepared],
+    bounds: Bounds,
+    log: bool,
+    /// The labels of the ends of the x axis.
+    axis: (String, String),
+}
+
+fn draw_picture(picture: &Picture<'_>, size: Cells, colour: bool, text: &mut String) {
+    let Picture { lines, bounds, log, axis: (left, right) } = picture;
+    let labels = [bounds.y.1, middle(bounds.y, *log), bounds.y.0].map(number);
     let margin = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let columns = size.columns.saturating_sub(margin + 2).max(8);
-    let canvas = plot(&lines, bounds, chart.log, Cells { columns, ..size });
+    let canvas = plot(lines, *bounds, *log, Cells { columns, ..size });
     for row in 0..size.rows {
         let label = match row {
             0 => &labels[0],
@@ -87,13 +136,6 @@ fn draw_panel(chart: &Chart, panel: &Panel, size: Cells, colour: bool, text: &mu
         let cells = &canvas.cells[row * columns..(row + 1) * columns];
         text.push_str(&format!("{label:>margin$} {axis}{}\n", cells_as_text(cells, colour).trim_end()));
     }
-    let (left, right) = match chart.x {
-        XAxis::Step => (number(bounds.x.0), format!("step {}", number(bounds.x.1))),
-        XAxis::Seconds => {
-            let span = bounds.x.1 - bounds.x.0;
-            (seconds(bounds.x.0, span), seconds(bounds.x.1, span))
-        }
-    };
     let space = columns.saturating_sub(left.chars().count());
     text.push_str(&format!("{:margin$} └{}\n", "", "─".repeat(columns)));
     text.push_str(&format!("{:margin$}  {left}{right:>space$}\n", ""));
