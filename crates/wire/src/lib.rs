@@ -27,6 +27,7 @@ pub mod stage_frame;
 pub mod state_frame;
 pub mod train;
 pub mod train_reason;
+pub mod trial;
 pub mod usage;
 pub mod vote;
 

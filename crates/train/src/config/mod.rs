@@ -11,6 +11,7 @@ mod choice;
 mod code_tests;
 mod data;
 mod error;
+mod files;
 mod formation;
 mod model;
 mod resolved;

@@ -1,0 +1,29 @@
+//! A trial of a search as a job.
+//!
+//! ```text
+//!   TrialClient (main node)                      TrialHost (computing node)
+//!     submit: order, data by hash,      job        solve: trains from one budget to another, or runs a program
+//!             run directory         ─────────►            in a directory of its own
+//!     updates                       ◄─ reports ─
+//!     take: result, run directory   ◄─ solution ─
+//! ```
+//! Which candidate is trained how far is decided elsewhere. A trial whose node is lost is repeated by the jobs layer from
+//! the run directory that it was ordered with; one that is cancelled ends within a step.
+
+mod bundle;
+mod client;
+mod error;
+mod offered;
+mod order;
+
+pub use bundle::BundleError;
+pub use client::{TrialClient, TrialUpdate, TrialUpdates};
+pub use error::TrialError;
+pub use order::OrderError;
+pub use phalanx_wire::trial::{TrialOrder, TrialPoint, TrialResult, TrialWork};
+
+/// The kind of jobs that train a model; every node solves it.
+pub const KIND: &str = "trial";
+
+/// The kind of jobs that run a program; only nodes that allow `exec` solve it.
+pub const PROGRAM_KIND: &str = "trial-program";
