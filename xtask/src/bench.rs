@@ -7,6 +7,7 @@ mod parts;
 mod python;
 mod replicas;
 mod rows;
+mod search;
 mod stages;
 mod store;
 mod train;
@@ -39,6 +40,8 @@ enum What {
     Python(python::PythonArgs),
     /// Replicas against trainings that know nothing of each other.
     Replicas(replicas::ReplicasArgs),
+    /// Partial trainings of a search against Archai's evaluator with PyTorch.
+    Search(search::SearchArgs),
     /// Models that are cut over nodes.
     Stages(stages::StagesArgs),
     /// The tensor store against Redis, redis-py and SmartRedis.
@@ -54,6 +57,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         What::Ledger(args) => ledger::run(args),
         What::Python(args) => python::run(args),
         What::Replicas(args) => replicas::run(args),
+        What::Search(args) => search::run(args),
         What::Stages(args) => stages::run(args),
         What::Store(args) => store::run(args),
         What::Train(args) => train::run(args),

@@ -20,6 +20,8 @@ const MLFLOW_STORE: [&str; 3] = ["alembic==1.20.1", "sqlalchemy==2.1.8", "sqlpar
 const MATURIN: &str = "maturin==1.16.0";
 /// What calls of Python functions are compared with.
 const RAY: &str = "ray==2.60.0";
+/// What searches are compared with.
+const ARCHAI: &str = "archai==1.0.0";
 
 /// A virtual environment that should hold some packages.
 pub(crate) struct Environment {
@@ -76,6 +78,15 @@ impl Environment {
         let mut environment = Self::from_file("ledger-bench", TOOLS)?;
         environment.packages.extend(MLFLOW_STORE.map(str::to_owned));
         environment.wanted.push_str(&MLFLOW_STORE.join(" "));
+        Ok(environment)
+    }
+
+    /// PyTorch, Ray and Archai, for benchmarks of the search.
+    pub(crate) fn search_bench() -> anyhow::Result<Self> {
+        let mut environment = Self::from_file("search-bench", TORCH)?;
+        environment.packages.extend([RAY, ARCHAI].map(str::to_owned));
+        environment.wanted.push_str(RAY);
+        environment.wanted.push_str(ARCHAI);
         Ok(environment)
     }
 

@@ -5,7 +5,7 @@ use crate::describe::Describer;
 use crate::directory::{SEARCH_FILE, io};
 use crate::error::SearchError;
 use phalanx_search::core::algorithm::{AlgorithmKind, make};
-use phalanx_search::core::control::{Bound, Candidates, SearchConfig, SearchCore};
+use phalanx_search::core::control::{Candidates, SearchConfig, SearchCore};
 use phalanx_search::core::dice::Dice;
 use phalanx_search::core::record::{SearchRecord, TrialId};
 use phalanx_search::core::space::{Genes, Space};
@@ -113,7 +113,7 @@ impl SearchPlan {
         if objectives.is_empty() {
             return Err(SearchError::NoObjective { path: path.to_owned() });
         }
-        let unit = match file.full().unit {
+        let unit = match file.full_training().unit {
             BudgetUnit::Epochs => "epochs",
             BudgetUnit::Steps => "steps",
         };
@@ -123,13 +123,13 @@ impl SearchPlan {
         });
         let about = SearchAbout {
             id: id.to_owned(),
-            name: id.to_owned(),
-            kind: if file.command().is_some() { "program" } else { "run" }.to_owned(),
+            name: file.name().unwrap_or(id).to_owned(),
+            kind: if file.is_program() { "program" } else { "run" }.to_owned(),
             algorithm: algorithm.to_string(),
             seed: said.seed.map_or(settings.seed, Seed),
             objectives,
             constraints: file.constraints().iter().map(|(name, bound)| (name.clone(), limits(bound))).collect(),
-            rungs: file.budgets(),
+            rungs: file.config().rungs,
             budget_unit: unit.to_owned(),
             trials: said.trials.unwrap_or(settings.trials),
             space: file.space().clone(),
@@ -158,7 +158,7 @@ impl SearchPlan {
 
     /// Whether trials are programs of the user's.
     pub fn runs_programs(&self) -> bool {
-        self.file.command().is_some()
+        self.file.is_program()
     }
 
     pub(crate) fn base(&self) -> &Path {
@@ -183,24 +183,7 @@ impl SearchPlan {
     pub(crate) fn core(&self, records: &[SearchRecord]) -> Result<SearchCore, SearchError> {
         let settings = self.file.settings();
         let about = &self.about;
-        let bound = |(name, limits): (&String, &Limits)| Bound {
-            name: name.clone(),
-            at_least: limits.at_least,
-            at_most: limits.at_most,
-        };
-        let config = SearchConfig {
-            seed: about.seed,
-            trials: about.trials,
-            objectives: about.objectives.clone(),
-            bounds: about.constraints.iter().map(bound).collect(),
-            rungs: about.rungs.clone(),
-            eta: settings.rungs.map_or(3, |rungs| rungs.factor),
-            finish: settings.finish,
-            retries: settings.retries,
-            early_failures: settings.early_failures,
-            stop_hopeless: settings.stop_hopeless,
-            generation: settings.generation,
-        };
+        let config = SearchConfig { seed: about.seed, trials: about.trials, ..self.file.config() };
         let algorithm = make(self.algorithm, &settings.algorithm_settings);
         let core = SearchCore::restore(config, about.space.clone(), algorithm, self.describer(), records)?;
         Ok(core)

@@ -40,6 +40,9 @@ pub struct SearchAbout {
     pub per_iteration: usize,
     /// Milliseconds since 1970.
     pub started: u64,
+    /// Where paths in the search file begin.
+    #[serde(default)]
+    pub base: PathBuf,
 }
 
 fn run() -> String {
@@ -137,6 +140,7 @@ mod tests {
             init: 20,
             per_iteration: 5,
             started: 1_700_000_000_000,
+            base: "/home/ada".into(),
         };
         about.write(dir.path()).unwrap();
         assert_eq!(SearchAbout::read(dir.path()).unwrap(), about);
