@@ -71,7 +71,7 @@ struct Range {
 fn range(keys: &[Entry], entry: &Entry) -> Checked<Vec<Value>> {
     let field = |key: &str| format!("{}.{key}", entry.key);
     let place = || format!("`{}`", entry.key);
-    let end = |key: &'static str| {
+    let end = |key: &'static str| -> Checked<(&Node, f64)> {
         let missing = || TemplateFault::Missing { key, place: place(), example: "{ from = 1, to = 12 }" };
         let node = get(keys, key).ok_or_else(|| missing().at(entry.line))?;
         Ok((node, node.number(&field(key))?))

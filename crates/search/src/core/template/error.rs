@@ -38,7 +38,7 @@ pub enum TemplateFault {
     UnknownChoice { name: String, choice: String, nearest: Option<String> },
     #[error("`{name}` stands twice")]
     Twice { name: String },
-    #[error("{place} needs the key `{key}`{}", example(example))]
+    #[error("{place} needs the key `{key}`{}", as_in(example))]
     Missing { key: &'static str, place: String, example: &'static str },
     #[error("`{field}` must be {wanted}, not {got}")]
     Value { field: String, wanted: String, got: String },
@@ -66,7 +66,7 @@ fn hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default()
 }
 
-fn example(example: &str) -> String {
+fn as_in(example: &str) -> String {
     if example.is_empty() { String::new() } else { format!(", as in {example}") }
 }
 

@@ -125,7 +125,7 @@ impl SearchSettings {
         let whole = |key: &str, from: u64| {
             get(entries, key).map(|node| node.whole(&format!("search.{key}"), from)).transpose()
         };
-        let small = |key: &str, default: u32| {
+        let small = |key: &str, default: u32| -> Checked<u32> {
             let count = whole(key, 0)?;
             Ok(count.map_or(default, |count| u32::try_from(count).unwrap_or(u32::MAX)))
         };
