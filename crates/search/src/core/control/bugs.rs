@@ -11,9 +11,9 @@ pub enum ControlBug {
     TrainsEqualNetworks = 2,
     /// A training that failed for no fault of its own begins at nothing, not at its last recorded budget.
     RetriesFromTheBeginning = 3,
-    /// A search that is resumed hands out only trials that a node had begun.
+    /// A search that is resumed takes every trial that is queued for one that a node trains.
     ForgetsQueuedTrials = 4,
-    /// The dice of a question depend on how many results there are in memory, not on the number of the proposal.
+    /// The dice of a question depend on what is in memory, not on the number of the proposal.
     ThrowsOtherDice = 5,
     /// What a candidate is known to cost is not compared with the bounds.
     IgnoresBounds = 6,

@@ -31,6 +31,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use self::bugs::{ControlBug, planted};
 use self::candidates::CandidateCache;
 use self::state::SearchState;
 use super::algorithm::Algorithm;
@@ -197,6 +198,9 @@ impl SearchCore {
         self.state.ended = None;
         let mut out = Vec::new();
         self.decide(&mut out);
+        if planted(ControlBug::ForgetsQueuedTrials) {
+            self.running = self.state.trained().filter(|(_, trial)| trial.is_queued()).map(|(id, _)| id).collect();
+        }
         if self.state.ended.is_none() {
             self.run_queued(usize::MAX, &mut out);
         }

@@ -1,6 +1,7 @@
 //! What has happened in a search: the sum of its records.
 
 use super::SearchConfig;
+use super::bugs::{ControlBug, planted};
 use crate::core::record::{SearchEnd, SearchRecord, TrialEnd, TrialId};
 use crate::core::space::{Genes, Space};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ pub struct TrialState {
     pub node: Option<String>,
     /// How often the training to the present budget was begun again.
     pub retried: u32,
-    /// Values on the way to the present budget.
+    /// Values between two rungs, with their budgets, as far as they were written down.
     pub progress: Vec<(f64, BTreeMap<String, f64>)>,
 }
 
@@ -111,6 +112,8 @@ pub(super) struct SearchState {
     pub(super) order: Vec<(TrialId, usize)>,
     /// The algorithm's state after the last proposal that changed it.
     pub(super) algorithm: Option<serde_json::Value>,
+    /// Equal networks of earlier trials that have not ended.
+    pub(super) open_twins: BTreeSet<TrialId>,
     /// Trials whose last result was not looked at.
     pub(super) unjudged: BTreeSet<TrialId>,
     /// The last record, if it was of progress.
@@ -130,6 +133,7 @@ impl SearchState {
             seen: BTreeSet::new(),
             order: Vec::new(),
             algorithm: None,
+            open_twins: BTreeSet::new(),
             unjudged: BTreeSet::new(),
             progressed: None,
             failures: Vec::new(),
@@ -212,13 +216,18 @@ impl SearchState {
         self.ended = None;
         match record {
             SearchRecord::TrialProposed { trial, genes, archid, model, parents, known, state } => {
+                let same_as = self.first_of.get(model).filter(|_| !planted(ControlBug::TrainsEqualNetworks));
+                let same_as = same_as.copied();
+                if same_as.is_some() {
+                    self.open_twins.insert(*trial);
+                }
                 let proposed = TrialState {
                     genes: genes.clone(),
                     archid: archid.clone(),
                     model: model.clone(),
                     parents: parents.clone(),
                     known: known.clone(),
-                    same_as: self.first_of.get(model).copied(),
+                    same_as,
                     results: Vec::new(),
                     stage: Stage::Waiting,
                     node: None,
@@ -265,11 +274,14 @@ impl SearchState {
                 trial.stage = Stage::Waiting;
                 trial.retried = 0;
                 self.order.push((id, rung));
-                self.unjudged.insert(id);
+                if trial.same_as.is_none() {
+                    self.unjudged.insert(id);
+                }
             }
             SearchRecord::TrialEnded { end, .. } => {
                 trial.stage = Stage::Ended(end.clone());
                 self.unjudged.remove(&id);
+                self.open_twins.remove(&id);
                 if matches!(end, TrialEnd::Failed { .. }) && trial.same_as.is_none() {
                     self.failures.push(id);
                 }
