@@ -74,3 +74,17 @@ pub trait Algorithm: std::fmt::Debug + Send {
         true
     }
 }
+
+/// The algorithm of that name. Settings that are not its own do not matter.
+pub fn make(kind: AlgorithmKind, settings: &AlgorithmSettings) -> Box<dyn Algorithm> {
+    match kind {
+        AlgorithmKind::Guided => Box::new(guided::Guided::new(settings)),
+        AlgorithmKind::EvolutionPareto => Box::new(evolution_pareto::EvolutionPareto::new(settings)),
+        AlgorithmKind::Nsga2 => Box::new(nsga2::Nsga2::new(settings)),
+        AlgorithmKind::Regularized => Box::new(regularized::Regularized::new(settings)),
+        AlgorithmKind::Local => Box::new(local::Local::new(settings)),
+        AlgorithmKind::Random => Box::new(random::Random::new(settings)),
+        AlgorithmKind::Grid => Box::new(grid::Grid::new(settings)),
+        AlgorithmKind::Bananas => Box::new(bananas::Bananas::new(settings)),
+    }
+}

@@ -10,10 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_NEIGHBOURS: usize = 6_000;
 /// What is known of so many candidates is kept for the next choices.
 const MAX_KNOWN: usize = 50_000;
-/// Draws without finding an unseen candidate, after which a space is listed.
-const DRAWS: usize = 2_000;
-/// The largest space that is listed to find its last candidates.
-const MAX_LISTED: u128 = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Candidate {
@@ -101,22 +97,4 @@ impl Pool<'_, '_> {
             self.candidates.push(Candidate { genes, parents, cheap: Vec::new() });
         }
     }
-}
-
-/// Any candidate that was not seen and can be tried, drawn uniformly; `None` if there is none, or if none of a great
-/// many draws from a large space is one.
-pub(super) fn random(history: &History<'_>, known: &mut KnownValues, dice: &mut Dice) -> Option<Genes> {
-    for _ in 0..DRAWS {
-        let genes = history.space.sample(dice);
-        if !history.seen.contains(&genes) && known.of(&genes, history).is_some() {
-            return Some(genes);
-        }
-    }
-    if history.space.count().is_none_or(|count| count > MAX_LISTED) {
-        return None;
-    }
-    let unseen = history.space.candidates().filter(|genes| !history.seen.contains(genes));
-    let mut left: Vec<Genes> = unseen.collect();
-    dice.shuffle(&mut left);
-    left.into_iter().find(|genes| known.of(genes, history).is_some())
 }

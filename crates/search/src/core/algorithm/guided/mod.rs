@@ -21,6 +21,7 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
+use super::unseen::propose_random;
 use super::{Algorithm, AlgorithmSettings, History, Proposal};
 use crate::core::dice::Dice;
 use crate::core::pareto::fronts;
@@ -110,11 +111,6 @@ impl Guided {
             kept: Vec::new(),
             known: KnownValues::default(),
         }
-    }
-
-    fn random(&mut self, history: &History<'_>, dice: &mut Dice) -> Option<Proposal> {
-        let genes = candidates::random(history, &mut self.known, dice)?;
-        Some(Proposal { genes, parents: Vec::new() })
     }
 
     /// The results that the models are made of, in an order that changes little from one choice to the next.
@@ -259,7 +255,7 @@ impl Algorithm for Guided {
         let tried = history.results.len() + history.pending.len();
         let results = Results::of(history);
         if tried < self.start || results.genes.len() < self.start.div_ceil(2) {
-            return self.random(history, dice);
+            return propose_random(history, dice);
         }
         let ordered: Vec<bool> =
             (0..history.space.genes.len()).map(|gene| history.space.is_ordered(gene)).collect();
@@ -275,7 +271,7 @@ impl Algorithm for Guided {
         let best = order.find(|&index| self.known.of(&choices[index].genes, history).is_some());
         match best.and_then(|index| choices.into_iter().nth(index)) {
             Some(Candidate { genes, parents, .. }) => Some(Proposal { genes, parents }),
-            None => self.random(history, dice),
+            None => propose_random(history, dice),
         }
     }
 
