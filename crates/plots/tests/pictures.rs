@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use phalanx_plots::{Cells, Chart, Line, Panel, Size, XAxis};
+use phalanx_plots::{Cells, Chart, Dot, Line, Panel, Scatter, Size, StepLine, XAxis};
 
 const SIZE: Size = Size { width: 800, height: 500 };
 
@@ -111,4 +111,110 @@ fn strange_values_and_sizes_are_drawn_or_left_out() {
             }
         }
     }
+}
+
+fn scatter() -> Scatter {
+    let dot = |at: u32| Dot {
+        x: f64::from(at),
+        y: f64::from(at * 7 % 11),
+        shade: f64::from(at / 4),
+        hollow: at % 3 == 0,
+    };
+    let line = |shade: u32| StepLine {
+        points: (0..4).map(|at| (f64::from(at * 2), f64::from(8 - at * 2 - shade))).collect(),
+        shade: f64::from(shade),
+    };
+    Scatter {
+        title: "front <b> & \"more\"\u{1b}[2J".to_owned(),
+        x: "latency <ms>".to_owned(),
+        y: "error".to_owned(),
+        shade: "iteration".to_owned(),
+        dots: (0..12).map(dot).collect(),
+        steps: (0..3).map(line).collect(),
+    }
+}
+
+/// Each start tag of an XML document without entities has its end, and signs of markup are escaped.
+fn assert_well_formed(xml: &str) {
+    let mut open = Vec::new();
+    for part in xml.split('<').skip(1) {
+        let (tag, text) = part.split_once('>').unwrap();
+        assert!(!text.contains('>'), "{part}");
+        for entity in text.split('&').skip(1) {
+            assert!(
+                ["lt;", "gt;", "amp;", "quot;", "apos;", "#"].iter().any(|known| entity.starts_with(known)),
+                "{text}"
+            );
+        }
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name)),
+            None if tag.ends_with('/') => {}
+            None => open.push(tag.split_whitespace().next().unwrap()),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+#[test]
+fn a_scatter_plot_has_dots_lines_and_a_bar_of_colours() {
+    let svg = scatter().svg(SIZE).unwrap();
+    assert_well_formed(&svg);
+    assert!(svg.contains("&lt;b&gt; &amp;") && !svg.contains("<b>") && !svg.contains('\u{1b}'), "{svg}");
+    assert!(svg.contains("latency &lt;ms&gt;") && svg.contains("iteration") && svg.contains("error"));
+    assert_eq!(svg.matches("<circle").count(), 12 + 3 * 4, "dots, and points of the lines");
+    assert_eq!(
+        svg.matches("fill=\"none\" ").count(),
+        svg.matches("<circle").count() - 8 - 12 + svg.matches("<polyline").count()
+    );
+    let plain = svg.matches("<rect").count();
+    let narrow = scatter().svg(Size { width: 300, height: 300 }).unwrap();
+    assert!(plain >= narrow.matches("<rect").count() + 60, "a small picture has no bar: {plain}");
+
+    let (width, height, pixels) = decoded(&scatter().png(SIZE).unwrap());
+    assert_eq!((width, height), (SIZE.width, SIZE.height));
+    assert!(has_colour(&pixels, [52, 24, 108]) > 100, "the first shade");
+    assert!(has_colour(&pixels, [236, 172, 30]) > 100, "the last shade");
+}
+
+#[test]
+fn a_terminal_shows_the_dots_and_the_last_line() {
+    let text = scatter().terminal(Cells { columns: 60, rows: 12 }, false);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2 + 12 + 2, "{text}");
+    assert!(text.contains("error over latency <ms>") && text.contains("latency <ms> 11"), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 60), "{text}");
+    let coloured = scatter().terminal(Cells { columns: 60, rows: 12 }, true);
+    assert!(coloured.contains("\u{1b}[34m") && coloured.contains("\u{1b}[33m"), "{coloured:?}");
+    let mut only_dots = scatter();
+    only_dots.steps.clear();
+    let dots = |text: &str| text.chars().filter(|letter| ('\u{2801}'..='\u{28ff}').contains(letter)).count();
+    let without = only_dots.terminal(Cells { columns: 60, rows: 12 }, false);
+    assert!(dots(&text) > dots(&without) && dots(&without) >= 12, "{without}");
+}
+
+#[test]
+fn strange_scatter_plots_are_drawn() {
+    let values = [f64::NAN, f64::INFINITY, f64::MAX, -1e100, 0.0, 1e-300, 5.0];
+    for x in values {
+        for y in values {
+            for (dots, steps) in [(1, 0), (0, 1), (2, 2), (0, 0)] {
+                let dot = Dot { x, y, shade: y, hollow: false };
+                let line = StepLine { points: vec![(x, y), (1.0, 2.0), (y, x)], shade: x };
+                let plot = Scatter { dots: vec![dot; dots], steps: vec![line; steps], ..scatter() };
+                let size = Size { width: 640, height: 130 };
+                assert!(plot.svg(size).is_ok() && plot.png(size).is_ok(), "{x} {y} {dots} {steps}");
+                assert!(!plot.terminal(Cells { columns: 0, rows: 0 }, true).is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_axis_may_count_other_things() {
+    let mut chart = chart(false, vec![falling("loss", 3.0)]);
+    chart.x = XAxis::Count("results");
+    assert!(chart.svg(SIZE).unwrap().contains("results"));
+    assert!(chart.terminal(Cells { columns: 60, rows: 10 }, false).contains("500 results"));
 }

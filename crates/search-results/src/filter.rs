@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 /// Comparisons that all must hold.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
     comparisons: Vec<Comparison>,
 }
@@ -167,7 +167,7 @@ impl Filter {
             check_column(table, &comparison.column)?;
             let is_exact = matches!(comparison.operator, Operator::Equal | Operator::NotEqual);
             let names = || TrialStatus::ALL.map(TrialStatus::name);
-            if comparison.column == "state" && is_exact && !names().contains(&comparison.value.as_str()) {
+            if comparison.column == "state" && is_exact && !names().contains(&comparison.value.to_lowercase().as_str()) {
                 let nearest = nearest(&comparison.value, names()).map(str::to_owned);
                 return Err(FilterError::UnknownState { value: comparison.value.clone(), nearest });
             }

@@ -1,10 +1,10 @@
 //! The plots: the front of each pair of objectives after each iteration, and the hypervolume.
 
 use crate::about::SearchAbout;
+use crate::front::{Rated, undominated};
 use crate::table::SearchTable;
 use phalanx_plots::{Chart, Dot, Line, Panel, Scatter, Size, StepLine, XAxis};
 use phalanx_search::core::objective::Objective;
-use phalanx_search::core::pareto::first_front;
 
 pub(super) const SIZE: Size = Size { width: 960, height: 600 };
 
@@ -30,14 +30,22 @@ pub fn front_plot(table: &SearchTable, x: &Objective, y: &Objective) -> Scatter 
     for iteration in &iterations {
         let standings = table.standings(iteration.last_event);
         let compared = table.compared(&standings);
-        let pair = |costs: &Vec<f64>| places.map(|(x, y)| vec![costs[x], costs[y]]);
-        let costs: Vec<Vec<f64>> =
-            compared.iter().filter_map(|standing| standing.costs.as_ref().and_then(pair)).collect();
-        let mut points: Vec<(f64, f64)> = first_front(&costs)
-            .into_iter()
-            // Turning a value twice gives the value.
-            .map(|at| (x.lower_is_better(costs[at][0]), y.lower_is_better(costs[at][1])))
+        let project = |rated: Rated| {
+            let (x, y) = places?;
+            Some(Rated { budget: rated.budget, costs: vec![*rated.costs.get(x)?, *rated.costs.get(y)?] })
+        };
+        let rated: Vec<Vec<Rated>> = compared
+            .iter()
+            .map(|standing| {
+                table.rated(standing.row, iteration.last_event).into_iter().filter_map(project).collect()
+            })
             .collect();
+        let value = |at: usize, objective: &Objective| {
+            let standing = compared.get(at)?;
+            standing.row.value_at(standing.result, &objective.name)
+        };
+        let mut points: Vec<(f64, f64)> =
+            undominated(&rated).into_iter().filter_map(|at| Some((value(at, x)?, value(at, y)?))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         points.dedup();
         if steps.last().is_none_or(|last| last.points != points) && !points.is_empty() {
@@ -47,7 +55,7 @@ pub fn front_plot(table: &SearchTable, x: &Objective, y: &Objective) -> Scatter 
     let is_full = |budget| table.about().is_full(budget);
     let dots = table.standings(u64::MAX).into_iter().enumerate().filter_map(|(index, standing)| {
         let value = |objective: &Objective| standing.row.value_at(standing.result, &objective.name);
-        standing.costs.as_ref()?;
+        standing.counts.then_some(())?;
         let shade = (table.iteration_of(index) + 1) as f64;
         Some(Dot { x: value(x)?, y: value(y)?, shade, hollow: !is_full(standing.result.budget) })
     });
