@@ -17,6 +17,8 @@ pub struct SearchSettings {
     pub trials: u64,
     /// How many are trained at once; `None`: as many as the nodes can.
     pub workers: Option<u64>,
+    /// The cores of a node that each takes.
+    pub cores: u32,
     pub seed: Seed,
     /// `None`: every trial is trained in full.
     pub rungs: Option<RungSettings>,
@@ -72,10 +74,11 @@ pub const CHEAP_SOURCES: [&str; 6] =
 /// Values that can be measured before training.
 pub const MEASURED_SOURCES: [&str; 2] = ["latency", "onnx_latency"];
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "algorithm",
     "trials",
     "workers",
+    "cores",
     "seed",
     "rungs",
     "finish",
@@ -139,6 +142,7 @@ impl SearchSettings {
             algorithm_settings,
             trials: whole("trials", 1)?.unwrap_or(usual.trials),
             workers: whole("workers", 1)?,
+            cores: whole("cores", 1)?.map_or(1, |cores| u32::try_from(cores).unwrap_or(u32::MAX)),
             seed: whole("seed", 0)?.map_or(usual.seed, Seed),
             rungs: get(entries, "rungs").map(|node| RungSettings::read(node, full)).transpose()?,
             finish: get(entries, "finish").map_or(Ok(usual.finish), finish)?,
