@@ -66,6 +66,13 @@ fn the_convolutional_space_has_192_different_networks() {
 }
 
 #[test]
+fn the_other_spaces_are_counted() {
+    let choices_of_a_stage: u128 = 4 * 3 * 2 * 3;
+    assert_eq!(file("mobilenet").space().count(), Some(3 * 2 * 3 * 2 * 9 * choices_of_a_stage.pow(3)));
+    assert_eq!(file("transformer").space().count(), Some(3 * 3 * 6 * 3 * 3 * 2 * 2 * 9));
+}
+
+#[test]
 fn an_id_is_equal_only_for_equal_networks() {
     for name in READY {
         let file = file(name);

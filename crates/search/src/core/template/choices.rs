@@ -2,6 +2,7 @@
 
 use super::error::{Checked, TemplateFault};
 use super::tree::{Entry, Node, Value, get, only};
+use std::collections::BTreeSet;
 
 /// More choices than a gene can have are refused before they are listed.
 const MOST: usize = 65_535;
@@ -40,6 +41,7 @@ fn list(node: &Node, field: &str) -> Checked<Vec<Value>> {
     if items.is_empty() || items.len() > MOST {
         return Err(node.wrong(field, "a list of 1 to 65535 choices", format!("one of {}", items.len())));
     }
+    let (mut labels, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut choices: Vec<Value> = Vec::new();
     for item in items {
         match &item.value {
@@ -51,11 +53,9 @@ fn list(node: &Node, field: &str) -> Checked<Vec<Value>> {
             }
             _ => {}
         }
-        let equal = |other: &&Value| match (other.as_number(), item.value.as_number()) {
-            (Some(a), Some(b)) => a == b,
-            _ => other.label() == item.value.label(),
-        };
-        if choices.iter().find(equal).is_some() {
+        // 1 and 1.0 are one choice, and so are 1 and "1".
+        let number = item.value.as_number().map(|number| (number + 0.0).to_bits());
+        if !labels.insert(item.value.label()) || number.is_some_and(|number| !numbers.insert(number)) {
             return Err(TemplateFault::Twice { name: item.value.label() }.at(item.line));
         }
         choices.push(item.value.clone());
@@ -113,8 +113,14 @@ fn range(keys: &[Entry], entry: &Entry) -> Checked<Vec<Value>> {
 }
 
 impl Range {
-    fn value(&self, number: f64) -> Value {
-        if self.whole { Value::Int(number.round() as i64) } else { Value::Float(six_digits(number)) }
+    /// With so few digits that a choice reads well and is the same on every machine.
+    fn value(&self, number: f64, digits: usize) -> Value {
+        if self.whole {
+            return Value::Int(number.round() as i64);
+        }
+        let rounded = format!("{number:.*e}", digits - 1).parse().unwrap_or(number);
+        // Zero has no sign here.
+        Value::Float(rounded + 0.0)
     }
 
     fn spread(&self, points: usize, log: bool) -> Vec<Value> {
@@ -127,8 +133,8 @@ impl Range {
                 _ => self.from + (self.to - self.from) * share,
             }
         };
-        let mut choices: Vec<Value> = (0..points).map(|point| self.value(at(point))).collect();
-        // Few whole numbers, many points.
+        let mut choices: Vec<Value> = (0..points).map(|point| self.value(at(point), 6)).collect();
+        // Few numbers, many points.
         choices.dedup();
         choices
     }
@@ -151,13 +157,11 @@ impl Range {
             return Ok(Vec::new());
         }
         let range = Self { whole, ..*self };
-        Ok((0..=steps as usize).map(|step| range.value(self.from + step as f64 * size)).collect())
+        let mut choices: Vec<Value> =
+            (0..=steps as usize).map(|step| range.value(self.from + step as f64 * size, 12)).collect();
+        choices.dedup();
+        Ok(choices)
     }
-}
-
-/// So few digits that a choice reads well and is the same on every machine.
-fn six_digits(number: f64) -> f64 {
-    format!("{number:.5e}").parse().unwrap_or(number)
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl Compiler {
     /// The choices of a gene that a `when` names.
     fn wanted(&self, gene: usize, node: &Node) -> Checked<BTreeSet<u16>> {
         let declared = &self.genes[gene];
-        let all = || (0_u16..).zip(&declared.choices);
+        let all = || declared.choices.iter().zip(0_u16..);
         match &node.value {
             Value::List(items) => {
                 let wanted: Vec<BTreeSet<u16>> =
@@ -145,7 +145,7 @@ impl Compiler {
                     })
                 };
                 let wanted: BTreeSet<u16> =
-                    all().filter(|(_, value)| meets(value)).map(|(choice, _)| choice).collect();
+                    all().filter(|(value, _)| meets(value)).map(|(_, choice)| choice).collect();
                 if wanted.is_empty() {
                     return Err(self.unknown_choice(declared, &node.value.to_toml()).at(node.line));
                 }
@@ -156,7 +156,7 @@ impl Compiler {
                     (Some(a), Some(b)) => a == b,
                     _ => value == wanted,
                 };
-                let found = all().find(|(_, value)| equal(value)).map(|(choice, _)| BTreeSet::from([choice]));
+                let found = all().find(|(value, _)| equal(value)).map(|(_, choice)| BTreeSet::from([choice]));
                 found.ok_or_else(|| self.unknown_choice(declared, &wanted.label()).at(node.line))
             }
         }

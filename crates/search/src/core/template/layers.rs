@@ -11,6 +11,8 @@ use phalanx_types::nearest;
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_COPIES: i64 = 1_000;
+/// Copies of all blocks together, counted for every copy of the blocks around them.
+const MOST_COPIES_IN_ALL: usize = 10_000;
 const MOST_LAYERS: usize = 10_000;
 const BLOCK_KEYS: [&str; 5] = ["name", "when", "repeat", "each", "layer"];
 /// The output of the layer before the block.
@@ -60,6 +62,7 @@ struct Unroller<'c> {
     scopes: Vec<BTreeMap<String, String>>,
     /// All names of layers so far.
     names: BTreeSet<String>,
+    copies: usize,
 }
 
 /// Where a list of layers stands.
@@ -73,8 +76,13 @@ struct Place<'a> {
 
 impl LayerTemplate {
     pub(super) fn read(node: &Node, compiler: &mut Compiler) -> Checked<Self> {
-        let mut unroller =
-            Unroller { compiler, layers: Vec::new(), scopes: vec![BTreeMap::new()], names: BTreeSet::new() };
+        let mut unroller = Unroller {
+            compiler,
+            layers: Vec::new(),
+            scopes: vec![BTreeMap::new()],
+            names: BTreeSet::new(),
+            copies: 0,
+        };
         let place = Place { condition: &Condition::default(), prefix: "", start: 0 };
         unroller.list(node, &place)?;
         Ok(Self { layers: unroller.layers })
@@ -176,7 +184,13 @@ impl Unroller<'_> {
             return Err(TemplateFault::Missing { key: "name", place, example }.at(each.line));
         }
         let name = name.unwrap_or_else(|| format!("block{}", index + 1));
-        for (copy, condition) in self.copies(repeat, place.condition)?.into_iter().enumerate() {
+        let copies = self.copies(repeat, place.condition)?;
+        self.copies += copies.len();
+        if self.copies > MOST_COPIES_IN_ALL {
+            let what = "copies of blocks";
+            return Err(TemplateFault::TooMany { most: MOST_COPIES_IN_ALL, what }.at(node.line));
+        }
+        for (copy, condition) in copies.into_iter().enumerate() {
             let prefix = format!("{}{name}.{copy}.", place.prefix);
             if let Some(each) = each {
                 self.compiler.declare(each.entries("each")?, &prefix)?;
@@ -229,7 +243,7 @@ impl Unroller<'_> {
         }
         let most = counts.iter().copied().max().unwrap_or(0);
         let with_copy =
-            |copy: usize| (0_u16..).zip(&counts).filter(move |(_, count)| **count > copy).map(|(c, _)| c);
+            |copy: usize| counts.iter().zip(0_u16..).filter(move |(count, _)| **count > copy).map(|(_, c)| c);
         // A copy is impossible if an outer condition excludes all numbers that are large enough.
         Ok((0..most).map_while(|copy| place.and(gene, &with_copy(copy).collect())).collect())
     }

@@ -611,3 +611,43 @@ fn random_candidates_of_the_example_expand() {
         assert_eq!(expanded.genes.len(), file.space().active(&genes).len());
     }
 }
+
+#[test]
+fn files_that_would_be_enormous_are_refused() {
+    let copies = |inner: &str| format!("{{ repeat = 1000, layer = [{inner}] }}");
+    let text = with_layers("", &copies(&copies(&copies(""))));
+    assert_eq!(error(&text), "s.toml:5: there are more than 10000 copies of blocks");
+    let text = with_layers("", &copies(&vec!["{ type = 'relu' }"; 11].join(", ")));
+    assert_eq!(error(&text), "s.toml:5: there are more than 10000 layers");
+    let many = "{ name = 'c', repeat = 600, each = { a = [1], b = [1], c = [1], d = [1], e = [1], f = [1], g = [1], h = [1], i = [1] }, layer = [] }";
+    assert_eq!(error(&with_layers("", many)), "s.toml:5: there are more than 5000 choices to make");
+    let deep = format!("{}{}", "[".repeat(60), "]".repeat(60));
+    assert!(error(&format!("a = {deep}")).contains("not TOML"));
+}
+
+/// Files with parts lost, doubled or exchanged are read, expanded or refused, and never a panic.
+#[test]
+fn damaged_files_do_no_harm() {
+    let mut dice = Dice::new(Seed(4));
+    let mut read = 0;
+    for _ in 0..3000 {
+        let mut text = EXAMPLE.to_owned();
+        for _ in 0..1 + dice.below(3) {
+            let (from, length, to) = (dice.below(text.len()), dice.below(12), dice.below(text.len()));
+            let piece = text.get(from..from + length).unwrap_or("$").to_owned();
+            match dice.below(3) {
+                0 => text.replace_range(from..(from + length).min(text.len()), ""),
+                1 => text.insert_str(to, &piece),
+                _ => text.replace_range(to..(to + piece.len()).min(text.len()), &piece),
+            }
+        }
+        let Ok(file) = SearchFile::parse(Path::new("s.toml"), &text) else { continue };
+        read += 1;
+        let genes = file.space().sample(&mut dice);
+        assert!(file.space().contains(&genes));
+        if let Ok(Expanded { model: Some(model), .. }) = file.expand(&genes) {
+            assert!(tree::parse(&model).is_ok(), "{model}");
+        }
+    }
+    assert!(read > 100, "{read}");
+}
