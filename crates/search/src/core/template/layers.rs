@@ -171,7 +171,7 @@ impl Unroller<'_> {
         };
         let layers = get(entries, "layer")
             .ok_or_else(|| missing("layer", "layer = [{ type = \"linear\", out = 10 }]"))?;
-        let name = get(entries, "name").map(|name| plain_name(name)).transpose()?;
+        let name = get(entries, "name").map(plain_name).transpose()?;
         let each = get(entries, "each");
         let Some(repeat) = get(entries, "repeat") else {
             if each.is_some() {

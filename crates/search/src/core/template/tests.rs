@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::space::Genes;
 use crate::core::algorithm::AlgorithmKind;
 use crate::core::dice::Dice;
 use crate::core::objective::Goal;
