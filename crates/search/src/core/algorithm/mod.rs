@@ -1,5 +1,6 @@
 //! What is tried next: algorithms that are asked for one candidate whenever a node is free, in any order of results.
 
+pub mod guided;
 mod settings;
 
 pub use settings::{AlgorithmKind, AlgorithmSettings, UnknownAlgorithm};

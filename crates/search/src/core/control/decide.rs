@@ -187,7 +187,8 @@ impl SearchCore {
     }
 
     pub(super) fn wants_candidates(&self) -> bool {
-        (self.state.trials.len() as u64) < self.config.trials && !self.out_of_candidates
+        let complete = self.state.trials.len() as u64 >= self.config.trials;
+        !complete && !self.out_of_candidates && !self.state.finishing
     }
 
     pub(super) fn trains_below_the_last_rung(&self) -> bool {
@@ -249,8 +250,9 @@ impl SearchCore {
             let waits = |(id, trial): (TrialId, &TrialState)| (trial.stage == Stage::Waiting).then_some(id);
             for trial in self.state.trained().filter_map(waits).collect::<Vec<_>>() {
                 self.end_trial(trial, TrialEnd::Partial, out);
+                // As a search does that is restored from here: equal networks first.
+                self.settle(out);
             }
-            self.settle(out);
         }
         self.record(SearchRecord::SearchEnded { end: end.clone() }, out);
         out.extend(

@@ -15,12 +15,14 @@ impl SearchConfig {
         self.rungs.len().saturating_sub(1)
     }
 
+    /// Whether the last rung is filled only at the end.
+    pub(super) fn finishes(&self) -> bool {
+        self.finish != Finish::None && self.last_rung() > 0
+    }
+
     /// Rungs that trials climb while candidates are proposed.
     fn climbed(&self) -> usize {
-        match self.finish {
-            Finish::None => self.rungs.len(),
-            Finish::Front | Finish::All => self.last_rung().max(1),
-        }
+        if self.finishes() { self.last_rung() } else { self.rungs.len() }
     }
 
     /// The first objective without a value, by name.
@@ -149,7 +151,7 @@ impl SearchState {
     /// The next trial to be trained in full at the end.
     pub(super) fn to_finish(&self, config: &SearchConfig) -> Option<TrialId> {
         let last = config.last_rung();
-        if last == 0 || config.finish == Finish::None {
+        if !config.finishes() {
             return None;
         }
         let waits = |id: &TrialId| self.trials.get(id).is_some_and(|trial| trial.stage == Stage::Waiting);

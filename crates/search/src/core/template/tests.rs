@@ -1,8 +1,8 @@
 use super::*;
-use crate::core::space::Genes;
 use crate::core::algorithm::AlgorithmKind;
 use crate::core::dice::Dice;
 use crate::core::objective::Goal;
+use crate::core::space::Genes;
 use crate::core::space::{Activity, Need};
 use phalanx_types::Seed;
 
