@@ -87,3 +87,27 @@ fn an_id_is_equal_only_for_equal_networks() {
         assert!(models.len() > 50, "{name}: {}", models.len());
     }
 }
+
+/// The blocks of TOML of the documentation, each with the text that follows it.
+fn documented() -> impl Iterator<Item = &'static str> {
+    include_str!("../../../docs/search-spaces.md")
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|block| block.split("```").next())
+}
+
+#[test]
+fn the_documentation_tells_the_truth() {
+    let parse = |text: &str| SearchFile::parse(Path::new("s.toml"), text);
+    let example = documented().next().unwrap();
+    assert_eq!(parse(example).unwrap().space().count(), Some(192));
+    let program = documented().find(|block| block.contains("[trial]")).unwrap();
+    assert!(parse(program).unwrap().is_program());
+    for (right, wrong) in
+        [("\"$hidden_dim\"", "\"$hiden_dim\""), ("trials = 50", "trials = 0"), ("trials = 50", "trails = 50")]
+    {
+        let error = parse(&example.replace(right, wrong)).unwrap_err();
+        let message = error.fault.to_string();
+        assert!(include_str!("../../../docs/search-spaces.md").contains(&message), "{message}");
+    }
+}
