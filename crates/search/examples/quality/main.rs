@@ -149,7 +149,7 @@ fn speed(problem: &Problem, algorithm: AlgorithmKind, count: usize) {
     let mut seen = BTreeSet::new();
     let mut results: Vec<Observation> = Vec::new();
     let mut algorithm = make(algorithm, &AlgorithmSettings::default());
-    let mut add = |genes, seen: &mut BTreeSet<_>, results: &mut Vec<Observation>| {
+    let add = |genes, seen: &mut BTreeSet<_>, results: &mut Vec<Observation>| {
         if let Some(values) = problem.evaluate(&genes).filter(|_| seen.insert(genes.clone())) {
             results.push(Observation { genes, values });
         }
