@@ -82,6 +82,9 @@ pub struct AlgorithmSettings {
     /// guided: candidates looked at for one choice, 600 at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<usize>,
+    /// guided: rounds in which the most promising of them are varied further, 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<usize>,
     /// guided: results after which the model of the results is fitted again, 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit_every: Option<usize>,

@@ -10,10 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_NEIGHBOURS: usize = 6_000;
 /// What is known of so many candidates is kept for the next choices.
 const MAX_KNOWN: usize = 50_000;
-/// Draws without finding an unseen candidate, after which a space is listed.
-const DRAWS: usize = 2_000;
-/// The largest space that is listed to find its last candidates.
-const MAX_LISTED: u128 = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Candidate {
@@ -44,79 +40,79 @@ impl KnownValues {
     }
 }
 
-/// Neighbours of all members of the front; as many again from mutants and crossings of the first two fronts and from
-/// the whole space. Of all these, `most` drawn at random. None of them was seen.
-pub(super) fn draw(
-    history: &History<'_>,
-    fronts: &[Vec<&Genes>],
-    most: usize,
-    dice: &mut Dice,
-) -> Vec<Candidate> {
-    let mut found = Pool { history, taken: BTreeSet::new(), candidates: Vec::new() };
-    let front = fronts.first().map_or(&[][..], Vec::as_slice);
-    let mut members = front.to_vec();
-    dice.shuffle(&mut members);
-    let mut listed = 0;
-    for member in members {
-        if listed >= MAX_NEIGHBOURS {
-            break;
-        }
-        let neighbours = history.space.neighbours(member);
-        listed += neighbours.len();
-        neighbours.into_iter().for_each(|neighbour| found.add(neighbour, &[member]));
-    }
-    let parents: Vec<&Genes> = fronts.iter().take(2).flatten().copied().collect();
-    let others = most / 2;
-    for number in 0..others {
-        let pair = (dice.pick(&parents).copied(), dice.pick(&parents).copied());
-        let (Some(a), Some(b)) = pair else { break };
-        let share = number as f64 / others as f64;
-        if share < 0.4 {
-            found.add(history.space.mutate(a, 2, dice), &[a]);
-        } else if share < 0.9 {
-            let mut child = history.space.crossover(a, b, dice);
-            if dice.chance(0.5) {
-                child = history.space.mutate(&child, 1, dice);
-            }
-            found.add(child, &[a, b]);
-        } else {
-            found.add(history.space.sample(dice), &[]);
-        }
-    }
-    let mut candidates = found.candidates;
-    dice.shuffle(&mut candidates);
-    candidates
-}
-
-struct Pool<'a, 'h> {
+/// Candidates of one choice, each once, none of which was seen.
+pub(super) struct Pool<'a, 'h> {
     history: &'a History<'h>,
     taken: BTreeSet<Genes>,
-    candidates: Vec<Candidate>,
 }
 
-impl Pool<'_, '_> {
-    fn add(&mut self, genes: Genes, parents: &[&Genes]) {
-        if !self.history.seen.contains(&genes) && self.taken.insert(genes.clone()) {
-            let parents = parents.iter().map(|parent| (*parent).clone()).collect();
-            self.candidates.push(Candidate { genes, parents, cheap: Vec::new() });
-        }
+impl<'a, 'h> Pool<'a, 'h> {
+    pub(super) fn new(history: &'a History<'h>) -> Self {
+        Self { history, taken: BTreeSet::new() }
     }
-}
 
-/// Any candidate that was not seen and can be tried, drawn uniformly; `None` if there is none, or if none of a great
-/// many draws from a large space is one.
-pub(super) fn random(history: &History<'_>, known: &mut KnownValues, dice: &mut Dice) -> Option<Genes> {
-    for _ in 0..DRAWS {
-        let genes = history.space.sample(dice);
-        if !history.seen.contains(&genes) && known.of(&genes, history).is_some() {
-            return Some(genes);
+    /// Neighbours of all members of the front; as many again from mutants and crossings of the first two fronts and
+    /// from the whole space. In a random order.
+    pub(super) fn draw(&mut self, fronts: &[Vec<&Genes>], most: usize, dice: &mut Dice) -> Vec<Candidate> {
+        let space = self.history.space;
+        let front = fronts.first().map_or(&[][..], Vec::as_slice);
+        let mut members = front.to_vec();
+        dice.shuffle(&mut members);
+        let mut drawn = Vec::new();
+        let mut listed = 0;
+        for member in members {
+            if listed >= MAX_NEIGHBOURS {
+                break;
+            }
+            let neighbours = space.neighbours(member);
+            listed += neighbours.len();
+            drawn.extend(neighbours.into_iter().filter_map(|genes| self.take(genes, &[member])));
         }
+        let parents: Vec<&Genes> = fronts.iter().take(2).flatten().copied().collect();
+        let others = most / 2;
+        for number in 0..others {
+            let pair = (dice.pick(&parents).copied(), dice.pick(&parents).copied());
+            let (Some(a), Some(b)) = pair else { break };
+            let share = number as f64 / others as f64;
+            drawn.extend(if share < 0.4 {
+                self.take(space.mutate(a, 2, dice), &[a])
+            } else if share < 0.9 {
+                let mut child = space.crossover(a, b, dice);
+                if dice.chance(0.5) {
+                    child = space.mutate(&child, 1, dice);
+                }
+                self.take(child, &[a, b])
+            } else {
+                self.take(space.sample(dice), &[])
+            });
+        }
+        dice.shuffle(&mut drawn);
+        drawn
     }
-    if history.space.count().is_none_or(|count| count > MAX_LISTED) {
-        return None;
+
+    /// Variants of candidates, half with one gene changed, half crossings of two of them. They have the parents of the
+    /// first.
+    pub(super) fn vary(&mut self, of: &[&Candidate], count: usize, dice: &mut Dice) -> Vec<Candidate> {
+        let space = self.history.space;
+        let mut variants = Vec::new();
+        for _ in 0..count {
+            let (Some(a), Some(b)) = (dice.pick(of), dice.pick(of)) else { break };
+            let child = if a.genes == b.genes || dice.chance(0.5) {
+                space.mutate(&a.genes, 1, dice)
+            } else {
+                space.crossover(&a.genes, &b.genes, dice)
+            };
+            let parents: Vec<&Genes> = a.parents.iter().collect();
+            variants.extend(self.take(child, &parents));
+        }
+        variants
     }
-    let unseen = history.space.candidates().filter(|genes| !history.seen.contains(genes));
-    let mut left: Vec<Genes> = unseen.collect();
-    dice.shuffle(&mut left);
-    left.into_iter().find(|genes| known.of(genes, history).is_some())
+
+    fn take(&mut self, genes: Genes, parents: &[&Genes]) -> Option<Candidate> {
+        if self.history.seen.contains(&genes) || !self.taken.insert(genes.clone()) {
+            return None;
+        }
+        let parents = parents.iter().map(|parent| (*parent).clone()).collect();
+        Some(Candidate { genes, parents, cheap: Vec::new() })
+    }
 }

@@ -27,10 +27,6 @@ const NODES: [f64; 16] = [
     1.862_731_867_421_651_4,
 ];
 
-/// If nothing is expected to improve the front, the deviations are taken so many times: then what is nearest to an
-/// improvement comes first, instead of anything.
-const SPREADS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-
 /// What an objective of a candidate may become.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Outlook {
@@ -52,26 +48,47 @@ impl Outlook {
     }
 }
 
-/// The candidates by what they are expected to add to the hypervolume of the front, most first. Of equal ones the first
-/// comes first.
-pub(super) fn rank(candidates: &[Vec<Outlook>], front: Vec<Vec<f64>>) -> Vec<usize> {
-    let Some(objectives) = candidates.first().map(Vec::len) else { return Vec::new() };
-    let mut improvement = Improvement::over(&front, &vec![REFERENCE; objectives]);
-    let mut outcomes = vec![Vec::new(); objectives];
-    let mut gains = Vec::new();
-    for spread in SPREADS {
-        gains.clear();
-        for candidate in candidates {
-            for (outlook, outcomes) in candidate.iter().zip(&mut outcomes) {
-                outlook.outcomes(spread, outcomes);
+/// Measures candidates by what they are expected to add to the hypervolume of a front.
+#[derive(Debug)]
+pub(super) struct Judge {
+    improvement: Improvement,
+    outcomes: Vec<Vec<f64>>,
+    /// All deviations are taken so many times.
+    spread: f64,
+}
+
+impl Judge {
+    pub(super) fn new(front: &[Vec<f64>], objectives: usize) -> Self {
+        let improvement = Improvement::over(front, &vec![REFERENCE; objectives]);
+        Self { improvement, outcomes: vec![Vec::new(); objectives], spread: 1.0 }
+    }
+
+    /// The gain of each. If nothing is expected to improve the front, deviations are doubled for this and later
+    /// candidates, up to eight times: then what is nearest to an improvement comes first, instead of anything.
+    pub(super) fn first_gains(&mut self, candidates: &[Vec<Outlook>]) -> Vec<f64> {
+        loop {
+            let gains = self.gains(candidates);
+            if self.spread >= 8.0 || gains.iter().any(|gain| *gain > 0.0) {
+                return gains;
             }
-            gains.push(improvement.expected(&outcomes));
-        }
-        if gains.iter().any(|gain| *gain > 0.0) {
-            break;
+            self.spread *= 2.0;
         }
     }
-    let mut order: Vec<usize> = (0..candidates.len()).collect();
+
+    pub(super) fn gains(&mut self, candidates: &[Vec<Outlook>]) -> Vec<f64> {
+        let mut gain = |candidate: &Vec<Outlook>| {
+            for (outlook, outcomes) in candidate.iter().zip(&mut self.outcomes) {
+                outlook.outcomes(self.spread, outcomes);
+            }
+            self.improvement.expected(&self.outcomes)
+        };
+        candidates.iter().map(&mut gain).collect()
+    }
+}
+
+/// Positions by their gain, most first. Of equal ones the first comes first.
+pub(super) fn order(gains: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..gains.len()).collect();
     order.sort_by(|&a, &b| gains[b].total_cmp(&gains[a]));
     order
 }
@@ -89,11 +106,13 @@ mod tests {
         };
         let front = vec![vec![0.3, 0.3], vec![0.0, 1.0]];
         let candidates = [at(0.0, 0.1), at(-1.0, 0.1), at(0.0, 1.0), at(0.3, 0.1)];
-        let order = rank(&candidates, front.clone());
-        assert_eq!(order[..2], [1, 2]);
+        let gains = Judge::new(&front, 2).first_gains(&candidates);
+        assert_eq!(order(&gains)[..2], [1, 2]);
         // Nothing improves this front; the one that is nearest to it comes first, even so.
         let hopeless = [at(2.0, 0.1), at(0.5, 0.1), at(1.0, 0.1)];
-        assert_eq!(rank(&hopeless, front)[0], 1);
-        assert_eq!(rank(&[], Vec::new()), [0; 0]);
+        let mut judge = Judge::new(&front, 2);
+        assert_eq!(judge.gains(&hopeless), [0.0; 3]);
+        assert_eq!(order(&judge.first_gains(&hopeless))[0], 1);
+        assert_eq!(order(&[]), [0; 0]);
     }
 }

@@ -11,9 +11,11 @@
 //! the values that are expected of them.
 
 mod candidates;
+mod data;
 mod expect;
 mod factor;
 mod fit;
+mod forecast;
 mod improvement;
 mod kernel;
 mod model;
@@ -21,16 +23,16 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
+use super::unseen::propose_random;
 use super::{Algorithm, AlgorithmSettings, History, Proposal};
 use crate::core::dice::Dice;
-use crate::core::pareto::fronts;
 use crate::core::space::Genes;
-use candidates::{Candidate, KnownValues};
-use expect::{Outlook, rank};
-use factor::LANES;
+use candidates::{Candidate, KnownValues, Pool};
+use data::{Data, Results};
+use expect::{Judge, order};
+use forecast::Forecast;
 use kernel::{Coordinates, Kernel};
-use model::{Kept, Model};
-use scale::{Scale, Squash};
+use model::Kept;
 use serde::{Deserialize, Serialize};
 
 /// Results that a fit looks at: the newest.
@@ -39,11 +41,16 @@ const FIT_RESULTS: usize = 300;
 const LATE_STEPS: usize = 8;
 /// The window of newest results moves by so many at once, so that factors can be kept for as long.
 const WINDOW_STEP: usize = 50;
+/// In each round of refinement so many variants of the most promising candidates are looked at.
+const VARIANTS: usize = 64;
+/// Candidates that are varied.
+const PROMISING: usize = 5;
 
 #[derive(Debug)]
 pub struct Guided {
     start: usize,
     candidates: usize,
+    rounds: usize,
     fit_every: usize,
     fit_steps: usize,
     all_until: usize,
@@ -63,45 +70,12 @@ struct Learned {
     kernels: Vec<Option<Kernel>>,
 }
 
-/// The results as an algorithm sees them: lower is better, and those without a value left out.
-struct Results<'a> {
-    genes: Vec<&'a Genes>,
-    /// Per objective from 0, the best so far, to 1, the worst.
-    scaled: Vec<Vec<f64>>,
-    scales: Vec<Scale>,
-    fronts: Vec<Vec<usize>>,
-}
-
-impl<'a> Results<'a> {
-    fn of(history: &History<'a>) -> Self {
-        let count = history.objectives.len();
-        let complete = history
-            .results
-            .iter()
-            .filter(|result| result.values.len() == count && result.values.iter().all(|v| v.is_finite()));
-        let turned = |values: &[f64]| -> Vec<f64> {
-            values
-                .iter()
-                .zip(history.objectives)
-                .map(|(&v, objective)| objective.lower_is_better(v))
-                .collect()
-        };
-        let (genes, values): (Vec<&Genes>, Vec<Vec<f64>>) =
-            complete.map(|result| (&result.genes, turned(&result.values))).unzip();
-        let scales: Vec<Scale> =
-            (0..count).map(|objective| Scale::of(values.iter().map(move |point| point[objective]))).collect();
-        let scale = |point: &Vec<f64>| scales.iter().zip(point).map(|(scale, &v)| scale.apply(v)).collect();
-        let scaled: Vec<Vec<f64>> = values.iter().map(scale).collect();
-        let fronts = fronts(&scaled);
-        Self { genes, scaled, scales, fronts }
-    }
-}
-
 impl Guided {
     pub fn new(settings: &AlgorithmSettings) -> Self {
         Self {
             start: settings.start.unwrap_or(20).max(2),
             candidates: settings.candidates.unwrap_or(600).max(1),
+            rounds: settings.rounds.unwrap_or(10),
             fit_every: settings.fit_every.unwrap_or(5).max(1),
             fit_steps: settings.fit_steps.unwrap_or(40),
             all_until: settings.all_until.unwrap_or(1_500),
@@ -110,11 +84,6 @@ impl Guided {
             kept: Vec::new(),
             known: KnownValues::default(),
         }
-    }
-
-    fn random(&mut self, history: &History<'_>, dice: &mut Dice) -> Option<Proposal> {
-        let genes = candidates::random(history, &mut self.known, dice)?;
-        Some(Proposal { genes, parents: Vec::new() })
     }
 
     /// The results that the models are made of, in an order that changes little from one choice to the next.
@@ -160,97 +129,55 @@ impl Guided {
         self.learned = Learned { results: count, kernels };
     }
 
-    /// Candidates to choose from. If some objectives are cheap, with their values; else whether a candidate can be tried
-    /// is asked for only once it is chosen.
-    fn choices(&mut self, history: &History<'_>, results: &Results<'_>, dice: &mut Dice) -> Vec<Candidate> {
-        let fronts: Vec<Vec<&Genes>> = results
-            .fronts
-            .iter()
-            .take(2)
-            .map(|front| front.iter().map(|&index| results.genes[index]).collect())
-            .collect();
-        let mut drawn = candidates::draw(history, &fronts, self.candidates, dice);
-        if history.objectives.iter().any(|objective| objective.cheap) {
-            let known = |mut candidate: Candidate| {
-                candidate.cheap = self.known.of(&candidate.genes, history)?;
-                Some(candidate)
-            };
-            return drawn.into_iter().filter_map(known).take(self.candidates).collect();
-        }
-        drawn.truncate(self.candidates);
-        drawn
-    }
-
-    /// What is expected of candidates that are being tried, and what each choice may become.
-    fn expect(
+    /// The best candidates that can be found, best first.
+    fn choose(
         &mut self,
         history: &History<'_>,
         results: &Results<'_>,
         data: &Data,
-        choices: &[Candidate],
         place: impl Fn(&Genes) -> Coordinates,
-    ) -> (Vec<Vec<f64>>, Vec<Outlooks>) {
-        let mut tried = Vec::new();
-        for genes in history.pending {
-            tried.extend(self.known.of(genes, history).map(|cheap| (place(genes), cheap)));
-        }
-        let (tried, tried_cheap): (Vec<Coordinates>, Vec<Vec<f64>>) = tried.into_iter().unzip();
-        let places: Vec<Coordinates> = choices.iter().map(|candidate| place(&candidate.genes)).collect();
-        let mut believed = vec![Vec::new(); tried.len()];
-        let mut outlooks: Vec<Outlooks> = vec![Vec::new(); choices.len()];
-        self.kept.resize_with(history.objectives.len(), Kept::default);
-        let mut cheap = 0;
-        for (index, objective) in history.objectives.iter().enumerate() {
-            let Some(Some(kernel)) = self.learned.kernels.get(index) else {
-                let value = |values: &Vec<f64>| {
-                    let value = values.get(cheap).copied().unwrap_or(f64::INFINITY);
-                    results.scales[index].apply(objective.lower_is_better(value))
-                };
-                believed.iter_mut().zip(&tried_cheap).for_each(|(point, known)| point.push(value(known)));
-                let certain = |candidate: &Candidate| Outlook::Certain(value(&candidate.cheap));
-                outlooks.iter_mut().zip(choices).for_each(|(outlook, choice)| outlook.push(certain(choice)));
-                cheap += 1;
-                continue;
+        dice: &mut Dice,
+    ) -> Vec<Candidate> {
+        let Self { known, learned, kept, .. } = self;
+        let fronts = results.fronts.iter().take(2);
+        let fronts: Vec<Vec<&Genes>> =
+            fronts.map(|front| front.iter().map(|&index| results.genes[index]).collect()).collect();
+        let cheap = history.objectives.iter().any(|objective| objective.cheap);
+        // Without cheap objectives, whether a candidate can be tried is asked for only once it is chosen.
+        let mut possible = |candidates: Vec<Candidate>, most: usize| -> Vec<Candidate> {
+            let with_values = |mut candidate: Candidate| {
+                if cheap {
+                    candidate.cheap = known.of(&candidate.genes, history)?;
+                }
+                Some(candidate)
             };
-            let squash = data.squashes[index];
-            let mut model = Model::of(kernel, &mut self.kept[index], &data.points, &data.values[index]);
-            let predictions = model.believe(&tried);
-            for (point, prediction) in believed.iter_mut().zip(predictions) {
-                point.push(squash.undo(prediction.mean));
-            }
-            let predictions = places.chunks(LANES).flat_map(|group| model.predict(group));
-            for (outlook, prediction) in outlooks.iter_mut().zip(predictions) {
-                outlook.push(Outlook::Uncertain { prediction, squash });
-            }
+            candidates.into_iter().filter_map(with_values).take(most).collect()
+        };
+        let tried: Vec<Candidate> = history
+            .pending
+            .iter()
+            .map(|genes| Candidate { genes: genes.clone(), parents: Vec::new(), cheap: Vec::new() })
+            .collect();
+        let tried = possible(tried, usize::MAX);
+        kept.resize_with(history.objectives.len(), Kept::default);
+        let mut forecast = Forecast::of(history, results, data, learned, kept);
+        let believed = forecast.believe(&tried, &place);
+        let front = results.fronts.first().map_or(&[][..], Vec::as_slice);
+        let front = front.iter().map(|&index| results.scaled[index].clone());
+        let front: Vec<Vec<f64>> = front.chain(believed).collect();
+        let mut judge = Judge::new(&front, history.objectives.len());
+
+        let mut pool = Pool::new(history);
+        let mut choices = possible(pool.draw(&fronts, self.candidates, dice), self.candidates);
+        let mut gains = judge.first_gains(&forecast.outlooks(&choices, &place));
+        for _ in 0..self.rounds {
+            let best = order(&gains).into_iter().take(PROMISING).map(|index| &choices[index]);
+            let variants = possible(pool.vary(&best.collect::<Vec<_>>(), VARIANTS, dice), VARIANTS);
+            gains.extend(judge.gains(&forecast.outlooks(&variants, &place)));
+            choices.extend(variants);
         }
-        (believed, outlooks)
-    }
-}
-
-/// A candidate's objectives.
-type Outlooks = Vec<Outlook>;
-
-/// What the models are made of.
-struct Data {
-    points: Vec<Coordinates>,
-    /// Per objective, standardised.
-    values: Vec<Vec<f64>>,
-    squashes: Vec<Squash>,
-}
-
-impl Data {
-    fn of(results: &Results<'_>, modelled: &[usize], place: impl Fn(&Genes) -> Coordinates) -> Self {
-        let scaled = |objective: usize| -> Vec<f64> {
-            modelled.iter().map(|&index| results.scaled[index][objective]).collect()
-        };
-        let scaled: Vec<Vec<f64>> = (0..results.scales.len()).map(scaled).collect();
-        let squashes: Vec<Squash> = scaled.iter().map(|values| Squash::of(values)).collect();
-        let standardise = |(values, squash): (&Vec<f64>, &Squash)| {
-            values.iter().map(|&value| squash.apply(value)).collect()
-        };
-        let values = scaled.iter().zip(&squashes).map(standardise).collect();
-        let points = modelled.iter().map(|&index| place(results.genes[index])).collect();
-        Self { points, values, squashes }
+        let mut choices: Vec<Option<Candidate>> = choices.into_iter().map(Some).collect();
+        order(&gains).into_iter().filter_map(|index| choices[index].take()).collect()
     }
 }
 
@@ -259,23 +186,17 @@ impl Algorithm for Guided {
         let tried = history.results.len() + history.pending.len();
         let results = Results::of(history);
         if tried < self.start || results.genes.len() < self.start.div_ceil(2) {
-            return self.random(history, dice);
+            return propose_random(history, dice);
         }
         let ordered: Vec<bool> =
             (0..history.space.genes.len()).map(|gene| history.space.is_ordered(gene)).collect();
         let place = |genes: &Genes| Coordinates::of(history.space, &ordered, genes);
         let data = Data::of(&results, &self.modelled(&results), place);
         self.learn(history, &data, results.genes.len(), dice);
-        let choices = self.choices(history, &results, dice);
-
-        let (believed, outlooks) = self.expect(history, &results, &data, &choices, place);
-        let front = results.fronts.first().map_or(&[][..], Vec::as_slice);
-        let front = front.iter().map(|&index| results.scaled[index].clone()).chain(believed).collect();
-        let mut order = rank(&outlooks, front).into_iter();
-        let best = order.find(|&index| self.known.of(&choices[index].genes, history).is_some());
-        match best.and_then(|index| choices.into_iter().nth(index)) {
+        let mut choices = self.choose(history, &results, &data, place, dice).into_iter();
+        match choices.find(|choice| self.known.of(&choice.genes, history).is_some()) {
             Some(Candidate { genes, parents, .. }) => Some(Proposal { genes, parents }),
-            None => self.random(history, dice),
+            None => propose_random(history, dice),
         }
     }
 
