@@ -3,6 +3,7 @@
 pub mod bananas;
 pub mod evolution_pareto;
 pub mod grid;
+pub mod guided;
 pub mod local;
 pub mod nsga2;
 pub mod random;
@@ -71,5 +72,19 @@ pub trait Algorithm: std::fmt::Debug + Send {
     /// Takes back what [`Algorithm::state`] gave; `false` if it is not understood, and then it is learned again.
     fn restore(&mut self, _state: &serde_json::Value) -> bool {
         true
+    }
+}
+
+/// The algorithm of that name. Settings that are not its own do not matter.
+pub fn make(kind: AlgorithmKind, settings: &AlgorithmSettings) -> Box<dyn Algorithm> {
+    match kind {
+        AlgorithmKind::Guided => Box::new(guided::Guided::new(settings)),
+        AlgorithmKind::EvolutionPareto => Box::new(evolution_pareto::EvolutionPareto::new(settings)),
+        AlgorithmKind::Nsga2 => Box::new(nsga2::Nsga2::new(settings)),
+        AlgorithmKind::Regularized => Box::new(regularized::Regularized::new(settings)),
+        AlgorithmKind::Local => Box::new(local::Local::new(settings)),
+        AlgorithmKind::Random => Box::new(random::Random::new(settings)),
+        AlgorithmKind::Grid => Box::new(grid::Grid::new(settings)),
+        AlgorithmKind::Bananas => Box::new(bananas::Bananas::new(settings)),
     }
 }
