@@ -32,9 +32,9 @@ const CHOOSING: std::ops::Range<usize> = 2..7;
 fn settings() -> AlgorithmSettings {
     AlgorithmSettings {
         networks: Some(3),
-        layers: Some(2),
-        width: Some(12),
-        training_steps: Some(60),
+        layers: Some(1),
+        width: Some(16),
+        training_steps: Some(100),
         ..AlgorithmSettings::default()
     }
 }
@@ -45,7 +45,8 @@ fn gene(name: &str, choices: u16, activity: Activity) -> Gene {
 }
 
 fn flat(genes: usize, choices: u16) -> Space {
-    Space::new((0..genes).map(|i| gene(&format!("g{i}"), choices, Activity::Always)).collect()).unwrap()
+    Space::new((0..genes).map(|i| gene(&format!("g{i}"), choices, Activity::Always)).collect())
+        .expect("a space")
 }
 
 /// 0 to 3 cells with 3 choices each, times two words: 80 candidates.
@@ -58,12 +59,15 @@ fn conditional() -> Space {
         gene("c", 3, when(vec![3])),
         gene("head", 2, Activity::Always),
     ];
-    Space::new(genes).unwrap()
+    Space::new(genes).expect("a space")
 }
 
 fn objectives(count: usize, latency_is_cheap: bool) -> Vec<Objective> {
-    let objective =
-        |(name, goal): (&str, Goal)| Objective { name: name.to_owned(), goal, cheap: latency_is_cheap && name == "latency" };
+    let objective = |(name, goal): (&str, Goal)| Objective {
+        name: name.to_owned(),
+        goal,
+        cheap: latency_is_cheap && name == "latency",
+    };
     [("accuracy", Goal::Max), ("latency", Goal::Min), ("memory", Goal::Min)]
         .into_iter()
         .take(count)
@@ -217,7 +221,8 @@ fn share(space: &Space, results: &[Observation]) -> f64 {
     };
     let table: Vec<Vec<f64>> =
         space.candidates().map(|genes| turned(&measure(&genes)[..objectives.len()])).collect();
-    let bound = |o: usize, better: fn(f64, f64) -> f64| table.iter().map(|p| p[o]).reduce(better).unwrap();
+    let bound =
+        |o: usize, better: fn(f64, f64) -> f64| table.iter().map(|p| p[o]).reduce(better).expect("a table");
     let bounds: Vec<(f64, f64)> =
         (0..objectives.len()).map(|o| (bound(o, f64::min), bound(o, f64::max))).collect();
     let scaled = |points: &[Vec<f64>]| -> Vec<Vec<f64>> {

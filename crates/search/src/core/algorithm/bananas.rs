@@ -154,5 +154,5 @@ fn encode(space: &Space, genes: &Genes) -> Vec<f64> {
 /// A draw from the standard normal distribution, by Box and Muller.
 fn normal(dice: &mut Dice) -> f64 {
     let (radius, angle) = (1.0 - dice.unit(), dice.unit());
-    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)
 }
