@@ -176,10 +176,11 @@ impl SearchCore {
         if planted(ControlBug::EndsEarly) && queued < 2 {
             return Step::End(self.outcome());
         }
-        if self.trains_below_the_last_rung() {
+        let settled = !self.trains_below_the_last_rung();
+        if !settled && !self.proposed_all() {
             return Step::Wait;
         }
-        let finish = self.state.to_finish(&self.config).filter(|_| !planted(ControlBug::SkipsTheFinish));
+        let finish = self.state.to_finish(&self.config, settled).filter(|_| !planted(ControlBug::SkipsTheFinish));
         if let Some(trial) = finish {
             return if_free(Step::Queue { trial, rung: self.config.last_rung() });
         }
@@ -187,8 +188,11 @@ impl SearchCore {
     }
 
     pub(super) fn wants_candidates(&self) -> bool {
-        let complete = self.state.trials.len() as u64 >= self.config.trials;
-        !complete && !self.out_of_candidates && !self.state.finishing
+        !self.proposed_all() && !self.out_of_candidates && !self.state.finishing
+    }
+
+    pub(super) fn proposed_all(&self) -> bool {
+        self.state.trials.len() as u64 >= self.config.trials
     }
 
     pub(super) fn trains_below_the_last_rung(&self) -> bool {

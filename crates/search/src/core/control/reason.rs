@@ -20,7 +20,7 @@ impl SearchCore {
             return None;
         }
         let trained = format!("{running} of {slots} slots are in use");
-        if (self.state.trials.len() as u64) >= self.config.trials {
+        if self.proposed_all() {
             let what = if self.trains_below_the_last_rung() { "the last of them" } else { "the front" };
             let total = self.config.trials;
             return Some(format!(

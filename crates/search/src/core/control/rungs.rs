@@ -148,8 +148,9 @@ impl SearchState {
         self.fair_front(config, config.rungs.len())
     }
 
-    /// The next trial to be trained in full at the end.
-    pub(super) fn to_finish(&self, config: &SearchConfig) -> Option<TrialId> {
+    /// The next trial to be trained in full at the end. `settled`: no trial is on its way to a lower rung. Before that, a
+    /// node that has nothing else to do begins with a trial that is on the front now.
+    pub(super) fn to_finish(&self, config: &SearchConfig, settled: bool) -> Option<TrialId> {
         let last = config.last_rung();
         if !config.finishes() {
             return None;
@@ -164,7 +165,7 @@ impl SearchState {
             return partial.map(|(id, _)| id).next();
         }
         let is_queued = |id: &TrialId| self.trials.get(id).is_some_and(TrialState::is_queued);
-        if front.iter().any(is_queued) {
+        if !settled || front.iter().any(is_queued) {
             return None;
         }
         // A trial that is not dominated even by others that were trained longer is worth a full training. There are as
