@@ -96,6 +96,16 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
+    /// The names stand on the right, where curves that rise are high and others are low.
+    fn place_of_names(&self) -> SeriesLabelPosition {
+        let ends = self
+            .lines
+            .iter()
+            .filter_map(|line| Some((line.pieces.first()?.first()?, line.pieces.last()?.last()?)));
+        let rise: f64 = ends.map(|(first, last)| last.1 - first.1).sum();
+        if rise > 0.0 { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight }
+    }
+
     fn draw<B, Y>(
         &self,
         area: &DrawingArea<B, plotters::coord::Shift>,
@@ -152,7 +162,7 @@ impl Frame<'_> {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(self.place_of_names())
             .background_style(WHITE.mix(0.85))
             .border_style(RGBColor(200, 200, 200))
             .label_font((FONT, FONT_PX))

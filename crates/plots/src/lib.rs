@@ -69,7 +69,7 @@ pub struct Dot {
 /// A line of a [`Scatter`] that is level from each point to the next one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepLine {
-    /// Points with rising x.
+    /// Points with rising x, or with falling x.
     pub points: Vec<(f64, f64)>,
     pub shade: f64,
 }

@@ -13,9 +13,10 @@ const SHADES: [(u8, u8, u8); 5] =
 const BAR_STEPS: u32 = 64;
 const BAR_PX: u32 = 130;
 
-/// The colour at a place between the least shade (0) and the greatest (1).
+/// The colour at a place between the least shade (0) and the greatest (1); what is no number is the least.
 fn colour(part: f64) -> RGBColor {
-    let place = part.clamp(0.0, 1.0) * (SHADES.len() - 1) as f64;
+    let part = if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
+    let place = part * (SHADES.len() - 1) as f64;
     let low = (place as usize).min(SHADES.len() - 2);
     let (from, to) = (SHADES[low], SHADES[low + 1]);
     let mix = |from: u8, to: u8| {
@@ -137,6 +138,9 @@ fn draw_bar<B: DrawingBackend>(shown: &Shown<'_>, area: &DrawingArea<B, Shift>) 
         .right_y_label_area_size(90)
         .build_cartesian_2d(0.0..1.0, low..high)?;
     let step = (high - low) / f64::from(BAR_STEPS);
+    // Between whole numbers there are no ticks.
+    let most =
+        if low.fract() == 0.0 && high.fract() == 0.0 { (high - low + 1.0).min(6.0) as usize } else { 6 };
     bar.draw_series((0..BAR_STEPS).map(|index| {
         let from = low + step * f64::from(index);
         let colour = shown.colour(from + step / 2.0);
@@ -147,7 +151,7 @@ fn draw_bar<B: DrawingBackend>(shown: &Shown<'_>, area: &DrawingArea<B, Shift>) 
         .disable_x_axis()
         .axis_style(RGBColor(90, 90, 90))
         .label_style((FONT, FONT_PX))
-        .y_labels(6)
+        .y_labels(most)
         .y_label_formatter(&|value: &f64| prepare::number(*value))
         .y_desc(printable(&shown.scatter.shade))
         .draw()?;

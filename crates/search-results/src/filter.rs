@@ -50,9 +50,9 @@ const SIGNS: [(&str, Operator); 10] = [
 ];
 
 /// Fields that every trial has.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 16] = [
     "trial", "archid", "model", "state", "node", "rung", "budget", "seconds", "error", "parents", "starts",
-    "proposed", "queued", "started", "ended",
+    "retries", "proposed", "queued", "started", "ended",
 ];
 
 /// Why trials cannot be chosen or sorted.
@@ -123,6 +123,7 @@ fn cell(table: &SearchTable, row: &TrialRow, column: &str) -> Option<Cell> {
         "error" => text(row.why.as_deref()?),
         "parents" => Some(Cell::Text(row.parents.iter().map(|p| format!("{p} ")).collect())),
         "starts" => number(Some(f64::from(row.starts))),
+        "retries" => number(Some(f64::from(row.retries))),
         "proposed" => time(Some(row.proposed)),
         "queued" => time(row.queued),
         "started" => time(row.started),
@@ -167,7 +168,10 @@ impl Filter {
             check_column(table, &comparison.column)?;
             let is_exact = matches!(comparison.operator, Operator::Equal | Operator::NotEqual);
             let names = || TrialStatus::ALL.map(TrialStatus::name);
-            if comparison.column == "state" && is_exact && !names().contains(&comparison.value.to_lowercase().as_str()) {
+            if comparison.column == "state"
+                && is_exact
+                && !names().contains(&comparison.value.to_lowercase().as_str())
+            {
                 let nearest = nearest(&comparison.value, names()).map(str::to_owned);
                 return Err(FilterError::UnknownState { value: comparison.value.clone(), nearest });
             }

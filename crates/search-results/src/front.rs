@@ -20,9 +20,9 @@ pub struct Front {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "basis")]
 pub enum FrontBasis {
-    /// Those of trials that were trained in full.
+    /// Those of trials that were trained in full: the search has finished, or has no partial trainings.
     Full { budget: f64, trials: usize },
-    /// None was trained in full yet: those of all trials, each pair at the largest budget of both.
+    /// Those of all trials, each pair at the largest budget of both.
     Deepest { trials: usize },
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for FrontBasis {
             FrontBasis::Full { trials, .. } => write!(f, "of the {trials} trials trained in full"),
             FrontBasis::Deepest { trials: 0 } => write!(f, "no trial has a result yet"),
             FrontBasis::Deepest { trials } => {
-                write!(f, "of {trials} trials as far as they are trained; none is trained in full yet")
+                write!(f, "of {trials} trials, each pair compared at the largest budget of both")
             }
         }
     }
@@ -56,8 +56,8 @@ pub(crate) struct Rated {
 }
 
 impl SearchTable {
-    /// The front. Two trials are compared at the largest budget that both have reached, and once trials were trained in
-    /// full only those are compared. Of equal networks the first is on the front.
+    /// The front. Two trials are compared at the largest budget that both have reached; when the search has finished,
+    /// only trials that were trained in full are compared. Of equal networks the first is on the front.
     pub fn front(&self) -> Front {
         self.front_at(u64::MAX)
     }
@@ -65,7 +65,7 @@ impl SearchTable {
     /// The front as it was after a record, given by its number.
     pub fn front_at(&self, event: u64) -> Front {
         let standings = self.standings(event);
-        let compared = self.compared(&standings);
+        let compared = self.compared(&standings, event);
         let rated: Vec<Vec<Rated>> =
             compared.iter().map(|standing| self.rated(standing.row, event)).collect();
         let mut members: Vec<&Standing<'_>> =
@@ -79,7 +79,8 @@ impl SearchTable {
         };
         members.sort_by(|a, b| value(a).total_cmp(&value(b)));
         let trials = compared.len();
-        let is_full = compared.iter().any(|standing| self.about().is_full(standing.result.budget));
+        let is_full =
+            trials > 0 && compared.iter().all(|standing| self.about().is_full(standing.result.budget));
         let basis = match self.about().full_budget() {
             Some(budget) if is_full => FrontBasis::Full { budget, trials },
             _ => FrontBasis::Deepest { trials },
@@ -97,23 +98,26 @@ impl SearchTable {
         self.rows_with_results().filter_map(of_row).collect()
     }
 
-    /// Those of which the front is made: trained in full if any is, else all that count.
-    pub(crate) fn compared<'a, 'b>(&self, standings: &'b [Standing<'a>]) -> Vec<&'b Standing<'a>> {
-        let valid: Vec<_> = standings.iter().filter(|standing| standing.counts).collect();
+    /// Those of which the front is made: all that count, or those trained in full when the search has finished.
+    pub(crate) fn compared<'a, 'b>(
+        &self,
+        standings: &'b [Standing<'a>],
+        event: u64,
+    ) -> Vec<&'b Standing<'a>> {
+        let mut compared: Vec<_> = standings.iter().filter(|standing| standing.counts).collect();
         let is_full = |standing: &&Standing<'_>| self.about().is_full(standing.result.budget);
-        if valid.iter().any(is_full) { valid.into_iter().filter(is_full).collect() } else { valid }
+        if self.finished_at().is_some_and(|end| end <= event) && compared.iter().any(is_full) {
+            compared.retain(is_full);
+        }
+        compared
     }
 
-    /// What a trial has to compare: its full training, or all its results up to a record without one.
+    /// What a trial has to compare: all its results up to a record.
     pub(crate) fn rated(&self, row: &TrialRow, event: u64) -> Vec<Rated> {
         let results = row.results.iter().filter(|result| result.event <= event);
         let rate =
             |result: &TrialResult| Some(Rated { budget: result.budget, costs: self.costs(row, result)? });
-        let rated: Vec<Rated> = results.filter_map(rate).collect();
-        match rated.last() {
-            Some(last) if self.about().is_full(last.budget) => vec![last.clone()],
-            _ => rated,
-        }
+        results.filter_map(rate).collect()
     }
 
     /// The objectives of a result turned so that less is better, if there are all of them.

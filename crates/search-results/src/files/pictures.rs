@@ -4,7 +4,7 @@ use crate::about::SearchAbout;
 use crate::front::{Rated, undominated};
 use crate::table::SearchTable;
 use phalanx_plots::{Chart, Dot, Line, Panel, Scatter, Size, StepLine, XAxis};
-use phalanx_search::core::objective::Objective;
+use phalanx_search::core::objective::{Goal, Objective};
 
 pub(super) const SIZE: Size = Size { width: 960, height: 600 };
 
@@ -29,7 +29,7 @@ pub fn front_plot(table: &SearchTable, x: &Objective, y: &Objective) -> Scatter 
     let mut steps: Vec<StepLine> = Vec::new();
     for iteration in &iterations {
         let standings = table.standings(iteration.last_event);
-        let compared = table.compared(&standings);
+        let compared = table.compared(&standings, iteration.last_event);
         let project = |rated: Rated| {
             let (x, y) = places?;
             Some(Rated { budget: rated.budget, costs: vec![*rated.costs.get(x)?, *rated.costs.get(y)?] })
@@ -48,6 +48,10 @@ pub fn front_plot(table: &SearchTable, x: &Objective, y: &Objective) -> Scatter 
             undominated(&rated).into_iter().filter_map(|at| Some((value(at, x)?, value(at, y)?))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         points.dedup();
+        // The line goes on level to what is worse in x: there the point before is still the best there is.
+        if x.goal == Goal::Max {
+            points.reverse();
+        }
         if steps.last().is_none_or(|last| last.points != points) && !points.is_empty() {
             steps.push(StepLine { points, shade: (iteration.number + 1) as f64 });
         }

@@ -8,9 +8,9 @@ use phalanx_search::core::record::TrialId;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-const FIRST: [&str; 5] = ["PartitionKey", "RowKey", "name", "status", "node"];
+const FIRST: [&str; 6] = ["PartitionKey", "RowKey", "name", "status", "node", "priority"];
 const AFTER_GENES: [&str; 4] = ["experiment", "epochs", "val_acc", "error"];
-const LAST: [&str; 17] = [
+const LAST: [&str; 18] = [
     "trial",
     "archid",
     "model",
@@ -22,6 +22,7 @@ const LAST: [&str; 17] = [
     "iteration_num",
     "is_pareto",
     "starts",
+    "retries",
     "seconds",
     "proposed_unix_ms",
     "queued_unix_ms",
@@ -84,6 +85,8 @@ impl Shown<'_> {
         csv.text(&name);
         csv.text(sample_word(row.status));
         csv.text(row.node.as_deref().unwrap_or_default());
+        // Deeper rungs are trained first.
+        csv.whole(row.rung.map(u64::from));
         for (_, value) in genes(self.table, row) {
             match value {
                 Value::Null => csv.text(""),
@@ -113,6 +116,7 @@ impl Shown<'_> {
         csv.whole(self.iterations.get(&row.trial).map(|iteration| *iteration as u64));
         csv.truth(self.front.contains(&row.trial));
         csv.whole(Some(u64::from(row.starts)));
+        csv.whole(Some(u64::from(row.retries)));
         csv.number(Some(row.seconds()));
         [Some(row.proposed), row.queued, row.started, row.ended].into_iter().for_each(|time| csv.whole(time));
         csv.text(&self.table.about().id);

@@ -2,7 +2,7 @@
 
 mod row;
 
-pub use row::{TrialResult, TrialRow, TrialStatus};
+pub use row::{Progress, TrialResult, TrialRow, TrialStatus};
 
 use crate::about::SearchAbout;
 use crate::events::EventLine;
@@ -28,6 +28,8 @@ pub struct SearchTable {
     events: u64,
     last_at: Option<u64>,
     end: Option<SearchEnd>,
+    /// The number of the record that said so.
+    ended_at: u64,
     /// Stretches of time in which the search did not go on: between its end and its resumption.
     pauses: Vec<(u64, u64)>,
 }
@@ -41,6 +43,7 @@ impl SearchTable {
             events: 0,
             last_at: None,
             end: None,
+            ended_at: 0,
             pauses: Vec::new(),
         }
     }
@@ -84,6 +87,15 @@ impl SearchTable {
                 row.started.get_or_insert(*at);
                 row.starts += 1;
             }
+            SearchRecord::TrialProgressed { trial, budget, values } => {
+                self.known(*trial)?.progress = Some(Progress { budget: *budget, values: values.clone() });
+            }
+            SearchRecord::TrialRetried { trial, why } => {
+                let row = self.known(*trial)?;
+                row.status = TrialStatus::Queued;
+                row.why = Some(why.clone());
+                row.retries += 1;
+            }
             SearchRecord::TrialReached { trial, budget, values, seconds } => {
                 let event = self.events + 1;
                 let (budget, seconds) = (*budget, *seconds);
@@ -96,7 +108,10 @@ impl SearchTable {
                 row.ended = Some(*at);
                 row.ruled_out = (!row.status.counts()).then_some(event);
             }
-            SearchRecord::SearchEnded { end } => self.end = Some(end.clone()),
+            SearchRecord::SearchEnded { end } => {
+                self.end = Some(end.clone());
+                self.ended_at = self.events + 1;
+            }
         }
         Ok(())
     }
@@ -115,6 +130,8 @@ impl SearchTable {
         if row.target.is_none_or(|target| result.budget >= target * (1.0 - 1e-9)) {
             row.status = TrialStatus::Partial;
         }
+        row.progress = None;
+        row.why = None;
         let is_first = row.results.is_empty();
         row.results.insert(at, result);
         if is_first {
@@ -164,6 +181,11 @@ impl SearchTable {
         space.genes.get(gene)?.choices.get(choice)
     }
 
+    /// The number of the record after which the search had finished.
+    pub(crate) fn finished_at(&self) -> Option<u64> {
+        matches!(self.end, Some(SearchEnd::Finished)).then_some(self.ended_at)
+    }
+
     /// How many trials there are in each state that has some.
     pub fn counts(&self) -> BTreeMap<TrialStatus, usize> {
         let mut counts = BTreeMap::new();
@@ -209,7 +231,9 @@ fn proposed(at: u64, record: &SearchRecord) -> Option<TrialRow> {
         rung: None,
         target: None,
         results: Vec::new(),
+        progress: None,
         starts: 0,
+        retries: 0,
         proposed: at,
         queued: None,
         started: None,

@@ -75,6 +75,13 @@ pub struct TrialResult {
     pub seconds: f64,
 }
 
+/// Values of a trial on the way to the next budget.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Progress {
+    pub budget: f64,
+    pub values: BTreeMap<String, f64>,
+}
+
 /// All that is known of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialRow {
@@ -88,7 +95,7 @@ pub struct TrialRow {
     /// Values that follow from the candidate alone.
     pub known: BTreeMap<String, f64>,
     pub status: TrialStatus,
-    /// Why it was stopped, is infeasible or failed.
+    /// Why it was stopped, is infeasible or failed, or why it must be begun again.
     pub why: Option<String>,
     /// The node that trains it, or did last.
     pub node: Option<String>,
@@ -98,8 +105,12 @@ pub struct TrialRow {
     pub target: Option<f64>,
     /// With ascending budgets.
     pub results: Vec<TrialResult>,
+    /// The newest values on the way to the next budget, of searches that write them down.
+    pub progress: Option<Progress>,
     /// How often a node began with it or went on with it.
     pub starts: u32,
+    /// How often its training failed for no fault of its own and was begun again.
+    pub retries: u32,
     /// Times in milliseconds since 1970: of the proposal, of the first time in the queue, of the first start, of the end.
     pub proposed: u64,
     pub queued: Option<u64>,

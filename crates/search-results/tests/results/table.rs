@@ -1,16 +1,14 @@
 //! The table of a synthetic search: rows, front, hypervolume, iterations, from any part of its records.
 
-mod synthetic;
-
+use crate::synthetic::{HOUR, STARTED, about, as_text, events, table};
 use phalanx_search::core::pareto::dominates;
-use phalanx_search::core::record::{SearchRecord, TrialId};
+use phalanx_search::core::record::{SearchEnd, SearchRecord, TrialId};
 use phalanx_search_results::{
-    EventLine, FrontBasis, SearchFollower, SearchTable, TrialRow, TrialStatus, events::ReadEventsError,
-    follow,
+    EventLine, FrontBasis, Progress, SearchFollower, SearchTable, TrialRow, TrialStatus,
+    events::ReadEventsError, follow,
 };
 use std::collections::BTreeSet;
 use std::io::Write;
-use synthetic::{HOUR, STARTED, about, as_text, events, table};
 
 /// The objectives of the newest result, less is better; straight from the row.
 fn costs(row: &TrialRow, budget: f64) -> Option<[f64; 3]> {
@@ -18,13 +16,13 @@ fn costs(row: &TrialRow, budget: f64) -> Option<[f64; 3]> {
     Some([-result.values["accuracy"], row.known["latency (ms)"], row.known["params"]])
 }
 
-/// The front by its definition: each pair at the largest budget of both, full trainings only once there are some.
+/// The front by its definition: each pair at the largest budget of both, full trainings only when the search has finished.
 fn front_by_force(table: &SearchTable) -> BTreeSet<TrialId> {
     let sound = |row: &&TrialRow| {
         !row.results.is_empty() && !matches!(row.status, TrialStatus::Failed | TrialStatus::Infeasible)
     };
     let mut rows: Vec<&TrialRow> = table.rows().filter(sound).collect();
-    if rows.iter().any(|row| costs(row, 9.0).is_some()) {
+    if table.end() == Some(&SearchEnd::Finished) {
         rows.retain(|row| costs(row, 9.0).is_some());
     }
     let beats = |a: &TrialRow, b: &TrialRow| {
@@ -112,7 +110,7 @@ fn a_fold_in_parts_equals_the_fold_at_once_at_every_cut() {
 fn the_front_equals_brute_force_after_every_record() {
     let events = events();
     let mut table = SearchTable::new(about());
-    let mut full = 0;
+    let mut sizes = BTreeSet::new();
     for event in &events {
         table.apply(event).unwrap();
         let front = table.front();
@@ -122,9 +120,11 @@ fn the_front_equals_brute_force_after_every_record() {
         let accuracies: Vec<f64> =
             front.trials.iter().map(|trial| table.row(*trial).unwrap().value("accuracy").unwrap()).collect();
         assert!(accuracies.is_sorted(), "{accuracies:?}");
-        full += usize::from(matches!(front.basis, FrontBasis::Full { budget: 9.0, .. }));
+        sizes.insert(members.len());
+        let is_full = matches!(front.basis, FrontBasis::Full { budget: 9.0, .. });
+        assert_eq!(is_full, table.end() == Some(&SearchEnd::Finished));
     }
-    assert!(full > 20 && full < events.len(), "both bases occur: {full}");
+    assert!(sizes.len() > 4, "{sizes:?}");
     assert!(table.front().trials.len() > 1);
     assert_eq!(table.front().basis.to_string(), "of the 5 trials trained in full");
 }
@@ -180,6 +180,31 @@ fn time_between_an_end_and_a_resumption_is_not_counted() {
     let last = events.last().unwrap().at;
     let worked = (last - STARTED - HOUR - 20_000) as f64 / HOUR as f64;
     assert!((table.hours_at(last) - worked).abs() < 1e-9, "{} {worked}", table.hours_at(last));
+}
+
+#[test]
+fn a_lost_node_and_values_on_the_way_are_shown() {
+    let mut events = events();
+    events.truncate(3);
+    let trial = TrialId(1);
+    let add = |events: &mut Vec<EventLine>, record| events.push(EventLine { at: STARTED + 100_000, record });
+    let values = std::collections::BTreeMap::from([("accuracy".to_owned(), 0.25)]);
+    add(&mut events, SearchRecord::TrialProgressed { trial, budget: 0.5, values: values.clone() });
+    assert_eq!(
+        table(&events).row(trial).unwrap().progress,
+        Some(Progress { budget: 0.5, values: values.clone() })
+    );
+    assert_eq!(table(&events).row(trial).unwrap().value("accuracy"), None, "not a result");
+    add(&mut events, SearchRecord::TrialRetried { trial, why: "n1 was lost".into() });
+    let table_now = table(&events);
+    let row = table_now.row(trial).unwrap();
+    assert_eq!((row.status, row.retries, row.why.as_deref()), (TrialStatus::Queued, 1, Some("n1 was lost")));
+    add(&mut events, SearchRecord::TrialStarted { trial, node: "n2".into() });
+    add(&mut events, SearchRecord::TrialReached { trial, budget: 1.0, values, seconds: 1.0 });
+    let table_now = table(&events);
+    let row = table_now.row(trial).unwrap();
+    assert_eq!((row.status, row.starts, row.why.as_deref()), (TrialStatus::Partial, 2, None));
+    assert_eq!((row.progress.clone(), row.value("accuracy")), (None, Some(0.25)));
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! A search of 30 trials as its records tell it: three rungs, failures, equal networks, records that come twice, an
 //! interruption.
 
-#![expect(dead_code, reason = "each test file uses a part")]
-
 use phalanx_search::core::dice::Dice;
 use phalanx_search::core::objective::{Goal, Objective};
 use phalanx_search::core::record::{SearchEnd, SearchRecord, TrialEnd, TrialId};
@@ -11,20 +9,20 @@ use phalanx_search_results::{EventLine, Limits, SearchAbout, SearchTable};
 use phalanx_types::Seed;
 use std::collections::BTreeMap;
 
-pub const STARTED: u64 = 1_790_000_000_000;
-pub const HOUR: u64 = 3_600_000;
+pub(crate) const STARTED: u64 = 1_790_000_000_000;
+pub(crate) const HOUR: u64 = 3_600_000;
 
 fn gene(name: &str, labels: &[&str], activity: Activity) -> Gene {
     let choice = |label: &&str| Choice { label: (*label).to_owned(), number: label.parse().ok() };
     Gene { name: name.to_owned(), choices: labels.iter().map(choice).collect(), activity }
 }
 
-pub fn objective(name: &str, goal: Goal, cheap: bool) -> Objective {
+pub(crate) fn objective(name: &str, goal: Goal, cheap: bool) -> Objective {
     Objective { name: name.to_owned(), goal, cheap }
 }
 
 /// `width` exists only with a dense head.
-pub fn about() -> SearchAbout {
+pub(crate) fn about() -> SearchAbout {
     let with_dense = Activity::AnyOf(vec![vec![Need { gene: 2, choices: vec![1] }]]);
     let genes = vec![
         gene("nb_layers", &["1", "2", "3", "4"], Activity::Always),
@@ -106,7 +104,7 @@ impl Script {
 }
 
 /// The records of the whole search.
-pub fn events() -> Vec<EventLine> {
+pub(crate) fn events() -> Vec<EventLine> {
     let about = about();
     let mut script = Script { lines: Vec::new(), dice: Dice::new(Seed(11)) };
     for trial in 1..=30 {
@@ -149,13 +147,13 @@ pub fn events() -> Vec<EventLine> {
     script.lines
 }
 
-pub fn table(events: &[EventLine]) -> SearchTable {
+pub(crate) fn table(events: &[EventLine]) -> SearchTable {
     let mut table = SearchTable::new(about());
     events.iter().for_each(|event| table.apply(event).unwrap());
     table
 }
 
 /// The lines of `events.jsonl`.
-pub fn as_text(events: &[EventLine]) -> String {
+pub(crate) fn as_text(events: &[EventLine]) -> String {
     events.iter().map(|event| serde_json::to_string(event).unwrap() + "\n").collect()
 }

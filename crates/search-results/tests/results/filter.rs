@@ -1,12 +1,8 @@
 //! Which trials a listing shows.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-mod synthetic;
-
+use crate::synthetic::{events, table};
 use phalanx_search_results::filter::select;
 use phalanx_search_results::{Filter, FilterError, SearchTable, SortKey, TrialRow};
-use synthetic::{events, table};
 
 fn shown(table: &SearchTable, filter: &str, sort: &str) -> Vec<u64> {
     let filter = Filter::parse(filter).unwrap();
