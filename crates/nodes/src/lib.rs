@@ -1,7 +1,7 @@
 //! Whole nodes: one that solves jobs, trains and is measured, embedded in a program or as processes of this machine.
 //!
 //! ```text
-//!   Node          a node of this process: jobs (phalanx-jobs) + training (phalanx-rank) + measuring
+//!   Node          a node of this process: jobs (phalanx-jobs), trials (phalanx-trial), training (phalanx-rank), measuring
 //!   NodeStore     the store that a node serves (phalanx-store)
 //!   ThreadNodes   several of them, each on a thread of its own
 //!   LocalNodes    node processes on this machine, of any program that has `node` as a command

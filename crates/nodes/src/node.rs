@@ -1,23 +1,25 @@
-//! A node of this process: solves jobs, trains and is measured.
+//! A node of this process: solves jobs and trials, trains and is measured.
 
 use phalanx_fabric::{Fabric, FabricConfig};
 use phalanx_jobs::{ComputingNode, Handlers, NodeError, ResultMemory, Stopper};
 use phalanx_measure::this_host;
 use phalanx_rank::Offer;
 use phalanx_train::{Compute, Losses, MakeCompute};
+use phalanx_trial::TrialHost;
 use phalanx_types::{ByteSize, NodeId, Resources};
 use std::ffi::OsString;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A node of this process: it solves jobs with handlers of the program, takes part in runs of its domain and can be
-/// measured.
+/// A node of this process: it solves jobs with handlers of the program and trials of searches, takes part in runs of its
+/// domain and can be measured.
 ///
 /// Training and measuring begin when it starts and go on until it leaves; jobs are solved while [`Node::run`] or
 /// [`Node::solve_one`] is awaited.
 #[derive(Debug)]
 pub struct Node {
     jobs: ComputingNode,
+    trials: TrialHost,
     over: watch::Receiver<u64>,
 }
 
@@ -40,13 +42,17 @@ impl Node {
         losses: Losses,
     ) -> Result<Self, NodeError> {
         let cores = config.resources.cores.max(1) as usize;
-        let jobs = ComputingNode::start(config, handlers).await?;
         let compute: MakeCompute = Arc::new(move |threads| Compute::cpu(Some(threads.unwrap_or(cores))));
+        let trials = TrialHost::new(compute.clone(), losses.clone());
+        // Programs of trials are programs like any other.
+        let programs = handlers.kinds().any(|kind| kind == phalanx_launch::PROGRAMS);
+        let jobs = ComputingNode::start(config, trials.add_to(handlers, programs)).await?;
+        trials.join(jobs.fabric());
         phalanx_measure::serve(jobs.fabric(), compute.clone());
         let (ended, over) = watch::channel(0);
         let offer = Offer { compute, account: jobs.account().clone(), losses, over: ended };
         tokio::spawn(phalanx_rank::serve(jobs.fabric().clone(), offer));
-        Ok(Self { jobs, over })
+        Ok(Self { jobs, trials, over })
     }
 
     /// Counts the runs that this node took part in and whose drivers have ended them, be it done, stopped or failed. A
@@ -55,9 +61,10 @@ impl Node {
         self.over.clone()
     }
 
-    /// Also runs ranks of `phalanx launch`. `wrapper` is put before every program; it ties the life of a rank to that
-    /// of this process. Launchers use nodes that handle jobs of kind [`phalanx_launch::PROGRAMS`].
+    /// Also runs ranks of `phalanx launch`. `wrapper` is put before every program, also before those of trials; it ties
+    /// the life of a rank to that of this process. Launchers use nodes that handle jobs of kind [`phalanx_launch::PROGRAMS`].
     pub fn allow_ranks(&self, wrapper: Vec<OsString>) {
+        self.trials.wrap_programs(wrapper.clone());
         phalanx_launch::serve_ranks(self.jobs.fabric(), self.jobs.account(), wrapper);
     }
 

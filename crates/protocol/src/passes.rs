@@ -155,7 +155,7 @@ impl Passes {
             Length::Steps(steps) => step >= steps,
             Length::Passes(passes) => self.place(step).is_ok_and(|place| place.pass >= passes),
         };
-        done || self.has_ended(step)
+        done || self.plan.has_until_at(step) || self.has_ended(step)
     }
 
     /// Where a pass begins no later than after `step` steps: the newest one that is known.
@@ -179,7 +179,7 @@ mod tests {
     use crate::Every;
 
     fn plan(passes: PassLengths, length: Length) -> Plan {
-        Plan { passes, length, validate: Every::Passes(1), checkpoint: Every::Never }
+        Plan { passes, length, validate: Every::Passes(1), checkpoint: Every::Never, until: None }
     }
 
     fn sealed(pass: u64, start: u64, steps: u64) -> SealedPass {

@@ -25,6 +25,9 @@ pub struct Plan {
     pub length: Length,
     pub validate: Every,
     pub checkpoint: Every,
+    /// The step at which training ends for now although the run is longer: what depends on the length of the run, such
+    /// as its learning rates, is that of the whole.
+    pub until: Option<u64>,
 }
 
 impl Plan {
@@ -47,10 +50,16 @@ impl Plan {
 
     /// Whether nothing is left to do at a place. A stream may have ended before.
     pub fn is_done(&self, place: Place) -> bool {
-        match self.length {
+        let done = match self.length {
             Length::Steps(steps) => place.step >= steps,
             Length::Passes(passes) => place.pass >= passes,
-        }
+        };
+        done || self.has_until_at(place.step)
+    }
+
+    /// Whether training ends for now after so many steps, if not before.
+    pub fn has_until_at(&self, step: u64) -> bool {
+        self.until.is_some_and(|until| step >= until)
     }
 }
 
@@ -225,6 +234,7 @@ mod tests {
         length: Length::Passes(2),
         validate: Every::Passes(1),
         checkpoint: Every::Steps(2),
+        until: None,
     };
 
     fn at_place(step: u64, pass: u64, batch: u64) -> Place {
@@ -264,6 +274,20 @@ mod tests {
         assert!(due(never, Place::default(), 4).iter().all(|due| !due.validate));
         let done = at_place(4, 1, 1);
         assert!(Progress::new(plan, done, Time::ZERO).is_done());
+    }
+
+    #[test]
+    fn a_run_that_ends_for_now_validates_and_saves_and_goes_on_from_there() {
+        let plan = Plan { checkpoint: Every::Never, until: Some(4), ..PLAN };
+        let end = Due { validate: true, checkpoint: true, end: Some(End::Finished) };
+        assert_eq!(due(plan, Place::default(), 4)[3], end);
+        assert_eq!(plan.steps(), Some(6), "what depends on the length is that of the whole");
+        let there = at_place(4, 1, 1);
+        assert!(Progress::new(plan, there, Time::ZERO).is_done());
+        let rest = Plan { until: Some(6), ..plan };
+        assert_eq!(due(rest, there, 2), due(Plan { until: None, ..plan }, there, 2));
+        assert_eq!(Progress::new(plan, Place::default(), Time::ZERO).until_looked_at(9), 3);
+        assert_eq!(Progress::new(plan, at_place(3, 1, 0), Time::ZERO).until_looked_at(9), 1);
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod waiting;
 mod worker;
 
 pub use error::{FileProblem, RankError};
+pub use files::{FileCache, FileHash, FileHashes, WantedFile};
 pub use in_process::Trainer;
 pub use part::names_of;
 pub use service::{Offer, serve};

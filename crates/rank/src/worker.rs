@@ -10,7 +10,7 @@
 
 use super::connector::Connector;
 use super::copies::{Copies, Guard, Keeping};
-use super::files::{self, FetchFile};
+use super::files::{self, FetchFile, FileCache};
 use super::group_setup::{self, Ends};
 use super::mailbox::{Ender, Mailbox};
 use super::outlet::{Outlet, Reports};
@@ -234,7 +234,7 @@ fn unable(error: &RankError) -> Report {
 
 /// Brings the files of a run, and reads its run file.
 fn read_run_file(opening: &Opening) -> Result<RunFile, RankError> {
-    let said = files::bring(&opening.enlist.files, &opening.fetch, &files::kept())?;
+    let said = files::bring(&opening.enlist.files, &opening.fetch, &mut FileCache::usual())?;
     Ok(RunFile::parse(Path::new("run.toml"), &opening.enlist.config, &said)?)
 }
 

@@ -185,3 +185,83 @@ fn check_name(name: &str) -> Result<(), BundleError> {
         false => Err(BundleError::Name { name: name.chars().take(MAX_PATH).collect() }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parcel(names: &[&str]) -> Parcel {
+        let tensor = || Tensor::new(DType::U8, vec![3], Bytes::from_static(b"abc")).unwrap();
+        names.iter().fold(Parcel::default(), |parcel, name| parcel.with_tensor(*name, tensor()))
+    }
+
+    fn files(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = Bundle::of_dir(dir).unwrap().0.into_keys().collect();
+        names.sort();
+        names
+    }
+
+    fn put(dir: &Path, name: &str, text: &str) {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_directory_comes_out_as_it_went_in_with_its_newest_checkpoint() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        for (name, text) in [
+            ("run.toml", "a"),
+            ("empty", ""),
+            ("lock", "1"),
+            ("checkpoints/step-000001/manifest.json", "old"),
+            ("checkpoints/step-000012/manifest.json", "new"),
+        ] {
+            put(&from, name, text);
+        }
+        std::os::unix::fs::symlink("/etc/passwd", from.join("link")).unwrap();
+        let sent = Bundle::of_dir(&from).unwrap().add_to(Parcel::from_bytes("head")).unwrap();
+        let came = Bundle::of_parcel(&sent).unwrap();
+        came.replace(&to).unwrap();
+        assert_eq!(files(&to), ["checkpoints/step-000012/manifest.json", "empty", "run.toml"]);
+        assert_eq!(std::fs::read_to_string(to.join("run.toml")).unwrap(), "a");
+        // A second one takes its place, and nothing is left beside it.
+        put(&to, "more", "x");
+        came.replace(&to).unwrap();
+        assert!(!to.join("more").exists());
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_directory_are_refused() {
+        let long = "a/".repeat(MAX_DEPTH) + "a";
+        for name in ["../a", "a/../b", "/etc/passwd", "", ".", "a//b", "a/", "a\\b", "a\0b", &long] {
+            let parcel = parcel(&[&format!("run/{name}")]);
+            assert!(matches!(Bundle::of_parcel(&parcel), Err(BundleError::Name { .. })), "{name:?}");
+        }
+        assert!(matches!(Bundle::of_parcel(&parcel(&["weights"])), Err(BundleError::Name { .. })));
+        assert!(matches!(Bundle::of_parcel(&parcel(&["run/a", "run/a"])), Err(BundleError::Twice { .. })));
+        let floats = Parcel::default().with_tensor("run/a", Tensor::from_f32(vec![1], &[1.0]).unwrap());
+        assert!(Bundle::of_parcel(&floats).is_err());
+    }
+
+    #[test]
+    fn there_are_not_too_many_files() {
+        let names: Vec<String> = (0..=MAX_FILES).map(|i| format!("run/{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert!(matches!(Bundle::of_parcel(&parcel(&names)), Err(BundleError::TooMany { files: 4097 })));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_whole_changes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let to = place.path().join("to");
+        put(&to, "old", "old");
+        // A file cannot be a directory, too.
+        let clash = Bundle::of_parcel(&parcel(&["run/a", "run/a/b"])).unwrap();
+        assert!(matches!(clash.replace(&to), Err(BundleError::Io { .. })));
+        assert_eq!(files(&to), ["old"]);
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+}

@@ -13,12 +13,19 @@
 mod bundle;
 mod client;
 mod error;
+mod host;
+mod latency;
+mod lines;
+mod link;
 mod offered;
 mod order;
+mod program;
+mod train;
 
 pub use bundle::BundleError;
 pub use client::{TrialClient, TrialUpdate, TrialUpdates};
 pub use error::TrialError;
+pub use host::TrialHost;
 pub use order::OrderError;
 pub use phalanx_wire::trial::{TrialOrder, TrialPoint, TrialResult, TrialWork};
 

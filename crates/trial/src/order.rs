@@ -103,3 +103,83 @@ pub(crate) fn check_run(config: &RunConfig) -> Result<(), TrialError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use phalanx_types::ByteSize;
+    use phalanx_wire::trial::TrialFile;
+
+    fn order() -> TrialOrder {
+        TrialOrder {
+            search: "s".to_owned(),
+            trial: 1,
+            attempt: 1,
+            work: TrialWork::Program {
+                argv: vec!["sh".to_owned()],
+                genes: [("lr".to_owned(), "1".to_owned())].into(),
+            },
+            from: 0.0,
+            to: 0.5,
+            full: 1.0,
+            values: vec!["accuracy".to_owned()],
+            latency_trials: 3,
+            cores: 1,
+            memory: ByteSize(0),
+            keep: true,
+        }
+    }
+
+    #[test]
+    fn budgets_ascend_within_a_whole_training() {
+        assert_eq!(check(&order()), Ok(()));
+        let budgets = [
+            (-1.0, 1.0, 1.0),
+            (0.5, 0.5, 1.0),
+            (0.0, 2.0, 1.0),
+            (0.0, 0.0, 0.0),
+            (f64::NAN, 1.0, 1.0),
+            (0.0, f64::NAN, 1.0),
+            (0.0, 1.0, f64::NAN),
+            (0.0, 1.0, f64::INFINITY),
+        ];
+        for (from, to, full) in budgets {
+            assert!(matches!(
+                check(&TrialOrder { from, to, full, ..order() }),
+                Err(OrderError::Budget { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn orders_of_a_hostile_peer_are_refused() {
+        let program = |argv: &[&str]| TrialWork::Program {
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            genes: [].into(),
+        };
+        let genes = |name: &str, value: &str| TrialWork::Program {
+            argv: vec!["sh".to_owned()],
+            genes: [(name.to_owned(), value.to_owned())].into(),
+        };
+        let wrong = [
+            TrialOrder { cores: 0, ..order() },
+            TrialOrder { cores: u32::MAX, ..order() },
+            TrialOrder { latency_trials: u32::MAX, ..order() },
+            TrialOrder { search: String::new(), ..order() },
+            TrialOrder { values: vec!["x".repeat(257)], ..order() },
+            TrialOrder { values: vec!["x".to_owned(); MAX_COUNT + 1], ..order() },
+            TrialOrder { work: program(&[]), ..order() },
+            TrialOrder { work: program(&[""]), ..order() },
+            TrialOrder { work: program(&["sh", "a\0b"]), ..order() },
+            TrialOrder { work: genes("a=b", "1"), ..order() },
+            TrialOrder { work: genes("a", "\0"), ..order() },
+            TrialOrder { work: TrialWork::Train { run: " ".repeat(MAX_TEXT + 1), model: None }, ..order() },
+        ];
+        for order in wrong {
+            let order_words = format!("{:.200?}", order.values);
+            assert!(check(&order).is_err(), "{order_words}");
+        }
+        let file = TrialFile { key: "a\nb".to_owned(), path: String::new(), bytes: 0, sha256: [0; 32] };
+        assert!(check_task(&TrialTask { order: order(), files: vec![file] }).is_err());
+    }
+}

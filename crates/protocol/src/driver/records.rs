@@ -335,6 +335,7 @@ mod tests {
         length: Length::Passes(9),
         validate: Every::Passes(1),
         checkpoint: Every::Never,
+        until: None,
     };
 
     fn pending(step: u64, validated: u64) -> PendingRecords {

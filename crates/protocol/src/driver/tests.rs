@@ -21,6 +21,7 @@ fn config(staged: Option<StagedConfig>) -> DriverConfig {
         length: Length::Steps(10),
         validate: Every::Never,
         checkpoint: Every::Steps(4),
+        until: None,
     };
     let limits = Limits { min: 1, wanted: 1, max: 4, patience: Duration::from_secs(10) };
     DriverConfig {

@@ -77,6 +77,7 @@ fn a_round_ends_where_the_model_is_looked_at_and_steps_are_verified_now_and_then
         length: Length::Passes(1),
         validate: Every::Steps(8),
         checkpoint: Every::Steps(3),
+        until: None,
     };
     let passes = Passes::new(plan, Place::default());
     let at = |step: u64| passes.progress(step, Time::ZERO).unwrap();

@@ -138,6 +138,7 @@ impl<'o, P: Pace> World<'o, P> {
             length: Length::Steps(options.steps),
             validate: if options.validates { Every::Passes(1) } else { Every::Never },
             checkpoint: options.checkpoint_every.map_or(Every::Never, Every::Steps),
+            until: None,
         };
         let (passes, last_step) = passes_of(seed, options, plan);
         let needs_room = passes_that_need_room(seed, options, &passes, last_step);

@@ -71,6 +71,8 @@ pub struct Task {
     pub notes: Vec<String>,
     /// The objective: the loss that the run file names, or a custom one.
     pub objective: Objective,
+    /// The step at which training ends for now, if that is before the end of the run.
+    pub until: Option<u64>,
 }
 
 /// A model, data and a loss in a program's memory.
@@ -197,6 +199,7 @@ impl Task {
             metrics,
             notes,
             objective,
+            until: None,
         })
     }
 
@@ -340,6 +343,7 @@ impl Task {
             },
             validate: train.validate_every,
             checkpoint: train.checkpoint_every,
+            until: self.until,
         }
     }
 

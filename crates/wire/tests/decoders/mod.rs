@@ -16,13 +16,14 @@ use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
 use phalanx_wire::stage_frame::FrameHead;
 use phalanx_wire::state_frame::{CopyHead, CopyReply, StateHead, StateLength};
 use phalanx_wire::train::{FromReplica, ToReplica};
+use phalanx_wire::trial::{FromTrials, ToTrials, TrialResult, TrialTask};
 use phalanx_wire::vote::Vote;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
 use std::fmt::Debug;
 
-const DECODERS: [fn(&[u8]) -> bool; 22] = [
+const DECODERS: [fn(&[u8]) -> bool; 24] = [
     plain::<Challenge>,
     plain::<Hello>,
     plain::<HelloReply>,
@@ -45,6 +46,8 @@ const DECODERS: [fn(&[u8]) -> bool; 22] = [
     plain::<ReserveReply>,
     plain::<ToRankHost>,
     plain::<FromRankHost>,
+    plain::<ToTrials>,
+    plain::<FromTrials>,
 ];
 
 /// Tries a body as every message and returns how many it is.
@@ -55,7 +58,7 @@ pub(crate) fn try_all(body: &[u8]) -> usize {
 type RawDecoder = fn(&[u8]) -> bool;
 
 /// What has no frame, by the beginning of the names of its golden bytes.
-const RAW: [(&str, RawDecoder); 9] = [
+const RAW: [(&str, RawDecoder); 11] = [
     ("raw-vote", |bytes| fixed(bytes, Vote::from_bytes, Vote::to_bytes)),
     ("raw-ballot", plain::<Ballot>),
     ("raw-pass-ballot", plain::<PassBallot>),
@@ -67,6 +70,8 @@ const RAW: [(&str, RawDecoder); 9] = [
     }),
     ("raw-copy-head", |bytes| fixed(bytes, CopyHead::from_bytes, |head| head.to_bytes())),
     ("raw-copy", |bytes| fixed(bytes, |bytes| CopyReply::from_bytes(*bytes), |reply| reply.to_bytes())),
+    ("raw-trial-task", plain::<TrialTask>),
+    ("raw-trial-result", plain::<TrialResult>),
 ];
 
 /// Tries bytes as everything that has no frame.
@@ -129,12 +134,14 @@ fn fabric(body: &[u8]) -> bool {
             plain::<ToMeasured>(&body);
             plain::<ToLive>(&body);
             plain::<Reserve>(&body);
+            plain::<ToTrials>(&body);
         }
         FabricMessage::Reply { result: Ok(body), .. } => {
             plain::<JobAnswer>(&body);
             plain::<FromMeasured>(&body);
             plain::<FromLive>(&body);
             plain::<ReserveReply>(&body);
+            plain::<FromTrials>(&body);
         }
         _ => {}
     }

@@ -13,6 +13,7 @@ mod measure;
 mod raw;
 mod relay;
 mod train;
+mod trial;
 
 pub(crate) use raw::raw;
 
@@ -105,6 +106,7 @@ pub(crate) fn all() -> Samples {
     live::add(&mut samples);
     measure::add(&mut samples);
     train::add(&mut samples);
+    trial::add(&mut samples);
     samples
 }
 

@@ -1,5 +1,6 @@
-//! Samples of what has no frame of its own: prefaces, chunks, and what ranks send each other.
+//! Samples of what has no frame of its own: prefaces, chunks, what ranks send each other, and what jobs carry.
 
+use super::trial;
 use bytes::BytesMut;
 use phalanx_wire::ballot::{Asking, Ballot, Greeting, PassBallot};
 use phalanx_wire::codec;
@@ -51,6 +52,10 @@ pub(crate) fn raw() -> Vec<(String, Vec<u8>)> {
     add("copy-head", &head.to_bytes());
     add("copy-kept", &CopyReply::Kept.to_bytes());
     add("copy-not-kept", &CopyReply::NotKept.to_bytes());
+    for (name, task) in ["train", "program"].into_iter().zip(trial::tasks()) {
+        add(&format!("trial-task-{name}"), &encoded(&task));
+    }
+    add("trial-result", &encoded(&trial::result()));
     all
 }
 
@@ -77,8 +82,8 @@ fn ballot() -> Ballot {
     Ballot { copying: true, late: true, asking, ..Ballot::new(&votes, report, vec![0.5, 1.5]) }
 }
 
-fn encoded(ballot: &impl serde::Serialize) -> BytesMut {
+fn encoded(message: &impl serde::Serialize) -> BytesMut {
     let mut out = BytesMut::new();
-    codec::encode_into(ballot, &mut out).expect("a ballot can be encoded");
+    codec::encode_into(message, &mut out).expect("a sample can be encoded");
     out
 }

@@ -27,6 +27,7 @@ pub(super) fn about(steps: u64) -> anyhow::Result<About> {
         length: Length::Steps(steps),
         validate: Every::Never,
         checkpoint: Every::Never,
+        until: None,
     };
     Ok(About { graph, plan, classes: None, keep: 1 })
 }

@@ -1,0 +1,165 @@
+//! A computing node's side: solves trials as jobs.
+
+use crate::bundle::Bundle;
+use crate::link::{Link, Reports};
+use crate::program::{self, ProgramTrial};
+use crate::train::{self, TrainTrial};
+use crate::{KIND, PROGRAM_KIND, order};
+use phalanx_fabric::Fabric;
+use phalanx_jobs::{Handler, HandlerError, Handlers, JobContext};
+use phalanx_rank::{FileCache, RankError, WantedFile};
+use phalanx_records::with_causes;
+use phalanx_train::config::Override;
+use phalanx_train::{Losses, MakeCompute};
+use phalanx_types::Parcel;
+use phalanx_wire::codec;
+use phalanx_wire::trial::{TrialFile, TrialResult, TrialTask, TrialWork};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tempfile::TempDir;
+
+/// Solves trials on a node. Cheap to clone; all clones are of the same node.
+#[derive(Clone)]
+pub struct TrialHost {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) compute: MakeCompute,
+    pub(crate) losses: Losses,
+    /// One trial at a time looks for files: what several need is fetched once.
+    files: Mutex<FileCache>,
+    link: OnceLock<Link>,
+    /// What is put before every program.
+    pub(crate) wrapper: OnceLock<Vec<OsString>>,
+}
+
+impl std::fmt::Debug for TrialHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TrialHost").field("link", &self.shared.link).finish_non_exhaustive()
+    }
+}
+
+impl TrialHost {
+    /// A node that computes with this and has these losses of the user's own.
+    pub fn new(compute: MakeCompute, losses: Losses) -> Self {
+        Self::keeping(compute, losses, FileCache::usual())
+    }
+
+    /// The same with another place for files that come from main nodes.
+    pub fn keeping(compute: MakeCompute, losses: Losses, files: FileCache) -> Self {
+        let (link, wrapper) = (OnceLock::new(), OnceLock::new());
+        Self { shared: Arc::new(Shared { compute, losses, files: Mutex::new(files), link, wrapper }) }
+    }
+
+    /// Adds the handlers of trials; those of programs only where `programs` are allowed.
+    #[must_use]
+    pub fn add_to(&self, handlers: Handlers, programs: bool) -> Handlers {
+        let handlers = handlers.with(KIND, Solver { shared: self.shared.clone(), programs: false });
+        match programs {
+            true => handlers.with(PROGRAM_KIND, Solver { shared: self.shared.clone(), programs: true }),
+            false => handlers,
+        }
+    }
+
+    /// Puts `wrapper` before every program, for example one that ties it to the life of the node. Only the first call
+    /// counts.
+    pub fn wrap_programs(&self, wrapper: Vec<OsString>) {
+        // A second one would be the same.
+        let _set = self.shared.wrapper.set(wrapper);
+    }
+
+    /// From now on main nodes are asked for files, and told how far trials are. Called on the node's runtime.
+    pub fn join(&self, fabric: &Fabric) {
+        let _set = self.shared.link.set(Link::new(fabric.clone()));
+    }
+}
+
+/// Solves the trials of one kind.
+struct Solver {
+    shared: Arc<Shared>,
+    programs: bool,
+}
+
+impl Handler for Solver {
+    fn solve(&self, job: &JobContext) -> Result<Parcel, HandlerError> {
+        let opened = Opened::of_job(job, &self.shared)?;
+        let (result, bundle) = match (&opened.task.order.work, self.programs) {
+            (TrialWork::Train { run, model }, false) => {
+                let trial =
+                    TrainTrial { opened: &opened, shared: &self.shared, run, model: model.as_deref() };
+                train::run(job, &trial)?
+            }
+            (TrialWork::Program { argv, genes }, true) => {
+                let wrapper = self.shared.wrapper.get().map(Vec::as_slice).unwrap_or_default();
+                program::run(job, &ProgramTrial { opened: &opened, wrapper, argv, genes })?
+            }
+            _ => return Err(HandlerError::failed("the order is of another kind than its job")),
+        };
+        opened.solution(&result, bundle)
+    }
+}
+
+/// A trial's job with a directory to work in.
+pub(crate) struct Opened {
+    pub(crate) task: TrialTask,
+    pub(crate) bundle: Bundle,
+    pub(crate) reports: Reports,
+    scratch: TempDir,
+}
+
+impl Opened {
+    fn of_job(job: &JobContext, shared: &Shared) -> Result<Self, HandlerError> {
+        let task: TrialTask = codec::decode(&job.payload().bytes).map_err(failed)?;
+        order::check_task(&task).map_err(failed)?;
+        let bundle = Bundle::of_parcel(job.payload()).map_err(failed)?;
+        let reports = match (shared.link.get(), job.main()) {
+            (Some(link), Some(main)) => link.reports(main, &task.order),
+            _ => Reports::unheard(&task.order),
+        };
+        // The next trial may find room again.
+        let scratch = tempfile::Builder::new().prefix("phalanx-trial-").tempdir();
+        let scratch = scratch.map_err(|error| HandlerError::retry(with_causes(&error)))?;
+        Ok(Self { task, bundle, reports, scratch })
+    }
+
+    /// The run directory, which need not be there yet.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.scratch.path().join(format!("t{}", self.task.order.trial))
+    }
+
+    fn solution(&self, result: &TrialResult, bundle: Bundle) -> Result<Parcel, HandlerError> {
+        let parcel = Parcel::from_bytes(crate::client::encode(result).map_err(failed)?);
+        match self.task.order.keep {
+            true => bundle.add_to(parcel).map_err(failed),
+            false => Ok(parcel),
+        }
+    }
+}
+
+impl Shared {
+    /// Sees that the files of a trial are here, and says under which names.
+    pub(crate) fn bring(&self, job: &JobContext, files: &[TrialFile]) -> Result<Vec<Override>, HandlerError> {
+        let mut cache = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bring = |file: &TrialFile| -> Result<Override, HandlerError> {
+            let wanted = WantedFile { path: &file.path, bytes: file.bytes, sha256: &file.sha256 };
+            let brought = cache.bring(wanted, || match (self.link.get(), job.main()) {
+                (Some(link), Some(main)) => link.fetch(&main, file),
+                _ => Err(Link::none(file)),
+            });
+            match brought {
+                Ok(path) => Ok(crate::client::at_key(&file.key, &path)),
+                // Another node may have it, or reach the main node.
+                Err(error @ RankError::File { .. }) => Err(HandlerError::retry(with_causes(&error))),
+                Err(error) => Err(failed(error)),
+            }
+        };
+        files.iter().map(&mut bring).collect()
+    }
+}
+
+/// A trial that would fail on any node.
+pub(crate) fn failed(error: impl std::error::Error) -> HandlerError {
+    HandlerError::failed(with_causes(&error))
+}
