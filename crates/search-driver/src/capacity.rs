@@ -13,7 +13,9 @@ pub(crate) fn slots(fabric: &Fabric, kind: &str, cores: u32, workers: Option<usi
 }
 
 fn slots_of(node: &NodeStatus, own: &NodeId, kind: &str, cores: u32) -> usize {
-    let solves = node.state == NodeState::Running && node.id != *own && node.handles.iter().any(|handled| handled == kind);
+    let solves = node.state == NodeState::Running
+        && node.id != *own
+        && node.handles.iter().any(|handled| handled == kind);
     if !solves {
         return 0;
     }

@@ -15,14 +15,14 @@ use std::sync::Arc;
 
 /// Builds candidates of a search file without training them.
 #[derive(Debug, Clone)]
-pub struct Describer {
+pub(crate) struct Describer {
     file: Arc<SearchFile>,
     /// Where the search file was: paths in it begin there.
     base: PathBuf,
 }
 
 impl Describer {
-    pub fn new(file: Arc<SearchFile>, base: PathBuf) -> Self {
+    pub(crate) fn new(file: Arc<SearchFile>, base: PathBuf) -> Self {
         Self { file, base }
     }
 }

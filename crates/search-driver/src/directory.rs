@@ -86,7 +86,8 @@ impl SearchDir {
     /// They cannot be written; then the search must not go on.
     pub fn record(&mut self, records: &[SearchRecord]) -> Result<Vec<EventLine>, SearchError> {
         let at = unix_ms();
-        let lines: Vec<EventLine> = records.iter().map(|record| EventLine { at, record: record.clone() }).collect();
+        let lines: Vec<EventLine> =
+            records.iter().map(|record| EventLine { at, record: record.clone() }).collect();
         let path = self.path.join(EVENTS_FILE);
         let mut bytes = Vec::new();
         for line in &lines {

@@ -12,7 +12,9 @@ use phalanx_search_results::{EventLine, SearchTable};
 use phalanx_trial::{TrialClient, TrialUpdate, TrialUpdates};
 use phalanx_types::JobId;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Is told what happens in a search.
 pub trait SearchObserver: Send {
@@ -37,7 +39,12 @@ enum Happened {
     Nodes,
     Stop,
     Over,
+    /// It was waited for long enough to say so.
+    Patience,
 }
+
+/// What holds a search up for less is not worth a word.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Searches to the end, or until it is asked to stop. `past` is what the directory recorded before.
 ///
@@ -58,7 +65,17 @@ pub async fn drive(
     let client = TrialClient::new(main.clone(), plan.base());
     let (updates, outcomes) = (client.updates(), main.outcomes().await?);
     let nodes = main.fabric().watch();
-    let driver = Driver { main, plan, dir, table, client, observer, core: None, ordered: BTreeMap::new(), attempts: 0 };
+    let driver = Driver {
+        main,
+        plan,
+        dir,
+        table,
+        client,
+        observer,
+        core: None,
+        ordered: BTreeMap::new(),
+        attempts: 0,
+    };
     driver.run(core, Ears { updates, outcomes, nodes, stop }).await
 }
 
@@ -71,8 +88,15 @@ struct Ears {
 }
 
 impl Ears {
-    async fn next(&mut self) -> Happened {
+    async fn next(&mut self, patience: Option<Instant>) -> Happened {
+        let patience = async {
+            match patience {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            () = patience => Happened::Patience,
             ends = self.outcomes.next_ends() => ends.map_or(Happened::Over, Happened::Ended),
             update = self.updates.next() => update.map_or(Happened::Over, Happened::Update),
             change = self.nodes.next() => change.map_or(Happened::Over, |_| Happened::Nodes),
@@ -94,6 +118,20 @@ async fn asked(stop: &mut watch::Receiver<bool>) {
     }
 }
 
+/// What holds the search up, if anything does.
+struct Waiting {
+    why: Option<String>,
+    since: Instant,
+    /// What was said of it.
+    told: Option<String>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { why: None, since: Instant::now(), told: None }
+    }
+}
+
 struct Driver<'a> {
     main: &'a MainNode,
     plan: &'a SearchPlan,
@@ -108,8 +146,12 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    async fn run(mut self, core: SearchCore, mut ears: Ears) -> Result<(SearchDir, SearchTable, SearchEnd), SearchError> {
-        let (mut capacity, mut why) = (None, None);
+    async fn run(
+        mut self,
+        core: SearchCore,
+        mut ears: Ears,
+    ) -> Result<(SearchDir, SearchTable, SearchEnd), SearchError> {
+        let (mut capacity, mut waiting) = (None, Waiting::default());
         self.core = Some(core);
         let mut ended = self.decide(|core| core.resume()).await?;
         while ended.is_none() {
@@ -119,11 +161,11 @@ impl Driver<'_> {
                 ended = self.decide(move |core| core.on(SearchEvent::Capacity { slots: now })).await?;
                 continue;
             }
-            self.tell_reason(now, &mut why);
-            ended = match ears.next().await {
+            let patience = self.tell_reason(now, &mut waiting);
+            ended = match ears.next(patience).await {
                 Happened::Ended(ends) => self.on_ends(ends).await?,
                 Happened::Update(update) => self.on_update(update).await?,
-                Happened::Nodes => None,
+                Happened::Nodes | Happened::Patience => None,
                 Happened::Stop => self.decide(|core| core.on(SearchEvent::StopAsked)).await?,
                 Happened::Over => return Err(phalanx_jobs::MainError::Ended.into()),
             };
@@ -135,16 +177,25 @@ impl Driver<'_> {
         Ok((self.dir, self.table, end))
     }
 
-    /// Says why nothing happens, when that changes.
-    fn tell_reason(&mut self, slots: usize, told: &mut Option<String>) {
+    /// Says why fewer trials are trained than could be, when that has lasted. Gives the moment until when it has not.
+    fn tell_reason(&mut self, slots: usize, waiting: &mut Waiting) -> Option<Instant> {
         let reason = match slots {
             0 => Some(format!("no node of the domain takes jobs of kind {:?}", self.plan.kind())),
             _ => self.core.as_ref().and_then(SearchCore::reason),
         };
-        if reason != *told {
-            self.observer.on_waiting(reason.as_deref());
-            *told = reason;
+        if reason != waiting.why {
+            *waiting = Waiting { why: reason, since: Instant::now(), told: waiting.told.take() };
         }
+        let until = waiting.since + PATIENCE;
+        if waiting.why == waiting.told {
+            return None;
+        }
+        if waiting.why.is_some() && Instant::now() < until {
+            return Some(until);
+        }
+        self.observer.on_waiting(waiting.why.as_deref());
+        waiting.told.clone_from(&waiting.why);
+        None
     }
 
     /// Lets the core decide on a thread that may compute, and carries out what it says.
@@ -173,7 +224,9 @@ impl Driver<'_> {
             self.write(std::mem::take(&mut records))?;
             match command {
                 SearchCommand::Record(_) => {}
-                SearchCommand::Run { trial, from, to, priority } => self.order(trial, (from, to), priority).await?,
+                SearchCommand::Run { trial, from, to, priority } => {
+                    self.order(trial, (from, to), priority).await?
+                }
                 SearchCommand::Cancel { trial } => self.cancel(trial).await?,
                 SearchCommand::Ended(end) => ended = Some(end),
             }
@@ -193,7 +246,12 @@ impl Driver<'_> {
         Ok(())
     }
 
-    async fn order(&mut self, trial: TrialId, (from, to): (f64, f64), priority: i32) -> Result<(), SearchError> {
+    async fn order(
+        &mut self,
+        trial: TrialId,
+        (from, to): (f64, f64),
+        priority: i32,
+    ) -> Result<(), SearchError> {
         let genes = self.table.row(trial).map(|row| row.genes.clone()).ok_or(SearchError::Panicked)?;
         self.attempts += 1;
         let order = self.plan.order((trial, self.attempts), &genes, (from, to))?;
@@ -224,7 +282,11 @@ impl Driver<'_> {
         let event = if update.values.is_empty() {
             SearchEvent::TrialStarted { trial, node: update.node.to_string() }
         } else {
-            SearchEvent::TrialProgress { trial, budget: update.budget, values: self.plan.named(update.values) }
+            SearchEvent::TrialProgress {
+                trial,
+                budget: update.budget,
+                values: self.plan.named(update.values),
+            }
         };
         self.decide(|core| core.on(event)).await
     }
@@ -265,7 +327,8 @@ impl Driver<'_> {
         let late = solver.filter(|node| known.as_ref() != Some(node));
         let started = late.map(|node| SearchEvent::TrialStarted { trial, node });
         let values = self.plan.named(result.values);
-        let reached = SearchEvent::TrialReached { trial, budget: ordered.to, values, seconds: result.seconds };
+        let reached =
+            SearchEvent::TrialReached { trial, budget: ordered.to, values, seconds: result.seconds };
         Ok(started.into_iter().chain([reached]).collect())
     }
 }

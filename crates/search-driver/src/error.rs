@@ -116,13 +116,16 @@ impl SearchError {
             Self::Train(error) => error.blame(),
             Self::Model(error) => error.blame(),
             Self::Onnx { .. } => Blame::Work,
-            Self::Trial(error) => error.blame(),
+            Self::Trial(TrialError::Config(_) | TrialError::Unsuitable { .. } | TrialError::Order(_)) => {
+                Blame::Input
+            }
             Self::Io { .. }
             | Self::Json { .. }
             | Self::Directory(_)
             | Self::Events(_)
             | Self::Results(_)
             | Self::Main(_)
+            | Self::Trial(_)
             | Self::Panicked => Blame::Machine,
         }
     }
@@ -135,10 +138,13 @@ impl SearchError {
                 path.display()
             )),
             Self::NoSearch { .. } => Some("`phalanx search list` names the searches there are".to_owned()),
-            Self::NoObjective { .. } => {
-                Some("say what is best: [objective.accuracy] with goal = \"max\" and from = \"valid.accuracy\"".to_owned())
+            Self::NoObjective { .. } => Some(
+                "say what is best: [objective.accuracy] with goal = \"max\" and from = \"valid.accuracy\""
+                    .to_owned(),
+            ),
+            Self::NotReady { .. } => {
+                Some(format!("there are {}", READY.map(|name| format!("ready:{name}")).join(", ")))
             }
-            Self::NotReady { .. } => Some(format!("there are {}", READY.map(|name| format!("ready:{name}")).join(", "))),
             Self::NotTrained { .. } => Some("`phalanx search status` says how far each trial is".to_owned()),
             Self::NoFile { .. } => Some("paths begin at the search file".to_owned()),
             Self::Records(_) => Some("search.toml in its directory must stay as it was".to_owned()),

@@ -74,7 +74,8 @@ impl Exporter {
         let row = table.row(trial).ok_or_else(unknown)?;
         // An equal network that was trained before has the model.
         let trained = |trial: TrialId| trial_path(search, trial).is_dir().then_some(trial);
-        let equal = || table.rows().filter(|other| other.model == row.model).find_map(|other| trained(other.trial));
+        let equal =
+            || table.rows().filter(|other| other.model == row.model).find_map(|other| trained(other.trial));
         let holder = trained(trial).or_else(equal).ok_or_else(unknown)?;
         let run = trial_path(search, holder);
         self.checker.export((trial, &row.archid), &run, row.value(ACCURACY), &to.join(trial.to_string()))

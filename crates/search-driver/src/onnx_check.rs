@@ -38,22 +38,17 @@ pub struct CheckedModel {
 
 /// Runs exported files.
 #[derive(Debug)]
-pub struct OnnxChecker {
+pub(crate) struct OnnxChecker {
     python: Option<String>,
     compute: Compute,
 }
 
 impl OnnxChecker {
     /// Looks for onnxruntime: in the Python of `PHALANX_PYTHON`, else in `python3`.
-    pub fn new(compute: Compute) -> Self {
+    pub(crate) fn new(compute: Compute) -> Self {
         let python = std::env::var("PHALANX_PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let asked = Command::new(&python).args(["-c", "import numpy, onnxruntime"]).output();
         Self { python: asked.is_ok_and(|asked| asked.status.success()).then_some(python), compute }
-    }
-
-    /// Whether foreign code reads the exported files.
-    pub fn has_onnxruntime(&self) -> bool {
-        self.python.is_some()
     }
 
     /// Writes the model of a trained run as ONNX and safetensors into `into`, runs the ONNX file over the run's
@@ -61,7 +56,7 @@ impl OnnxChecker {
     ///
     /// # Errors
     /// The run has no model, a file cannot be written, or the exported model cannot be run.
-    pub fn export(
+    pub(crate) fn export(
         &self,
         (trial, archid): (TrialId, &str),
         run: &Path,
@@ -95,7 +90,8 @@ impl OnnxChecker {
             onnx_loss: found.map_or(f64::NAN, |found| found.loss),
         };
         let file = into.join("results.json");
-        let text = serde_json::to_vec_pretty(&checked).map_err(|source| SearchError::Json { path: file.clone(), source })?;
+        let text = serde_json::to_vec_pretty(&checked)
+            .map_err(|source| SearchError::Json { path: file.clone(), source })?;
         write_whole(&file, &text)?;
         Ok(checked)
     }
@@ -156,7 +152,8 @@ fn outputs_of_onnxruntime(
     let ran = ran.map_err(io("run onnxruntime on", onnx))?;
     let result = if ran.status.success() {
         let tensors = read_tensors(&y).map_err(TrainError::from)?;
-        let wrong = || SearchError::Onnx { path: onnx.to_owned(), why: "its outputs are not numbers".to_owned() };
+        let wrong =
+            || SearchError::Onnx { path: onnx.to_owned(), why: "its outputs are not numbers".to_owned() };
         let (_, outputs) = tensors.into_iter().next().ok_or_else(wrong)?;
         let shape = outputs.shape().iter().map(|dim| usize::try_from(*dim).unwrap_or(usize::MAX)).collect();
         let values = outputs.to_f32().map_err(|_| wrong())?;
@@ -164,7 +161,8 @@ fn outputs_of_onnxruntime(
         Ok(Outputs { values, shape, version })
     } else {
         let said = String::from_utf8_lossy(&ran.stderr);
-        let why = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned();
+        let why =
+            said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned();
         Err(SearchError::Onnx { path: onnx.to_owned(), why })
     };
     // Large, and of no use to anybody afterwards.
@@ -191,7 +189,9 @@ fn write_samples(path: &Path, evaluator: &Evaluator<'_>, data: &Dataset) -> Resu
 
 /// The validation data of a run, with its classes numbered as the model has them.
 fn validation_data(model: &TrainedModel) -> Result<Option<Dataset>, SearchError> {
-    let Some(spec) = model.config.as_ref().and_then(|config| config.data.valid.as_ref()) else { return Ok(None) };
+    let Some(spec) = model.config.as_ref().and_then(|config| config.data.valid.as_ref()) else {
+        return Ok(None);
+    };
     let data = Dataset::open(spec, Path::new("")).map_err(TrainError::from)?;
     match &model.classes {
         Some(classes) => Ok(Some(data.with_classes(classes).map_err(TrainError::from)?)),

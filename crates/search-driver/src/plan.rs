@@ -99,7 +99,8 @@ impl SearchPlan {
         said: &Overrides,
         before: Option<SearchAbout>,
     ) -> Result<Self, SearchError> {
-        let file = SearchFile::parse(path, &text)?;
+        // Paths in it begin where it was, also when this is its copy in the directory of a search.
+        let file = SearchFile::parse(&base.join(path.file_name().unwrap_or_default()), &text)?;
         let settings = file.settings();
         let algorithm = match &said.algorithm {
             None => settings.algorithm,
@@ -128,7 +129,11 @@ impl SearchPlan {
             algorithm: algorithm.to_string(),
             seed: said.seed.map_or(settings.seed, Seed),
             objectives,
-            constraints: file.constraints().iter().map(|(name, bound)| (name.clone(), limits(bound))).collect(),
+            constraints: file
+                .constraints()
+                .iter()
+                .map(|(name, bound)| (name.clone(), limits(bound)))
+                .collect(),
             rungs: file.config().rungs,
             budget_unit: unit.to_owned(),
             trials: said.trials.unwrap_or(settings.trials),
@@ -234,7 +239,9 @@ impl SearchPlan {
                     let why_not = self.broken(&described.known);
                     Surveyed { archid: described.archid, known: described.known, why_not }
                 }
-                Err(why) => Surveyed { archid: space.archid(&genes), known: BTreeMap::new(), why_not: Some(why) },
+                Err(why) => {
+                    Surveyed { archid: space.archid(&genes), known: BTreeMap::new(), why_not: Some(why) }
+                }
             });
         }
         surveyed
@@ -244,8 +251,12 @@ impl SearchPlan {
     fn broken(&self, known: &BTreeMap<String, f64>) -> Option<String> {
         self.about.constraints.iter().find_map(|(name, limits)| {
             let value = *known.get(name)?;
-            let least = limits.at_least.filter(|least| value < *least).map(|least| format!("{name} is below {least}"));
-            let most = limits.at_most.filter(|most| value > *most).map(|most| format!("{name} is above {most}"));
+            let least = limits
+                .at_least
+                .filter(|least| value < *least)
+                .map(|least| format!("{name} is below {least}"));
+            let most =
+                limits.at_most.filter(|most| value > *most).map(|most| format!("{name} is above {most}"));
             least.or(most)
         })
     }
@@ -264,8 +275,13 @@ impl SearchPlan {
         };
         let objectives = self.file.objectives();
         let measured = objectives.iter().map(|spec| spec.from.clone());
-        let bounded = self.about.constraints.keys().filter(|name| !objectives.iter().any(|spec| spec.objective.name == **name));
-        let mut values: Vec<String> = measured.chain(bounded.cloned()).filter(|name| !is_known(name)).collect();
+        let bounded = self
+            .about
+            .constraints
+            .keys()
+            .filter(|name| !objectives.iter().any(|spec| spec.objective.name == **name));
+        let mut values: Vec<String> =
+            measured.chain(bounded.cloned()).filter(|name| !is_known(name)).collect();
         values.sort_unstable();
         values.dedup();
         Ok(TrialOrder {

@@ -7,7 +7,6 @@ use std::path::Path;
 
 /// Why a search cannot be followed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum FollowError {
     #[error(transparent)]
     About(#[from] AboutError),

@@ -67,12 +67,18 @@ impl Bench {
         let rows = tool(&self.phalanx, &["search", "status", &dir_text, "--output", "json"]).capture()?;
         let rows: Vec<Value> = serde_json::from_str(rows.trim()).context("could not read the trials")?;
         let about: Value = serde_json::from_slice(&std::fs::read(dir.join("search.json"))?)?;
-        let candidates: Vec<Value> = rows.iter().map(|row| candidate(&about, row)).collect::<anyhow::Result<_>>()?;
+        let candidates: Vec<Value> =
+            rows.iter().map(|row| candidate(&about, row)).collect::<anyhow::Result<_>>()?;
         let path = self.work.join("candidates.json");
         std::fs::write(&path, serde_json::to_vec(&candidates)?)?;
         let accuracies = rows.iter().filter_map(|row| row.pointer("/results/0/values/accuracy")?.as_f64());
         let accuracies: Vec<f64> = accuracies.collect();
-        ensure!(accuracies.len() == args.trials as usize, "{} of {} trials have a result", accuracies.len(), args.trials);
+        ensure!(
+            accuracies.len() == args.trials as usize,
+            "{} of {} trials have a result",
+            accuracies.len(),
+            args.trials
+        );
         let mean = accuracies.iter().sum::<f64>() / accuracies.len() as f64;
         Ok((json!({ "seconds": seconds, "mean_accuracy": mean }), path))
     }
@@ -160,9 +166,12 @@ fn print(args: &SearchArgs, ours: &[Value], theirs: &[Value]) -> anyhow::Result<
     let per_minute = |seconds: f64| f64::from(args.trials) * 60.0 / seconds;
     let (mine, peer) = (median(ours, "seconds")?, median(theirs, "seconds")?);
     say(&format!("{} partial trainings of {SAMPLES} images each, {} at once", args.trials, args.workers));
-    for (name, runs, seconds) in [("phalanx search run", ours, mine), ("Archai, Ray, PyTorch", theirs, peer)] {
-        let each: Vec<String> =
-            runs.iter().map(|run| Ok(format!("{:.1}", number(run, "seconds")?))).collect::<anyhow::Result<_>>()?;
+    for (name, runs, seconds) in [("phalanx search run", ours, mine), ("Archai, Ray, PyTorch", theirs, peer)]
+    {
+        let each: Vec<String> = runs
+            .iter()
+            .map(|run| Ok(format!("{:.1}", number(run, "seconds")?)))
+            .collect::<anyhow::Result<_>>()?;
         say(&format!(
             "{name:<22} {:>7.1} a minute   {} s   mean accuracy {:.4}",
             per_minute(seconds),

@@ -33,7 +33,8 @@ struct Exported(Vec<CheckedModel>);
 
 impl Render for Exported {
     fn table(&self) -> String {
-        let percent = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.2} %", value * 100.0));
+        let percent =
+            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.2} %", value * 100.0));
         let rows = self.0.iter().map(|model| {
             [
                 model.trial.to_string(),

@@ -1,8 +1,8 @@
 //! `phalanx search plot`.
 
 use super::{Which, search_failure};
-use crate::failure::Failure;
 use crate::commands::run::{plot_size, wants_colour};
+use crate::failure::Failure;
 use crate::output::{Output, Render};
 use clap::Args;
 use phalanx_search_driver::RESULTS;
@@ -53,7 +53,8 @@ pub(crate) fn run(args: &PlotArgs, output: Output) -> Result<(), Failure> {
 /// The front of every pair of objectives, one under the other.
 fn pictures(table: &SearchTable) -> String {
     let objectives = &table.about().objectives;
-    let pairs = objectives.iter().enumerate().flat_map(|(at, x)| objectives[at + 1..].iter().map(move |y| (x, y)));
+    let pairs =
+        objectives.iter().enumerate().flat_map(|(at, x)| objectives[at + 1..].iter().map(move |y| (x, y)));
     let drawn: Vec<String> =
         pairs.map(|(x, y)| front_plot(table, x, y).terminal(plot_size(), wants_colour())).collect();
     match drawn.is_empty() {

@@ -105,7 +105,9 @@ impl SearchObserver for Progress {
             let front = table.front().trials.len();
             bar.set_message(format!("{} on the front", front));
         }
-        if let Some(writer) = self.writer.as_mut().filter(|writer| results && writer.written.elapsed() >= REFRESH) {
+        if let Some(writer) =
+            self.writer.as_mut().filter(|writer| results && writer.written.elapsed() >= REFRESH)
+        {
             writer.written = Instant::now();
             // A thread that has ended has said why.
             let _sent = writer.tables.send(table.clone());
@@ -129,12 +131,20 @@ fn told(table: &SearchTable, record: &SearchRecord) -> Option<String> {
         SearchRecord::TrialReached { trial, budget, values, seconds } => {
             let objectives = table.about().objectives.iter();
             let known = table.row(*trial).map(|row| &row.known);
-            let value = |name: &str| values.get(name).or_else(|| known.and_then(|known| known.get(name))).copied();
+            let value =
+                |name: &str| values.get(name).or_else(|| known.and_then(|known| known.get(name))).copied();
             let values: Vec<String> = objectives
-                .filter_map(|objective| Some(format!("{} {}", objective.name, short(value(&objective.name)?))))
+                .filter_map(|objective| {
+                    Some(format!("{} {}", objective.name, short(value(&objective.name)?)))
+                })
                 .collect();
             let unit = &table.about().budget_unit;
-            Some(format!("{} after {} {unit}: {} ({seconds:.1} s)", name(trial), short(*budget), values.join(", ")))
+            Some(format!(
+                "{} after {} {unit}: {} ({seconds:.1} s)",
+                name(trial),
+                short(*budget),
+                values.join(", ")
+            ))
         }
         SearchRecord::TrialEnded { trial, end } => match end {
             TrialEnd::Failed { why } => Some(format!("{} failed: {why}", name(trial))),

@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use super::show::{FrontView, front_of};
 use super::{SEARCHES, Which, search_failure};
-use crate::args::{DomainArgs, start_failure};
+use crate::args::DomainArgs;
 use crate::commands::job::main_failure;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
@@ -16,9 +16,7 @@ use phalanx_jobs::{MainNode, MainOptions};
 use phalanx_nodes::{LocalNodes, LocalSpec, private_domain};
 use phalanx_records::run_dir::new_id;
 use phalanx_search::core::record::SearchEnd;
-use phalanx_search_driver::{
-    CheckedModel, Exporter, Overrides, RESULTS, SearchDir, SearchPlan, drive,
-};
+use phalanx_search_driver::{CheckedModel, Exporter, Overrides, RESULTS, SearchDir, SearchPlan, drive};
 use phalanx_search_results::{EventLine, ResultsWriter, SearchTable};
 use serde::Serialize;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -114,7 +112,11 @@ impl Render for Searched {
             ("front", self.front.len().to_string()),
         ];
         if let Some(model) = self.models.first() {
-            let text = format!("{exact} of {} have the recorded accuracy, run by {}", self.models.len(), model.run_by);
+            let text = format!(
+                "{exact} of {} have the recorded accuracy, run by {}",
+                self.models.len(),
+                model.run_by
+            );
             rows.push(("onnx models", text));
         }
         rows.push(("results", self.search.join(RESULTS).display().to_string()));
@@ -144,7 +146,8 @@ pub(crate) async fn run(args: RunArgs, output: Output) -> Result<(), Failure> {
 
 pub(crate) async fn resume(args: ResumeArgs, output: Output) -> Result<(), Failure> {
     let path = args.which.path()?;
-    let said = Overrides { trials: args.trials, workers: args.workers.map(|n| n as usize), ..Overrides::default() };
+    let said =
+        Overrides { trials: args.trials, workers: args.workers.map(|n| n as usize), ..Overrides::default() };
     let plan = SearchPlan::of_dir(&path, &said).map_err(search_failure)?;
     let (dir, past) = SearchDir::open(&path).map_err(search_failure)?;
     if args.trials.is_some() {
@@ -169,16 +172,18 @@ async fn search(
     let (stop, asked) = watch::channel(false);
     let mut progress = Progress::new(output, &plan, &path);
     progress.begin(past.len());
-    let mut searching = std::pin::pin!(drive(&main, &plan, dir, past, asked, &mut progress));
-    let result = loop {
-        tokio::select! {
-            result = &mut searching => break result,
-            () = stops.next() => {
-                if stop.send_replace(true) {
-                    return Err(Failure::work(anyhow!("stopped at once"))
-                        .hint(format!("`phalanx search resume {}` goes on", path.display())));
+    let result = {
+        let mut searching = std::pin::pin!(drive(&main, &plan, dir, past, asked, &mut progress));
+        loop {
+            tokio::select! {
+                result = &mut searching => break result,
+                () = stops.next() => {
+                    if stop.send_replace(true) {
+                        return Err(Failure::work(anyhow!("stopped at once"))
+                            .hint(format!("`phalanx search resume {}` goes on", path.display())));
+                    }
+                    tracing::warn!("stopping; ask again to stop at once");
                 }
-                tracing::warn!("stopping; ask again to stop at once");
             }
         }
     };
@@ -228,8 +233,10 @@ impl Who {
             return Ok((self.domain.fabric("search", NodeKind::Main)?, None));
         };
         if runs_programs && !self.allow_exec {
-            return Err(Failure::usage(anyhow!("the trials of this search are programs, which nodes do not run by themselves"))
-                .hint("--allow-exec lets the nodes of --local run them"));
+            return Err(Failure::usage(anyhow!(
+                "the trials of this search are programs, which nodes do not run by themselves"
+            ))
+            .hint("--allow-exec lets the nodes of --local run them"));
         }
         let (config, domain) = if self.domain.is_default() {
             let domain = private_domain().map_err(Failure::infrastructure)?;

@@ -68,7 +68,10 @@ impl Render for FrontView {
         let rows = self.members.iter().map(|member| {
             let values = self.objectives.iter().map(|name| member.objectives.get(name));
             let values = values.map(|value| value.map_or("-".to_owned(), |value| short(*value)));
-            [member.trial.to_string(), member.archid.clone(), short(member.budget)].into_iter().chain(values).collect()
+            [member.trial.to_string(), member.archid.clone(), short(member.budget)]
+                .into_iter()
+                .chain(values)
+                .collect()
         });
         listing_of(&header, rows)
     }
@@ -80,12 +83,18 @@ impl Render for FrontView {
 
 /// The front of a table, in the order of the first objective.
 pub(super) fn front_of(table: &SearchTable) -> FrontView {
-    let objectives: Vec<String> = table.about().objectives.iter().map(|objective| objective.name.clone()).collect();
+    let objectives: Vec<String> =
+        table.about().objectives.iter().map(|objective| objective.name.clone()).collect();
     let members = table.front().trials.into_iter().filter_map(|trial| {
         let row = table.row(trial)?;
         let result = row.latest()?;
         let values = objectives.iter().filter_map(|name| Some((name.clone(), row.value_at(result, name)?)));
-        Some(Member { trial, archid: row.archid.clone(), budget: result.budget, objectives: values.collect() })
+        Some(Member {
+            trial,
+            archid: row.archid.clone(),
+            budget: result.budget,
+            objectives: values.collect(),
+        })
     });
     let members = members.collect();
     FrontView { members, objectives, unit: table.about().budget_unit.clone() }
@@ -137,7 +146,8 @@ impl Render for TrialView {
             Some(why) => format!("{}: {why}", row.status),
             None => row.status.to_string(),
         };
-        let mut rows = vec![("trial", row.trial.to_string()), ("archid", row.archid.clone()), ("state", state)];
+        let mut rows =
+            vec![("trial", row.trial.to_string()), ("archid", row.archid.clone()), ("state", state)];
         rows.extend(genes.iter().map(|(name, label)| ("gene", format!("{name} = {label}"))));
         rows.push(("parents", if parents.is_empty() { "none".to_owned() } else { parents.join(", ") }));
         rows.extend(row.known.iter().map(|(name, value)| ("known", format!("{name} {}", short(*value)))));
@@ -145,7 +155,9 @@ impl Render for TrialView {
         rows.extend(run.iter().map(|run| ("run", run.display().to_string())));
         let reached = row.results.iter().flat_map(|result| {
             let seconds = format!("{:.1} s", result.seconds);
-            result.values.iter().map(move |(name, value)| [short(result.budget), name.clone(), short(*value), seconds.clone()])
+            result.values.iter().map(move |(name, value)| {
+                [short(result.budget), name.clone(), short(*value), seconds.clone()]
+            })
         });
         format!("{}\n\n{}", summary(rows), listing(["budget", "value", "", "trained for"], reached))
     }
@@ -179,7 +191,8 @@ fn trial_of(table: &SearchTable, path: &Path, trial: TrialId) -> Result<TrialVie
             .hint("`phalanx search status` lists the trials")
     })?;
     let genes = table.about().space.genes.iter().enumerate();
-    let genes = genes.filter_map(|(at, gene)| Some((gene.name.clone(), table.choice(row, at)?.label.clone())));
+    let genes =
+        genes.filter_map(|(at, gene)| Some((gene.name.clone(), table.choice(row, at)?.label.clone())));
     let run = trial_path(path, trial);
     Ok(TrialView {
         run: run.is_dir().then_some(run),

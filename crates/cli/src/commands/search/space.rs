@@ -43,7 +43,9 @@ impl Render for Space {
         header.extend(names.iter().map(|name| name.as_str()));
         header.push("");
         let sample = self.sample.iter().map(|surveyed| {
-            let values = names.iter().map(|name| surveyed.known.get(*name).map_or("-".to_owned(), |value| short(*value)));
+            let values = names
+                .iter()
+                .map(|name| surveyed.known.get(*name).map_or("-".to_owned(), |value| short(*value)));
             let why_not = surveyed.why_not.clone().unwrap_or_default();
             [surveyed.archid.clone()].into_iter().chain(values).chain([why_not]).collect()
         });
@@ -62,5 +64,9 @@ pub(crate) fn run(args: &SpaceArgs, output: Output) -> Result<(), Failure> {
         let labels: Vec<&str> = gene.choices.iter().map(|choice| choice.label.as_str()).collect();
         format!("{}: {}", gene.name, labels.join(", "))
     });
-    output.print(&Space { candidates: space.count(), genes: genes.collect(), sample: plan.survey(args.sample) })
+    output.print(&Space {
+        candidates: space.count(),
+        genes: genes.collect(),
+        sample: plan.survey(args.sample),
+    })
 }

@@ -29,7 +29,13 @@ pub(crate) struct StatusArgs {
     #[arg(long = "where", value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: String,
     /// The order: names with commas between, a minus before those with the largest first.
-    #[arg(long, value_name = "NAMES", allow_hyphen_values = true, default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        allow_hyphen_values = true,
+        default_value = "",
+        hide_default_value = true
+    )]
     sort: String,
     /// At most this many trials.
     #[arg(long, value_name = "N")]
@@ -88,7 +94,12 @@ impl StatusArgs {
         Ok(Trials {
             rows: rows.into_iter().cloned().collect(),
             objectives: table.about().objectives.iter().map(|objective| objective.name.clone()).collect(),
-            counts: format!("{} of {} trials: {}", table.rows().len(), table.about().trials, counts.join(", ")),
+            counts: format!(
+                "{} of {} trials: {}",
+                table.rows().len(),
+                table.about().trials,
+                counts.join(", ")
+            ),
         })
     }
 }

@@ -180,7 +180,8 @@ impl SearchCore {
         if !settled && !self.proposed_all() {
             return Step::Wait;
         }
-        let finish = self.state.to_finish(&self.config, settled).filter(|_| !planted(ControlBug::SkipsTheFinish));
+        let finish =
+            self.state.to_finish(&self.config, settled).filter(|_| !planted(ControlBug::SkipsTheFinish));
         if let Some(trial) = finish {
             return if_free(Step::Queue { trial, rung: self.config.last_rung() });
         }
