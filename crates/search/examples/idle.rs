@@ -1,7 +1,13 @@
 //! Prints how much of their time workers wait, without and with generations.
 //!
 //! `cargo run --release -p phalanx-search --example idle`
-#![expect(clippy::print_stdout, clippy::expect_used, clippy::unwrap_used, clippy::missing_panics_doc, reason = "an example")]
+#![expect(
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "an example"
+)]
 
 #[path = "../tests/idle/mod.rs"]
 mod idle;
@@ -13,8 +19,11 @@ const SEEDS: u64 = 5;
 
 fn main() {
     println!("training times log-normal: median {} hours, spread {}", idle::MEDIAN_HOURS, idle::SPREAD);
-    println!("workers  trials  rungs            chosen               idle % (least, most)    hours  µs per result");
-    for (workers, trials, generations) in [(8, 300, [16, 32]), (64, 2_400, [64, 128]), (64, 4_000, [64, 128])] {
+    println!(
+        "workers  trials  rungs            chosen               idle % (least, most)    hours  µs per result"
+    );
+    for (workers, trials, generations) in [(8, 300, [16, 32]), (64, 2_400, [64, 128]), (64, 4_000, [64, 128])]
+    {
         print(workers, trials, &[1.0], None);
         for generation in generations {
             print(workers, trials, &[1.0], Some(generation));
@@ -31,7 +40,8 @@ fn print(workers: usize, trials: u64, rungs: &[f64], generation: Option<usize>) 
     let mean = |of: fn(&idle::Idle) -> f64| all.iter().map(of).sum::<f64>() / SEEDS as f64;
     let shares = || all.iter().map(|idle| idle.share * 100.0);
     let (least, most) = (shares().fold(f64::INFINITY, f64::min), shares().fold(0.0, f64::max));
-    let chosen = generation.map_or_else(|| "one at a time".to_owned(), |size| format!("generations of {size}"));
+    let chosen =
+        generation.map_or_else(|| "one at a time".to_owned(), |size| format!("generations of {size}"));
     println!(
         "{workers:>7}  {trials:>6}  {:<15}  {chosen:<19}  {:>6.2} ({least:.2}, {most:.2})  {:>7.1}  {micros:>6}",
         format!("{rungs:?}"),

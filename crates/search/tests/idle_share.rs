@@ -21,6 +21,9 @@ fn eight_and_sixty_four_workers_are_idle_under_three_per_cent_of_the_time() {
         let (steady, hours) = mean(workers, trials, None);
         let (generations, more_hours) = mean(workers, trials, Some(workers * 2));
         assert!(steady < 0.03, "{workers} workers: {steady}");
-        assert!(generations > 0.2 && more_hours > 1.2 * hours, "{workers} workers, generations: {generations}");
+        assert!(
+            generations > 0.2 && more_hours > 1.2 * hours,
+            "{workers} workers, generations: {generations}"
+        );
     }
 }

@@ -39,7 +39,17 @@ use tree::{Entry, Node, Value, get, only};
 /// Sections that an ordinary run file has too, besides the model.
 const RUN_SECTIONS: [&str; 4] = ["data", "train", "formation", "sync"];
 const SECTIONS: [&str; 11] = [
-    "name", "space", "model", "data", "train", "formation", "sync", "search", "objective", "constraint", "trial",
+    "name",
+    "space",
+    "model",
+    "data",
+    "train",
+    "formation",
+    "sync",
+    "search",
+    "objective",
+    "constraint",
+    "trial",
 ];
 /// Keys of `[model]` that belong to the layer file.
 const LAYER_FILE_KEYS: [&str; 4] = ["name", "input", "tokens", "layer"];
@@ -51,8 +61,18 @@ const IRRELEVANT: [(&str, &[&str]); 2] = [
     (
         "formation",
         &[
-            "local", "min_replicas", "max_replicas", "patience", "stages", "copies", "cuts", "measure", "cores",
-            "memory", "in_flight", "ahead",
+            "local",
+            "min_replicas",
+            "max_replicas",
+            "patience",
+            "stages",
+            "copies",
+            "cuts",
+            "measure",
+            "cores",
+            "memory",
+            "in_flight",
+            "ahead",
         ],
     ),
 ];
@@ -109,9 +129,8 @@ impl SearchFile {
         let root = tree::parse(text)?;
         only(&root, "a search file", &SECTIONS)?;
         let section = |name: &str| get(&root, name).map_or(Ok(&[][..]), |node| node.entries(name));
-        let missing = |key, example| {
-            TemplateFault::Missing { key, place: "a search file".to_owned(), example }.at(1)
-        };
+        let missing =
+            |key, example| TemplateFault::Missing { key, place: "a search file".to_owned(), example }.at(1);
         let mut compiler = Compiler::default();
         compiler.declare(section("space")?, "")?;
         let everywhere = Condition::default();
@@ -135,14 +154,28 @@ impl SearchFile {
         let settings = SearchSettings::read(section("search")?, full)?;
         let objectives = settings::objectives(section("objective")?, command.is_some())?;
         if objectives.is_empty() {
-            return Err(missing("objective", "[objective.accuracy] goal = \"max\", from = \"valid.accuracy\""));
+            return Err(missing(
+                "objective",
+                "[objective.accuracy] goal = \"max\", from = \"valid.accuracy\"",
+            ));
         }
         let constraints = settings::constraints(section("constraint")?, &objectives, command.is_some())?;
         let (space, genes, place) = space_of(compiler, command.is_some())?;
         let name = get(&root, "name").map(|node| node.text("name")).transpose()?.map(str::to_owned);
         let file = path.to_owned();
         Ok(Self {
-            file, name, space, genes, place, run_model, model, sections, command, full, settings, objectives,
+            file,
+            name,
+            space,
+            genes,
+            place,
+            run_model,
+            model,
+            sections,
+            command,
+            full,
+            settings,
+            objectives,
             constraints,
         })
     }
@@ -182,8 +215,10 @@ impl SearchFile {
     pub fn config(&self) -> SearchConfig {
         let SearchSettings { rungs, .. } = &self.settings;
         let usual = SearchConfig::default();
-        let bound = |(name, bound): (&String, &BoundSpec)| {
-            Bound { name: name.clone(), at_least: bound.at_least, at_most: bound.at_most }
+        let bound = |(name, bound): (&String, &BoundSpec)| Bound {
+            name: name.clone(),
+            at_least: bound.at_least,
+            at_most: bound.at_most,
         };
         SearchConfig {
             seed: self.settings.seed,
@@ -275,7 +310,9 @@ impl SearchFile {
         for (name, entries) in sections {
             match *name {
                 "data" => {
-                    for source in entries.iter_mut().filter(|entry| ["train", "valid"].contains(&entry.key.as_str())) {
+                    for source in
+                        entries.iter_mut().filter(|entry| ["train", "valid"].contains(&entry.key.as_str()))
+                    {
                         if let Value::Table(keys) = &mut source.node.value {
                             below(keys, &["file", "labels_file"]);
                         }
@@ -291,10 +328,16 @@ impl SearchFile {
         }
     }
 
-    fn training_id(&self, model: &[Entry], sections: &[(&'static str, Vec<Entry>)], has_layers: bool) -> String {
+    fn training_id(
+        &self,
+        model: &[Entry],
+        sections: &[(&'static str, Vec<Entry>)],
+        has_layers: bool,
+    ) -> String {
         let mut parts: Vec<String> = Vec::new();
         for (name, entries) in sections {
-            let irrelevant = IRRELEVANT.iter().find(|(section, _)| section == name).map_or(&[][..], |(_, keys)| *keys);
+            let irrelevant =
+                IRRELEVANT.iter().find(|(section, _)| section == name).map_or(&[][..], |(_, keys)| *keys);
             let relevant = entries.iter().filter(|entry| !irrelevant.contains(&entry.key.as_str()));
             let mut keys: Vec<String> = relevant.map(|entry| format!("{name}.{}", entry.to_toml())).collect();
             keys.sort();
@@ -336,7 +379,8 @@ fn read_model(
     let entries = node.entries("model")?;
     only(entries, "[model]", &MODEL_KEYS)?;
     let everywhere = Condition::default();
-    let missing = |key, example| TemplateFault::Missing { key, place: "[model]".to_owned(), example }.at(node.line);
+    let missing =
+        |key, example| TemplateFault::Missing { key, place: "[model]".to_owned(), example }.at(node.line);
     let mut part = |belongs: &dyn Fn(&str) -> bool| {
         let entries = entries.iter().filter(|entry| belongs(&entry.key)).cloned().collect();
         compiler.value(&Node { line: node.line, value: Value::Table(entries) }, "model", &everywhere)

@@ -87,7 +87,10 @@ impl Books {
                     return Err(format!("{trial} reaches {budget} twice"));
                 }
                 if is_twin != (*seconds == 0.0) || (!is_twin && page.queued_to != Some(*budget)) {
-                    return Err(format!("{trial} reaches {budget} in {seconds} s, queued to {:?}", page.queued_to));
+                    return Err(format!(
+                        "{trial} reaches {budget} in {seconds} s, queued to {:?}",
+                        page.queued_to
+                    ));
                 }
                 page.reached.push(*budget);
                 page.queued_to = None;
@@ -157,15 +160,23 @@ impl Books {
     }
 
     /// Whether everything was done, and each thing once.
-    pub(crate) fn balance(&self, scenario: &Scenario, end: &SearchEnd, front: &[TrialId]) -> Result<(), String> {
+    pub(crate) fn balance(
+        &self,
+        scenario: &Scenario,
+        end: &SearchEnd,
+        front: &[TrialId],
+    ) -> Result<(), String> {
         let last = *self.config.rungs.last().unwrap();
-        let sound = |page: &Page| {
-            !matches!(page.end, Some(TrialEnd::Failed { .. } | TrialEnd::Infeasible { .. }))
-        };
+        let sound =
+            |page: &Page| !matches!(page.end, Some(TrialEnd::Failed { .. } | TrialEnd::Infeasible { .. }));
         if let SearchEnd::Failed { why } = end {
             let trained = self.trainer.values().filter(|trial| sound(&self.pages[trial]));
             let good = trained.filter(|trial| self.pages[trial].complete).count();
-            return if good > 0 || why.is_empty() { Err(format!("it failed with results: {why}")) } else { Ok(()) };
+            return if good > 0 || why.is_empty() {
+                Err(format!("it failed with results: {why}"))
+            } else {
+                Ok(())
+            };
         }
         if let Some((trial, page)) = self.pages.iter().find(|(_, page)| page.end.is_none()) {
             return Err(format!("{trial} has no end: {page:?}"));
@@ -177,7 +188,11 @@ impl Books {
             let stopped = matches!(page.end, Some(TrialEnd::Stopped { .. }));
             let full = page.reached.last() == Some(&last);
             if full != (page.end == Some(TrialEnd::Completed)) {
-                return Err(format!("{trial} was trained to {:?} and is {:?}", page.reached.last(), page.end));
+                return Err(format!(
+                    "{trial} was trained to {:?} and is {:?}",
+                    page.reached.last(),
+                    page.end
+                ));
             }
             if self.config.finish == Finish::All && !full && !stopped {
                 return Err(format!("{trial} was not trained in full"));
@@ -185,7 +200,10 @@ impl Books {
         }
         let is_full = |trial: &TrialId| self.pages[trial].reached.last() == Some(&last);
         let any_stopped = self.pages.values().any(|page| matches!(page.end, Some(TrialEnd::Stopped { .. })));
-        if self.config.finish != Finish::None && !any_stopped && !(front.iter().all(is_full) && !front.is_empty()) {
+        if self.config.finish != Finish::None
+            && !any_stopped
+            && !(front.iter().all(is_full) && !front.is_empty())
+        {
             return Err(format!("the front was not trained in full: {front:?}"));
         }
         Ok(())
@@ -205,9 +223,10 @@ impl Books {
             };
             known.iter().all(|(name, value)| ok(name, *value))
         };
-        let allowed = scenario.space.candidates().filter(|genes| {
-            self.truth.describe(genes).is_ok_and(|described| within(&described.known))
-        });
+        let allowed = scenario
+            .space
+            .candidates()
+            .filter(|genes| self.truth.describe(genes).is_ok_and(|described| within(&described.known)));
         allowed.count() == self.pages.len()
     }
 }

@@ -310,7 +310,8 @@ impl Cluster {
         self.books.balance(&self.scenario, end, &self.core.front())?;
         self.counts.finished += u64::from(*end == SearchEnd::Finished);
         self.counts.trials += self.core.trials().len() as u64;
-        self.counts.twins += self.core.trials().values().filter(|trial| trial.same_as.is_some()).count() as u64;
+        self.counts.twins +=
+            self.core.trials().values().filter(|trial| trial.same_as.is_some()).count() as u64;
         for _ in 0..12.min(self.books.records.len()) {
             let length = self.dice.below(self.books.records.len());
             self.check_prefix(length)?;

@@ -38,7 +38,8 @@ impl Scenario {
     pub(crate) fn random(seed: u64) -> Self {
         let mut dice = Dice::of(Seed(seed), "scenario", 0);
         let space = space(&mut dice);
-        let ladders: [&[f64]; 5] = [&[1.0], &[1.0, 3.0], &[1.0, 30.0], &[0.5, 1.0, 4.0], &[1.0, 2.0, 4.0, 9.0]];
+        let ladders: [&[f64]; 5] =
+            [&[1.0], &[1.0, 3.0], &[1.0, 30.0], &[0.5, 1.0, 4.0], &[1.0, 2.0, 4.0, 9.0]];
         let finishes = [Finish::Front, Finish::All, Finish::None];
         let objective = |name: &str, goal, cheap| Objective { name: name.to_owned(), goal, cheap };
         let mut objectives = vec![objective("accuracy", Goal::Max, false)];

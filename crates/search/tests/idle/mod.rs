@@ -73,9 +73,11 @@ pub(crate) fn simulate(setting: &Setting) -> Idle {
             }
         }
         let next = (0..trained.len()).min_by(|a, b| trained[*a].0.total_cmp(&trained[*b].0));
-        let (at, trial, budget, hours) = trained.swap_remove(next.expect("something is trained until the end"));
+        let (at, trial, budget, hours) =
+            trained.swap_remove(next.expect("something is trained until the end"));
         now = at;
-        let worth = Dice::of(Seed(setting.seed), "worth", trial.0).unit() * (1.0 - (-3.0 * budget / full).exp());
+        let worth =
+            Dice::of(Seed(setting.seed), "worth", trial.0).unit() * (1.0 - (-3.0 * budget / full).exp());
         let values = BTreeMap::from([("accuracy".to_owned(), worth)]);
         commands = core.on(SearchEvent::TrialReached { trial, budget, values, seconds: hours * 3600.0 });
         events += 1;
@@ -103,7 +105,8 @@ struct Draw;
 
 impl Algorithm for Draw {
     fn ask(&mut self, history: &History<'_>, dice: &mut Dice) -> Option<Proposal> {
-        let genes = (0..100).map(|_| history.space.sample(dice)).find(|genes| !history.seen.contains(genes))?;
+        let genes =
+            (0..100).map(|_| history.space.sample(dice)).find(|genes| !history.seen.contains(genes))?;
         Some(Proposal { genes, parents: Vec::new() })
     }
 }

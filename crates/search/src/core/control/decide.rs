@@ -6,6 +6,9 @@ use crate::core::record::{SearchEnd, SearchRecord, TrialEnd, TrialId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+/// A node without other work begins with the front when for each trial that may still change it so many have results.
+const SETTLED: usize = 4;
+
 /// What is done next.
 enum Step {
     Queue { trial: TrialId, rung: usize },
@@ -32,7 +35,8 @@ impl SearchCore {
                 self.record(SearchRecord::TrialProgressed { trial, budget, values: finite(values) }, out);
             }
             SearchEvent::TrialReached { trial, budget, values, seconds } => {
-                let Some(Stage::Queued { to, .. }) = self.state.trials.get(&trial).map(|trial| &trial.stage) else {
+                let Some(Stage::Queued { to, .. }) = self.state.trials.get(&trial).map(|trial| &trial.stage)
+                else {
                     return false;
                 };
                 if *to != budget && !planted(ControlBug::TakesLateResults) {
@@ -40,7 +44,10 @@ impl SearchCore {
                 }
                 self.running.remove(&trial);
                 let seconds = if seconds.is_finite() { seconds } else { 0.0 };
-                self.record(SearchRecord::TrialReached { trial, budget, values: finite(values), seconds }, out);
+                self.record(
+                    SearchRecord::TrialReached { trial, budget, values: finite(values), seconds },
+                    out,
+                );
             }
             SearchEvent::TrialFailed { trial, why, retry } => {
                 let is_queued = self.state.trials.get(&trial).is_some_and(TrialState::is_queued);
@@ -158,7 +165,11 @@ impl SearchCore {
             return if_free(Step::Queue { trial, rung });
         }
         if self.wants_candidates() {
-            return match self.config.generation.map(|size| self.state.trials.len() as u64 % size.max(1) as u64) {
+            return match self
+                .config
+                .generation
+                .map(|size| self.state.trials.len() as u64 % size.max(1) as u64)
+            {
                 Some(0) if queued > 0 => Step::Wait,
                 // A generation is chosen as a whole, before it has results.
                 Some(1..) => Step::Propose,
@@ -168,11 +179,14 @@ impl SearchCore {
         if planted(ControlBug::EndsEarly) && queued < 2 {
             return Step::End(self.outcome());
         }
-        let settled = !self.trains_below_the_last_rung();
-        if !settled && !self.proposed_all() {
+        let climbing = self.climbing();
+        if climbing > 0 && !(self.proposed_all() && climbing * SETTLED <= self.state.trials.len() - climbing)
+        {
             return Step::Wait;
         }
-        let finish = self.state.to_finish(&self.config, settled).filter(|_| !planted(ControlBug::SkipsTheFinish));
+        let settled = climbing == 0;
+        let finish =
+            self.state.to_finish(&self.config, settled).filter(|_| !planted(ControlBug::SkipsTheFinish));
         if let Some(trial) = finish {
             return if_free(Step::Queue { trial, rung: self.config.last_rung() });
         }
@@ -187,9 +201,11 @@ impl SearchCore {
         self.state.trials.len() as u64 >= self.config.trials
     }
 
-    pub(super) fn trains_below_the_last_rung(&self) -> bool {
+    /// Trials on their way to a rung below the last.
+    pub(super) fn climbing(&self) -> usize {
         let last = self.config.last_rung();
-        self.state.trained().any(|(_, trial)| matches!(trial.stage, Stage::Queued { rung, .. } if rung < last))
+        let climbs = |trial: &&TrialState| matches!(trial.stage, Stage::Queued { rung, .. } if rung < last);
+        self.state.trials.values().filter(climbs).count()
     }
 
     fn unqueued(&self) -> Option<TrialId> {
@@ -213,7 +229,11 @@ impl SearchCore {
         let mut queued = Vec::new();
         for (id, trial) in self.state.trained().filter(|(id, _)| !self.running.contains(id)) {
             if let Stage::Queued { rung, from, to } = trial.stage {
-                let from = if planted(ControlBug::RetriesFromTheBeginning) && trial.retried > 0 { 0.0 } else { from };
+                let from = if planted(ControlBug::RetriesFromTheBeginning) && trial.retried > 0 {
+                    0.0
+                } else {
+                    from
+                };
                 queued.push((Reverse(rung), id, from, to));
             }
         }
@@ -245,7 +265,9 @@ impl SearchCore {
             }
         }
         self.record(SearchRecord::SearchEnded { end: end.clone() }, out);
-        out.extend(std::mem::take(&mut self.running).into_iter().map(|trial| SearchCommand::Cancel { trial }));
+        out.extend(
+            std::mem::take(&mut self.running).into_iter().map(|trial| SearchCommand::Cancel { trial }),
+        );
         out.push(SearchCommand::Ended(end));
     }
 
@@ -265,7 +287,9 @@ impl SearchCore {
         }
         let (count, why) = self.most_frequent_end(self.state.trained().map(|(id, _)| id));
         let total = self.state.trained().count();
-        SearchEnd::Failed { why: format!("none of {total} trials has a result that counts: {count} × {why}") }
+        SearchEnd::Failed {
+            why: format!("none of {total} trials has a result that counts: {count} × {why}")
+        }
     }
 
     /// Why the search is given up after its first trials.

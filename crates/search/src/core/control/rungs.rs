@@ -41,7 +41,13 @@ impl SearchConfig {
     /// The values of all objectives, turned so that less is better.
     fn point(&self, trial: &TrialState, rung: usize) -> Option<Vec<f64>> {
         let values = self.values(trial, rung)?;
-        Some(self.objectives.iter().zip(values).map(|(objective, value)| objective.lower_is_better(value)).collect())
+        Some(
+            self.objectives
+                .iter()
+                .zip(values)
+                .map(|(objective, value)| objective.lower_is_better(value))
+                .collect(),
+        )
     }
 }
 
@@ -68,7 +74,8 @@ impl SearchState {
         (1..config.climbed()).rev().find_map(|next| {
             let (members, points) = self.on_rung(config, next - 1, usize::MAX);
             let best = members.len() / config.eta.max(1) as usize;
-            let waits = |member: &Member<'_>| member.trial.stage == Stage::Waiting && member.deepest + 1 == next;
+            let waits =
+                |member: &Member<'_>| member.trial.stage == Stage::Waiting && member.deepest + 1 == next;
             if best == 0 || !members.iter().any(waits) {
                 return None;
             }

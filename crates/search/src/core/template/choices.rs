@@ -16,7 +16,9 @@ pub(super) fn read(entry: &Entry) -> Checked<(Vec<Value>, Option<&Node>)> {
             only(keys, &format!("`{field}`"), &KEYS)?;
             let choices = match get(keys, "choose") {
                 Some(choose) => {
-                    if let Some(other) = keys.iter().find(|entry| !["choose", "when"].contains(&entry.key.as_str())) {
+                    if let Some(other) =
+                        keys.iter().find(|entry| !["choose", "when"].contains(&entry.key.as_str()))
+                    {
                         let other = KEYS.into_iter().find(|key| *key == other.key).unwrap_or("from");
                         return Err(TemplateFault::Conflict { key: "choose", other }.at(entry.line));
                     }
@@ -88,7 +90,9 @@ fn range(keys: &[Entry], entry: &Entry) -> Checked<Vec<Value>> {
         return Err(from_node.wrong(&field("from"), "above 0 if `log = true`", from));
     }
     let choices = match (points, get(keys, "step")) {
-        (Some(_), Some(step)) => return Err(TemplateFault::Conflict { key: "points", other: "step" }.at(step.line)),
+        (Some(_), Some(step)) => {
+            return Err(TemplateFault::Conflict { key: "points", other: "step" }.at(step.line));
+        }
         (Some(points), None) if points > MOST as u64 => {
             return Err(TemplateFault::value(&field("points"), "at most 65535", points).at(entry.line));
         }
@@ -178,7 +182,10 @@ mod tests {
             ("a = { from = 0.0, to = 1.0, points = 3 }", "0.0 0.5 1.0"),
             ("a = { from = 16, to = 256, log = true, points = 5 }", "16 32 64 128 256"),
             ("a = { from = 1, to = 3, log = true, points = 9 }", "1 2 3"),
-            ("a = { from = 1e-4, to = 1e-2, log = true, points = 5 }", "0.0001 0.000316228 0.001 0.00316228 0.01"),
+            (
+                "a = { from = 1e-4, to = 1e-2, log = true, points = 5 }",
+                "0.0001 0.000316228 0.001 0.00316228 0.01",
+            ),
             ("a = { choose = [1, 2], when = {} }", "1 2"),
             ("a = { from = 2, to = 2 }", "2"),
         ] {
@@ -198,14 +205,20 @@ mod tests {
             ("a = { from = 1 }", "`a` needs the key `to`, as in { from = 1, to = 12 }"),
             ("a = { from = 2, to = 1 }", "`a.to` must be 2 or more, not 1"),
             ("a = { from = 1, to = 2, step = 0 }", "`a.step` must be above 0, not 0"),
-            ("a = { from = 0, to = 2, log = true, points = 3 }", "`a.from` must be above 0 if `log = true`, not 0"),
+            (
+                "a = { from = 0, to = 2, log = true, points = 3 }",
+                "`a.from` must be above 0 if `log = true`, not 0",
+            ),
             ("a = { from = 1, to = 2, points = 3, step = 1 }", "`points` and `step` exclude each other"),
             ("a = { choose = [1], to = 2 }", "`choose` and `to` exclude each other"),
             (
                 "a = { from = 0.0, to = 2.0 }",
                 "`a` needs the key `points`, as in { from = 1e-4, to = 1e-2, log = true, points = 9 }",
             ),
-            ("a = { from = 0, to = 70000 }", "`a` must be a range of at most 65535 choices, not a larger one"),
+            (
+                "a = { from = 0, to = 70000 }",
+                "`a` must be a range of at most 65535 choices, not a larger one",
+            ),
             ("a = { from = 0, to = 2, points = 70000 }", "`a.points` must be at most 65535, not 70000"),
         ] {
             assert_eq!(of(text), Err(why.to_owned()), "{text}");

@@ -46,7 +46,13 @@ impl Condition {
     }
 
     fn without(&self, genes: &Self) -> Self {
-        Self(self.0.iter().filter(|(gene, _)| !genes.0.contains_key(gene)).map(|(g, c)| (*g, c.clone())).collect())
+        Self(
+            self.0
+                .iter()
+                .filter(|(gene, _)| !genes.0.contains_key(gene))
+                .map(|(g, c)| (*g, c.clone()))
+                .collect(),
+        )
     }
 }
 
@@ -142,8 +148,10 @@ fn spread_uses(declared: &mut [Declared]) {
 
 /// The order of the file, but each gene after those that decide whether it exists.
 fn order(declared: &[Declared]) -> Vec<usize> {
-    let deciding: Vec<BTreeSet<usize>> =
-        declared.iter().map(|gene| gene.uses.iter().flat_map(|place| place.0.keys().copied()).collect()).collect();
+    let deciding: Vec<BTreeSet<usize>> = declared
+        .iter()
+        .map(|gene| gene.uses.iter().flat_map(|place| place.0.keys().copied()).collect())
+        .collect();
     let mut order: Vec<usize> = Vec::with_capacity(declared.len());
     let mut placed = BTreeSet::new();
     let mut open: Vec<usize> = (0..declared.len()).collect();

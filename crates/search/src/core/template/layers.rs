@@ -97,10 +97,14 @@ impl LayerTemplate {
             let find = |(key, reference): &(String, Reference)| {
                 let target = match reference {
                     Reference::Input => None,
-                    Reference::Before(start) => patterns.partition_point(|pattern| pattern < start).checked_sub(1),
+                    Reference::Before(start) => {
+                        patterns.partition_point(|pattern| pattern < start).checked_sub(1)
+                    }
                     Reference::Named(name) => {
                         let found = expanded.iter().rposition(|layer| layer.name.as_ref() == Some(name));
-                        Some(found.ok_or_else(|| TemplateFault::AbsentLayer { name: name.clone() }.at(layer.line))?)
+                        Some(found.ok_or_else(|| {
+                            TemplateFault::AbsentLayer { name: name.clone() }.at(layer.line)
+                        })?)
                     }
                 };
                 Ok((key.clone(), target))
@@ -121,8 +125,12 @@ fn name_referenced(layers: &mut [ExpandedLayer]) {
     for target in targets.collect::<BTreeSet<usize>>() {
         let named = layers[target].name.as_ref();
         // Of two layers with the same name, a reader would find the later one.
-        if named.is_none_or(|name| layers.iter().rposition(|layer| layer.name.as_ref() == Some(name)) != Some(target)) {
-            let fresh = (1..).map(|number| format!("layer_{}_{number}", target + 1)).find(|name| !names.contains(name));
+        if named.is_none_or(|name| {
+            layers.iter().rposition(|layer| layer.name.as_ref() == Some(name)) != Some(target)
+        }) {
+            let fresh = (1..)
+                .map(|number| format!("layer_{}_{number}", target + 1))
+                .find(|name| !names.contains(name));
             names.extend(fresh.clone());
             layers[target].name = fresh;
         }
@@ -188,7 +196,11 @@ impl Unroller<'_> {
     fn copies(&mut self, repeat: &Node, place: &Condition) -> Checked<Vec<Condition>> {
         let wrong = |got: String| repeat.wrong("repeat", "a whole number from 0 to 1000, or \"$name\"", got);
         let check = |count: i64| {
-            if (0..=MOST_COPIES).contains(&count) { Ok(count as usize) } else { Err(wrong(count.to_string())) }
+            if (0..=MOST_COPIES).contains(&count) {
+                Ok(count as usize)
+            } else {
+                Err(wrong(count.to_string()))
+            }
         };
         let text = match &repeat.value {
             Value::Int(count) => return Ok(vec![place.clone(); check(*count)?]),
@@ -211,11 +223,13 @@ impl Unroller<'_> {
                 Written::Sum(sum) => sum.compute(&whole),
                 _ => whole(gene),
             };
-            let arithmetic = |why| TemplateFault::Arithmetic { field: "repeat".into(), text: text.clone(), why };
+            let arithmetic =
+                |why| TemplateFault::Arithmetic { field: "repeat".into(), text: text.clone(), why };
             counts.push(check(count.map_err(|why| arithmetic(why).at(repeat.line))?)?);
         }
         let most = counts.iter().copied().max().unwrap_or(0);
-        let with_copy = |copy: usize| (0_u16..).zip(&counts).filter(move |(_, count)| **count > copy).map(|(c, _)| c);
+        let with_copy =
+            |copy: usize| (0_u16..).zip(&counts).filter(move |(_, count)| **count > copy).map(|(c, _)| c);
         // A copy is impossible if an outer condition excludes all numbers that are large enough.
         Ok((0..most).map_while(|copy| place.and(gene, &with_copy(copy).collect())).collect())
     }
@@ -257,7 +271,8 @@ impl Unroller<'_> {
             INPUT => Ok(Reference::Input),
             _ if self.names.contains(name) => Ok(Reference::Named(name.to_owned())),
             _ => {
-                let inner = self.scopes.iter().flat_map(BTreeMap::keys).chain(&self.names).map(String::as_str);
+                let inner =
+                    self.scopes.iter().flat_map(BTreeMap::keys).chain(&self.names).map(String::as_str);
                 let nearest = nearest(name, inner.chain([BEFORE])).map(str::to_owned);
                 Err(TemplateFault::UnknownLayer { name: name.to_owned(), nearest }.at(node.line))
             }
