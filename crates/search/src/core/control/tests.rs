@@ -158,13 +158,15 @@ fn the_best_of_a_rung_go_on_and_the_front_is_trained_in_full() {
         reached(&mut core, trial, 1.0, value);
     }
     let trial = |core: &SearchCore, trial| core.trials()[&t(trial)].stage.clone();
-    // Of the first two, the better; of three still only one.
+    // Of the first two, the better. Of three still one: of two that are equally good, the earlier.
     assert_eq!(trial(&core, 3), Stage::Queued { rung: 1, from: 1.0, to: 2.0 });
+    assert_eq!(trial(&core, 2), Stage::Queued { rung: 1, from: 1.0, to: 2.0 });
     // With four, two go on: of the members of the front, the extremes are crowded least.
     let last = reached(&mut core, 1, 1.0, 0.1);
     assert!(last.contains(&run(1, 1.0, 2.0, 1)), "{last:?}");
     reached(&mut core, 1, 2.0, 0.2);
     reached(&mut core, 3, 2.0, 0.95);
+    reached(&mut core, 2, 2.0, 0.65);
     for id in [1, 2, 3] {
         let Stage::Queued { to, .. } = trial(&core, id) else { panic!("{id} is on the front") };
         assert_eq!(to, 8.0);
