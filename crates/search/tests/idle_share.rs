@@ -1,4 +1,5 @@
 //! Workers of a search hardly wait, because no candidate waits for a generation.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 mod idle;
 
