@@ -1,13 +1,7 @@
 //! Prints how much of their time workers wait, without and with generations.
 //!
 //! `cargo run --release -p phalanx-search --example idle`
-#![expect(
-    clippy::print_stdout,
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::missing_panics_doc,
-    reason = "an example"
-)]
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "an example")]
 
 #[path = "../tests/idle/mod.rs"]
 mod idle;

@@ -1,4 +1,5 @@
 //! Workers of a search hardly wait, because no candidate waits for a generation.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 mod idle;
 
@@ -19,10 +20,10 @@ fn mean(workers: usize, trials: u64, generation: Option<usize>) -> (f64, f64) {
 fn eight_and_sixty_four_workers_are_idle_under_three_per_cent_of_the_time() {
     for (workers, trials) in [(8, 300), (64, 4_000)] {
         let (steady, hours) = mean(workers, trials, None);
-        let (generations, more_hours) = mean(workers, trials, Some(workers * 2));
+        let (generations, more_hours) = mean(workers, trials / 4, Some(workers * 2));
         assert!(steady < 0.03, "{workers} workers: {steady}");
         assert!(
-            generations > 0.2 && more_hours > 1.2 * hours,
+            generations > 0.2 && 4.0 * more_hours > 1.2 * hours,
             "{workers} workers, generations: {generations}"
         );
     }

@@ -2,6 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg seeded_bugs" cargo test -p phalanx-search --test seeded_bugs --target-dir target/seeded-bugs`
 #![cfg(seeded_bugs)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod cluster;
 

@@ -1,4 +1,5 @@
 //! A thousand searches on clusters that break.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod cluster;
 

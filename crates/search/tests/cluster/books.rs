@@ -200,10 +200,8 @@ impl Books {
         }
         let is_full = |trial: &TrialId| self.pages[trial].reached.last() == Some(&last);
         let any_stopped = self.pages.values().any(|page| matches!(page.end, Some(TrialEnd::Stopped { .. })));
-        if self.config.finish != Finish::None
-            && !any_stopped
-            && !(front.iter().all(is_full) && !front.is_empty())
-        {
+        let all_full = front.iter().all(is_full) && !front.is_empty();
+        if self.config.finish != Finish::None && !any_stopped && !all_full {
             return Err(format!("the front was not trained in full: {front:?}"));
         }
         Ok(())

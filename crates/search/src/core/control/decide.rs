@@ -6,6 +6,9 @@ use crate::core::record::{SearchEnd, SearchRecord, TrialEnd, TrialId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+/// A node without other work begins with the front when for each trial that may still change it so many have results.
+const SETTLED: usize = 4;
+
 /// What is done next.
 enum Step {
     Queue { trial: TrialId, rung: usize },
@@ -176,10 +179,12 @@ impl SearchCore {
         if planted(ControlBug::EndsEarly) && queued < 2 {
             return Step::End(self.outcome());
         }
-        let settled = !self.trains_below_the_last_rung();
-        if !settled && !self.proposed_all() {
+        let climbing = self.climbing();
+        if climbing > 0 && !(self.proposed_all() && climbing * SETTLED <= self.state.trials.len() - climbing)
+        {
             return Step::Wait;
         }
+        let settled = climbing == 0;
         let finish =
             self.state.to_finish(&self.config, settled).filter(|_| !planted(ControlBug::SkipsTheFinish));
         if let Some(trial) = finish {
@@ -196,11 +201,11 @@ impl SearchCore {
         self.state.trials.len() as u64 >= self.config.trials
     }
 
-    pub(super) fn trains_below_the_last_rung(&self) -> bool {
+    /// Trials on their way to a rung below the last.
+    pub(super) fn climbing(&self) -> usize {
         let last = self.config.last_rung();
-        self.state
-            .trained()
-            .any(|(_, trial)| matches!(trial.stage, Stage::Queued { rung, .. } if rung < last))
+        let climbs = |trial: &&TrialState| matches!(trial.stage, Stage::Queued { rung, .. } if rung < last);
+        self.state.trials.values().filter(climbs).count()
     }
 
     fn unqueued(&self) -> Option<TrialId> {

@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::candidates::{Candidates, Described};
 pub use self::rungs::COMPARABLE;
-pub use self::state::{Reached, RestoreError, Stage, TrialState};
+pub use self::state::{Mismatch, Reached, RestoreError, Stage, TrialState};
 
 /// What a search is to do, apart from its space and its algorithm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ impl SearchCore {
         }
         let trained = format!("{running} of {slots} slots are in use");
         if self.proposed_all() {
-            let what = if self.trains_below_the_last_rung() { "the last of them" } else { "the front" };
+            let what = if self.climbing() > 0 { "the last of them" } else { "the front" };
             let total = self.config.trials;
             return Some(format!(
                 "{trained}: all {total} candidates were proposed, and {what} is being trained"
