@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 fn file(name: &str) -> SearchFile {
-    SearchFile::parse(Path::new("/data/search.toml"), ready(name).unwrap()).unwrap()
+    let text = ready(name).expect("a ready space");
+    SearchFile::parse(Path::new("/data/search.toml"), text).expect("a search file")
 }
 
 fn build(expanded: &Expanded) -> phalanx_graph::Graph {
-    let model = expanded.model.as_ref().unwrap();
+    let model = expanded.model.as_ref().expect("layers");
     layers::parse(model).unwrap_or_else(|error| panic!("{error}:\n{model}"))
 }
 
