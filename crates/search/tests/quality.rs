@@ -31,9 +31,9 @@ fn table() -> Problem {
         let label = |gene: f64| ["a", "b", "c", "d"][gene as usize];
         let (first, second, third) = (label(first), label(second), label(third));
         let line = writeln!(text, "{depth},{width},{kernel},{first},{second},{third},{accuracy},{latency}");
-        line.unwrap();
+        line.expect("a string can be written to");
     }
-    Problem::table("synthetic", &text, &[]).unwrap()
+    Problem::table("synthetic", &text, &[]).expect("a table")
 }
 
 fn guided_is_best(problem: &Problem) {

@@ -56,3 +56,45 @@ impl Copies {
         novelty
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::algorithm::{History, Observation};
+    use crate::core::objective::{Goal, NothingKnown, Objective};
+    use crate::core::space::{Activity, Choice, Gene, Space};
+
+    #[test]
+    fn what_is_near_copies_is_less_likely_new() {
+        let choices = ["a", "b", "c"].map(|label| Choice { label: label.to_owned(), number: None });
+        let gene = |name: &str| Gene {
+            name: name.to_owned(),
+            choices: choices.to_vec(),
+            activity: Activity::Always,
+        };
+        let space = Space::new(["op1", "op2", "op3", "op4"].map(gene).to_vec()).unwrap();
+        let objectives = [Objective { name: "loss".to_owned(), goal: Goal::Min, cheap: false }];
+        let result =
+            |genes: [u16; 4], value| Observation { genes: Genes(genes.to_vec()), values: vec![value] };
+        let mut results = vec![
+            result([0, 0, 0, 0], 1.0),
+            result([0, 0, 0, 1], 1.0),
+            result([0, 0, 1, 0], 1.0),
+            result([2, 2, 2, 2], 2.0),
+            result([2, 2, 2, 1], 3.0),
+        ];
+        let place = |genes: &Genes| Coordinates::of(&space, &[false; 4], genes);
+        let seen = BTreeSet::new();
+        let novelty = |results: &[Observation]| {
+            let known = &NothingKnown;
+            let history =
+                History { space: &space, objectives: &objectives, results, pending: &[], seen: &seen, known };
+            let copies = Copies::among(&Results::of(&history), place)?;
+            Some(copies.novelty(&[[0, 1, 0, 0], [2, 2, 1, 2]].map(|genes| place(&Genes(genes.to_vec())))))
+        };
+        let found = novelty(&results).unwrap();
+        assert!(found[0] < 0.6 && found[1] > 0.95, "{found:?}");
+        results.drain(1..3);
+        assert_eq!(novelty(&results), None);
+    }
+}
