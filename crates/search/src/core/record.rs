@@ -26,7 +26,7 @@ pub enum SearchRecord {
         genes: Genes,
         /// As a person reads it: `(1, 3, 32)`.
         archid: String,
-        /// Equal for equal networks: see `template`.
+        /// Equal for candidates whose training gives the same: see `control::Described`.
         model: String,
         parents: Vec<TrialId>,
         /// Values that follow from the candidate alone: cheap objectives and constraints, by name.
@@ -40,7 +40,12 @@ pub enum SearchRecord {
     TrialQueued { trial: TrialId, rung: u32, from: f64, to: f64 },
     /// A node has begun to train a trial, or goes on with it.
     TrialStarted { trial: TrialId, node: String },
-    /// A trial was trained so far. `values` has objectives and other metrics, by name.
+    /// Values on the way to the next budget; only written where hopeless trials are stopped, because that follows from them.
+    TrialProgressed { trial: TrialId, budget: f64, values: BTreeMap<String, f64> },
+    /// A training failed for no fault of its own, as when its node was lost, and begins again at its last budget.
+    TrialRetried { trial: TrialId, why: String },
+    /// A trial was trained so far; in no time if it is an equal network of an earlier trial, whose values it takes over.
+    /// Values that are not finite are left out. `values` has objectives and other metrics, by name.
     TrialReached { trial: TrialId, budget: f64, values: BTreeMap<String, f64>, seconds: f64 },
     /// A trial is over.
     TrialEnded { trial: TrialId, end: TrialEnd },

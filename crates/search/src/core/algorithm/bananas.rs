@@ -1,11 +1,13 @@
 //! MO-BANANAS: an ensemble of small networks predicts the objectives of mutants of the best results; one draw of every
-//! prediction decides which mutants are on the front, and one of those is tried.
+//! prediction ranks the mutants, and one of the first rank is tried.
 //!
 //! The ensemble is trained on the results up to the last full batch, so the mutants of one batch are chosen by one
 //! ensemble whatever came in between, and a resumed search trains the same one again from its history.
 //!
-//! Differences to the published method: a network is trained with 200 steps of 16 results, not 2,000 of all, so that an
-//! ask stays short; inputs and targets are standardised; one mutant is chosen when a node is free, instead of a batch.
+//! Differences to the published method: a network is trained with 100 steps of 16 results, not 2,000 of all, so that an
+//! ask stays short; inputs and targets are standardised; mutants are ranked together with the front so far, because what
+//! is known exactly of them would else bring dominated ones forward; one mutant is chosen when a node is free, instead of
+//! a batch.
 
 mod ensemble;
 mod network;
@@ -16,6 +18,7 @@ use super::ranked::{comparable, rank};
 use super::unseen::{first_unseen, propose_random};
 use super::{Algorithm, AlgorithmSettings, History, Proposal};
 use crate::core::dice::Dice;
+use crate::core::objective::Objective;
 use crate::core::pareto;
 use crate::core::space::{Genes, Space};
 use std::collections::BTreeSet;
@@ -54,7 +57,7 @@ impl Bananas {
             networks: settings.networks.unwrap_or(5).max(1),
             layers: settings.layers.unwrap_or(5),
             width: settings.width.unwrap_or(64).max(1),
-            steps: settings.training_steps.unwrap_or(200),
+            steps: settings.training_steps.unwrap_or(100),
         };
         Self {
             start: settings.start.unwrap_or(10).max(1),
@@ -114,7 +117,7 @@ impl Algorithm for Bananas {
         let expensive: Vec<usize> =
             (0..history.objectives.len()).filter(|&o| !history.objectives[o].cheap).collect();
         let ensemble = self.ensemble(history.space, &results, &expensive);
-        let points: Vec<Vec<f64>> = mutants
+        let mut points: Vec<Vec<f64>> = mutants
             .iter()
             .map(|mutant| {
                 let predicted = ensemble.predict(&encode(history.space, &mutant.genes));
@@ -122,8 +125,12 @@ impl Algorithm for Bananas {
                 with_known(history, &mutant.genes, drawn)
             })
             .collect();
-        let front = pareto::first_front(&points);
-        let chosen = mutants.get(*dice.pick(&front)?)?;
+        points.extend(results.iter().map(|(_, point)| point.clone()));
+        let first = pareto::fronts(&points).into_iter().find_map(|mut front| {
+            front.retain(|&index| index < mutants.len());
+            (!front.is_empty()).then_some(front)
+        })?;
+        let chosen = mutants.get(*dice.pick(&first)?)?;
         Some(Proposal { genes: chosen.genes.clone(), parents: vec![chosen.parent.clone()] })
     }
 }
@@ -132,7 +139,7 @@ impl Algorithm for Bananas {
 fn with_known(history: &History<'_>, genes: &Genes, drawn: Vec<f64>) -> Vec<f64> {
     let known = history.known.known(genes).unwrap_or_default();
     let (mut known, mut drawn) = (known.into_iter(), drawn.into_iter());
-    let value = |objective: &crate::core::objective::Objective| match objective.cheap {
+    let value = |objective: &Objective| match objective.cheap {
         true => known.next().map_or(0.0, |value| objective.lower_is_better(value)),
         false => drawn.next().unwrap_or(0.0),
     };
@@ -147,5 +154,5 @@ fn encode(space: &Space, genes: &Genes) -> Vec<f64> {
 /// A draw from the standard normal distribution, by Box and Muller.
 fn normal(dice: &mut Dice) -> f64 {
     let (radius, angle) = (1.0 - dice.unit(), dice.unit());
-    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)
 }

@@ -1,1 +1,0 @@
-//! Which trial is trained how far, on how many nodes at once.
