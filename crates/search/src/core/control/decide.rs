@@ -32,7 +32,8 @@ impl SearchCore {
                 self.record(SearchRecord::TrialProgressed { trial, budget, values: finite(values) }, out);
             }
             SearchEvent::TrialReached { trial, budget, values, seconds } => {
-                let Some(Stage::Queued { to, .. }) = self.state.trials.get(&trial).map(|trial| &trial.stage) else {
+                let Some(Stage::Queued { to, .. }) = self.state.trials.get(&trial).map(|trial| &trial.stage)
+                else {
                     return false;
                 };
                 if *to != budget && !planted(ControlBug::TakesLateResults) {
@@ -40,7 +41,10 @@ impl SearchCore {
                 }
                 self.running.remove(&trial);
                 let seconds = if seconds.is_finite() { seconds } else { 0.0 };
-                self.record(SearchRecord::TrialReached { trial, budget, values: finite(values), seconds }, out);
+                self.record(
+                    SearchRecord::TrialReached { trial, budget, values: finite(values), seconds },
+                    out,
+                );
             }
             SearchEvent::TrialFailed { trial, why, retry } => {
                 let is_queued = self.state.trials.get(&trial).is_some_and(TrialState::is_queued);
@@ -158,7 +162,11 @@ impl SearchCore {
             return if_free(Step::Queue { trial, rung });
         }
         if self.wants_candidates() {
-            return match self.config.generation.map(|size| self.state.trials.len() as u64 % size.max(1) as u64) {
+            return match self
+                .config
+                .generation
+                .map(|size| self.state.trials.len() as u64 % size.max(1) as u64)
+            {
                 Some(0) if queued > 0 => Step::Wait,
                 // A generation is chosen as a whole, before it has results.
                 Some(1..) => Step::Propose,
@@ -179,12 +187,15 @@ impl SearchCore {
     }
 
     pub(super) fn wants_candidates(&self) -> bool {
-        (self.state.trials.len() as u64) < self.config.trials && !self.out_of_candidates
+        let complete = self.state.trials.len() as u64 >= self.config.trials;
+        !complete && !self.out_of_candidates && !self.state.finishing
     }
 
     pub(super) fn trains_below_the_last_rung(&self) -> bool {
         let last = self.config.last_rung();
-        self.state.trained().any(|(_, trial)| matches!(trial.stage, Stage::Queued { rung, .. } if rung < last))
+        self.state
+            .trained()
+            .any(|(_, trial)| matches!(trial.stage, Stage::Queued { rung, .. } if rung < last))
     }
 
     fn unqueued(&self) -> Option<TrialId> {
@@ -208,7 +219,11 @@ impl SearchCore {
         let mut queued = Vec::new();
         for (id, trial) in self.state.trained().filter(|(id, _)| !self.running.contains(id)) {
             if let Stage::Queued { rung, from, to } = trial.stage {
-                let from = if planted(ControlBug::RetriesFromTheBeginning) && trial.retried > 0 { 0.0 } else { from };
+                let from = if planted(ControlBug::RetriesFromTheBeginning) && trial.retried > 0 {
+                    0.0
+                } else {
+                    from
+                };
                 queued.push((Reverse(rung), id, from, to));
             }
         }
@@ -235,11 +250,14 @@ impl SearchCore {
             let waits = |(id, trial): (TrialId, &TrialState)| (trial.stage == Stage::Waiting).then_some(id);
             for trial in self.state.trained().filter_map(waits).collect::<Vec<_>>() {
                 self.end_trial(trial, TrialEnd::Partial, out);
+                // As a search does that is restored from here: equal networks first.
+                self.settle(out);
             }
-            self.settle(out);
         }
         self.record(SearchRecord::SearchEnded { end: end.clone() }, out);
-        out.extend(std::mem::take(&mut self.running).into_iter().map(|trial| SearchCommand::Cancel { trial }));
+        out.extend(
+            std::mem::take(&mut self.running).into_iter().map(|trial| SearchCommand::Cancel { trial }),
+        );
         out.push(SearchCommand::Ended(end));
     }
 
@@ -259,7 +277,9 @@ impl SearchCore {
         }
         let (count, why) = self.most_frequent_end(self.state.trained().map(|(id, _)| id));
         let total = self.state.trained().count();
-        SearchEnd::Failed { why: format!("none of {total} trials has a result that counts: {count} × {why}") }
+        SearchEnd::Failed {
+            why: format!("none of {total} trials has a result that counts: {count} × {why}")
+        }
     }
 
     /// Why the search is given up after its first trials.

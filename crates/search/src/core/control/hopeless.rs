@@ -49,8 +49,13 @@ impl SearchCore {
                 let value = trial.known.get(name).or_else(|| values.get(name))?;
                 Some(objective.lower_is_better(*value))
             };
-            let best = trial.progress.iter().filter_map(|(_, values)| value(trial, values)).min_by(f64::total_cmp)?;
-            let mut all = others.iter().filter_map(|(other, values)| value(other, values)).collect::<Vec<_>>();
+            let best = trial
+                .progress
+                .iter()
+                .filter_map(|(_, values)| value(trial, values))
+                .min_by(f64::total_cmp)?;
+            let mut all =
+                others.iter().filter_map(|(other, values)| value(other, values)).collect::<Vec<_>>();
             all.sort_by(f64::total_cmp);
             let (first, median) = (*all.first()?, *all.get(all.len() / 2)?);
             if trial.known.contains_key(name) {

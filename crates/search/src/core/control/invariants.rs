@@ -25,7 +25,9 @@ impl SearchCore {
         if self.state.trials.len() as u64 > self.config.trials {
             return Some("more candidates were proposed than wanted".to_owned());
         }
-        if let Some(id) = self.running.iter().find(|id| !self.state.trials.get(id).is_some_and(TrialState::is_queued)) {
+        if let Some(id) =
+            self.running.iter().find(|id| !self.state.trials.get(id).is_some_and(TrialState::is_queued))
+        {
             return Some(format!("trial {id} is being trained and not queued"));
         }
         let is_over = |trial: &TrialState| matches!(trial.stage, Stage::Ended(_));
@@ -33,14 +35,20 @@ impl SearchCore {
             Some(SearchEnd::Finished) if !self.state.trials.values().all(is_over) => {
                 Some("the search is finished, and a trial is not".to_owned())
             }
-            Some(_) if !self.running.is_empty() => Some("the search is over, and trials are trained".to_owned()),
+            Some(_) if !self.running.is_empty() => {
+                Some("the search is over, and trials are trained".to_owned())
+            }
             _ => None,
         }
     }
 
     fn violation_of(&self, id: TrialId, trial: &TrialState) -> Option<String> {
         let broken = |name: &String, value: f64| {
-            self.config.bounds.iter().filter(|bound| bound.name == *name).find_map(|bound| bound.broken_by(value))
+            self.config
+                .bounds
+                .iter()
+                .filter(|bound| bound.name == *name)
+                .find_map(|bound| bound.broken_by(value))
         };
         if let Some(what) = trial.known.iter().find_map(|(name, value)| broken(name, *value)) {
             return Some(format!("has {what}"));

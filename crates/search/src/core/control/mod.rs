@@ -112,15 +112,33 @@ pub struct Bound {
 #[derive(Debug, Clone, PartialEq)]
 pub enum SearchEvent {
     /// So many trials can be trained at once, now.
-    Capacity { slots: usize },
+    Capacity {
+        slots: usize,
+    },
     /// A node has begun with a trial.
-    TrialStarted { trial: TrialId, node: String },
+    TrialStarted {
+        trial: TrialId,
+        node: String,
+    },
     /// Values on the way to the next rung.
-    TrialProgress { trial: TrialId, budget: f64, values: BTreeMap<String, f64> },
+    TrialProgress {
+        trial: TrialId,
+        budget: f64,
+        values: BTreeMap<String, f64>,
+    },
     /// A trial was trained as far as the last `Run` of it said.
-    TrialReached { trial: TrialId, budget: f64, values: BTreeMap<String, f64>, seconds: f64 },
+    TrialReached {
+        trial: TrialId,
+        budget: f64,
+        values: BTreeMap<String, f64>,
+        seconds: f64,
+    },
     /// `retry`: for no fault of its own.
-    TrialFailed { trial: TrialId, why: String, retry: bool },
+    TrialFailed {
+        trial: TrialId,
+        why: String,
+        retry: bool,
+    },
     StopAsked,
 }
 
@@ -130,8 +148,15 @@ pub enum SearchCommand {
     /// Written and lasting before anything that follows is done.
     Record(SearchRecord),
     /// Trains a trial from a recorded budget (0: from the beginning) to another. Higher priorities go first.
-    Run { trial: TrialId, from: f64, to: f64, priority: i32 },
-    Cancel { trial: TrialId },
+    Run {
+        trial: TrialId,
+        from: f64,
+        to: f64,
+        priority: i32,
+    },
+    Cancel {
+        trial: TrialId,
+    },
     /// Nothing more will come.
     Ended(SearchEnd),
 }
@@ -199,7 +224,8 @@ impl SearchCore {
         let mut out = Vec::new();
         self.decide(&mut out);
         if planted(ControlBug::ForgetsQueuedTrials) {
-            self.running = self.state.trained().filter(|(_, trial)| trial.is_queued()).map(|(id, _)| id).collect();
+            self.running =
+                self.state.trained().filter(|(_, trial)| trial.is_queued()).map(|(id, _)| id).collect();
         }
         if self.state.ended.is_none() {
             self.run_queued(usize::MAX, &mut out);

@@ -24,7 +24,8 @@ impl SearchCore {
             return;
         };
         let Some(described) = self.candidates.describe(&proposal.genes) else { return };
-        let parents = proposal.parents.iter().filter_map(|genes| self.state.trial_of.get(genes).copied()).collect();
+        let parents =
+            proposal.parents.iter().filter_map(|genes| self.state.trial_of.get(genes).copied()).collect();
         let state = self.algorithm.state().filter(|state| Some(state) != self.state.algorithm.as_ref());
         let record = SearchRecord::TrialProposed {
             trial,

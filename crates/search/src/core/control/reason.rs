@@ -23,7 +23,9 @@ impl SearchCore {
         if (self.state.trials.len() as u64) >= self.config.trials {
             let what = if self.trains_below_the_last_rung() { "the last of them" } else { "the front" };
             let total = self.config.trials;
-            return Some(format!("{trained}: all {total} candidates were proposed, and {what} is being trained"));
+            return Some(format!(
+                "{trained}: all {total} candidates were proposed, and {what} is being trained"
+            ));
         }
         if self.out_of_candidates {
             let refusals = self.candidates.refusals().map_or_else(String::new, |why| format!(" ({why})"));

@@ -15,12 +15,14 @@ impl SearchConfig {
         self.rungs.len().saturating_sub(1)
     }
 
+    /// Whether the last rung is filled only at the end.
+    pub(super) fn finishes(&self) -> bool {
+        self.finish != Finish::None && self.last_rung() > 0
+    }
+
     /// Rungs that trials climb while candidates are proposed.
     fn climbed(&self) -> usize {
-        match self.finish {
-            Finish::None => self.rungs.len(),
-            Finish::Front | Finish::All => self.last_rung().max(1),
-        }
+        if self.finishes() { self.last_rung() } else { self.rungs.len() }
     }
 
     /// The first objective without a value, by name.
@@ -39,7 +41,13 @@ impl SearchConfig {
     /// The values of all objectives, turned so that less is better.
     fn point(&self, trial: &TrialState, rung: usize) -> Option<Vec<f64>> {
         let values = self.values(trial, rung)?;
-        Some(self.objectives.iter().zip(values).map(|(objective, value)| objective.lower_is_better(value)).collect())
+        Some(
+            self.objectives
+                .iter()
+                .zip(values)
+                .map(|(objective, value)| objective.lower_is_better(value))
+                .collect(),
+        )
     }
 }
 
@@ -66,7 +74,8 @@ impl SearchState {
         (1..config.climbed()).rev().find_map(|next| {
             let (members, points) = self.on_rung(config, next - 1, usize::MAX);
             let best = members.len() / config.eta.max(1) as usize;
-            let waits = |member: &Member<'_>| member.trial.stage == Stage::Waiting && member.deepest + 1 == next;
+            let waits =
+                |member: &Member<'_>| member.trial.stage == Stage::Waiting && member.deepest + 1 == next;
             if best == 0 || !members.iter().any(waits) {
                 return None;
             }
@@ -142,7 +151,7 @@ impl SearchState {
     /// The next trial to be trained in full at the end.
     pub(super) fn to_finish(&self, config: &SearchConfig) -> Option<TrialId> {
         let last = config.last_rung();
-        if last == 0 || config.finish == Finish::None {
+        if !config.finishes() {
             return None;
         }
         let waits = |id: &TrialId| self.trials.get(id).is_some_and(|trial| trial.stage == Stage::Waiting);

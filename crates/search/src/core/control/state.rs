@@ -103,6 +103,10 @@ pub enum Mismatch {
 #[derive(Debug)]
 pub(super) struct SearchState {
     rungs: Vec<f64>,
+    /// The rung that only the finish fills, if there is one.
+    finish_rung: Option<u32>,
+    /// The finish has begun: no candidate is proposed any more.
+    pub(super) finishing: bool,
     pub(super) trials: BTreeMap<TrialId, TrialState>,
     /// The first trial of each network.
     pub(super) first_of: BTreeMap<String, TrialId>,
@@ -127,6 +131,8 @@ impl SearchState {
     pub(super) fn new(config: &SearchConfig) -> Self {
         Self {
             rungs: config.rungs.clone(),
+            finish_rung: config.finishes().then(|| config.last_rung() as u32),
+            finishing: false,
             trials: BTreeMap::new(),
             first_of: BTreeMap::new(),
             trial_of: BTreeMap::new(),
@@ -256,6 +262,7 @@ impl SearchState {
         let Some(trial) = self.trials.get_mut(&id) else { return };
         match record {
             SearchRecord::TrialQueued { rung, from, to, .. } => {
+                self.finishing |= self.finish_rung == Some(*rung);
                 trial.stage = Stage::Queued { rung: *rung as usize, from: *from, to: *to };
             }
             SearchRecord::TrialStarted { node, .. } => trial.node = Some(node.clone()),

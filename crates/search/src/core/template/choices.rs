@@ -2,6 +2,7 @@
 
 use super::error::{Checked, TemplateFault};
 use super::tree::{Entry, Node, Value, get, only};
+use std::collections::BTreeSet;
 
 /// More choices than a gene can have are refused before they are listed.
 const MOST: usize = 65_535;
@@ -16,7 +17,9 @@ pub(super) fn read(entry: &Entry) -> Checked<(Vec<Value>, Option<&Node>)> {
             only(keys, &format!("`{field}`"), &KEYS)?;
             let choices = match get(keys, "choose") {
                 Some(choose) => {
-                    if let Some(other) = keys.iter().find(|entry| !["choose", "when"].contains(&entry.key.as_str())) {
+                    if let Some(other) =
+                        keys.iter().find(|entry| !["choose", "when"].contains(&entry.key.as_str()))
+                    {
                         let other = KEYS.into_iter().find(|key| *key == other.key).unwrap_or("from");
                         return Err(TemplateFault::Conflict { key: "choose", other }.at(entry.line));
                     }
@@ -38,6 +41,7 @@ fn list(node: &Node, field: &str) -> Checked<Vec<Value>> {
     if items.is_empty() || items.len() > MOST {
         return Err(node.wrong(field, "a list of 1 to 65535 choices", format!("one of {}", items.len())));
     }
+    let (mut labels, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut choices: Vec<Value> = Vec::new();
     for item in items {
         match &item.value {
@@ -49,11 +53,9 @@ fn list(node: &Node, field: &str) -> Checked<Vec<Value>> {
             }
             _ => {}
         }
-        let equal = |other: &&Value| match (other.as_number(), item.value.as_number()) {
-            (Some(a), Some(b)) => a == b,
-            _ => other.label() == item.value.label(),
-        };
-        if choices.iter().find(equal).is_some() {
+        // 1 and 1.0 are one choice, and so are 1 and "1".
+        let number = item.value.as_number().map(|number| (number + 0.0).to_bits());
+        if !labels.insert(item.value.label()) || number.is_some_and(|number| !numbers.insert(number)) {
             return Err(TemplateFault::Twice { name: item.value.label() }.at(item.line));
         }
         choices.push(item.value.clone());
@@ -88,7 +90,9 @@ fn range(keys: &[Entry], entry: &Entry) -> Checked<Vec<Value>> {
         return Err(from_node.wrong(&field("from"), "above 0 if `log = true`", from));
     }
     let choices = match (points, get(keys, "step")) {
-        (Some(_), Some(step)) => return Err(TemplateFault::Conflict { key: "points", other: "step" }.at(step.line)),
+        (Some(_), Some(step)) => {
+            return Err(TemplateFault::Conflict { key: "points", other: "step" }.at(step.line));
+        }
         (Some(points), None) if points > MOST as u64 => {
             return Err(TemplateFault::value(&field("points"), "at most 65535", points).at(entry.line));
         }
@@ -109,8 +113,14 @@ fn range(keys: &[Entry], entry: &Entry) -> Checked<Vec<Value>> {
 }
 
 impl Range {
-    fn value(&self, number: f64) -> Value {
-        if self.whole { Value::Int(number.round() as i64) } else { Value::Float(six_digits(number)) }
+    /// With so few digits that a choice reads well and is the same on every machine.
+    fn value(&self, number: f64, digits: usize) -> Value {
+        if self.whole {
+            return Value::Int(number.round() as i64);
+        }
+        let rounded = format!("{number:.*e}", digits - 1).parse().unwrap_or(number);
+        // Zero has no sign here.
+        Value::Float(rounded + 0.0)
     }
 
     fn spread(&self, points: usize, log: bool) -> Vec<Value> {
@@ -123,8 +133,8 @@ impl Range {
                 _ => self.from + (self.to - self.from) * share,
             }
         };
-        let mut choices: Vec<Value> = (0..points).map(|point| self.value(at(point))).collect();
-        // Few whole numbers, many points.
+        let mut choices: Vec<Value> = (0..points).map(|point| self.value(at(point), 6)).collect();
+        // Few numbers, many points.
         choices.dedup();
         choices
     }
@@ -147,13 +157,11 @@ impl Range {
             return Ok(Vec::new());
         }
         let range = Self { whole, ..*self };
-        Ok((0..=steps as usize).map(|step| range.value(self.from + step as f64 * size)).collect())
+        let mut choices: Vec<Value> =
+            (0..=steps as usize).map(|step| range.value(self.from + step as f64 * size, 12)).collect();
+        choices.dedup();
+        Ok(choices)
     }
-}
-
-/// So few digits that a choice reads well and is the same on every machine.
-fn six_digits(number: f64) -> f64 {
-    format!("{number:.5e}").parse().unwrap_or(number)
 }
 
 #[cfg(test)]
@@ -178,7 +186,10 @@ mod tests {
             ("a = { from = 0.0, to = 1.0, points = 3 }", "0.0 0.5 1.0"),
             ("a = { from = 16, to = 256, log = true, points = 5 }", "16 32 64 128 256"),
             ("a = { from = 1, to = 3, log = true, points = 9 }", "1 2 3"),
-            ("a = { from = 1e-4, to = 1e-2, log = true, points = 5 }", "0.0001 0.000316228 0.001 0.00316228 0.01"),
+            (
+                "a = { from = 1e-4, to = 1e-2, log = true, points = 5 }",
+                "0.0001 0.000316228 0.001 0.00316228 0.01",
+            ),
             ("a = { choose = [1, 2], when = {} }", "1 2"),
             ("a = { from = 2, to = 2 }", "2"),
         ] {
@@ -198,14 +209,20 @@ mod tests {
             ("a = { from = 1 }", "`a` needs the key `to`, as in { from = 1, to = 12 }"),
             ("a = { from = 2, to = 1 }", "`a.to` must be 2 or more, not 1"),
             ("a = { from = 1, to = 2, step = 0 }", "`a.step` must be above 0, not 0"),
-            ("a = { from = 0, to = 2, log = true, points = 3 }", "`a.from` must be above 0 if `log = true`, not 0"),
+            (
+                "a = { from = 0, to = 2, log = true, points = 3 }",
+                "`a.from` must be above 0 if `log = true`, not 0",
+            ),
             ("a = { from = 1, to = 2, points = 3, step = 1 }", "`points` and `step` exclude each other"),
             ("a = { choose = [1], to = 2 }", "`choose` and `to` exclude each other"),
             (
                 "a = { from = 0.0, to = 2.0 }",
                 "`a` needs the key `points`, as in { from = 1e-4, to = 1e-2, log = true, points = 9 }",
             ),
-            ("a = { from = 0, to = 70000 }", "`a` must be a range of at most 65535 choices, not a larger one"),
+            (
+                "a = { from = 0, to = 70000 }",
+                "`a` must be a range of at most 65535 choices, not a larger one",
+            ),
             ("a = { from = 0, to = 2, points = 70000 }", "`a.points` must be at most 65535, not 70000"),
         ] {
             assert_eq!(of(text), Err(why.to_owned()), "{text}");

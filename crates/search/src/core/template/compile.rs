@@ -32,7 +32,10 @@ pub(super) struct Templated {
 #[derive(Debug)]
 enum Form {
     Plain(Value),
-    Text { text: String, written: Written },
+    Text {
+        text: String,
+        written: Written,
+    },
     List(Vec<Templated>),
     /// The one of which the condition is met.
     OneOf(Vec<Templated>),
@@ -53,7 +56,9 @@ impl Compiler {
                 return Err(TemplateFault::value(&entry.key, wanted, "this").at(entry.line));
             }
             if self.genes.len() >= MOST_GENES {
-                return Err(TemplateFault::TooMany { most: MOST_GENES, what: "choices to make" }.at(entry.line));
+                return Err(
+                    TemplateFault::TooMany { most: MOST_GENES, what: "choices to make" }.at(entry.line)
+                );
             }
             let (choices, when) = choices::read(entry)?;
             let condition = match when {
@@ -64,7 +69,11 @@ impl Compiler {
                 }
             };
             let Some(condition) = condition else {
-                return Err(entry.node.wrong(&format!("{}.when", entry.key), "possible", "two different choices"));
+                return Err(entry.node.wrong(
+                    &format!("{}.when", entry.key),
+                    "possible",
+                    "two different choices",
+                ));
             };
             let gene = self.genes.len();
             self.genes.push(Declared::new(format!("{prefix}{}", entry.key), entry.line, choices, condition));
@@ -82,7 +91,8 @@ impl Compiler {
 
     fn refuse_later(&self, when: &Node, later: &[&str], name: &str) -> Checked<()> {
         let is_later = |entry: &&Entry| {
-            later.contains(&entry.key.as_str()) && self.scopes.iter().all(|scope| !scope.contains_key(&entry.key))
+            later.contains(&entry.key.as_str())
+                && self.scopes.iter().all(|scope| !scope.contains_key(&entry.key))
         };
         match when.entries("when")?.iter().find(is_later) {
             None => Ok(()),
@@ -115,7 +125,7 @@ impl Compiler {
     /// The choices of a gene that a `when` names.
     fn wanted(&self, gene: usize, node: &Node) -> Checked<BTreeSet<u16>> {
         let declared = &self.genes[gene];
-        let all = || (0_u16..).zip(&declared.choices);
+        let all = || declared.choices.iter().zip(0_u16..);
         match &node.value {
             Value::List(items) => {
                 let wanted: Vec<BTreeSet<u16>> =
@@ -134,7 +144,8 @@ impl Compiler {
                         least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most)
                     })
                 };
-                let wanted: BTreeSet<u16> = all().filter(|(_, value)| meets(value)).map(|(choice, _)| choice).collect();
+                let wanted: BTreeSet<u16> =
+                    all().filter(|(value, _)| meets(value)).map(|(_, choice)| choice).collect();
                 if wanted.is_empty() {
                     return Err(self.unknown_choice(declared, &node.value.to_toml()).at(node.line));
                 }
@@ -145,7 +156,7 @@ impl Compiler {
                     (Some(a), Some(b)) => a == b,
                     _ => value == wanted,
                 };
-                let found = all().find(|(_, value)| equal(value)).map(|(choice, _)| BTreeSet::from([choice]));
+                let found = all().find(|(value, _)| equal(value)).map(|(_, choice)| BTreeSet::from([choice]));
                 found.ok_or_else(|| self.unknown_choice(declared, &wanted.label()).at(node.line))
             }
         }
@@ -169,17 +180,27 @@ impl Compiler {
     }
 
     /// Reads a text, and notes that its genes are used in this place.
-    pub(super) fn text(&mut self, text: &str, field: &str, line: usize, place: &Condition) -> Checked<Written> {
-        let written = read(text, &mut |name| self.find(name, line)).map_err(|unreadable| match unreadable {
-            Unreadable::Name(unknown) => unknown,
-            Unreadable::Form(why) => {
-                TemplateFault::Expression { field: field.to_owned(), text: text.to_owned(), why }.at(line)
-            }
-        })?;
+    pub(super) fn text(
+        &mut self,
+        text: &str,
+        field: &str,
+        line: usize,
+        place: &Condition,
+    ) -> Checked<Written> {
+        let written =
+            read(text, &mut |name| self.find(name, line)).map_err(|unreadable| match unreadable {
+                Unreadable::Name(unknown) => unknown,
+                Unreadable::Form(why) => {
+                    TemplateFault::Expression { field: field.to_owned(), text: text.to_owned(), why }.at(line)
+                }
+            })?;
         for gene in written.genes() {
             if let Some((on, choices)) = missing_need(&self.genes, gene, place) {
-                let labels: Vec<String> =
-                    choices.iter().filter_map(|choice| on.choices.get(usize::from(*choice))).map(Value::to_toml).collect();
+                let labels: Vec<String> = choices
+                    .iter()
+                    .filter_map(|choice| on.choices.get(usize::from(*choice)))
+                    .map(Value::to_toml)
+                    .collect();
                 let needs = match labels.as_slice() {
                     [label] => format!("{} = {label}", on.name),
                     _ => format!("{} = [{}]", on.name, labels.join(", ")),
@@ -203,7 +224,8 @@ impl Compiler {
             Value::List(items) => {
                 let made: Vec<Templated> =
                     items.iter().map(|item| self.value(item, field, place)).collect::<Checked<_>>()?;
-                let has_when = |item: &Node| matches!(&item.value, Value::Table(keys) if get(keys, "when").is_some());
+                let has_when =
+                    |item: &Node| matches!(&item.value, Value::Table(keys) if get(keys, "when").is_some());
                 let one_of = !items.is_empty() && items.iter().all(has_when);
                 templated(if one_of { Form::OneOf(made) } else { Form::List(made) })
             }
@@ -212,7 +234,13 @@ impl Compiler {
         }
     }
 
-    fn table(&mut self, node: &Node, entries: &[Entry], field: &str, place: &Condition) -> Checked<Templated> {
+    fn table(
+        &mut self,
+        node: &Node,
+        entries: &[Entry],
+        field: &str,
+        place: &Condition,
+    ) -> Checked<Templated> {
         let condition = self.when(get(entries, "when"), place)?;
         let line = node.line;
         let Some(inside) = &condition else {
@@ -242,7 +270,8 @@ impl Candidate<'_> {
         let choice = self.choices.get(gene).copied().flatten();
         choice.and_then(|choice| self.genes[gene].choices.get(usize::from(choice))).ok_or_else(|| {
             let name = self.genes[gene].name.clone();
-            TemplateFault::MayNotExist { name, needs: "another choice of an earlier gene".to_owned() }.at(line)
+            TemplateFault::MayNotExist { name, needs: "another choice of an earlier gene".to_owned() }
+                .at(line)
         })
     }
 
@@ -296,9 +325,14 @@ impl Candidate<'_> {
                 Value::Text(parts.iter().map(label).collect::<Checked<String>>()?)
             }
             Written::Sum(sum) => {
-                let whole = |gene: usize| match self.gene(gene, line).map_err(|placed| placed.fault.to_string())? {
+                let whole = |gene: usize| match self
+                    .gene(gene, line)
+                    .map_err(|placed| placed.fault.to_string())?
+                {
                     Value::Int(number) => Ok(*number),
-                    other => Err(format!("`{}` is {}, not a whole number", self.genes[gene].name, other.to_toml())),
+                    other => {
+                        Err(format!("`{}` is {}, not a whole number", self.genes[gene].name, other.to_toml()))
+                    }
                 };
                 let arithmetic = |why| {
                     TemplateFault::Arithmetic { field: field.to_owned(), text: text.to_owned(), why }.at(line)

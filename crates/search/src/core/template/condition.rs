@@ -46,7 +46,13 @@ impl Condition {
     }
 
     fn without(&self, genes: &Self) -> Self {
-        Self(self.0.iter().filter(|(gene, _)| !genes.0.contains_key(gene)).map(|(g, c)| (*g, c.clone())).collect())
+        Self(
+            self.0
+                .iter()
+                .filter(|(gene, _)| !genes.0.contains_key(gene))
+                .map(|(g, c)| (*g, c.clone()))
+                .collect(),
+        )
     }
 }
 
@@ -142,8 +148,10 @@ fn spread_uses(declared: &mut [Declared]) {
 
 /// The order of the file, but each gene after those that decide whether it exists.
 fn order(declared: &[Declared]) -> Vec<usize> {
-    let deciding: Vec<BTreeSet<usize>> =
-        declared.iter().map(|gene| gene.uses.iter().flat_map(|place| place.0.keys().copied()).collect()).collect();
+    let deciding: Vec<BTreeSet<usize>> = declared
+        .iter()
+        .map(|gene| gene.uses.iter().flat_map(|place| place.0.keys().copied()).collect())
+        .collect();
     let mut order: Vec<usize> = Vec::with_capacity(declared.len());
     let mut placed = BTreeSet::new();
     let mut open: Vec<usize> = (0..declared.len()).collect();
@@ -166,8 +174,9 @@ fn activity(uses: &[Condition], place: &[usize], genes: &[Gene]) -> Activity {
         let says_nothing = on.activity == Activity::Always && on.choices.len() == choices.len();
         (!says_nothing).then(|| Need { gene: at, choices: choices.iter().copied().collect() })
     };
-    let alternatives: Vec<Vec<Need>> =
+    let mut alternatives: Vec<Vec<Need>> =
         uses.iter().map(|condition| condition.0.iter().filter_map(need).collect()).collect();
+    alternatives.iter_mut().for_each(|needs| needs.sort_by_key(|need| need.gene));
     if alternatives.is_empty() || alternatives.iter().any(Vec::is_empty) {
         Activity::Always
     } else {

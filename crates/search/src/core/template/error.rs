@@ -48,7 +48,9 @@ pub enum TemplateFault {
     Expression { field: String, text: String, why: &'static str },
     #[error("`{text}` in `{field}` cannot be computed: {why}")]
     Arithmetic { field: String, text: String, why: String },
-    #[error("`{name}` does not exist here for every candidate: it needs {needs}; add this to the `when` of the layer")]
+    #[error(
+        "`{name}` does not exist here for every candidate: it needs {needs}; add this to the `when` of the layer"
+    )]
     MayNotExist { name: String, needs: String },
     #[error("{met} of the alternatives of `{field}` apply to this candidate, and exactly one must")]
     Alternatives { field: String, met: usize },

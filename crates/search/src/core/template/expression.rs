@@ -34,8 +34,7 @@ const LONGEST: usize = 500;
 const UNFINISHED: &str = "it ends where a number or a $name is expected";
 const NOT_CLOSED: &str = "a `(` is not closed";
 const NOT_A_NAME: &str = "a `$` must be followed by a name; write $$ for a dollar sign";
-const FOREIGN: &str =
-    "arithmetic has whole numbers, names with a `$`, + - * / and ( ); to insert a name into a text, write ${name}";
+const FOREIGN: &str = "arithmetic has whole numbers, names with a `$`, + - * / and ( ); to insert a name into a text, write ${name}";
 
 /// Why a text cannot be read: its own form, or a name that is unknown.
 #[derive(Debug)]
@@ -45,7 +44,10 @@ pub(super) enum Unreadable<E> {
 }
 
 /// `find` answers which gene a name is.
-pub(super) fn read<E>(text: &str, find: &mut dyn FnMut(&str) -> Result<usize, E>) -> Result<Written, Unreadable<E>> {
+pub(super) fn read<E>(
+    text: &str,
+    find: &mut dyn FnMut(&str) -> Result<usize, E>,
+) -> Result<Written, Unreadable<E>> {
     let without_dollars = text.replace("$$", "");
     if !without_dollars.contains('$') {
         return Ok(Written::Plain(text.replace("$$", "$")));
@@ -65,7 +67,10 @@ pub(super) fn read<E>(text: &str, find: &mut dyn FnMut(&str) -> Result<usize, E>
     }
 }
 
-fn inserted<E>(text: &str, find: &mut dyn FnMut(&str) -> Result<usize, E>) -> Result<Vec<Part>, Unreadable<E>> {
+fn inserted<E>(
+    text: &str,
+    find: &mut dyn FnMut(&str) -> Result<usize, E>,
+) -> Result<Vec<Part>, Unreadable<E>> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -76,7 +81,8 @@ fn inserted<E>(text: &str, find: &mut dyn FnMut(&str) -> Result<usize, E>) -> Re
             literal
         } else {
             let named = after.strip_prefix('{').and_then(|after| after.split_once('}'));
-            let (name, behind) = named.filter(|(name, _)| is_name(name)).ok_or(Unreadable::Form(NOT_A_NAME))?;
+            let (name, behind) =
+                named.filter(|(name, _)| is_name(name)).ok_or(Unreadable::Form(NOT_A_NAME))?;
             parts.push(Part::Gene(find(name).map_err(Unreadable::Name)?));
             behind
         };
@@ -158,7 +164,10 @@ impl<E> Reader<'_, E> {
             }
             Some(c) if c.is_ascii_digit() => {
                 let digits = self.take(|c| c.is_ascii_digit());
-                digits.parse().map(Sum::Number).map_err(|_too_large| Unreadable::Form("a number is too large"))
+                digits
+                    .parse()
+                    .map(Sum::Number)
+                    .map_err(|_too_large| Unreadable::Form("a number is too large"))
             }
             Some(_) => Err(Unreadable::Form(FOREIGN)),
         }
@@ -277,7 +286,10 @@ mod tests {
         ] {
             assert_eq!(of(text), Err(why.to_owned()), "{text}");
         }
-        assert_eq!(of(&format!("{}$a", "(".repeat(40))), Err("its parentheses are nested too deeply".to_owned()));
+        assert_eq!(
+            of(&format!("{}$a", "(".repeat(40))),
+            Err("its parentheses are nested too deeply".to_owned())
+        );
         assert_eq!(of(&format!("$a{}", " + 1".repeat(200))), Err("it is too long".to_owned()));
     }
 }

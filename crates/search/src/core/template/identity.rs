@@ -121,7 +121,9 @@ impl ExpandedLayer {
             Some(_) => None,
         };
         let total = match (number("kernel", None), number("dilation", Some(1))) {
-            (Some(kernel), Some(dilation)) => kernel.checked_sub(1).and_then(|more| more.checked_mul(dilation)),
+            (Some(kernel), Some(dilation)) => {
+                kernel.checked_sub(1).and_then(|more| more.checked_mul(dilation))
+            }
             _ => None,
         };
         match total {

@@ -11,6 +11,8 @@ use phalanx_types::nearest;
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_COPIES: i64 = 1_000;
+/// Copies of all blocks together, counted for every copy of the blocks around them.
+const MOST_COPIES_IN_ALL: usize = 10_000;
 const MOST_LAYERS: usize = 10_000;
 const BLOCK_KEYS: [&str; 5] = ["name", "when", "repeat", "each", "layer"];
 /// The output of the layer before the block.
@@ -60,6 +62,7 @@ struct Unroller<'c> {
     scopes: Vec<BTreeMap<String, String>>,
     /// All names of layers so far.
     names: BTreeSet<String>,
+    copies: usize,
 }
 
 /// Where a list of layers stands.
@@ -73,8 +76,13 @@ struct Place<'a> {
 
 impl LayerTemplate {
     pub(super) fn read(node: &Node, compiler: &mut Compiler) -> Checked<Self> {
-        let mut unroller =
-            Unroller { compiler, layers: Vec::new(), scopes: vec![BTreeMap::new()], names: BTreeSet::new() };
+        let mut unroller = Unroller {
+            compiler,
+            layers: Vec::new(),
+            scopes: vec![BTreeMap::new()],
+            names: BTreeSet::new(),
+            copies: 0,
+        };
         let place = Place { condition: &Condition::default(), prefix: "", start: 0 };
         unroller.list(node, &place)?;
         Ok(Self { layers: unroller.layers })
@@ -97,10 +105,14 @@ impl LayerTemplate {
             let find = |(key, reference): &(String, Reference)| {
                 let target = match reference {
                     Reference::Input => None,
-                    Reference::Before(start) => patterns.partition_point(|pattern| pattern < start).checked_sub(1),
+                    Reference::Before(start) => {
+                        patterns.partition_point(|pattern| pattern < start).checked_sub(1)
+                    }
                     Reference::Named(name) => {
                         let found = expanded.iter().rposition(|layer| layer.name.as_ref() == Some(name));
-                        Some(found.ok_or_else(|| TemplateFault::AbsentLayer { name: name.clone() }.at(layer.line))?)
+                        Some(found.ok_or_else(|| {
+                            TemplateFault::AbsentLayer { name: name.clone() }.at(layer.line)
+                        })?)
                     }
                 };
                 Ok((key.clone(), target))
@@ -121,8 +133,12 @@ fn name_referenced(layers: &mut [ExpandedLayer]) {
     for target in targets.collect::<BTreeSet<usize>>() {
         let named = layers[target].name.as_ref();
         // Of two layers with the same name, a reader would find the later one.
-        if named.is_none_or(|name| layers.iter().rposition(|layer| layer.name.as_ref() == Some(name)) != Some(target)) {
-            let fresh = (1..).map(|number| format!("layer_{}_{number}", target + 1)).find(|name| !names.contains(name));
+        if named.is_none_or(|name| {
+            layers.iter().rposition(|layer| layer.name.as_ref() == Some(name)) != Some(target)
+        }) {
+            let fresh = (1..)
+                .map(|number| format!("layer_{}_{number}", target + 1))
+                .find(|name| !names.contains(name));
             names.extend(fresh.clone());
             layers[target].name = fresh;
         }
@@ -155,7 +171,7 @@ impl Unroller<'_> {
         };
         let layers = get(entries, "layer")
             .ok_or_else(|| missing("layer", "layer = [{ type = \"linear\", out = 10 }]"))?;
-        let name = get(entries, "name").map(|name| plain_name(name)).transpose()?;
+        let name = get(entries, "name").map(plain_name).transpose()?;
         let each = get(entries, "each");
         let Some(repeat) = get(entries, "repeat") else {
             if each.is_some() {
@@ -168,7 +184,13 @@ impl Unroller<'_> {
             return Err(TemplateFault::Missing { key: "name", place, example }.at(each.line));
         }
         let name = name.unwrap_or_else(|| format!("block{}", index + 1));
-        for (copy, condition) in self.copies(repeat, place.condition)?.into_iter().enumerate() {
+        let copies = self.copies(repeat, place.condition)?;
+        self.copies += copies.len();
+        if self.copies > MOST_COPIES_IN_ALL {
+            let what = "copies of blocks";
+            return Err(TemplateFault::TooMany { most: MOST_COPIES_IN_ALL, what }.at(node.line));
+        }
+        for (copy, condition) in copies.into_iter().enumerate() {
             let prefix = format!("{}{name}.{copy}.", place.prefix);
             if let Some(each) = each {
                 self.compiler.declare(each.entries("each")?, &prefix)?;
@@ -188,7 +210,11 @@ impl Unroller<'_> {
     fn copies(&mut self, repeat: &Node, place: &Condition) -> Checked<Vec<Condition>> {
         let wrong = |got: String| repeat.wrong("repeat", "a whole number from 0 to 1000, or \"$name\"", got);
         let check = |count: i64| {
-            if (0..=MOST_COPIES).contains(&count) { Ok(count as usize) } else { Err(wrong(count.to_string())) }
+            if (0..=MOST_COPIES).contains(&count) {
+                Ok(count as usize)
+            } else {
+                Err(wrong(count.to_string()))
+            }
         };
         let text = match &repeat.value {
             Value::Int(count) => return Ok(vec![place.clone(); check(*count)?]),
@@ -211,11 +237,13 @@ impl Unroller<'_> {
                 Written::Sum(sum) => sum.compute(&whole),
                 _ => whole(gene),
             };
-            let arithmetic = |why| TemplateFault::Arithmetic { field: "repeat".into(), text: text.clone(), why };
+            let arithmetic =
+                |why| TemplateFault::Arithmetic { field: "repeat".into(), text: text.clone(), why };
             counts.push(check(count.map_err(|why| arithmetic(why).at(repeat.line))?)?);
         }
         let most = counts.iter().copied().max().unwrap_or(0);
-        let with_copy = |copy: usize| (0_u16..).zip(&counts).filter(move |(_, count)| **count > copy).map(|(c, _)| c);
+        let with_copy =
+            |copy: usize| counts.iter().zip(0_u16..).filter(move |(count, _)| **count > copy).map(|(_, c)| c);
         // A copy is impossible if an outer condition excludes all numbers that are large enough.
         Ok((0..most).map_while(|copy| place.and(gene, &with_copy(copy).collect())).collect())
     }
@@ -257,7 +285,8 @@ impl Unroller<'_> {
             INPUT => Ok(Reference::Input),
             _ if self.names.contains(name) => Ok(Reference::Named(name.to_owned())),
             _ => {
-                let inner = self.scopes.iter().flat_map(BTreeMap::keys).chain(&self.names).map(String::as_str);
+                let inner =
+                    self.scopes.iter().flat_map(BTreeMap::keys).chain(&self.names).map(String::as_str);
                 let nearest = nearest(name, inner.chain([BEFORE])).map(str::to_owned);
                 Err(TemplateFault::UnknownLayer { name: name.to_owned(), nearest }.at(node.line))
             }

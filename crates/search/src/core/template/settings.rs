@@ -169,7 +169,13 @@ fn algorithm(node: &Node) -> Checked<(AlgorithmKind, AlgorithmSettings)> {
         let value = match node.value {
             Value::Int(number) if number >= 0 => number.into(),
             Value::Float(number) if (0.0..=1.0).contains(&number) => number.into(),
-            _ => return Err(node.wrong(&field, "a whole number, or a share from 0 to 1", node.value.to_toml())),
+            _ => {
+                return Err(node.wrong(
+                    &field,
+                    "a whole number, or a share from 0 to 1",
+                    node.value.to_toml(),
+                ));
+            }
         };
         json.insert(key.clone(), value);
         // One after the other, so that an error belongs to this key.
@@ -202,7 +208,8 @@ impl RungSettings {
             .ok_or_else(|| TemplateFault::Missing { key: "first", place, example }.at(node.line))?;
         let field = "search.rungs.first";
         let unit = full.unit.word();
-        let wanted = format!("a number of {unit}, below {} of the full training, as in \"0.1 {unit}\"", full.length);
+        let wanted =
+            format!("a number of {unit}, below {} of the full training, as in \"0.1 {unit}\"", full.length);
         let first = match &first_node.value {
             Value::Text(text) => text
                 .split_once(' ')
@@ -233,7 +240,8 @@ fn objective(entry: &Entry, is_program: bool) -> Checked<ObjectiveSpec> {
     let keys = entry.node.entries(&place)?;
     only(keys, &format!("[{place}]"), &["goal", "from", "trials", "cheap"])?;
     let field = |key: &str| format!("{place}.{key}");
-    let missing = |key, example| TemplateFault::Missing { key, place: format!("[{place}]"), example }.at(entry.line);
+    let missing =
+        |key, example| TemplateFault::Missing { key, place: format!("[{place}]"), example }.at(entry.line);
     let goal_node = get(keys, "goal").ok_or_else(|| missing("goal", "goal = \"max\""))?;
     let goal = match goal_node.text(&field("goal"))? {
         "min" => Goal::Min,
@@ -286,7 +294,8 @@ fn check_source(name: &str, is_program: bool, field: &str, line: usize) -> Check
         Some(nearest) => format!("{name:?}; did you mean `{nearest}`?"),
         None => format!("{name:?}"),
     };
-    Err(TemplateFault::value(field, format!("one of {}, or another valid.<metric>", known.join(", ")), got).at(line))
+    Err(TemplateFault::value(field, format!("one of {}, or another valid.<metric>", known.join(", ")), got)
+        .at(line))
 }
 
 /// `[constraint]`: on objectives, by name, or on anything that an objective can come from.

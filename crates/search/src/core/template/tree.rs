@@ -62,7 +62,8 @@ impl Node {
             Value::Int(number) => u64::try_from(number).ok().filter(|number| *number >= from),
             _ => None,
         };
-        whole.ok_or_else(|| self.wrong(field, &format!("a whole number from {from} on"), self.value.to_toml()))
+        whole
+            .ok_or_else(|| self.wrong(field, &format!("a whole number from {from} on"), self.value.to_toml()))
     }
 
     pub(super) fn flag(&self, field: &str) -> Checked<bool> {
@@ -72,7 +73,12 @@ impl Node {
         }
     }
 
-    pub(super) fn wrong(&self, field: &str, wanted: &str, got: impl std::fmt::Display) -> Box<super::error::Placed> {
+    pub(super) fn wrong(
+        &self,
+        field: &str,
+        wanted: &str,
+        got: impl std::fmt::Display,
+    ) -> Box<super::error::Placed> {
         TemplateFault::value(field, wanted, got).at(self.line)
     }
 }
@@ -86,7 +92,9 @@ pub(super) fn get<'a>(entries: &'a [Entry], key: &str) -> Option<&'a Node> {
 pub(super) fn only(entries: &[Entry], place: &str, known: &[&str]) -> Checked<()> {
     match entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
         None => Ok(()),
-        Some(entry) => Err(TemplateFault::unknown_key(&entry.key, place, known.iter().copied()).at(entry.line)),
+        Some(entry) => {
+            Err(TemplateFault::unknown_key(&entry.key, place, known.iter().copied()).at(entry.line))
+        }
     }
 }
 
@@ -129,7 +137,9 @@ impl Value {
             // The debug form always has a point or an exponent, and reads back as the same number.
             Value::Float(number) => format!("{number:?}"),
             Value::Text(text) => quoted(text),
-            Value::List(items) => format!("[{}]", all(items.iter().map(|item| item.value.to_toml()).collect())),
+            Value::List(items) => {
+                format!("[{}]", all(items.iter().map(|item| item.value.to_toml()).collect()))
+            }
             Value::Table(entries) if entries.is_empty() => "{}".to_owned(),
             Value::Table(entries) => format!("{{ {} }}", all(entries.iter().map(Entry::to_toml).collect())),
         }
