@@ -116,7 +116,7 @@ impl Problem {
                 gene.choices.iter().position(|choice| choice.label == row[*column]).unwrap_or(0) as u16
             };
             let value = |(column, _): &(usize, Objective)| {
-                row[*column].parse().map_err(|_| format!("not a number: {:?}", row[*column]))
+                row[*column].parse().map_err(|error| format!("{:?}: {error}", row[*column]))
             };
             let values = objectives.iter().map(value).collect::<Result<Vec<f64>, String>>()?;
             let row = Row { values, network: network.map(|column| row[column].to_owned()) };
