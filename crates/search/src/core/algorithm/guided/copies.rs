@@ -3,10 +3,9 @@
 //! Spaces often describe one network in several ways, and a search that does not know it would try the best networks
 //! again and again. Results whose values are all equal to an earlier result's, to the last digit, give it away.
 
-use super::data::Results;
+use super::data::{Data, Results};
 use super::factor::LANES;
 use super::kernel::{Coordinates, distances, exp_of_negative, side_by_side};
-use crate::core::space::Genes;
 use std::collections::BTreeSet;
 
 /// How fast a result's weight falls with the number of genes that differ.
@@ -22,8 +21,8 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// `None` if no result is a copy.
-    pub(super) fn among(results: &Results<'_>, place: impl Fn(&Genes) -> Coordinates) -> Option<Self> {
+    /// By the results that are modelled. `None` if no result is a copy.
+    pub(super) fn among(results: &Results<'_>, data: &Data) -> Option<Self> {
         let mut before = BTreeSet::new();
         let is_copy =
             |values: &Vec<f64>| !before.insert(values.iter().map(|v| v.to_bits()).collect::<Vec<_>>());
@@ -32,7 +31,7 @@ impl Copies {
             return None;
         }
         let tried: Vec<(Coordinates, bool)> =
-            results.genes.iter().map(|genes| place(genes)).zip(copies).collect();
+            data.points.iter().cloned().zip(data.rows.iter().map(|&row| copies[row])).collect();
         let weights = vec![SHARPNESS; tried.first().map_or(0, |(at, _)| at.0.len())];
         Some(Self { tried, weights })
     }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
     use crate::core::algorithm::{History, Observation};
     use crate::core::objective::{Goal, NothingKnown, Objective};
-    use crate::core::space::{Activity, Choice, Gene, Space};
+    use crate::core::space::{Activity, Choice, Gene, Genes, Space};
 
     #[test]
     fn what_is_near_copies_is_less_likely_new() {
@@ -89,7 +88,9 @@ mod tests {
             let known = &NothingKnown;
             let history =
                 History { space: &space, objectives: &objectives, results, pending: &[], seen: &seen, known };
-            let copies = Copies::among(&Results::of(&history), place)?;
+            let results = Results::of(&history);
+            let rows: Vec<usize> = (0..results.genes.len()).collect();
+            let copies = Copies::among(&results, &Data::of(&results, &rows, place))?;
             Some(copies.novelty(&[[0, 1, 0, 0], [2, 2, 1, 2]].map(|genes| place(&Genes(genes.to_vec())))))
         };
         let found = novelty(&results).unwrap();

@@ -80,7 +80,7 @@ impl Guided {
             rounds: settings.rounds.unwrap_or(10),
             fit_every: settings.fit_every.unwrap_or(5).max(1),
             fit_steps: settings.fit_steps.unwrap_or(40),
-            all_until: settings.all_until.unwrap_or(1_500),
+            all_until: settings.all_until.unwrap_or(600),
             newest: settings.newest.unwrap_or(500).max(2),
             learned: Learned::default(),
             kept: Vec::new(),
@@ -168,7 +168,7 @@ impl Guided {
         let front = front.iter().map(|&index| results.scaled[index].clone());
         let front: Vec<Vec<f64>> = front.chain(believed).collect();
         let mut judge = Judge::new(&front, history.objectives.len());
-        let copies = Copies::among(results, &place);
+        let copies = Copies::among(results, data);
         let discount = |gains: Vec<f64>, candidates: &[Candidate]| -> Vec<f64> {
             let Some(copies) = &copies else { return gains };
             let places: Vec<Coordinates> = candidates.iter().map(|choice| place(&choice.genes)).collect();
@@ -178,7 +178,8 @@ impl Guided {
         let mut pool = Pool::new(history);
         let mut choices = possible(pool.draw(&fronts, self.candidates, dice), self.candidates);
         let mut gains = discount(judge.first_gains(&forecast.outlooks(&choices, &place)), &choices);
-        for _ in 0..self.rounds {
+        let rounds = if data.points.len() > FIT_RESULTS { self.rounds.div_ceil(2) } else { self.rounds };
+        for _ in 0..rounds {
             let best = order(&gains).into_iter().take(PROMISING).map(|index| &choices[index]);
             let variants = possible(pool.vary(&best.collect::<Vec<_>>(), VARIANTS, dice), VARIANTS);
             gains.extend(discount(judge.gains(&forecast.outlooks(&variants, &place)), &variants));
