@@ -6,13 +6,12 @@
     target/venv-search/bin/python xtask/bench/search_tables.py peers DIRECTORY [--problems …] [--seeds 10] > peers.jsonl
 
 `tables` writes a CSV per data set of NAS-Bench-Graph: the five genes of an architecture (how its four operators are
-linked, and which they are), then validation error, latency and parameters. Architectures that are the same network have
-the same values, but each is a candidate of its own. Of the package's pickles only numbers and dictionaries of them are
-read.
+linked, and which they are), then validation error, latency and parameters, then a key that is equal for architectures
+that are the same network. Of the package's pickles only numbers and dictionaries of them are read.
 
 `peers` runs pymoo's NSGA-II (populations 20 and 100, its default), Optuna's NSGA-II (populations 20 and 50, its default)
-and Optuna's multivariate TPE, each on one worker. Only distinct candidates count: a candidate that was tried before is
-answered from memory. A sampler that proposes nothing new for a long time is stopped. Ordered genes are whole numbers,
+and Optuna's multivariate TPE, each on one worker. Only distinct networks count: what was tried before, under the same or
+under other genes, is answered from memory. A sampler that proposes nothing new for a long time is stopped. Ordered genes are whole numbers,
 others categories. A line of JSON per problem and sampler has the share of the true hypervolume per seed.
 """
 
@@ -60,11 +59,11 @@ def write_tables(directory):
             known = Numbers(file).load()
         with open(directory / f"{name}.csv", "w", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
-            table.writerow(["link", "op1", "op2", "op3", "op4", "min:error", "min:latency", "min:parameters"])
+            table.writerow(["link", "op1", "op2", "op3", "op4", "min:error", "min:latency", "min:parameters", "id:network"])
             for link, operators, key in keys:
                 if found := known.get(key):
                     values = [1 - found["valid_perf"], found["latency"], found["para"]]
-                    table.writerow(["l" + "".join(map(str, link)), *operators, *map(float, values)])
+                    table.writerow(["l" + "".join(map(str, link)), *operators, *map(float, values), key])
 
 
 # What follows is the same as `problem.rs`.
@@ -129,6 +128,10 @@ class Table(Problem):
         everything = numpy.array(list(self.table.values()))
         self.low, self.high = everything.min(0), everything.max(0)
         self.finish(everything)
+        same = header.index("id:network")
+        self.networks = {
+            tuple(places[row[column]] for places, column in zip(index, genes)): row[same] for row in rows
+        }
 
     def __call__(self, genes):
         return self.table.get(tuple(genes))
@@ -169,12 +172,13 @@ class Trials:
     def __call__(self, genes):
         self.asked += 1
         genes = tuple(map(int, genes))
-        if genes not in self.known:
+        network = getattr(self.problem, "networks", {}).get(genes, genes)
+        if network not in self.known:
             found = self.problem(genes)
-            self.known[genes] = found or list(self.problem.high * 2)
+            self.known[network] = found or list(self.problem.high * 2)
             if found is not None:
                 self.values.append(found)
-        return self.known[genes]
+        return self.known[network]
 
     def done(self):
         return len(self.values) >= self.wanted or self.asked >= 20 * self.wanted

@@ -19,7 +19,7 @@ mod search;
 use phalanx_search::core::algorithm::{AlgorithmKind, AlgorithmSettings, History, Observation, make};
 use phalanx_search::core::dice::Dice;
 use phalanx_types::Seed;
-use problem::Problem;
+use problem::{Beforehand, Problem};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -147,6 +147,7 @@ fn report(problem: &Problem, algorithm: AlgorithmKind, options: &Options) {
 fn speed(problem: &Problem, algorithm: AlgorithmKind, count: usize) {
     let mut dice = Dice::new(Seed(1));
     let mut seen = BTreeSet::new();
+    let known = Beforehand::of(problem);
     let mut results: Vec<Observation> = Vec::new();
     let mut algorithm = make(algorithm, &AlgorithmSettings::default());
     let add = |genes, seen: &mut BTreeSet<_>, results: &mut Vec<Observation>| {
@@ -161,7 +162,7 @@ fn speed(problem: &Problem, algorithm: AlgorithmKind, count: usize) {
     for number in 0..101 {
         let (space, objectives) = (&problem.space, problem.objectives.as_slice());
         let history =
-            History { space, objectives, results: &results, pending: &[], seen: &seen, known: problem };
+            History { space, objectives, results: &results, pending: &[], seen: &seen, known: &known };
         let mut dice = Dice::of(Seed(1), "ask", number);
         let began = Instant::now();
         let Some(proposal) = algorithm.ask(&history, &mut dice) else { break };

@@ -3,7 +3,7 @@
 use phalanx_search::core::objective::{Goal, Known, Objective};
 use phalanx_search::core::pareto::{first_front, hypervolume};
 use phalanx_search::core::space::{Activity, Choice, Gene, Genes, Space};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Choices of a gene of a formula: 0, 0.05, … 1.
 const STEPS: usize = 21;
@@ -26,7 +26,14 @@ pub(crate) struct Problem {
 #[derive(Debug)]
 enum Source {
     Formula(fn(&[f64]) -> Vec<f64>),
-    Table(BTreeMap<Genes, Vec<f64>>),
+    Table(BTreeMap<Genes, Row>),
+}
+
+#[derive(Debug, Clone)]
+struct Row {
+    values: Vec<f64>,
+    /// Equal for equal networks.
+    network: Option<String>,
 }
 
 impl Problem {
@@ -78,7 +85,9 @@ impl Problem {
 
     /// A table of all candidates: a header, then a line per candidate. Columns of the header that begin with `min:` or
     /// `max:` are objectives, of which only those in `wanted` count, all if it is empty; the others are genes, and their
-    /// choices are those of the file. Values are scaled by the best and the worst of the table.
+    /// choices are those of the file. A column `id:network` says which candidates are the same network under different
+    /// genes: a search finds that out before it trains one, and trains each once. Values are scaled by the best and the
+    /// worst of the table.
     ///
     /// # Errors
     /// If a line has another number of columns than the header, or a value is not a number.
@@ -89,9 +98,10 @@ impl Problem {
         if let Some(row) = rows.iter().find(|row| row.len() != header.len()) {
             return Err(format!("{} columns instead of {}: {row:?}", row.len(), header.len()));
         }
+        let network = header.iter().position(|name| *name == "id:network");
         let mut genes = Vec::new();
         let mut objectives = Vec::new();
-        for (column, name) in header.iter().enumerate() {
+        for (column, name) in header.iter().enumerate().filter(|(column, _)| Some(*column) != network) {
             match objective(name) {
                 Some(objective) if wanted.is_empty() || wanted.contains(&objective.name) => {
                     objectives.push((column, objective));
@@ -106,10 +116,11 @@ impl Problem {
                 gene.choices.iter().position(|choice| choice.label == row[*column]).unwrap_or(0) as u16
             };
             let value = |(column, _): &(usize, Objective)| {
-                row[*column].parse().map_err(|_| format!("not a number: {:?}", row[*column]))
+                row[*column].parse().map_err(|error| format!("{:?}: {error}", row[*column]))
             };
             let values = objectives.iter().map(value).collect::<Result<Vec<f64>, String>>()?;
-            table.insert(Genes(genes.iter().map(choice).collect()), values);
+            let row = Row { values, network: network.map(|column| row[column].to_owned()) };
+            table.insert(Genes(genes.iter().map(choice).collect()), row);
         }
         let space =
             Space::new(genes.into_iter().map(|(_, gene)| gene).collect()).map_err(|e| e.to_string())?;
@@ -119,11 +130,11 @@ impl Problem {
             objectives: objectives.into_iter().map(|(_, objective)| objective).collect(),
             source: Source::Table(BTreeMap::new()),
             ends: Vec::new(),
-            best: table.values().cloned().collect(),
+            best: table.values().map(|row: &Row| row.values.clone()).collect(),
             reference: 0.0,
             true_volume: 0.0,
         };
-        let all: Vec<Vec<f64>> = table.values().map(|values| problem.turned(values)).collect();
+        let all: Vec<Vec<f64>> = table.values().map(|row| problem.turned(&row.values)).collect();
         problem.ends = (0..problem.objectives.len())
             .map(|objective| {
                 let values = || all.iter().map(|point| point[objective]);
@@ -146,12 +157,20 @@ impl Problem {
     /// Of the objectives; `None` if the table has no such candidate.
     pub(crate) fn evaluate(&self, genes: &Genes) -> Option<Vec<f64>> {
         match &self.source {
-            Source::Table(table) => table.get(genes).cloned(),
+            Source::Table(table) => table.get(genes).map(|row| row.values.clone()),
             Source::Formula(formula) => {
                 let of_gene = |(gene, &choice): (&Gene, &u16)| gene.choices[usize::from(choice)].number;
                 let x: Option<Vec<f64>> = self.space.genes.iter().zip(&genes.0).map(of_gene).collect();
                 Some(formula(&x?))
             }
+        }
+    }
+
+    /// What is the same for equal networks, if the table says it.
+    pub(crate) fn network(&self, genes: &Genes) -> Option<&str> {
+        match &self.source {
+            Source::Table(table) => table.get(genes)?.network.as_deref(),
+            Source::Formula(_) => None,
         }
     }
 
@@ -183,10 +202,31 @@ impl Problem {
     }
 }
 
-impl Known for Problem {
+/// What a search knows of candidates before it tries them.
+#[derive(Debug)]
+pub(crate) struct Beforehand<'a> {
+    problem: &'a Problem,
+    networks: BTreeSet<&'a str>,
+}
+
+impl<'a> Beforehand<'a> {
+    pub(crate) fn of(problem: &'a Problem) -> Self {
+        Self { problem, networks: BTreeSet::new() }
+    }
+
+    /// Equal networks need not be tried again.
+    pub(crate) fn tried(&mut self, genes: &Genes) {
+        self.networks.extend(self.problem.network(genes));
+    }
+}
+
+impl Known for Beforehand<'_> {
     fn known(&self, genes: &Genes) -> Option<Vec<f64>> {
-        let values = self.evaluate(genes)?;
-        let cheap = values.iter().zip(&self.objectives).filter(|(_, objective)| objective.cheap);
+        let values = self.problem.evaluate(genes)?;
+        if self.problem.network(genes).is_some_and(|network| self.networks.contains(network)) {
+            return None;
+        }
+        let cheap = values.iter().zip(&self.problem.objectives).filter(|(_, objective)| objective.cheap);
         Some(cheap.map(|(value, _)| *value).collect())
     }
 }

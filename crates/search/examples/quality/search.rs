@@ -1,6 +1,6 @@
 //! A search on one worker whose trials are looked up.
 
-use super::problem::Problem;
+use super::problem::{Beforehand, Problem};
 use phalanx_search::core::algorithm::{AlgorithmKind, AlgorithmSettings, History, Observation, make};
 use phalanx_search::core::dice::Dice;
 use phalanx_types::Seed;
@@ -11,6 +11,7 @@ pub(crate) fn search(problem: &Problem, kind: AlgorithmKind, seed: u64, trials: 
     let mut algorithm = make(kind, &AlgorithmSettings::default());
     let mut results: Vec<Observation> = Vec::new();
     let mut seen = BTreeSet::new();
+    let mut known = Beforehand::of(problem);
     while results.len() < trials {
         let history = History {
             space: &problem.space,
@@ -18,11 +19,12 @@ pub(crate) fn search(problem: &Problem, kind: AlgorithmKind, seed: u64, trials: 
             results: &results,
             pending: &[],
             seen: &seen,
-            known: problem,
+            known: &known,
         };
         let mut dice = Dice::of(Seed(seed), "ask", results.len() as u64);
         let Some(proposal) = algorithm.ask(&history, &mut dice) else { break };
         let Some(values) = problem.evaluate(&proposal.genes) else { break };
+        known.tried(&proposal.genes);
         seen.insert(proposal.genes.clone());
         results.push(Observation { genes: proposal.genes, values });
     }

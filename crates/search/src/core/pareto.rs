@@ -62,8 +62,9 @@ pub fn fronts(points: &[Vec<f64>]) -> Vec<Vec<usize>> {
 pub fn crowding(points: &[Vec<f64>], front: &[usize]) -> Vec<f64> {
     let mut distances = vec![0.0; front.len()];
     let objectives = front.first().map_or(0, |&point| points[point].len());
+    let of_member = |member: usize| &points[front[member]];
     for objective in 0..objectives {
-        let value = |member: usize| cost(points[front[member]][objective]);
+        let value = |member: usize| cost(of_member(member)[objective]);
         let mut order: Vec<usize> = (0..front.len()).collect();
         order.sort_by(|&a, &b| value(a).total_cmp(&value(b)));
         let (Some(&first), Some(&last)) = (order.first(), order.last()) else { continue };

@@ -82,7 +82,7 @@ pub struct AlgorithmSettings {
     /// guided: candidates looked at for one choice, 600 at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<usize>,
-    /// guided: rounds in which the most promising of them are varied further, 10.
+    /// guided: rounds in which the most promising of them are varied further, 10; half of them beyond 300 results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<usize>,
     /// guided: results after which the model of the results is fitted again, 5.
@@ -91,7 +91,7 @@ pub struct AlgorithmSettings {
     /// guided: steps of one fit, 40.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit_steps: Option<usize>,
-    /// guided: results up to which the model is made of all of them, 1500.
+    /// guided: results up to which the model is made of all of them, 600.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_until: Option<usize>,
     /// guided: newest results that are kept beyond that, beside the front, 500.

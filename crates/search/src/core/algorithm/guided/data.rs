@@ -42,6 +42,8 @@ impl<'a> Results<'a> {
 
 /// What the models are made of.
 pub(super) struct Data {
+    /// Which of the results.
+    pub(super) rows: Vec<usize>,
     pub(super) points: Vec<Coordinates>,
     /// Per objective, standardised.
     pub(super) values: Vec<Vec<f64>>,
@@ -64,6 +66,6 @@ impl Data {
         };
         let values = scaled.iter().zip(&squashes).map(standardise).collect();
         let points = modelled.iter().map(|&index| place(results.genes[index])).collect();
-        Self { points, values, squashes }
+        Self { rows: modelled.to_vec(), points, values, squashes }
     }
 }

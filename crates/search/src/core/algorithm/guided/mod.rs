@@ -11,6 +11,7 @@
 //! the values that are expected of them.
 
 mod candidates;
+mod copies;
 mod data;
 mod expect;
 mod factor;
@@ -28,6 +29,7 @@ use super::{Algorithm, AlgorithmSettings, History, Proposal};
 use crate::core::dice::Dice;
 use crate::core::space::Genes;
 use candidates::{Candidate, KnownValues, Pool};
+use copies::Copies;
 use data::{Data, Results};
 use expect::{Judge, order};
 use forecast::Forecast;
@@ -78,7 +80,7 @@ impl Guided {
             rounds: settings.rounds.unwrap_or(10),
             fit_every: settings.fit_every.unwrap_or(5).max(1),
             fit_steps: settings.fit_steps.unwrap_or(40),
-            all_until: settings.all_until.unwrap_or(1_500),
+            all_until: settings.all_until.unwrap_or(600),
             newest: settings.newest.unwrap_or(500).max(2),
             learned: Learned::default(),
             kept: Vec::new(),
@@ -166,14 +168,21 @@ impl Guided {
         let front = front.iter().map(|&index| results.scaled[index].clone());
         let front: Vec<Vec<f64>> = front.chain(believed).collect();
         let mut judge = Judge::new(&front, history.objectives.len());
+        let copies = Copies::among(results, data);
+        let discount = |gains: Vec<f64>, candidates: &[Candidate]| -> Vec<f64> {
+            let Some(copies) = &copies else { return gains };
+            let places: Vec<Coordinates> = candidates.iter().map(|choice| place(&choice.genes)).collect();
+            gains.iter().zip(copies.novelty(&places)).map(|(gain, novelty)| gain * novelty).collect()
+        };
 
         let mut pool = Pool::new(history);
         let mut choices = possible(pool.draw(&fronts, self.candidates, dice), self.candidates);
-        let mut gains = judge.first_gains(&forecast.outlooks(&choices, &place));
-        for _ in 0..self.rounds {
+        let mut gains = discount(judge.first_gains(&forecast.outlooks(&choices, &place)), &choices);
+        let rounds = if data.points.len() > FIT_RESULTS { self.rounds.div_ceil(2) } else { self.rounds };
+        for _ in 0..rounds {
             let best = order(&gains).into_iter().take(PROMISING).map(|index| &choices[index]);
             let variants = possible(pool.vary(&best.collect::<Vec<_>>(), VARIANTS, dice), VARIANTS);
-            gains.extend(judge.gains(&forecast.outlooks(&variants, &place)));
+            gains.extend(discount(judge.gains(&forecast.outlooks(&variants, &place)), &variants));
             choices.extend(variants);
         }
         let mut choices: Vec<Option<Candidate>> = choices.into_iter().map(Some).collect();
@@ -194,7 +203,8 @@ impl Algorithm for Guided {
         let data = Data::of(&results, &self.modelled(&results), place);
         self.learn(history, &data, results.genes.len(), dice);
         let mut choices = self.choose(history, &results, &data, place, dice).into_iter();
-        match choices.find(|choice| self.known.of(&choice.genes, history).is_some()) {
+        // What is known may have changed: a candidate must not be tried any more if the same network was.
+        match choices.find(|choice| history.known.known(&choice.genes).is_some()) {
             Some(Candidate { genes, parents, .. }) => Some(Proposal { genes, parents }),
             None => propose_random(history, dice),
         }
