@@ -46,6 +46,8 @@ pub enum RankError {
 pub enum FileProblem {
     #[error("could not be fetched from {from}: {detail}")]
     Fetch { from: NodeId, detail: String },
+    #[error("is not here, and there is nobody to ask for it")]
+    NoWay,
     #[error("the driver sent other bytes than it said")]
     OtherBytes,
     #[error("could not write {}: {source}", path.display())]

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use phalanx_data::map_open;
 use phalanx_records::run_dir::checkpoints;
-use phalanx_types::{DType, Parcel, Tensor};
+use phalanx_types::{DType, Parcel, ParcelHead, Tensor};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -173,6 +173,12 @@ impl Bundle {
             io("replace")(source)
         })
     }
+}
+
+/// The bytes of files that a peer holds, unless they are too many or too large.
+pub(crate) fn bytes_of(head: &ParcelHead) -> Option<u64> {
+    let bytes = head.body_len().filter(|bytes| *bytes <= MAX_BYTES);
+    bytes.filter(|_| head.tensors.len() <= MAX_FILES)
 }
 
 /// Whether a name stays below the directory.

@@ -1,33 +1,20 @@
-//! The main node's side: orders trials, hands out the files they need, hears how far they are, takes in what they give.
+//! The main node's side: orders trials, hears how far they are, takes in what they give.
 
 use crate::bundle::Bundle;
 use crate::error::TrialError;
-use crate::offered::OfferedFiles;
 use crate::order;
-use crate::{KIND, PROGRAM_KIND};
-use bytes::{Bytes, BytesMut};
-use phalanx_jobs::{JobHandle, JobSpec, MainNode};
-use phalanx_records::run_dir::RUN_FILE;
-use phalanx_train::config::{Override, RunFile};
-use phalanx_types::{JobId, Needs, NodeId, Parcel};
+use crate::service::{LAYERS, TrialService, at_key};
+use phalanx_jobs::{JobHandle, MainNode};
+use phalanx_records::run_dir::{ANNOTATIONS, RUN_FILE};
+use phalanx_train::config::RunFile;
+use phalanx_types::{JobId, NodeId, Parcel};
 use phalanx_wire::codec;
-use phalanx_wire::trial::{
-    FromTrials, TRIAL_SERVICE, ToTrials, TrialFile, TrialOrder, TrialReport, TrialResult, TrialTask,
-    TrialWork,
-};
+use phalanx_wire::trial::{TRIAL_SERVICE, TrialOrder, TrialResult, TrialSolution};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::broadcast;
-
-/// The file of layers, beside the run file.
-pub(crate) const LAYERS: &str = "model.toml";
-/// Notes that people add to a run; they are not a node's to change.
-const ANNOTATIONS: &str = phalanx_records::run_dir::ANNOTATIONS;
-/// Updates that wait for a receiver that does not keep up; older ones are lost.
-const UPDATES: usize = 4096;
-/// The most values in an update.
-const MAX_VALUES: usize = 4096;
+use tokio::sync::broadcast::error::RecvError;
 
 /// How far a trial is, as its node says. The first update of a node has no values: it has begun.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,10 +38,8 @@ impl TrialUpdates {
         loop {
             match self.0.recv().await {
                 Ok(update) => return Some(update),
-                Err(broadcast::error::RecvError::Lagged(missed)) => {
-                    tracing::warn!(missed, "updates of trials were missed")
-                }
-                Err(broadcast::error::RecvError::Closed) => return None,
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "updates of trials were missed"),
+                Err(RecvError::Closed) => return None,
             }
         }
     }
@@ -64,34 +49,28 @@ impl TrialUpdates {
 #[derive(Debug, Clone)]
 pub struct TrialClient {
     main: MainNode,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    /// Where paths in run files begin.
-    base: PathBuf,
-    files: Mutex<OfferedFiles>,
-    updates: broadcast::Sender<TrialUpdate>,
+    service: Arc<TrialService>,
 }
 
 impl TrialClient {
     /// Begins to answer the nodes that compute trials of this main node. Paths in run files begin at `base`.
     pub fn new(main: MainNode, base: impl Into<PathBuf>) -> Self {
-        let files = Mutex::new(OfferedFiles::new(main.fabric().clone()));
-        let (updates, _) = broadcast::channel(UPDATES);
-        let shared = Arc::new(Shared { base: base.into(), files, updates });
-        // Weak, so that the service does not keep files that nobody orders any more.
-        let answering = Arc::downgrade(&shared);
+        let service = Arc::new(TrialService::new(base.into(), main.fabric()));
+        // Weak, so that files are not held when nobody orders trials any more.
+        let answering = Arc::downgrade(&service);
         main.fabric().serve(TRIAL_SERVICE, move |from, body| {
-            let shared = answering.upgrade().ok_or_else(|| "no trials are ordered here".to_owned());
-            std::future::ready(shared.and_then(|shared| shared.answer(&from, &body)))
+            let service = answering.upgrade();
+            async move {
+                let service = service.ok_or_else(|| "no trials are ordered here".to_owned())?;
+                service.answer(from, body).await
+            }
         });
-        Self { main, shared }
+        Self { main, service }
     }
 
-    /// Orders a trial: a job of kind [`KIND`] or [`PROGRAM_KIND`]. With a run directory it goes on from there; the
-    /// directory must not change until the job has ended, other than by [`TrialClient::take`].
+    /// Orders a trial: a job of kind [`KIND`](crate::KIND) or [`PROGRAM_KIND`](crate::PROGRAM_KIND). With a run
+    /// directory it goes on from there; the directory must not change until the job has ended, other than by
+    /// [`TrialClient::take`]. A trial is ordered again only when the job before has ended.
     ///
     /// # Errors
     /// No node could carry it out, a file cannot be read, or the main node has ended.
@@ -102,10 +81,10 @@ impl TrialClient {
         priority: i32,
     ) -> Result<JobHandle, TrialError> {
         order::check(order)?;
-        let (shared, order, dir) = (self.shared.clone(), order.clone(), run_directory.map(Path::to_owned));
+        let (service, order, dir) = (self.service.clone(), order.clone(), run_directory.map(Path::to_owned));
         // Files are read to know them by their hash.
-        let prepared =
-            tokio::task::spawn_blocking(move || shared.prepare(order, dir.as_deref(), priority)).await;
+        let prepare = move || service.prepare(order, dir.as_deref(), priority);
+        let prepared = tokio::task::spawn_blocking(prepare).await;
         let spec = prepared.map_err(|_panicked| TrialError::Panicked)??;
         Ok(self.main.submit(spec).await?)
     }
@@ -119,114 +98,32 @@ impl TrialClient {
     }
 
     /// The result in the solution of a trial's job. A run directory that came with it takes the place of `into`, whole
-    /// or not at all.
+    /// or not at all. It writes files, so tasks of a runtime should not call it themselves.
     ///
     /// # Errors
     /// It is no solution of a trial, or the directory cannot be written; then `into` is as it was.
     pub fn take(&self, solution: &Parcel, into: &Path) -> Result<TrialResult, TrialError> {
-        let result: TrialResult = codec::decode(&solution.bytes)?;
+        let TrialSolution { search, trial, result } = codec::decode(&solution.bytes)?;
         let mut bundle = Bundle::of_parcel(solution)?;
-        if bundle.is_empty() {
-            return Ok(result);
+        if !bundle.is_empty() {
+            if let Some(text) = bundle.file(RUN_FILE) {
+                let text = String::from_utf8_lossy(text).into_owned();
+                let layers = bundle.file(LAYERS).map(|_| at_key("model.toml", &into.join(LAYERS)));
+                let file = RunFile::parse(&into.join(RUN_FILE), &text, layers.as_slice())?;
+                bundle.set(RUN_FILE, file.resolved.to_toml());
+            }
+            // What people noted meanwhile is not a node's to change.
+            if let Ok(notes) = std::fs::read(into.join(ANNOTATIONS)) {
+                bundle.set(ANNOTATIONS, notes);
+            }
+            bundle.replace(into)?;
         }
-        if let Some(text) = bundle.file(RUN_FILE) {
-            let text = String::from_utf8_lossy(text).into_owned();
-            let layers = bundle.file(LAYERS).map(|_| at_key("model.toml", &into.join(LAYERS)));
-            let file = RunFile::parse(&into.join(RUN_FILE), &text, layers.as_slice())?;
-            bundle.set(RUN_FILE, file.resolved.to_toml());
-        }
-        if let Ok(notes) = std::fs::read(into.join(ANNOTATIONS)) {
-            bundle.set(ANNOTATIONS, notes);
-        }
-        bundle.replace(into)?;
+        self.service.end(&(search, trial));
         Ok(result)
     }
 
     /// Updates of all trials of this main node from now on.
     pub fn updates(&self) -> TrialUpdates {
-        TrialUpdates(self.shared.updates.subscribe())
+        TrialUpdates(self.service.updates())
     }
-}
-
-impl Shared {
-    /// The job of an order.
-    fn prepare(
-        &self,
-        mut order: TrialOrder,
-        dir: Option<&Path>,
-        priority: i32,
-    ) -> Result<JobSpec, TrialError> {
-        let mut files = Vec::new();
-        let kind = match &mut order.work {
-            TrialWork::Program { .. } => PROGRAM_KIND,
-            TrialWork::Train { run, model } => {
-                let layers = model.is_some().then(|| at_key("model.toml", &self.base.join(LAYERS)));
-                let file = RunFile::parse(&self.base.join(RUN_FILE), run, layers.as_slice())?;
-                order::check_run(&file.config)?;
-                let own = |key: &str| model.is_some() && key == "model.toml";
-                let named = file.config.files().into_iter().filter(|(key, path)| !own(key) && path.is_file());
-                files = self.offer(named)?;
-                // With paths that do not depend on where it is read.
-                *run = file.resolved.to_toml();
-                KIND
-            }
-        };
-        let needs = Needs { cores: order.cores, memory: order.memory };
-        let bundle = dir.map(Bundle::of_dir).transpose()?.unwrap_or_default();
-        let payload = bundle.add_to(Parcel::from_bytes(encode(&TrialTask { order, files })?))?;
-        Ok(JobSpec { priority, needs, ..JobSpec::new(kind, payload) })
-    }
-
-    fn offer<'a>(
-        &self,
-        named: impl Iterator<Item = (&'static str, &'a Path)>,
-    ) -> Result<Vec<TrialFile>, TrialError> {
-        let mut offered = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let offer = |(key, path): (&'static str, &Path)| {
-            let read = |source| TrialError::Read { path: path.to_owned(), source };
-            let (sha256, bytes) = offered.offer(path).map_err(read)?;
-            let path = path.to_string_lossy().into_owned();
-            Ok(TrialFile { key: key.to_owned(), path, bytes, sha256 })
-        };
-        named.map(offer).collect()
-    }
-
-    fn answer(&self, from: &NodeId, body: &[u8]) -> Result<Bytes, String> {
-        let answer = match codec::decode(body).map_err(|error| error.to_string())? {
-            ToTrials::File { sha256 } => {
-                let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-                files
-                    .find(&sha256)
-                    .map_or(FromTrials::NoFile, |(blob, bytes)| FromTrials::File { blob, bytes })
-            }
-            ToTrials::Report(report) => {
-                self.note(from, report);
-                FromTrials::Noted
-            }
-        };
-        encode(&answer).map_err(|error| error.to_string())
-    }
-
-    fn note(&self, from: &NodeId, report: TrialReport) {
-        let TrialReport { search, trial, attempt, budget, values } = report;
-        if values.len() > MAX_VALUES || !budget.is_finite() {
-            return;
-        }
-        // Nobody may be listening.
-        let _heard =
-            self.updates.send(TrialUpdate { search, trial, attempt, node: from.clone(), budget, values });
-    }
-}
-
-/// Puts a path under a key of a run file.
-pub(crate) fn at_key(key: &str, path: &Path) -> Override {
-    // A text in JSON is one in TOML.
-    let text = serde_json::Value::from(path.to_string_lossy()).to_string();
-    Override::flag("the trial", key, text)
-}
-
-pub(crate) fn encode<T: serde::Serialize>(message: &T) -> Result<Bytes, codec::CodecError> {
-    let mut bytes = BytesMut::new();
-    codec::encode_into(message, &mut bytes)?;
-    Ok(bytes.freeze())
 }

@@ -3,21 +3,26 @@
 use crate::bundle::Bundle;
 use crate::link::{Link, Reports};
 use crate::program::{self, ProgramTrial};
+use crate::service::at_key;
 use crate::train::{self, TrainTrial};
-use crate::{KIND, PROGRAM_KIND, order};
+use crate::{KIND, PROGRAM_KIND, encode, order};
 use phalanx_fabric::Fabric;
 use phalanx_jobs::{Handler, HandlerError, Handlers, JobContext};
-use phalanx_rank::{FileCache, RankError, WantedFile};
+use phalanx_rank::{FileCache, FileProblem, RankError, WantedFile};
 use phalanx_records::with_causes;
 use phalanx_train::config::Override;
 use phalanx_train::{Losses, MakeCompute};
 use phalanx_types::Parcel;
 use phalanx_wire::codec;
-use phalanx_wire::trial::{TrialFile, TrialResult, TrialTask, TrialWork};
+use phalanx_wire::trial::{TrialFile, TrialOrder, TrialResult, TrialSolution, TrialTask, TrialWork};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// Between two run directories that are sent in the middle of a trial, at least.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
 
 /// Solves trials on a node. Cheap to clone; all clones are of the same node.
 #[derive(Clone)]
@@ -31,6 +36,8 @@ pub(crate) struct Shared {
     /// One trial at a time looks for files: what several need is fetched once.
     files: Mutex<FileCache>,
     link: OnceLock<Link>,
+    /// Between two run directories that are sent in the middle of a trial, at least.
+    pub(crate) save_every: Duration,
     /// What is put before every program.
     pub(crate) wrapper: OnceLock<Vec<OsString>>,
 }
@@ -41,16 +48,27 @@ impl std::fmt::Debug for TrialHost {
     }
 }
 
+/// How a node solves trials.
+#[derive(Debug)]
+pub struct TrialHostOptions {
+    /// Where files are kept that come from main nodes.
+    pub files: FileCache,
+    /// Between two run directories that are sent in the middle of a trial, at least.
+    pub save_every: Duration,
+}
+
 impl TrialHost {
     /// A node that computes with this and has these losses of the user's own.
     pub fn new(compute: MakeCompute, losses: Losses) -> Self {
-        Self::keeping(compute, losses, FileCache::usual())
+        Self::with(compute, losses, TrialHostOptions { files: FileCache::usual(), save_every: SAVE_EVERY })
     }
 
-    /// The same with another place for files that come from main nodes.
-    pub fn keeping(compute: MakeCompute, losses: Losses, files: FileCache) -> Self {
+    /// The same with other options.
+    pub fn with(compute: MakeCompute, losses: Losses, options: TrialHostOptions) -> Self {
         let (link, wrapper) = (OnceLock::new(), OnceLock::new());
-        Self { shared: Arc::new(Shared { compute, losses, files: Mutex::new(files), link, wrapper }) }
+        let TrialHostOptions { files, save_every } = options;
+        let files = Mutex::new(files);
+        Self { shared: Arc::new(Shared { compute, losses, files, link, save_every, wrapper }) }
     }
 
     /// Adds the handlers of trials; those of programs only where `programs` are allowed.
@@ -97,7 +115,7 @@ impl Handler for Solver {
             }
             _ => return Err(HandlerError::failed("the order is of another kind than its job")),
         };
-        opened.solution(&result, bundle)
+        opened.solution(result, bundle)
     }
 }
 
@@ -113,11 +131,17 @@ impl Opened {
     fn of_job(job: &JobContext, shared: &Shared) -> Result<Self, HandlerError> {
         let task: TrialTask = codec::decode(&job.payload().bytes).map_err(failed)?;
         order::check_task(&task).map_err(failed)?;
-        let bundle = Bundle::of_parcel(job.payload()).map_err(failed)?;
-        let reports = match (shared.link.get(), job.main()) {
-            (Some(link), Some(main)) => link.reports(main, &task.order),
-            _ => Reports::unheard(&task.order),
-        };
+        let mut bundle = Bundle::of_parcel(job.payload()).map_err(failed)?;
+        let mut reports = Reports::unheard(&task.order);
+        if let (Some(link), Some(main)) = (shared.link.get(), job.main()) {
+            reports = link.reports(main.clone(), &task.order);
+            let was_begun = job.lease().number > 1;
+            match was_begun.then(|| link.newest(&main, &task.order)) {
+                Some(Ok(Some(newest))) => bundle = newest,
+                Some(Err(detail)) => tracing::warn!(%main, %detail, "a trial begins again from its order"),
+                Some(Ok(None)) | None => {}
+            }
+        }
         // The next trial may find room again.
         let scratch = tempfile::Builder::new().prefix("phalanx-trial-").tempdir();
         let scratch = scratch.map_err(|error| HandlerError::retry(with_causes(&error)))?;
@@ -129,8 +153,10 @@ impl Opened {
         self.scratch.path().join(format!("t{}", self.task.order.trial))
     }
 
-    fn solution(&self, result: &TrialResult, bundle: Bundle) -> Result<Parcel, HandlerError> {
-        let parcel = Parcel::from_bytes(crate::client::encode(result).map_err(failed)?);
+    fn solution(&self, result: TrialResult, bundle: Bundle) -> Result<Parcel, HandlerError> {
+        let TrialOrder { search, trial, .. } = &self.task.order;
+        let solution = TrialSolution { search: search.clone(), trial: *trial, result };
+        let parcel = Parcel::from_bytes(encode(&solution).map_err(failed)?);
         match self.task.order.keep {
             true => bundle.add_to(parcel).map_err(failed),
             false => Ok(parcel),
@@ -146,10 +172,10 @@ impl Shared {
             let wanted = WantedFile { path: &file.path, bytes: file.bytes, sha256: &file.sha256 };
             let brought = cache.bring(wanted, || match (self.link.get(), job.main()) {
                 (Some(link), Some(main)) => link.fetch(&main, file),
-                _ => Err(Link::none(file)),
+                _ => Err(FileProblem::NoWay),
             });
             match brought {
-                Ok(path) => Ok(crate::client::at_key(&file.key, &path)),
+                Ok(path) => Ok(at_key(&file.key, &path)),
                 // Another node may have it, or reach the main node.
                 Err(error @ RankError::File { .. }) => Err(HandlerError::retry(with_causes(&error))),
                 Err(error) => Err(failed(error)),

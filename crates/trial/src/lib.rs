@@ -7,8 +7,9 @@
 //!     updates                       ◄─ reports ─
 //!     take: result, run directory   ◄─ solution ─
 //! ```
-//! Which candidate is trained how far is decided elsewhere. A trial whose node is lost is repeated by the jobs layer from
-//! the run directory that it was ordered with; one that is cancelled ends within a step.
+//! Which candidate is trained how far is decided elsewhere. A trial whose node is lost is repeated by the jobs layer: a
+//! training goes on from the newest checkpoint that the node has sent, a program from the run directory that it was ordered
+//! with. A trial that is cancelled ends within a step.
 
 mod bundle;
 mod client;
@@ -20,12 +21,16 @@ mod link;
 mod offered;
 mod order;
 mod program;
+mod saved;
+mod service;
+#[cfg(test)]
+mod tests;
 mod train;
 
 pub use bundle::BundleError;
 pub use client::{TrialClient, TrialUpdate, TrialUpdates};
 pub use error::TrialError;
-pub use host::TrialHost;
+pub use host::{TrialHost, TrialHostOptions};
 pub use order::OrderError;
 pub use phalanx_wire::trial::{TrialOrder, TrialPoint, TrialResult, TrialWork};
 
@@ -34,3 +39,10 @@ pub const KIND: &str = "trial";
 
 /// The kind of jobs that run a program; only nodes that allow `exec` solve it.
 pub const PROGRAM_KIND: &str = "trial-program";
+
+/// The bytes of a message.
+fn encode<T: serde::Serialize>(message: &T) -> Result<bytes::Bytes, phalanx_wire::codec::CodecError> {
+    let mut bytes = bytes::BytesMut::new();
+    phalanx_wire::codec::encode_into(message, &mut bytes)?;
+    Ok(bytes.freeze())
+}

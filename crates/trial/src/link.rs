@@ -1,19 +1,26 @@
 //! From a handler, which may block, to the main node over the fabric, which must not.
 
-use crate::client::encode;
+use crate::bundle::{Bundle, bytes_of};
+use crate::encode;
 use bytes::Bytes;
 use phalanx_fabric::Fabric;
 use phalanx_rank::FileProblem;
-use phalanx_types::NodeId;
+use phalanx_types::{NodeId, Parcel};
 use phalanx_wire::codec;
-use phalanx_wire::trial::{FromTrials, TRIAL_SERVICE, ToTrials, TrialFile, TrialOrder, TrialReport};
+use phalanx_wire::trial::{
+    FromTrials, SavedFiles, TRIAL_SERVICE, ToTrials, TrialFile, TrialOrder, TrialReport,
+};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 /// How long a main node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to fetch a run directory.
+const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a node has to reach main nodes.
 #[derive(Debug)]
@@ -32,11 +39,8 @@ impl Link {
     pub(crate) fn fetch(&self, main: &NodeId, file: &TrialFile) -> Result<Bytes, FileProblem> {
         let problem = |detail: String| FileProblem::Fetch { from: main.clone(), detail };
         self.runtime.block_on(async {
-            let body = encode(&ToTrials::File { sha256: file.sha256 })
-                .map_err(|error| problem(error.to_string()))?;
-            let reply = self.fabric.request(main, TRIAL_SERVICE, body, PATIENCE).await;
-            let reply = reply.map_err(|error| problem(error.to_string()))?;
-            let reply: FromTrials = codec::decode(&reply).map_err(|error| problem(error.to_string()))?;
+            let ask = ToTrials::File { sha256: file.sha256 };
+            let reply = request(&self.fabric, main, &ask, PATIENCE).await.map_err(problem)?;
             let FromTrials::File { blob, bytes } = reply else {
                 return Err(problem("it does not offer the file".to_owned()));
             };
@@ -48,25 +52,71 @@ impl Link {
         })
     }
 
-    /// The error where there is no way to a main node.
-    pub(crate) fn none(file: &TrialFile) -> FileProblem {
-        let not_found = std::io::ErrorKind::NotFound.into();
-        FileProblem::Write { path: file.path.clone().into(), source: not_found }
+    /// The run directory that nodes before this one have saved, if any.
+    pub(crate) fn newest(&self, main: &NodeId, order: &TrialOrder) -> Result<Option<Bundle>, String> {
+        let TrialOrder { search, trial, attempt, .. } = order;
+        let ask = ToTrials::Newest { search: search.clone(), trial: *trial, attempt: *attempt };
+        self.runtime.block_on(async {
+            let reply = request(&self.fabric, main, &ask, PATIENCE).await?;
+            let FromTrials::Newest(SavedFiles { head, blob }) = reply else { return Ok(None) };
+            let len = bytes_of(&head).ok_or("too many or too large files")?;
+            let peer = self.fabric.peer(main).ok_or("there is no link")?;
+            let body = self.fabric.fetch(&peer, blob, len).await.map_err(|error| error.to_string())?;
+            let parcel = Parcel::from_parts(head, body).map_err(|error| error.to_string())?;
+            Bundle::of_parcel(&parcel).map(Some).map_err(|error| error.to_string())
+        })
     }
 
     /// Reports of one trial, which reach the main node in order.
     pub(crate) fn reports(&self, main: NodeId, order: &TrialOrder) -> Reports {
-        let (sender, mut reports) = mpsc::unbounded_channel::<Bytes>();
-        let fabric = self.fabric.clone();
+        let (sender, mut reports) = mpsc::unbounded_channel();
+        let (fabric, own) = (self.fabric.clone(), Reports::new(order, Some(sender)));
+        let saving = own.saving.clone();
         self.runtime.spawn(async move {
-            while let Some(body) = reports.recv().await {
-                if let Err(error) = fabric.request(&main, TRIAL_SERVICE, body, PATIENCE).await {
+            while let Some(told) = reports.recv().await {
+                let is_save = matches!(told, Told::Saved(..));
+                if let Err(detail) = tell(&fabric, &main, told).await {
                     // What counts is in the result.
-                    tracing::debug!(%main, %error, "the main node was not told how far a trial is");
+                    tracing::debug!(%main, %detail, "the main node was not told how far a trial is");
+                }
+                if is_save {
+                    saving.store(false, Ordering::Release);
                 }
             }
         });
-        Reports { to: Some(sender), ..Reports::unheard(order) }
+        own
+    }
+}
+
+async fn request(
+    fabric: &Fabric,
+    main: &NodeId,
+    ask: &ToTrials,
+    patience: Duration,
+) -> Result<FromTrials, String> {
+    let body = encode(ask).map_err(|error| error.to_string())?;
+    let reply = fabric.request(main, TRIAL_SERVICE, body, patience).await;
+    codec::decode(&reply.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+}
+
+/// What a trial has to say on its way.
+#[derive(Debug)]
+enum Told {
+    Report(TrialReport),
+    Saved(TrialReport, Parcel),
+}
+
+async fn tell(fabric: &Fabric, main: &NodeId, told: Told) -> Result<(), String> {
+    match told {
+        Told::Report(report) => request(fabric, main, &ToTrials::Report(report), PATIENCE).await.map(drop),
+        Told::Saved(report, parcel) => {
+            let head = parcel.head();
+            let blob = fabric.hold(parcel);
+            let saved = ToTrials::Saved { report, files: SavedFiles { head, blob } };
+            let taken = request(fabric, main, &saved, LONG_PATIENCE).await;
+            fabric.release(blob);
+            taken.map(drop)
+        }
     }
 }
 
@@ -76,22 +126,46 @@ pub(crate) struct Reports {
     search: String,
     trial: u64,
     attempt: u32,
-    to: Option<mpsc::UnboundedSender<Bytes>>,
+    to: Option<mpsc::UnboundedSender<Told>>,
+    /// A run directory is on its way.
+    saving: Arc<AtomicBool>,
 }
 
 impl Reports {
+    fn new(order: &TrialOrder, to: Option<mpsc::UnboundedSender<Told>>) -> Self {
+        let TrialOrder { search, trial, attempt, .. } = order;
+        Self { search: search.clone(), trial: *trial, attempt: *attempt, to, saving: Arc::default() }
+    }
+
     /// Reports that nobody hears.
     pub(crate) fn unheard(order: &TrialOrder) -> Self {
-        Self { search: order.search.clone(), trial: order.trial, attempt: order.attempt, to: None }
+        Self::new(order, None)
     }
 
     pub(crate) fn say(&self, budget: f64, values: BTreeMap<String, f64>) {
-        let Some(to) = &self.to else { return };
+        self.tell(Told::Report(self.report(budget, values)));
+    }
+
+    /// Whether a run directory can be sent now: somebody hears, and none is on its way.
+    pub(crate) fn can_save(&self) -> bool {
+        self.to.is_some() && !self.saving.load(Ordering::Acquire)
+    }
+
+    /// Sends the run directory, from which another node can go on.
+    pub(crate) fn save(&self, budget: f64, files: Parcel) {
+        self.saving.store(true, Ordering::Release);
+        self.tell(Told::Saved(self.report(budget, BTreeMap::new()), files));
+    }
+
+    fn report(&self, budget: f64, values: BTreeMap<String, f64>) -> TrialReport {
         let Self { search, trial, attempt, .. } = self;
-        let report = TrialReport { search: search.clone(), trial: *trial, attempt: *attempt, budget, values };
-        if let Ok(body) = encode(&ToTrials::Report(report)) {
+        TrialReport { search: search.clone(), trial: *trial, attempt: *attempt, budget, values }
+    }
+
+    fn tell(&self, told: Told) {
+        if let Some(to) = &self.to {
             // A node that leaves tells nobody any more.
-            let _sent = to.send(body);
+            let _sent = to.send(told);
         }
     }
 }

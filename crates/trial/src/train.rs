@@ -4,17 +4,18 @@
 //! orders has the bits of one without a pause.
 
 use crate::bundle::Bundle;
-use crate::client::{LAYERS, at_key};
 use crate::host::{Opened, Shared, failed};
 use crate::latency;
 use crate::link::Reports;
 use crate::order::check_run;
+use crate::service::{LAYERS, at_key};
 use phalanx_jobs::{HandlerError, JobContext};
 use phalanx_rank::Trainer;
 use phalanx_records::run_dir::{RUN_FILE, RunDir, ValidRecord};
 use phalanx_records::{Event, RunEvent, Summary, with_causes};
 use phalanx_train::config::{Override, RunFile};
 use phalanx_train::{Compute, Task, TrainedModel};
+use phalanx_types::Parcel;
 use phalanx_wire::trial::{TrialOrder, TrialPoint, TrialResult};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,15 +42,23 @@ pub(crate) fn run(job: &JobContext, trial: &TrainTrial<'_>) -> Result<(TrialResu
     let prepared = Prepared::new(trial, files)?;
     let batches = prepared.batches;
     let compute = prepared.compute.clone();
-    let mut watching =
-        Watching { reports: &trial.opened.reports, batches, order, curve: Vec::new(), told: None };
+    let dir = trial.opened.dir();
+    let mut watching = Watching {
+        reports: &trial.opened.reports,
+        batches,
+        order,
+        dir: &dir,
+        curve: Vec::new(),
+        told: None,
+        saved: Instant::now(),
+        save_every: trial.shared.save_every,
+    };
     trial.opened.reports.say(order.from, BTreeMap::new());
     let began = Instant::now();
     let (summary, model) = prepared.train(job, trial, &mut |event| watching.on(event))?;
     let seconds = began.elapsed().as_secs_f64();
     let mut values = watching.last_values();
     add_summary(&mut values, &summary);
-    let dir = trial.opened.dir();
     add_latency(&mut values, order, &model, &dir, &compute)?;
     let values = only(values, &order.values)?;
     let mut bundle = Bundle::default();
@@ -172,8 +181,12 @@ struct Watching<'a> {
     reports: &'a Reports,
     batches: u64,
     order: &'a TrialOrder,
+    dir: &'a Path,
     curve: Vec<TrialPoint>,
     told: Option<Instant>,
+    /// When the run directory was sent last.
+    saved: Instant,
+    save_every: Duration,
 }
 
 impl Watching<'_> {
@@ -197,8 +210,24 @@ impl Watching<'_> {
                 }
                 self.curve.push(point);
             }
+            Event::Saved { step, .. } => self.save(step),
             _ => {}
         }
+    }
+
+    /// Sends the run directory, so that a trial whose node is lost goes on from here.
+    fn save(&mut self, step: u64) {
+        let is_last = step >= steps_of(self.order.to, self.batches);
+        if is_last || self.saved.elapsed() < self.save_every || !self.reports.can_save() {
+            return;
+        }
+        let files = Bundle::of_dir(self.dir).and_then(|bundle| bundle.add_to(Parcel::default()));
+        match files {
+            Ok(files) => self.reports.save(self.budget(step), files),
+            // The next one may be.
+            Err(error) => tracing::warn!(%error, "a checkpoint of a trial could not be sent"),
+        }
+        self.saved = Instant::now();
     }
 
     fn budget(&self, step: u64) -> f64 {

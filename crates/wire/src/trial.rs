@@ -3,14 +3,14 @@
 //!
 //! ```text
 //!   main node ── job: TrialTask, and the files of a run directory ──► computing node
-//!             ◄── ToTrials: File, Report ──                           (requests of the fabric)
+//!             ◄── ToTrials: File, Report, Saved, Newest ──            (requests of the fabric)
 //!             ── FromTrials ──────────────────────────────────────►
-//!             ◄── solution: TrialResult, and the files of the run directory ──
+//!             ◄── solution: TrialSolution, and the files of the run directory ──
 //! ```
 //! Files are tensors of the job and of its solution, so they never ride in a message.
 
 use crate::bulk::BlobId;
-use phalanx_types::ByteSize;
+use phalanx_types::{ByteSize, ParcelHead};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -85,6 +85,14 @@ pub struct TrialFile {
     pub sha256: [u8; 32],
 }
 
+/// The bytes of the solution of a trial's job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialSolution {
+    pub search: String,
+    pub trial: u64,
+    pub result: TrialResult,
+}
+
 /// What was measured of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
@@ -110,6 +118,17 @@ pub enum ToTrials {
     File { sha256: [u8; 32] },
     /// How far a trial is.
     Report(TrialReport),
+    /// The run directory of a trial at a checkpoint, in case that its node is lost. The node holds it until the answer.
+    Saved { report: TrialReport, files: SavedFiles },
+    /// The run directory that was saved last by the nodes that had this trial before.
+    Newest { search: String, trial: u64, attempt: u32 },
+}
+
+/// The files of a run directory, held by who says so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFiles {
+    pub head: ParcelHead,
+    pub blob: BlobId,
 }
 
 /// How far a trial is. The first report of a node has no values.
@@ -129,6 +148,10 @@ pub enum FromTrials {
     File { blob: BlobId, bytes: u64 },
     /// No order named such a file.
     NoFile,
-    /// The report has arrived.
+    /// What was told has arrived.
     Noted,
+    /// The run directory can be fetched.
+    Newest(SavedFiles),
+    /// No node has saved one.
+    NothingSaved,
 }

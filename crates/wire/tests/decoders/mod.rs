@@ -16,7 +16,7 @@ use phalanx_wire::relay::{FromRelay, RelayChallenge, ToRelay};
 use phalanx_wire::stage_frame::FrameHead;
 use phalanx_wire::state_frame::{CopyHead, CopyReply, StateHead, StateLength};
 use phalanx_wire::train::{FromReplica, ToReplica};
-use phalanx_wire::trial::{FromTrials, ToTrials, TrialResult, TrialTask};
+use phalanx_wire::trial::{FromTrials, ToTrials, TrialSolution, TrialTask};
 use phalanx_wire::vote::Vote;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -71,7 +71,7 @@ const RAW: [(&str, RawDecoder); 11] = [
     ("raw-copy-head", |bytes| fixed(bytes, CopyHead::from_bytes, |head| head.to_bytes())),
     ("raw-copy", |bytes| fixed(bytes, |bytes| CopyReply::from_bytes(*bytes), |reply| reply.to_bytes())),
     ("raw-trial-task", plain::<TrialTask>),
-    ("raw-trial-result", plain::<TrialResult>),
+    ("raw-trial-solution", plain::<TrialSolution>),
 ];
 
 /// Tries bytes as everything that has no frame.

@@ -55,7 +55,7 @@ pub(crate) fn raw() -> Vec<(String, Vec<u8>)> {
     for (name, task) in ["train", "program"].into_iter().zip(trial::tasks()) {
         add(&format!("trial-task-{name}"), &encoded(&task));
     }
-    add("trial-result", &encoded(&trial::result()));
+    add("trial-solution", &encoded(&trial::solution()));
     all
 }
 

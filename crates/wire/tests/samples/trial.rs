@@ -4,14 +4,14 @@ use super::jobs::encoded;
 use super::{Message, Samples, variant_of};
 use crate::stable::assert_stable;
 use bytes::{Bytes, BytesMut};
-use phalanx_types::ByteSize;
+use phalanx_types::{ByteSize, DType, ParcelHead, TensorHead};
 use phalanx_wire::bulk::BlobId;
 use phalanx_wire::codec::{self, CodecError};
 use phalanx_wire::fabric::FabricMessage;
 use phalanx_wire::frame::FrameKind;
 use phalanx_wire::trial::{
-    FromTrials, TRIAL_SERVICE, ToTrials, TrialFile, TrialOrder, TrialPoint, TrialReport, TrialResult,
-    TrialTask, TrialWork,
+    FromTrials, SavedFiles, TRIAL_SERVICE, ToTrials, TrialFile, TrialOrder, TrialPoint, TrialReport,
+    TrialResult, TrialSolution, TrialTask, TrialWork,
 };
 use std::collections::BTreeMap;
 
@@ -55,10 +55,22 @@ fn values() -> BTreeMap<String, f64> {
 pub(super) fn add(samples: &mut Samples) {
     let report =
         TrialReport { search: "s1".to_owned(), trial: 7, attempt: 1, budget: 0.25, values: values() };
-    let questions = [ToTrials::File { sha256: [7; 32] }, ToTrials::Report(report)];
+    let tensor = TensorHead { name: "run/run.toml".to_owned(), dtype: DType::U8, shape: vec![4096] };
+    let files = SavedFiles { head: ParcelHead { bytes_len: 0, tensors: vec![tensor] }, blob: BlobId(12) };
+    let questions = [
+        ToTrials::File { sha256: [7; 32] },
+        ToTrials::Report(report.clone()),
+        ToTrials::Saved { report, files: files.clone() },
+        ToTrials::Newest { search: "s1".to_owned(), trial: 7, attempt: 1 },
+    ];
     samples.each("to-trials", questions, |question| question);
-    let answers =
-        [FromTrials::File { blob: BlobId(11), bytes: 1 << 20 }, FromTrials::NoFile, FromTrials::Noted];
+    let answers = [
+        FromTrials::File { blob: BlobId(11), bytes: 1 << 20 },
+        FromTrials::NoFile,
+        FromTrials::Noted,
+        FromTrials::Newest(files),
+        FromTrials::NothingSaved,
+    ];
     samples.each("from-trials", answers, |answer| answer);
     let works = tasks().into_iter().map(|task| variant_of(&task.order.work)).collect();
     samples.cover::<TrialWork>(&works);
@@ -97,8 +109,9 @@ pub(super) fn tasks() -> [TrialTask; 2] {
     ]
 }
 
-pub(super) fn result() -> TrialResult {
+pub(super) fn solution() -> TrialSolution {
     let curve =
         vec![TrialPoint { budget: 0.5, values: values() }, TrialPoint { budget: 1.0, values: values() }];
-    TrialResult { values: values(), curve, seconds: 12.5 }
+    let result = TrialResult { values: values(), curve, seconds: 12.5 };
+    TrialSolution { search: "s1".to_owned(), trial: 7, result }
 }

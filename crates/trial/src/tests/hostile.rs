@@ -1,13 +1,13 @@
 //! Orders and solutions that no honest peer sends.
 
-use crate::place::{Place, ended, order, shell, training};
+use super::place::{Place, ended, order, shell, training};
+use crate::{KIND, PROGRAM_KIND, TrialError, TrialOrder, TrialResult, TrialWork};
 use bytes::{Bytes, BytesMut};
 use phalanx_jobs::{JobSpec, Outcome};
 use phalanx_testkit::digits_data;
-use phalanx_trial::{KIND, PROGRAM_KIND, TrialError, TrialOrder, TrialResult, TrialWork};
 use phalanx_types::{DType, Parcel, Tensor};
 use phalanx_wire::codec;
-use phalanx_wire::trial::{TrialFile, TrialTask};
+use phalanx_wire::trial::{TrialFile, TrialSolution, TrialTask};
 
 const BUDGET: [f64; 3] = [0.0, 0.1, 1.0];
 
@@ -78,7 +78,8 @@ async fn orders_that_no_node_could_carry_out_are_not_submitted() {
 async fn solutions_that_lead_out_of_the_run_directory_write_nothing() {
     let place = Place::new().await;
     let into = place.run_dir(1);
-    let result = Parcel::from_bytes(encoded(&TrialResult::default()));
+    let solution = TrialSolution { search: "s1".to_owned(), trial: 1, result: TrialResult::default() };
+    let result = Parcel::from_bytes(encoded(&solution));
     for solution in [
         Parcel::from_bytes("nonsense"),
         with_file(result.clone(), "run/../escaped", b"x"),

@@ -1,10 +1,10 @@
 //! A main node with its client, and computing nodes.
 
+use crate::{TrialClient, TrialHost, TrialHostOptions, TrialOrder, TrialUpdate, TrialUpdates, TrialWork};
 use phalanx_fabric::{FabricConfig, NodeKind};
 use phalanx_jobs::{ComputingNode, Handlers, JobHandle, MainNode, MainOptions, Outcome, Stopper};
 use phalanx_rank::FileCache;
 use phalanx_train::{Compute, Losses};
-use phalanx_trial::{TrialClient, TrialHost, TrialOrder, TrialUpdate, TrialUpdates, TrialWork};
 use phalanx_types::{ByteSize, DomainName, NodeId, Parcel, Resources};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 /// Only a failing test takes so long.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(240);
+pub(super) const DEADLINE: Duration = Duration::from_secs(240);
 
-pub(crate) struct Place {
-    pub(crate) dir: TempDir,
-    pub(crate) main: MainNode,
-    pub(crate) client: TrialClient,
+pub(super) struct Place {
+    pub(super) dir: TempDir,
+    pub(super) main: MainNode,
+    pub(super) client: TrialClient,
 }
 
 /// A computing node that runs.
-pub(crate) struct Running {
-    pub(crate) id: NodeId,
-    pub(crate) stopper: Stopper,
+pub(super) struct Running {
+    pub(super) id: NodeId,
+    pub(super) stopper: Stopper,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -37,7 +37,7 @@ impl Drop for Running {
 
 impl Running {
     /// Ends the node in the middle of what it does, and waits until it has left.
-    pub(crate) async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         self.stopper.stop_now();
         timeout(DEADLINE, &mut self.task).await.unwrap().unwrap();
     }
@@ -52,7 +52,7 @@ fn config(dir: &Path, name: &str, kind: NodeKind) -> FabricConfig {
 }
 
 impl Place {
-    pub(crate) async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path(), "main", NodeKind::Main);
         let main = MainNode::start(config, MainOptions::default()).await.unwrap();
@@ -61,13 +61,14 @@ impl Place {
     }
 
     /// Where a node of this name keeps files that it has fetched.
-    pub(crate) fn kept(&self, name: &str) -> PathBuf {
+    pub(super) fn kept(&self, name: &str) -> PathBuf {
         self.dir.path().join(format!("kept-{name}"))
     }
 
     /// A node that solves trials, also of programs.
-    pub(crate) async fn node(&self, name: &str) -> Running {
-        let host = TrialHost::keeping(Arc::new(Compute::cpu), Losses::new(), FileCache::new(self.kept(name)));
+    pub(super) async fn node(&self, name: &str) -> Running {
+        let options = TrialHostOptions { files: FileCache::new(self.kept(name)), save_every: Duration::ZERO };
+        let host = TrialHost::with(Arc::new(Compute::cpu), Losses::new(), options);
         let config = config(self.dir.path(), name, NodeKind::Computing);
         let node = ComputingNode::start(config, host.add_to(Handlers::new(), true)).await.unwrap();
         host.join(node.fabric());
@@ -76,19 +77,19 @@ impl Place {
     }
 
     /// The run directory of a trial.
-    pub(crate) fn run_dir(&self, trial: u64) -> PathBuf {
+    pub(super) fn run_dir(&self, trial: u64) -> PathBuf {
         self.dir.path().join("trials").join(format!("t{trial}"))
     }
 
-    pub(crate) async fn submit(&self, order: &TrialOrder, from: Option<&Path>) -> JobHandle {
+    pub(super) async fn submit(&self, order: &TrialOrder, from: Option<&Path>) -> JobHandle {
         self.client.submit(order, from, 0).await.unwrap()
     }
 
-    pub(crate) async fn outcome(&self, order: &TrialOrder, from: Option<&Path>) -> Outcome {
+    pub(super) async fn outcome(&self, order: &TrialOrder, from: Option<&Path>) -> Outcome {
         ended(self.submit(order, from).await).await
     }
 
-    pub(crate) async fn solve(&self, order: &TrialOrder, from: Option<&Path>) -> Parcel {
+    pub(super) async fn solve(&self, order: &TrialOrder, from: Option<&Path>) -> Parcel {
         match self.outcome(order, from).await {
             Outcome::Solved(solution) => solution,
             other => panic!("not solved: {other:?}"),
@@ -96,7 +97,7 @@ impl Place {
     }
 
     /// Why a trial failed.
-    pub(crate) async fn failure(&self, order: &TrialOrder) -> String {
+    pub(super) async fn failure(&self, order: &TrialOrder) -> String {
         match self.outcome(order, None).await {
             Outcome::Failed(reason) => reason.to_string(),
             other => panic!("not failed: {other:?}"),
@@ -104,16 +105,16 @@ impl Place {
     }
 }
 
-pub(crate) async fn ended(job: JobHandle) -> Outcome {
+pub(super) async fn ended(job: JobHandle) -> Outcome {
     timeout(DEADLINE, job).await.unwrap().unwrap()
 }
 
-pub(crate) async fn next(updates: &mut TrialUpdates) -> TrialUpdate {
+pub(super) async fn next(updates: &mut TrialUpdates) -> TrialUpdate {
     timeout(DEADLINE, updates.next()).await.unwrap().unwrap()
 }
 
 /// An order for all that is given, measured by nothing.
-pub(crate) fn order(trial: u64, work: TrialWork, [from, to, full]: [f64; 3]) -> TrialOrder {
+pub(super) fn order(trial: u64, work: TrialWork, [from, to, full]: [f64; 3]) -> TrialOrder {
     TrialOrder {
         search: "s1".to_owned(),
         trial,
@@ -131,7 +132,7 @@ pub(crate) fn order(trial: u64, work: TrialWork, [from, to, full]: [f64; 3]) -> 
 }
 
 /// A small network for the digits of the examples; the learning rate of each step depends on the length of the run.
-pub(crate) fn training(data: &str) -> TrialWork {
+pub(super) fn training(data: &str) -> TrialWork {
     let run = format!(
         "[model]\ntoml = \"model.toml\"\n[data]\n{data}\n[train]\nloss = \"cross_entropy\"\n\
          optimizer = {{ name = \"adam\", lr = 0.003 }}\nschedule = \"cosine\"\nbatch = 64\nepochs = 1\nseed = 7\n"
@@ -146,7 +147,7 @@ pub(crate) fn training(data: &str) -> TrialWork {
 }
 
 /// A program in the shell.
-pub(crate) fn shell(script: &str, genes: &[(&str, &str)]) -> TrialWork {
+pub(super) fn shell(script: &str, genes: &[(&str, &str)]) -> TrialWork {
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
     let genes: BTreeMap<String, String> =
         genes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

@@ -1,8 +1,8 @@
 //! Trials that are programs.
 
-use crate::place::{Place, ended, next, order, shell};
+use super::place::{Place, ended, next, order, shell};
+use crate::TrialOrder;
 use phalanx_jobs::Outcome;
-use phalanx_trial::TrialOrder;
 
 fn wanting(values: &[&str], order: TrialOrder) -> TrialOrder {
     TrialOrder { values: values.iter().map(|name| (*name).to_owned()).collect(), ..order }
