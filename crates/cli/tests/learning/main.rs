@@ -9,6 +9,7 @@ mod live;
 mod measure;
 mod memory;
 mod roundtrip;
+mod search;
 mod train;
 
 use phalanx_testkit::Sandbox;

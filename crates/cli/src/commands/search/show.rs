@@ -132,15 +132,15 @@ impl Render for SearchView {
 struct TrialView {
     /// The run directory, if it was trained here.
     run: Option<PathBuf>,
-    genes: BTreeMap<String, String>,
-    objectives: Vec<String>,
+    /// What it chose, by the names of the space.
+    choices: BTreeMap<String, String>,
     #[serde(flatten)]
     row: TrialRow,
 }
 
 impl Render for TrialView {
     fn table(&self) -> String {
-        let TrialView { run, genes, row, .. } = self;
+        let TrialView { run, choices, row } = self;
         let parents: Vec<String> = row.parents.iter().map(ToString::to_string).collect();
         let state = match &row.why {
             Some(why) => format!("{}: {why}", row.status),
@@ -148,7 +148,7 @@ impl Render for TrialView {
         };
         let mut rows =
             vec![("trial", row.trial.to_string()), ("archid", row.archid.clone()), ("state", state)];
-        rows.extend(genes.iter().map(|(name, label)| ("gene", format!("{name} = {label}"))));
+        rows.extend(choices.iter().map(|(name, label)| ("gene", format!("{name} = {label}"))));
         rows.push(("parents", if parents.is_empty() { "none".to_owned() } else { parents.join(", ") }));
         rows.extend(row.known.iter().map(|(name, value)| ("known", format!("{name} {}", short(*value)))));
         rows.extend(row.node.iter().map(|node| ("node", node.clone())));
@@ -194,10 +194,5 @@ fn trial_of(table: &SearchTable, path: &Path, trial: TrialId) -> Result<TrialVie
     let genes =
         genes.filter_map(|(at, gene)| Some((gene.name.clone(), table.choice(row, at)?.label.clone())));
     let run = trial_path(path, trial);
-    Ok(TrialView {
-        run: run.is_dir().then_some(run),
-        genes: genes.collect(),
-        objectives: table.about().objectives.iter().map(|objective| objective.name.clone()).collect(),
-        row: row.clone(),
-    })
+    Ok(TrialView { run: run.is_dir().then_some(run), choices: choices.collect(), row: row.clone() })
 }

@@ -1,0 +1,91 @@
+//! Trials that are programs of the user's.
+
+use super::reached;
+use crate::sandbox;
+use phalanx_testkit::Sandbox;
+
+fn program(sandbox: &Sandbox, script: &str) {
+    let text = r#"
+[space]
+x = { from = 0, to = 9 }
+y = { from = 0, to = 9 }
+
+[trial]
+command = ["sh", "PROGRAM", "$x", "$y"]
+epochs = 4
+
+[search]
+trials = 20
+algorithm = "nsga2"
+rungs = { first = "1 epochs", factor = 4 }
+
+[objective.near]
+goal = "min"
+[objective.far]
+goal = "max"
+"#;
+    let file = sandbox.path().join("program.sh");
+    std::fs::write(&file, script).unwrap();
+    let text = text.replace("PROGRAM", &file.display().to_string());
+    std::fs::write(sandbox.path().join("search.toml"), text).unwrap();
+}
+
+const RUN: [&str; 9] =
+    ["search", "run", "search.toml", "--local", "2", "--allow-exec", "--dir", "searches/first", "--output"];
+
+#[test]
+fn any_program_can_be_a_trial() {
+    let sandbox = sandbox();
+    let script = r#"
+echo "$PHALANX_BUDGET" >> "$PHALANX_CHECKPOINT_DIR/budgets"
+echo "from $PHALANX_FROM with x=$PHALANX_GENE_X"
+echo "{\"near\": $(( $1 * $1 + $2 )), \"far\": $(( $1 + $2 ))}"
+"#;
+    program(&sandbox, script);
+    let searched = sandbox.json(&[&RUN[..], &["json"]].concat());
+    assert_eq!(searched["end"]["state"], "finished", "{searched}");
+    for member in searched["front"].as_array().unwrap() {
+        let archid = member["archid"].as_str().unwrap();
+        let mut numbers =
+            archid.trim_matches(['(', ')']).split(", ").map(|number| number.parse::<f64>().unwrap());
+        let (x, y) = (numbers.next().unwrap(), numbers.next().unwrap());
+        assert_eq!(member["objectives"]["near"].as_f64(), Some(x * x + y), "{member}");
+        assert_eq!(member["objectives"]["far"].as_f64(), Some(x + y), "{member}");
+    }
+    let search = sandbox.path().join("searches/first");
+    assert!(reached(&search).values().all(|count| *count == 1));
+}
+
+#[test]
+fn programs_need_leave_to_run() {
+    let sandbox = sandbox();
+    program(&sandbox, "true");
+    let output = sandbox.run(&["search", "run", "search.toml", "--local", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--allow-exec"), "{said}");
+}
+
+#[test]
+fn a_program_that_prints_nothing_ends_the_search_after_few_trials_with_the_reason() {
+    let sandbox = sandbox();
+    program(&sandbox, "true");
+    let output = sandbox.run(&[&RUN[..], &["table"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the search has failed"), "{said}");
+    let search = sandbox.path().join("searches/first");
+    let tried = std::fs::read_to_string(search.join("events.jsonl")).unwrap();
+    assert!(tried.matches("trial_proposed").count() <= 8, "{tried}");
+    assert!(reached(&search).is_empty());
+}
+
+#[test]
+fn a_program_that_fails_is_told_with_what_it_said() {
+    let sandbox = sandbox();
+    program(&sandbox, "echo no such knob >&2; exit 7");
+    let output = sandbox.run(&[&RUN[..], &["table"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no such knob"), "{said}");
+}

@@ -1,0 +1,93 @@
+//! Search files and places that are wrong.
+
+use super::search_file;
+use crate::sandbox;
+use phalanx_testkit::Sandbox;
+
+/// Runs a search that cannot be; gives the exit code and what was said.
+fn refused(sandbox: &Sandbox) -> (Option<i32>, String) {
+    let output = sandbox.run(&["search", "run", "search.toml", "--local", "1", "--dir", "searches/first"]);
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// The usual search file with a part of it replaced.
+fn with(sandbox: &Sandbox, part: &str, by: &str) {
+    search_file(sandbox, "trials = 6");
+    let path = sandbox.path().join("search.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(part), "{part}");
+    std::fs::write(path, text.replace(part, by)).unwrap();
+}
+
+#[test]
+fn what_is_wrong_in_a_search_file_is_told_with_its_place_before_anything_is_made() {
+    let sandbox = sandbox();
+    for (part, by, wanted) in [
+        ("trials = 6", "trails = 6", "trials"),
+        ("\"$width\"", "\"$widht\"", "width"),
+        ("from = \"valid.accuracy\"", "from = \"valid_accuracy\"", "valid.accuracy"),
+        ("trials = 6", "trials = 0", "search.trials"),
+    ] {
+        with(&sandbox, part, by);
+        let (code, said) = refused(&sandbox);
+        assert_eq!(code, Some(2), "{by}: {said}");
+        assert!(said.contains("search.toml") && said.contains(wanted), "{by}: {said}");
+        assert!(!sandbox.path().join("searches/first").exists(), "{by}");
+    }
+    with(&sandbox, "digits.npz", "digits_that_are_not_there.npz");
+    let (code, said) = refused(&sandbox);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("digits_that_are_not_there.npz") && said.contains("data.train"), "{said}");
+}
+
+#[test]
+fn constraints_that_nothing_meets_end_the_search_with_the_reason() {
+    let sandbox = sandbox();
+    with(&sandbox, "[objective.params]", "[constraint]\nflops = { at_most = 10 }\n[objective.params]");
+    let (code, said) = refused(&sandbox);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the search has failed") && said.contains("flops"), "{said}");
+}
+
+#[test]
+fn a_space_that_cannot_be_built_ends_the_search_with_the_reason() {
+    let sandbox = sandbox();
+    with(&sandbox, "kernel = [1, 3]", "kernel = [99, 101]");
+    with(&sandbox, "padding = \"same\"", "padding = 0, stride = 9, groups = 7");
+    let (code, said) = refused(&sandbox);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the search has failed") && said.contains("layers do not make a model"), "{said}");
+}
+
+#[test]
+fn a_training_that_diverges_fails_its_trial_and_says_why() {
+    let sandbox = sandbox();
+    with(&sandbox, "lr = [0.003, 0.03]", "lr = [1e36, 1e37]");
+    let (code, said) = refused(&sandbox);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the search has failed"), "{said}");
+}
+
+#[test]
+fn searches_that_are_there_or_not_are_told() {
+    let sandbox = sandbox();
+    search_file(&sandbox, "trials = 2");
+    let nothing = sandbox.run(&["search", "status"]);
+    let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert_eq!(nothing.status.code(), Some(2), "{said}");
+    assert!(said.contains("phalanx search run"), "{said}");
+    let run = ["search", "run", "search.toml", "--local", "1", "--dir", "searches/first", "--output", "json"];
+    sandbox.json(&run);
+    let again = sandbox.run(&run);
+    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert_eq!(again.status.code(), Some(2), "{said}");
+    assert!(said.contains("phalanx search resume searches/first"), "{said}");
+    let unknown = sandbox.run(&["search", "show", "first", "--trial", "t99"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert_eq!(unknown.status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no trial t99"), "{said}");
+    let filter = sandbox.run(&["search", "status", "first", "--where", "sate = running"]);
+    let said = String::from_utf8_lossy(&filter.stderr).into_owned();
+    assert_eq!(filter.status.code(), Some(2), "{said}");
+    assert!(said.contains("state"), "{said}");
+}
