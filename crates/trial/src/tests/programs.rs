@@ -76,6 +76,25 @@ async fn a_program_that_fails_or_says_nothing_fails_its_trial_with_a_reason() {
 }
 
 #[tokio::test]
+async fn a_large_run_directory_comes_back_and_goes_out_again() {
+    let place = Place::new().await;
+    let _node = place.node("one").await;
+    let script = r#"
+        large="$PHALANX_CHECKPOINT_DIR/model"
+        echo "{\"before\": $(cat "$large" 2>/dev/null | wc -c)}"
+        head -c 100000000 /dev/zero > "$large"
+    "#;
+    let dir = place.run_dir(1);
+    for (from, to, before) in [(0.0, 1.0, 0.0), (1.0, 2.0, 1e8)] {
+        let order = wanting(&["before"], order(1, shell(script, &[]), [from, to, 2.0]));
+        let solution = place.solve(&order, (from > 0.0).then_some(dir.as_path())).await;
+        let result = place.client.take(&solution, &dir).unwrap();
+        assert_eq!(result.values["before"], before);
+    }
+    assert_eq!(std::fs::metadata(dir.join("checkpoint/model")).unwrap().len(), 100_000_000);
+}
+
+#[tokio::test]
 async fn a_cancelled_program_is_killed_with_its_children() {
     let place = Place::new().await;
     let _node = place.node("one").await;
