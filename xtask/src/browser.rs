@@ -34,9 +34,17 @@ pub(crate) fn check(no_install: bool) -> anyhow::Result<()> {
     let checker = modules.join("node_modules/typescript/bin/tsc").to_string_lossy().into_owned();
     let project = root().join("crates/dashboard/jsconfig.json").to_string_lossy().into_owned();
     tool("node", &[checker, "--project".to_owned(), project]).run()?;
-    tool("node", &["--test", "--test-reporter=spec", "tests/browser/dashboard.test.mjs"])
-        .env("PHALANX_NPM", &modules)
-        .run()
+    tool(
+        "node",
+        &[
+            "--test",
+            "--test-reporter=spec",
+            "tests/browser/dashboard.test.mjs",
+            "tests/browser/search.test.mjs",
+        ],
+    )
+    .env("PHALANX_NPM", &modules)
+    .run()
 }
 
 /// Installs Azurite, if it may; gives the directory of its modules.

@@ -61,7 +61,7 @@ async function open() {
 
 function drawMenu(/** @type {string} */ current) {
   const parent = { run: "runs", compare: "runs" }[current] ?? current;
-  const entries = views.filter((view) => view.menu && !(about.one_run && view.path === "runs"));
+  const entries = views.filter((view) => view.menu && !(about.one_run && ["runs", "search"].includes(view.path)));
   put(/** @type {HTMLElement} */ (document.getElementById("views")), entries.map((view) =>
     h("a", { href: `#/${view.path}`, "aria-current": view.path === parent ? "page" : undefined }, view.title)));
 }

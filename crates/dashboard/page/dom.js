@@ -89,7 +89,7 @@ export function table(caption, columns, rows, empty = "Nothing.") {
  * @param {string} state
  */
 export function stateMark(state) {
-  const known = ["running", "finished", "solved", "failed", "lost", "interrupted", "waiting", "draining"];
+  const known = ["running", "finished", "completed", "solved", "failed", "lost", "interrupted", "waiting", "draining"];
   return h("span", { class: `state ${known.includes(state) ? state : "other"}` }, state);
 }
 

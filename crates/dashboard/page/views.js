@@ -6,13 +6,14 @@ import run from "./views/run.js";
 import compare from "./views/compare.js";
 import jobs from "./views/jobs.js";
 import stores from "./views/stores.js";
+import search from "./views/search.js";
 
 /**
  * @typedef {{version: string, directory: string, domain: string | null, one_run: string | null, note: string | null, resumes: boolean, control: boolean}} About
  * @typedef {{about: About, rest: string, search: URLSearchParams}} Context
  * @typedef {{
  *   element: (HTMLElement | null)[],
- *   live: {run?: string, position?: string, jobs?: boolean, stores?: boolean},
+ *   live: {run?: string, position?: string, jobs?: boolean, stores?: boolean, searches?: boolean},
  *   update?: (update: any) => void,
  *   close?: () => void,
  * }} Shown
@@ -20,4 +21,4 @@ import stores from "./views/stores.js";
  */
 
 /** @type {View[]} */
-export const views = [overview, runs, jobs, stores, run, compare];
+export const views = [overview, runs, search, jobs, stores, run, compare];

@@ -5,6 +5,7 @@ use crate::domain::{Domain, DomainInfo, JobsInfo};
 use crate::error::ApiError;
 use crate::gate::Gate;
 use crate::hub::Hub;
+use crate::searches::Searches;
 use crate::source::Runs;
 use crate::stores::Stores;
 use crate::tail::Tails;
@@ -23,21 +24,24 @@ pub(crate) struct App {
     pub(crate) hub: Arc<Hub>,
     pub(crate) domain: Option<Arc<Domain>>,
     pub(crate) stores: Arc<Stores>,
+    pub(crate) searches: Searches,
     pub(crate) gate: Gate,
     pub(crate) streams: Arc<Semaphore>,
 }
 
 impl App {
+    /// Without a domain.
     pub(crate) fn new(
         runs: Arc<Runs>,
         actions: Arc<Actions>,
         hub: Arc<Hub>,
-        domain: Option<Arc<Domain>>,
         stores: Arc<Stores>,
+        searches: Searches,
         gate: Gate,
     ) -> Self {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
-        Self { runs, tails: Tails::default(), actions, hub, domain, stores, gate, streams }
+        let tails = Tails::default();
+        Self { runs, tails, actions, hub, domain: None, stores, searches, gate, streams }
     }
 
     pub(crate) fn domain_name(&self) -> Option<String> {

@@ -3,6 +3,7 @@
 use crate::api;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::searches;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -212,6 +213,23 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         answer: Answer::Bytes,
         handle: Handle::Download,
     },
+    get(
+        "/api/v1/searches",
+        "The searches beside the runs, the newest first.",
+        &[],
+        "Searches",
+        Handle::Files(searches::list),
+    ),
+    get(
+        "/api/v1/searches/{id}",
+        "A search: its front, its hypervolume, its trials. A trial's run has the id SEARCH:TRIAL.",
+        &[number(
+            "after",
+            "The events that are known: trials that changed later are listed; all when not given.",
+        )],
+        "Search",
+        Handle::Files(searches::show),
+    ),
     get("/api/v1/nodes", "The nodes of the domain.", &[], "Domain", Handle::Files(api::nodes)),
     get(
         "/api/v1/jobs",
@@ -244,6 +262,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             text("position", "The records of the run that are known: position of an answer."),
             text("jobs", "1 sends jobs, too."),
             text("stores", "1 sends stores, too."),
+            text("searches", "1 sends the ids of searches that changed, too."),
         ],
         body: None,
         answer: Answer::Events("Update"),

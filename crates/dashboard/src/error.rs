@@ -4,6 +4,7 @@ use crate::actions::Refusal;
 use axum::http::StatusCode;
 use phalanx_ledger::LedgerError;
 use phalanx_records::run_dir::RunDirError;
+use phalanx_search_results::follow::FollowError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -16,6 +17,8 @@ pub(crate) enum ApiError {
     Parameter { name: &'static str, value: String, expected: &'static str },
     #[error("the body of the request cannot be understood")]
     Body(#[source] serde_json::Error),
+    #[error("the search cannot be read")]
+    Search(#[from] FollowError),
     #[error("records of the run cannot be read")]
     Records(#[from] RunDirError),
     #[error(transparent)]
@@ -48,7 +51,7 @@ impl ApiError {
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Parameter { .. } | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::Records(RunDirError::NotARun { .. }) => StatusCode::NOT_FOUND,
-            Self::Records(_) | Self::Read { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Records(_) | Self::Search(_) | Self::Read { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Ledger(error) if error.is_usage() => StatusCode::BAD_REQUEST,
             Self::Ledger(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::NeedsLedger { .. }

@@ -4,6 +4,8 @@
 use crate::hub::Hub;
 use crate::run_dirs::RunDirs;
 use crate::source::Runs;
+use phalanx_search_results::about::ABOUT_FILE;
+use phalanx_search_results::events::EVENTS_FILE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -34,6 +36,8 @@ pub(crate) struct Follower {
     root: PathBuf,
     /// Whether the root is itself the run.
     one: bool,
+    /// Where searches are, which need not exist yet.
+    searches: Option<PathBuf>,
     watched: BTreeMap<i32, PathBuf>,
 }
 
@@ -42,8 +46,8 @@ impl Follower {
     pub(crate) fn new(runs: &RunDirs) -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let root = runs.root().to_owned();
-        let mut follower =
-            Self { fd, root: root.clone(), one: runs.one_run().is_some(), watched: BTreeMap::new() };
+        let (one, searches) = (runs.one_run().is_some(), runs.searches());
+        let mut follower = Self { fd, root: root.clone(), one, searches, watched: BTreeMap::new() };
         // The ledger may lie there, which is written all the time.
         let flags = if follower.one { EVERYTHING } else { WatchFlags::CREATE | WatchFlags::MOVED_TO };
         follower.watch(&root, flags)?;
@@ -54,7 +58,28 @@ impl Follower {
         for (_, dir) in dirs.into_iter().rev().take(MOST_WATCHED) {
             follower.watch_if_there(&dir);
         }
+        follower.watch_searches();
         Ok(follower)
+    }
+
+    /// Watches all searches, or what they will be made in. Gives those that there are.
+    fn watch_searches(&mut self) -> Vec<PathBuf> {
+        let Some(searches) = self.searches.clone() else { return Vec::new() };
+        let made = WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        if self.watch(&searches, made).is_err() {
+            if let Some(error) = searches.parent().and_then(|parent| self.watch(parent, made).err()) {
+                tracing::debug!(%error, "searches are not followed");
+            }
+            return Vec::new();
+        }
+        let entries = std::fs::read_dir(&searches).into_iter().flatten().flatten();
+        let dirs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        dirs.iter().for_each(|dir| self.watch_if_there(dir));
+        dirs
+    }
+
+    fn is_search(&self, dir: &Path) -> bool {
+        self.searches.as_deref().is_some_and(|searches| dir.parent() == Some(searches))
     }
 
     fn watch(&mut self, dir: &Path, flags: WatchFlags) -> io::Result<()> {
@@ -92,8 +117,12 @@ impl Follower {
                 return Ok(());
             }
             for dir in self.changed()? {
-                runs.changed(&dir);
-                hub.run_changed(&dir);
+                if self.is_search(&dir) {
+                    hub.search_changed(&dir);
+                } else {
+                    runs.changed(&dir);
+                    hub.run_changed(&dir);
+                }
             }
             wait(&mut [PollFd::new(ended, PollFlags::empty())], Some(&TOGETHER))?;
         }
@@ -102,6 +131,7 @@ impl Follower {
     /// The directories that changed.
     fn changed(&mut self) -> io::Result<BTreeSet<PathBuf>> {
         let (mut changed, mut made) = (BTreeSet::new(), Vec::new());
+        let mut has_searches = false;
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = Reader::new(&self.fd, &mut buffer);
         loop {
@@ -121,12 +151,23 @@ impl Follower {
             if *dir == self.root && !self.one {
                 // Other files there do not belong to a run.
                 made.extend(event.events().contains(ReadFlags::ISDIR).then(|| self.root.join(name)));
+            } else if self.searches.as_ref() == Some(dir) {
+                made.extend(event.events().contains(ReadFlags::ISDIR).then(|| dir.join(name)));
+            } else if self.searches.as_ref().is_some_and(|searches| searches.parent() == Some(dir)) {
+                has_searches |= self.searches.as_ref() == Some(&dir.join(name));
             } else if event.events().contains(ReadFlags::IGNORED) {
                 changed.insert(dir.clone());
                 self.watched.remove(&event.wd());
+            } else if self.is_search(dir) {
+                // Results are made from the events.
+                let counts = name == EVENTS_FILE || name == ABOUT_FILE || name == "lock";
+                changed.extend(counts.then(|| dir.clone()));
             } else if name != "lock" || event.events().contains(ReadFlags::CLOSE_WRITE) {
                 changed.insert(dir.clone());
             }
+        }
+        if has_searches {
+            changed.extend(self.watch_searches());
         }
         for dir in made {
             // Its first files may be there already.

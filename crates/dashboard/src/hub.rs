@@ -19,6 +19,8 @@ pub(crate) struct Hub {
 struct Changes {
     /// The version of the last change of each run.
     runs: BTreeMap<PathBuf, u64>,
+    /// The same of searches.
+    searches: BTreeMap<PathBuf, u64>,
     domain: u64,
     stores: u64,
     /// The listing as a whole.
@@ -52,6 +54,13 @@ impl Hub {
         self.version.send_replace(next);
     }
 
+    pub(crate) fn search_changed(&self, dir: &Path) {
+        let mut changes = lock(&self.changes);
+        let next = self.version() + 1;
+        changes.searches.insert(dir.to_owned(), next);
+        self.version.send_replace(next);
+    }
+
     /// Listings have to be read anew.
     pub(crate) fn listing_changed(&self) {
         let mut changes = lock(&self.changes);
@@ -79,6 +88,13 @@ impl Hub {
         let changes = lock(&self.changes);
         let newer = changes.runs.iter().filter(|(_, at)| **at > version);
         newer.map(|(dir, _)| dir.clone()).collect()
+    }
+
+    /// The names of searches that changed.
+    pub(crate) fn searches_since(&self, version: u64) -> Vec<String> {
+        let changes = lock(&self.changes);
+        let newer = changes.searches.iter().filter(|(_, at)| **at > version);
+        newer.filter_map(|(dir, _)| Some(dir.file_name()?.to_string_lossy().into_owned())).collect()
     }
 
     pub(crate) fn stores_since(&self, version: u64) -> bool {

@@ -95,6 +95,10 @@ impl Indexed {
 
     /// A run, with the ledger brought to where its files are.
     fn find(&self, id: &str) -> Result<Found, ApiError> {
+        if self.files.is_trial(id) {
+            // The ledger has runs of people, not the many of a search.
+            return Ok(Found::Unknown);
+        }
         let Ok(dir) = self.files.dir(id) else {
             let uid = self.elsewhere(id)?.uid;
             let seen = self.ledger.position(&uid)?.unwrap_or_default().into();

@@ -29,6 +29,7 @@ mod page;
 mod run_dirs;
 mod runs;
 mod schemas;
+mod searches;
 mod server;
 mod source;
 mod stores;
@@ -51,6 +52,7 @@ use hub::Hub;
 use phalanx_fabric::{DomainKey, Fabric, service_names};
 use phalanx_ledger::LedgerUrl;
 use phalanx_types::NodeId;
+use searches::Searches;
 use source::{Kept, Runs};
 use std::io::PipeWriter;
 use std::net::SocketAddr;
@@ -177,7 +179,9 @@ impl Dashboard {
             tasks.spawn(Arc::clone(domain).follow(Arc::clone(&hub)));
             tasks.spawn(follow_store_of(Arc::clone(domain), Arc::clone(&stores), Arc::clone(&hub)));
         }
-        let router = server::router(Arc::new(App::new(runs, actions, hub, domain, stores, gate)), routes);
+        let searches = Searches::new(runs.files().searches());
+        let app = App { domain, ..App::new(runs, actions, hub, stores, searches, gate) };
+        let router = server::router(Arc::new(app), routes);
         tasks.spawn(async move {
             if let Err(error) = axum::serve(clients, router).await {
                 tracing::warn!(%error, "the dashboard ended");

@@ -34,6 +34,7 @@ pub(crate) struct Wish {
     pub(crate) seen: Option<Seen>,
     pub(crate) jobs: bool,
     pub(crate) stores: bool,
+    pub(crate) searches: bool,
     /// Of a stream that broke.
     pub(crate) last_id: Option<String>,
 }
@@ -156,6 +157,11 @@ impl Viewer {
         if self.wish.stores && (self.first || self.anew || self.app.hub.stores_since(self.version)) {
             let stores = serde_json::to_value(self.app.stores.info()).unwrap_or_default();
             update.insert("stores".to_owned(), stores);
+        }
+        let searches =
+            if self.wish.searches { self.app.hub.searches_since(self.version) } else { Vec::new() };
+        if !searches.is_empty() {
+            update.insert("searches".to_owned(), searches.into());
         }
         self.first = false;
         if domain {

@@ -59,6 +59,26 @@ impl RunDirs {
         }
     }
 
+    /// Where searches are: beside the directory of runs.
+    pub(crate) fn searches(&self) -> Option<PathBuf> {
+        match &self.place {
+            Place::Directory(path) => Some(path.parent()?.join("searches")),
+            Place::One(_) => None,
+        }
+    }
+
+    /// The directory of the run of a search's trial, which has the id `SEARCH:TRIAL`.
+    fn trial_dir(&self, id: &str) -> Option<PathBuf> {
+        let (search, trial) =
+            id.split_once(':').filter(|(search, trial)| is_name(search) && is_name(trial))?;
+        Some(self.searches()?.join(search).join("trials").join(trial)).filter(|dir| is_run(dir))
+    }
+
+    /// Whether an id is that of a trial's run.
+    pub(crate) fn is_trial(&self, id: &str) -> bool {
+        self.trial_dir(id).is_some()
+    }
+
     /// The directories of all runs.
     pub(crate) fn dirs(&self) -> Vec<PathBuf> {
         match &self.place {
@@ -75,6 +95,9 @@ impl RunDirs {
     /// # Errors
     /// There is no such run.
     pub(crate) fn dir(&self, id: &str) -> Result<PathBuf, ApiError> {
+        if let Some(dir) = self.trial_dir(id) {
+            return Ok(dir);
+        }
         let dir = match &self.place {
             Place::One(path) => path.clone(),
             // A name, not a path.
@@ -123,7 +146,11 @@ impl Records for RunDirs {
     }
 
     fn run(&self, id: &str) -> Result<RunSummary, ApiError> {
-        self.summary(&self.dir(id)?)
+        let mut summary = self.summary(&self.dir(id)?)?;
+        if self.is_trial(id) {
+            (summary.id, summary.name) = (id.to_owned(), id.to_owned());
+        }
+        Ok(summary)
     }
 
     fn notes(&self, id: &str) -> Result<Vec<Note>, ApiError> {
@@ -152,7 +179,7 @@ impl Records for RunDirs {
     }
 }
 
-fn is_name(id: &str) -> bool {
+pub(crate) fn is_name(id: &str) -> bool {
     !id.is_empty() && !id.starts_with('.') && !id.contains(['/', '\\', '\0'])
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn schemas() -> Value {
     all.extend(of_records());
     all.extend(of_domain());
     all.extend(of_stores());
+    all.extend(of_searches());
     Value::Object(all)
 }
 
@@ -173,6 +174,7 @@ fn of_records() -> Named {
                 ("domain", named("Domain")),
                 ("jobs", named("Jobs")),
                 ("stores", list(named("Store"))),
+                ("searches", list(text())),
             ]),
         ),
         (
@@ -302,5 +304,55 @@ fn of_stores() -> Named {
         ("streams", list(stream)),
     ]);
     let all = [("Store", store), ("Stores", object(&[("stores", list(named("Store")))]))];
+    all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
+}
+
+fn of_searches() -> Named {
+    let (text, int, number) = (|| of("string"), || of("integer"), || of("number"));
+    let summary = object(&[
+        ("id", text()),
+        ("name", text()),
+        ("algorithm", text()),
+        ("state", text()),
+        ("why", maybe("string")),
+        ("trials", int()),
+        ("proposed", int()),
+        ("with_results", int()),
+        ("front", int()),
+        ("started_ms", int()),
+        ("last_ms", maybe("integer")),
+    ]);
+    let trial = object(&[
+        ("trial", int()),
+        ("archid", text()),
+        ("state", text()),
+        ("why", maybe("string")),
+        ("node", maybe("string")),
+        ("rung", maybe("integer")),
+        ("budget", number()),
+        ("full", of("boolean")),
+        ("parents", list(int())),
+        ("objectives", list(maybe("number"))),
+        ("values", map(maybe("number"))),
+        ("seconds", number()),
+        ("iteration", maybe("integer")),
+        ("run", maybe("string")),
+    ]);
+    let objective = object(&[("name", text()), ("goal", text()), ("cheap", of("boolean"))]);
+    let covered = object(&[("results", int()), ("hours", number()), ("share", number()), ("full", number())]);
+    let search = object(&[
+        ("summary", named("SearchSummary")),
+        ("objectives", list(objective)),
+        ("rungs", list(number())),
+        ("budget_unit", text()),
+        ("events", int()),
+        ("front", list(int())),
+        ("compared", text()),
+        ("counts", map(int())),
+        ("hypervolume", list(covered)),
+        ("trials", list(trial)),
+    ]);
+    let searches = object(&[("searches", list(named("SearchSummary")))]);
+    let all = [("SearchSummary", summary), ("Search", search), ("Searches", searches)];
     all.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()
 }

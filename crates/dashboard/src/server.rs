@@ -147,6 +147,7 @@ fn live(app: Arc<App>, incoming: Incoming) -> Result<Response, ApiError> {
         seen: value("position").and_then(|position| position.parse().ok()),
         jobs: value("jobs").is_some(),
         stores: value("stores").is_some(),
+        searches: value("searches").is_some(),
         last_id: last_id.map(str::to_owned),
     };
     let messages = live::start(app, wish)?;

@@ -8,6 +8,7 @@ mod client;
 #[expect(dead_code, reason = "tests of the ledger reach servers by TCP, too")]
 #[path = "../../ledger/src/tests/server.rs"]
 mod postgres;
+#[expect(dead_code, reason = "shared with the tests of searches")]
 mod sample;
 
 use client::{Reply, get, request};

@@ -4,13 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod client;
+#[expect(dead_code, reason = "shared with the tests of searches")]
 mod sample;
 mod schema;
 
 use client::{Reply, get, raw, request};
 use phalanx_dashboard::{Access, Config, Dashboard, Limits, StartError};
 use phalanx_fabric::DomainKey;
-use sample::{add_step, make_run};
+use sample::{add_step, make_run, make_search};
 use schema::check;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -36,8 +37,10 @@ async fn beside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T 
 #[tokio::test]
 async fn every_route_answers_as_its_description_says() {
     let dir = tempfile::tempdir().unwrap();
-    make_run(dir.path(), "first", 50);
-    let dashboard = start(dir.path()).await;
+    let runs = dir.path().join("runs");
+    make_run(&runs, "first", 50);
+    make_search(&runs, "first");
+    let dashboard = start(&runs).await;
     let address = dashboard.address();
     beside(move || {
         let description = get(address, "/api/v1/openapi.json").json();

@@ -34,8 +34,8 @@ impl SearchTable {
         iterations
     }
 
-    /// The iteration of a trial with results, given by its place in their order.
-    pub(crate) fn iteration_of(&self, index: usize) -> usize {
+    /// The iteration of a trial with results, given by its place in [`SearchTable::rows_with_results`].
+    pub fn iteration_of(&self, index: usize) -> usize {
         let (init, each) = (self.about().init.max(1), self.about().per_iteration.max(1));
         index.checked_sub(init).map_or(0, |later| 1 + later / each)
     }

@@ -25,6 +25,34 @@ pub(crate) fn make_run(runs: &Path, name: &str, steps: u64) -> PathBuf {
     run
 }
 
+/// A search of three trials beside the runs, of which the second has its run here and the third failed.
+pub(crate) fn make_search(runs: &Path, name: &str) -> PathBuf {
+    let search = runs.parent().unwrap().join("searches").join(name);
+    fs::create_dir_all(search.join("trials")).unwrap();
+    fs::write(search.join("search.json"), SEARCH).unwrap();
+    fs::write(search.join("events.jsonl"), TRIALS).unwrap();
+    make_run(&search.join("trials"), "t2", 5);
+    search
+}
+
+/// A record of a search.
+pub(crate) fn add_record(search: &Path, record: &str) {
+    let mut file = fs::OpenOptions::new().append(true).open(search.join("events.jsonl")).unwrap();
+    writeln!(file, "{record}").unwrap();
+}
+
+const SEARCH: &str = r#"{"id":"first","name":"digits","algorithm":"guided","seed":1,"objectives":[
+    {"name":"accuracy","goal":"max","cheap":false},{"name":"params","goal":"min","cheap":true}],"rungs":[1.0,9.0],
+    "trials":10,"space":{"genes":[]},"started":1763302502000}"#;
+
+const TRIALS: &str = r#"{"at":1763302502000,"event":"trial_proposed","value":{"trial":1,"genes":[],"archid":"(1)","model":"a","parents":[],"known":{"params":10.0}}}
+{"at":1763302502001,"event":"trial_proposed","value":{"trial":2,"genes":[],"archid":"(2)","model":"b","parents":[1],"known":{"params":20.0}}}
+{"at":1763302502002,"event":"trial_proposed","value":{"trial":3,"genes":[],"archid":"(3)","model":"c","parents":[1,2],"known":{"params":5.0}}}
+{"at":1763302503000,"event":"trial_reached","value":{"trial":1,"budget":1.0,"values":{"accuracy":0.5},"seconds":2.0}}
+{"at":1763302504000,"event":"trial_reached","value":{"trial":2,"budget":1.0,"values":{"accuracy":0.75},"seconds":2.0}}
+{"at":1763302505000,"event":"trial_ended","value":{"trial":3,"end":{"state":"failed","why":"out of memory"}}}
+"#;
+
 /// A step that was recorded.
 pub(crate) fn add_step(run: &Path, step: u64) {
     let mut file = fs::OpenOptions::new().create(true).append(true).open(run.join("metrics.jsonl")).unwrap();

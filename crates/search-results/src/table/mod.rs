@@ -55,6 +55,9 @@ impl SearchTable {
     pub fn apply(&mut self, line: &EventLine) -> Result<(), UnknownTrial> {
         self.take(line)?;
         self.events += 1;
+        if let Some(row) = trial_of(&line.record).and_then(|trial| self.rows.get_mut(&trial)) {
+            row.changed = self.events;
+        }
         if !matches!(line.record, SearchRecord::SearchEnded { .. })
             && self.end.take().is_some()
             && let Some(ended) = self.last_at
@@ -238,8 +241,22 @@ fn proposed(at: u64, record: &SearchRecord) -> Option<TrialRow> {
         queued: None,
         started: None,
         ended: None,
+        changed: 0,
         ruled_out: None,
     })
+}
+
+fn trial_of(record: &SearchRecord) -> Option<TrialId> {
+    match record {
+        SearchRecord::TrialProposed { trial, .. }
+        | SearchRecord::TrialQueued { trial, .. }
+        | SearchRecord::TrialStarted { trial, .. }
+        | SearchRecord::TrialProgressed { trial, .. }
+        | SearchRecord::TrialRetried { trial, .. }
+        | SearchRecord::TrialReached { trial, .. }
+        | SearchRecord::TrialEnded { trial, .. } => Some(*trial),
+        SearchRecord::SearchEnded { .. } => None,
+    }
 }
 
 fn ended(end: &TrialEnd) -> (TrialStatus, Option<String>) {

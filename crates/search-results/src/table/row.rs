@@ -116,6 +116,8 @@ pub struct TrialRow {
     pub queued: Option<u64>,
     pub started: Option<u64>,
     pub ended: Option<u64>,
+    /// The number of the newest record about it, from 1.
+    pub changed: u64,
     /// The number of the record that said that it failed or is infeasible.
     pub(crate) ruled_out: Option<u64>,
 }
