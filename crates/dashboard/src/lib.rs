@@ -26,6 +26,7 @@ mod indexed;
 mod live;
 mod openapi;
 mod page;
+mod past_jobs;
 mod run_dirs;
 mod runs;
 mod schemas;
@@ -40,6 +41,7 @@ pub use conn::{Disconnected, Limits};
 pub use error::StartError;
 pub use gate::{Access, Asked, Gate, Refused, new_token};
 pub use page::page_weight;
+pub use past_jobs::Journals;
 pub use stores::StoreTarget;
 
 use actions::Actions;
@@ -78,6 +80,8 @@ pub struct Config {
     pub control: bool,
     /// A domain that is looked at, with its name.
     pub domain: Option<(Fabric, String)>,
+    /// Journals of main nodes, whose jobs are shown when these are gone; they need a ledger.
+    pub journals: Option<Journals>,
     /// Stores that are looked at, besides that of the domain.
     pub stores: Vec<StoreTarget>,
     /// Makes the certificate of a server that other hosts reach.
@@ -100,6 +104,7 @@ impl Config {
             bind,
             control: false,
             domain: None,
+            journals: None,
             stores: Vec::new(),
             key: None,
             names: Vec::new(),
@@ -132,6 +137,7 @@ impl Dashboard {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let Config { runs, ledger, all_runs, resume, bind, control, domain, key, names, .. } = config;
         let (targets, limits, routes) = (config.stores, config.limits, config.routes);
+        let journals = config.journals;
         let beyond = !bind.ip().is_loopback();
         let (mut gate, mut tls, mut read_token, mut act_token) = (Gate::loopback(control), None, None, None);
         if beyond {
@@ -177,7 +183,9 @@ impl Dashboard {
             tasks.spawn(Arc::clone(domain).follow(Arc::clone(&hub)));
             tasks.spawn(follow_store_of(Arc::clone(domain), Arc::clone(&stores), Arc::clone(&hub)));
         }
-        let router = server::router(Arc::new(App::new(runs, actions, hub, domain, stores, gate)), routes);
+        let mut app = App::new(runs, actions, hub, domain, stores, gate);
+        app.journals = journals;
+        let router = server::router(Arc::new(app), routes);
         tasks.spawn(async move {
             if let Err(error) = axum::serve(clients, router).await {
                 tracing::warn!(%error, "the dashboard ended");
