@@ -6,13 +6,15 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+/// What a command says before the address of its page.
+const SAID: &str = "dashboard at http://";
+
 /// Trains until it is stopped, with a page beside it; gives the address that it printed.
 fn train(sandbox: &Sandbox) -> (Process, SocketAddr) {
     let train = "loss = \"cross_entropy\"\nseed = 3\nsteps = 1000000\nbatch = 64";
     sandbox.run_file("zoo = \"mlp\"\ninput = [1, 8, 8]", &digits_data(), train, "");
     let run = ["train", "run.toml", "--run-dir", "runs/live", "--output", "quiet"];
     let process = sandbox.start(&[&run[..], &["--dashboard=127.0.0.1:0", "--no-mdns"]].concat());
-    const SAID: &str = "dashboard at http://";
     process.says_where("where the page is", |said| {
         said.split_once(SAID).is_some_and(|(_, address)| address.contains('\n'))
     });

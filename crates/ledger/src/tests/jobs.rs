@@ -4,7 +4,10 @@ use super::model::{Faults, Process, seeds};
 use super::{Workplace, on_both};
 use crate::Ledger;
 use phalanx_fabric::{FabricConfig, NodeKind};
-use phalanx_jobs::{ComputingNode, JobSpec, MainNode, MainOptions, Outcome, Outcomes, builtin, read_journal};
+use phalanx_jobs::{
+    ComputingNode, JobSpec, JournalError, MainError, MainNode, MainOptions, Outcome, Outcomes, builtin,
+    read_journal,
+};
 use phalanx_types::{ByteSize, DomainName, JobId, Parcel, Resources};
 use phalanx_wire::jobs::JobQuery;
 use rand::{RngExt, SeedableRng};
@@ -35,21 +38,33 @@ async fn take(outcomes: &mut Outcomes, count: usize) {
     }
 }
 
+/// A main node with this journal, once the one before has closed it.
+async fn take_up(dir: &Path, journal: &Path) -> MainNode {
+    let start = async {
+        loop {
+            let options = MainOptions { journal: Some(journal.to_owned()), ..MainOptions::default() };
+            match MainNode::start(config(dir, "main", NodeKind::Main), options).await {
+                Err(MainError::Journal(JournalError::InUse { .. })) => tokio::task::yield_now().await,
+                started => return started.unwrap(),
+            }
+        }
+    };
+    timeout(PATIENCE, start).await.unwrap()
+}
+
 /// The journal of two lives of a main node: jobs that were solved, failed, were cancelled, and wait.
 async fn write_journal(dir: &Path) -> Vec<u8> {
     let journal = dir.join("written.journal");
-    let options = || MainOptions { journal: Some(journal.clone()), ..MainOptions::default() };
-    let main = || MainNode::start(config(dir, "main", NodeKind::Main), options());
     let node = ComputingNode::start(config(dir, "node", NodeKind::Computing), builtin::handlers());
     let node = tokio::spawn(node.await.unwrap().run());
-    let first = main().await.unwrap();
+    let first = take_up(dir, &journal).await;
     let mut outcomes = first.outcomes().await.unwrap();
     first.submit_many([jobs("echo", 12), jobs("fail", 3), jobs("nobody", 4)].concat()).await.unwrap();
     take(&mut outcomes, 15).await;
     first.query(JobQuery::Cancel { jobs: vec![JobId(17)] }).await.unwrap();
     take(&mut outcomes, 1).await;
     first.shutdown().await;
-    let second = main().await.unwrap();
+    let second = take_up(dir, &journal).await;
     let mut outcomes = second.outcomes().await.unwrap();
     second.submit_many(jobs("upper", 9)).await.unwrap();
     take(&mut outcomes, 9).await;

@@ -15,7 +15,7 @@ cat "$2/hba" >"$2/data/pg_hba.conf"
     -c ssl_key_file="$2/server.key" -c fsync=off -c max_connections=100 >>"$2/log" 2>&1 &
 server=$!
 cat >/dev/null
-kill -INT $server
+kill -INT $server 2>/dev/null
 wait $server
 rm -rf "$2"
 "#;
@@ -25,7 +25,7 @@ const START_AGAIN: &str = r#"
 "$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses= -c fsync=off >>"$2/log" 2>&1 &
 server=$!
 cat >/dev/null
-kill -INT $server
+kill -INT $server 2>/dev/null
 wait $server
 rm -rf "$2"
 "#;
