@@ -29,6 +29,12 @@ fn jobs_of_a_killed_main_node_are_listed_with_outcome_solver_and_times() {
         let history = read_journal(&journal).ok()?;
         (history.jobs.values().filter(|job| job.outcome.is_some()).count() == 3).then_some(())
     });
+    // The ledger also says who solved jobs of a main node that is there.
+    eventually("its solver is listed", || {
+        let live = past(&sandbox);
+        let first = live.iter().find(|job| text(job, "job").starts_with("1@"))?;
+        (text(first, "node") == solver && first["ended_ms"].is_u64()).then_some(())
+    });
     main.signal(Signal::KILL);
     main.finish();
     eventually("nobody takes it for live", || {

@@ -1,7 +1,7 @@
 //! `phalanx job list`.
 
 use super::ask::{self, ask_failure};
-use super::past::{Wanted, past_jobs};
+use super::past::{Wanted, add_known};
 use crate::args::DomainArgs;
 use crate::escape::one_line;
 use crate::failure::Failure;
@@ -134,7 +134,7 @@ pub(crate) async fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
         rows.extend(jobs_of(&mut asker, &main, &args).await?);
     }
     let wanted = Wanted { all: args.all, limit: args.limit as usize };
-    rows.extend(past_jobs(&args.domain, asker.mains(), wanted)?);
+    add_known(&mut rows, &args.domain, asker.mains(), wanted)?;
     asker.stop().await;
     output.print(&JobTable { rows, all: args.all })
 }

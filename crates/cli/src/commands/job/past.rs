@@ -1,4 +1,4 @@
-//! Jobs of main nodes that are gone: from the ledger, or from their journals where there is none.
+//! Jobs of main nodes that are gone, and the ends of others: from the ledger, or from journals where there is none.
 
 use super::ask::past_mains;
 use super::list::JobRow;
@@ -9,6 +9,7 @@ use crate::paths;
 use phalanx_jobs::{Outcome, PastMain};
 use phalanx_ledger::Ledger;
 use phalanx_types::{JobId, NodeId};
+use std::collections::BTreeMap;
 
 /// What listings ask for.
 #[derive(Debug, Clone, Copy)]
@@ -19,36 +20,58 @@ pub(super) struct Wanted {
     pub(super) limit: usize,
 }
 
-/// The jobs of main nodes that are not among `live`. With a ledger those of other hosts that share it are among them.
-pub(super) fn past_jobs(
+/// Adds the jobs of main nodes that are not among `live` to a listing of the others, and to those what is known of
+/// their end. With a ledger jobs of other hosts that share it are among them.
+pub(super) fn add_known(
+    rows: &mut Vec<JobRow>,
     domain: &DomainArgs,
     live: &[NodeId],
     wanted: Wanted,
-) -> Result<Vec<JobRow>, Failure> {
+) -> Result<(), Failure> {
     let journals = paths::job_journals(&domain.domain);
     match journals.ok().and_then(|journals| jobs_ledger(domain.domain.as_str(), &journals)) {
-        Some(ledger) => from_ledger(&ledger, domain, live, wanted),
-        None => Ok(past_mains(domain, live).iter().flat_map(|past| from_journal(past, wanted)).collect()),
+        Some(ledger) => add_from_ledger(rows, &ledger, domain, live, wanted),
+        None => {
+            rows.extend(past_mains(domain, live).iter().flat_map(|past| from_journal(past, wanted)));
+            Ok(())
+        }
     }
 }
 
-fn from_ledger(
+fn add_from_ledger(
+    rows: &mut Vec<JobRow>,
     ledger: &Ledger,
     domain: &DomainArgs,
     live: &[NodeId],
     wanted: Wanted,
-) -> Result<Vec<JobRow>, Failure> {
+) -> Result<(), Failure> {
     let live: Vec<String> = live.iter().map(ToString::to_string).collect();
-    let mut rows = Vec::new();
     for journal in ledger.journals(Some(domain.domain.as_str())).map_err(ledger_failure)? {
-        if journal.is_of(&live) {
+        let main = live.iter().find(|main| journal.is_of(std::slice::from_ref(*main)));
+        if main.is_some() && !wanted.all {
             continue;
         }
         let mut jobs = ledger.jobs(&[&journal], wanted.limit, wanted.all).map_err(ledger_failure)?;
         jobs.sort_by_key(|job| job.job);
-        rows.extend(jobs.into_iter().map(row));
+        match main {
+            Some(main) => fill_in(rows, main, jobs),
+            None => rows.extend(jobs.into_iter().map(row)),
+        }
     }
-    Ok(rows)
+    Ok(())
+}
+
+/// Adds solvers and times to the jobs of a main node that is there.
+fn fill_in(rows: &mut [JobRow], main: &str, jobs: Vec<phalanx_ledger::JobRow>) {
+    let name = |job: u64| format!("{}@{main}", JobId(job));
+    let mut known: BTreeMap<String, phalanx_ledger::JobRow> =
+        jobs.into_iter().map(|job| (name(job.job), job)).collect();
+    for row in rows {
+        if let Some(job) = known.remove(&row.job) {
+            row.node = row.node.take().or(job.node);
+            (row.submitted_ms, row.ended_ms) = (job.submitted_ms, job.ended_ms);
+        }
+    }
 }
 
 fn from_journal(past: &PastMain, wanted: Wanted) -> Vec<JobRow> {
