@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// A text of one line: a line break in it is shown as `\n`, too.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| is_obeyed(c))
+    escaped(text, is_obeyed)
 }
 
 /// A text that may have several lines.
