@@ -153,7 +153,9 @@ impl Render for Cleaned {
     fn table(&self) -> String {
         let Pruned { runs, journals, copies, freed } = self.0;
         let freed = ByteSize(freed);
-        format!("{runs} runs and {journals} journals forgotten, {copies} copies removed, {freed} freed")
+        format!(
+            "{runs} runs forgotten, {journals} journals forgotten, {copies} copies removed, {freed} freed"
+        )
     }
 
     fn quiet(&self) -> String {
