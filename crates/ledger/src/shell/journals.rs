@@ -24,7 +24,7 @@ struct Place {
 }
 
 /// See [`Ledger::known_journals`].
-type KnownJournals = (BTreeMap<String, (i64, u64)>, Vec<(PathBuf, u64)>);
+type KnownJournals = (BTreeMap<String, (i64, String)>, Vec<(PathBuf, String)>);
 
 impl Place {
     fn name_of(path: &Path) -> String {
@@ -48,10 +48,12 @@ struct Known {
     session: String,
     domain: String,
     position: JournalPosition,
+    /// What its file was like when it was read.
+    stamp: String,
 }
 
 impl Known {
-    const COLUMNS: &str = "id, host, session, domain, bytes, last, checksum, unix_ms";
+    const COLUMNS: &str = "id, host, session, domain, bytes, last, checksum, unix_ms, stamp";
 
     fn of(row: &Row) -> Self {
         let check = u32::try_from(row.count(6)).unwrap_or(0);
@@ -62,6 +64,7 @@ impl Known {
             session: row.required_text(2),
             domain: row.required_text(3),
             position: JournalPosition { bytes, last, check, unix_ms },
+            stamp: row.required_text(8),
         }
     }
 }
@@ -97,7 +100,7 @@ impl Ledger {
         for path in journals_in(&dir)? {
             let name = Place::name_of(&path);
             let known = here.remove(&name);
-            if known.is_some_and(|(_, bytes)| bytes == len_of(&path)) {
+            if known.is_some_and(|(_, stamp)| stamp == stamp_of(&path)) {
                 result.journals += 1;
             } else {
                 self.look_at_journal(domain, &path, &mut result)?;
@@ -107,8 +110,8 @@ impl Ledger {
             self.forget_journal(id)?;
             result.removed += 1;
         }
-        for (path, bytes) in elsewhere {
-            if path.is_file() && len_of(&path) != bytes {
+        for (path, stamp) in elsewhere {
+            if path.is_file() && stamp_of(&path) != stamp {
                 self.look_at_journal(domain, &path, &mut result)?;
             }
         }
@@ -122,7 +125,7 @@ impl Ledger {
     /// As [`Ledger::catch_up_journals`].
     pub fn rebuild_journals(&self, dirs: &[(String, PathBuf)]) -> Result<CaughtUpJournals, LedgerError> {
         self.transaction("rebuild", |sql| {
-            let forget = "update journal set bytes = 0 where host = $1";
+            let forget = "update journal set bytes = 0, stamp = '' where host = $1";
             sql.execute(forget, &[host().into()]).map_err(failed("write to"))?;
             Ok(Transacted::Commit(()))
         })?;
@@ -212,18 +215,18 @@ impl Ledger {
         Ok(rows.iter().map(job_row).collect())
     }
 
-    /// The journals of this host: those in a directory by name, with their row and how far they were read, and those of
+    /// The journals of this host: those in a directory by name, with their row and their stamp, and those of
     /// a domain elsewhere.
     fn known_journals(&self, domain: &str, dir: &Path) -> Result<KnownJournals, LedgerError> {
-        let find = "select name, id, bytes, dir, domain from journal where host = $1";
+        let find = "select name, id, stamp, dir, domain from journal where host = $1";
         let rows = self.with(|sql| all(sql, find, &[host().into()]).map_err(failed("read")))?;
         let (mut here, mut elsewhere) = KnownJournals::default();
         for row in rows {
-            let (name, bytes, place) = (row.required_text(0), row.count(2), row.required_text(3));
+            let (name, stamp, place) = (row.required_text(0), row.required_text(2), row.required_text(3));
             if Path::new(&place) == dir {
-                here.insert(name, (row.int(1).unwrap_or(-1), bytes));
+                here.insert(name, (row.int(1).unwrap_or(-1), stamp));
             } else if row.str(4) == Some(domain) {
-                elsewhere.push((path_of(&place, &name), bytes));
+                elsewhere.push((path_of(&place, &name), stamp));
             }
         }
         Ok((here, elsewhere))
@@ -265,8 +268,12 @@ fn journals_in(dir: &Path) -> Result<Vec<PathBuf>, LedgerError> {
     Ok(paths)
 }
 
-fn len_of(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |file| file.len())
+/// Says whether a journal was written since, or is another one: its size, time and place on the disk.
+fn stamp_of(path: &Path) -> String {
+    let shown = |stat: rustix::fs::Stat| {
+        format!("{} {}.{} {}", stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ino)
+    };
+    rustix::fs::stat(path).map_or_else(|_missing| String::new(), shown)
 }
 
 /// The file of a journal; one that was named by its user may have another ending.
@@ -324,22 +331,25 @@ fn feed_batch(
     place: &Place,
 ) -> Result<Transacted<(Fed, bool)>, LedgerError> {
     let nothing = Ok(Transacted::Nothing((Fed::default(), false)));
+    // Before the records: what is written later is seen to be new.
+    let stamp = stamp_of(&place.path);
     let (known, Some(batch)) = look(sql, place)? else { return nothing };
-    if let Some(known) = &known
-        && known.position == batch.position
-        && known.host == host()
-        && known.domain == domain
-    {
+    let same = known.as_ref().is_some_and(|known| {
+        known.position == batch.position && known.host == host() && known.domain == domain
+    });
+    if same && known.as_ref().is_some_and(|known| known.stamp == stamp) {
         return nothing;
     }
-    write_batch(sql, domain, place, known, &batch).map_err(failed("write to"))?;
-    let fed = Fed { entries: batch.entries.len() as u64, changed: true };
+    // What is not read yet is not known, whatever becomes of this process.
+    let stamp = if batch.is_all { stamp } else { String::new() };
+    write_batch(sql, (domain, &stamp), place, known, &batch).map_err(failed("write to"))?;
+    let fed = Fed { entries: batch.entries.len() as u64, changed: !same };
     Ok(Transacted::Commit((fed, !batch.is_all)))
 }
 
 fn write_batch(
     sql: &mut dyn Sql,
-    domain: &str,
+    (domain, stamp): (&str, &str),
     place: &Place,
     known: Option<Known>,
     batch: &JournalBatch,
@@ -347,8 +357,8 @@ fn write_batch(
     let id = match known {
         Some(known) => known.id,
         None => {
-            let insert = "insert into journal (host, dir, name, domain, session, epoch, bytes, last, checksum, unix_ms) \
-                          values ($1, $2, $3, $4, $5, 0, 0, 0, 0, 0) returning id";
+            let insert = "insert into journal (host, dir, name, domain, session, epoch, bytes, last, checksum, \
+                          unix_ms, stamp) values ($1, $2, $3, $4, $5, 0, 0, 0, 0, 0, '') returning id";
             let (dir, name) = (place.dir.as_str().into(), place.name.as_str().into());
             let values = [host().into(), dir, name, domain.into(), session_of(batch).into()];
             first(sql, insert, &values)?.and_then(|row| row.int(0)).unwrap_or(-1)
@@ -361,9 +371,10 @@ fn write_batch(
         write_entry(sql, id, entry)?;
     }
     let JournalPosition { bytes, last, check, unix_ms } = batch.position;
-    let update = "update journal set host = $1, domain = $2, bytes = $3, last = $4, checksum = $5, unix_ms = $6 \
-                  where id = $7";
-    let position = [bytes.into(), last.into(), u64::from(check).into(), unix_ms.into(), Value::Int(id)];
+    let update = "update journal set host = $1, domain = $2, bytes = $3, last = $4, checksum = $5, unix_ms = $6, \
+                  stamp = $7 where id = $8";
+    let position =
+        [bytes.into(), last.into(), u64::from(check).into(), unix_ms.into(), stamp.into(), Value::Int(id)];
     let values: Vec<Value> = [host().into(), domain.into()].into_iter().chain(position).collect();
     sql.execute(update, &values).map(|_one| ())
 }

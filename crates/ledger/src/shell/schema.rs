@@ -68,7 +68,7 @@ update position set stale = 1;
 drop table job;
 create table journal (id {id}, host text not null, dir text not null, name text not null, domain text not null,
     session text not null, main text, epoch bigint not null, bytes bigint not null, last bigint not null,
-    checksum bigint not null, unix_ms bigint not null, unique (session, dir, name));
+    checksum bigint not null, unix_ms bigint not null, stamp text not null, unique (session, dir, name));
 create index journal_place on journal (dir, name);
 create table job (journal bigint not null, id bigint not null, kind text not null, state text not null, reason text,
     node text, priority bigint not null, attempts bigint not null, submitted_ms bigint, ended_ms bigint,
