@@ -170,7 +170,8 @@ impl Ledger {
     /// # Errors
     /// The ledger cannot be read.
     pub fn journals(&self, domain: Option<&str>) -> Result<Vec<JournalRow>, LedgerError> {
-        let find = "select id, name, main, domain, host, dir from journal where $1 = '' or domain = $1 order by name, id";
+        let find = "select id, name, main, domain, host, dir from journal where $1 = '' or domain = $1 \
+                    order by name, id";
         let rows =
             self.with(|sql| all(sql, find, &[domain.unwrap_or_default().into()]).map_err(failed("read")))?;
         let journal = |row: &Row| {
@@ -204,8 +205,8 @@ impl Ledger {
         let places: Vec<String> = (1..=journals.len()).map(|at| format!("${at}")).collect();
         let (ended, limit_at) = (if ended_too { "" } else { "and state = 'waiting' " }, journals.len() + 1);
         let find = format!(
-            "select journal.name, job.id, kind, state, reason, node, priority, attempts, submitted_ms, ended_ms from job \
-             join journal on journal.id = job.journal where journal in ({}) {ended}\
+            "select journal.name, job.id, kind, state, reason, node, priority, attempts, submitted_ms, ended_ms \
+             from job join journal on journal.id = job.journal where journal in ({}) {ended}\
              order by coalesce(ended_ms, submitted_ms, 0) desc, journal desc, job.id desc limit ${limit_at}",
             places.join(", ")
         );
