@@ -7,6 +7,8 @@ import { join } from "node:path";
 import { Browser, Sandbox, drawn, picture, root, shows, sound, upload } from "./kit.mjs";
 
 const digits = join(root, "examples/digits/run.toml");
+/** A machine may be so many times slower than the one for which times are promised. */
+const SLACK = Number(process.env.PHALANX_SLACK ?? 3);
 /** @type {Sandbox} */
 let sandbox;
 /** @type {Browser} */
@@ -67,6 +69,8 @@ test("a finished run shows curves, configuration, files, and replays", async () 
   await shows(page, "main", "model.onnx");
   const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "run.toml" }).click()]);
   assert.equal(readFileSync(await download.path(), "utf8"), readFileSync(join(sandbox.dir, "runs/first/run.toml"), "utf8"));
+  await shows(page, "#log", "ended");
+  await picture(page, "run");
   const before = await page.locator(".tile b").first().textContent();
   await page.getByLabel("Replay: place in time").fill("500");
   await page.waitForFunction((before) => document.querySelector(".tile b")?.textContent !== before, before);
@@ -128,6 +132,55 @@ test("dark mode and a phone's width", async () => {
   assert.ok(await phone.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "nothing is wider than the screen");
   await picture(phone, "phone", { fullPage: true });
   await sound(phone, "phone");
+});
+
+test("a million points are drawn in a second, and the first paint comes after half of one", async (t) => {
+  const own = new Sandbox();
+  try {
+    const run = join(own.dir, "runs/long");
+    mkdirSync(join(run, "checkpoints"), { recursive: true });
+    writeFileSync(join(run, "lock"), "");
+    writeFileSync(join(run, "run.toml"), "[model]\nname = \"long\"\n");
+    writeFileSync(join(run, "state.json"), JSON.stringify({ state: "finished", started: "2026-11-16T14:15:02Z", model: "long", steps: 1_000_000, total_steps: 1_000_000 }));
+    for (let from = 0; from < 1_000_000; from += 10_000) {
+      const line = (_, i) => `{"step":${from + i + 1},"pass":1,"loss":${2 / Math.sqrt(from + i + 1) + ((from + i) * 7919 % 1000) / 1e4},"unix_ms":${1763302502000 + from + i}}\n`;
+      appendFileSync(join(run, "metrics.jsonl"), Array.from({ length: 10_000 }, line).join(""));
+    }
+    const url = await own.dashboard("runs", "--no-domain");
+    // From then on curves come from the ledger.
+    const until = Date.now() + 300_000;
+    while ((await (await fetch(`${url}api/v1/about`)).json()).note !== null) assert.ok(Date.now() < until, "the ledger is not up to date");
+    const page = await browser.page(`${url}#/run/long`);
+    const measure = async () => {
+      await page.reload();
+      const drawn = await page.waitForFunction(() => {
+        const canvas = /** @type {HTMLCanvasElement | null} */ (document.querySelector("canvas.plot"));
+        if (!canvas || !document.querySelector("main")?.textContent?.includes("1,000,000")) return 0;
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        // The line has a colour; axes and their words have none.
+        let coloured = 0;
+        for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 127 && Math.abs(data[i] - data[i + 2]) > 60) coloured += 1;
+        return coloured > 200 ? performance.now() : 0;
+      }, null, { polling: 20 });
+      const paint = await page.evaluate(() => performance.getEntriesByType("paint").find((one) => one.name === "first-contentful-paint")?.startTime);
+      return { drawn: await drawn.jsonValue(), paint };
+    };
+    const times = [await measure(), await measure(), await measure()];
+    const median = (name) => times.map((one) => one[name]).sort((a, b) => a - b)[1];
+    t.diagnostic(`first paint after ${median("paint").toFixed(0)} ms, a million points drawn after ${median("drawn").toFixed(0)} ms`);
+    assert.ok(median("paint") > 0 && median("paint") < 500 * SLACK, `first paint after ${median("paint")} ms`);
+    assert.ok(median("drawn") < 1000 * SLACK, `drawn after ${median("drawn")} ms`);
+    await picture(page, "long");
+    await sound(page, "a long run");
+    // What is measured is the drawing: it is late if the curve is.
+    await page.route("**/curves*", async (route) => {
+      await new Promise((later) => setTimeout(later, 1000 * SLACK));
+      await route.continue();
+    });
+    assert.ok((await measure()).drawn > 1000 * SLACK, "a late curve is seen to be late");
+  } finally {
+    await own.close();
+  }
 });
 
 test("a copied run directory replays with nothing else", async () => {
@@ -266,6 +319,19 @@ test("jobs are shown with their reasons, and cancelled by who may act", async ()
     await shows(page, "#ended", "<img src=x onerror=alert(1)>");
     assert.equal(await page.locator("main img").count(), 0, "what a job printed is text");
     await sound(page, "a job's output");
+    // A main node that is killed leaves its jobs, as far as they came.
+    await own.node("helper");
+    const main = own.start("job", "submit", "--no-mdns", "--kind", "upper", "--arg", "<i>x</i>", "--count", "3", "--name", "gone", "--journal", "gone.journal", "--wait");
+    assert.equal(await main.done, 0, main.said);
+    const killed = own.start("job", "submit", "--no-mdns", "--kind", "nobody", "--count", "2", "--name", "dead", "--journal", "dead.journal", "--wait");
+    await shows(page, "#running", "@dead-");
+    await shows(page, "#past", "3@gone");
+    killed.kill("SIGKILL");
+    await shows(page, "#past", "2@dead");
+    await shows(page, "#past", "its main node dead is gone");
+    assert.ok((await page.locator("#past tr", { hasText: "3@gone" }).textContent()).includes("helper-"), "it says who solved it");
+    await picture(page, "jobs-past", { fullPage: true });
+    await sound(page, "jobs of main nodes that are gone");
   } finally {
     await own.close();
   }

@@ -1,3 +1,5 @@
+use crate::escape::lines;
+
 /// Why a command ends without success, and the exit code that says so.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -53,12 +55,13 @@ impl Failure {
 
     #[expect(clippy::print_stderr, reason = "the one place that reports errors to the user")]
     pub(crate) fn report(&self) -> u8 {
-        eprintln!("error: {}", self.error);
+        // Names and reasons in it may be those of others.
+        eprintln!("error: {}", lines(&self.error.to_string()));
         for cause in self.error.chain().skip(1) {
-            eprintln!("  caused by: {cause}");
+            eprintln!("  caused by: {}", lines(&cause.to_string()));
         }
         if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
+            eprintln!("hint: {}", lines(hint));
         }
         self.code.unwrap_or(self.kind as u8)
     }

@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod escape;
 mod exec_shim;
 mod failure;
 mod output;

@@ -23,6 +23,21 @@ pub(crate) fn domain_key(domain: &DomainName) -> Result<PathBuf, Failure> {
 
 /// Where background main nodes keep their journals.
 pub(crate) fn job_journals(domain: &DomainName) -> Result<PathBuf, Failure> {
+    Ok(all_job_journals()?.join(domain.as_str()))
+}
+
+/// The directories with journals of background main nodes, by the names of their domains.
+pub(crate) fn journals_by_domain() -> Vec<(String, PathBuf)> {
+    // Without a home directory there are none.
+    let dir = all_job_journals().ok().and_then(|dir| std::fs::read_dir(dir).ok());
+    let dirs = dir.into_iter().flatten().flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    let named = dirs.filter_map(|path| Some((path.file_name()?.to_str()?.to_owned(), path)));
+    let mut found: Vec<(String, PathBuf)> = named.collect();
+    found.sort();
+    found
+}
+
+fn all_job_journals() -> Result<PathBuf, Failure> {
     let dir = base("PHALANX_STATE_DIR", "XDG_STATE_HOME", ".local/state")?;
-    Ok(dir.join("jobs").join(domain.as_str()))
+    Ok(dir.join("jobs"))
 }

@@ -92,6 +92,21 @@ pub(crate) struct JobRow {
     pub(crate) age_ms: u64,
 }
 
+/// A job of a main node that is gone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct PastJob {
+    pub(crate) job: String,
+    pub(crate) kind: String,
+    pub(crate) state: String,
+    /// Why it failed, or will not end.
+    pub(crate) why: String,
+    /// The node that solved it.
+    pub(crate) node: Option<String>,
+    pub(crate) attempts: u64,
+    pub(crate) submitted_ms: Option<u64>,
+    pub(crate) ended_ms: Option<u64>,
+}
+
 /// Jobs of one kind in one state for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Queue {
@@ -105,6 +120,8 @@ pub(crate) struct Queue {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct JobsInfo {
     pub(crate) jobs: Vec<JobRow>,
+    /// Jobs of main nodes that are gone, from the ledger; the newest first.
+    pub(crate) past: Vec<PastJob>,
     pub(crate) queues: Vec<Queue>,
     /// Solved so far, over all nodes.
     pub(crate) done: u64,
@@ -154,6 +171,10 @@ impl Domain {
         status.id != *self.fabric.id() && status.kind != NodeKind::Observer
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn info(&self) -> DomainInfo {
         let nodes = self.fabric.nodes();
         DomainInfo {
@@ -174,7 +195,7 @@ impl Domain {
             }
         }
         let done = self.fabric.nodes().iter().map(|status| status.jobs_done).sum();
-        Ok(JobsInfo { queues: queues(&jobs), jobs, done, more })
+        Ok(JobsInfo { queues: queues(&jobs), jobs, past: Vec::new(), done, more })
     }
 
     /// Cancels a job; says whether it was there and had not ended.
@@ -191,7 +212,8 @@ impl Domain {
         Ok(cancelled > 0)
     }
 
-    fn mains(&self) -> Vec<NodeId> {
+    /// The main nodes that are there.
+    pub(crate) fn mains(&self) -> Vec<NodeId> {
         let nodes = self.fabric.nodes().into_iter();
         nodes.filter(|status| status.kind.asks() && status.state.is_live()).map(|status| status.id).collect()
     }

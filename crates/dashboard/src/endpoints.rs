@@ -234,7 +234,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get(
         "/api/v1/jobs",
         "The jobs of the domain.",
-        &[text("all", "1 lists jobs that have ended, too.")],
+        &[text("all", "1 lists jobs that have ended, too: past are those of main nodes that are gone.")],
         "Jobs",
         Handle::Nodes(api::jobs),
     ),

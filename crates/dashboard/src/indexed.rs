@@ -48,6 +48,10 @@ impl Indexed {
         Self { ledger, files, only }
     }
 
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// The directory of a row, if it is one of those that are shown here.
     fn dir_of(&self, row: &RunRow) -> Option<PathBuf> {
         let name = row.dir.file_name()?.to_str()?;

@@ -26,6 +26,7 @@ mod indexed;
 mod live;
 mod openapi;
 mod page;
+mod past_jobs;
 mod run_dirs;
 mod runs;
 mod schemas;
@@ -41,6 +42,7 @@ pub use conn::{Disconnected, Limits};
 pub use error::StartError;
 pub use gate::{Access, Asked, Gate, Refused, new_token};
 pub use page::page_weight;
+pub use past_jobs::Journals;
 pub use stores::StoreTarget;
 
 use actions::Actions;
@@ -80,6 +82,8 @@ pub struct Config {
     pub control: bool,
     /// A domain that is looked at, with its name.
     pub domain: Option<(Fabric, String)>,
+    /// Journals of main nodes, whose jobs are shown when these are gone; they need a ledger.
+    pub journals: Option<Journals>,
     /// Stores that are looked at, besides that of the domain.
     pub stores: Vec<StoreTarget>,
     /// Makes the certificate of a server that other hosts reach.
@@ -102,6 +106,7 @@ impl Config {
             bind,
             control: false,
             domain: None,
+            journals: None,
             stores: Vec::new(),
             key: None,
             names: Vec::new(),
@@ -134,6 +139,7 @@ impl Dashboard {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let Config { runs, ledger, all_runs, resume, bind, control, domain, key, names, .. } = config;
         let (targets, limits, routes) = (config.stores, config.limits, config.routes);
+        let journals = config.journals;
         let beyond = !bind.ip().is_loopback();
         let (mut gate, mut tls, mut read_token, mut act_token) = (Gate::loopback(control), None, None, None);
         if beyond {
@@ -180,7 +186,7 @@ impl Dashboard {
             tasks.spawn(follow_store_of(Arc::clone(domain), Arc::clone(&stores), Arc::clone(&hub)));
         }
         let searches = Searches::new(runs.files().searches());
-        let app = App { domain, ..App::new(runs, actions, hub, stores, searches, gate) };
+        let app = App { domain, journals, ..App::new(runs, actions, hub, stores, searches, gate) };
         let router = server::router(Arc::new(app), routes);
         tasks.spawn(async move {
             if let Err(error) = axum::serve(clients, router).await {

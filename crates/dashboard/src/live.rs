@@ -111,9 +111,9 @@ impl Viewer {
     async fn message(self) -> Option<(Self, Option<String>)> {
         let until = self.app.hub.version();
         let domain = self.anew || self.app.hub.domain_since(self.version) || self.first;
-        let jobs = match (self.wish.jobs && domain, &self.app) {
-            (true, app) => app.jobs(true).await.ok(),
-            (false, _) => None,
+        let jobs = match self.wish.jobs && domain {
+            true => Arc::clone(&self.app).jobs(true).await.ok(),
+            false => None,
         };
         let made = tokio::task::spawn_blocking(move || {
             let mut viewer = self;

@@ -240,12 +240,28 @@ fn of_domain() -> Named {
         ("attempts", int()),
         ("age_ms", int()),
     ]);
+    let past = object(&[
+        ("job", text()),
+        ("kind", text()),
+        ("state", text()),
+        ("why", text()),
+        ("node", maybe("string")),
+        ("attempts", int()),
+        ("submitted_ms", maybe("integer")),
+        ("ended_ms", maybe("integer")),
+    ]);
     let queue = object(&[("kind", text()), ("state", text()), ("why", text()), ("jobs", int())]);
     let all = [
         ("Domain", object(&[("domain", maybe("string")), ("nodes", list(node)), ("events", list(change))])),
         (
             "Jobs",
-            object(&[("jobs", list(job)), ("queues", list(queue)), ("done", int()), ("more", of("boolean"))]),
+            object(&[
+                ("jobs", list(job)),
+                ("past", list(past)),
+                ("queues", list(queue)),
+                ("done", int()),
+                ("more", of("boolean")),
+            ]),
         ),
         ("JobName", object(&[("job", text())])),
         ("Cancelled", object(&[("cancelled", of("boolean"))])),

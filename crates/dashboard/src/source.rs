@@ -104,6 +104,11 @@ impl Runs {
         }
     }
 
+    /// The ledger, while it can be used.
+    pub(crate) fn ledger(&self) -> Option<Ledger> {
+        self.ready().map(|indexed| indexed.ledger().clone())
+    }
+
     /// Asks the ledger, or the files if it cannot be used.
     ///
     /// # Errors
@@ -219,6 +224,8 @@ impl Keeper {
         // What changed while it was looked at.
         ledger.catch_up(self.runs.files.root())?;
         self.hub.listing_changed();
+        // Jobs of main nodes that are gone are in the ledger.
+        self.hub.domain_changed();
         Ok(ledger)
     }
 

@@ -10,10 +10,15 @@ mod client;
 mod postgres;
 #[expect(dead_code, reason = "shared with the tests of searches")]
 mod sample;
+mod schema;
 
 use client::{Reply, get, request};
-use phalanx_dashboard::{Config, Dashboard};
+use phalanx_dashboard::{Config, Dashboard, Journals};
+use phalanx_fabric::{FabricConfig, NodeKind};
+use phalanx_jobs::{JobSpec, MainNode, MainOptions};
 use phalanx_ledger::{Ledger, LedgerUrl};
+use phalanx_types::{DomainName, JobId, Parcel};
+use phalanx_wire::jobs::JobQuery;
 use sample::{add_step, make_run};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -366,4 +371,50 @@ async fn a_server_that_goes_and_comes_back_is_used_again() {
     })
     .await;
     dashboard.stop().await;
+}
+
+/// Hands out jobs that nobody solves, cancels the second, and leaves.
+async fn leave_jobs(dir: &Path, journals: &Path) {
+    std::fs::create_dir(journals).unwrap();
+    let mut config = FabricConfig::new(DomainName::new("lab").unwrap(), "main", NodeKind::Main);
+    config.runtime_dir = dir.to_owned();
+    config.mdns = false;
+    let options = MainOptions { journal: Some(journals.join("mine.journal")), ..MainOptions::default() };
+    let main = MainNode::start(config, options).await.unwrap();
+    let job = || JobSpec::new("<b>nobody</b>", Parcel::from_bytes("x"));
+    main.submit_many(vec![job(), job(), job()]).await.unwrap();
+    main.query(JobQuery::Cancel { jobs: vec![JobId(2)] }).await.unwrap();
+    main.shutdown().await;
+}
+
+#[tokio::test]
+async fn jobs_of_main_nodes_that_are_gone_come_from_the_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let (runs, journals) = (dir.path().join("runs"), dir.path().join("journals"));
+    std::fs::create_dir(&runs).unwrap();
+    leave_jobs(dir.path(), &journals).await;
+    let looked = Journals { domain: "lab".to_owned(), dir: journals.clone() };
+    let config = Config { ledger: Some(beside(&runs)), journals: Some(looked), ..config(&runs) };
+    let dashboard = Dashboard::start(config).await.unwrap();
+    let address = dashboard.address();
+    blocking(move || {
+        ready(address);
+        let all = get(address, "/api/v1/jobs?all=1").json();
+        let description = get(address, "/api/v1/openapi.json").json();
+        schema::check(&description, &json!({ "$ref": "#/components/schemas/Jobs" }), &all).unwrap();
+        let past = all["past"].as_array().unwrap();
+        let of = |key: &str| past.iter().map(|job| job[key].as_str().unwrap_or_default()).collect::<Vec<_>>();
+        // The one that ended is the newest.
+        assert_eq!(of("job"), ["2@mine", "3@mine", "1@mine"], "{all}");
+        assert_eq!(of("state"), ["cancelled", "waiting", "waiting"]);
+        assert_eq!(of("kind")[0], "<b>nobody</b>");
+        assert_eq!(of("why"), ["", "its main node mine is gone", "its main node mine is gone"]);
+        let time = |key: &str| past[0][key].as_u64();
+        assert!(time("submitted_ms").unwrap() <= time("ended_ms").unwrap(), "{all}");
+        assert_eq!(get(address, "/api/v1/jobs").json()["past"], json!([]), "only those that have not ended");
+        // What is gone from the disk is gone from the page.
+        std::fs::remove_file(journals.join("mine.journal")).unwrap();
+        assert_eq!(get(address, "/api/v1/jobs?all=1").json()["past"], json!([]));
+    })
+    .await;
 }

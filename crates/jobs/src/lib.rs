@@ -12,6 +12,7 @@ pub use crate::core::{JobSpec, MainCounts, Outcome};
 pub use job_ref::JobRef;
 pub use shell::{
     AskError, Asker, ComputingNode, Handler, HandlerError, Handlers, JobContext, JobEnd, JobFeed, JobHandle,
-    JournalError, JournalHistory, JournaledJob, MainError, MainNode, MainOptions, NodeError, Outcomes,
-    PastMain, Recovered, ResultMemory, SolutionRef, Stopper, kept_outcome, past_mains, read_journal,
+    JournalBatch, JournalEntry, JournalError, JournalHistory, JournalPosition, JournaledJob, MainError,
+    MainNode, MainOptions, NodeError, Outcomes, PastMain, Recovered, ResultMemory, SolutionRef, Stopper,
+    kept_outcome, past_mains, read_journal, read_journal_from,
 };

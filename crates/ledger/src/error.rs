@@ -1,6 +1,7 @@
 //! Why the ledger cannot be used, or what was asked is not in it.
 
 use crate::core::filter::FilterError;
+use phalanx_jobs::JournalError;
 use phalanx_records::run_dir::RunDirError;
 use phalanx_types::Class;
 use std::path::PathBuf;
@@ -127,6 +128,8 @@ pub enum LedgerError {
     Filter(#[from] FilterError),
     #[error(transparent)]
     Records(#[from] RunDirError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     #[error("there is no run `{id}` in the ledger")]
     NoRun { id: String, nearest: Option<String> },
     #[error("`{id}` could be any of {count} runs, among them {}", examples.join(", "))]
@@ -164,6 +167,7 @@ impl LedgerError {
             Self::Off => "unset PHALANX_LEDGER".to_owned(),
             Self::Filter(error) => return error.hint(),
             Self::Records(error) => return error.hint(),
+            Self::Journal(error) => return error.hint().map(str::to_owned),
             Self::NoRun { nearest: Some(nearest), .. } | Self::NoSeries { nearest: Some(nearest), .. } => {
                 format!("did you mean `{nearest}`?")
             }

@@ -181,6 +181,75 @@ pub struct CaughtUp {
     pub failed: Vec<(PathBuf, String)>,
 }
 
+/// The journal of a main node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JournalRow {
+    #[serde(skip)]
+    pub(crate) id: i64,
+    /// The name of its file, without the ending.
+    pub name: String,
+    /// The main node that took it up last, if it tells.
+    pub main: Option<String>,
+    pub domain: String,
+    /// The host that read it last.
+    pub host: String,
+    pub path: PathBuf,
+}
+
+impl JournalRow {
+    /// Whether its main node is one of these: their ids are longer than a name by a dash and digits.
+    pub fn is_of(&self, mains: &[String]) -> bool {
+        mains.iter().any(|id| match &self.main {
+            Some(main) => main == id,
+            None => id.rsplit_once('-').is_some_and(|(name, _digits)| name == self.name),
+        })
+    }
+}
+
+/// A job that a journal tells of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobRow {
+    /// The name of the journal, by which its main node is known.
+    pub main: String,
+    pub job: u64,
+    pub kind: String,
+    /// `waiting` until it ended.
+    pub state: String,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// The node that solved it.
+    pub node: Option<String>,
+    pub priority: i64,
+    /// Runs that ended with their node or with an error worth retrying.
+    pub attempts: u64,
+    pub submitted_ms: Option<u64>,
+    pub ended_ms: Option<u64>,
+}
+
+/// What a look at a directory of journals brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CaughtUpJournals {
+    pub journals: u64,
+    /// Journals that had something new.
+    pub changed: u64,
+    pub entries: u64,
+    /// Journals that are gone.
+    pub removed: u64,
+    /// Journals that could not be read, and why.
+    pub failed: Vec<(PathBuf, String)>,
+}
+
+impl CaughtUpJournals {
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self { journals, changed, entries, removed, failed } = other;
+        self.journals += journals;
+        self.changed += changed;
+        self.entries += entries;
+        self.removed += removed;
+        self.failed.extend(failed);
+    }
+}
+
 /// What a ledger is and holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LedgerInfo {
@@ -194,6 +263,7 @@ pub struct LedgerInfo {
     pub series: u64,
     pub points: u64,
     pub events: u64,
+    pub jobs: u64,
     /// Bytes on disk.
     pub size: u64,
 }
@@ -211,6 +281,7 @@ pub struct Migrated {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Pruned {
     pub runs: u64,
+    pub journals: u64,
     pub copies: u64,
     /// Bytes that the file became smaller by.
     pub freed: u64,

@@ -9,10 +9,11 @@ use crate::commands::train::RUNS;
 use crate::failure::Failure;
 use crate::output::{Output, Render, reader_gone};
 use crate::own_program::own_program;
+use crate::paths;
 use crate::stop::StopSignals;
 use anyhow::anyhow;
 use clap::Args;
-use phalanx_dashboard::{Access, Config, Dashboard, Resume, StartError, StoreTarget};
+use phalanx_dashboard::{Access, Config, Dashboard, Journals, Resume, StartError, StoreTarget};
 use phalanx_fabric::{Fabric, NodeKind};
 use phalanx_ledger::LedgerUrl;
 use phalanx_records::run_dir::is_run;
@@ -113,6 +114,7 @@ pub(crate) async fn run(args: DashboardArgs, output: Output) -> Result<(), Failu
         resume: Some(Resume::new(move || resume(&beside::domain_words()))),
         stores: args.stores.into_iter().map(target).collect(),
         control: args.control,
+        journals: journals(&args.domain),
         domain: fabric.clone().map(|fabric| (fabric, args.domain.domain.to_string())),
         key,
         names: args.name,
@@ -143,6 +145,12 @@ pub(crate) async fn run(args: DashboardArgs, output: Output) -> Result<(), Failu
         fabric.shutdown().await;
     }
     Ok(())
+}
+
+/// The journals of background main nodes of a domain; without a home directory there are none.
+fn journals(domain: &DomainArgs) -> Option<Journals> {
+    let dir = paths::job_journals(&domain.domain).ok()?;
+    Some(Journals { domain: domain.domain.to_string(), dir })
 }
 
 /// The command that resumes a run, in the same domain; the run is added to it.

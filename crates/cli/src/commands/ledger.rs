@@ -3,9 +3,11 @@
 use crate::commands::train::RUNS;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
+use crate::paths;
 use clap::{Args, Subcommand};
 use phalanx_ledger::{
-    CaughtUp, Ledger, LedgerError, LedgerInfo, LedgerUrl, Migrated, Pruned, SCHEMA, set_aside,
+    CaughtUp, CaughtUpJournals, Feeder, FeederHandle, Ledger, LedgerError, LedgerInfo, LedgerUrl, Migrated,
+    Pruned, SCHEMA, set_aside,
 };
 use phalanx_records::with_causes;
 use phalanx_types::ByteSize;
@@ -15,7 +17,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(
     after_help = "The ledger is an index of runs: ledger.sqlite in their directory, or what PHALANX_LEDGER names:
-postgres://USER@HOST/DATABASE for hosts that share one, sqlite:FILE, or none. The files of the runs stay the truth.
+postgres://USER@HOST/DATABASE for hosts that share one, sqlite:FILE, or none. The files of the runs, and the journals
+of main nodes, stay the truth.
 
 Examples:
   phalanx ledger info
@@ -32,7 +35,7 @@ enum Verb {
     /// Say where the ledger is and what is in it.
     #[command(after_help = "Example: phalanx ledger info --output json")]
     Info(Where),
-    /// Make the ledger anew from the directories of runs.
+    /// Make the ledger anew from the directories of runs, and from journals of jobs.
     #[command(after_help = "Example: phalanx ledger rebuild results/runs")]
     Rebuild(Where),
     /// Bring the ledger to the newest schema, with a copy first.
@@ -72,6 +75,7 @@ impl Render for Info {
             ("runs", format!("{}, {} of them running", info.runs, info.running)),
             ("metric points", format!("{} in {} series", info.points, info.series)),
             ("events", info.events.to_string()),
+            ("jobs", info.jobs.to_string()),
             ("size", ByteSize(info.size).to_string()),
         ])
     }
@@ -85,6 +89,8 @@ impl Render for Info {
 struct Rebuilt {
     #[serde(flatten)]
     caught_up: CaughtUp,
+    /// Of main nodes, with their jobs.
+    journals: CaughtUpJournals,
     /// Where a damaged ledger was moved to.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<PathBuf>,
@@ -97,8 +103,17 @@ impl Render for Rebuilt {
         if *removed > 0 {
             lines.push(format!("{removed} runs forgotten, whose directories are gone"));
         }
+        let journals = &self.journals;
+        if journals.journals > 0 {
+            lines.push(format!("{} journals of jobs, {} records", journals.journals, journals.entries));
+        }
         lines.extend(self.damaged.iter().map(|path| format!("the damaged ledger is now {}", path.display())));
-        lines.extend(failed.iter().map(|(path, why)| format!("left out {}: {why}", path.display())));
+        lines.extend(
+            failed
+                .iter()
+                .chain(&journals.failed)
+                .map(|(path, why)| format!("left out {}: {why}", path.display())),
+        );
         lines.join("\n")
     }
 
@@ -136,8 +151,11 @@ struct Cleaned(Pruned);
 
 impl Render for Cleaned {
     fn table(&self) -> String {
-        let Pruned { runs, copies, freed } = self.0;
-        format!("{runs} runs forgotten, {copies} copies removed, {} freed", ByteSize(freed))
+        let Pruned { runs, journals, copies, freed } = self.0;
+        let freed = ByteSize(freed);
+        format!(
+            "{runs} runs forgotten, {journals} journals forgotten, {copies} copies removed, {freed} freed"
+        )
     }
 
     fn quiet(&self) -> String {
@@ -151,6 +169,9 @@ pub(crate) fn run(command: &LedgerCommand, output: Output) -> Result<(), Failure
         Verb::Info(args) => {
             let ledger = open(args.runs())?;
             ledger.catch_up(args.runs()).map_err(ledger_failure)?;
+            for (domain, dir) in paths::journals_by_domain() {
+                ledger.catch_up_journals(&domain, &dir).map_err(ledger_failure)?;
+            }
             output.print(&Info(ledger.info().map_err(ledger_failure)?))
         }
         Verb::Rebuild(args) => rebuild(args.runs(), output),
@@ -176,8 +197,45 @@ fn rebuild(runs: &Path, output: Output) -> Result<(), Failure> {
         }
         other => other,
     };
-    let caught_up = ledger.and_then(|ledger| ledger.rebuild(runs)).map_err(ledger_failure)?;
-    output.print(&Rebuilt { caught_up, damaged })
+    let ledger = ledger.map_err(ledger_failure)?;
+    let caught_up = ledger.rebuild(runs).map_err(ledger_failure)?;
+    let journals = ledger.rebuild_journals(&paths::journals_by_domain()).map_err(ledger_failure)?;
+    output.print(&Rebuilt { caught_up, journals, damaged })
+}
+
+/// Where the ledger for jobs is: what PHALANX_LEDGER names, or that of the usual directory of runs if there is one.
+fn ledger_of_jobs() -> Option<LedgerUrl> {
+    let url = LedgerUrl::for_runs(Path::new(RUNS)).unwrap_or_else(|error| {
+        tracing::warn!("{}", with_causes(&error));
+        None
+    })?;
+    let leaves_nothing = matches!(url, LedgerUrl::Sqlite(_)) && !Path::new(RUNS).is_dir();
+    (!leaves_nothing).then_some(url)
+}
+
+/// A ledger with all jobs of the journals of a domain; `None` if there is none, with a warning if it cannot be used.
+pub(crate) fn jobs_ledger(domain: &str, journals: &Path) -> Option<Ledger> {
+    let url = ledger_of_jobs()?;
+    let opened =
+        Ledger::open(&url).and_then(|ledger| Ok((ledger.catch_up_journals(domain, journals)?, ledger)));
+    match opened {
+        Ok((caught_up, ledger)) => {
+            for (journal, why) in caught_up.failed {
+                tracing::warn!("{} is left out: {why}", journal.display());
+            }
+            Some(ledger)
+        }
+        Err(error) => {
+            tracing::warn!("{}; the journals are read instead", with_causes(&error));
+            None
+        }
+    }
+}
+
+/// Feeds the journal of a main node of this process into the ledger for jobs, if there is one.
+pub(crate) fn feed_journal(domain: &str, journal: &Path) -> Option<FeederHandle> {
+    let url = ledger_of_jobs()?;
+    Some(Feeder::start_journal(url, domain.to_owned(), journal.to_owned()))
 }
 
 /// An error of the ledger with its exit code and what to do about it.

@@ -4,6 +4,7 @@ mod measure;
 mod uses;
 
 use crate::args::{DomainArgs, start_failure};
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{Output, Render, listing_of, print_line, reader_gone};
 use crate::stop::StopSignals;
@@ -237,7 +238,7 @@ struct Change {
 impl Render for Change {
     fn table(&self) -> String {
         let NodeRow { id, kind, state, jobs_running, jobs_done, uses, address, why, .. } = &self.node;
-        let why = why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
+        let why = why.as_ref().map(|w| format!(": {}", one_line(w))).unwrap_or_default();
         let why = if uses.is_empty() { why } else { format!(", in use: {}", in_words(uses)) };
         let Change { event, .. } = self;
         format!(

@@ -84,8 +84,8 @@ fn outcomes_recorded(journal: &Path) -> BTreeMap<u64, u32> {
     // A length, two checksums of four bytes, and the body.
     while let Some((length, tail)) = rest.split_first_chunk::<8>() {
         let (body, after) = tail[8..].split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
-        // The fourth kind of record is an outcome; the job's number follows, seven bits a byte.
-        if body[0] == 3 {
+        // The fourth and the ninth kind of record are outcomes; the job's number follows, seven bits a byte.
+        if matches!(body[0], 3 | 8) {
             let (mut job, mut shift) = (0, 0);
             for byte in &body[1..] {
                 job |= u64::from(byte & 0x7f) << shift;

@@ -8,6 +8,7 @@ mod domain_store;
 mod infer;
 mod jobs;
 mod journal;
+mod past_jobs;
 mod plan;
 mod replay;
 mod store;

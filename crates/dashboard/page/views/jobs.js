@@ -1,8 +1,8 @@
-// Jobs: queues by kind and reason, what runs, what failed and why.
+// Jobs: queues by kind and reason, what runs, what failed and why, and what earlier main nodes had done.
 
 import { get, post } from "../api.js";
 import { announce, h, panel, put, stateMark, table } from "../dom.js";
-import { duration, number } from "../format.js";
+import { duration, number, time } from "../format.js";
 
 /** @type {import("../views.js").View} */
 export default {
@@ -10,7 +10,7 @@ export default {
   title: "Jobs",
   menu: true,
   async open({ about }) {
-    const queues = h("div", { id: "queues" }), running = h("div", { id: "running" }), ended = h("div", { id: "ended" }), tiles = h("div", { class: "tiles" });
+    const queues = h("div", { id: "queues" }), running = h("div", { id: "running" }), ended = h("div", { id: "ended" }), past = h("div", { id: "past" }), tiles = h("div", { class: "tiles" });
     const problem = h("p", { class: "note bad", role: "alert", hidden: true });
     /** @type {[number, number] | null} time and number of jobs done */
     let before = null;
@@ -40,11 +40,14 @@ export default {
         job.job, job.kind, stateMark(job.state), job.why, progress(job), duration(job.age_ms / 1000), ...(about.control ? [cancel(job.job)] : [])]), "No unfinished jobs."));
       put(ended, table("Failed jobs", ["job", "kind", "state", "~why", "#attempts"], of(["failed", "expired", "cancelled"]).slice(-200).reverse().map((/** @type {any} */ job) => [
         job.job, job.kind, stateMark(job.state), job.why, job.attempts]), "No failed jobs."));
+      put(past, table("Jobs of main nodes that are gone", ["job", "kind", "state", "~why", "node", "submitted", "#took"], info.past.slice(0, 200).map((/** @type {any} */ job) => [
+        job.job, job.kind, stateMark(job.state), job.why, job.node ?? "", job.submitted_ms === null ? "" : time(job.submitted_ms),
+        job.submitted_ms === null || job.ended_ms === null ? "" : duration((job.ended_ms - job.submitted_ms) / 1000)]), "No earlier jobs."));
     };
     draw(await get("jobs", { all: 1 }));
     return {
       element: [h("div", { class: "head" }, h("h1", {}, "Jobs"), h("span", { class: "muted" }, about.domain ? `domain ${about.domain}` : "no domain")), problem, tiles,
-        panel("Queues", [], queues), panel("Unfinished", [], running), panel("Failed and cancelled", [], ended)],
+        panel("Queues", [], queues), panel("Unfinished", [], running), panel("Failed and cancelled", [], ended), panel("Earlier", [], past)],
       live: { jobs: true },
       update(update) {
         if (update.jobs) draw(update.jobs);

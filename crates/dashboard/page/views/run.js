@@ -44,7 +44,7 @@ class RunPage {
     this.why = h("p", { class: "note warn", hidden: true });
     this.formation = h("div", { id: "formation" });
     this.timeline = h("div", { id: "timeline" });
-    this.log = h("div", { class: "log", id: "log", tabindex: "0", role: "group", "aria-label": "Events" });
+    this.log = h("div", { class: "log", id: "log", tabindex: "0", role: "group", "aria-label": "Log" });
     this.files = h("div", {}, h("p", { class: "muted pad" }, "Loading."));
     this.checkpoints = h("div", {});
     /** The time or step of replay. @type {number | null} */
@@ -234,7 +234,7 @@ class RunPage {
     // Runs of before events were recorded: what formation.json says.
     const old = this.events.length ? [] : this.epochs.map((epoch) => h("tr", {}, h("td", {}, `step ${epoch.from_step}`), h("td", {}, "formed"),
       h("td", { class: "wrap" }, `${nodesOf(epoch).join(", ")}${epoch.ended ? `; ended: ${epoch.ended}` : ""}`)));
-    put(this.log, h("table", {}, h("caption", { class: "hidden" }, "Events"),
+    put(this.log, h("table", {}, h("caption", { class: "hidden" }, "Log: the events of the run"),
       h("thead", {}, h("tr", {}, ["when", "event", "what"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows.length ? rows.reverse() : old)));
   }
 
@@ -335,7 +335,7 @@ export default {
         page.nodes.groups.length ? h("div", { class: "head" }, h("h2", {}, "Nodes"), h("span", { class: "grow" }), page.nodes.tools) : h("span", { hidden: true }),
         page.nodes.grid,
         h("div", { class: "columns" },
-          h("div", { class: "stack" }, panel("Events", [], page.log), panel("Configuration", [], config)),
+          h("div", { class: "stack" }, panel("Log", [], page.log), panel("Configuration", [], config)),
           h("div", { class: "stack" }, panel("Checkpoints", [], page.checkpoints), panel("Files", [], page.files))),
       ],
       live: { run: id, position: seen.join(".") },

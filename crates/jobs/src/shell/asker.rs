@@ -143,6 +143,9 @@ pub fn past_mains(journals: &Path, live: &[NodeId]) -> Vec<PastMain> {
             let history = read_journal(&path)
                 .inspect_err(|error| tracing::warn!(%error, "a journal is left out"))
                 .ok()?;
+            if history.main.as_ref().is_some_and(|main| live.contains(main)) {
+                return None;
+            }
             Some(PastMain { name, history })
         })
         .collect();

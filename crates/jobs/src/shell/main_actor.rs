@@ -142,6 +142,9 @@ impl Actor {
 
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<LinkEvent>) {
         let mut wake = Wake::new();
+        if let Some(journal) = &mut self.journal {
+            journal.add(&Record::MainNode { node: self.fabric.id().clone() });
+        }
         loop {
             let now = self.fabric.now();
             let at = self.core.next_wake().min(self.sync_at);
@@ -412,8 +415,13 @@ impl Actor {
                 }
             }
             MainCommand::Finished { job, outcome, solver } => {
+                let solver = solver.and_then(|worker| self.solvers.get(&worker).cloned());
                 if let Some(journal) = &mut self.journal {
-                    journal.add(&Record::Ended { job, outcome: RecordedOutcome::new(&outcome) });
+                    let recorded = RecordedOutcome::new(&outcome);
+                    journal.add(&match &solver {
+                        Some(node) => Record::EndedAt { job, outcome: recorded, node: node.clone() },
+                        None => Record::Ended { job, outcome: recorded },
+                    });
                 }
                 // A job whose solution stays at a node may run again.
                 if !matches!(outcome, Outcome::Kept { .. })
@@ -421,7 +429,6 @@ impl Actor {
                 {
                     self.fabric.release(blob);
                 }
-                let solver = solver.and_then(|worker| self.solvers.get(&worker).cloned());
                 finished.push(JobEnd { job, outcome, solver });
             }
             MainCommand::Explain { kind, reason, .. } => {

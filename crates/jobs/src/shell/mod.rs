@@ -17,7 +17,10 @@ pub use asker::{AskError, Asker, PastMain, kept_outcome, past_mains};
 pub use computing_node::{ComputingNode, NodeError, Stopper};
 pub use feed::JobFeed;
 pub use handler::{Handler, HandlerError, Handlers, JobContext};
-pub use journal::{JournalError, JournalHistory, JournaledJob, read_journal};
+pub use journal::{
+    JournalBatch, JournalEntry, JournalError, JournalHistory, JournalPosition, JournaledJob, read_journal,
+    read_journal_from,
+};
 pub use main_node::{JobEnd, JobHandle, MainError, MainNode, MainOptions, Outcomes, Recovered};
 pub use results::ResultMemory;
 pub use solution::SolutionRef;

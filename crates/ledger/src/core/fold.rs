@@ -1,10 +1,8 @@
 //! From records of a run to changes of rows. The same records always give the same changes.
 
+use super::bounded;
 use phalanx_records::history::{Entry, LoggedEvent};
 use phalanx_records::run_dir::Annotation;
-
-/// Longer texts of users are cut.
-const MOST_CHARS: usize = 64 << 10;
 
 /// A change of the rows of one run, to be made in the order given.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,10 +114,6 @@ fn on_event(event: LoggedEvent, changes: &mut Vec<Change>) {
         _ => {}
     }
     changes.push(Change::Event { seq, unix_ms, kind, json: value.to_string() });
-}
-
-fn bounded(text: String) -> String {
-    if text.len() <= MOST_CHARS { text } else { text.chars().take(MOST_CHARS / 4).collect() }
 }
 
 #[cfg(test)]

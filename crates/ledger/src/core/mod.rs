@@ -5,6 +5,14 @@ pub(crate) mod flatten;
 pub(crate) mod fold;
 pub mod reduce;
 
+/// Longer texts of users are cut.
+const MOST_CHARS: usize = 64 << 10;
+
+/// A text of a user as a database takes it.
+pub(crate) fn bounded(text: String) -> String {
+    if text.len() <= MOST_CHARS { text } else { text.chars().take(MOST_CHARS / 4).collect() }
+}
+
 /// Whether lower values of a metric are better, as far as its name says.
 pub fn lower_is_better(metric: &str) -> bool {
     const LOWER: [&str; 11] =

@@ -55,12 +55,21 @@ impl Feeder {
     /// Starts to feed the run in a directory. `warn` is told once if the ledger cannot be used; the run goes on, and
     /// the ledger is tried again.
     pub fn start(url: LedgerUrl, run: PathBuf, warn: impl Fn(String) + Send + 'static) -> FeederHandle {
+        Self::start_with(url, Source::Run(run), warn)
+    }
+
+    /// The same for the journal of a main node of a domain.
+    pub fn start_journal(url: LedgerUrl, domain: String, journal: PathBuf) -> FeederHandle {
+        Self::start_with(url, Source::Journal { domain, journal }, |warning| tracing::warn!("{warning}"))
+    }
+
+    fn start_with(url: LedgerUrl, source: Source, warn: impl Fn(String) + Send + 'static) -> FeederHandle {
         let shared = Arc::new(Shared::default());
         let handle = FeederHandle { shared: shared.clone() };
         let work = move || {
             // Of this thread alone; it also works with the usual priority.
             let _lowered = rustix::process::setpriority_process(None, NICENESS);
-            Work { url, run, ledger: None, rest: FIRST_REST, warned: false, warn: Box::new(warn) }
+            Work { url, source, ledger: None, rest: FIRST_REST, warned: false, warn: Box::new(warn) }
                 .serve(&shared);
             shared.state().ended = true;
             shared.changed.notify_all();
@@ -119,10 +128,16 @@ impl FeederHandle {
     }
 }
 
+/// Whose records are fed.
+enum Source {
+    Run(PathBuf),
+    Journal { domain: String, journal: PathBuf },
+}
+
 /// The work of the thread.
 struct Work {
     url: LedgerUrl,
-    run: PathBuf,
+    source: Source,
     /// Opened when it is first needed, and again after a failure.
     ledger: Option<Ledger>,
     rest: Duration,
@@ -166,7 +181,10 @@ impl Work {
             Some(ledger) => ledger,
             None => Ledger::open(&self.url)?,
         };
-        ledger.feed(&self.run)?;
+        match &self.source {
+            Source::Run(run) => ledger.feed(run)?,
+            Source::Journal { domain, journal } => ledger.feed_journal(domain, journal)?,
+        };
         self.ledger = Some(ledger);
         Ok(())
     }
@@ -176,7 +194,11 @@ impl Work {
         if !self.warned {
             self.warned = true;
             let why = with_causes(error);
-            (self.warn)(format!("the ledger does not take records now, they stay in the run's files: {why}"));
+            let place = match &self.source {
+                Source::Run(_) => "the run's files",
+                Source::Journal { .. } => "the journal",
+            };
+            (self.warn)(format!("the ledger does not take records now, they stay in {place}: {why}"));
         }
         let rest = self.rest;
         self.rest = (rest * 2).min(LONGEST_REST);

@@ -4,6 +4,7 @@ mod apply;
 mod catch_up;
 mod feed;
 mod feeder;
+mod journals;
 mod lookup;
 mod place;
 mod pool;

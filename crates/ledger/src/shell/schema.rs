@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const SCHEMA: u32 = MIGRATIONS.len() as u32;
 
 /// What makes each schema of the one before. `{id}`, `{ref}` and `{tight}` are words that differ between databases.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
 create table run (id {id}, uid text not null unique, kind text not null, name text not null, experiment text,
     state text not null, reason text, waiting text, model text not null, seed bigint, started_ms bigint,
@@ -63,10 +63,21 @@ create table lease (name text primary key, owner text not null, until_ms bigint 
 -- Nodes, formations and artifacts of runs that are there already come with the next look at their files.
 update position set stale = 1;
 ",
+    "
+-- Jobs belong to the journal of a main node, not to a run; nothing was in the table before.
+drop table job;
+create table journal (id {id}, host text not null, dir text not null, name text not null, domain text not null,
+    session text not null, main text, epoch bigint not null, bytes bigint not null, last bigint not null,
+    checksum bigint not null, unix_ms bigint not null, stamp text not null, unique (session, dir, name));
+create index journal_place on journal (dir, name);
+create table job (journal bigint not null, id bigint not null, kind text not null, state text not null, reason text,
+    node text, priority bigint not null, attempts bigint not null, submitted_ms bigint, ended_ms bigint,
+    primary key (journal, id)) {tight};
+",
 ];
 
 /// Tables whose rows belong to a run by a column of this name.
-pub(super) const OF_RUN: [&str; 13] = [
+pub(super) const OF_RUN: [&str; 12] = [
     "position",
     "param",
     "tag",
@@ -74,7 +85,6 @@ pub(super) const OF_RUN: [&str; 13] = [
     "event",
     "node",
     "formation",
-    "job",
     "artifact",
     "entity",
     "round",

@@ -21,7 +21,7 @@ impl Ledger {
             let read = failed("read");
             let counts = "select (select count(*) from run), (select count(*) from run where state = 'running'), \
                           (select count(*) from series), (select coalesce(sum(points), 0) from series), \
-                          (select count(*) from event)";
+                          (select count(*) from event), (select count(*) from job)";
             // The sum of whole numbers has another type in PostgreSQL.
             let counts = counts.replace("coalesce(sum(points), 0)", "cast(coalesce(sum(points), 0) as bigint)");
             let row = first(sql, &counts, &[]).map_err(&read)?;
@@ -52,6 +52,7 @@ impl Ledger {
                 series: count(2),
                 points: count(3),
                 events: count(4),
+                jobs: count(5),
                 size,
             })
         })
@@ -78,7 +79,7 @@ impl Ledger {
         self.catch_up(runs)
     }
 
-    /// Forgets runs of this machine whose directory is gone, removes copies that were made before migrations, and
+    /// Forgets runs and journals of this machine that are gone, removes copies that were made before migrations, and
     /// gives free space back.
     ///
     /// # Errors
@@ -91,6 +92,7 @@ impl Ledger {
             .iter()
             .filter(|row| !is_run(&Place::path_of(self.url(), &row.required_text(1), &row.required_text(2))));
         let runs = self.forget(gone.filter_map(|row| row.int(0)).collect::<Vec<_>>().into_iter())?;
+        let journals = self.forget_gone_journals()?;
         let copies = self.remove_copies()?;
         self.with(|sql| {
             let vacuum = match sql.dialect() {
@@ -99,7 +101,7 @@ impl Ledger {
             };
             sql.script(vacuum).map_err(failed("clean up"))
         })?;
-        Ok(Pruned { runs, copies, freed: before.saturating_sub(self.bytes_on_disk()) })
+        Ok(Pruned { runs, journals, copies, freed: before.saturating_sub(self.bytes_on_disk()) })
     }
 
     /// Forgets one run.

@@ -1,6 +1,7 @@
 //! The ledger over real files and real databases. Tests that say nothing else run against both.
 
 mod files;
+mod jobs;
 mod kills;
 mod many;
 mod migrations;

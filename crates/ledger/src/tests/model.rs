@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex};
 
 /// When the process that feeds dies, or its database cannot be reached.
 #[derive(Debug, Default, Clone, Copy)]
-struct Faults {
+pub(super) struct Faults {
     /// Calls until it dies.
-    left: Option<u32>,
+    pub(super) left: Option<u32>,
     /// Whether the last call still reaches the database, so that only its answer is lost.
-    reaches: bool,
-    unreachable: bool,
-    dead: bool,
+    pub(super) reaches: bool,
+    pub(super) unreachable: bool,
+    pub(super) dead: bool,
 }
 
 /// A connection of a process that dies.
@@ -80,23 +80,23 @@ impl Sql for Mortal {
 }
 
 /// A process that feeds the ledger.
-struct Process {
+pub(super) struct Process {
     url: LedgerUrl,
     ledger: Option<Ledger>,
     faults: Arc<Mutex<Faults>>,
 }
 
 impl Process {
-    fn new(url: &LedgerUrl) -> Self {
+    pub(super) fn new(url: &LedgerUrl) -> Self {
         Self { url: url.clone(), ledger: None, faults: Arc::default() }
     }
 
-    fn set(&self, faults: Faults) {
+    pub(super) fn set(&self, faults: Faults) {
         *self.faults.lock().unwrap() = faults;
     }
 
     /// Looks at the runs; a process that dies comes again as another one.
-    fn work(&mut self, work: impl FnOnce(&Ledger) -> Result<(), LedgerError>) {
+    pub(super) fn work(&mut self, work: impl FnOnce(&Ledger) -> Result<(), LedgerError>) {
         let faults = self.faults.clone();
         let ledger = match self.ledger.take() {
             Some(ledger) => Ok(ledger),
@@ -228,7 +228,7 @@ fn live(place: &Workplace, seed: u64) {
 }
 
 /// `PHALANX_LEDGER_SEEDS` asks for more.
-fn seeds(usual: u64) -> u64 {
+pub(super) fn seeds(usual: u64) -> u64 {
     std::env::var("PHALANX_LEDGER_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 

@@ -15,7 +15,17 @@ cat "$2/hba" >"$2/data/pg_hba.conf"
     -c ssl_key_file="$2/server.key" -c fsync=off -c max_connections=100 >>"$2/log" 2>&1 &
 server=$!
 cat >/dev/null
-kill -INT $server
+kill -INT $server 2>/dev/null
+wait $server
+rm -rf "$2"
+"#;
+
+/// The same for a server that was killed.
+const START_AGAIN: &str = r#"
+"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses= -c fsync=off >>"$2/log" 2>&1 &
+server=$!
+cat >/dev/null
+kill -INT $server 2>/dev/null
 wait $server
 rm -rf "$2"
 "#;
@@ -68,9 +78,17 @@ fn start(reached: &Reached) -> Server {
         }
     }
     std::fs::write(socket.join("hba"), reached.hba()).unwrap();
-    let (programs, path) = (programs(), socket.to_str().unwrap().to_owned());
-    let number = port.to_string();
-    let words = ["-c", SCRIPT, "server", programs.to_str().unwrap(), &path, &number, listen, ssl];
+    let server = Server { socket, port };
+    run_script(&server, SCRIPT, &[listen, ssl]);
+    wait_for(&server);
+    server
+}
+
+/// Runs a script that ends with this process.
+fn run_script(server: &Server, script: &str, more: &[&str]) {
+    let (programs, path) = (programs(), server.socket.to_str().unwrap().to_owned());
+    let number = server.port.to_string();
+    let words = ["-c", script, "server", programs.to_str().unwrap(), &path, &number];
     // A server refuses to run as root.
     let mut command = if rustix::process::geteuid().is_root() {
         let given = Command::new("chown").args(["-R", "postgres", &path]).status().unwrap();
@@ -81,12 +99,9 @@ fn start(reached: &Reached) -> Server {
     } else {
         Command::new("sh")
     };
-    let child = command.args(words).current_dir("/").stdin(Stdio::piped()).spawn().unwrap();
+    let child = command.args(words).args(more).current_dir("/").stdin(Stdio::piped()).spawn().unwrap();
     // The pipe stays open until this process ends.
     std::mem::forget(child);
-    let server = Server { socket, port };
-    wait_for(&server);
-    server
 }
 
 fn wait_for(server: &Server) {
@@ -126,6 +141,47 @@ pub(super) fn new_database() -> String {
     let server = SERVER.get_or_init(|| start(&Reached::BySocket));
     let socket = server.socket.to_str().unwrap().replace('/', "%2F");
     format!("postgres://postgres@{socket}/{}", create(server))
+}
+
+/// A server that is killed and started again.
+pub(super) struct MortalServer(Server);
+
+impl MortalServer {
+    pub(super) fn start() -> Self {
+        Self(start(&Reached::BySocket))
+    }
+
+    pub(super) fn new_database(&self) -> String {
+        let socket = self.0.socket.to_str().unwrap().replace('/', "%2F");
+        format!("postgres://postgres@{socket}/{}", create(&self.0))
+    }
+
+    /// Kills it in the middle of what it does, as a crash of its machine would; its backends end with it.
+    pub(super) fn kill(&self) {
+        let file = std::fs::read_to_string(self.0.socket.join("data/postmaster.pid")).unwrap();
+        let id = file.lines().next().unwrap().trim().parse().unwrap();
+        let id = rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while psql(&self.0, "select 1") {
+            assert!(Instant::now() < until, "the server answers although it was killed");
+        }
+    }
+
+    pub(super) fn start_again(&self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        // It refuses to start while a backend of its former life still ends.
+        loop {
+            run_script(&self.0, START_AGAIN, &[]);
+            let attempt = Instant::now() + Duration::from_secs(5);
+            while Instant::now() < attempt {
+                if psql(&self.0, "select 1") {
+                    return;
+                }
+            }
+            assert!(Instant::now() < until, "the server does not start again");
+        }
+    }
 }
 
 /// A server that is reached by TCP.

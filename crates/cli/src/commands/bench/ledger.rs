@@ -8,8 +8,9 @@ mod viewers;
 
 use super::numbers::{Measured, Numbers};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, print_line};
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -32,6 +33,9 @@ pub(crate) struct LedgerArgs {
     /// How often trainings and questions are measured, in turn; medians count.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Train this run file, record nothing, and print the microseconds of a step.
+    #[arg(long, value_name = "FILE", hide = true)]
+    unrecorded: Option<PathBuf>,
     /// How long each training and the viewers take, about.
     #[arg(long, value_name = "DURATION", default_value = "4s", value_parser = crate::args::duration)]
     time: Duration,
@@ -43,13 +47,17 @@ enum Part {
     Record,
     /// `run list --where`, `run show` and a long curve, with many runs.
     Questions,
-    /// Steps of the same training with and without ledger and event files.
+    /// Steps of the same training without any record, with files, with event files, with the ledger, with both.
     Training,
     /// What a hundred viewers of a live run cost.
     Viewers,
 }
 
 pub(crate) fn run(args: &LedgerArgs, output: Output) -> Result<(), Failure> {
+    if let Some(file) = &args.unrecorded {
+        let step_us = training::unrecorded(file).map_err(Failure::infrastructure)?;
+        return print_line(&step_us.to_string());
+    }
     let mut numbers = Numbers::new();
     for part in Part::value_variants() {
         if !args.only.is_empty() && !args.only.contains(part) {

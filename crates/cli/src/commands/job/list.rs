@@ -1,19 +1,24 @@
 //! `phalanx job list`.
 
-use super::ask::{self, ask_failure, past_mains};
+use super::ask::{self, ask_failure};
+use super::past::{Wanted, add_known};
 use crate::args::DomainArgs;
+use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::output::{Output, Render, listing};
+use crate::output::{Output, Render, listing_of};
 use clap::Args;
-use phalanx_jobs::{Asker, Outcome, PastMain};
+use phalanx_jobs::Asker;
 use phalanx_types::JobId;
-use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery};
+use phalanx_wire::jobs::{JobAnswer, JobInfo, JobQuery, JobState};
 use serde::Serialize;
+use std::time::{Duration, UNIX_EPOCH};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: phalanx job list --all")]
 pub(crate) struct ListArgs {
-    /// List jobs that have ended, too.
+    /// List jobs that have ended, too, with the node that solved each, and when.
+    ///
+    /// Those of main nodes that are gone come from the ledger, or from their journals where there is none.
     #[arg(long)]
     all: bool,
     /// List at most so many jobs of each main node.
@@ -28,18 +33,45 @@ pub(crate) struct ListArgs {
 pub(super) struct JobRow {
     pub(super) job: String,
     pub(super) kind: String,
-    state: &'static str,
+    pub(super) state: String,
     /// Why it waits or failed, or where it runs.
-    why: String,
-    priority: i32,
+    pub(super) why: String,
+    pub(super) priority: i32,
     pub(super) attempts: u32,
-    age_ms: u64,
+    /// 0 if its main node is gone.
+    pub(super) age_ms: u64,
+    /// The node that runs it, or solved it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<String>,
+    /// In milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) submitted_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ended_ms: Option<u64>,
 }
 
 impl JobRow {
+    /// When it was submitted, if that is known.
+    pub(super) fn submitted(&self) -> String {
+        let at = self.submitted_ms.and_then(|at| UNIX_EPOCH.checked_add(Duration::from_millis(at)));
+        at.map_or_else(String::new, |at| humantime::format_rfc3339_seconds(at).to_string())
+    }
+
+    /// How long it took from its submission to its end, if both are known.
+    pub(super) fn took(&self) -> String {
+        let took = self.ended_ms.zip(self.submitted_ms).map(|(ended, came)| ended.saturating_sub(came));
+        took.map_or_else(String::new, |took| {
+            humantime::format_duration(Duration::from_millis(took)).to_string()
+        })
+    }
+
     /// One sentence: `waiting: no node of this domain handles "train"`.
     pub(super) fn state_and_why(&self) -> String {
-        if self.why.is_empty() { self.state.to_owned() } else { format!("{}: {}", self.state, self.why) }
+        if self.why.is_empty() {
+            self.state.clone()
+        } else {
+            format!("{}: {}", self.state, one_line(&self.why))
+        }
     }
 }
 
@@ -47,36 +79,18 @@ pub(super) fn row(main: &str, info: &JobInfo) -> JobRow {
     JobRow {
         job: format!("{}@{main}", info.job),
         kind: info.kind.to_string(),
-        state: info.state.name(),
+        state: info.state.name().to_owned(),
         why: info.state.why(),
         priority: info.priority,
         attempts: info.attempts,
         age_ms: info.age_ms,
+        node: match &info.state {
+            JobState::Leased { node } | JobState::Running { node, .. } => Some(node.to_string()),
+            _ => None,
+        },
+        submitted_ms: None,
+        ended_ms: None,
     }
-}
-
-/// The row of a job whose main node is gone.
-pub(super) fn past_row(past: &PastMain, job: JobId) -> Option<JobRow> {
-    let known = past.history.jobs.get(&job)?;
-    let (state, why) = match &known.outcome {
-        Some(Outcome::Solved(_) | Outcome::Kept { .. }) => ("solved", String::new()),
-        Some(Outcome::Failed(reason)) => ("failed", reason.to_string()),
-        Some(Outcome::Cancelled) => ("cancelled", String::new()),
-        Some(Outcome::Expired) => ("expired", String::new()),
-        None => {
-            let why = format!("its main node {} is gone; submit its journal again to go on", past.name);
-            ("waiting", why)
-        }
-    };
-    Some(JobRow {
-        job: format!("{job}@{}", past.name),
-        kind: known.spec.kind.to_string(),
-        state,
-        why,
-        priority: known.spec.priority,
-        attempts: known.attempts,
-        age_ms: 0,
-    })
 }
 
 #[derive(Debug, Serialize)]
@@ -96,9 +110,16 @@ impl Render for JobTable {
             return none.to_owned();
         }
         let rows = self.rows.iter().map(|j| {
-            [j.job.clone(), j.kind.clone(), j.state.to_owned(), j.why.clone(), j.attempts.to_string()]
+            let row = [&j.job, &j.kind, &j.state, &j.why].map(String::clone);
+            let mut row = Vec::from(row);
+            row.push(j.attempts.to_string());
+            if self.all {
+                row.extend([j.node.clone().unwrap_or_default(), j.submitted(), j.took()]);
+            }
+            row
         });
-        listing(["job", "kind", "state", "why", "attempts"], rows)
+        let header = ["job", "kind", "state", "why", "attempts", "node", "submitted", "took"];
+        listing_of(if self.all { &header } else { &header[..5] }, rows)
     }
 
     fn quiet(&self) -> String {
@@ -112,10 +133,8 @@ pub(crate) async fn run(args: ListArgs, output: Output) -> Result<(), Failure> {
     for main in asker.mains().to_vec() {
         rows.extend(jobs_of(&mut asker, &main, &args).await?);
     }
-    for past in past_mains(&args.domain, asker.mains()) {
-        let jobs = past.history.jobs.keys().filter(|job| args.all || past.outcome(**job).is_none());
-        rows.extend(jobs.take(args.limit as usize).filter_map(|job| past_row(&past, *job)));
-    }
+    let wanted = Wanted { all: args.all, limit: args.limit as usize };
+    add_known(&mut rows, &args.domain, asker.mains(), wanted)?;
     asker.stop().await;
     output.print(&JobTable { rows, all: args.all })
 }

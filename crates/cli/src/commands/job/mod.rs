@@ -4,6 +4,7 @@ mod ask;
 mod background;
 mod cancel;
 mod list;
+mod past;
 mod progress;
 mod show;
 mod spec;

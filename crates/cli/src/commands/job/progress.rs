@@ -4,6 +4,7 @@ use crate::output::Output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use phalanx_fabric::NodeState;
 use phalanx_jobs::MainNode;
+use phalanx_ledger::FeederHandle;
 use phalanx_types::JobId;
 use phalanx_wire::jobs::{JobAnswer, JobQuery, JobState};
 use std::time::{Duration, Instant};
@@ -17,10 +18,12 @@ pub(super) struct Watcher {
     bar: ProgressBar,
     last_reason: Option<String>,
     moved: Instant,
+    /// Brings what the journal tells into the ledger.
+    feeder: Option<FeederHandle>,
 }
 
 impl Watcher {
-    pub(super) fn new(total: u64, output: Output) -> Self {
+    pub(super) fn new(output: Output, feeder: Option<FeederHandle>) -> Self {
         let counts = "{wide_bar} {pos}/{len} jobs, {rate}, {eta} left  {msg}";
         let style = ProgressStyle::with_template(counts)
             .unwrap_or_else(|_bad| ProgressStyle::default_bar())
@@ -31,13 +34,20 @@ impl Watcher {
         // Drawn only on a terminal; programs that read the results see none of it.
         let target =
             if output == Output::Quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
-        Self { bar, last_reason: None, moved: Instant::now() }
+        let bar = ProgressBar::with_draw_target(None, target).with_style(style);
+        Self { bar, last_reason: None, moved: Instant::now(), feeder }
+    }
+
+    /// Says how many jobs there are, once they are recorded or are about to be.
+    pub(super) fn expect(&self, total: u64) {
+        self.bar.set_length(total);
+        self.feeder.iter().for_each(FeederHandle::wake);
     }
 
     pub(super) fn ended(&mut self, jobs: u64) {
         self.bar.inc(jobs);
         self.moved = Instant::now();
+        self.feeder.iter().for_each(FeederHandle::wake);
     }
 
     /// Shows who works, or why nobody does.

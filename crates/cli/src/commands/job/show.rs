@@ -1,7 +1,8 @@
 //! `phalanx job show` and `phalanx job explain`.
 
 use super::ask::{self, ask_failure, kept_solution, past_mains, solution};
-use super::list::{JobRow, past_row, row};
+use super::list::{JobRow, row};
+use super::past::past_row;
 use crate::args::DomainArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
@@ -46,6 +47,9 @@ impl Render for Shown {
             ("state", r.state_and_why()),
             ("attempts", r.attempts.to_string()),
         ];
+        rows.extend(r.node.iter().map(|node| ("node", node.clone())));
+        let times = [("submitted", r.submitted()), ("took", r.took())];
+        rows.extend(times.into_iter().filter(|(_, time)| !time.is_empty()));
         rows.extend(self.solution.iter().map(|s| ("solution", s.clone())));
         summary(rows)
     }

@@ -5,6 +5,7 @@ use super::progress::Watcher;
 use super::spec::{check_journal, spec, unfinished_journal};
 use super::summary::{Sink, Summary};
 use crate::args::{DomainArgs, duration, node_name, start_failure};
+use crate::commands::ledger::feed_journal;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::own_program::own_program;
@@ -112,6 +113,8 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
         (Some(journal), None) => unfinished_journal(journal)?.iter().any(|kind| kind == "exec"),
         (None, spec) => spec.as_ref().is_some_and(|spec| spec.kind == "exec"),
     };
+    // Jobs of a private domain are found under the name that their user knows.
+    let known_as = args.domain.domain.to_string();
     if args.local.is_some() && args.domain.is_default() {
         args.domain.domain = private_domain().map_err(Failure::infrastructure)?;
     }
@@ -128,9 +131,15 @@ pub(crate) async fn run(mut args: SubmitArgs, output: Output) -> Result<(), Fail
         Some(count) => Some(start_nodes(&args, count, runs_commands)?),
         None => None,
     };
-    let result = solve_all(&main, &args, spec, &mut stops, output).await;
+    let feeder = args.journal.as_deref().and_then(|journal| feed_journal(&known_as, journal));
+    let watcher = Watcher::new(output, feeder.clone());
+    let result = solve_all(&main, &args, spec, &mut stops, watcher).await;
     main.shutdown().await;
     drop(nodes);
+    if let Some(feeder) = feeder {
+        // What it does not bring in time comes with the next look.
+        let _all = feeder.finish();
+    }
     let (summary, interrupted) = result?;
     output.print(&summary)?;
     if interrupted {
@@ -187,7 +196,7 @@ async fn solve_all(
     args: &SubmitArgs,
     spec: Option<JobSpec>,
     stops: &mut StopSignals,
-    output: Output,
+    mut watcher: Watcher,
 ) -> Result<(Summary, bool), Failure> {
     let started = Instant::now();
     let mut outcomes = main.outcomes().await.map_err(main_failure)?;
@@ -201,7 +210,7 @@ async fn solve_all(
     }
     let before = recovered.iter().filter(|(_, outcome)| outcome.is_some()).count() as u64;
     let total = if spec.is_some() { args.count } else { recovered.len() as u64 };
-    let mut watcher = Watcher::new(total, output);
+    watcher.expect(total);
     let known = recovered.len() as u64;
     let submitted = match &spec {
         Some(spec) => submit_rest(main, spec, total.saturating_sub(known), stops).await?,

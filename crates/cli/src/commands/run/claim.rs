@@ -1,6 +1,7 @@
 //! `phalanx run claim` and `phalanx run release`: who of several does something.
 
 use crate::commands::artifacts::{artifact_failure, place, until_stopped};
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use anyhow::anyhow;
@@ -83,8 +84,8 @@ pub(crate) async fn claim(args: ClaimArgs, output: Output) -> Result<(), Failure
         Claimed::Won(claim) => output.print(&Shown(claim)),
         Claimed::Held(claim) => {
             let (name, owner, until) = (&claim.name, &claim.owner, until(&claim));
-            let tame: String = owner.chars().filter(|c| !c.is_control()).collect();
-            Err(Failure::work(anyhow!("{name} is held by {tame} until {until}")))
+            let owner = one_line(owner);
+            Err(Failure::work(anyhow!("{name} is held by {owner} until {until}")))
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::output::{Output, Render, listing_of};
 use anyhow::Context;
 use clap::Args;
-use phalanx_plots::{Chart, printable};
+use phalanx_plots::Chart;
 use phalanx_records::RunTable;
 use phalanx_records::run_dir::{RUN_FILE, RunInfo, read_run};
 use serde::Serialize;
@@ -75,21 +75,21 @@ impl FinalMetric {
 
 impl Render for Compared {
     fn table(&self) -> String {
-        let names: Vec<String> = self.runs.iter().map(|run| printable(&run.id)).collect();
+        let names: Vec<String> = self.runs.iter().map(|run| run.id.clone()).collect();
         let header = |first: &'static str| -> Vec<&str> {
             std::iter::once(first).chain(names.iter().map(String::as_str)).collect()
         };
         let setting = |setting: &Option<Setting>| match setting {
-            Some(setting) if setting.source.is_empty() => printable(&setting.value),
-            Some(setting) => printable(&format!("{} ({})", setting.value, setting.source)),
+            Some(setting) if setting.source.is_empty() => setting.value.clone(),
+            Some(setting) => format!("{} ({})", setting.value, setting.source),
             None => "-".to_owned(),
         };
         let settings = self.settings.iter().map(|difference| {
-            std::iter::once(printable(&difference.key)).chain(difference.runs.iter().map(setting)).collect()
+            std::iter::once(difference.key.clone()).chain(difference.runs.iter().map(setting)).collect()
         });
         let number = |value: &Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.6}"));
         let metrics = self.metrics.iter().map(|metric| {
-            std::iter::once(printable(&metric.name)).chain(metric.last.iter().map(number)).collect()
+            std::iter::once(metric.name.clone()).chain(metric.last.iter().map(number)).collect()
         });
         let states = std::iter::once("state".to_owned());
         let states = states.chain(self.runs.iter().map(|run| run.state.state.to_string())).collect();
@@ -106,6 +106,10 @@ impl Render for Compared {
             None => on_terminal(&self.chart),
         };
         format!("{settings}\n\n{metrics}\n\n{picture}")
+    }
+
+    fn is_coloured(&self) -> bool {
+        self.file.is_none()
     }
 
     fn quiet(&self) -> String {

@@ -42,6 +42,10 @@ impl Render for Plotted {
         }
     }
 
+    fn is_coloured(&self) -> bool {
+        self.file.is_none()
+    }
+
     fn quiet(&self) -> String {
         self.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default()
     }

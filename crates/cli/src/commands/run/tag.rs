@@ -3,6 +3,7 @@
 use super::run_path;
 use crate::commands::ledger::bring_in;
 use crate::commands::train::train_failure;
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{Output, Render};
 use anyhow::anyhow;
@@ -59,8 +60,8 @@ struct Note {
 
 impl Render for Annotated {
     fn table(&self) -> String {
-        let tags = self.tags.iter().map(|(key, value)| format!("{}={}", tame(key), tame(value)));
-        let notes = self.notes.iter().map(|note| format!("note: {}", tame(&note.text)));
+        let tags = self.tags.iter().map(|(key, value)| format!("{}={}", one_line(key), one_line(value)));
+        let notes = self.notes.iter().map(|note| format!("note: {}", one_line(&note.text)));
         let lines: Vec<String> = tags.chain(notes).collect();
         if lines.is_empty() { "no tags".to_owned() } else { lines.join("\n") }
     }
@@ -70,11 +71,6 @@ impl Render for Annotated {
     }
 }
 
-/// Text that cannot move the cursor of a terminal.
-fn tame(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 pub(crate) fn tag(args: &TagArgs, output: Output) -> Result<(), Failure> {
     let run = run_path(&args.run);
     let known = read_annotations(&run)?;
@@ -82,12 +78,12 @@ pub(crate) fn tag(args: &TagArgs, output: Output) -> Result<(), Failure> {
     for text in &args.set {
         let (key, value) =
             text.split_once('=').filter(|(key, _)| !key.trim().is_empty()).ok_or_else(|| {
-                Failure::usage(anyhow!("`{}` is no tag", tame(text))).hint("give tags like owner=ada")
+                Failure::usage(anyhow!("`{}` is no tag", one_line(text))).hint("give tags like owner=ada")
             })?;
         let key = key.trim();
         let fits = key.chars().count() <= NAME_CHARS && value.chars().count() <= VALUE_CHARS;
         if !fits || key.chars().any(char::is_control) {
-            return Err(Failure::usage(anyhow!("the tag `{}` cannot be taken", tame(key))).hint(format!(
+            return Err(Failure::usage(anyhow!("the tag `{}` cannot be taken", one_line(key))).hint(format!(
                 "a key has at most {NAME_CHARS} characters and no control characters, a value {VALUE_CHARS}"
             )));
         }
@@ -97,10 +93,10 @@ pub(crate) fn tag(args: &TagArgs, output: Output) -> Result<(), Failure> {
         return output.print(&known);
     }
     if let Some(unknown) = args.remove.iter().find(|key| !known.tags.contains_key(*key)) {
-        let error = anyhow!("the run {} has no tag `{}`", known.run, tame(unknown));
+        let error = anyhow!("the run {} has no tag `{}`", known.run, one_line(unknown));
         let there: Vec<&str> = known.tags.keys().map(String::as_str).collect();
         return Err(Failure::usage(error)
-            .hint_if((!there.is_empty()).then(|| format!("it has {}", tame(&there.join(", "))))));
+            .hint_if((!there.is_empty()).then(|| format!("it has {}", one_line(&there.join(", "))))));
     }
     for key in &args.remove {
         annotate(&run, &Annotation::Remove(key.clone())).map_err(train_failure)?;

@@ -1,6 +1,7 @@
 //! `phalanx store watch` and `phalanx store seal`.
 
 use super::at::{At, failure};
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{Output, Render, print_line};
 use crate::stop::StopSignals;
@@ -190,7 +191,7 @@ impl WatchedStream {
         };
         let mut text = format!(
             "stream    {}{}\nsamples   {} in {} uploads, {:.1}/s\nmemory    {}{budget} of samples, {} uploads kept; store {}{limit}",
-            info.name,
+            one_line(&info.name),
             if stream.ended { " (ended)" } else { "" },
             stream.samples,
             stream.uploads,
@@ -235,7 +236,7 @@ impl WatchedStream {
 
 fn line(text: &mut String, title: &str, rest: &str) {
     // Writing to a string cannot fail.
-    let _written = write!(text, "\n{title:<9} {rest}");
+    let _written = write!(text, "\n{title:<9} {}", one_line(rest));
 }
 
 fn more(text: &mut String, title: &str, count: usize) {

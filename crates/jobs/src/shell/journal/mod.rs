@@ -5,17 +5,20 @@
 //! record that was being written when the process or machine died is cut off at the next start;
 //! damage anywhere else is an error, never silently skipped.
 
+mod entries;
 mod record;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+pub use entries::{JournalBatch, JournalEntry, JournalPosition, read_journal_from};
+
 pub(super) use record::{Record, RecordedOutcome, RecordedSpec};
 pub(super) use writer::Journal;
 
 use crate::core::{JobSpec, Outcome};
-use phalanx_types::{Epoch, JobId, SessionId};
-use record::{Header, read_records};
+use phalanx_types::{Epoch, JobId, NodeId, SessionId};
+use record::{HEADER_LEN, Header, read_records};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -66,6 +69,11 @@ pub struct JournaledJob {
     pub outcome: Option<Outcome>,
     /// The user has dropped its kept solution.
     pub is_released: bool,
+    /// When it was submitted and when it ended, in milliseconds since 1970, if the journal tells.
+    pub submitted_unix_ms: Option<u64>,
+    pub ended_unix_ms: Option<u64>,
+    /// The computing node that solved it, if the journal tells.
+    pub solver: Option<NodeId>,
 }
 
 /// All that a journal tells.
@@ -74,6 +82,8 @@ pub struct JournalHistory {
     pub session: SessionId,
     /// The last life of the main node that wrote it.
     pub epoch: Epoch,
+    /// The main node of that life, if the journal tells.
+    pub main: Option<NodeId>,
     pub jobs: BTreeMap<JobId, JournaledJob>,
     /// Bytes of a torn record at the end.
     pub torn_bytes: u64,
@@ -96,22 +106,39 @@ fn history(path: &Path, bytes: &[u8]) -> Result<JournalHistory, JournalError> {
     let Some(header) = Header::parse(bytes) else {
         return Err(JournalError::NotAJournal { path: path.to_owned() });
     };
-    let mut history =
-        JournalHistory { session: header.session, epoch: Epoch(0), jobs: BTreeMap::new(), torn_bytes: 0 };
-    history.torn_bytes = read_records(path, bytes, |offset, record| {
-        let known = apply(&mut history, record);
+    let mut history = JournalHistory {
+        session: header.session,
+        epoch: Epoch(0),
+        main: None,
+        jobs: BTreeMap::new(),
+        torn_bytes: 0,
+    };
+    let mut clock = None;
+    let records = bytes.get(HEADER_LEN..).unwrap_or_default();
+    history.torn_bytes = read_records(path, (HEADER_LEN as u64, records), |offset, record| {
+        let known = apply(&mut history, &mut clock, record);
         known.then_some(()).ok_or_else(|| JournalError::OutOfOrder { path: path.to_owned(), offset })
     })?;
     Ok(history)
 }
 
-/// Adds a record to the history; `false` when it speaks of a job that is not there.
-fn apply(history: &mut JournalHistory, record: Record) -> bool {
+/// Adds a record to the history; `false` when it speaks of a job that is not there. `clock` is when records were made.
+fn apply(history: &mut JournalHistory, clock: &mut Option<u64>, record: Record) -> bool {
+    let ended = |history: &mut JournalHistory, job: JobId, outcome: RecordedOutcome, solver| {
+        let Some(known) = history.jobs.get_mut(&job) else { return false };
+        let Ok(outcome) = outcome.into_outcome() else { return false };
+        if known.outcome.is_none() {
+            (known.outcome, known.ended_unix_ms, known.solver) = (Some(outcome), *clock, solver);
+        }
+        true
+    };
     match record {
-        Record::Opened { epoch } => history.epoch = epoch,
-        Record::Submitted { job, spec } => return submitted(history, job, spec, (false, Vec::new())),
+        Record::Opened { epoch } => (history.epoch, history.main) = (epoch, None),
+        Record::MainNode { node } => history.main = Some(node),
+        Record::Clock { unix_ms } => *clock = Some(unix_ms),
+        Record::Submitted { job, spec } => return submitted(history, *clock, job, spec, (false, Vec::new())),
         Record::SubmittedWith { job, spec, keep, inputs } => {
-            return submitted(history, job, spec, (keep, inputs));
+            return submitted(history, *clock, job, spec, (keep, inputs));
         }
         Record::Released { job } => {
             let Some(known) = history.jobs.get_mut(&job) else { return false };
@@ -121,17 +148,15 @@ fn apply(history: &mut JournalHistory, record: Record) -> bool {
             let Some(known) = history.jobs.get_mut(&job) else { return false };
             known.attempts = attempts;
         }
-        Record::Ended { job, outcome } => {
-            let Some(known) = history.jobs.get_mut(&job) else { return false };
-            let Ok(outcome) = outcome.into_outcome() else { return false };
-            known.outcome.get_or_insert(outcome);
-        }
+        Record::Ended { job, outcome } => return ended(history, job, outcome, None),
+        Record::EndedAt { job, outcome, node } => return ended(history, job, outcome, Some(node)),
     }
     true
 }
 
 fn submitted(
     history: &mut JournalHistory,
+    submitted_unix_ms: Option<u64>,
     job: JobId,
     spec: RecordedSpec,
     (keep, inputs): (bool, Vec<JobId>),
@@ -141,9 +166,17 @@ fn submitted(
     if job != next {
         return false;
     }
-    let spec = JobSpec { keep, inputs, ..spec };
-    let (attempts, outcome, is_released) = (0, None, false);
-    history.jobs.insert(job, JournaledJob { spec, deadline_unix_ms, attempts, outcome, is_released });
+    let known = JournaledJob {
+        spec: JobSpec { keep, inputs, ..spec },
+        deadline_unix_ms,
+        attempts: 0,
+        outcome: None,
+        is_released: false,
+        submitted_unix_ms,
+        ended_unix_ms: None,
+        solver: None,
+    };
+    history.jobs.insert(job, known);
     true
 }
 

@@ -3,7 +3,7 @@
 use super::JournalError;
 use crate::core::{JobSpec, Outcome};
 use bytes::Bytes;
-use phalanx_types::{Epoch, JobId, Needs, Parcel, ParcelHead, PartError, SessionId};
+use phalanx_types::{Epoch, JobId, Needs, NodeId, Parcel, ParcelHead, PartError, SessionId};
 use phalanx_wire::codec;
 use phalanx_wire::reason::FailReason;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,20 @@ pub(crate) enum Record {
     Released {
         job: JobId,
     },
+    /// When the records that follow were made, in milliseconds since 1970.
+    Clock {
+        unix_ms: u64,
+    },
+    /// The main node that took the journal up.
+    MainNode {
+        node: NodeId,
+    },
+    /// A job that a computing node solved.
+    EndedAt {
+        job: JobId,
+        outcome: RecordedOutcome,
+        node: NodeId,
+    },
 }
 
 /// A [`JobSpec`] as it is recorded: its deadline on the calendar, its payload in two parts.
@@ -100,6 +114,11 @@ impl RecordedSpec {
             max_attempts: spec.max_attempts,
             needs: spec.needs,
         }
+    }
+
+    /// What listings show of it.
+    pub(super) fn kind_and_priority(self) -> (SmolStr, i32) {
+        (self.kind, self.priority)
     }
 
     /// The spec without its deadline, and the deadline.
@@ -136,6 +155,16 @@ impl RecordedOutcome {
             Outcome::Failed(reason) => Self::Failed(reason.clone()),
             Outcome::Cancelled => Self::Cancelled,
             Outcome::Expired => Self::Expired,
+        }
+    }
+
+    /// What it is called, and why it is so.
+    pub(super) fn name_and_reason(&self) -> (&'static str, Option<String>) {
+        match self {
+            Self::Solved { .. } | Self::Kept { .. } => ("solved", None),
+            Self::Failed(reason) => ("failed", Some(reason.to_string())),
+            Self::Cancelled => ("cancelled", None),
+            Self::Expired => ("expired", None),
         }
     }
 
@@ -196,25 +225,41 @@ fn front(bytes: &[u8]) -> Front {
     }
 }
 
-/// Feeds every whole record to `each` and tells how many torn bytes stand at the end.
+/// The length of the records at the front of some bytes that are there from begin to end, as far as lengths tell.
+pub(super) fn len_of_whole_records(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(([l0, l1, l2, l3, l4, l5, l6, l7, ..], rest)) =
+        bytes.get(at..).and_then(<[u8]>::split_first_chunk::<PREFIX_LEN>)
+    {
+        let len = u64::from_le_bytes([*l0, *l1, *l2, *l3, *l4, *l5, *l6, *l7]);
+        match usize::try_from(len) {
+            Ok(len) if len <= rest.len() => at += PREFIX_LEN + len,
+            _ => break,
+        }
+    }
+    at
+}
+
+/// Feeds every whole record to `each` and tells how many torn bytes stand at the end. The bytes are those of the file
+/// from `begin` on, up to its end.
 ///
 /// # Errors
 /// A record is damaged, or `each` refuses one.
 pub(super) fn read_records(
     path: &Path,
-    bytes: &[u8],
+    (begin, bytes): (u64, &[u8]),
     mut each: impl FnMut(u64, Record) -> Result<(), JournalError>,
 ) -> Result<u64, JournalError> {
-    let mut at = HEADER_LEN.min(bytes.len());
+    let mut at = 0;
     while at < bytes.len() {
         match front(bytes.get(at..).unwrap_or_default()) {
             Front::Whole { record, len } => {
-                each(at as u64, record)?;
+                each(begin + at as u64, record)?;
                 at += len;
             }
             Front::Torn => return Ok((bytes.len() - at) as u64),
             Front::Damaged => {
-                return Err(JournalError::Damaged { path: path.to_owned(), offset: at as u64 });
+                return Err(JournalError::Damaged { path: path.to_owned(), offset: begin + at as u64 });
             }
         }
     }

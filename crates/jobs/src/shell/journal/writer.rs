@@ -2,6 +2,7 @@
 
 use super::record::{Header, Record, put};
 use super::{JournalError, JournalHistory, history, lock};
+use crate::shell::main_node::unix_millis;
 use bytes::BytesMut;
 use phalanx_types::{Epoch, SessionId};
 use std::fs::{File, OpenOptions};
@@ -18,6 +19,8 @@ pub(crate) struct Journal {
     path: PathBuf,
     file: Arc<File>,
     buffer: BytesMut,
+    /// The time that was recorded last, in milliseconds since 1970.
+    clock: u64,
     unsynced: bool,
     failed: Option<JournalError>,
 }
@@ -54,6 +57,7 @@ impl Journal {
             path: path.to_owned(),
             file: Arc::new(file),
             buffer: BytesMut::new(),
+            clock: 0,
             unsynced: false,
             failed: None,
         };
@@ -65,6 +69,13 @@ impl Journal {
     /// Adds a record to what the next [`Journal::write`] writes. When much has gathered it is
     /// written at once; if that fails, the next [`Journal::write`] says so.
     pub(crate) fn add(&mut self, record: &Record) {
+        // Records that are written together were made together.
+        if self.buffer.is_empty() {
+            let unix_ms = unix_millis();
+            if unix_ms != std::mem::replace(&mut self.clock, unix_ms) {
+                put(&Record::Clock { unix_ms }, &mut self.buffer);
+            }
+        }
         put(record, &mut self.buffer);
         if self.buffer.len() > GATHER && self.failed.is_none() {
             self.failed = self.write().err();

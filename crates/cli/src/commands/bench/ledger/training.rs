@@ -1,17 +1,23 @@
-//! What recording costs a training: the same one with and without ledger and event files, in turn.
+//! What recording costs a training: the same one in memory, where nothing is recorded, with the files of a run alone, and
+//! with ledger and event files, in turn.
 
 use crate::commands::bench::numbers::Numbers;
 use crate::commands::bench::stats::median;
 use crate::own_program::own_program;
 use anyhow::{Context, ensure};
 use phalanx_ledger::LEDGER_VARIABLE;
+use phalanx_rank::Trainer;
 use phalanx_records::run_dir::METRICS;
+use phalanx_records::{Event, RunEvent};
+use phalanx_train::config::RunFile;
+use phalanx_train::{Compute, Task};
 use phalanx_types::{DType, Tensor};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 const SAMPLES: u64 = 1280;
 const CLASSES: u64 = 10;
@@ -23,8 +29,8 @@ struct Case {
     model: &'static str,
     sample: &'static [u64],
     batch: u64,
-    /// The microseconds of a step, by what is recorded: files only, also event files, also the ledger, both.
-    names: [&'static str; 4],
+    /// The microseconds of a step, by what is recorded: files only, also event files, also the ledger, both; nothing.
+    names: [&'static str; 5],
 }
 
 const CASES: [Case; 2] = [
@@ -37,6 +43,7 @@ const CASES: [Case; 2] = [
             "training_digits_cnn_event_files_step_us",
             "training_digits_cnn_ledger_step_us",
             "training_digits_cnn_both_step_us",
+            "training_digits_cnn_unrecorded_step_us",
         ],
     },
     Case {
@@ -48,6 +55,7 @@ const CASES: [Case; 2] = [
             "training_mlp_event_files_step_us",
             "training_mlp_ledger_step_us",
             "training_mlp_both_step_us",
+            "training_mlp_unrecorded_step_us",
         ],
     },
 ];
@@ -86,8 +94,11 @@ fn samples(shape: &[u64]) -> anyhow::Result<Vec<(String, Tensor)>> {
     Ok(vec![("x".to_owned(), x), ("y".to_owned(), Tensor::new(DType::I64, vec![SAMPLES], y.into())?)])
 }
 
+/// Of [`Case::names`]: a training of which nothing is recorded.
+const UNRECORDED: usize = 4;
+
 /// Trains a new run and gives the microseconds of a step, from the times that it recorded. `recorded` counts in binary:
-/// 1 for event files, 2 for the ledger.
+/// 1 for event files, 2 for the ledger; [`UNRECORDED`] stands for itself.
 fn train(scratch: &Path, case: &Case, data: &Path, steps: u64, recorded: usize) -> anyhow::Result<f64> {
     let Case { model, batch, .. } = case;
     let text = format!(
@@ -98,6 +109,9 @@ fn train(scratch: &Path, case: &Case, data: &Path, steps: u64, recorded: usize) 
     );
     let file = scratch.join("run.toml");
     std::fs::write(&file, text)?;
+    if recorded == UNRECORDED {
+        return in_own_process(&file);
+    }
     let run = scratch.join("runs/run");
     let mut command = own_program().command();
     command.args(["--output", "quiet", "train"]).arg(&file).arg("--run-dir").arg(&run);
@@ -113,6 +127,38 @@ fn train(scratch: &Path, case: &Case, data: &Path, steps: u64, recorded: usize) 
     // The next one begins with nothing, too.
     std::fs::remove_dir_all(scratch.join("runs"))?;
     took
+}
+
+/// Trains a run file in a process of its own, as the others are; gives the microseconds of a step.
+fn in_own_process(file: &Path) -> anyhow::Result<f64> {
+    let mut command = own_program().command();
+    command.args(["--output", "quiet", "bench", "ledger", "--unrecorded"]).arg(file);
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let ended = command.output().context("could not start a training")?;
+    ensure!(ended.status.success(), "a training failed ({})", ended.status);
+    Ok(std::str::from_utf8(&ended.stdout)?.trim().parse()?)
+}
+
+/// Trains a run file in this process and records nothing; gives the microseconds of a step, without the first tenth.
+pub(super) fn unrecorded(file: &Path) -> anyhow::Result<f64> {
+    let file = RunFile::load(file, &[])?;
+    let compute = Compute::cpu(file.config.threads());
+    let task = Task::new(file.config, &compute.threads)?;
+    let steps = task.total_steps().context("a run file without a number of steps")?;
+    let (mut from, mut to) = (None, None);
+    let mut observer = |event: RunEvent| {
+        if let Event::Step(record) = event.event {
+            let now = Some((record.step, Instant::now()));
+            if record.step <= (steps / 10).max(1) {
+                from = now;
+            }
+            to = now;
+        }
+    };
+    Trainer::in_memory(task, compute)?.run(&AtomicBool::new(false), &mut observer)?;
+    let ((first, begin), (last, end)) = from.zip(to).context("no step was done")?;
+    ensure!(last > first, "too few steps to measure");
+    Ok((end - begin).as_secs_f64() * 1e6 / (last - first) as f64)
 }
 
 /// Between the end of the first tenth and the end of a run, from one record to the next.
