@@ -193,9 +193,21 @@ impl Process {
     /// # Panics
     /// The process has ended.
     pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The memory that it holds for itself: without clean pages of files, which the system takes back when it needs them.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn held_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:") + self.status_bytes("RssShmem:")
+    }
+
+    fn status_bytes(&self, name: &str) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS in the status");
+        let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("a line in the status");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 const VALUE: usize = 4 << 20;
 const PAGE: usize = 4096;
-/// What the program and its threads take, and pages of values on disk that were just read.
-const BESIDE: u64 = 256 << 20;
+/// What the program and its threads take, and values on their way from and to clients.
+const BESIDE: u64 = 128 << 20;
 
 /// The most that a store of this budget may take: a sixteenth of memory for new values is kept even when it is full.
 fn bound(budget: u64) -> u64 {
@@ -47,7 +47,8 @@ fn number(store: &Store, name: &str) -> u64 {
     info[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// Puts values, reads some of them meanwhile and all of them at the end; gives the most memory that the store took.
+/// Puts values, reads some of them meanwhile and all of them at the end; gives the most memory that the store held.
+/// Pages of values on disk that were just read do not count: how long they stay is the system's affair.
 fn flow(process: &Process, at: &str, count: u64, budget: u64) -> u64 {
     let base = base();
     let shared = Store::connect(at, StoreOptions::default()).unwrap();
@@ -65,14 +66,14 @@ fn flow(process: &Process, at: &str, count: u64, budget: u64) -> u64 {
             check(if n % 8 == 0 { &shared } else { &socket }, dice.random_range(0..=n));
         }
         if n % 16 == 0 {
-            most = most.max(process.resident_bytes());
+            most = most.max(process.held_bytes());
             assert!(number(&shared, "resident_bytes") <= budget);
         }
     }
     for n in 0..count {
         check(if n % 2 == 0 { &socket } else { &shared }, n);
         if n % 16 == 0 {
-            most = most.max(process.resident_bytes());
+            most = most.max(process.held_bytes());
         }
     }
     assert!(number(&shared, "used_memory") >= count * VALUE as u64);
@@ -88,8 +89,8 @@ fn values_flow_through_a_small_memory_and_come_back() {
     let sandbox = sandbox();
     let (process, at) = serve(&sandbox, &["--memory", &memory, "--spill", "scratch"]);
     let most = flow(&process, &at, size / VALUE as u64, budget);
-    println!("{} MiB through {} MiB: at most {} MiB resident", size >> 20, budget >> 20, most >> 20);
-    assert!(most < bound(budget), "{} MiB resident", most >> 20);
+    println!("{} MiB through {} MiB: at most {} MiB held", size >> 20, budget >> 20, most >> 20);
+    assert!(most < bound(budget), "{} MiB held", most >> 20);
 }
 
 #[test]
@@ -99,8 +100,8 @@ fn a_store_with_a_journal_forgets_values_that_are_on_disk_and_finds_them_again()
     let (mut process, at) = serve(&sandbox, &args);
     let count = (384 << 20) / VALUE as u64;
     let most = flow(&process, &at, count, 64 << 20);
-    // Values that wait to be written are in memory, too, and pages of files that were just read.
-    assert!(most < bound(64 << 20) + (160 << 20), "{} MiB resident", most >> 20);
+    // Values that wait to be written are in memory, too.
+    assert!(most < bound(64 << 20) + (160 << 20), "{} MiB held", most >> 20);
     process.signal(rustix::process::Signal::KILL);
     process.finish();
     let (_process, at) = serve(&sandbox, &args);
