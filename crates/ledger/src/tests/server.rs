@@ -17,17 +17,18 @@ server=$!
 cat >/dev/null
 kill -INT $server 2>/dev/null
 wait $server
-rm -rf "$2"
+[ -e "$2/again" ] || rm -rf "$2"
 "#;
 
-/// The same for a server that was killed.
+/// The same for a server that was killed; the last one removes the directory.
 const START_AGAIN: &str = r#"
+echo $$ >"$2/again"
 "$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses= -c fsync=off >>"$2/log" 2>&1 &
 server=$!
 cat >/dev/null
 kill -INT $server 2>/dev/null
 wait $server
-rm -rf "$2"
+[ "$(cat "$2/again")" = $$ ] && rm -rf "$2"
 "#;
 
 struct Server {
