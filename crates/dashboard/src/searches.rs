@@ -23,12 +23,15 @@ const MOST_LISTED: usize = 200;
 /// The most points of a curve.
 const MOST_POINTS: usize = 400;
 
+/// A search that is read as it grows; `None` before it is read for the first time.
+type Followed = Arc<Mutex<Option<SearchFollower>>>;
+
 /// The searches of a directory.
 #[derive(Debug)]
 pub(crate) struct Searches {
     root: Option<PathBuf>,
     /// The one that was looked at last is the last.
-    open: Mutex<Vec<(PathBuf, Arc<Mutex<Option<SearchFollower>>>)>>,
+    open: Mutex<Vec<(PathBuf, Followed)>>,
     /// Summaries with the length of the records that they are of.
     summaries: Mutex<BTreeMap<PathBuf, (u64, Summary)>>,
 }
