@@ -96,7 +96,7 @@ impl Searches {
         Ok(f(follower.table()))
     }
 
-    fn open(&self, dir: &Path) -> Arc<Mutex<Option<SearchFollower>>> {
+    fn open(&self, dir: &Path) -> Followed {
         let mut all = lock(&self.open);
         let found = all.iter().position(|(path, _)| path == dir).map(|at| all.remove(at));
         let entry = found.unwrap_or_else(|| (dir.to_owned(), Arc::default()));
