@@ -151,7 +151,8 @@ impl TrialRow {
 
     /// How long it was trained.
     pub fn seconds(&self) -> f64 {
-        self.results.iter().map(|result| result.seconds).sum()
+        // The sum of nothing would be -0.
+        self.results.iter().fold(0.0, |sum, result| sum + result.seconds)
     }
 
     /// A name that no trial of another search has: `id_` and a UUID with underscores, as the peer's. The same search
