@@ -6,7 +6,7 @@ use crate::args::DomainArgs;
 use crate::commands::ledger::{jobs_ledger, ledger_failure};
 use crate::failure::Failure;
 use crate::paths;
-use phalanx_jobs::{Outcome, PastMain};
+use phalanx_jobs::{JobRef, Outcome, PastMain};
 use phalanx_ledger::Ledger;
 use phalanx_types::{JobId, NodeId};
 use std::collections::BTreeMap;
@@ -36,6 +36,17 @@ pub(super) fn add_known(
             Ok(())
         }
     }
+}
+
+/// A job of a main node that is gone, wherever its journal was, as the ledger has it.
+pub(super) fn known(domain: &DomainArgs, live: &[NodeId], job: &JobRef) -> Result<Option<JobRow>, Failure> {
+    let mut rows = Vec::new();
+    add_known(&mut rows, domain, live, Wanted { all: true, limit: u32::MAX as usize })?;
+    let is_it = |row: &JobRow| {
+        let (number, main) = row.job.split_once('@').unwrap_or((&row.job, ""));
+        number == job.job.to_string() && job.may_have_been_at(main)
+    };
+    Ok(rows.into_iter().rev().find(is_it))
 }
 
 fn add_from_ledger(

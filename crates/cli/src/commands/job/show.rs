@@ -2,7 +2,7 @@
 
 use super::ask::{self, ask_failure, kept_solution, past_mains, solution};
 use super::list::{JobRow, row};
-use super::past::past_row;
+use super::past::{known, past_row};
 use crate::args::DomainArgs;
 use crate::failure::Failure;
 use crate::output::{Output, Render, summary};
@@ -74,12 +74,15 @@ async fn look(job: &JobRef, domain: &DomainArgs) -> Result<Shown, Failure> {
         },
         None => None,
     };
-    let shown = live.or_else(|| {
+    let mut shown = live.or_else(|| {
         let past = past_mains(domain, asker.mains());
         past.iter().rev().filter(|p| job.may_have_been_at(&p.name)).find_map(|past| {
             Some(Shown { row: past_row(past, job.job)?, solution: solution(past.outcome(job.job)) })
         })
     });
+    if shown.is_none() {
+        shown = known(domain, asker.mains(), job)?.map(|row| Shown { row, solution: None });
+    }
     asker.stop().await;
     shown.ok_or_else(|| {
         Failure::usage(anyhow!("no main node of domain {} has a job {job}", domain.domain))
