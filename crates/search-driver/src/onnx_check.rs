@@ -156,7 +156,7 @@ fn outputs_of_onnxruntime(
             || SearchError::Onnx { path: onnx.to_owned(), why: "its outputs are not numbers".to_owned() };
         let (_, outputs) = tensors.into_iter().next().ok_or_else(wrong)?;
         let shape = outputs.shape().iter().map(|dim| usize::try_from(*dim).unwrap_or(usize::MAX)).collect();
-        let values = outputs.to_f32().map_err(|_| wrong())?;
+        let values = outputs.to_f32().map_err(|_not_f32| wrong())?;
         let version = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
         Ok(Outputs { values, shape, version })
     } else {

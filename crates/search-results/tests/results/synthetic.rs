@@ -49,6 +49,7 @@ pub(crate) fn about() -> SearchAbout {
         init: 8,
         per_iteration: 5,
         started: STARTED,
+        base: std::path::PathBuf::new(),
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct ShowArgs {
 /// Reads `t7` or `7`.
 pub(super) fn trial_id(text: &str) -> Result<TrialId, String> {
     let number = text.strip_prefix('t').unwrap_or(text).parse();
-    number.map(TrialId).map_err(|_| "expected the number of a trial, like t7".to_owned())
+    number.map(TrialId).map_err(|_not_a_number| "expected the number of a trial, like t7".to_owned())
 }
 
 /// A member of the front.
@@ -191,7 +191,7 @@ fn trial_of(table: &SearchTable, path: &Path, trial: TrialId) -> Result<TrialVie
             .hint("`phalanx search status` lists the trials")
     })?;
     let genes = table.about().space.genes.iter().enumerate();
-    let genes =
+    let choices =
         genes.filter_map(|(at, gene)| Some((gene.name.clone(), table.choice(row, at)?.label.clone())));
     let run = trial_path(path, trial);
     Ok(TrialView { run: run.is_dir().then_some(run), choices: choices.collect(), row: row.clone() })

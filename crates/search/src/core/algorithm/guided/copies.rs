@@ -91,7 +91,7 @@ mod tests {
             let results = Results::of(&history);
             let rows: Vec<usize> = (0..results.genes.len()).collect();
             let copies = Copies::among(&results, &Data::of(&results, &rows, place))?;
-            Some(copies.novelty(&[[0, 1, 0, 0], [2, 2, 1, 2]].map(|genes| place(&Genes(genes.to_vec())))))
+            Some(copies.novelty(&[[0, 0, 1, 1], [2, 2, 1, 2]].map(|genes| place(&Genes(genes.to_vec())))))
         };
         let found = novelty(&results).unwrap();
         assert!(found[0] < 0.6 && found[1] > 0.95, "{found:?}");

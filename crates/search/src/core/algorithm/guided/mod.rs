@@ -4,11 +4,12 @@
 //! ```text
 //! results ─ scale ─ squash ─┬─ fit (now and then) ─ kernel per objective
 //!                           └─ model: Gaussian process ─┐
-//! fronts ─ candidates ──────────── prediction ──────────┴─ expected improvement ─ the best
+//! fronts ─ candidates ──────────── prediction ──────────┴─ expected improvement ─┬─ the best
+//!              └────────────── variants of the most promising ─────────────────────┘
 //! ```
 //!
 //! Cheap objectives are not predicted: their values are known. Candidates that are being tried count as results with
-//! the values that are expected of them.
+//! the values that are expected of them. Candidates near results that were copies of others count less.
 
 mod candidates;
 mod copies;
