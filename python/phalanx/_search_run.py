@@ -15,6 +15,9 @@ from . import _phalanx
 from ._search_space import Space
 from .errors import InternalError
 
+# How often a wait looks for Ctrl-C.
+_TICK = 0.1
+
 _Call = Tuple[int, float, Dict[str, Any], Dict[str, Any]]
 
 
@@ -67,7 +70,7 @@ def drive(
                     return command[1], command[2], last_error
             if not runner.running:
                 raise InternalError(f"a mistake in Phalanx: the search waits for nothing: {core.reason()}")
-            ended = done.get()
+            ended = _next(done)
             last_error = ended.error or last_error
             runner.running.discard(ended.trial)
             commands = _tell(core, ended, wanted)
@@ -78,6 +81,15 @@ def drive(
         return "stopped", None, last_error
     finally:
         runner.end()
+
+
+def _next(done: "queue.Queue[_Done]") -> _Done:
+    """Waits with a limit: Ctrl-C just before an endless wait would not be seen."""
+    while True:
+        try:
+            return done.get(timeout=_TICK)
+        except queue.Empty:
+            continue
 
 
 def _tell(core: "_phalanx.SearchCore", ended: _Done, wanted: List[str]) -> "List[Tuple[Any, ...]]":
@@ -115,7 +127,8 @@ def _number(value: Any) -> Optional[float]:
     if isinstance(value, (str, bytes)):
         return None
     try:
-        return float(value)
+        # A tensor that remembers what it was computed from warns otherwise.
+        return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError):
         return None
 

@@ -164,4 +164,4 @@ def _label(value: Any) -> str:
 
 
 def _number(value: Any) -> Optional[float]:
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    return None if isinstance(value, bool) or not isinstance(value, Real) else float(value)

@@ -109,7 +109,7 @@ def search(
     }
     knows = _knows(space, known) if known else None
     core = _phalanx.SearchCore(space._space, json.dumps(told), knows, directory)
-    wanted = [name for name in [*goals, *limits] if name not in known]
+    wanted = [name for name in dict.fromkeys([*goals, *limits]) if name not in known]
     ended, why, error = drive(core, space, objective, wanted, count, executor, budgets is not None)
     core.write_results()
     if ended == "failed":
@@ -144,14 +144,15 @@ def hypervolume(
 def _turned(points: Sequence[Sequence[float]], goals: Optional[Sequence[str]]) -> List[List[float]]:
     if goals is None:
         return [[float(value) for value in point] for point in points]
-    signs = [-1.0 if goal == "max" else 1.0 for goal in _goals({str(at): goal for at, goal in enumerate(goals)}).values()]
+    checked = _goals({f"objective {at}": goal for at, goal in enumerate(goals)})
+    signs = [-1.0 if goal == "max" else 1.0 for goal in checked.values()]
     if any(len(point) != len(signs) for point in points):
         raise InputError(f"there are {len(signs)} goals, and points of other lengths")
     return [[sign * float(value) for sign, value in zip(signs, point)] for point in points]
 
 
-def _goals(objectives: Mapping[str, str]) -> Dict[str, str]:
-    if isinstance(objectives, str) or not isinstance(objectives, Mapping) or not objectives:
+def _goals(objectives: Any) -> Dict[str, str]:
+    if not isinstance(objectives, Mapping) or not objectives:
         raise InputError("the search has no objective", 'say `objectives={"accuracy": "max"}`')
     for name, goal in objectives.items():
         if goal not in ("max", "min"):
@@ -159,9 +160,10 @@ def _goals(objectives: Mapping[str, str]) -> Dict[str, str]:
     return dict(objectives)
 
 
-def _limits(constraints: Mapping[str, Limits]) -> Dict[str, Dict[str, float]]:
+def _limits(constraints: Mapping[str, Any]) -> Dict[str, Dict[str, float]]:
     limits = {}
     for name, given in constraints.items():
+        pairs: List[Tuple[Any, Any]]
         if isinstance(given, Mapping):
             pairs = list(given.items())
         elif isinstance(given, (tuple, list)) and len(given) == 2:

@@ -20,7 +20,7 @@ from phalanx import _phalanx
 from phalanx.errors import InputError, SearchFailed
 from phalanx.search import Space, hypervolume, log_range, pareto_front, search, when
 
-PATIENCE = 60
+PATIENCE = 50
 GOALS = {"accuracy": "max", "params": "min"}
 SPACE = {
     "layers": range(1, 13),
@@ -310,9 +310,13 @@ PROGRAM = """
     import sys, time
     from phalanx.search import search
 
+    tried = []
+
     def objective(candidate):
+        tried.append(candidate)
         print("trial", candidate["x"], flush=True)
-        if len(sys.argv) > 2 and candidate["x"] == int(sys.argv[2]):
+        if len(sys.argv) > 2 and len(tried) == int(sys.argv[2]):
+            print("last", flush=True)
             time.sleep(1000)
         return candidate["x"]
 
@@ -327,17 +331,25 @@ def test_what_is_done_is_kept(tmp_path: pathlib.Path, how: signal.Signals):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
     arguments = [sys.executable, str(program), str(tmp_path / "kept")]
-    with subprocess.Popen([*arguments, "7"], stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if line == "trial 7\n":
-                break
+    with subprocess.Popen([*arguments, "8"], stdout=subprocess.PIPE, text=True) as process:
+        before = []
+        while (line := process.stdout.readline()) != "last\n":
+            assert line, "the program has ended"
+            before.append(line.strip())
         process.send_signal(how)
-        rest, _ = process.communicate(timeout=PATIENCE)
+        try:
+            rest, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
     if how == signal.SIGINT:
-        assert process.returncode == 0 and rest == "stopped 7 {'x': 0}\n"
+        assert process.returncode == 0 and rest.startswith("stopped 7 ")
     ran = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [*(f"trial {x}" for x in range(7, 20)), "finished 20 {'x': 0}"]
+    *after, end = ran.stdout.splitlines()
+    assert end == "finished 20 {'x': 0}"
+    # The trial that was interrupted runs again, and no other does.
+    assert before[7] == after[0]
+    assert sorted(before[:7] + after) == sorted(f"trial {x}" for x in range(20))
 
 
 def test_the_core_can_be_driven_by_hand():
