@@ -196,10 +196,7 @@ impl Searching {
     }
 
     /// Lets the core decide, writes down what it says, and gives what Python is to do.
-    fn decide(
-        &mut self,
-        how: impl FnOnce(&mut Core) -> Vec<SearchCommand>,
-    ) -> Result<Vec<Command>, Failure> {
+    fn decide(&mut self, how: impl FnOnce(&mut Core) -> Vec<SearchCommand>) -> Result<Vec<Command>, Failure> {
         let (mut records, mut commands) = (Vec::new(), Vec::new());
         for command in how(&mut self.core) {
             commands.push(match command {

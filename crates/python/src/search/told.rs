@@ -122,8 +122,6 @@ pub(super) fn same_lengths(points: &[Vec<f64>], wanted: Option<usize>) -> Result
     let wanted = wanted.or(points.first().map(Vec::len)).unwrap_or_default();
     match points.iter().find(|point| point.len() != wanted || point.iter().any(|value| value.is_nan())) {
         None => Ok(()),
-        Some(point) => {
-            Err(Failure::input(format!("the point {point:?} does not have {wanted} numbers")))
-        }
+        Some(point) => Err(Failure::input(format!("the point {point:?} does not have {wanted} numbers"))),
     }
 }
