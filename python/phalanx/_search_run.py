@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from . import _phalanx
 from ._search_space import Space
-from .errors import InternalError
+from .errors import InputError, InternalError
 
 # How often a wait looks for Ctrl-C.
 _TICK = 0.1
@@ -43,6 +43,27 @@ def takes(function: Callable[..., Any], name: str, required: bool = False) -> bo
     return name in parameters or takes_all
 
 
+class Knows:
+    """Gives the cheap values of a candidate. The extension module calls it; Ctrl-C meanwhile is remembered."""
+
+    def __init__(self, space: Space, known: Mapping[str, Callable[[Dict[str, Any]], float]]) -> None:
+        for name, function in known.items():
+            if not callable(function):
+                raise InputError(f"`known` has no function for `{name}` but {function!r}")
+        self._space, self._known = space, dict(known)
+        self.is_interrupted = False
+
+    def __call__(self, genes: List[int]) -> Dict[str, float]:
+        if self.is_interrupted:
+            raise InterruptedError
+        try:
+            candidate = self._space.candidate(genes)
+            return {name: float(function(dict(candidate))) for name, function in self._known.items()}
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+            raise
+
+
 def drive(
     core: "_phalanx.SearchCore",
     space: Space,
@@ -51,6 +72,7 @@ def drive(
     workers: int,
     executor: Optional[Executor],
     has_budgets: bool,
+    knows: Optional[Knows],
 ) -> Tuple[str, Optional[str], Optional[BaseException]]:
     """Searches to the end or until Ctrl-C. Gives how it ended, why if it failed, and what a trial raised last."""
     done: "queue.Queue[_Done]" = queue.Queue()
@@ -59,6 +81,8 @@ def drive(
     try:
         commands = core.resume() + core.capacity(workers)
         while True:
+            if knows is not None and knows.is_interrupted:
+                raise KeyboardInterrupt
             for command in commands:
                 if command[0] == "run":
                     _, trial, genes, _, budget, _ = command

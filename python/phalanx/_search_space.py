@@ -50,7 +50,7 @@ def log_range(first: float, last: float, count: int) -> List[float]:
 
 
 class Space:
-    """All candidates: choices by name. A list, tuple or range has choices; anything else is the same for all candidates.
+    """All candidates: choices by name. A list, tuple or range has choices; anything else is the same for all of them.
 
     >>> from phalanx.search import Space
     >>> space = Space({"layers": range(1, 13), "kernel": [1, 3, 5], "optimizer": "adam"})

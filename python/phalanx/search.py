@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _phalanx
-from ._search_run import drive, takes
+from ._search_run import Knows, drive, takes
 from ._search_result import SearchResult, Trial
 from ._search_space import Space, Values, When, log_range, when
 from .errors import InputError, SearchFailed
@@ -82,7 +82,9 @@ def search(
 
     >>> from phalanx.search import log_range, search, when
     >>> space = {"lr": log_range(1e-4, 1e-2, 5), "head": ["pool", "dense"], "width": when([32, 64], head="dense")}
-    >>> found = search(lambda c: c.get("width", 16) * c["lr"], space, objectives={"loss": "min"}, trials=15, workers=1)
+    >>> def objective(candidate):
+    ...     return candidate.get("width", 16) * candidate["lr"]
+    >>> found = search(objective, space, objectives={"loss": "min"}, trials=15, workers=1)
     >>> found.best.candidate, found.best.values
     ({'lr': 0.0001, 'head': 'pool'}, {'loss': 0.0016})
     """
@@ -107,14 +109,17 @@ def search(
         "finish": "front",
         "early_failures": _EARLY_FAILURES,
     }
-    knows = _knows(space, known) if known else None
+    knows = Knows(space, known) if known else None
     core = _phalanx.SearchCore(space._space, json.dumps(told), knows, directory)
-    wanted = [name for name in dict.fromkeys([*goals, *limits]) if name not in known]
-    ended, why, error = drive(core, space, objective, wanted, count, executor, budgets is not None)
-    core.write_results()
-    if ended == "failed":
-        raise SearchFailed(why or "the search has failed") from error
-    return SearchResult._of(core, space, goals, ended, None if directory is None else os.fspath(directory))
+    try:
+        wanted = [name for name in dict.fromkeys([*goals, *limits]) if name not in known]
+        ended, why, error = drive(core, space, objective, wanted, count, executor, budgets is not None, knows)
+        core.write_results()
+        if ended == "failed":
+            raise SearchFailed(why or "the search has failed") from error
+        return SearchResult._of(core, space, goals, ended, None if directory is None else os.fspath(directory))
+    finally:
+        core.close()
 
 
 def pareto_front(points: Sequence[Sequence[float]], goals: Optional[Sequence[str]] = None) -> List[int]:
@@ -198,15 +203,3 @@ def _workers(workers: Optional[int], executor: Optional[Executor]) -> int:
     if workers < 1:
         raise InputError("`workers` must be at least 1")
     return workers
-
-
-def _knows(space: Space, known: Mapping[str, Callable[[Candidate], float]]) -> Callable[[List[int]], Dict[str, float]]:
-    for name, function in known.items():
-        if not callable(function):
-            raise InputError(f"`known` has no function for `{name}` but {function!r}")
-
-    def knows(genes: List[int]) -> Dict[str, float]:
-        candidate = space.candidate(genes)
-        return {name: float(function(dict(candidate))) for name, function in known.items()}
-
-    return knows

@@ -167,6 +167,23 @@ def test_known_values_are_computed_before_a_trial_and_constraints_checked():
     assert not any(trial.is_on_front for trial in infeasible)
 
 
+def test_ctrl_c_while_candidates_are_looked_at_ends_the_search():
+    tried = []
+
+    def known(candidate):
+        if len(tried) >= 5:
+            raise KeyboardInterrupt
+        return params(candidate)
+
+    def objective(candidate):
+        tried.append(candidate)
+        return accuracy(candidate)
+
+    found = search(objective, SPACE, objectives=GOALS, known={"params": known}, workers=1)
+    assert found.ended == "stopped" and 5 <= len(tried) < 10
+    assert sum(trial.status == "completed" for trial in found.trials) >= 4
+
+
 def test_a_constraint_that_nothing_meets_ends_the_search():
     with pytest.raises(SearchFailed, match="`params` above 0") as raised:
         search(both, SPACE, objectives=GOALS, known={"params": params}, constraints={"params": (None, 0)})
@@ -217,6 +234,17 @@ def test_a_function_that_always_raises_ends_the_search_soon():
     with pytest.raises(SearchFailed, match="5 × ZeroDivisionError: no division here") as raised:
         search(objective, SPACE, objectives=GOALS, workers=1)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_a_search_that_failed_lets_go_of_its_directory(tmp_path: pathlib.Path):
+    def objective(candidate):
+        raise OSError("no disk")
+
+    with pytest.raises(SearchFailed, match="no disk") as kept:
+        search(objective, SPACE, objectives=GOALS, workers=1, directory=tmp_path)
+    found = search(both, SPACE, objectives=GOALS, trials=10, workers=1, directory=tmp_path)
+    statuses = [trial.status for trial in found.trials]
+    assert kept.value and statuses[:5] == ["failed"] * 5 and "completed" in statuses[5:]
 
 
 def test_a_candidate_that_fails_is_a_result():

@@ -135,6 +135,14 @@ impl SearchCore {
             written.map(|_paths| ()).map_err(|error| Failure::search(&error.into()))
         })
     }
+
+    /// Lets go of the directory: others may go on with it, also while somebody holds this object.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.look(py, |now| {
+            now.dir = None;
+            Ok(())
+        })
+    }
 }
 
 impl SearchCore {
@@ -240,7 +248,8 @@ impl Searching {
 fn records(past: Vec<EventLine>, trials: u64) -> Vec<SearchRecord> {
     let proposed = |line: &&EventLine| matches!(line.record, SearchRecord::TrialProposed { .. });
     let goes_further = (past.iter().filter(proposed).count() as u64) < trials;
-    let is_end = |record: &SearchRecord| matches!(record, SearchRecord::SearchEnded { .. });
+    let is_end =
+        |record: &SearchRecord| matches!(record, SearchRecord::SearchEnded { end: SearchEnd::Finished });
     let records = past.into_iter().map(|line| line.record);
     records.filter(|record| !(goes_further && is_end(record))).collect()
 }

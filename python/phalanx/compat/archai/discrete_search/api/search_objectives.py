@@ -89,7 +89,9 @@ class SearchObjectives:
         """Whether more is better."""
         return self._objectives[name].higher_is_better
 
-    def eval_cheap_objs(self, models: Sequence[ArchaiModel], budgets: _Budgets = None, progress_bar: bool = False) -> _Values:
+    def eval_cheap_objs(
+        self, models: Sequence[ArchaiModel], budgets: _Budgets = None, progress_bar: bool = False
+    ) -> _Values:
         """The values of the objectives that are not compute intensive."""
         return self._evaluate(self.cheap_objective_names, models, budgets)
 
@@ -99,7 +101,9 @@ class SearchObjectives:
         """The values of the objectives that are compute intensive."""
         return self._evaluate(self.expensive_objective_names, models, budgets)
 
-    def eval_all_objs(self, models: Sequence[ArchaiModel], budgets: _Budgets = None, progress_bar: bool = False) -> _Values:
+    def eval_all_objs(
+        self, models: Sequence[ArchaiModel], budgets: _Budgets = None, progress_bar: bool = False
+    ) -> _Values:
         """The values of all objectives; NaN where an evaluator failed."""
         return self._evaluate(self.objective_names, models, budgets)
 
