@@ -24,7 +24,7 @@ def main() -> int:
         copy = pathlib.Path(folder)
         shutil.copytree(ROOT / "python" / "tests", copy / "python" / "tests")
         (copy / "docs").mkdir()
-        for page in ("python.md", "coming-from.md"):
+        for page in ("python.md", "coming-from.md", "search-python.md"):
             shutil.copy(ROOT / "docs" / page, copy / "docs")
         shutil.copytree(ROOT / "examples", copy / "examples")
         shutil.copy(ROOT / "pyproject.toml", copy)

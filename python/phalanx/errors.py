@@ -35,6 +35,7 @@ __all__ = [
     "PeerLost",
     "PhalanxError",
     "RankShutDown",
+    "SearchFailed",
     "StallError",
     "StoreError",
     "StoreFull",
@@ -74,6 +75,10 @@ class ModelError(InputError):
 
 class TrainingError(PhalanxError, RuntimeError):
     """The training itself failed: a loss that is not finite, say."""
+
+
+class SearchFailed(PhalanxError, RuntimeError):
+    """A search has no result: its first trials all failed, or no candidate can be tried. The reason says why."""
 
 
 class MachineError(PhalanxError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Every example of docs/python.md, docs/coming-from.md and the docstrings runs as it is written."""
+"""Every example of docs/python.md, docs/coming-from.md, docs/search-python.md and the docstrings runs as it is written."""
 
 import doctest
 import importlib
@@ -11,6 +11,7 @@ import pytest
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 DOCUMENT = DOCS / "python.md"
+SEARCHES = DOCS / "search-python.md"
 COMING_FROM = DOCS / "coming-from.md"
 MODULES = [
     "phalanx",
@@ -24,6 +25,7 @@ MODULES = [
     "phalanx._executor",
 ]
 MODULES += ["phalanx._elastic", "phalanx.numpy", "phalanx.store", "phalanx._dataset"]
+MODULES += ["phalanx.search", "phalanx._search_space"]
 MODULES += ["phalanx.compat.smartredis.configoptions", "phalanx.compat.smartsim.ml._passes"]
 
 
@@ -43,25 +45,27 @@ def blocks(document=DOCUMENT):
     return re.findall(r"^```python\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_examples_of_the_document_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("document", [DOCUMENT, SEARCHES])
+def test_examples_of_the_document_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     ran = 0
-    for text in blocks():
+    for text in blocks(document):
         if "torch" in text:
             continue
-        exec(compile(text, str(DOCUMENT), "exec"), names)
+        exec(compile(text, str(document), "exec"), names)
         ran += 1
     assert ran >= 4
 
 
-def test_torch_examples_of_the_document_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("document", [DOCUMENT, SEARCHES])
+def test_torch_examples_of_the_document_run(document, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     names = {}
-    texts = [text for text in blocks() if "torch" in text]
+    texts = [text for text in blocks(document) if "torch" in text]
     for text in texts:
-        exec(compile(text, str(DOCUMENT), "exec"), names)
+        exec(compile(text, str(document), "exec"), names)
     assert texts
 
 
@@ -71,5 +75,5 @@ def test_examples_for_those_who_come_from_another_tool_run(tmp_path):
     for number, text in enumerate(texts):
         file = tmp_path / f"example_{number}.py"
         file.write_text(text)
-        ran = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120)
+        ran = subprocess.run([sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert ran.returncode == 0 and ran.stdout, ran.stderr

@@ -5,6 +5,7 @@ use phalanx::artifacts::ArtifactError;
 use phalanx::ledger::LedgerError;
 use phalanx::records::Blame;
 use phalanx_ops::{OpFailure, OpsError};
+use phalanx_search_driver::SearchError;
 use phalanx_store::StartError;
 use phalanx_store_client::{StoreError, StreamError};
 use phalanx_streams::StreamRefusal;
@@ -112,6 +113,12 @@ impl Failure {
     /// A run could not be pushed or pulled.
     pub(crate) fn artifacts(error: &ArtifactError) -> Self {
         let exception = if error.is_usage() { "InputError" } else { "MachineError" };
+        Self { exception, reason: with_causes(error), hint: error.hint() }
+    }
+
+    /// A search could not begin, or its directory not be written.
+    pub(crate) fn search(error: &SearchError) -> Self {
+        let exception = if error.blame() == Blame::Input { "InputError" } else { "MachineError" };
         Self { exception, reason: with_causes(error), hint: error.hint() }
     }
 

@@ -29,6 +29,7 @@ mod plan;
 mod queue;
 mod relay;
 mod runs;
+mod search;
 mod store;
 mod submitter;
 mod train;
@@ -62,6 +63,8 @@ mod _phalanx {
     use crate::relay::Relay;
     #[pymodule_export]
     use crate::runs::{find_runs, push_run, run_curve};
+    #[pymodule_export]
+    use crate::search::{SearchCore, SearchSpace, hypervolume, pareto_front};
     #[pymodule_export]
     use crate::store::{StoreClient, StoreServer, StreamMember, StreamProducer, StreamRun};
     #[pymodule_export]

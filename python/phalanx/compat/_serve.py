@@ -12,7 +12,7 @@ from typing import Iterable, Optional, Sequence
 
 __all__ = ["SERVED", "serve"]
 
-SERVED = ("amlip_py", "amlip_swig", "horovod", "py_utils", "ravnest", "smartredis", "smartsim")
+SERVED = ("amlip_py", "amlip_swig", "archai", "horovod", "py_utils", "ravnest", "smartredis", "smartsim")
 """The packages that are served."""
 
 

@@ -1,0 +1,1 @@
+"""The names of Archai's discrete search, over Phalanx: see ``discrete_search``."""

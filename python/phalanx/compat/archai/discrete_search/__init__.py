@@ -1,0 +1,1 @@
+"""Searches among discrete architectures: spaces, objectives, evaluators and the evolutionary Pareto search."""

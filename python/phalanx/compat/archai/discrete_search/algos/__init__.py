@@ -1,0 +1,5 @@
+"""Algorithms that search."""
+
+from .evolution_pareto import EvolutionParetoSearch
+
+__all__ = ["EvolutionParetoSearch"]

@@ -1,0 +1,5 @@
+"""Evaluators that are there."""
+
+from .functional import EvaluationFunction
+
+__all__ = ["EvaluationFunction"]
