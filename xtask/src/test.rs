@@ -63,11 +63,13 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<()> {
         crate::python::check_package(torch)?;
         crate::python::check_installing(tensorflow)?;
     }
-    // A second build of the cores with mistakes in them, to see that the simulator finds each.
+    // A second build of the cores with mistakes in them, to see that the simulators find each.
     cargo(&[
         "test",
         "--package",
         "phalanx-sim",
+        "--package",
+        "phalanx-search",
         "--no-default-features",
         "--test",
         "seeded_bugs",
