@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import platform
 import queue
 import threading
 import time
@@ -87,6 +88,7 @@ def drive(
                 if command[0] == "run":
                     _, trial, genes, _, budget, _ = command
                     keywords = {"budget": budget} if has_budgets else {}
+                    core.started(trial, runner.node)
                     runner.start((trial, budget, space.candidate(genes), keywords))
                 elif command[0] == "cancel":
                     runner.cancel(command[1])
@@ -167,6 +169,7 @@ class _Threads:
 
     def __init__(self, objective: Callable[..., Any], done: "queue.Queue[_Done]", workers: int) -> None:
         self.running: "set[int]" = set()
+        self.node = platform.node() or "threads"
         self._objective, self._done, self._workers = objective, done, workers
         self._waiting: "queue.Queue[Optional[_Call]]" = queue.Queue()
         self._threads: List[threading.Thread] = []
@@ -212,6 +215,7 @@ class _Calls:
 
     def __init__(self, executor: Executor, objective: Callable[..., Any], done: "queue.Queue[_Done]") -> None:
         self.running: "set[int]" = set()
+        self.node = type(executor).__name__
         self._executor, self._objective, self._done = executor, objective, done
         self._futures: "dict[int, Future[Any]]" = {}
 

@@ -318,6 +318,8 @@ def test_a_directory_is_read_by_the_command_and_gone_on_with(tmp_path: pathlib.P
     about = json.loads((directory / "search.json").read_text())
     assert (about["kind"], about["trials"], about["id"]) == ("python", 12, "first")
     assert json.loads((directory / "results/front.json").read_text())
+    lines = [json.loads(line) for line in (directory / "events.jsonl").open()]
+    assert [line["event"] for line in lines].count("trial_started") == 12
     assert "t12" in command("search", "status", str(directory))
     assert found.best.archid in command("search", "show", str(directory))
     command("search", "plot", str(directory))
