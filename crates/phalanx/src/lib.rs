@@ -27,6 +27,7 @@
 //! | reduce over a group of ranks | [`collective::Group`] | `all_reduce` |
 //! | find and compare runs | [`ledger`] | |
 //! | keep runs elsewhere and fetch them | [`artifacts`] | |
+//! | find the best models of a space | [`search`] | `search` |
 //! | plan who holds which part of a model | [`plan`] | `plan_formation` |
 //! | fuse the stages of a checkpoint | [`model::fuse`] | `fuse` |
 //!
@@ -61,6 +62,7 @@ pub mod model;
 pub mod nodes;
 pub mod plan;
 pub mod records;
+pub mod search;
 pub mod store;
 pub mod train;
 

@@ -29,6 +29,7 @@ examples!(
     own_source,
     plan_formation,
     run_directory,
+    search,
     tensor_store,
     three_nodes,
 );

@@ -35,6 +35,8 @@ pub enum SearchError {
     Algorithm(String),
     #[error("{} says no objective", path.display())]
     NoObjective { path: PathBuf },
+    #[error("the trials of the search in {} are functions of a program in Python", path.display())]
+    OfPython { path: PathBuf },
     #[error("{name:?} is not among the search files that come with Phalanx")]
     NotReady { name: String },
     #[error("there is no {}, which `{key}` of every candidate's run names", path.display())]
@@ -110,6 +112,7 @@ impl SearchError {
             | Self::Algorithm(_)
             | Self::NoObjective { .. }
             | Self::NotReady { .. }
+            | Self::OfPython { .. }
             | Self::NoFile { .. }
             | Self::NotTrained { .. }
             | Self::Records(_) => Blame::Input,

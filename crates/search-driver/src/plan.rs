@@ -22,6 +22,9 @@ use std::sync::Arc;
 /// Names a search file that comes with Phalanx.
 const READY: &str = "ready:";
 
+/// The kind of searches whose trials are functions of a program in Python, which alone can go on with them.
+const PYTHON: &str = "python";
+
 /// What flags say in the place of the search file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
@@ -79,6 +82,9 @@ impl SearchPlan {
     /// There is no search, or its file was changed so that it says something else.
     pub fn of_dir(dir: &Path, said: &Overrides) -> Result<Self, SearchError> {
         let about = SearchAbout::read(dir)?;
+        if about.kind == PYTHON {
+            return Err(SearchError::OfPython { path: dir.to_owned() });
+        }
         let path = dir.join(SEARCH_FILE);
         let text = std::fs::read_to_string(&path).map_err(io("read", &path))?;
         let said = Overrides {

@@ -86,7 +86,7 @@ struct Who {
     /// Start this many nodes on this machine while this command lasts.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     local: Option<u32>,
-    /// Let the nodes of --local run the programs of a search file with [trial] command.
+    /// Let the nodes of --local run the programs that a search file names as trials.
     #[arg(long, requires = "local")]
     allow_exec: bool,
     #[command(flatten)]
