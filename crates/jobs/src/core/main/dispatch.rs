@@ -73,7 +73,10 @@ impl MainCore {
         let class = self.queue.class(class);
         let can = |key: &WorkerKey| {
             let suits = |w: &super::workers::Worker| {
-                w.can_run(&class.kind, class.needs) && w.fits_beside(class.needs) && w.has_memory(class.needs)
+                w.can_run(&class.kind, class.needs)
+                    && w.fits_beside(class.needs)
+                    && w.has_memory(class.needs)
+                    && !w.is_held_up
             };
             self.workers.get(key).is_some_and(suits)
         };

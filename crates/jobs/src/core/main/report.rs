@@ -23,6 +23,11 @@ impl MainCore {
         w.window = report.window;
         w.draining = report.draining;
         w.set_taken(report.taken);
+        if !report.started.is_empty() || !report.done.is_empty() {
+            w.is_held_up = false;
+        } else if !report.handed_back.is_empty() {
+            w.is_held_up = true;
+        }
         for lease in report.asks {
             self.on_ask(now, worker, lease, out);
         }

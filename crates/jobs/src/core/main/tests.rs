@@ -475,6 +475,29 @@ fn what_waits_at_a_busy_worker_is_recalled_for_an_idle_one() {
 }
 
 #[test]
+fn what_a_worker_that_others_hold_hands_back_goes_to_an_idle_one() {
+    let mut main = Main::with_jobs(1);
+    main.up(1, join(1, 3));
+    assert_eq!(main.dispatch(), [offer(1, l(1, 1))]);
+    main.up(2, join(1, 3));
+    assert_eq!(main.dispatch(), []);
+    assert_eq!(main.at(20).tick(), [MainCommand::Recall { worker: w(1), lease: l(1, 1) }]);
+    main.report(1, Report { handed_back: vec![l(1, 1)], ..report() });
+    // Both have nothing from here, and the first one is not known to be busy.
+    assert_eq!(main.dispatch(), [offer(2, l(1, 2))]);
+    main.done(2, solved(l(1, 2)));
+    // It is still the last choice, and a choice: with a second job in hand the other one is no better.
+    main.submit(spec());
+    main.submit(spec());
+    assert_eq!(main.dispatch(), [offer(2, l(2, 1)), offer(1, l(3, 1))]);
+    main.started(1, l(3, 1));
+    main.done(1, solved(l(3, 1)));
+    main.done(2, solved(l(2, 1)));
+    main.submit(spec());
+    assert_eq!(main.dispatch(), [offer(1, l(4, 1))], "it has started something since");
+}
+
+#[test]
 fn an_error_worth_retrying_is_retried_until_the_attempts_are_used_up() {
     let mut main = Main::new();
     main.submit(JobSpec { max_attempts: 2, ..spec() });

@@ -29,6 +29,8 @@ pub(super) struct Worker {
     pub(super) leases: BTreeSet<JobId>,
     pub(super) leased_cores: u64,
     pub(super) leased_memory: u64,
+    /// It handed back what it could not start, and has started nothing since: jobs of other main nodes hold it.
+    pub(super) is_held_up: bool,
     /// Jobs whose solutions it keeps.
     pub(super) holds: BTreeSet<JobId>,
 }
@@ -48,6 +50,7 @@ impl Worker {
             leases: BTreeSet::new(),
             leased_cores: 0,
             leased_memory: 0,
+            is_held_up: false,
             holds: BTreeSet::new(),
         }
     }
@@ -60,14 +63,16 @@ impl Worker {
         self.takes_jobs() && self.leases.len() < self.window as usize
     }
 
-    /// Whether some of its cores have nothing from this main node.
+    /// Whether some of its cores have nothing to do, as far as this main node knows.
     pub(super) fn is_idle(&self) -> bool {
-        self.has_room() && self.leased_cores < u64::from(self.share.cores)
+        self.has_room() && !self.is_held_up && self.leased_cores < u64::from(self.share.cores)
     }
 
-    /// Leased cores in thousandths of what jobs may use: the smaller, the sooner a job starts there.
+    /// Leased cores in thousandths of what jobs may use: the smaller, the sooner a job starts there. What others hold
+    /// counts as leased: else a job that was asked back would be given to the same worker again, for ever.
     pub(super) fn load(&self) -> u64 {
-        self.leased_cores * 1000 / u64::from(self.share.cores.max(1))
+        let held_up = if self.is_held_up { 1000 } else { 0 };
+        held_up + self.leased_cores * 1000 / u64::from(self.share.cores.max(1))
     }
 
     /// Notes what others than jobs use of it.
