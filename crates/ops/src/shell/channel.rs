@@ -205,16 +205,17 @@ impl AsFd for Channel {
     }
 }
 
-/// Whether a stream that has closed ends with [`END`]. `None` if its last bytes were read already.
+/// Whether a stream that has closed ends with [`END`]. `None` if its last bytes were read already, also if the other end
+/// has reset the stream since: unread bytes are still there after a reset.
 pub(super) fn ended_in_order(stream: &TcpStream) -> Option<bool> {
     let mut bytes = vec![0; 16 << 10];
     loop {
         let got = match rustix::net::recv(stream, bytes.as_mut_slice(), RecvFlags::PEEK | RecvFlags::DONTWAIT)
         {
-            Ok((0, _)) | Err(Errno::WOULDBLOCK) => return None,
+            Ok((0, _)) => return None,
             Ok((got, _)) => got,
             Err(Errno::INTR) => continue,
-            Err(_failed) => return Some(false),
+            Err(_all_was_read) => return None,
         };
         if got < bytes.len() {
             return Some(bytes[..got].ends_with(&END));
@@ -238,5 +239,48 @@ fn ring_bell(mut stream: &TcpStream) -> io::Result<()> {
         // So many bells are enough.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (here, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn what_a_stream_ends_with_is_seen_until_it_was_read() {
+        for in_order in [true, false] {
+            let (here, there) = pair();
+            let mut there = Channel::new(there, None).unwrap();
+            there.send(&7_u32).unwrap();
+            if in_order {
+                there.close_in_order()
+            } else {
+                there.close()
+            }
+            // The stream has ended when all of it can be seen.
+            let mut all = vec![0; 64];
+            let length = LENGTH + 1 + if in_order { LENGTH } else { 0 };
+            while rustix::net::recv(&here, all.as_mut_slice(), RecvFlags::PEEK).unwrap().0 < length {}
+            assert_eq!(ended_in_order(&here), Some(in_order));
+            assert_eq!((&here).read_to_end(&mut all).unwrap(), length);
+            assert_eq!(ended_in_order(&here), None);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_was_read_and_then_reset_says_nothing() {
+        let (here, there) = pair();
+        sockopt::set_socket_linger(&there, Some(Duration::ZERO)).unwrap();
+        drop(there);
+        let mut nothing = [0; 1];
+        assert_eq!((&here).read(&mut nothing).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(ended_in_order(&here), None);
     }
 }

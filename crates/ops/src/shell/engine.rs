@@ -415,7 +415,7 @@ impl Engine {
                 aborter.abort(error.to_string());
             }
             self.ring_bells();
-            self.channels.values_mut().for_each(Channel::close);
+            self.close_channels();
         }
         let issued = std::mem::take(&mut self.issued).into_values();
         let queued = self.queue.drain(..).flat_map(|next| match next {
@@ -425,6 +425,13 @@ impl Engine {
         for completion in issued.chain(queued).filter_map(|work| work.completion).chain(self.join.take()) {
             completion.finish(Err(error.clone()));
         }
+    }
+
+    /// A rank that has said that it leaves is not lost to the others, whatever ends its operations after that.
+    fn close_channels(&mut self) {
+        let in_order = self.leaving || matches!(self.over, Some(OpsError::ShutDown { .. }));
+        let close = if in_order { Channel::close_in_order } else { Channel::close };
+        self.channels.values_mut().for_each(close);
     }
 
     pub(super) fn is_over(&self) -> bool {

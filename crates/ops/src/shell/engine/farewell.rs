@@ -32,11 +32,9 @@ impl Engine {
         if self.over.is_none() {
             self.over = Some(OpsError::ShutDown { rank: self.rank });
         }
-        let in_order = matches!(self.over, Some(OpsError::ShutDown { .. }));
         self.fail_all(shared);
         self.ring_bells();
-        let close = if in_order { Channel::close_in_order } else { Channel::close };
-        self.channels.values_mut().for_each(close);
+        self.close_channels();
     }
 
     /// Closes all connections without a word.
