@@ -167,7 +167,7 @@ _DatasetParts = Tuple[str, list[Tuple[str, Memory]], list[_MetaField]]
 @final
 class StoreClient:
     def __new__(
-        cls, address: str, password: Optional[str], key_parts: _StoreKeys, shares_memory: bool
+        cls, address: str, password: Optional[str], key_parts: _StoreKeys, shares_memory: bool, patience: float
     ) -> StoreClient: ...
     @property
     def address(self) -> str: ...

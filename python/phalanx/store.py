@@ -37,6 +37,7 @@ __all__ = ["Dataset", "MetaValue", "Server", "Store", "StreamBatch", "StreamProd
 DEFAULT_ADDRESS = "127.0.0.1:6780"
 _KINDS = ("tensors", "datasets", "lists", "models")
 _Keys = Tuple[Optional[str], Optional[str], bool, bool, bool, bool]
+_Opened = Tuple[str, Optional[str], _Keys, bool, float]
 
 
 def _keys(prefix: Optional[str], reads: Optional[str], prefixed: Collection[str]) -> _Keys:
@@ -62,6 +63,9 @@ class Store:
     other's data; ``reads`` is the prefix of the program whose data are read. A launcher may set both: ``SSKEYOUT`` and
     ``SSKEYIN`` count if ``prefix`` is not given; ``prefix=""`` is none.
 
+    What a full store has no room for waits up to ``patience`` seconds, and Ctrl-C ends the wait; then ``StoreFull`` says
+    what holds the memory. With ``patience=0`` it is raised at once.
+
     >>> with serve() as server:
     ...     with Store(server.address, prefix="a") as a, Store(server.address, prefix="b", reads="a") as b:
     ...         a.put("x", [1.0, 2.0])
@@ -79,6 +83,7 @@ class Store:
         reads: Optional[str] = None,
         prefixed: Collection[str] = ("tensors", "datasets", "lists"),
         shared_memory: bool = True,
+        patience: float = 30.0,
     ) -> None:
         if domain is not None:
             if address is not None:
@@ -86,11 +91,11 @@ class Store:
             address = f"phalanx://{domain}"
         named = address or os.environ.get("SSDB") or os.environ.get("PHALANX_STORE") or DEFAULT_ADDRESS
         keys = _keys(prefix, reads, prefixed)
-        self._opened = (named, password, keys, shared_memory)
+        self._opened = (named, password, keys, shared_memory, float(patience))
         self._client = _phalanx.StoreClient(*self._opened)
 
     @classmethod
-    def _of_client(cls, opened: Tuple[str, Optional[str], _Keys, bool], client: _phalanx.StoreClient) -> "Store":
+    def _of_client(cls, opened: _Opened, client: _phalanx.StoreClient) -> "Store":
         store = cls.__new__(cls)
         store._opened, store._client = opened, client
         return store
@@ -107,9 +112,9 @@ class Store:
         prefixed: Collection[str] = ("tensors", "datasets", "lists"),
     ) -> "Store":
         """The same connection with other prefixes."""
-        address, password, _, shared_memory = self._opened
+        address, password, _, shared_memory, patience = self._opened
         keys = _keys(prefix, reads, prefixed)
-        return Store._of_client((address, password, keys, shared_memory), self._client.with_keys(keys))
+        return Store._of_client((address, password, keys, shared_memory, patience), self._client.with_keys(keys))
 
     @property
     def address(self) -> str:
@@ -117,7 +122,10 @@ class Store:
         return self._opened[0]
 
     def put(self, name: str, value: Any) -> None:
-        """Stores a tensor: an array of any library. A single number has the shape ``(1,)``."""
+        """Stores a tensor: an array of any library. A single number has the shape ``(1,)``.
+
+        Waits while the store is full, as everything that stores does: see ``patience`` of ``Store``.
+        """
         self._client.put(name, storable(value, name))
 
     def put_all(self, tensors: Mapping[str, Any]) -> None:
@@ -394,8 +402,8 @@ class Store:
         return f"Store({self.address!r})"
 
 
-def _reopen(address: str, password: Optional[str], keys: _Keys, shared_memory: bool) -> Store:
-    opened = (address, password, keys, shared_memory)
+def _reopen(address: str, password: Optional[str], keys: _Keys, shared_memory: bool, patience: float) -> Store:
+    opened = (address, password, keys, shared_memory, patience)
     return Store._of_client(opened, _phalanx.StoreClient(*opened))
 
 

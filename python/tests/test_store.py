@@ -254,10 +254,43 @@ def test_wrong_kinds_and_addresses(server: Server, store: Store) -> None:
 
 def test_a_full_store_says_so() -> None:
     with serve(memory=4 << 20) as small, small.store() as client:
+        # What can never fit is not waited for.
         with pytest.raises(StoreFull):
             client.put("x", np.zeros(16 << 20, "uint8"))
         client.put("x", np.zeros(1 << 10, "uint8"))
         assert client.exists("x")
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_put_waits_until_another_thread_frees_room(shared_memory: bool) -> None:
+    with serve(memory=8 << 20) as small, small.store(shared_memory=shared_memory) as client, small.store() as other:
+        client.put("a", np.zeros(5 << 20, "uint8"))
+        putting = threading.Thread(target=client.put, args=("b", np.ones(5 << 20, "uint8")))
+        putting.start()
+        until = time.monotonic() + PATIENCE
+        while b"blocked_clients:1" not in other.command("INFO", "clients"):
+            assert putting.is_alive() and time.monotonic() < until
+        other.delete("a")
+        putting.join(PATIENCE)
+        assert not putting.is_alive()
+        assert other.get("b").sum() == 5 << 20
+
+
+def test_a_full_store_says_what_holds_the_memory_when_the_patience_is_over() -> None:
+    array = np.zeros(5 << 20, "uint8")
+    with serve(memory=8 << 20) as small, small.store(patience=0.4) as client:
+        client.put("a", array)
+        again: Store = pickle.loads(pickle.dumps(client))
+        for store in [client, client.with_prefix("p"), again]:
+            began = time.monotonic()
+            with pytest.raises(StoreFull, match="there is no room .*: 1 keys hold 52.* of 8388608 bytes in memory"):
+                store.put("b", array)
+            assert 0.4 <= time.monotonic() - began < 20
+        with small.store(patience=0) as hasty, pytest.raises(StoreFull):
+            hasty.put("b", array)
+        for wrong in [-1.0, float("nan")]:
+            with pytest.raises(InputError, match="seconds"):
+                small.store(patience=wrong)
 
 
 def test_a_store_beyond_loopback_needs_a_password() -> None:
@@ -337,11 +370,15 @@ def test_a_store_can_be_sent_to_another_process(store: Store) -> None:
         assert sent.get("x").tolist() == [1.0]
 
 
-def test_ctrl_c_ends_a_wait_at_once() -> None:
+@pytest.mark.parametrize("wait", ["client.wait('never')", "client.put('b', large)"])
+def test_ctrl_c_ends_a_wait_at_once(wait: str) -> None:
     code = """
     import os, signal, threading, time
+    import numpy as np
     from phalanx.store import serve
-    with serve() as running, running.store() as client:
+    large = np.ones(5 << 20, "uint8")
+    with serve(memory=8 << 20) as running, running.store(patience=10**6) as client:
+        client.put("a", large)
         def interrupt():
             # Begins when the other thread waits: then the store has one client more.
             asks = running.store()
@@ -352,15 +389,21 @@ def test_ctrl_c_ends_a_wait_at_once() -> None:
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=interrupt, daemon=True).start()
         try:
-            client.wait("never")
+            WAIT
         except KeyboardInterrupt:
             print(time.monotonic() - sent)
+        client.delete("a")
+        client.put("b", large)
     """
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert float(ran.stdout) < 0.5
+    program = textwrap.dedent(code).replace("WAIT", wait)
+
+    def seconds() -> float:
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+        assert ran.returncode == 0, ran.stderr
+        return float(ran.stdout)
+
+    # The fastest of a few: a busy machine may delay any one of them.
+    assert min(seconds() for _ in range(3)) < 0.5
 
 
 def test_a_program_that_forgets_to_close_ends() -> None:

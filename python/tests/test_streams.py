@@ -8,12 +8,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from typing import Any, Dict, Iterator, List
 
 import numpy as np
 import pytest
 
-from phalanx.errors import InputError, StoreError, StoreKeyError, StoreTimeout
+from phalanx.errors import InputError, StoreError, StoreFull, StoreKeyError, StoreTimeout
 from phalanx.store import Dataset, Store, serve
 
 PATIENCE = 60
@@ -111,6 +112,29 @@ def test_datasets_of_a_list_are_samples(store: Store) -> None:
     store.seal("data")
     batches = store.reader("data", "run", mode="static", batch=4, passes=1, timeout=PATIENCE)
     assert sorted(value for batch in batches for value in values(batch)) == list(range(30))
+
+
+def test_a_producer_waits_for_room_in_a_full_store_within_its_own_time() -> None:
+    large = {"x": np.ones((5, 1 << 20), "uint8")}
+    with serve(memory=8 << 20) as small, small.store(patience=PATIENCE) as client, small.store(patience=0.7) as hasty:
+        client.put("a", np.zeros(5 << 20, "uint8"))
+        # Each ends when the shorter of both times is over.
+        for name, owner, timeout in [("a", client, 0.7), ("b", hasty, None), ("c", hasty, PATIENCE)]:
+            with owner.producer("data", name, timeout=timeout) as producer:
+                began = time.monotonic()
+                with pytest.raises(StoreFull, match="there is no room"):
+                    producer.put(large)
+                assert 0.7 <= time.monotonic() - began < PATIENCE / 2
+                assert producer.next == 0
+        with client.producer("waits", "sim") as producer:
+            putting = threading.Thread(target=producer.put, args=(large,))
+            putting.start()
+            until = time.monotonic() + PATIENCE
+            while b"blocked_clients:1" not in hasty.command("INFO", "clients"):
+                assert putting.is_alive() and time.monotonic() < until
+            hasty.delete("a")
+            putting.join(PATIENCE)
+            assert not putting.is_alive() and producer.next == 1
 
 
 def test_errors_say_what_is_wrong(store: Store) -> None:

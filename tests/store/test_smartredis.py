@@ -1,5 +1,6 @@
 """The real SmartRedis client: every call it has, in both modes, over TCP and a Unix socket."""
 
+import inspect
 import json
 import os
 import signal
@@ -9,8 +10,9 @@ import time
 
 import numpy as np
 import pytest
+import redis
 from smartredis import Client, ConfigOptions, Dataset
-from conftest import until
+from conftest import ROOT, until
 from smartredis.error import RedisReplyError, RedisRuntimeError
 
 TYPES = ["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
@@ -145,6 +147,100 @@ def test_models_and_scripts(client):
     assert client.model_exists("gpu")
     client.delete_model_multigpu("gpu", 0, 2)
     client.delete_script_multigpu("script", 0, 2)
+
+
+def reference(name):
+    """A model of one operator as an ONNX file, with tensors that PyTorch computed with it: inputs and the output."""
+    path = ROOT / "tests" / "reference" / "ops" / f"{name}.onnx"
+    data = path.with_suffix(".safetensors").read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    tensors = {}
+    for key, told in json.loads(data[8:begin]).items():
+        if told.get("dtype") == "F32":
+            first, last = (begin + offset for offset in told["data_offsets"])
+            tensors[key] = np.frombuffer(data[first:last], "float32").reshape(told["shape"])
+    inputs = [tensors[key] for key in sorted(tensors) if key.startswith("input.")]
+    return path, inputs, tensors["output.0"]
+
+
+@pytest.mark.parametrize("name, count", [("linear_nobias", 1), ("add_same", 2)])
+def test_a_model_runs(client, name, count):
+    path, inputs, output = reference(name)
+    assert len(inputs) == count
+    client.set_model_from_file(name, str(path), "ONNX", "CPU")
+    assert client.get_model(name) == path.read_bytes()
+    client.set_model("blob", path.read_bytes(), "ONNX", "CPU", batch_size=8, min_batch_size=1)
+    names = [f"{name}.{at}" for at in range(count)]
+    for key, value in zip(names, inputs):
+        client.put_tensor(key, value)
+    for model in [name, "blob"]:
+        client.run_model(model, names, ["y"])
+        assert np.allclose(client.get_tensor("y"), output, atol=1e-5)
+        client.delete_tensor("y")
+    # A tensor that is missing, and a model that is, are errors; the model runs afterwards.
+    with pytest.raises(RedisReplyError):
+        client.run_model(name, ["missing"] * count, ["y"])
+    with pytest.raises(RedisReplyError):
+        client.run_model("missing", names, ["y"])
+    client.run_model(name, names, ["y"])
+    assert np.allclose(client.get_tensor("y"), output, atol=1e-5)
+
+
+def test_models_and_scripts_of_several_gpus(client):
+    """There are no GPUs: the processor takes their part, under the names that the client gives."""
+    path, [value], output = reference("linear_nobias")
+    client.put_tensor("x", value)
+    client.set_model_multigpu("all", path.read_bytes(), "ONNX", 0, 2)
+    client.set_model_from_file_multigpu("file", str(path), "ONNX", 0, 2)
+    for model in ["all", "file"]:
+        for rank in range(3):
+            client.run_model_multigpu(model, rank, 0, 2, ["x"], [f"y{rank}"])
+            assert np.allclose(client.get_tensor(f"y{rank}"), output, atol=1e-5)
+            client.delete_tensor(f"y{rank}")
+        client.delete_model_multigpu(model, 0, 2)
+        assert not client.model_exists(model)
+    # The client stores for GPUs from the first up to the number of GPUs, and so not for all that it runs on.
+    client.set_model_multigpu("late", path.read_bytes(), "ONNX", 1, 2)
+    client.run_model_multigpu("late", 0, 1, 2, ["x"], ["y"])
+    assert np.allclose(client.get_tensor("y"), output, atol=1e-5)
+    with pytest.raises(RedisReplyError):
+        client.run_model_multigpu("late", 1, 1, 2, ["x"], ["y"])
+    client.set_function_multigpu("script", double, 0, 2)
+    with pytest.raises(RedisReplyError, match="does not run them"):
+        client.run_script_multigpu("script", "double", ["x"], ["y"], 1, 0, 2)
+    client.delete_script_multigpu("script", 0, 2)
+    with pytest.raises(RedisReplyError):
+        client.get_script("script")
+
+
+def double(x):
+    return 2 * x
+
+
+def test_functions_and_scripts_from_files(client, tmp_path):
+    client.set_function("function", double)
+    assert client.get_script("function") == inspect.getsource(double)
+    file = tmp_path / "double.py"
+    file.write_text(inspect.getsource(double))
+    client.set_script_from_file("file", str(file), "CPU")
+    client.set_script_from_file_multigpu("file on gpus", str(file), 0, 1)
+    client.put_tensor("x", np.ones(3, "float32"))
+    for name in ["file", "file on gpus"]:
+        assert client.get_script(name) == file.read_text()
+    for name in ["function", "file"]:
+        with pytest.raises(RedisReplyError, match="does not run them"):
+            client.run_script(name, "double", ["x"], ["y"])
+        client.delete_script(name)
+        with pytest.raises(RedisReplyError):
+            client.get_script(name)
+
+
+def test_models_are_polled(client):
+    assert not client.poll_model("m", 10, 2)
+    client.set_model("m", b"any bytes", "TORCH", "CPU")
+    assert client.poll_model("m", 10, 2)
+    client.delete_model("m")
+    assert not client.poll_model("m", 10, 2)
 
 
 @pytest.mark.parametrize("mode", ["Standalone", "Clustered"])
@@ -284,6 +380,44 @@ def test_prefixes(store):
     check(reader.get_dataset("d"), 1)
 
 
+def put_everything(client):
+    client.put_tensor("t", np.ones(2))
+    client.put_dataset(dataset("d", 1))
+    client.append_to_list("l", dataset("d", 1))
+    client.set_model("m", b"any bytes", "TORCH", "CPU")
+    client.set_script("s", "def f(x):\n    return x\n")
+
+
+def test_prefixes_are_switched_by_kind(store):
+    plain = redis.Redis(port=store.port)
+    keys = lambda: sorted(key.decode() for key in plain.keys("*"))  # noqa: E731
+    client = connect(store.address, "Standalone", SSKEYOUT="sim", SSKEYIN="sim")
+    put_everything(client)
+    of_dataset = lambda prefix: [f"{prefix}{{d}}.{part}" for part in ["a", "b", "meta"]]  # noqa: E731
+    assert keys() == sorted([*of_dataset("sim."), "sim.l", "sim.t", "m", "s"])
+    switches = {
+        "use_tensor_ensemble_prefix": (False, ["t"], lambda: client.get_tensor("t")),
+        "use_dataset_ensemble_prefix": (False, of_dataset(""), lambda: client.get_dataset("d")),
+        "use_list_ensemble_prefix": (False, ["l"], lambda: client.get_datasets_from_list("l")),
+        "use_model_ensemble_prefix": (True, ["sim.m", "sim.s"], lambda: (client.get_model("m"), client.get_script("s"))),
+    }
+    for name, (switched, wanted, read) in switches.items():
+        before = keys()
+        getattr(client, name)(switched)
+        # What was stored before has its old name.
+        if name == "use_list_ensemble_prefix":
+            assert client.get_list_length("l") == 0
+        else:
+            with pytest.raises((RedisReplyError, RedisRuntimeError)):
+                read()
+        put_everything(client)
+        assert sorted(set(keys()) - set(before)) == sorted(wanted)
+        read()
+        getattr(client, name)(not switched)
+        read()
+        plain.delete(*wanted)
+
+
 @pytest.mark.parametrize("mode", ["Standalone", "Clustered"])
 def test_a_killed_server_that_comes_back_is_not_noticed(store, mode):
     client = connect(store.address, mode)
@@ -329,10 +463,6 @@ def test_an_append_that_is_repeated_because_its_reply_was_late_counts_once(store
 
 def test_a_list_is_a_stream(store):
     """Datasets that SmartRedis appends are uploads of the stream of the list's name, in order, each once."""
-    import json
-
-    import redis
-
     client = connect(store.address, "Standalone")
     plain = redis.Redis(port=store.port)
     stream = lambda verb, *words: plain.execute_command("PHALANX.STREAM", verb, "training_data", *words)  # noqa: E731

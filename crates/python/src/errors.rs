@@ -18,27 +18,33 @@ pub(crate) struct Failure {
     exception: &'static str,
     reason: String,
     hint: Option<String>,
+    /// What a handler of a signal raised during a wait is raised as it is.
+    raised: Option<PyErr>,
 }
 
 impl Failure {
+    fn new(exception: &'static str, reason: String, hint: Option<String>) -> Self {
+        Self { exception, reason, hint, raised: None }
+    }
+
     /// Something that was given cannot be used.
     pub(crate) fn input(reason: impl Into<String>) -> Self {
-        Self { exception: "InputError", reason: reason.into(), hint: None }
+        Self::new("InputError", reason.into(), None)
     }
 
     /// A setting cannot be used.
     pub(crate) fn config(error: &phalanx::train::config::ConfigError) -> Self {
-        Self { exception: "ConfigError", reason: with_causes(error), hint: error.hint() }
+        Self::new("ConfigError", with_causes(error), error.hint())
     }
 
     /// No nodes hold the run.
     pub(crate) fn training(error: &dyn std::error::Error) -> Self {
-        Self { exception: "TrainingError", reason: with_causes(error), hint: None }
+        Self::new("TrainingError", with_causes(error), None)
     }
 
     /// A node could not join its domain, or the network failed.
     pub(crate) fn machine(error: &dyn std::error::Error) -> Self {
-        Self { exception: "MachineError", reason: with_causes(error), hint: None }
+        Self::new("MachineError", with_causes(error), None)
     }
 
     /// An operation of ranks did not happen.
@@ -62,11 +68,15 @@ impl Failure {
             OpsError::Rendezvous(_) => "MachineError",
             _ => "OperationError",
         };
-        Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+        Self::new(exception, with_causes(error), error.hint().map(str::to_owned))
     }
 
     /// The store did not do what was asked.
     pub(crate) fn store(error: &StoreError) -> Self {
+        if let StoreError::Interrupted { source } = error {
+            let raised = Python::attach(|py| Some(source.downcast_ref::<PyErr>()?.clone_ref(py)));
+            return Self { raised, ..Self::new("PhalanxError", with_causes(error), None) };
+        }
         let exception = match error {
             StoreError::Address(_)
             | StoreError::Room { .. }
@@ -87,7 +97,7 @@ impl Failure {
             StoreError::Full { .. } => "StoreFull",
             _ => "StoreError",
         };
-        Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+        Self::new(exception, with_causes(error), error.hint().map(str::to_owned))
     }
 
     /// A stream did not do what was asked.
@@ -101,25 +111,25 @@ impl Failure {
             StreamError::Name(_) | StreamError::Upload { .. } => "InputError",
             _ => "StoreError",
         };
-        Self { exception, reason: with_causes(error), hint: error.hint().map(str::to_owned) }
+        Self::new(exception, with_causes(error), error.hint().map(str::to_owned))
     }
 
     /// The index of runs did not answer.
     pub(crate) fn ledger(error: &LedgerError) -> Self {
         let exception = if error.is_usage() { "InputError" } else { "MachineError" };
-        Self { exception, reason: with_causes(error), hint: error.hint() }
+        Self::new(exception, with_causes(error), error.hint())
     }
 
     /// A run could not be pushed or pulled.
     pub(crate) fn artifacts(error: &ArtifactError) -> Self {
         let exception = if error.is_usage() { "InputError" } else { "MachineError" };
-        Self { exception, reason: with_causes(error), hint: error.hint() }
+        Self::new(exception, with_causes(error), error.hint())
     }
 
     /// A search could not begin, or its directory not be written.
     pub(crate) fn search(error: &SearchError) -> Self {
         let exception = if error.blame() == Blame::Input { "InputError" } else { "MachineError" };
-        Self { exception, reason: with_causes(error), hint: error.hint() }
+        Self::new(exception, with_causes(error), error.hint())
     }
 
     /// A store could not be served.
@@ -137,32 +147,32 @@ impl Failure {
             | StartError::PersistedValue { .. } => error.hint().map(str::to_owned),
             _ => None,
         };
-        Self { exception, reason: with_causes(error), hint }
+        Self::new(exception, with_causes(error), hint)
     }
 
     /// The process has not met other ranks, or has left them.
     pub(crate) fn not_a_rank() -> Self {
         let reason = "this process is not a rank".to_owned();
-        Self { exception: "NotInitialized", reason, hint: Some("call `init()` first".to_owned()) }
+        Self::new("NotInitialized", reason, Some("call `init()` first".to_owned()))
     }
 
     /// The process was forked after the library was used in its parent.
     pub(crate) fn forked() -> Self {
-        Self {
-            exception: "ForkError",
-            reason: "this process was forked from one that had used Phalanx, whose threads it does not have"
+        Self::new(
+            "ForkError",
+            "this process was forked from one that had used Phalanx, whose threads it does not have"
                 .to_owned(),
-            hint: Some("start processes with `multiprocessing.get_context(\"spawn\")`".to_owned()),
-        }
+            Some("start processes with `multiprocessing.get_context(\"spawn\")`".to_owned()),
+        )
     }
 
     /// A mistake of the library itself.
     pub(crate) fn bug(what: String) -> Self {
-        Self {
-            exception: "InternalError",
-            reason: format!("a mistake in Phalanx: {what}"),
-            hint: Some("please report it with what led to it".to_owned()),
-        }
+        Self::new(
+            "InternalError",
+            format!("a mistake in Phalanx: {what}"),
+            Some("please report it with what led to it".to_owned()),
+        )
     }
 
     #[must_use]
@@ -190,12 +200,15 @@ impl From<Error> for Failure {
             Error::NoNodes { nodes } => Some(format!("say `local={nodes}` or `nodes=\"a domain\"`")),
             other => other.hint(),
         };
-        Self { exception, reason: with_causes(&error), hint }
+        Self::new(exception, with_causes(&error), hint)
     }
 }
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
+        if let Some(raised) = failure.raised {
+            return raised;
+        }
         Python::attach(|py| {
             let exception = py
                 .import("phalanx.errors")

@@ -1,7 +1,7 @@
 //! The tensor store: a client, and a server inside this process.
 //!
 //! Calls block on the calling thread, without the interpreter's lock: the client has no threads, so a process that was
-//! forked can connect anew. Connecting and waiting look for Ctrl-C meanwhile.
+//! forked can connect anew. Connecting and waiting look for Ctrl-C meanwhile, also while a put waits for room.
 
 mod server;
 mod streams;
@@ -14,7 +14,7 @@ use crate::arrays;
 use crate::errors::Failure;
 use crate::memory::Memory;
 use crate::submitter::seconds;
-use phalanx_store_client::{Keys, Store, StoreError, StoreOptions};
+use phalanx_store_client::{Interrupt, Interruption, Keys, Store, StoreError, StoreOptions};
 use phalanx_types::Tensor;
 use pyo3::prelude::*;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -94,12 +94,16 @@ impl StoreClient {
         password: Option<String>,
         key_parts: KeyParts,
         shares_memory: bool,
+        patience: f64,
     ) -> PyResult<Self> {
-        let keys = keys(key_parts);
-        let no_shared_memory = !shares_memory;
-        // A wait without an end in sight would not see Ctrl-C.
-        let patience = Duration::ZERO;
-        let options = StoreOptions { password, keys, no_shared_memory, patience, ..StoreOptions::default() };
+        let options = StoreOptions {
+            password,
+            keys: keys(key_parts),
+            no_shared_memory: !shares_memory,
+            patience: seconds(patience)?,
+            interrupt: Some(Interrupt::new(look_for_signals)),
+            ..StoreOptions::default()
+        };
         let store = on_thread(py, move || Store::connect(&address, options))?;
         Ok(Self { store: RwLock::new(Some(store)), pid: std::process::id() })
     }
@@ -320,6 +324,11 @@ impl StoreClient {
 
 fn borrowed(named: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(String, Tensor)>> {
     named.into_iter().map(|(name, array)| Ok((name, arrays::borrow(&array)?))).collect()
+}
+
+/// Ends a wait for room when a handler of a signal raised something, such as Ctrl-C.
+fn look_for_signals() -> Result<(), Interruption> {
+    Ok(Python::attach(|py| py.check_signals())?)
 }
 
 /// Does work that cannot be broken off, and looks for Ctrl-C meanwhile; then the work goes on by itself.

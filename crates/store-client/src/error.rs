@@ -1,5 +1,6 @@
 use crate::address::AddressError;
 use crate::metadata::MetaError;
+use crate::patience::Interruption;
 use phalanx_fabric::{KeyError, StartError};
 use phalanx_resp::ProtocolError;
 use phalanx_types::{Class, DomainName, TensorError};
@@ -62,6 +63,12 @@ pub enum StoreError {
     Refused { text: String },
     #[error("the store is full ({text})")]
     Full { text: String },
+    /// The program ended a wait for room: see `StoreOptions::interrupt`.
+    #[error("the wait for room in the store was ended")]
+    Interrupted {
+        #[source]
+        source: Interruption,
+    },
     #[error("no node of the cluster has slot {slot}")]
     NoNode { slot: u16 },
     /// The cluster's own words.
@@ -105,6 +112,7 @@ impl StoreError {
             Self::Protocol { .. } | Self::Unexpected { .. } => Class::Peer,
             Self::Address(_)
             | Self::Refused { .. }
+            | Self::Interrupted { .. }
             | Self::Tls { .. }
             | Self::TlsFile { .. }
             | Self::DomainKey(_)

@@ -40,6 +40,7 @@ pub use dataset::Dataset;
 pub use error::StoreError;
 pub use keys::Keys;
 pub use metadata::{MetaError, MetaValues};
+pub use patience::{Interrupt, Interruption};
 pub use store::{Store, StoreOptions};
 pub use stream::{
     PassAnswer, Producer, ProducerOptions, ReadOptions, StreamError, StreamField, StreamInfo, StreamReader,

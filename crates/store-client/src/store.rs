@@ -4,7 +4,7 @@ use crate::cluster::{Keyed, Sending, Servers};
 use crate::connection::{Command, checked};
 use crate::dial::Dial;
 use crate::keys::Keys;
-use crate::patience::{is_full, size};
+use crate::patience::{Interrupt, is_full, size};
 use crate::url;
 use bytes::Bytes;
 use phalanx_resp::{Reply, slot};
@@ -33,6 +33,8 @@ pub struct StoreOptions {
     pub takeover: Duration,
     /// How long to wait for room when the store is full before that is an error.
     pub patience: Duration,
+    /// What is asked again and again while a call waits for room; `None` to wait undisturbed.
+    pub interrupt: Option<Interrupt>,
 }
 
 impl Default for StoreOptions {
@@ -43,6 +45,7 @@ impl Default for StoreOptions {
             no_shared_memory: false,
             takeover: Duration::from_secs(20),
             patience: Duration::from_secs(30),
+            interrupt: None,
         }
     }
 }
@@ -62,6 +65,7 @@ impl Default for StoreOptions {
 pub struct Store {
     link: Arc<StoreLink>,
     keys: Keys,
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -99,10 +103,10 @@ impl Store {
         }
         let backend = description.backend;
         servers.set_sharing(backend == Backend::Tensors && !options.no_shared_memory);
-        let (dial, keys) = (servers.dial().clone(), options.keys.clone());
+        let (dial, keys, patience) = (servers.dial().clone(), options.keys.clone(), options.patience);
         let (servers, waiters) = (Mutex::new(servers), Mutex::default());
         let link = StoreLink { address, dial, options, backend, servers, waiters };
-        Ok(Self { link: Arc::new(link), keys })
+        Ok(Self { link: Arc::new(link), keys, patience })
     }
 
     /// Connects to the store that a launcher named: `SSDB`, or `PHALANX_STORE`, with the prefixes of the environment.
@@ -118,15 +122,18 @@ impl Store {
 
     /// A client of the same store with a connection of its own: for calls that wait, and to be missed when it ends.
     pub(crate) fn another(&self) -> Result<Self, StoreError> {
-        let options = StoreOptions { keys: self.keys.clone(), ..self.link.options.clone() };
-        Self::dialed(self.address(), self.link.dial.clone(), options)
+        Self::dialed(self.address(), self.link.dial.clone(), self.options())
     }
 
     /// Makes [`Store::another`] later, without keeping the connection of this client.
     pub(crate) fn dialer(&self) -> impl Fn() -> Result<Self, StoreError> + Send + 'static {
-        let options = StoreOptions { keys: self.keys.clone(), ..self.link.options.clone() };
-        let (address, dial) = (self.address(), self.link.dial.clone());
+        let (address, dial, options) = (self.address(), self.link.dial.clone(), self.options());
         move || Self::dialed(address.clone(), dial.clone(), options.clone())
+    }
+
+    /// The options of this handle.
+    fn options(&self) -> StoreOptions {
+        StoreOptions { keys: self.keys.clone(), patience: self.patience, ..self.link.options.clone() }
     }
 
     /// Whether large values are mapped, not sent.
@@ -137,7 +144,18 @@ impl Store {
     /// The same client with other prefixes.
     #[must_use]
     pub fn with_keys(&self, keys: Keys) -> Self {
-        Self { link: self.link.clone(), keys }
+        Self { keys, ..self.clone() }
+    }
+
+    /// The same client with another patience: how long calls wait for room when the store is full.
+    #[must_use]
+    pub fn with_patience(&self, patience: Duration) -> Self {
+        Self { patience, ..self.clone() }
+    }
+
+    /// How long calls wait for room when the store is full.
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     pub fn keys(&self) -> &Keys {
@@ -237,11 +255,11 @@ impl Store {
 
     /// Whether the store can be waited for when it is full.
     pub(crate) fn can_wait_for_room(&self) -> bool {
-        self.link.backend == Backend::Tensors && !self.link.options.patience.is_zero()
+        self.link.backend == Backend::Tensors && !self.patience.is_zero()
     }
 
-    pub(crate) fn patience(&self) -> Duration {
-        self.link.options.patience
+    pub(crate) fn interrupt(&self) -> Option<&Interrupt> {
+        self.link.options.interrupt.as_ref()
     }
 
     pub(crate) fn waiters(&self) -> &Mutex<Vec<Servers>> {

@@ -57,6 +57,15 @@ pub struct StreamInfo {
     pub store_used: ByteSize,
     /// What the whole store may hold; 0 for no limit.
     pub store_memory: ByteSize,
+    /// What of the whole store is on disk and not in memory.
+    #[serde(default)]
+    pub store_on_disk: ByteSize,
+    /// How many values clients have read that were on disk then, since the store was started.
+    #[serde(default)]
+    pub read_back_values: u64,
+    /// The bytes that they read of them.
+    #[serde(default)]
+    pub read_back: ByteSize,
     /// What happened last, the newest at the end.
     pub reports: Vec<(Time, String)>,
 }

@@ -2,7 +2,7 @@
 
 use super::sandbox;
 use bytes::Bytes;
-use phalanx_store_client::{Store, StoreError, StoreOptions};
+use phalanx_store_client::{ProducerOptions, Store, StoreError, StoreOptions};
 use phalanx_testkit::{Process, Sandbox};
 use phalanx_types::{DType, Tensor};
 use rand::{Rng, RngExt, SeedableRng};
@@ -145,4 +145,34 @@ fn a_spill_that_is_full_is_told_with_what_holds_the_memory() {
     hasty.delete("v20").unwrap();
     store.put("v3", &value(&base, 5)).unwrap();
     assert!(store.get("v3").unwrap() == value(&base, 5));
+}
+
+#[test]
+fn watching_streams_shows_what_is_on_disk_and_was_read_back() {
+    let sandbox = sandbox();
+    let (_process, at) = serve(&sandbox, &["--memory", "32MiB", "--spill", "scratch"]);
+    let store = Store::connect(&at, StoreOptions::default()).unwrap();
+    let options = ProducerOptions::new("sim".parse().unwrap());
+    let mut producer = store.produce("data", options).unwrap();
+    let base = base();
+    let watch = |output: &str| {
+        let words = ["store", "watch", "data", "--once", "--at", &at, "--output", output];
+        String::from_utf8(sandbox.run(&words).stdout).unwrap()
+    };
+    producer.put(&[("x", &value(&base, 0))]).unwrap();
+    assert!(!watch("table").contains("\ndisk "), "{}", watch("table"));
+    for number in 1..16 {
+        producer.put(&[("x", &value(&base, number))]).unwrap();
+    }
+    let shown: serde_json::Value = serde_json::from_str(&watch("json")).unwrap();
+    assert_eq!(shown["streams"][0]["read_back_values"], 0);
+    for number in [0, 1] {
+        let key = format!("{{data.sim.1.{number}}}.x");
+        assert!(store.get(&key).unwrap() == value(&base, number));
+    }
+    let shown: serde_json::Value = serde_json::from_str(&watch("json")).unwrap();
+    let stream = &shown["streams"][0];
+    assert!(stream["store_on_disk"].as_u64().unwrap() >= 32 << 20, "{stream}");
+    assert_eq!((&stream["read_back_values"], &stream["read_back"]), (&2.into(), &(2 * VALUE).into()));
+    assert!(watch("table").contains("of the store; 2 values read back, 8 MiB"), "{}", watch("table"));
 }

@@ -173,6 +173,8 @@ fn waiting(reason: &StreamWait) -> Told {
 #[derive(Debug)]
 pub(crate) struct StreamProducer {
     producer: Mutex<Option<Producer>>,
+    /// How long a full store is waited for.
+    patience: Duration,
     reasons: Arc<Mutex<Vec<StreamWait>>>,
 }
 
@@ -188,7 +190,7 @@ impl StreamProducer {
         let on_wait = move |reason: &StreamWait| lock(&told).push(reason.clone());
         let options = ProducerOptions { on_wait: Some(Arc::new(on_wait)), ..options };
         let producer = py.detach(|| store.produce(stream, options)).map_err(failed)?;
-        Ok(Self { producer: Mutex::new(Some(producer)), reasons })
+        Ok(Self { producer: Mutex::new(Some(producer)), patience: store.patience(), reasons })
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Producer) -> T) -> PyResult<T> {
@@ -230,7 +232,9 @@ impl StreamProducer {
         let fields: Vec<(&str, &Tensor)> =
             tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let mut last: Option<StreamWait> = None;
+        let mut full: Option<StreamError> = None;
         let mut told: Option<&'static str> = None;
+        let began = Instant::now();
         let until = timeout.map(seconds).transpose()?;
         let slice = |within| {
             let mut producer = lock(&self.producer);
@@ -238,7 +242,13 @@ impl StreamProducer {
             match producer.put_within(&fields, Some(within)) {
                 Ok(number) => Ok(Some(Some(number))),
                 Err(StreamError::TimedOut { reason, .. }) => {
-                    last = Some(*reason);
+                    (last, full) = (Some(*reason), None);
+                    Ok(None)
+                }
+                Err(error @ StreamError::Store(StoreError::Full { .. }))
+                    if began.elapsed() < self.patience =>
+                {
+                    full = Some(error);
                     Ok(None)
                 }
                 Err(error) => Err(error),
@@ -254,7 +264,11 @@ impl StreamProducer {
             }
             Ok(())
         };
-        match (in_slices(py, timeout, slice, between)?, last) {
+        let put = in_slices(py, timeout, slice, between)?;
+        if let Some(error) = full.filter(|_| put.is_none()) {
+            return Err(failed(error));
+        }
+        match (put, last) {
             (Some(Some(number)), _) => Ok(number),
             (Some(None), _) => Err(Failure::input("the producer is closed").into()),
             (None, Some(reason)) => {

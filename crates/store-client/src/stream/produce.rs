@@ -131,8 +131,9 @@ impl Producer {
         self.incarnation
     }
 
-    /// Appends an upload: tensors whose first dimension counts samples. Waits under back-pressure. Gives the number of
-    /// the upload; when this returns, the upload counts, once.
+    /// Appends an upload: tensors whose first dimension counts samples. Waits under back-pressure, and while the store is
+    /// full as long as its client has patience. Gives the number of the upload; when this returns, the upload counts,
+    /// once.
     ///
     /// # Errors
     /// There was no room in time, the tensors do not fit the stream, or the stream has ended.
@@ -156,7 +157,7 @@ impl Producer {
         let began = Instant::now();
         let done = self.link.insist(
             patience,
-            |within| self.attempt(number, (samples, bytes), fields, within, &mut told),
+            |within| self.attempt(number, (samples, bytes), fields, (within, patience), &mut told),
             || self.opened(Some(self.incarnation)).map(|_opened| ()),
         )?;
         match (done, told) {
@@ -177,7 +178,7 @@ impl Producer {
         number: u64,
         (samples, bytes): (u64, u64),
         fields: &[(&str, &Tensor)],
-        within: Duration,
+        (within, patience): (Duration, Option<Duration>),
         told: &mut Option<StreamWait>,
     ) -> Result<Option<()>, StreamError> {
         let incarnation = self.incarnation.0.to_string();
@@ -199,11 +200,14 @@ impl Producer {
             return Ok(Some(()));
         }
         let base = begun.text(0)?;
+        // A full store is not waited for longer than the upload may take.
+        let longest = self.link.store.patience();
+        let store = self.link.store.with_patience(patience.map_or(longest, |most| most.min(longest)));
         let mut small = Vec::new();
         for (name, tensor) in fields {
             let key = format!("{base}.{name}");
             if tensor.data().len() >= phalanx_shared::WORTH_SHARING {
-                self.link.store.put_at(&key, tensor).map_err(refused_put)?;
+                store.put_at(&key, tensor).map_err(refused_put)?;
             } else {
                 small.push(self.link.store.backend().set(&key, tensor));
             }

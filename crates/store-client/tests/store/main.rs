@@ -7,9 +7,11 @@ mod streams;
 mod views;
 
 use phalanx_store::ServerConfig;
-use phalanx_store_client::{Dataset, Keys, MetaValues, Store, StoreError, StoreOptions};
+use phalanx_store_client::{Dataset, Interrupt, Keys, MetaValues, Store, StoreError, StoreOptions};
 use phalanx_types::{ByteSize, DType, Tensor};
 use running::Running;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -251,6 +253,32 @@ fn a_client_of_a_full_store_is_woken_when_there_is_room() {
         assert_eq!(store.get("b").unwrap(), tensor(5 << 20, 2));
         store.delete("b").unwrap();
     }
+}
+
+#[test]
+fn a_program_ends_a_wait_for_room_and_each_handle_has_its_own_patience() {
+    let server = Running::with(ServerConfig { memory: ByteSize::mib(8), ..ServerConfig::default() });
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let interrupt = Interrupt::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
+        3 => Err("enough".into()),
+        _ => Ok(()),
+    });
+    let patience = Duration::from_secs(10_000);
+    let options = StoreOptions { interrupt: Some(interrupt), patience, ..StoreOptions::default() };
+    let store = Store::connect(&server.address, options).unwrap();
+    store.put("a", &tensor(5 << 20, 1)).unwrap();
+    match store.put("b", &tensor(5 << 20, 2)) {
+        Err(StoreError::Interrupted { source }) => assert_eq!(source.to_string(), "enough"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    let hasty = store.with_patience(Duration::ZERO);
+    assert!(matches!(hasty.put("b", &tensor(5 << 20, 2)), Err(StoreError::Full { .. })));
+    assert_eq!((hasty.patience(), store.patience()), (Duration::ZERO, patience));
+    store.delete("a").unwrap();
+    store.put("b", &tensor(5 << 20, 2)).unwrap();
+    assert_eq!(store.get("b").unwrap(), tensor(5 << 20, 2));
 }
 
 #[test]

@@ -204,14 +204,31 @@ impl Database {
         self.record_undo(|| Change::Expire { key, at: before });
     }
 
-    /// Changes a value in place; the caller says what changed. A collection that became empty is removed.
-    pub(crate) fn edit<R>(
+    /// Removes a key whose time is up.
+    pub(crate) fn end_if_due(&mut self, now: Time, key: &Bytes) {
+        // Most databases have no key that ends: then nothing is looked up.
+        if !self.expirations.is_empty() {
+            let _remaining = self.entry(now, key);
+        }
+    }
+
+    /// Changes a collection in place, which is made when it is not there; the caller says what changes. One that became
+    /// empty is removed. Nothing happens when the key holds something else.
+    fn edit<R>(
         &mut self,
         key: &Bytes,
+        (make, fits): (impl FnOnce() -> Value, fn(&Value) -> bool),
         change: impl FnOnce() -> Change,
-        edit: impl FnOnce(&mut Value) -> R,
+        edit: impl FnOnce(&mut Value) -> Option<R>,
     ) -> Option<R> {
-        let entry = self.table.get_mut(key)?;
+        let (entry, is_new) =
+            self.table.get_or_insert_with(key, || Entry { value: make(), expires: None })?;
+        if !fits(&entry.value) {
+            return None;
+        }
+        if is_new {
+            self.used += key.len() as u64 + ENTRY_OVERHEAD + entry.value.size();
+        }
         let before = entry.value.size();
         if self.recording {
             let change = change();
@@ -228,23 +245,22 @@ impl Database {
         if empty {
             self.remove(Time::ZERO, key);
         }
-        Some(result)
+        result
     }
 
-    /// Changes a hash, which is made when it is not there.
-    pub(crate) fn edit_hash<R: Default>(
+    /// Changes a hash, which is made when it is not there; nothing if the key holds something else.
+    pub(crate) fn edit_hash<R>(
         &mut self,
         key: &Bytes,
         change: impl FnOnce() -> Change,
         edit: impl FnOnce(&mut Hash) -> R,
-    ) -> R {
+    ) -> Option<R> {
         let seed = self.table.seed();
-        self.ensure(key, || Value::Hash(Arc::new(Hash::new(seed))));
-        let edited = self.edit(key, change, |value| match value {
-            Value::Hash(hash) => edit(Arc::make_mut(hash)),
-            _ => R::default(),
-        });
-        edited.unwrap_or_default()
+        let make = || Value::Hash(Arc::new(Hash::new(seed)));
+        self.edit(key, (make, |value| matches!(value, Value::Hash(_))), change, |value| match value {
+            Value::Hash(hash) => Some(edit(Arc::make_mut(hash))),
+            _ => None,
+        })
     }
 
     /// Changes a list, which is made when it is not there.
@@ -254,20 +270,13 @@ impl Database {
         change: impl FnOnce() -> Change,
         edit: impl FnOnce(&mut List) -> R,
     ) -> R {
-        self.ensure(key, || Value::List(Arc::default()));
-        let edited = self.edit(key, change, |value| match value {
-            Value::List(list) => edit(Arc::make_mut(list)),
-            _ => R::default(),
-        });
+        let make = || Value::List(Arc::default());
+        let edited =
+            self.edit(key, (make, |value| matches!(value, Value::List(_))), change, |value| match value {
+                Value::List(list) => Some(edit(Arc::make_mut(list))),
+                _ => None,
+            });
         edited.unwrap_or_default()
-    }
-
-    fn ensure(&mut self, key: &Bytes, make: impl FnOnce() -> Value) {
-        if self.table.get(key).is_none() {
-            let value = make();
-            self.used += key.len() as u64 + ENTRY_OVERHEAD + value.size();
-            self.table.insert(key, Entry { value, expires: None });
-        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -373,24 +382,22 @@ impl Database {
                     }
                 },
             ),
-            Change::SetFields { key, fields } => self.edit_hash(
-                key,
-                || change.clone(),
-                |hash| {
+            Change::SetFields { key, fields } => {
+                let set = |hash: &mut Hash| {
                     for (field, value) in fields {
                         hash.insert(field, value.clone());
                     }
-                },
-            ),
-            Change::DeleteFields { key, fields } => self.edit_hash(
-                key,
-                || change.clone(),
-                |hash| {
+                };
+                self.edit_hash(key, || change.clone(), set);
+            }
+            Change::DeleteFields { key, fields } => {
+                let delete = |hash: &mut Hash| {
                     for field in fields {
                         hash.remove(field);
                     }
-                },
-            ),
+                };
+                self.edit_hash(key, || change.clone(), delete);
+            }
             // Not of the database.
             Change::Stream { .. } => {}
             Change::Clear => self.clear(),

@@ -82,6 +82,8 @@ impl Keyspace {
             ("used_memory_dataset", used.to_string()),
             ("resident_bytes", self.resident().to_string()),
             ("spilled_bytes", self.database.away().to_string()),
+            ("read_back_values", self.statistics.read_back.to_string()),
+            ("read_back_bytes", self.statistics.read_back_bytes.to_string()),
             ("spill_file_bytes", spill.file_bytes.to_string()),
             ("spill_limit_bytes", spill.limit_bytes.to_string()),
             ("spill_refuses_because", spill.error.clone().unwrap_or_default()),

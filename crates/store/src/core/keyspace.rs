@@ -34,6 +34,9 @@ pub(crate) struct Statistics {
     pub(crate) errors: u64,
     pub(crate) out_of_memory: u64,
     pub(crate) repeated_appends: u64,
+    /// Values that were on disk when clients read them, and the bytes that were read.
+    pub(crate) read_back: u64,
+    pub(crate) read_back_bytes: u64,
 }
 
 /// What a command does with keys and values.

@@ -85,6 +85,12 @@ impl Keyspace {
         self.used().saturating_sub(self.database.away())
     }
 
+    /// Clients have read values that were not in memory.
+    pub fn note_read_back(&mut self, values: u64, bytes: u64) {
+        self.statistics.read_back += values;
+        self.statistics.read_back_bytes += bytes;
+    }
+
     /// Values that may leave memory, of those that were written after `after`: at least one, if there is one, and
     /// about `bytes` together.
     pub fn spill_candidates(&self, after: u64, bytes: u64) -> Vec<SpillCandidate> {

@@ -88,6 +88,29 @@ impl<V> Table<V> {
         entries.iter_mut().find(|(other, _)| other == key).map(|(_, value)| value)
     }
 
+    /// The value of a key, made if there is none, and whether it was made.
+    pub(crate) fn get_or_insert_with(
+        &mut self,
+        key: &Bytes,
+        make: impl FnOnce() -> V,
+    ) -> Option<(&mut V, bool)> {
+        let bucket = match self.buckets.entry(self.hash(key)) {
+            Entry::Vacant(vacant) => {
+                self.len += 1;
+                let bucket = vacant.insert(Bucket::One((owned(key), make())));
+                return bucket.entries_mut().last_mut().map(|(_, value)| (value, true));
+            }
+            Entry::Occupied(occupied) => occupied.into_mut(),
+        };
+        let known = bucket.entries().iter().position(|(other, _)| other == key);
+        if known.is_none() {
+            self.len += 1;
+            bucket.push(owned(key), make());
+        }
+        let at = known.unwrap_or(bucket.entries().len() - 1);
+        bucket.entries_mut().get_mut(at).map(|(_, value)| (value, known.is_none()))
+    }
+
     /// Puts a value in; gives the one that was there. The key that was there stays.
     pub(crate) fn insert(&mut self, key: &Bytes, value: V) -> Option<V> {
         self.insert_at(self.hash(key), key, value)
@@ -204,6 +227,17 @@ mod tests {
         assert_eq!(table.remove_at(colliding, &key(1)), Some(9));
         assert_eq!((table.remove_at(colliding, &key(2)), table.len()), (Some(2), 0));
         assert!(table.is_empty() && table.buckets.is_empty());
+    }
+
+    #[test]
+    fn a_value_is_made_where_there_is_none() {
+        let mut table = Table::new(7);
+        let colliding = table.hash(&key(0));
+        table.insert_at(colliding, &key(1), 1);
+        assert_eq!(table.get_or_insert_with(&key(0), || 5), Some((&mut 5, true)));
+        assert_eq!(table.get_or_insert_with(&key(0), || 6), Some((&mut 5, false)));
+        assert_eq!(table.get_or_insert_with(&key(9), || 7), Some((&mut 7, true)));
+        assert_eq!((table.len(), table.iter().count()), (3, 3));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A command that was carried out, and when its client may know.
 
 use super::hub::{Hub, Shared};
-use super::persist::{RecordNumber, SaveError};
+use super::persist::{RecordNumber, Recorder, SaveError};
 use crate::core::{Change, ClientId, CommandKind, Effects, Outcome};
 use phalanx_resp::Reply;
 use phalanx_segments::{AppendError, PendingSnapshot};
@@ -126,7 +126,12 @@ impl Hub {
         Ok((recorder.begin_snapshot()?, keyspace.snapshot_changes()))
     }
 
-    /// A snapshot has ended; clients wait for it.
+    /// Whether the newest snapshot has everything.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.lock().recorder.as_ref().is_some_and(Recorder::is_saved)
+    }
+
+    /// A snapshot has ended, or was not necessary; clients wait for it.
     pub(crate) fn on_saved(&self, error: Option<String>, clients: &[ClientId], reply: &Reply) {
         let mut shared = self.lock();
         if error.is_none() {

@@ -4,7 +4,7 @@ use super::clock::Clock;
 use super::executed::Executed;
 use super::key_versions::KeyVersions;
 use super::long_replies::LongReplies;
-use super::mailbox::{MailReader, Mailbox, mailbox, weight};
+use super::mailbox::{MailReader, Mailbox, mailbox};
 use super::model_run::ModelRunner;
 use super::persist::{Event, Persistence, RecordNumber, Recorder};
 use super::shards::{ShardConfig, Shards};
@@ -275,13 +275,17 @@ impl Hub {
         }
         let outcome = shared.keyspace.execute(self.clock.now(), client, args, effects);
         if let (Some(spill), Outcome::Reply(reply)) = (&self.spill, &outcome) {
-            spill.on_read(weight(reply) as u64);
+            let read = spill.on_reply(reply);
+            shared.keyspace.note_read_back(read.values, read.bytes);
         }
         let executed = shared.recorded(kind, outcome, effects);
         let told = executed.told;
         self.deliver(&mut shared, effects, told);
         self.rearm(&mut shared);
         drop(shared);
+        if let Some(spill) = &self.spill {
+            spill.trim_if_behind();
+        }
         self.after(effects);
         executed
     }

@@ -12,9 +12,11 @@
 
 use super::error::StartError;
 use super::hub::Hub;
-use super::persist::ValueIndex;
+use super::mailbox::weight;
+use super::persist::{ValueIndex, ViewsRead};
 use crate::core::{ClientId, SpillCandidate, SpillFacts};
 use bytes::Bytes;
+use phalanx_resp::Reply;
 use phalanx_segments::{Journal, Spill};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +31,8 @@ const BATCH: u64 = 32 << 20;
 const TRIM_EVERY: Duration = Duration::from_millis(100);
 /// or when clients have read this much.
 const TRIM_BYTES: u64 = 16 << 20;
+/// When they have read this much, the spill thread is busy or does not run: a connection does its work.
+const MOST_UNTRIMMED: u64 = 64 << 20;
 /// The journal is looked at this often for values that wait to be written.
 const JOURNAL_PAUSE: Duration = Duration::from_millis(2);
 
@@ -209,8 +213,21 @@ impl SpillLink {
         }
     }
 
+    /// A client gets this reply; says what of it comes from files.
+    pub(crate) fn on_reply(&self, reply: &Reply) -> ViewsRead {
+        self.on_read(weight(reply) as u64);
+        self.index.views_in(reply)
+    }
+
+    /// Lets go of pages when the spill thread has not done so for long. Not under the hub's lock: it takes time.
+    pub(crate) fn trim_if_behind(&self) {
+        if self.read.load(Ordering::Relaxed) >= MOST_UNTRIMMED {
+            self.trim();
+        }
+    }
+
     /// A client reads this much, which may come from views.
-    pub(crate) fn on_read(&self, bytes: u64) {
+    fn on_read(&self, bytes: u64) {
         let before = self.read.fetch_add(bytes, Ordering::Relaxed);
         // One that is missed is seen with the next, or a little later.
         if before < TRIM_BYTES && before.saturating_add(bytes) >= TRIM_BYTES {
@@ -339,5 +356,32 @@ impl Hub {
         drop(shared);
         // Behind the lock: memory takes time to give back.
         drop(old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::{Effects, Keyspace, Origin, Settings};
+    use crate::shell::clock::Clock;
+    use crate::shell::hub::Disk;
+
+    #[test]
+    fn connections_let_go_of_pages_when_the_spill_thread_does_not() {
+        let link = Arc::new(SpillLink::new(None, Arc::default(), None));
+        let clock = Clock::new();
+        let keyspace = Keyspace::new(clock.now(), Settings { spill: true, ..Settings::default() });
+        let disk = Disk { persistence: None, spill: Some(link.clone()) };
+        let hub = Hub::new((keyspace, clock), disk, None, 10, 1 << 20);
+        let origin = Origin { peer: String::new(), host: String::new(), port: 0, trusted: true };
+        let client = hub.connect(origin).unwrap().client;
+        let execute = |words: &[Bytes]| hub.execute(client, words, &mut Effects::default());
+        let value = Bytes::from(vec![0; 1 << 20]);
+        execute(&[Bytes::from_static(b"SET"), Bytes::from_static(b"k"), value]);
+        // No thread was started.
+        for _ in 0..200 {
+            execute(&[Bytes::from_static(b"GET"), Bytes::from_static(b"k")]);
+            assert!(link.read.load(Ordering::Relaxed) < MOST_UNTRIMMED);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::common::{RawClient, TestServer, bulk, request};
 use phalanx_store::{Durability, Server, ServerConfig, StartError};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -141,6 +142,50 @@ fn saving_is_what_it_says() {
     assert!(after.contains("rdb_last_bgsave_status:ok"), "{after}");
     client.check(&["BGSAVE"], "+Background saving started\r\n");
     client.check(&["SAVE"], "+OK\r\n");
+    server.shutdown();
+}
+
+#[test]
+fn a_save_without_changes_since_the_last_is_done_already() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("store");
+    let server = start(&directory);
+    let mut client = server.connect();
+    let snapshot = || {
+        let files = std::fs::read_dir(&directory).expect("the directory of the journal");
+        let seen = |file: std::io::Result<std::fs::DirEntry>| {
+            let file = file.expect("a file");
+            let about = file.metadata().expect("it is there");
+            (file.file_name(), about.ino(), about.mtime(), about.mtime_nsec())
+        };
+        let snapshots = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("snapshot");
+        files.map(seen).find(|(name, ..)| snapshots(name)).expect("a snapshot")
+    };
+    client.check(&["SET", "a", "1"], "+OK\r\n");
+    client.check(&["SAVE"], "+OK\r\n");
+    let first = snapshot();
+    // Reads, and commands that change nothing, are no reason to write.
+    client.check(&["GET", "a"], "$1\r\n1\r\n");
+    client.check(&["DEL", "missing"], ":0\r\n");
+    for _ in 0..3 {
+        client.check(&["SAVE"], "+OK\r\n");
+        client.check(&["BGSAVE"], "+Background saving started\r\n");
+        client.check(&["SAVE"], "+OK\r\n");
+        assert_eq!(snapshot(), first);
+    }
+    client.check(&["SET", "a", "2"], "+OK\r\n");
+    client.check(&["SAVE"], "+OK\r\n");
+    let second = snapshot();
+    assert_ne!(second, first);
+    client.check(&["SAVE"], "+OK\r\n");
+    assert_eq!(snapshot(), second);
+    server.shutdown();
+    // What was saved before a restart is not known to be all: the first save writes.
+    let server = start(&directory);
+    let mut client = server.connect();
+    client.check(&["SAVE"], "+OK\r\n");
+    assert_ne!(snapshot(), second);
+    client.check(&["GET", "a"], "$1\r\n2\r\n");
     server.shutdown();
 }
 

@@ -200,6 +200,12 @@ impl WatchedStream {
             stream.kept_uploads,
             info.store_used,
         );
+        if info.store_on_disk.0 > 0 || info.read_back_values > 0 {
+            let (values, bytes) = (info.read_back_values, info.read_back);
+            let noun = if values == 1 { "value" } else { "values" };
+            let disk = format!("{} of the store; {values} {noun} read back, {bytes}", info.store_on_disk);
+            line(&mut text, "disk", &disk);
+        }
         if info.pending_datasets > 0 {
             let why = info.list_wait.as_ref().map(|wait| format!(", {wait}")).unwrap_or_default();
             let pending = format!("{} of the list do not count yet{why}", info.pending_datasets);

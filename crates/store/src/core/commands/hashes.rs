@@ -35,14 +35,6 @@ fn hash(call: &mut Call<'_>) -> Result<Option<Arc<Hash>>, CommandError> {
     }
 }
 
-/// Fails when the key holds something else than a hash.
-fn check(call: &mut Call<'_>) -> Result<(), CommandError> {
-    match call.store.database.get(call.now, call.arg(1)) {
-        None | Some(Value::Hash(_)) => Ok(()),
-        Some(_) => Err(CommandError::WrongType),
-    }
-}
-
 fn field(call: &mut Call<'_>, name: &Bytes) -> Result<Option<Bytes>, CommandError> {
     match call.read(call.arg(1)) {
         None => Ok(None),
@@ -51,22 +43,23 @@ fn field(call: &mut Call<'_>, name: &Bytes) -> Result<Option<Bytes>, CommandErro
     }
 }
 
-/// Sets fields; says how many are new.
-fn put_fields(call: &mut Call<'_>, pairs: &[[Bytes; 2]]) -> usize {
+/// Sets fields; says how many are new. Fails when the key holds something else than a hash.
+fn put_fields(call: &mut Call<'_>, pairs: &[[Bytes; 2]]) -> Result<usize, CommandError> {
     let key = call.arg(1);
+    call.store.database.end_if_due(call.now, key);
     let change = || Change::SetFields {
         key: owned(key),
         fields: pairs.iter().map(|[name, value]| (owned(name), owned(value))).collect(),
     };
-    call.store.database.edit_hash(key, change, |hash| {
+    let added = call.store.database.edit_hash(key, change, |hash| {
         pairs.iter().filter(|[name, value]| hash.insert(name, owned(value))).count()
-    })
+    });
+    added.ok_or(CommandError::WrongType)
 }
 
 fn put_all(call: &mut Call<'_>, name: &str) -> Result<usize, CommandError> {
-    check(call)?;
     match call.rest(2).as_chunks::<2>() {
-        (pairs, []) => Ok(put_fields(call, pairs)),
+        (pairs, []) => put_fields(call, pairs),
         _ => Err(CommandError::Arity(name.to_owned())),
     }
 }
@@ -83,7 +76,7 @@ fn hsetnx(call: &mut Call<'_>) -> Result<Reply, CommandError> {
     if field(call, call.arg(2))?.is_some() {
         return Ok(Reply::Integer(0));
     }
-    put_fields(call, &[[call.arg(2).clone(), call.arg(3).clone()]]);
+    put_fields(call, &[[call.arg(2).clone(), call.arg(3).clone()]])?;
     Ok(Reply::Integer(1))
 }
 
@@ -150,6 +143,6 @@ fn hincrby(call: &mut Call<'_>) -> Result<Reply, CommandError> {
         None => 0,
     };
     let new = old.checked_add(by).ok_or(CommandError::Overflow)?;
-    put_fields(call, &[[call.arg(2).clone(), new.to_string().into()]]);
+    put_fields(call, &[[call.arg(2).clone(), new.to_string().into()]])?;
     Ok(Reply::Integer(new))
 }

@@ -23,6 +23,9 @@ impl Keyspace {
             list_wait: self.list_wait(name),
             store_used: ByteSize(self.used()),
             store_memory: ByteSize(self.max_memory()),
+            store_on_disk: ByteSize(self.used().saturating_sub(self.resident())),
+            read_back_values: self.statistics.read_back,
+            read_back: ByteSize(self.statistics.read_back_bytes),
             reports: entry.reports.iter().cloned().collect(),
         })
     }

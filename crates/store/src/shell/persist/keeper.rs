@@ -59,7 +59,7 @@ impl Keeper {
             match self.events.recv_timeout(pause) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Event::Failed { epoch, error }) => self.hub.on_failed(epoch, &error),
-                Ok(Event::Save(client)) => self.save(client),
+                Ok(Event::Save(client)) => self.save_if_changed(client),
                 Ok(Event::Saved(result)) => self.on_saved(result),
                 Err(RecvTimeoutError::Timeout) => self.look(),
             }
@@ -81,6 +81,17 @@ impl Keeper {
         {
             tracing::debug!(?reason, "a snapshot is due");
             self.save(None);
+        }
+    }
+
+    /// What clients ask for: it is done already when nothing has changed since the newest snapshot.
+    fn save_if_changed(&mut self, client: Option<ClientId>) {
+        if self.snapshot.is_none() && self.hub.is_saved() {
+            self.waiting.extend(client);
+            let clients = std::mem::take(&mut self.waiting);
+            self.hub.on_saved(None, &clients, &Reply::OK);
+        } else {
+            self.save(client);
         }
     }
 
@@ -132,7 +143,7 @@ impl Keeper {
         let next = std::mem::take(&mut self.next_waiting);
         if !next.is_empty() {
             self.waiting.extend(next.into_iter().flatten());
-            self.save(None);
+            self.save_if_changed(None);
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) use acknowledgements::{Acknowledgements, RecordNumber, Standing};
 pub(crate) use keeper::Keeper;
 pub(crate) use recorder::{Recorder, SaveError};
 pub(crate) use recovery::{Opened, open};
-pub(crate) use value_index::ValueIndex;
+pub(crate) use value_index::{ValueIndex, ViewsRead};
 
 use crate::core::ClientId;
 use bytes::Bytes;

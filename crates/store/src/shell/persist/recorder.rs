@@ -28,6 +28,10 @@ pub(crate) struct Recorder {
     /// Why writes are refused, for clients.
     refusing: Option<Arc<str>>,
     since_snapshot: u64,
+    /// The last record that the snapshot has that is being written.
+    snapshot_at: Option<RecordNumber>,
+    /// The last record that a snapshot on disk has, of those since the store was started.
+    saved_at: Option<RecordNumber>,
     saving: bool,
     save_error: Option<String>,
 }
@@ -66,6 +70,8 @@ impl Recorder {
             epoch: 0,
             refusing: None,
             since_snapshot: 0,
+            snapshot_at: None,
+            saved_at: None,
             saving: false,
             save_error: None,
         }
@@ -216,10 +222,19 @@ impl Recorder {
         let begun = self.journal.begin_snapshot()?;
         self.saving = true;
         self.since_snapshot = 0;
+        self.snapshot_at = Some(self.last);
         Ok(begun)
     }
 
+    /// Whether a snapshot on disk has everything.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.refusing.is_none() && self.saved_at == Some(self.last)
+    }
+
     pub(crate) fn on_saved(&mut self, error: Option<String>) {
+        if let Some(at) = self.snapshot_at.take().filter(|_| error.is_none()) {
+            self.saved_at = Some(at);
+        }
         self.saving = false;
         self.save_error = error;
     }

@@ -5,8 +5,10 @@
 
 use crate::core::STORED_APART;
 use bytes::Bytes;
+use phalanx_resp::Reply;
 use phalanx_segments::StoredValue;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Place = (usize, usize);
@@ -15,6 +17,8 @@ type Place = (usize, usize);
 #[derive(Debug, Default)]
 pub(crate) struct ValueIndex {
     values: Mutex<BTreeMap<Place, IndexedValue>>,
+    /// How many of them are views of files.
+    views: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -59,7 +63,11 @@ impl ValueIndex {
     fn add(self: &Arc<Self>, bytes: Bytes, stored: Option<StoredValue>, is_view: bool) -> Bytes {
         let place = place(&bytes);
         let mut values = self.values();
-        values.entry(place).or_insert(IndexedValue { stored, is_view, owners: 0 }).owners += 1;
+        let value = values.entry(place).or_insert_with(|| {
+            self.views.fetch_add(usize::from(is_view), Ordering::Relaxed);
+            IndexedValue { stored, is_view, owners: 0 }
+        });
+        value.owners += 1;
         drop(values);
         Bytes::from_owner(KeptBytes { bytes, place, index: self.clone() })
     }
@@ -80,9 +88,56 @@ impl ValueIndex {
         Some(adopted.collect())
     }
 
+    /// What of a reply lies in files: parts of one value that follow each other count as one value.
+    pub(crate) fn views_in(&self, reply: &Reply) -> ViewsRead {
+        let mut read = ViewsRead::default();
+        // Most stores have none, and most replies are not worth the lock.
+        if self.views.load(Ordering::Relaxed) > 0 && has_bulk(reply) {
+            let values = self.values();
+            let mut last = None;
+            each_bulk(reply, &mut |bytes| {
+                let view = place_of_view(&values, bytes);
+                if view.is_some() {
+                    read.bytes += bytes.len() as u64;
+                    read.values += u64::from(view != last);
+                }
+                last = view;
+            });
+        }
+        read
+    }
+
     /// All values, each once.
     pub(crate) fn all(&self) -> Vec<StoredValue> {
         self.values().values().filter_map(|value| value.stored.clone()).collect()
+    }
+}
+
+/// Values that were read from files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ViewsRead {
+    pub(crate) values: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The view that bytes are a part of.
+fn place_of_view(values: &BTreeMap<Place, IndexedValue>, bytes: &[u8]) -> Option<Place> {
+    let (start, len) = place(bytes);
+    let (at, value) = values.range(..=(start, usize::MAX)).next_back()?;
+    (value.is_view && len > 0 && start + len <= at.0 + at.1).then_some(*at)
+}
+
+fn has_bulk(reply: &Reply) -> bool {
+    matches!(reply, Reply::Bulk(_) | Reply::Array(_) | Reply::Map(_))
+}
+
+/// Visits the values of a reply in their order.
+fn each_bulk(reply: &Reply, visit: &mut impl FnMut(&Bytes)) {
+    match reply {
+        Reply::Bulk(bytes) => visit(bytes),
+        Reply::Array(items) => items.iter().for_each(|item| each_bulk(item, visit)),
+        Reply::Map(pairs) => pairs.iter().for_each(|(_, value)| each_bulk(value, visit)),
+        _ => {}
     }
 }
 
@@ -106,8 +161,33 @@ impl Drop for KeptBytes {
         let Some(value) = values.get_mut(&self.place) else { return };
         value.owners -= 1;
         let ended = if value.owners == 0 { values.remove(&self.place) } else { None };
+        let views = usize::from(ended.as_ref().is_some_and(|value| value.is_view));
+        self.index.views.fetch_sub(views, Ordering::Relaxed);
         drop(values);
         // Behind the lock: it may give space back to the disk.
         drop(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_replies_that_are_views_of_files_are_counted() {
+        let index = Arc::new(ValueIndex::default());
+        let in_memory = Bytes::from(vec![1; 1000]);
+        let reply = Reply::Array(vec![Reply::Bulk(in_memory.clone()), Reply::Integer(3)]);
+        assert_eq!(index.views_in(&reply), ViewsRead::default());
+        let view = index.keep_view(Bytes::from(vec![2; 1000]), None);
+        let other = index.keep_view(Bytes::from(vec![3; 500]), None);
+        assert_eq!(index.views_in(&reply), ViewsRead::default());
+        let rows = [view.slice(10..20), view.slice(500..600), in_memory, other.clone(), view.slice(990..)];
+        let reply = Reply::Array(vec![Reply::simple("ROWS"), Reply::bulks(rows.to_vec())]);
+        assert_eq!(index.views_in(&reply), ViewsRead { values: 3, bytes: 10 + 100 + 500 + 10 });
+        drop((rows, reply, view));
+        assert_eq!(index.views_in(&Reply::Bulk(other.clone())), ViewsRead { values: 1, bytes: 500 });
+        drop(other);
+        assert_eq!(index.views.load(Ordering::Relaxed), 0);
     }
 }
