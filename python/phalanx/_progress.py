@@ -17,7 +17,7 @@ def shown(progress: Union[bool, Show, None]) -> Iterator[Optional[Callable[[str]
     if callable(progress):
         show = progress
         yield lambda text: show(json.loads(text))
-    elif progress if progress is not None else _can_show():
+    elif progress if progress is not None else is_watched():
         line = _Line(sys.stderr)
         try:
             yield lambda text: line.show(json.loads(text))
@@ -27,7 +27,7 @@ def shown(progress: Union[bool, Show, None]) -> Iterator[Optional[Callable[[str]
         yield None
 
 
-def _can_show() -> bool:
+def is_watched() -> bool:
     """Whether a person looks: in a terminal or a notebook."""
     return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 

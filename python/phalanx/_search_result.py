@@ -86,12 +86,7 @@ class SearchResult:
 
     def best_by(self, objective: str) -> Trial:
         """The trial of the front that is best in this objective."""
-        if objective not in self.objectives:
-            raise InputError(f"`{objective}` is no objective of the search; it has {', '.join(self.objectives)}")
-        if not self.front:
-            raise InputError("no trial has a result")
-        best = max if self.objectives[objective] == "max" else min
-        return best(self.front, key=lambda trial: trial.values[objective])
+        return best_of(self.front, self.objectives, objective)
 
     @property
     def hypervolume(self) -> float:
@@ -103,10 +98,21 @@ class SearchResult:
 
         A value with the name of a choice is called ``value.<name>``.
         """
-        return [_flat(trial) for trial in self.trials]
+        return [flat(trial) for trial in self.trials]
 
 
-def _flat(trial: Trial) -> Dict[str, Any]:
+def best_of(front: List[Trial], objectives: Dict[str, str], objective: str) -> Trial:
+    """The trial of a front that is best in an objective."""
+    if objective not in objectives:
+        raise InputError(f"`{objective}` is no objective of the search; it has {', '.join(objectives)}")
+    if not front:
+        raise InputError("no trial has a result")
+    best = max if objectives[objective] == "max" else min
+    return best(front, key=lambda trial: trial.values[objective])
+
+
+def flat(trial: Trial) -> Dict[str, Any]:
+    """Choices and values of a trial beside its number and status."""
     flat: Dict[str, Any] = {"trial": trial.number, "archid": trial.archid, "status": trial.status}
     flat.update(trial.candidate)
     for name, value in trial.values.items():

@@ -19,18 +19,22 @@ from concurrent.futures import Executor
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _phalanx
+from ._search_nodes import NodeSearchResult, run
 from ._search_run import Knows, drive, takes
 from ._search_result import SearchResult, Trial
-from ._search_space import Space, Values, When, log_range, when
+from ._search_space import Repeat, Space, Values, When, log_range, repeat, when
 from .errors import InputError, SearchFailed
 
 __all__ = [
+    "NodeSearchResult",
     "SearchResult",
     "Space",
     "Trial",
     "hypervolume",
     "log_range",
     "pareto_front",
+    "repeat",
+    "run",
     "search",
     "when",
 ]
@@ -44,7 +48,7 @@ _EARLY_FAILURES = 5
 
 def search(
     objective: Objective,
-    space: Union[Space, Mapping[str, Union[Values, When, Any]]],
+    space: Union[Space, Mapping[str, Union[Values, When, Repeat, Any]]],
     *,
     objectives: Mapping[str, str],
     trials: int = 50,

@@ -17,8 +17,8 @@ from typing import Any, Dict
 import pytest
 
 from phalanx import _phalanx
-from phalanx.errors import InputError, SearchFailed
-from phalanx.search import Space, hypervolume, log_range, pareto_front, search, when
+from phalanx.errors import ConfigError, InputError, SearchFailed
+from phalanx.search import Space, hypervolume, log_range, pareto_front, repeat, run, search, when
 
 PATIENCE = 50
 GOALS = {"accuracy": "max", "params": "min"}
@@ -450,3 +450,141 @@ def test_torch_modules_are_candidates():
     )
     assert found.best.values["loss"] < 0.5 < max(trial.values["loss"] for trial in found.trials)
     assert found.best_by("params").values["params"] == 8 * 4 + 4 + 4 * 2 + 2
+
+
+def test_blocks_are_repeated_with_choices_of_their_own():
+    cell = {"op": ["conv", "skip"], "kernel": when([3, 5], op="conv"), "bias": True}
+    space = Space({"depth": [1, 2], "cells": repeat("depth", cell), "head": repeat([0, 1], {"width": [8, 16]})})
+    found = list(space)
+    assert space.count() == len(found) == (3 + 9) * (1 + 2)
+    assert len({json.dumps(each) for each in found}) == len(found)
+    for each in found:
+        assert len(each["cells"]) == each["depth"] and all(cell["bias"] is True for cell in each["cells"])
+        assert all(("kernel" in cell) == (cell["op"] == "conv") for cell in each["cells"])
+    assert {len(each["head"]) for each in found} == {0, 1}
+    block = {"c": repeat([1, 2], {"d": [1, 2]}), "e": when([8, 9], a=2)}
+    inside = Space({"a": [1, 2], "b": when(repeat(2, block), a=2)})
+    assert inside.count() == 1 + 12**2
+    assert list(inside)[0] == {"a": 1} and list(inside)[1]["b"][0] == {"c": [{"d": 1}], "e": 8}
+    result = search(
+        lambda each: sum(cell.get("kernel", 1) for cell in each["cells"]),
+        space,
+        objectives={"size": "max"},
+        trials=36,
+        workers=1,
+    )
+    assert result.best.values == {"size": 10.0} and result.best.candidate["depth"] == 2
+
+
+@pytest.mark.parametrize(
+    "block, reason",
+    [
+        (lambda: repeat(3, {}), "nothing to repeat"),
+        (lambda: Space({"a": [1], "b": repeat("c", {"d": [1]})}), "`c`, which the space does not have"),
+        (lambda: Space({"a": ["x"], "b": repeat("a", {"d": [1]})}), "is repeated"),
+        (lambda: Space({"b": repeat(1.5, {"d": [1]})}), "is repeated 1.5 times"),
+        (lambda: Space({"b": repeat(-1, {"d": [1]})}), "whole numbers"),
+        (lambda: Space({"b": repeat(2, {"d": when([1], b=2)})}), "`b`, which is a block"),
+        (lambda: Space({"b": repeat(2, {"d": [1], "e": when([1], d=7)})}), "none of its choices"),
+    ],
+)
+def test_repeats_that_cannot_be_are_said(block: Any, reason: str):
+    with pytest.raises(InputError, match=reason):
+        block()
+
+
+PROGRAM_SEARCH = """
+[space]
+x = {{ from = 0, to = 9 }}
+kind = ["a", "b"]
+[trial]
+command = ["sh", "{program}", "$x", "$kind"]
+epochs = 4
+[search]
+trials = 12
+algorithm = "nsga2"
+rungs = {{ first = "1 epochs", factor = 4 }}
+[objective.near]
+goal = "min"
+[objective.far]
+goal = "max"
+"""
+
+
+def program_search(folder: pathlib.Path, script: str) -> pathlib.Path:
+    (folder / "program.sh").write_text(script)
+    file = folder / "search.toml"
+    file.write_text(PROGRAM_SEARCH.format(program=folder / "program.sh"))
+    return file
+
+
+SQUARES = 'echo "{\\"near\\": $(( $1 * $1 )), \\"far\\": $1}"\n'
+
+
+def test_a_search_file_is_searched_on_nodes(tmp_path: pathlib.Path):
+    file, told = program_search(tmp_path, SQUARES), []
+    found = run(file, local=2, allow_exec=True, directory=tmp_path / "first", seed=3, progress=told.append)
+    assert found.ended == "finished" and found.objectives == {"near": "min", "far": "max"}
+    assert found.directory == str(tmp_path / "first") and found.models == []
+    assert [trial["trial"] for trial in found.trials] == list(range(1, 13))
+    assert all(trial["near"] == trial["x"] ** 2 and trial["kind"] in ("a", "b") for trial in found.trials)
+    assert {trial.number for trial in found.front} == {t["trial"] for t in found.trials if t["is_pareto"]}
+    assert found.best.values["near"] == min(trial["near"] for trial in found.trials)
+    assert found.best_by("far").budget == 4 and 0 <= found.hypervolume <= 1
+    assert told[-1]["trials"] == 12 and told[-1]["of"] == 12 and told[-1]["front"] == len(found.front)
+    assert any(news["last"] for news in told)
+    # The same call trains nothing again; a longer one goes on.
+    records = (tmp_path / "first" / "events.jsonl").read_text()
+    again = run(file, local=1, allow_exec=True, directory=tmp_path / "first", seed=3)
+    assert again.trials == found.trials and (tmp_path / "first" / "events.jsonl").read_text() == records
+    with pytest.raises(InputError, match="another search; what differs: seed"):
+        run(file, local=1, allow_exec=True, directory=tmp_path / "first", seed=4)
+
+
+def test_what_cannot_be_searched_on_nodes_is_said(tmp_path: pathlib.Path):
+    file = program_search(tmp_path, SQUARES)
+    with pytest.raises(ConfigError, match="no nodes are named"):
+        run(file)
+    with pytest.raises(InputError, match="trials of this search are programs"):
+        run(file, local=1)
+    with pytest.raises(InputError, match="ready:cn"):
+        run("ready:cn", local=1)
+    with pytest.raises(InputError, match="`workers` must be at least 1"):
+        run(file, local=1, workers=0)
+    with pytest.raises(SearchFailed, match="no such knob"):
+        run(
+            program_search(tmp_path, "echo no such knob >&2; exit 7\n"),
+            local=1,
+            allow_exec=True,
+            directory=tmp_path / "failed",
+        )
+
+
+STOPPED = """
+import json, os, signal, sys, threading
+from phalanx.search import run
+
+def stop(news):
+    if news["last"] is not None and not asked.is_set():
+        asked.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+asked = threading.Event()
+found = run("search.toml", local=1, workers=1, allow_exec=True, directory="first", progress=stop)
+further = run("search.toml", local=1, workers=1, allow_exec=True, directory="first")
+print(json.dumps([found.ended, len(found.trials), further.ended, len(further.trials)]))
+"""
+
+
+def test_ctrl_c_ends_a_search_on_nodes_and_the_same_call_goes_on(tmp_path: pathlib.Path):
+    program_search(tmp_path, SQUARES)
+    ran = subprocess.run(
+        [sys.executable, "-c", STOPPED], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert ran.returncode == 0, ran.stderr
+    first, tried, then, all_tried = json.loads(ran.stdout)
+    assert (first, then, all_tried) == ("stopped", "finished", 12) and 0 < tried < 12
+    lines = (tmp_path / "first" / "events.jsonl").read_text().splitlines()
+    reached = [json.loads(line)["value"] for line in lines if '"trial_reached"' in line]
+    stretches = [(each["trial"], each["budget"]) for each in reached]
+    assert len(set(stretches)) == len(stretches)

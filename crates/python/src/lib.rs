@@ -64,7 +64,7 @@ mod _phalanx {
     #[pymodule_export]
     use crate::runs::{find_runs, push_run, run_curve};
     #[pymodule_export]
-    use crate::search::{SearchCore, SearchSpace, hypervolume, pareto_front};
+    use crate::search::{NodeSearch, SearchCore, SearchSpace, hypervolume, pareto_front};
     #[pymodule_export]
     use crate::store::{StoreClient, StoreServer, StreamMember, StreamProducer, StreamRun};
     #[pymodule_export]

@@ -18,6 +18,7 @@ mod error;
 mod export;
 mod onnx_check;
 mod plan;
+mod replay;
 
 pub use directory::{RESULTS, SEARCH_FILE, SearchDir, is_search, list_searches, trial_path};
 pub use drive::{SearchObserver, drive};
@@ -25,3 +26,4 @@ pub use error::SearchError;
 pub use export::Exporter;
 pub use onnx_check::CheckedModel;
 pub use plan::{Overrides, SearchPlan, Surveyed};
+pub use replay::replay;

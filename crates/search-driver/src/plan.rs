@@ -5,7 +5,7 @@ use crate::describe::Describer;
 use crate::directory::{SEARCH_FILE, io};
 use crate::error::SearchError;
 use phalanx_search::core::algorithm::{AlgorithmKind, make};
-use phalanx_search::core::control::{Candidates, SearchConfig, SearchCore};
+use phalanx_search::core::control::{Candidates, ReplayReport, SearchConfig, SearchCore};
 use phalanx_search::core::dice::Dice;
 use phalanx_search::core::record::{SearchRecord, TrialId};
 use phalanx_search::core::space::{Genes, Space};
@@ -192,12 +192,21 @@ impl SearchPlan {
 
     /// The core of this search after these records; the same records give the same core.
     pub(crate) fn core(&self, records: &[SearchRecord]) -> Result<SearchCore, SearchError> {
-        let settings = self.file.settings();
-        let about = &self.about;
-        let config = SearchConfig { seed: about.seed, trials: about.trials, ..self.file.config() };
-        let algorithm = make(self.algorithm, &settings.algorithm_settings);
-        let core = SearchCore::restore(config, about.space.clone(), algorithm, self.describer(), records)?;
+        let algorithm = make(self.algorithm, &self.file.settings().algorithm_settings);
+        let space = self.about.space.clone();
+        let core = SearchCore::restore(self.config(), space, algorithm, self.describer(), records)?;
         Ok(core)
+    }
+
+    /// Decides again from every one of these records.
+    pub(crate) fn replay(&self, records: &[SearchRecord]) -> Result<ReplayReport, SearchError> {
+        let algorithm = || make(self.algorithm, &self.file.settings().algorithm_settings);
+        let space = self.about.space.clone();
+        Ok(SearchCore::replay(self.config(), space, &algorithm, self.describer(), records)?)
+    }
+
+    fn config(&self) -> SearchConfig {
+        SearchConfig { seed: self.about.seed, trials: self.about.trials, ..self.file.config() }
     }
 
     fn describer(&self) -> Box<Describer> {

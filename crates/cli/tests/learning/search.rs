@@ -1,6 +1,7 @@
 //! Searches: fronts that are found, drivers and nodes that are killed, programs as trials, wrong inputs.
 
 mod disturbed;
+mod killed;
 mod programs;
 mod wrong;
 

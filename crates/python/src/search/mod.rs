@@ -3,11 +3,15 @@
 //! Records are written by the calls that make them, before these give what follows from them. Python is called for what
 //! is known of a candidate, on the thread that called in.
 
+mod nodes;
+mod progress;
 mod space;
 mod told;
 
+pub(crate) use self::nodes::NodeSearch;
 pub(crate) use self::space::SearchSpace;
 
+use self::progress::end_words;
 use self::told::Told;
 use crate::errors::Failure;
 use crate::train::json;
@@ -217,11 +221,10 @@ impl Searching {
                     Command::Run(("run", trial.0, genes.unwrap_or_default(), from, to, priority))
                 }
                 SearchCommand::Cancel { trial } => Command::Cancel(("cancel", trial.0)),
-                SearchCommand::Ended(end) => Command::Ended(match end {
-                    SearchEnd::Finished => ("ended", "finished", None),
-                    SearchEnd::Stopped => ("ended", "stopped", None),
-                    SearchEnd::Failed { why } => ("ended", "failed", Some(why)),
-                }),
+                SearchCommand::Ended(end) => {
+                    let (how, why) = end_words(end);
+                    Command::Ended(("ended", how, why))
+                }
             });
         }
         self.write(records)?;

@@ -308,6 +308,7 @@ impl Cluster {
             return Err("the state does not follow from the records".to_owned());
         }
         self.books.balance(&self.scenario, end, &self.core.front())?;
+        self.check_replay()?;
         self.counts.finished += u64::from(*end == SearchEnd::Finished);
         self.counts.trials += self.core.trials().len() as u64;
         self.counts.twins +=
@@ -316,6 +317,35 @@ impl Cluster {
             let length = self.dice.below(self.books.records.len());
             self.check_prefix(length)?;
             self.counts.prefixes += 1;
+        }
+        Ok(())
+    }
+
+    /// Decided again from every recorded state, everything is as it was; another candidate in the records is found.
+    fn check_replay(&self) -> Result<(), String> {
+        let scenario = &self.scenario;
+        let replay = |records: &[SearchRecord]| {
+            let candidates = Box::new(scenario.truth.clone());
+            let (config, space) = (scenario.config.clone(), scenario.space.clone());
+            SearchCore::replay(config, space, &|| scenario.algorithm(), candidates, records)
+                .map_err(|error| format!("{error}: {}", error.what))
+        };
+        let report = replay(&self.books.records)?;
+        if let Some(difference) = report.differences.first() {
+            return Err(format!("decided again it is not the same: {difference:?}"));
+        }
+        let mut changed = self.books.records.clone();
+        let proposals = changed.iter_mut().enumerate().rev();
+        let archid = proposals.filter_map(|(line, record)| match record {
+            SearchRecord::TrialProposed { archid, .. } => Some((line + 1, archid)),
+            _ => None,
+        });
+        if let Some((line, archid)) = archid.last() {
+            archid.push('?');
+            let lines = replay(&changed)?.differences.iter().map(|found| found.line).collect::<Vec<_>>();
+            if lines != [line] {
+                return Err(format!("line {line} was changed, found were {lines:?}"));
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ mod export;
 mod list;
 mod plot;
 mod progress;
+mod replay;
 mod run;
 mod show;
 mod space;
@@ -44,6 +45,8 @@ enum Verb {
     Plot(plot::PlotArgs),
     /// Write models of a search as ONNX and safetensors, and check what the ONNX files are worth.
     Export(export::ExportArgs),
+    /// Check the records of a search: decided again in the recorded order of results, are its candidates the same?
+    Replay(replay::ReplayArgs),
 }
 
 pub(crate) async fn run(command: SearchCommand, output: Output) -> Result<(), Failure> {
@@ -56,6 +59,7 @@ pub(crate) async fn run(command: SearchCommand, output: Output) -> Result<(), Fa
         Verb::Show(args) => show::run(&args, output),
         Verb::Plot(args) => plot::run(&args, output),
         Verb::Export(args) => export::run(&args, output),
+        Verb::Replay(args) => replay::run(&args, output),
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const SETTLED: usize = 4;
 
 /// What is done next.
-enum Step {
+pub(super) enum Step {
     Queue { trial: TrialId, rung: usize },
     Propose,
     Wait,
@@ -89,7 +89,7 @@ impl SearchCore {
     }
 
     /// Writes down what follows from results without any choice.
-    fn settle(&mut self, out: &mut Vec<SearchCommand>) {
+    pub(super) fn settle(&mut self, out: &mut Vec<SearchCommand>) {
         if let Some(trial) = self.state.progressed
             && let Some(why) = self.hopeless(trial)
         {
@@ -151,7 +151,7 @@ impl SearchCore {
         })
     }
 
-    fn next_step(&self) -> Step {
+    pub(super) fn next_step(&self) -> Step {
         if let Some(why) = self.early_failure() {
             return Step::End(SearchEnd::Failed { why });
         }
@@ -214,7 +214,7 @@ impl SearchCore {
         (is_new && trial.same_as.is_none()).then_some(*id)
     }
 
-    fn queue(&mut self, trial: TrialId, rung: usize, out: &mut Vec<SearchCommand>) {
+    pub(super) fn queue(&mut self, trial: TrialId, rung: usize, out: &mut Vec<SearchCommand>) {
         let last = self.state.trials.get(&trial).and_then(TrialState::last_result);
         let from = last.map_or(0.0, |reached| reached.budget);
         let to = self.config.rungs.get(rung).copied().unwrap_or(from);
@@ -255,7 +255,7 @@ impl SearchCore {
     }
 
     /// Ends the search. Trials that are being trained stay as they are, for a search that goes on later.
-    fn end(&mut self, end: SearchEnd, out: &mut Vec<SearchCommand>) {
+    pub(super) fn end(&mut self, end: SearchEnd, out: &mut Vec<SearchCommand>) {
         if end == SearchEnd::Finished {
             let waits = |(id, trial): (TrialId, &TrialState)| (trial.stage == Stage::Waiting).then_some(id);
             for trial in self.state.trained().filter_map(waits).collect::<Vec<_>>() {

@@ -7,6 +7,7 @@
 //!
 //! What happened is recorded first, and every decision is made from the recorded state alone. So a search that is
 //! restored from any prefix of its records decides what the undisturbed one decided, if the same events follow.
+//! [`SearchCore::replay`] checks that of the records of a real search.
 //! Only three things are not recorded: the number of slots, which trials were already handed to nodes, and what is
 //! known of candidates, which follows from them.
 //!
@@ -26,6 +27,7 @@ mod hopeless;
 mod invariants;
 mod propose;
 mod reason;
+mod replay;
 mod rungs;
 mod state;
 #[cfg(test)]
@@ -43,6 +45,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::candidates::{Candidates, Described};
+pub use self::replay::{Difference, ReplayReport};
 pub use self::rungs::COMPARABLE;
 pub use self::state::{Mismatch, Reached, RestoreError, Stage, TrialState};
 

@@ -2,6 +2,7 @@
 
 from .archai_model import ArchaiModel
 from .model_evaluator import AsyncModelEvaluator, ModelEvaluator
+from .predictor import MeanVar, Predictor
 from .search_objectives import SearchObjectives
 from .search_results import SearchResults
 from .search_space import BayesOptSearchSpace, DiscreteSearchSpace, EvolutionarySearchSpace
@@ -13,7 +14,9 @@ __all__ = [
     "BayesOptSearchSpace",
     "DiscreteSearchSpace",
     "EvolutionarySearchSpace",
+    "MeanVar",
     "ModelEvaluator",
+    "Predictor",
     "SearchObjectives",
     "SearchResults",
     "Searcher",

@@ -19,7 +19,7 @@ __all__ = ["SearchObjectives"]
 
 _Evaluator = Union[ModelEvaluator, AsyncModelEvaluator]
 _Limits = Tuple[float, float]
-_Budgets = Optional[Mapping[str, Sequence[Optional[float]]]]
+_Budgets = Optional[Mapping[str, Union[float, Sequence[Optional[float]], None]]]
 _Values = Dict[str, "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"]
 
 
@@ -136,7 +136,9 @@ class SearchObjectives:
         missing: Dict[str, List[int]] = {}
         spent: Dict[str, Sequence[Optional[float]]] = {}
         for name in names:
-            spent[name] = (budgets or {}).get(name) or [None] * len(models)
+            budget_of = (budgets or {}).get(name)
+            is_one = budget_of is None or isinstance(budget_of, (int, float))
+            spent[name] = [budget_of] * len(models) if is_one else budget_of  # type: ignore[list-item, assignment]
             keys = [(name, model.archid, budget) for model, budget in zip(models, spent[name])]
             found[name] = [self._cache.get(key) for key in keys]
             missing[name] = [at for at, key in enumerate(keys) if key not in self._cache]
