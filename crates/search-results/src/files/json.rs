@@ -2,6 +2,7 @@
 
 use super::columns::{accuracy_name, genes, json_number, objective_values};
 use crate::front::Front;
+use crate::iteration::Iteration;
 use crate::table::{SearchTable, TrialRow};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
@@ -67,9 +68,18 @@ pub(super) fn models(table: &SearchTable) -> String {
 
 /// The front with objectives, budgets and where the runs of its trials lie.
 pub(super) fn front(table: &SearchTable) -> String {
-    let front = table.front();
+    front_until(table, u64::MAX, None)
+}
+
+/// The same as it was at the end of an iteration.
+pub(super) fn front_of_iteration(table: &SearchTable, iteration: &Iteration) -> String {
+    front_until(table, iteration.last_event, Some(iteration.number + 1))
+}
+
+fn front_until(table: &SearchTable, event: u64, iteration: Option<usize>) -> String {
+    let front = table.front_at(event);
     let trial = |row: &TrialRow| {
-        let result = row.latest();
+        let result = row.latest_until(event);
         let objectives = result.map(|result| objective_values(table, row, result)).unwrap_or_default();
         json!({
             "trial": row.trial.to_string(),
@@ -77,17 +87,21 @@ pub(super) fn front(table: &SearchTable) -> String {
             "archid": row.archid,
             "model": row.model,
             "run": format!("trials/{}", row.trial),
-            "budget": row.budget(),
+            "budget": result.map(|result| result.budget),
             "genes": serde_json::Map::from_iter(genes(table, row)),
             "objectives": serde_json::Map::from_iter(objectives),
             "values": result.map(|result| &result.values),
         })
     };
     let trials: Vec<Value> = on_front(table, &front).into_iter().map(trial).collect();
-    text(&json!({
+    let mut all = json!({
         "search": table.about().id,
         "compared": front.basis,
         "objectives": table.about().objectives,
         "trials": trials,
-    }))
+    });
+    if let Some(iteration) = iteration {
+        all["iteration"] = Value::from(iteration);
+    }
+    text(&all)
 }

@@ -61,6 +61,8 @@ impl ResultsWriter {
         for iteration in iterations.iter().skip(self.settled) {
             let name = format!("search_state_{}.csv", iteration.number + 1);
             written.push(self.put(&name, state::search_state(table, iteration).as_bytes())?);
+            let name = format!("pareto_models_iter_{}.json", iteration.number + 1);
+            written.push(self.put(&name, json::front_of_iteration(table, iteration).as_bytes())?);
         }
         self.settled = iterations.len().saturating_sub(1);
         let files = [

@@ -85,6 +85,8 @@ impl SearchTable {
             }
             SearchRecord::TrialStarted { trial, node } => {
                 let row = self.known(*trial)?;
+                // Its node was lost, and another goes on with it.
+                row.retries += u32::from(row.status == TrialStatus::Running);
                 row.status = TrialStatus::Running;
                 row.node = Some(node.clone());
                 row.started.get_or_insert(*at);
@@ -113,6 +115,10 @@ impl SearchTable {
             }
             SearchRecord::SearchEnded { end } => {
                 self.end = Some(end.clone());
+                // What was being trained waits for a search that goes on.
+                for row in self.rows.values_mut().filter(|row| row.status == TrialStatus::Running) {
+                    row.status = TrialStatus::Queued;
+                }
                 self.ended_at = self.events + 1;
             }
         }

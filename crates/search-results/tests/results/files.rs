@@ -51,6 +51,14 @@ fn search_states_have_the_columns_of_the_peer_and_all_trials_so_far() {
         let expected: BTreeSet<&str> =
             front.iter().map(|trial| table.row(*trial).unwrap().archid.as_str()).collect();
         assert_eq!((on_front.len(), on_front.into_iter().collect::<BTreeSet<_>>()), (front.len(), expected));
+        let models = json(&dir.path().join(format!("pareto_models_iter_{}.json", iteration.number + 1)));
+        assert_eq!(models["iteration"], iteration.number + 1);
+        for (model, trial) in models["trials"].as_array().unwrap().iter().zip(&front) {
+            let row = rows.iter().find(|row| row["archid"] == model["archid"].as_str().unwrap()).unwrap();
+            assert_eq!(model["trial"], trial.to_string());
+            assert_eq!(model["objectives"]["accuracy"].as_f64(), row["accuracy"].parse().ok());
+            assert_eq!(model["budget"].as_f64(), row["budget"].parse().ok());
+        }
     }
     let (_, rows) = csv(&dir.path().join("search_state_6.csv"));
     let (trial, row) = (table.row(TrialId(15)).unwrap(), &rows[13]);
@@ -71,8 +79,8 @@ fn tables_of_past_iterations_stay_as_they_are() {
         writer.write_tables(&table(&events[..cut])).unwrap();
     }
     let at_once = written(&table(&events));
-    for number in 1..=6 {
-        let name = format!("search_state_{number}.csv");
+    let names = |number| [format!("search_state_{number}.csv"), format!("pareto_models_iter_{number}.json")];
+    for name in (1..=6).flat_map(names) {
         let text = |dir: &Path| std::fs::read_to_string(dir.join(&name)).unwrap();
         // A trial that failed after the iteration does not change what stood in it.
         assert_eq!(text(dir.path()), text(at_once.path()), "{name}");

@@ -200,10 +200,13 @@ fn a_lost_node_and_values_on_the_way_are_shown() {
     let row = table_now.row(trial).unwrap();
     assert_eq!((row.status, row.retries, row.why.as_deref()), (TrialStatus::Queued, 1, Some("n1 was lost")));
     add(&mut events, SearchRecord::TrialStarted { trial, node: "n2".into() });
+    assert_eq!(table(&events).row(trial).unwrap().retries, 1, "counted when it was queued again");
+    add(&mut events, SearchRecord::TrialStarted { trial, node: "n3".into() });
+    assert_eq!(table(&events).row(trial).unwrap().retries, 2, "another node goes on with it");
     add(&mut events, SearchRecord::TrialReached { trial, budget: 1.0, values, seconds: 1.0 });
     let table_now = table(&events);
     let row = table_now.row(trial).unwrap();
-    assert_eq!((row.status, row.starts, row.why.as_deref()), (TrialStatus::Partial, 2, None));
+    assert_eq!((row.status, row.starts, row.why.as_deref()), (TrialStatus::Partial, 3, None));
     assert_eq!((row.progress.clone(), row.value("accuracy")), (None, Some(0.25)));
 }
 

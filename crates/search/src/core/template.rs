@@ -164,6 +164,22 @@ impl SearchFile {
         &self.constraints
     }
 
+    /// The latencies that are measured before a candidate is trained: those of cheap objectives, and those that have a
+    /// constraint and are no objective that is measured after training.
+    pub fn measured_before(&self) -> Vec<&'static str> {
+        if self.is_program() {
+            return Vec::new();
+        }
+        let is_wanted = |source: &&str| {
+            let mut of_objectives = self.objectives.iter().filter(|spec| spec.from == **source).peekable();
+            match of_objectives.peek() {
+                Some(_) => of_objectives.any(|spec| spec.objective.cheap),
+                None => self.constraints.contains_key(*source),
+            }
+        };
+        settings::MEASURED_SOURCES.into_iter().filter(is_wanted).collect()
+    }
+
     /// Whether trials are programs.
     pub fn is_program(&self) -> bool {
         self.command.is_some()

@@ -4,6 +4,7 @@ pub mod bananas;
 pub mod evolution_pareto;
 pub mod grid;
 pub mod guided;
+pub mod halving;
 pub mod local;
 pub mod nsga2;
 pub mod random;
@@ -64,6 +65,11 @@ pub trait Algorithm: std::fmt::Debug + Send {
     /// A candidate that was not seen and can be built; `None` if it finds none.
     fn ask(&mut self, history: &History<'_>, dice: &mut Dice) -> Option<Proposal>;
 
+    /// Whether trials go on to the next rung only when all that can reach their rung have reached it.
+    fn waits_for_rungs(&self) -> bool {
+        false
+    }
+
     /// What it has learned and cannot derive from the history at once, for a search that is resumed.
     fn state(&self) -> Option<serde_json::Value> {
         None
@@ -83,7 +89,8 @@ pub fn make(kind: AlgorithmKind, settings: &AlgorithmSettings) -> Box<dyn Algori
         AlgorithmKind::Nsga2 => Box::new(nsga2::Nsga2::new(settings)),
         AlgorithmKind::Regularized => Box::new(regularized::Regularized::new(settings)),
         AlgorithmKind::Local => Box::new(local::Local::new(settings)),
-        AlgorithmKind::Random => Box::new(random::Random::new(settings)),
+        AlgorithmKind::SuccessiveHalving => Box::new(halving::SuccessiveHalving),
+        AlgorithmKind::Random | AlgorithmKind::Asha => Box::new(random::Random::new(settings)),
         AlgorithmKind::Grid => Box::new(grid::Grid::new(settings)),
         AlgorithmKind::Bananas => Box::new(bananas::Bananas::new(settings)),
     }

@@ -18,10 +18,14 @@ pub enum AlgorithmKind {
     Random,
     Grid,
     Bananas,
+    /// Random candidates; the best of a rung go on as soon as they are known.
+    Asha,
+    /// Random candidates; the best of a rung go on once all its trials have reached it.
+    SuccessiveHalving,
 }
 
 impl AlgorithmKind {
-    pub const ALL: [AlgorithmKind; 8] = [
+    pub const ALL: [AlgorithmKind; 10] = [
         AlgorithmKind::Guided,
         AlgorithmKind::EvolutionPareto,
         AlgorithmKind::Nsga2,
@@ -30,7 +34,14 @@ impl AlgorithmKind {
         AlgorithmKind::Random,
         AlgorithmKind::Grid,
         AlgorithmKind::Bananas,
+        AlgorithmKind::Asha,
+        AlgorithmKind::SuccessiveHalving,
     ];
+
+    /// Whether it is nothing without partial trainings.
+    pub fn needs_rungs(self) -> bool {
+        matches!(self, AlgorithmKind::Asha | AlgorithmKind::SuccessiveHalving)
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -42,6 +53,8 @@ impl AlgorithmKind {
             AlgorithmKind::Random => "random",
             AlgorithmKind::Grid => "grid",
             AlgorithmKind::Bananas => "bananas",
+            AlgorithmKind::Asha => "asha",
+            AlgorithmKind::SuccessiveHalving => "successive_halving",
         }
     }
 }

@@ -16,7 +16,8 @@ pub struct Described {
     /// Equal for candidates whose training gives the same results: the network **and** everything else that changes a
     /// result, such as the learning rate. Of equal ones only the first is trained.
     pub model: String,
-    /// Cheap values by name: objectives, and what constraints are on.
+    /// Cheap values by name: objectives, and what constraints are on. A value that costs time to find may be missing if a
+    /// bound on another is broken.
     pub known: BTreeMap<String, f64>,
 }
 
@@ -89,10 +90,6 @@ impl CandidateCache {
             }
         };
         described.known.retain(|_, value| value.is_finite());
-        if let Some(name) = self.cheap.iter().find(|name| !described.known.contains_key(*name)) {
-            self.refuse(format!("have no value of `{name}`"), None);
-            return None;
-        }
         let broken = self.bounds.iter().find_map(|bound| {
             let value = *described.known.get(&bound.name)?;
             Some((bound.broken_by(value)?, value))
@@ -100,6 +97,10 @@ impl CandidateCache {
         let broken = broken.filter(|_| !planted(ControlBug::IgnoresBounds));
         if let Some((what, value)) = broken {
             self.refuse(format!("have {what}"), Some(value));
+            return None;
+        }
+        if let Some(name) = self.cheap.iter().find(|name| !described.known.contains_key(*name)) {
+            self.refuse(format!("have no value of `{name}`"), None);
             return None;
         }
         Some(described)

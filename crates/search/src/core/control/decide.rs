@@ -161,7 +161,7 @@ impl SearchCore {
         }
         let queued = self.state.queued();
         let if_free = |step| if queued < self.slots { step } else { Step::Wait };
-        if let Some((trial, rung)) = self.state.promotable(&self.config) {
+        if let Some((trial, rung)) = self.promotable() {
             return if_free(Step::Queue { trial, rung });
         }
         if self.wants_candidates() {
@@ -180,6 +180,9 @@ impl SearchCore {
             return Step::End(self.outcome());
         }
         let climbing = self.climbing();
+        if climbing > 0 && self.algorithm.waits_for_rungs() {
+            return Step::Wait;
+        }
         if climbing > 0 && !(self.proposed_all() && climbing * SETTLED <= self.state.trials.len() - climbing)
         {
             return Step::Wait;
@@ -193,8 +196,24 @@ impl SearchCore {
         if queued > 0 { Step::Wait } else { Step::End(self.outcome()) }
     }
 
+    /// A trial that may go on to the next rung, and that rung. Deep rungs first; where the trials of a rung wait for each
+    /// other, one rung after the other.
+    fn promotable(&self) -> Option<(TrialId, usize)> {
+        let to = |next: usize| Some((self.state.promotable(&self.config, next)?, next));
+        let climbed = self.config.climbed();
+        if !self.algorithm.waits_for_rungs() {
+            return (1..climbed).rev().find_map(to);
+        }
+        let below = |trial: &TrialState, next: usize| matches!(trial.stage, Stage::Queued { rung, .. } if rung < next);
+        let is_full = |next: &usize| !self.state.trials.values().any(|trial| below(trial, *next));
+        match self.wants_candidates() {
+            true => None,
+            false => (1..climbed).take_while(is_full).find_map(to),
+        }
+    }
+
     pub(super) fn wants_candidates(&self) -> bool {
-        !self.proposed_all() && !self.out_of_candidates && !self.state.finishing
+        !self.proposed_all() && !self.out_of_candidates
     }
 
     pub(super) fn proposed_all(&self) -> bool {

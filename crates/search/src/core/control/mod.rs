@@ -207,6 +207,9 @@ impl SearchCore {
     ) -> Result<Self, RestoreError> {
         let mut core = Self::new(config, space, algorithm, candidates);
         for (index, record) in records.iter().enumerate() {
+            if !matches!(record, SearchRecord::SearchEnded { .. }) {
+                core.state.reopen();
+            }
             core.state.check(record, &core.space).map_err(|what| RestoreError { index, what })?;
             core.state.apply(record);
         }
@@ -218,13 +221,22 @@ impl SearchCore {
     }
 
     /// After [`SearchCore::restore`]: a `Run` of every trial that is queued and has not reached its budget. A search
-    /// that was stopped or failed goes on; one that is finished says so again.
+    /// that was stopped or failed goes on, and one that is finished if more candidates are wanted now; otherwise it says
+    /// again that it is finished.
     pub fn resume(&mut self) -> Vec<SearchCommand> {
-        if let Some(SearchEnd::Finished) = self.state.ended {
-            return vec![SearchCommand::Ended(SearchEnd::Finished)];
+        let mut out = Vec::new();
+        if self.state.ended == Some(SearchEnd::Finished) {
+            let more = self.config.trials.saturating_sub(self.state.trials.len() as u64);
+            self.state.reopen();
+            if more > 0 {
+                self.propose(&mut out);
+            }
+            if out.is_empty() {
+                self.state.ended = Some(SearchEnd::Finished);
+                return vec![SearchCommand::Ended(SearchEnd::Finished)];
+            }
         }
         self.state.ended = None;
-        let mut out = Vec::new();
         self.decide(&mut out);
         if planted(ControlBug::ForgetsQueuedTrials) {
             self.running =

@@ -21,7 +21,7 @@ impl SearchConfig {
     }
 
     /// Rungs that trials climb while candidates are proposed.
-    fn climbed(&self) -> usize {
+    pub(super) fn climbed(&self) -> usize {
         if self.finishes() { self.last_rung() } else { self.rungs.len() }
     }
 
@@ -69,19 +69,16 @@ impl SearchState {
         members.unzip()
     }
 
-    /// A trial that is in the best 1/eta of its rung and may go on, and the rung it goes on to. Deep rungs first.
-    pub(super) fn promotable(&self, config: &SearchConfig) -> Option<(TrialId, usize)> {
-        (1..config.climbed()).rev().find_map(|next| {
-            let (members, points) = self.on_rung(config, next - 1, usize::MAX);
-            let best = members.len() / config.eta.max(1) as usize;
-            let waits =
-                |member: &Member<'_>| member.trial.stage == Stage::Waiting && member.deepest + 1 == next;
-            if best == 0 || !members.iter().any(waits) {
-                return None;
-            }
-            let chosen = ranked(&points).into_iter().take(best).find(|at| waits(&members[*at]))?;
-            Some((members[chosen].id, next))
-        })
+    /// A trial that is in the best 1/eta of its rung and may go on to the next.
+    pub(super) fn promotable(&self, config: &SearchConfig, next: usize) -> Option<TrialId> {
+        let (members, points) = self.on_rung(config, next - 1, usize::MAX);
+        let best = members.len() / config.eta.max(1) as usize;
+        let waits = |member: &Member<'_>| member.trial.stage == Stage::Waiting && member.deepest + 1 == next;
+        if best == 0 || !members.iter().any(waits) {
+            return None;
+        }
+        let chosen = ranked(&points).into_iter().take(best).find(|at| waits(&members[*at]))?;
+        Some(members[chosen].id)
     }
 
     /// The rung of which the algorithm sees results.

@@ -103,10 +103,6 @@ pub enum Mismatch {
 #[derive(Debug)]
 pub(super) struct SearchState {
     rungs: Vec<f64>,
-    /// The rung that only the finish fills, if there is one.
-    finish_rung: Option<u32>,
-    /// The finish has begun: no candidate is proposed any more.
-    pub(super) finishing: bool,
     pub(super) trials: BTreeMap<TrialId, TrialState>,
     /// The first trial of each network.
     pub(super) first_of: BTreeMap<String, TrialId>,
@@ -131,8 +127,6 @@ impl SearchState {
     pub(super) fn new(config: &SearchConfig) -> Self {
         Self {
             rungs: config.rungs.clone(),
-            finish_rung: config.finishes().then(|| config.last_rung() as u32),
-            finishing: false,
             trials: BTreeMap::new(),
             first_of: BTreeMap::new(),
             trial_of: BTreeMap::new(),
@@ -210,6 +204,21 @@ impl SearchState {
         }
     }
 
+    /// Makes a search that has ended go on: its partial trials may be trained further.
+    pub(super) fn reopen(&mut self) {
+        if self.ended.take() != Some(SearchEnd::Finished) {
+            return;
+        }
+        for (id, trial) in &mut self.trials {
+            if trial.stage == Stage::Ended(TrialEnd::Partial) {
+                trial.stage = Stage::Waiting;
+                if trial.same_as.is_some() {
+                    self.open_twins.insert(*id);
+                }
+            }
+        }
+    }
+
     /// Takes over a record that was checked, or that was made from this state.
     pub(super) fn apply(&mut self, record: &SearchRecord) {
         self.progressed = None;
@@ -218,8 +227,6 @@ impl SearchState {
             self.failures.clear();
             return;
         }
-        // A search that goes on had only stopped.
-        self.ended = None;
         match record {
             SearchRecord::TrialProposed { trial, genes, archid, model, parents, known, state } => {
                 let same_as = self.first_of.get(model).filter(|_| !planted(ControlBug::TrainsEqualNetworks));
@@ -262,7 +269,6 @@ impl SearchState {
         let Some(trial) = self.trials.get_mut(&id) else { return };
         match record {
             SearchRecord::TrialQueued { rung, from, to, .. } => {
-                self.finishing |= self.finish_rung == Some(*rung);
                 trial.stage = Stage::Queued { rung: *rung as usize, from: *from, to: *to };
             }
             SearchRecord::TrialStarted { node, .. } => trial.node = Some(node.clone()),

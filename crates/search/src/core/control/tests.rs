@@ -275,6 +275,111 @@ fn a_stopped_search_cancels_what_runs_and_goes_on_with_it() {
     assert_eq!((error.index, error.what), (0, Mismatch::Unknown(t(1))));
 }
 
+/// Candidates in order, whose rungs wait.
+#[derive(Debug)]
+struct InOrderTogether;
+
+impl Algorithm for InOrderTogether {
+    fn ask(&mut self, history: &History<'_>, dice: &mut Dice) -> Option<Proposal> {
+        InOrder.ask(history, dice)
+    }
+
+    fn waits_for_rungs(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn in_successive_halving_a_rung_is_full_before_its_best_go_on() {
+    let config = config(8, &[1.0, 2.0, 4.0, 8.0]);
+    let mut core = SearchCore::new(config, space(), Box::new(InOrderTogether), Box::new(ALL_DIFFERENT));
+    let mut all = core.on(SearchEvent::Capacity { slots: 2 });
+    let mut at = 0;
+    let mut order = Vec::new();
+    while at < all.len() {
+        if let SearchCommand::Run { trial, from, to, .. } = all[at] {
+            order.push((from, to));
+            all.extend(reached(&mut core, trial.0, to, 0.5));
+        }
+        at += 1;
+    }
+    assert_eq!(core.ended(), Some(&SearchEnd::Finished));
+    let count = |budget: f64| order.iter().filter(|(_, to)| *to == budget).count();
+    assert_eq!([count(1.0), count(2.0), count(4.0)], [8, 4, 2]);
+    assert!(
+        order.is_sorted_by_key(|(_, to)| *to),
+        "no trial goes on before all have reached its rung: {order:?}"
+    );
+}
+
+/// Tells the search what every trial reaches that it orders, until it orders none; gives all its commands.
+fn carry_on(core: &mut SearchCore, first: Vec<SearchCommand>) -> Vec<SearchCommand> {
+    let mut all = first;
+    let mut at = 0;
+    while at < all.len() {
+        if let SearchCommand::Run { trial, to, .. } = all[at] {
+            let value = 1.0 - 0.5 / (to + trial.0 as f64);
+            all.extend(reached(core, trial.0, to, value));
+        }
+        at += 1;
+    }
+    all
+}
+
+#[test]
+fn a_finished_search_goes_further_when_more_candidates_are_wanted() {
+    let (mut core, first) = search(config(4, &[1.0, 8.0]), ALL_DIFFERENT, 1);
+    let all = carry_on(&mut core, first);
+    assert_eq!(core.ended(), Some(&SearchEnd::Finished));
+    let mut past = records(&all);
+    let restore = |trials: u64, records: &[SearchRecord]| {
+        let config = config(trials, &[1.0, 8.0]);
+        SearchCore::restore(config, space(), Box::new(InOrder), Box::new(ALL_DIFFERENT), records).unwrap()
+    };
+    let finished = [SearchCommand::Ended(SearchEnd::Finished)];
+    assert_eq!(restore(4, &past).resume(), finished, "nothing more is wanted");
+    for trials in [9, 12] {
+        let mut core = restore(trials, &past);
+        let mut more = core.resume();
+        more.extend(core.on(SearchEvent::Capacity { slots: 1 }));
+        let more = carry_on(&mut core, more);
+        assert_eq!((core.ended(), core.trials().len()), (Some(&SearchEnd::Finished), trials as usize));
+        past.extend(records(&more));
+    }
+    let mut budgets = std::collections::BTreeSet::new();
+    for record in &past {
+        if let SearchRecord::TrialReached { trial, budget, .. } = record {
+            assert!(budgets.insert((*trial, budget.to_bits())), "{trial} was trained to {budget} twice");
+        }
+    }
+    // Every prefix of what was written down can be gone on with.
+    for end in 0..=past.len() {
+        let mut core = restore(12, &past[..end]);
+        core.resume();
+        core.check_invariants().unwrap();
+    }
+    assert_eq!(restore(12, &past).resume(), finished);
+}
+
+#[test]
+fn a_search_that_was_stopped_in_its_finish_goes_further_when_more_candidates_are_wanted() {
+    let (mut core, first) = search(config(2, &[1.0, 8.0]), ALL_DIFFERENT, 1);
+    let mut all = first;
+    for trial in [1, 2] {
+        all.extend(reached(&mut core, trial, 1.0, 0.5));
+    }
+    let is_full = |command: &SearchCommand| matches!(command, SearchCommand::Run { to, .. } if *to == 8.0);
+    assert!(all.iter().any(is_full), "{all:?}");
+    all.extend(core.on(SearchEvent::StopAsked));
+    let (config, records) = (config(5, &[1.0, 8.0]), records(&all));
+    let restored = SearchCore::restore(config, space(), Box::new(InOrder), Box::new(ALL_DIFFERENT), &records);
+    let mut core = restored.unwrap();
+    let mut more = core.resume();
+    more.extend(core.on(SearchEvent::Capacity { slots: 1 }));
+    carry_on(&mut core, more);
+    assert_eq!(core.trials().len(), 5);
+}
+
 #[test]
 fn a_trial_clearly_behind_the_median_is_stopped_on_its_way() {
     let config = SearchConfig { stop_hopeless: true, ..config(7, &[4.0]) };

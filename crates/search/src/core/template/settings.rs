@@ -5,8 +5,9 @@ use super::tree::{Entry, Node, Value, get, only};
 use crate::core::algorithm::{AlgorithmKind, AlgorithmSettings};
 use crate::core::control::{Finish, SearchConfig};
 use crate::core::objective::{Goal, Objective};
-use phalanx_types::{Seed, nearest};
+use phalanx_types::{ByteSize, Seed, nearest};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// `[search]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +20,10 @@ pub struct SearchSettings {
     pub workers: Option<u64>,
     /// The cores of a node that each takes.
     pub cores: u32,
+    /// The memory of a node that each takes; `None`: what follows from the candidate.
+    pub memory: Option<ByteSize>,
+    /// How long a node may train a trial to its next budget.
+    pub deadline: Option<Duration>,
     pub seed: Seed,
     /// `None`: every trial is trained in full.
     pub rungs: Option<RungSettings>,
@@ -74,11 +79,13 @@ pub const CHEAP_SOURCES: [&str; 6] =
 /// Values that can be measured before training.
 pub const MEASURED_SOURCES: [&str; 2] = ["latency", "onnx_latency"];
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "algorithm",
     "trials",
     "workers",
     "cores",
+    "memory",
+    "deadline",
     "seed",
     "rungs",
     "finish",
@@ -88,10 +95,11 @@ const KEYS: [&str; 11] = [
     "generation",
 ];
 /// The settings that an algorithm can have, for the nearest word.
-const ALGORITHM_KEYS: [&str; 21] = [
+const ALGORITHM_KEYS: [&str; 22] = [
     "name",
     "start",
     "candidates",
+    "rounds",
     "fit_every",
     "fit_steps",
     "all_until",
@@ -143,6 +151,8 @@ impl SearchSettings {
             trials: whole("trials", 1)?.unwrap_or(usual.trials),
             workers: whole("workers", 1)?,
             cores: whole("cores", 1)?.map_or(1, |cores| u32::try_from(cores).unwrap_or(u32::MAX)),
+            memory: get(entries, "memory").map(memory).transpose()?,
+            deadline: get(entries, "deadline").map(deadline).transpose()?,
             seed: whole("seed", 0)?.map_or(usual.seed, Seed),
             rungs: get(entries, "rungs").map(|node| RungSettings::read(node, full)).transpose()?,
             finish: get(entries, "finish").map_or(Ok(usual.finish), finish)?,
@@ -192,6 +202,18 @@ fn algorithm(node: &Node) -> Checked<(AlgorithmKind, AlgorithmSettings)> {
     }
     let settings = serde_json::from_value(json.into());
     Ok((kind(name)?, settings.map_err(|error| node.wrong("search.algorithm", "settings", error))?))
+}
+
+fn memory(node: &Node) -> Checked<ByteSize> {
+    let text = node.text("search.memory")?;
+    let wrong = |_unreadable| node.wrong("search.memory", "a size such as \"512MiB\"", format!("{text:?}"));
+    text.parse().map_err(wrong)
+}
+
+fn deadline(node: &Node) -> Checked<Duration> {
+    let text = node.text("search.deadline")?;
+    let read = humantime::parse_duration(text).ok().filter(|limit| !limit.is_zero());
+    read.ok_or_else(|| node.wrong("search.deadline", "a duration such as \"10m\"", format!("{text:?}")))
 }
 
 fn finish(node: &Node) -> Checked<Finish> {
@@ -266,7 +288,7 @@ fn objective(entry: &Entry, is_program: bool) -> Checked<ObjectiveSpec> {
         None => follows,
         Some(node) => {
             let cheap = node.flag(&field("cheap"))?;
-            if cheap && !follows && !MEASURED_SOURCES.contains(&from) {
+            if cheap && !follows && (is_program || !MEASURED_SOURCES.contains(&from)) {
                 let wanted = format!("false: {from} is known only after a training");
                 return Err(node.wrong(&field("cheap"), &wanted, "true"));
             }
@@ -337,6 +359,16 @@ pub(super) fn constraints(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_setting_of_an_algorithm_has_its_key() {
+        let text = include_str!("../algorithm/settings.rs");
+        let fields =
+            text.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(": Option<"));
+        for (field, _) in fields {
+            assert!(ALGORITHM_KEYS.contains(&field), "{field}");
+        }
+    }
 
     #[test]
     fn keys_of_algorithms_are_those_that_they_can_have() {

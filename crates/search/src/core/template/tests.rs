@@ -6,7 +6,8 @@ use crate::core::dice::Dice;
 use crate::core::objective::Goal;
 use crate::core::space::Genes;
 use crate::core::space::{Activity, Need};
-use phalanx_types::Seed;
+use phalanx_types::{ByteSize, Seed};
+use std::time::Duration;
 
 /// The rest of a file whose space and layers are given.
 const REST: &str = r#"
@@ -205,6 +206,15 @@ fn settings_and_objectives_are_read() {
     let file =
         parse(&with_layers("", "{ type = 'relu' }").replace("[train]", &format!("{algorithm}[train]")));
     assert_eq!(file.settings().algorithm_settings.population, Some(20));
+    assert_eq!((file.settings().memory, file.settings().deadline), (None, None));
+    let limits = "[search]\nmemory = '2GiB'\ndeadline = '10m'\n";
+    let limited =
+        parse(&with_layers("", "{ type = 'relu' }").replace("[train]", &format!("{limits}[train]")));
+    let settings = limited.settings();
+    assert_eq!(
+        (settings.memory, settings.deadline),
+        (Some(ByteSize(2 << 30)), Some(Duration::from_secs(600)))
+    );
     assert_eq!(file.config().rungs, [10.0]);
     assert_eq!(file.space().count(), Some(1));
 }

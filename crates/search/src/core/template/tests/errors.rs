@@ -127,11 +127,23 @@ fn errors_of_settings_name_their_field() {
         ("[serach]", "s.toml:1: there is no key `serach` in a search file; did you mean `search`?"),
         (
             "[search]\nalgorithm = 'nsga'",
-            "s.toml:2: `search.algorithm` must be one of guided, evolution_pareto, nsga2, regularized, local, random, grid, bananas, not \"nsga\"; did you mean `nsga2`?",
+            "s.toml:2: `search.algorithm` must be one of guided, evolution_pareto, nsga2, regularized, local, random, grid, bananas, asha, successive_halving, not \"nsga\"; did you mean `nsga2`?",
         ),
         (
             "[search]\nalgorithm = { name = 'nsga2', populaton = 3 }",
             "s.toml:2: there is no key `populaton` in `search.algorithm`; did you mean `population`?",
+        ),
+        (
+            "[search]\nalgorithm = { name = 'guided', rounds = 0.5 }",
+            "s.toml:2: `search.algorithm.rounds` must be a whole number, not 0.5",
+        ),
+        (
+            "[search]\ndeadline = 'soon'",
+            "s.toml:2: `search.deadline` must be a duration such as \"10m\", not \"soon\"",
+        ),
+        (
+            "[search]\nmemory = 'much'",
+            "s.toml:2: `search.memory` must be a size such as \"512MiB\", not \"much\"",
         ),
         (
             "[search]\nfinish = 'some'",
